@@ -22,22 +22,32 @@ static bool a_worker_is_ready(const struct supervisor *s)
 /* The one for whose failure no request is answered; NULL: there is none. */
 static const struct process *failed_process(const struct supervisor *s)
 {
-    const struct process *failed = NULL;
-    if (s->processes[MEMD].state == PROCESS_FAILED)
-        return &s->processes[MEMD];
+    const struct process *p = s->processes, *failed = NULL;
+    if (!s->model[0])
+        return p[MODELS].state == PROCESS_FAILED ? &p[MODELS]
+               : p[HTTP].state == PROCESS_FAILED ? &p[HTTP]
+                                                 : NULL;
+    if (p[MEMD].state == PROCESS_FAILED)
+        return &p[MEMD];
     for (int i = WORKER; i <= LAST_WORKER; i++) {
-        const struct process *p = &s->processes[i];
-        if (!p->unused && p->state != PROCESS_FAILED)
+        if (!p[i].unused && p[i].state != PROCESS_FAILED)
             return NULL;
-        if (!p->unused && !failed)
-            failed = p;
+        if (!p[i].unused && !failed)
+            failed = &p[i];
     }
     return failed;
 }
 
-static const char *deployment_state(const struct supervisor *s, char *reason, size_t bytes)
+static bool answers(const struct supervisor *s)
 {
     const struct process *p = s->processes;
+    if (!s->model[0])
+        return p[MODELS].state == PROCESS_READY && p[HTTP].state == PROCESS_READY;
+    return p[MEMD].state == PROCESS_READY && a_worker_is_ready(s);
+}
+
+static const char *deployment_state(const struct supervisor *s, char *reason, size_t bytes)
+{
     reason[0] = '\0';
     if (s->stopping)
         return "stopping";
@@ -46,10 +56,10 @@ static const char *deployment_state(const struct supervisor *s, char *reason, si
         snprintf(reason, bytes, "%s has failed: %s", failed->name, failed->reason);
         return "failed";
     }
-    if (p[MEMD].state != PROCESS_READY || !a_worker_is_ready(s))
+    if (!answers(s))
         return "starting";
     for (int i = CPUEXEC; i <= HTTP; i++) {
-        const struct process *h = &p[i];
+        const struct process *h = &s->processes[i];
         if (h->unused || h->leaving || h->state == PROCESS_READY)
             continue;
         snprintf(reason, bytes, "%s does not run (%s)%s%s", h->name, process_state_name(h->state),
@@ -100,14 +110,17 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     while (which < SUPERVISE_PROCESSES && strcmp(name, s->processes[which].name) != 0)
         which++;
     if (which == SUPERVISE_PROCESSES) {
-        strbuf_printf(answer,
-                      "error there is no process %s: memd, cpuexec, worker, worker-N or http\n",
-                      name);
+        strbuf_printf(
+            answer,
+            "error there is no process %s: memd, cpuexec, worker, worker-N, models or http\n",
+            name);
         return;
     }
     if (s->processes[which].unused) {
         strbuf_printf(answer, "error there is no %s: %s\n", name,
                       which == HTTP      ? "start it with moed up --http"
+                      : which == MODELS  ? "start it with moed up --models DIR"
+                      : !s->model[0]     ? "the deployment has no model of its own"
                       : is_worker(which) ? "`moed workers N` adds workers"
                                          : "the worker computes the experts (moed up --cpuexec)");
         return;
@@ -116,7 +129,7 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
         strbuf_printf(answer, "error the deployment is stopping\n");
         return;
     }
-    if (which != MEMD && which != HTTP && s->processes[MEMD].state == PROCESS_FAILED) {
+    if (which != MEMD && which < MODELS && s->processes[MEMD].state == PROCESS_FAILED) {
         strbuf_printf(answer, "error %s needs memd, which has failed: restart memd\n", name);
         return;
     }
@@ -178,8 +191,9 @@ static void command_workers(struct supervisor *s, const char *text, struct strbu
                           : "");
         return;
     }
-    if (s->stopping) {
-        strbuf_printf(answer, "error the deployment is stopping\n");
+    if (s->stopping || !s->model[0]) {
+        strbuf_printf(answer, "error the deployment %s\n",
+                      s->stopping ? "is stopping" : "has no model of its own");
         return;
     }
     log_info("%lu workers requested, %u now", n, count_workers(s));

@@ -29,7 +29,8 @@ enum {
     TO_MEMD = 1,
     TO_CPUEXEC = 2,
     TO_WORKER = 4,
-    TO_HTTP = 8,
+    TO_MODELS = 8,
+    TO_HTTP = 16,
     TO_ALL = TO_MEMD | TO_CPUEXEC | TO_WORKER
 };
 
@@ -37,6 +38,7 @@ static unsigned kind_of(int which)
 {
     return which == MEMD      ? TO_MEMD
            : which == CPUEXEC ? TO_CPUEXEC
+           : which == MODELS  ? TO_MODELS
            : which == HTTP    ? TO_HTTP
                               : TO_WORKER;
 }
@@ -48,6 +50,12 @@ static const char *number(uint64_t value, char text[24])
     return value ? text : NULL;
 }
 
+static const char *number_or_less(double value, char text[24])
+{
+    snprintf(text, 24, "%.3f", value);
+    return text;
+}
+
 /* Hands each process the options that it takes. */
 static void build_arguments(struct supervisor *s)
 {
@@ -56,8 +64,8 @@ static void build_arguments(struct supervisor *s)
         unsigned to;
         const char *flag, *value; /* NULL: not given */
     } options[] = {
-        {TO_ALL | TO_HTTP, "--run", s->run},
-        {TO_ALL | TO_HTTP, "--log-level", o->log_level},
+        {TO_ALL | TO_MODELS | TO_HTTP, "--run", s->run},
+        {TO_ALL | TO_MODELS | TO_HTTP, "--log-level", o->log_level},
         {TO_ALL, "--threads", number(o->threads, s->numbers[0])},
         {TO_MEMD, "--model", s->model},
         {TO_ALL, "--device", o->device},
@@ -76,11 +84,15 @@ static void build_arguments(struct supervisor *s)
         {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
         {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},
-        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[6])},
+        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[8])},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
         {TO_MEMD, "--kv-dir", o->kv_dir},
         {TO_MEMD, "--kv-dir-size", o->kv_dir_size},
+        {TO_MODELS, "--folder", s->models},
+        {TO_MODELS, "--keep", number_or_less(o->models_keep_s, s->numbers[6])},
+        {TO_MODELS, "--most", number(o->models_most, s->numbers[7])},
+        {TO_MODELS, "--memory", o->models_memory},
         {TO_HTTP, "--name", o->name},
         {TO_HTTP, "--config", o->http_config},
         {TO_HTTP, "--listen", o->http},
@@ -94,9 +106,8 @@ static void build_arguments(struct supervisor *s)
         const char *flag;
         bool given;
     } switches[] = {
-        {TO_ALL, "--reproducible", o->reproducible},
-        {TO_WORKER, "--cpuexec", o->cpuexec},
-        {TO_WORKER, "--calibrate", o->calibrate},
+        {TO_ALL, "--reproducible", o->reproducible}, {TO_HTTP, "--models", o->models != NULL},
+        {TO_WORKER, "--cpuexec", o->cpuexec},        {TO_WORKER, "--calibrate", o->calibrate},
         {TO_WORKER, "--fine-tune", o->fine_tune},
     };
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
@@ -123,7 +134,7 @@ static enum error_code find_programs(struct supervisor *s, struct error *e)
         char file[64];
         p->name = supervise_process_names[i];
         snprintf(file, sizeof file, "moed-%s", is_worker(i) ? "worker" : p->name);
-        if (i == HTTP && !s->settings->http)
+        if (p->unused && (!is_worker(i) || !s->settings->model)) /* `moed workers` adds workers */
             continue;
         enum error_code code = program_find(file, s->settings->bindir, p->program, e);
         if (code)
@@ -162,8 +173,10 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     if (!realpath(s->run, absolute) || strlen(absolute) >= sizeof s->run)
         return error_set(e, ERROR_LIMIT, "the full path of %s is too long", s->run);
     memcpy(s->run, absolute, strlen(absolute) + 1);
-    if (!realpath(o->model, s->model))
+    if (o->model && !realpath(o->model, s->model))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the model %s: %m", o->model);
+    if (o->models && !realpath(o->models, s->models))
+        return error_set(e, ERROR_NOT_FOUND, "cannot find the folder %s: %m", o->models);
     if (has_control_characters(s->model) || has_control_characters(o->name))
         return error_set(e, ERROR_UNSUPPORTED, "the model's path or --name has control characters");
     return ERROR_OK;
@@ -276,8 +289,20 @@ static bool wants_cpuexec(const struct settings *o)
     return o->cpuexec || (o->device && strcmp(o->device, "host") != 0);
 }
 
+static void choose_processes(struct supervisor *s)
+{
+    const struct settings *o = s->settings;
+    s->processes[MEMD].unused = !o->model;
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        s->processes[i].unused = !o->model || i - WORKER >= (int)o->workers;
+    s->processes[CPUEXEC].unused = !o->model || !wants_cpuexec(o);
+    s->processes[MODELS].unused = !o->models;
+    s->processes[HTTP].unused = !o->http;
+}
+
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
 {
+    choose_processes(s);
     enum error_code code = resolve_paths(s, e);
     if (!code)
         code = find_programs(s, e);
@@ -288,7 +313,7 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
     if (code)
         return code;
     log_info("moed %s: deployment %s of %s in %s (pid %d)", MOED_VERSION, s->settings->name,
-             s->model, s->run, (int)getpid());
+             s->model[0] ? s->model : s->models, s->run, (int)getpid());
     code = block_signals(s, e);
     if (!code)
         code = clear_leftovers(s, e);
@@ -299,10 +324,6 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
     if (code)
         return code;
     build_arguments(s);
-    s->processes[CPUEXEC].unused = !wants_cpuexec(s->settings);
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        s->processes[i].unused = i - WORKER >= (int)s->settings->workers;
-    s->processes[HTTP].unused = !s->settings->http;
     mps_start(s->run, wants_mps(s->settings));
     return ERROR_OK;
 }

@@ -7,7 +7,10 @@
  * 2. memd starts only while none of them runs: they may still map the model of a dead memd, and
  *    the new memd needs that memory.
  * 3. Processes stop in reverse order, each after the one before it is gone.
- * 4. http, the frontend, maps no model: it starts at once and goes on while the others restart. */
+ * 4. http, the frontend, and models map no model: they start at once and go on while the others
+ *    restart.
+ * A deployment may have no model of its own, but serve those of a folder: then models and http are
+ * all of it. */
 #include "daemon/supervisor_protocol.h"
 
 #include "base/clock.h"
@@ -80,7 +83,7 @@ static bool is_due(const struct process *p)
 static bool may_start(const struct supervisor *s, int which)
 {
     const struct process *memd = &s->processes[MEMD], *cpuexec = &s->processes[CPUEXEC];
-    if (which == HTTP)
+    if (which == HTTP || which == MODELS)
         return true;
     if (which == MEMD)
         return !dependents_run(s);
@@ -127,8 +130,9 @@ static void advance(struct supervisor *s)
         stop_dependents(s, PROCESS_STOPPED, 0);
         for (int i = CPUEXEC; i <= LAST_WORKER; i++)
             set_idle(&s->processes[i], PROCESS_STOPPED);
-        if (is_due(&s->processes[HTTP]))
-            start(s, HTTP);
+        for (int i = MODELS; i <= HTTP; i++)
+            if (is_due(&s->processes[i]))
+                start(s, i);
         return;
     }
     if (s->restart_memd) {
@@ -145,7 +149,8 @@ static void advance(struct supervisor *s)
 
 static bool all_gone(const struct supervisor *s)
 {
-    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[HTTP].pid;
+    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[MODELS].pid &&
+           !s->processes[HTTP].pid;
 }
 
 /* -- events -- */
@@ -349,7 +354,12 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     const struct option_spec table[] = {
         {"run", OPTION_STRING, &o->run, 0, 0, "DIR", "use this runtime directory"},
         {"name", OPTION_STRING, &o->name, 0, 0, "NAME", "name the deployment"},
-        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file (required)"},
+        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file"},
+        {"models", OPTION_STRING, &o->models, 0, 0, "DIR",
+         "start moed-models, which serves this folder"},
+        {"models-keep", OPTION_FLOAT, &o->models_keep_s, -1, 1e9, "S", "pass to moed-models"},
+        {"models-most", OPTION_UINT, &o->models_most, 0, 256, "N", "pass to moed-models"},
+        {"models-memory", OPTION_STRING, &o->models_memory, 0, 0, "SIZE", "pass to moed-models"},
         {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR",
          "look here first for moed-memd and the others"},
         {"device", OPTION_STRING, &o->device, 0, 0, "D", "pass to all three"},
@@ -410,8 +420,9 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     struct error e = {0};
     enum log_level level = LOG_LEVEL_INFO;
     enum error_code code = options_parse(table, argc, argv, NULL, &e);
-    if (!code && !o->model)
-        code = error_set(&e, ERROR_USAGE, "--model FILE is required; see --help");
+    if (!code && !o->model && !(o->models && o->http))
+        code = error_set(&e, ERROR_USAGE,
+                         "--model FILE is required, or --models DIR and --http; see --help");
     if (!code && o->log_level && log_level_parse(o->log_level, &level) != 0)
         code = error_set(&e, ERROR_USAGE, "--log-level: %.40s is none of error, warn, info, debug",
                          o->log_level);
@@ -444,7 +455,8 @@ int main(int argc, char **argv)
                                 .stop_timeout_s = 10,
                                 .stable_s = 10,
                                 .watchdog_s = WATCHDOG_S,
-                                .drain_s = DRAIN_S};
+                                .drain_s = DRAIN_S,
+                                .models_keep_s = 300};
     if (parse_settings(&settings, argc, argv) != 0)
         return 2;
     static struct supervisor s;

@@ -20,6 +20,7 @@ enum {
     CPUEXEC,
     WORKER = SUPERVISE_FIRST_WORKER,
     LAST_WORKER = WORKER + SUPERVISE_WORKERS - 1,
+    MODELS,
     HTTP
 };
 _Static_assert(HTTP + 1 == SUPERVISE_PROCESSES, "supervise_process_names has them");
@@ -34,7 +35,10 @@ struct settings {
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http, *http_config, *api_key_file, *admin_key_file, *tls_cert,
-        *tls_key; /* http NULL: none */
+        *tls_key;                       /* http NULL: none */
+    const char *models, *models_memory; /* models: a folder; NULL: none */
+    double models_keep_s;
+    uint64_t models_most;
     uint64_t threads, ctx, parallel, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     uint64_t workers; /* at the start */
@@ -45,8 +49,9 @@ struct settings {
 struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
-    char model[PATH_MAX];
-    char numbers[7][24]; /* the numbers above, as text */
+    char model[PATH_MAX];  /* empty: none of its own, but those of a folder */
+    char models[PATH_MAX]; /* the folder */
+    char numbers[9][24];   /* the numbers above, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];

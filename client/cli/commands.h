@@ -7,6 +7,7 @@ enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_NOT_RUNNING = 3, CLI_ALRE
 int up_main(int argc, char **argv);
 int serve_main(int argc, char **argv);
 int down_main(int argc, char **argv);
+int models_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
 int workers_main(int argc, char **argv);
 int restart_main(int argc, char **argv);

@@ -35,6 +35,7 @@ bool deployment_path(const char *name, char run[RUN_DIR_BYTES])
 /* ---- The deployment that is meant where none is named ---- */
 
 struct choice {
+    bool of_model; /* only those with a model; else only those without */
     bool has_default;
     unsigned count;
     char only[64];
@@ -44,8 +45,11 @@ struct choice {
 static void visit_running(void *arg, const char *name, const char *run)
 {
     struct choice *c = arg;
-    const char *names[SUPERVISE_WORKERS];
-    if (!run_dir_holder(run, "supervise") && !deployment_workers(run, names))
+    const char *workers[SUPERVISE_WORKERS];
+    bool supervised = run_dir_holder(run, "supervise") != 0;
+    /* it has no model of its own, but loads those of a folder */
+    bool has_model = !supervised || !run_dir_holder(run, "models") || run_dir_holder(run, "memd");
+    if ((!supervised && !deployment_workers(run, workers)) || c->of_model != has_model)
         return;
     c->has_default = c->has_default || strcmp(name, "default") == 0;
     strbuf_printf(&c->names, "%s%s", c->count++ ? ", " : "", name);
@@ -57,11 +61,15 @@ bool deployment_choose(const char **name, int *exit_code)
     static char only[64];
     if (*name || getenv("MOED_RUN"))
         return true;
-    struct choice choice = {0};
+    struct choice choice = {.of_model = true};
     struct error e = {0};
     strbuf_init(&choice.names);
-    bool clear = true;
-    if (run_dir_list(visit_running, &choice, &e) == ERROR_OK && !choice.has_default) {
+    bool clear = true, listed = run_dir_list(visit_running, &choice, &e) == ERROR_OK;
+    if (listed && !choice.count) {
+        choice.of_model = false;
+        listed = run_dir_list(visit_running, &choice, &e) == ERROR_OK;
+    }
+    if (listed && !choice.has_default) {
         clear = choice.count <= 1;
         if (!clear)
             cli_complain("several deployments run: %s; choose one with --name",
@@ -81,8 +89,8 @@ bool deployment_is_process(const char *verb, const char *process)
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (strcmp(process, supervise_process_names[i]) == 0)
             return true;
-    cli_complain("%s: there is no process %.40s: memd, cpuexec, worker, worker-N or http", verb,
-                 process);
+    cli_complain("%s: there is no process %.40s: memd, cpuexec, worker, worker-N, models or http",
+                 verb, process);
     return false;
 }
 

@@ -18,7 +18,8 @@
 /* Sets RUN of deployment `name` (NULL: default). Complains where the name is not valid. */
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES]);
 /* Where *name is NULL and deployment "default" does not run: sets *name to the only deployment that
- * runs. It stays NULL where none does. False: several do; it has complained with their names, and
+ * runs; those without a model of their own count only where there is no other. It stays NULL where
+ * none does. False: several do; it has complained with their names, and
  * *exit_code is set. MOED_RUN, where set, decides instead. Call it from one thread. */
 bool deployment_choose(const char **name, int *exit_code);
 /* deployment_choose and deployment_path, where any process of the deployment runs. False: it has

@@ -139,7 +139,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     7
+#define N_NUMBERS     8
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -163,6 +163,9 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     } texts[] = {{"--run", l->run},
                  {"--name", launch_name(l)},
                  {"--model", l->model},
+                 {"--models", l->models},
+                 {"--models-keep", l->models_keep},
+                 {"--models-memory", l->models_memory},
                  {"--device", l->device},
                  {"--ram", l->ram},
                  {"--policy", l->policy},
@@ -191,7 +194,7 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
                             {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
                             {"--queue", l->queue},       {"--decode-share", l->decode_share},
-                            {"--workers", l->workers}};
+                            {"--workers", l->workers},   {"--models-most", l->models_most}};
     const struct {
         const char *flag;
         bool given;
@@ -302,6 +305,12 @@ static const struct deployment_process *failed_process(const struct deployment_s
     return NULL;
 }
 
+static bool is_ready(const struct launch *l, const char *process)
+{
+    const struct deployment_process *p = deployment_status_find(&l->status, process);
+    return p && strcmp(p->state, "ready") == 0;
+}
+
 static bool process_answers(const struct launch *l, const struct deployment_process *p)
 {
     Moed__V1__Reply *reply;
@@ -314,10 +323,11 @@ static bool process_answers(const struct launch *l, const struct deployment_proc
 
 static bool deployment_answers(const struct launch *l)
 {
-    const struct deployment_process *http = deployment_status_find(&l->status, "http");
     unsigned workers = 0;
-    if (http && strcmp(http->state, "ready") != 0)
+    if ((l->models && !is_ready(l, "models")) || (l->http && !is_ready(l, "http")))
         return false;
+    if (!l->model)
+        return true;
     for (unsigned i = 0; i < l->status.n_processes; i++)
         if (supervise_is_worker(l->status.processes[i].name)) {
             if (!process_answers(l, &l->status.processes[i]))
@@ -374,7 +384,7 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
 int launch_start(struct launch *l)
 {
     int result = launch_check_not_running(l);
-    if (!result)
+    if (!result && l->model)
         result = check_model(l);
     if (result)
         return result;

@@ -318,8 +318,8 @@ int logs_main(int argc, char **argv)
     int n, exit_code;
     if (!ask_arguments(
             table, "logs", "[PROCESS] [OPTION]...",
-            "Prints the logs of memd, cpuexec, worker, http and supervise, merged by time, or\n"
-            "of one process. `moed down` keeps the logs, `moed rm` removes them.",
+            "Prints the logs of memd, cpuexec, worker, models, http and supervise, merged by\n"
+            "time, or of one process. `moed down` keeps the logs, `moed rm` removes them.",
             argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     const char *only = n == 1 ? argv[1] : NULL;
@@ -329,7 +329,7 @@ int logs_main(int argc, char **argv)
     if (!take_since(since, view.since))
         return CLI_USAGE;
     if ((only && strcmp(only, "supervise") != 0 && !deployment_is_process("logs", only)) ||
-        !deployment_path(name, run))
+        !deployment_choose(&name, &exit_code) || !deployment_path(name, run))
         return CLI_USAGE;
     static struct log logs[N_LOGS]; /* large */
     if (!open_logs(run, only, logs) && !(follow && deployment_has_processes(run))) {

@@ -24,6 +24,7 @@ static const struct verb verbs[] = {
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
     {"down", down_main, "[NAME]", "stop a deployment"},
     {"rm", rm_main, "NAME", "remove the logs of a stopped deployment"},
+    {"models", models_main, "", "list the models that are loaded on demand"},
     {"cache", cache_main, "", "list or drop the conversations kept in memory"},
     {"inspect", inspect_main, "MODEL", "print what a model file holds and needs"},
     {"tokenize", tokenize_main, "TEXT", "print the token ids of a text"},

@@ -103,9 +103,10 @@ int metrics_main(int argc, char **argv)
         status.n_processes = 0;
     if (n == 1 && !is_there(&status, run, argv[1])) {
         cli_complain("metrics: this deployment has no %s%s", argv[1],
-                     strcmp(argv[1], "cpuexec") == 0 ? ": its worker computes the experts"
-                     : strcmp(argv[1], "http") == 0  ? ": start it with moed up --http"
-                                                     : "");
+                     strcmp(argv[1], "cpuexec") == 0  ? ": its worker computes the experts"
+                     : strcmp(argv[1], "http") == 0   ? ": start it with moed up --http"
+                     : strcmp(argv[1], "models") == 0 ? ": start it with moed up --models DIR"
+                                                      : "");
         return CLI_FAILURE;
     }
     exit_code = n == 1 ? print_one(run, argv[1]) : print_all(run, &status);

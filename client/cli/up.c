@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,11 @@ static void announce_load(const struct launch *l)
 static int announce(const struct launch *l, double started_s)
 {
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
+    if (!l->model) {
+        printf("deployment %s serves the models in %s on demand; `moed models` lists them\n",
+               launch_name(l), l->models);
+        return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    }
     if (cpuexec && strcmp(cpuexec->state, "failed") == 0)
         cli_complain("cpuexec does not start; the worker computes the experts: %s; its log is "
                      "%s/cpuexec.log",
@@ -139,10 +145,44 @@ static bool find_kv_dir(const char *verb, struct launch *l)
     return true;
 }
 
+/* The options of a folder of models. folder: its absolute path; text: models_keep, where it is
+ * given (not NaN). */
+static bool check_models(struct launch *l, const char *verb, double models_keep, char text[24],
+                         char folder[PATH_MAX])
+{
+    if (!l->models) {
+        if (isnan(models_keep) && !l->models_most && !l->models_memory)
+            return true;
+        cli_complain("%s: --models-keep, --models-most and --models-memory need --models DIR",
+                     verb);
+        return false;
+    }
+    if (!l->http) {
+        cli_complain("%s: --models needs --http: requests over HTTP load its models", verb);
+        return false;
+    }
+    if (getenv("MOED_RUN")) {
+        cli_complain(
+            "%s: --models starts several deployments, which MOED_RUN cannot name: unset it", verb);
+        return false;
+    }
+    if (!realpath(l->models, folder)) {
+        cli_complain("%s: --models %s: %s", verb, l->models, strerror(errno));
+        return false;
+    }
+    l->models = folder;
+    if (!isnan(models_keep)) {
+        snprintf(text, 24, "%.3f", models_keep);
+        l->models_keep = text;
+    }
+    return true;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
-    static char watchdog_text[24];
+    static char watchdog_text[24], keep_text[24], folder[PATH_MAX];
+    double models_keep = NAN;       /* not given */
     uint64_t watchdog = UINT64_MAX; /* not given */
     const char *option_text = NULL, *model_text = NULL, *vram = NULL;
     const char *found = find_configuration(argc, argv), *config = found;
@@ -160,6 +200,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"ram", OPTION_STRING, &l->ram, 0, 0, "SIZE",
          "keep SIZE (bytes or 50%) of the weights in host memory; read other experts from the file "
          "when needed"},
+        {"models", OPTION_STRING, &l->models, 0, 0, "DIR",
+         "HTTP: load models of the folder DIR when requests name them"},
         {"http", OPTION_STRING, &l->http, 0, 0, "[HOST:]PORT",
          "serve HTTP there (HOST: 127.0.0.1)"},
         {"api-key-file", OPTION_STRING, &l->api_key_file, 0, 0, "FILE",
@@ -203,6 +245,12 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "HTTP: the certificate's private key"},
         {"admin-key-file", OPTION_STRING, &l->admin_key_file, 0, 0, "FILE",
          "HTTP: the keys in FILE may change policy and memory"},
+        {"models-keep", OPTION_FLOAT, &models_keep, -1, 1e9, "S",
+         "unload such a model after S seconds without requests (300); -1: never"},
+        {"models-most", OPTION_UINT, &l->models_most, 0, 256, "N",
+         "keep at most N of them loaded; 0: as many as memory holds"},
+        {"models-memory", OPTION_STRING, &l->models_memory, 0, 0, "SIZE",
+         "use at most SIZE of memory for them (default: what is free)"},
         {"http-config", OPTION_STRING, &l->http_config, 0, 0, "FILE",
          "HTTP: read moed-http's other options from FILE"},
         {"Research: what is cached, prefetched and computed where", OPTION_HEADING, NULL, 0, 0,
@@ -230,10 +278,13 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     }
     if (n)
         model_text = argv[1];
-    if (!model_text) {
-        cli_complain("%s: MODEL is missing; usage: moed %s MODEL [OPTION]...", verb, verb);
+    if (!model_text && !l->models) {
+        cli_complain("%s: MODEL is missing; usage: moed %s MODEL [OPTION]..., or --models DIR",
+                     verb, verb);
         return CLI_USAGE;
     }
+    if (!check_models(l, verb, models_keep, keep_text, folder))
+        return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
     if (!l->http &&
@@ -245,17 +296,17 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     }
     if (!deployment_path(l->name, l->run))
         return CLI_USAGE;
-    if (!model_file_find(model_text, model) ||
-        !predictors_file_find(option_text, model, predictors))
+    if (model_text && (!model_file_find(model_text, model) ||
+                       !predictors_file_find(option_text, model, predictors)))
         return CLI_FAILURE;
     if (!find_kv_dir(verb, l))
         return CLI_FAILURE;
-    l->model = model;
+    l->model = model_text ? model : NULL;
     l->predictors = predictors[0] ? predictors : NULL;
     if (!l->device)
         l->device = getenv("MOED_DEVICE");
     exit_code = launch_check_not_running(l); /* it would have the device's memory */
-    if (!exit_code)
+    if (!exit_code && l->model)
         exit_code = device_choice_make(l, vram);
     return exit_code ? exit_code : up(l);
 }

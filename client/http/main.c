@@ -28,7 +28,7 @@ struct frontend {
     /* options */
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
         *log_format;
-    bool insecure, confine;
+    bool insecure, confine, models;
     struct server_settings settings;
 
     struct daemon daemon;
@@ -52,6 +52,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "require one of the API keys in FILE"},
         {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
          "let who has a key in FILE change policy and memory, too"},
+        {"models", OPTION_BOOL, &f->models, 0, 0, NULL,
+         "have moed-models, which runs beside, load models that requests name"},
         {"insecure", OPTION_BOOL, &f->insecure, 0, 0, NULL,
          "listen to other machines without an API key"},
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
@@ -194,10 +196,15 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     f->server.app = &f->app;
     f->app.server = &f->server;
     f->app.daemon = &f->daemon;
+    f->app.started = time(NULL);
     server_metrics_register(&f->server.metrics, f->daemon.metrics);
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
+    if (f->models)
+        code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
+    if (code)
+        return code;
     f->stop = (struct watch){.fd = daemon_stop_fd(&f->daemon), .ready = on_stop};
     code = loop_add(&f->loop, &f->stop, EPOLLIN, e);
     return code ? code : listen_all(f, e);

@@ -102,20 +102,30 @@ bool option_names_foreign(const struct option_spec *table, const char *arg)
     return instead_of(table, arg) != NULL;
 }
 
-static const struct option_spec *nearest(const struct option_spec *table, const char *name)
+/* The nearest name of the table, or of another program for an option of it, with its dashes. False:
+ * none is near enough to be a suggestion. */
+static bool nearest(const struct option_spec *table, const char *name, char out[OPTION_NAMES_HINT])
 {
-    const struct option_spec *best = NULL;
-    unsigned best_distance = edit_distance_limit(name);
-    for (; table->name; table++) {
-        unsigned d = table->type == OPTION_HEADING || !table->name[1]
-                         ? best_distance
-                         : edit_distance(name, table->name);
-        if (d < best_distance) {
-            best_distance = d;
-            best = table;
+    unsigned best = edit_distance_limit(name);
+    out[0] = '\0';
+    for (const struct option_spec *o = table; o->name; o++) {
+        unsigned d = o->type == OPTION_HEADING || !o->name[1] ? best : edit_distance(name, o->name);
+        if (d < best) {
+            best = d;
+            snprintf(out, OPTION_NAMES_HINT, "--%s", o->name);
         }
     }
-    return best;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const char *familiar = same[i].familiar + strspn(same[i].familiar, "-");
+        if (!familiar[1] || !option_names_find(table, same[i].name, strlen(same[i].name)))
+            continue;
+        unsigned d = edit_distance(name, familiar);
+        if (d < best) {
+            best = d;
+            snprintf(out, OPTION_NAMES_HINT, "%s", same[i].familiar);
+        }
+    }
+    return out[0] != '\0';
 }
 
 void option_names_hint(const struct option_spec *table, const char *arg,
@@ -125,10 +135,10 @@ void option_names_hint(const struct option_spec *table, const char *arg,
     char name[EDIT_DISTANCE_WORD + 2];
     const char *bare = arg + strspn(arg, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(bare, "="), bare);
-    const struct option_spec *near = instead || !name[0] || !name[1] ? NULL : nearest(table, name);
+    char near[OPTION_NAMES_HINT];
     out[0] = '\0';
     if (instead)
         snprintf(out, OPTION_NAMES_HINT, ": %s", instead);
-    else if (near)
-        snprintf(out, OPTION_NAMES_HINT, "; did you mean --%s?", near->name);
+    else if (name[0] && name[1] && nearest(table, name, near))
+        snprintf(out, OPTION_NAMES_HINT, "; did you mean %.60s?", near);
 }

@@ -13,7 +13,7 @@
  *                     in state failed
  *   workers N         changes the number of workers. One that is removed takes no new requests, and
  *                     ends when those that it has are done, or after the drain time. Answers "ok"
- * at once
+ *                     at once
  *   down              stops everything; answers "ok" at once, closes the connection at the end
  *
  * A process's state:
@@ -29,8 +29,9 @@
  * A deployment's state:
  *   starting  some process is not ready yet
  *   ready     all processes are ready
- *   degraded  answers, but its cpuexec or http or one of its workers does not run
- *   failed    memd or all workers have failed (reason: which and why); without memd the others stop
+ *   degraded  answers, but its cpuexec, models or http or one of its workers does not run
+ *   failed    memd or all workers have failed (reason: which and why); without memd the others stop.
+ *             Where it has no model of its own: models or http has failed
  *   stopping
  *
  * Exit status of moed-supervise: 0 stopped on request; 1 unusable environment (message on standard
@@ -50,11 +51,11 @@
  * workers. */
 #define SUPERVISE_FIRST_WORKER 2
 #define SUPERVISE_WORKERS      16
-#define SUPERVISE_PROCESSES    (SUPERVISE_FIRST_WORKER + SUPERVISE_WORKERS + 1)
+#define SUPERVISE_PROCESSES    (SUPERVISE_FIRST_WORKER + SUPERVISE_WORKERS + 2)
 static const char *const supervise_process_names[SUPERVISE_PROCESSES] = {
     "memd",      "cpuexec",   "worker",    "worker-2",  "worker-3",  "worker-4",  "worker-5",
     "worker-6",  "worker-7",  "worker-8",  "worker-9",  "worker-10", "worker-11", "worker-12",
-    "worker-13", "worker-14", "worker-15", "worker-16", "http"};
+    "worker-13", "worker-14", "worker-15", "worker-16", "models",    "http"};
 
 /* The name of worker n, from 1. */
 static inline const char *supervise_worker_name(unsigned n)

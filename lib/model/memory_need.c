@@ -12,15 +12,20 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes)
     return margin < least ? least : margin > most ? most : margin;
 }
 
+uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes)
+{
+    uint64_t weights = plan->header.bytes + tier_bytes;
+    return weights + memory_margin_bytes(weights) + memory_state_bytes(&plan->header.params, 1);
+}
+
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   struct error *e)
 {
     uint64_t weights = plan->header.bytes + tier_bytes;
-    uint64_t states = memory_state_bytes(&plan->header.params, 1);
-    uint64_t need = weights + memory_margin_bytes(weights) + states;
+    uint64_t need = memory_need_bytes(plan, tier_bytes);
     uint64_t available = memory_available_bytes(), page;
     if (weights <= memory_reserved_bytes(&page)) /* they will lie there (shm_create_large) */
-        need = memory_margin_bytes(weights) + states;
+        need -= weights;
     if (need <= available)
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,

@@ -10,6 +10,9 @@
  * MiB. */
 uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
+/* Bytes of host memory that serving needs: the plan's pool, tier_bytes, the margin, and the states
+ * of one request. */
+uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes);
 /* ERROR_MEMORY with the numbers if the plan's pool and tier_bytes do not fit together. tier_bytes:
  * of the host tier and its readers; 0: there is no tier. */
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,

@@ -26,6 +26,8 @@ check_all() {
 
 "$MOED" up "$MODEL" --ctx 512 --device emu:vram=50%,link=1G --http 127.0.0.1:0 > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+# The first request of all: Prometheus may be the only client.
+python3 "$here/http_get.py" "$port" '/metrics?process=all' --body | grep -q '^moed_worker_requests_running' || fail "the first page lacks the worker"
 check_all "before any request"
 "$MOED" run -n 20 --ignore-end "Once upon a time" > /dev/null
 python3 "$here/http_get.py" "$port" /v1/models --body | grep -q '"data"' || fail "no models"

@@ -3,10 +3,10 @@
 set -eu
 cd "${1:?usage: metrics.sh ROOT}"
 in_sources() {
-    grep -rhoE --include='*.c' --include='*.h' '"moed_(memd|worker|cpuexec|http|supervise)_[a-z0-9_]+"' memd worker cpuexec client lib deploy |
+    grep -rhoE --include='*.c' --include='*.h' '"moed_(memd|worker|cpuexec|http|models|supervise)_[a-z0-9_]+"' memd worker cpuexec client lib deploy |
         tr -d '"' | sort -u
 }
-in_docs() { grep -hE '^\|' docs/metrics.md docs/http.md | grep -oE 'moed_(memd|worker|cpuexec|http|supervise)_[a-z0-9_]+' | sort -u; }
+in_docs() { grep -hE '^\|' docs/metrics.md docs/http.md | grep -oE 'moed_(memd|worker|cpuexec|http|models|supervise)_[a-z0-9_]+' | sort -u; }
 [ "$(in_sources | wc -l)" -gt 80 ] || { echo "found only $(in_sources | wc -l) metrics in the sources" >&2; exit 1; }
 missing=$(comm -23 <(in_sources) <(in_docs)) gone=$(comm -13 <(in_sources) <(in_docs))
 [ -z "$missing" ] || printf 'docs/metrics.md and docs/http.md do not name:\n%s\n' "$missing" >&2

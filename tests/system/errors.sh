@@ -48,7 +48,7 @@ expect 2 'name' "$MOED" run --name '../../etc' x
 
 # Help fits 80 columns, and every program says its version.
 BUILD=$(dirname "$MOED")/..
-programs=("$MOED" "$BUILD/client/moed-http" "$BUILD/deploy/moed-supervise" "$BUILD/memd/moed-memd" "$BUILD/worker/moed-worker" "$BUILD/cpuexec/moed-cpuexec")
+programs=("$MOED" "$BUILD/client/moed-http" "$BUILD/deploy/moed-supervise" "$BUILD/deploy/moed-models" "$BUILD/memd/moed-memd" "$BUILD/worker/moed-worker" "$BUILD/cpuexec/moed-cpuexec")
 for program in "$BUILD/bench/moed-replay" "$BUILD/bench/moed-bench"; do [ ! -x "$program" ] || programs+=("$program"); done
 for program in "${programs[@]}"; do
     [ "$("$program" --version)" = "$(basename "$program") $("$MOED" --version | cut -d' ' -f2)" ] || fail "$program --version: $("$program" --version)"

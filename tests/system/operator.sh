@@ -32,7 +32,7 @@ set +e; wait $up; CODE=$?; set -e
 say "one deployment: no command needs its name"
 "$MOED" up "$MODEL" --ctx 1024 --name first >/dev/null 2>"$WORK/err" || fail "up"
 grep -q -- '--ctx 1024 is more than the 512 tokens that the model was trained on' "$WORK/err" || fail "up --ctx 1024: $(cat "$WORK/err")"
-"$MOED" run -n 2 x > "$WORK/out" && "$MOED" tokenize x > /dev/null && "$MOED" map > /dev/null || fail "the only deployment is not taken"
+"$MOED" run -n 2 x > "$WORK/out" && "$MOED" tokenize x > /dev/null && "$MOED" map > /dev/null && "$MOED" logs worker > /dev/null || fail "the only deployment is not taken"
 "$MOED" run -n 2 --temp 0 --ignore-end --stats x > "$WORK/out" 2>&1
 [ "$(wc -l < "$WORK/out")" -ge 2 ] && [ "$(head -n 1 "$WORK/out")" = "$("$MOED" run -n 2 --temp 0 --ignore-end x)" ] || fail "statistics stick to the answer: $(cat "$WORK/out")"
 # --name beats MOED_RUN, also where it names a deployment that does not run.

@@ -251,7 +251,8 @@ static void other_names(void **state)
     } wrong[] = {
         {"--devcie", "did you mean --device?"},
         {"--tmep=1", "did you mean --temp?"},
-        {"-ngl", "moed places experts, not layers"}, /* and not -n with "gl" */
+        {"--temprature", "did you mean --temperature?"}, /* another program's name */
+        {"-ngl", "moed places experts, not layers"},     /* and not -n with "gl" */
         {"--n-cpu-moe", "--device cuda,vram=SIZE"},
         {"--prompt", "without an option"},
         {"--utterly-else", "see --help"},

@@ -4,6 +4,7 @@
 #include "client/http/api/answer_start.h"
 #include "client/http/api/budget.h"
 #include "client/http/api/failure.h"
+#include "client/http/api/stream.h"
 
 #include "base/clock.h"
 
@@ -112,7 +113,7 @@ static void fail(struct answer *a, const struct problem *p)
 {
     struct exchange *x = a->x;
     counter_add(a->app->metrics.failed, 1);
-    if (a->begun) {
+    if (a->headed) {
         a->dialect->fail(a, p);
         x->log.outcome = "failed";
         x->left = NULL;
@@ -156,12 +157,19 @@ static void finish(struct answer *a)
 
 /* ---- Events ---- */
 
+static void begin_head(struct answer *a)
+{
+    if (!a->headed)
+        exchange_stream_begin(a->x, a->dialect->stream_type);
+    a->headed = true;
+}
+
 static void begin_stream(struct answer *a)
 {
     if (a->begun || !a->ask.stream)
         return;
+    begin_head(a);
     a->begun = true;
-    exchange_stream_begin(a->x, a->dialect->stream_type);
     a->dialect->begin(a);
 }
 
@@ -375,6 +383,12 @@ static void on_score(struct watch *w, uint32_t events)
 static void on_tick(struct exchange *x)
 {
     struct answer *a = x->work;
+    if (a->waiter.demand.waits && strcmp(a->dialect->stream_type, EVENT_STREAM) == 0) {
+        begin_head(a); /* the model is being loaded */
+        strbuf_printf(&x->out, ": loading\n\n");
+        exchange_stream_push(x);
+        return;
+    }
     if (a->starting || !a->n_choices) /* there are no choices yet, or they are the job's */
         return;
     begin_stream(a);
@@ -497,8 +511,8 @@ static void on_deployments(struct deployments_waiter *w)
     struct answer *a = (struct answer *)((char *)w - offsetof(struct answer, waiter));
     a->deployment = deployments_find(&a->app->deployments, a->ask.model);
     if (!a->deployment) {
-        problem_no_model(&a->problem, a->ask.model);
-        struct problem p = a->problem;
+        struct problem p;
+        problem_not_loaded(&p, w);
         fail(a, &p);
         return;
     }
@@ -553,5 +567,6 @@ void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dia
     x->work = a;
     x->left = on_exchange_left;
     x->tick = a->ask.stream ? on_tick : NULL;
-    deployments_refresh(&app->deployments, &a->waiter);
+    deployments_want(&app->deployments, &a->waiter, a->ask.model,
+                     a->ask.has_keep ? &a->ask.keep_s : NULL);
 }

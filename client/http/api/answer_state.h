@@ -93,7 +93,8 @@ struct answer {
     struct vocabulary *vocabulary; /* for log-probabilities and budgets; else NULL */
     struct choice *choices;
     unsigned n_choices, n_running;
-    bool begun;                  /* the stream's head was sent */
+    bool headed;                 /* the HTTP head of the stream was sent */
+    bool begun;                  /* and what the API begins a stream with */
     bool only_echo;              /* nothing is generated */
     bool starting;               /* the first job runs: the choices are its own */
     unsigned jobs;               /* that run: the answer must not be freed */

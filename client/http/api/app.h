@@ -18,6 +18,7 @@ struct app {
     struct answer_metrics metrics;
     uint64_t answers_max; /* at once */
     unsigned answers;     /* that run */
+    time_t started;       /* the server */
     struct answer *first; /* of them */
 };
 

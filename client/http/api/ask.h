@@ -39,7 +39,9 @@ struct ask {
     const char *model;
     bool stream, include_usage;
     enum moed_priority priority;
-    bool echo; /* the answer begins with the prompt */
+    bool has_keep;
+    double keep_s; /* how long a model on demand stays loaded; below 0: for ever */
+    bool echo;     /* the answer begins with the prompt */
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     bool max_tokens_given, ignore_end, parse_special, add_special, special_text;

@@ -1,6 +1,10 @@
 /* Failures; see failure.h. */
 #include "client/http/api/failure.h"
 
+#include "client/http/model/deployments.h"
+
+#include <string.h>
+
 void problem_no_model(struct problem *p, const char *model)
 {
     if (model && *model) {
@@ -9,6 +13,19 @@ void problem_no_model(struct problem *p, const char *model)
     } else {
         problem_fill(p, 503, "the model is not loaded yet");
         p->retry_s = 2;
+    }
+}
+
+void problem_not_loaded(struct problem *p, const struct deployments_waiter *w)
+{
+    bool named = w->model && *w->model;
+    if (w->demand.problem.status) {
+        *p = w->demand.problem;
+    } else if (w->all->demand.enabled && !named) {
+        problem_fill(p, 400, "the request names no model: GET /v1/models lists them");
+        memcpy(p->parameter, "model", sizeof "model");
+    } else {
+        problem_no_model(p, w->model);
     }
 }
 

@@ -7,6 +7,9 @@
 
 /* No running deployment has the model. */
 void problem_no_model(struct problem *p, const char *model);
+/* The same for a request that has waited for it (deployments_want). */
+struct deployments_waiter;
+void problem_not_loaded(struct problem *p, const struct deployments_waiter *w);
 /* The problem that an error of libmoed is to a client. */
 void problem_from_moed(struct problem *p, const struct moed_error *error);
 

@@ -17,11 +17,12 @@
 
 struct page;
 
-/* The processes of one deployment, asked on its thread. */
+/* The processes of one deployment, asked on its thread; or moed-models, asked on the thread for it.
+ */
 struct part {
     struct job job; /* first */
     struct page *page;
-    struct deployment *deployment;
+    const char *name;         /* of the deployment */
     char *texts[N_PROCESSES]; /* NULL: it did not answer, or there is none */
     struct part *next;
 };
@@ -32,10 +33,10 @@ struct page {
     unsigned waiting;
 };
 
-static bool runs(const struct deployment *d, const char *process)
+static bool runs(const char *deployment, const char *process)
 {
     char run[RUN_DIR_BYTES];
-    return run_dir_path(d->name, run, NULL) == ERROR_OK && run_dir_hint(run, process);
+    return run_dir_path(deployment, run, NULL) == ERROR_OK && run_dir_hint(run, process);
 }
 
 static void part_work(struct job *job)
@@ -43,8 +44,8 @@ static void part_work(struct job *job)
     struct part *p = (struct part *)job;
     struct moed_error error;
     for (size_t i = 0; i < N_PROCESSES; i++)
-        if (!runs(p->deployment, supervise_process_names[i]) ||
-            moed_metrics(p->deployment->name, supervise_process_names[i], &p->texts[i], &error))
+        if (!runs(p->name, supervise_process_names[i]) ||
+            moed_metrics(p->name, supervise_process_names[i], &p->texts[i], &error))
             p->texts[i] = NULL;
 }
 
@@ -76,7 +77,7 @@ static void write_page(struct page *page)
         metrics_merge_add(&m, mine.data, "process=\"http\"");
     for (const struct part *p = page->parts; p; p = p->next)
         for (size_t i = 0; i < N_PROCESSES; i++) {
-            snprintf(labels, sizeof labels, "deployment=\"%s\",process=\"%s\"", p->deployment->name,
+            snprintf(labels, sizeof labels, "deployment=\"%s\",process=\"%s\"", p->name,
                      supervise_process_names[i]);
             if (p->texts[i])
                 metrics_merge_add(&m, p->texts[i], labels);
@@ -108,23 +109,31 @@ static void on_left(struct exchange *x)
     ((struct page *)x->work)->x = NULL;
 }
 
-static void start_part(struct page *page, struct deployment *d)
+static void start_part(struct page *page, const char *name, struct job_queue *queue)
 {
     struct part *p = calloc(1, sizeof *p);
     if (!p)
         return; /* the page lacks it */
     *p = (struct part){.job = {.work = part_work, .done = part_done},
                        .page = page,
-                       .deployment = d,
+                       .name = name,
                        .next = page->parts};
     page->parts = p;
     page->waiting++;
-    jobs_post(&d->queue, &p->job);
+    jobs_post(queue, &p->job);
+}
+
+static bool is_listed(const struct deployments *all, const char *name)
+{
+    for (unsigned i = 0; i < all->count; i++)
+        if (all->items[i]->running && strcmp(all->items[i]->name, name) == 0)
+            return true;
+    return false;
 }
 
 static void start_page(struct exchange *x)
 {
-    const struct deployments *all = &app_of(x)->deployments;
+    struct deployments *all = &app_of(x)->deployments;
     struct page *page = calloc(1, sizeof *page);
     if (!page) {
         struct problem p;
@@ -135,9 +144,12 @@ static void start_page(struct exchange *x)
     page->x = x;
     x->work = page;
     x->left = on_left;
+    deployments_look(all);
     for (unsigned i = 0; i < all->count; i++)
         if (all->items[i]->running)
-            start_part(page, all->items[i]);
+            start_part(page, all->items[i]->name, &all->items[i]->queue);
+    if (all->demand.enabled && !is_listed(all, all->own))
+        start_part(page, all->own, &all->demand.queue);
     end_if_complete(page);
 }
 

@@ -58,10 +58,51 @@ static void model_json(const struct deployment *d, struct strbuf *out)
     json_member(out, "architecture", d->facts->architecture, strlen(d->facts->architecture));
     strbuf_printf(out,
                   ",\"n_params\":%llu,\"size\":%llu,\"n_vocab\":%u,\"n_ctx_train\":%u,"
-                  "\"n_experts\":%u,\"n_experts_used\":%u}}",
+                  "\"n_experts\":%u,\"n_experts_used\":%u},\"status\":{\"value\":\"loaded\"}}",
                   (unsigned long long)d->facts->parameters,
                   (unsigned long long)d->facts->file_bytes, d->facts->vocab,
                   d->facts->context_trained, d->facts->experts, d->facts->experts_used);
+}
+
+/* One of the folder that is not loaded. */
+static void unloaded_json(const struct demand_model *m, time_t created, struct strbuf *out)
+{
+    strbuf_printf(out, "{");
+    json_member(out, "id", m->id, strlen(m->id));
+    strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moed\",\"meta\":{",
+                  (long long)created);
+    json_member(out, "name", m->name, strlen(m->name));
+    json_member(out, "architecture", m->architecture, strlen(m->architecture));
+    strbuf_printf(out, ",\"n_params\":%llu,\"size\":%llu,\"n_ctx_train\":%u},\"status\":{",
+                  (unsigned long long)m->parameters, (unsigned long long)m->file_bytes, m->context);
+    const char *status = m->state == DEMAND_STARTING ? "loading" : "unloaded";
+    json_member(out, "value", status, strlen(status));
+    strbuf_printf(out, "}}");
+}
+
+/* The deployment of a model of the folder runs and is known. */
+static bool is_loaded(const struct deployments *all, const struct demand_model *m)
+{
+    for (unsigned i = 0; i < all->count; i++)
+        if (all->items[i]->running && all->items[i]->facts &&
+            strcmp(all->items[i]->name, m->deployment) == 0)
+            return true;
+    return false;
+}
+
+void models_each_unloaded(const struct deployments *all,
+                          void (*visit)(void *arg, const struct demand_model *m), void *arg)
+{
+    for (unsigned i = 0; i < all->demand.count; i++)
+        if (!is_loaded(all, &all->demand.models[i]))
+            visit(arg, &all->demand.models[i]);
+}
+
+static void add_unloaded(void *arg, const struct demand_model *m)
+{
+    struct exchange *x = arg;
+    strbuf_printf(&x->out, "%s", x->out.data[x->out.len - 1] == '[' ? "" : ",");
+    unloaded_json(m, app_of(x)->started, &x->out);
 }
 
 static void write_models(struct exchange *x)
@@ -77,6 +118,7 @@ static void write_models(struct exchange *x)
         model_json(d, &x->out);
         separator = ",";
     }
+    models_each_unloaded(all, add_unloaded, x);
     strbuf_printf(&x->out, "]}");
     exchange_reply(x, 200, "application/json");
 }
@@ -89,8 +131,12 @@ void handle_models(struct exchange *x)
 static void write_model(struct exchange *x)
 {
     const struct deployment *d = deployments_find(&app_of(x)->deployments, x->rest);
-    if (d) {
+    const struct demand_model *m = demand_find(&app_of(x)->deployments.demand, x->rest);
+    if (d)
         model_json(d, &x->out);
+    else if (m)
+        unloaded_json(m, app_of(x)->started, &x->out);
+    if (d || m) {
         exchange_reply(x, 200, "application/json");
         return;
     }

@@ -7,6 +7,12 @@
 /* Calls `write`, which replies, once it is known which models there are. */
 void models_listing(struct exchange *x, void (*write)(struct exchange *x));
 
+/* Calls `visit` for each model that moed-models can load and that is not loaded. */
+struct deployments;
+struct demand_model;
+void models_each_unloaded(const struct deployments *all,
+                          void (*visit)(void *arg, const struct demand_model *m), void *arg);
+
 void handle_models(struct exchange *x);
 void handle_model(struct exchange *x);
 

@@ -2,6 +2,7 @@
 #include "client/http/api/ollama.h"
 
 #include "client/http/api/ask_body.h"
+#include "client/http/api/loading.h"
 #include "client/http/api/stream.h"
 
 #include <string.h>
@@ -166,19 +167,40 @@ static const struct dialect generate_dialect = {
     .fail = write_fail,
 };
 
-/* What a client gets that only wanted the model to be loaded: it is. */
-static void answer_load(struct exchange *x, struct ask *ask, write_piece_as *write)
+/* What a client gets that only wanted the model to be loaded, or unloaded. */
+static void write_loaded(struct exchange *x, const struct loading *l, write_piece_as *write)
 {
     char time_text[24];
     ollama_time(time(NULL), time_text);
     strbuf_printf(&x->out, "{");
-    json_member(&x->out, "model", ask->model ? ask->model : "",
-                ask->model ? strlen(ask->model) : 0);
+    json_member(&x->out, "model", l->model, strlen(l->model));
     strbuf_printf(&x->out, ",\"created_at\":\"%s\"", time_text);
     write(&x->out, &(struct piece){{"", 0}, {"", 0}, NULL});
-    strbuf_printf(&x->out, ",\"done\":true,\"done_reason\":\"load\"}\n");
-    ask_fini(ask);
+    strbuf_printf(&x->out, ",\"done\":true,\"done_reason\":\"%s\"}\n",
+                  l->drops ? "unload" : "load");
     exchange_reply(x, 200, "application/json");
+}
+
+static void write_chat_loaded(struct exchange *x, const struct loading *l)
+{
+    write_loaded(x, l, message_piece);
+}
+
+static void write_generate_loaded(struct exchange *x, const struct loading *l)
+{
+    write_loaded(x, l, response_piece);
+}
+
+/* Without a prompt: a model that stays loaded for no time is unloaded. */
+static void load(struct exchange *x, struct ask *ask,
+                 void (*write)(struct exchange *, const struct loading *))
+{
+    bool unloads = ask->has_keep && ask->keep_s == 0 && app_of(x)->deployments.demand.enabled;
+    if (unloads)
+        loading_unload(x, ask->model, write);
+    else
+        loading_load(x, ask->model, ask->has_keep ? &ask->keep_s : NULL, write);
+    ask_fini(ask);
 }
 
 void handle_ollama_chat(struct exchange *x)
@@ -187,7 +209,7 @@ void handle_ollama_chat(struct exchange *x)
     if (!ask_body(x, &ask, parse_ollama_chat))
         return;
     if (!ask.messages)
-        answer_load(x, &ask, message_piece);
+        load(x, &ask, write_chat_loaded);
     else
         answer_start(x, &ask, &ollama_chat_dialect, "chat-");
 }
@@ -198,7 +220,7 @@ void handle_ollama_generate(struct exchange *x)
     if (!ask_body(x, &ask, parse_ollama_generate))
         return;
     if (!ask.prompt_count)
-        answer_load(x, &ask, response_piece);
+        load(x, &ask, write_generate_loaded);
     else
         answer_start(x, &ask, &generate_dialect, "gen-");
 }

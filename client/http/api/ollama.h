@@ -1,5 +1,5 @@
 /* The part of Ollama's API that its clients need: GET /api/version, /api/tags, /api/ps;
- * POST /api/show, /api/chat, /api/generate. Nothing loads or unloads models. */
+ * POST /api/show, /api/chat, /api/generate. */
 #ifndef MOED_HTTP_OLLAMA_H
 #define MOED_HTTP_OLLAMA_H
 

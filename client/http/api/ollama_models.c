@@ -31,47 +31,69 @@ void handle_ollama_version(struct exchange *x)
     exchange_reply(x, 200, "application/json");
 }
 
-static void details_json(const struct moed_model *m, struct strbuf *out)
+static void details_json(const char *architecture, uint64_t parameters, struct strbuf *out)
 {
     strbuf_printf(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
-    json_member(out, "family", m->architecture, strlen(m->architecture));
+    json_member(out, "family", architecture, strlen(architecture));
     strbuf_printf(out, ",\"families\":[");
-    strbuf_json_string(out, m->architecture, strlen(m->architecture));
-    bool small = m->parameters < 1000000000;
+    strbuf_json_string(out, architecture, strlen(architecture));
+    bool small = parameters < 1000000000;
     strbuf_printf(out, "],\"parameter_size\":\"%.1f%s\",\"quantization_level\":\"\"}",
-                  (double)m->parameters * (small ? 1e-6 : 1e-9), small ? "M" : "B");
+                  (double)parameters * (small ? 1e-6 : 1e-9), small ? "M" : "B");
 }
 
-static void entry_json(const struct deployment *d, bool running, struct strbuf *out)
+/* What all lists have of a model. */
+static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const char *architecture,
+                       uint64_t parameters)
 {
-    char time[24];
-    ollama_time(d->since, time);
-    strbuf_printf(out, "{");
-    json_member(out, "name", d->model, strlen(d->model));
-    json_member(out, "model", d->model, strlen(d->model));
-    strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)d->facts->file_bytes);
-    details_json(d->facts, out);
-    if (running)
-        strbuf_printf(out,
-                      ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
-                      "\"context_length\":%u}",
-                      d->facts->context);
+    strbuf_printf(out, "%s{", out->data[out->len - 1] == '[' ? "" : ",");
+    json_member(out, "name", id, strlen(id));
+    json_member(out, "model", id, strlen(id));
+    strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)bytes);
+    details_json(architecture, parameters, out);
+}
+
+/* When the model is unloaded if nobody uses it. */
+static void expiry(const struct deployments *all, const struct deployment *d, char out[24])
+{
+    const struct demand_model *m = demand_find(&all->demand, d->name);
+    if (m && m->own && m->expires_s >= 0)
+        ollama_time(time(NULL) + (time_t)m->expires_s, out);
     else
-        strbuf_printf(out, ",\"modified_at\":\"%s\"}", time);
+        snprintf(out, 24, "9999-12-31T23:59:59Z");
+}
+
+static void add_unloaded(void *arg, const struct demand_model *m)
+{
+    struct exchange *x = arg;
+    char started[24];
+    ollama_time(app_of(x)->started, started);
+    entry_json(&x->out, m->id, m->file_bytes, m->architecture, m->parameters);
+    strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", started);
 }
 
 static void write_list(struct exchange *x, bool running)
 {
     const struct deployments *all = &app_of(x)->deployments;
-    const char *separator = "";
+    char time_text[24];
     strbuf_printf(&x->out, "{\"models\":[");
     for (unsigned i = 0; i < all->count; i++) {
-        if (!all->items[i]->running || !all->items[i]->facts)
+        const struct deployment *d = all->items[i];
+        if (!d->running || !d->facts)
             continue;
-        strbuf_printf(&x->out, "%s", separator);
-        entry_json(all->items[i], running, &x->out);
-        separator = ",";
+        entry_json(&x->out, d->model, d->facts->file_bytes, d->facts->architecture,
+                   d->facts->parameters);
+        if (running) {
+            expiry(all, d, time_text);
+            strbuf_printf(&x->out, ",\"expires_at\":\"%s\",\"size_vram\":0,\"context_length\":%u}",
+                          time_text, d->facts->context);
+        } else {
+            ollama_time(d->since, time_text);
+            strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", time_text);
+        }
     }
+    if (!running)
+        models_each_unloaded(all, add_unloaded, x);
     strbuf_printf(&x->out, "]}");
     exchange_reply(x, 200, "application/json");
 }
@@ -107,7 +129,7 @@ static void write_show(struct question *q)
     strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
     json_member(out, "template", m->chat_template, strlen(m->chat_template));
     strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
-    details_json(m, out);
+    details_json(m->architecture, m->parameters, out);
     strbuf_printf(out, ",\"model_info\":{");
     json_member(out, "general.architecture", m->architecture, strlen(m->architecture));
     json_member(out, "general.basename", m->name, strlen(m->name));

@@ -4,6 +4,7 @@
 #include "client/http/api/ollama.h"
 #include "client/http/api/structure.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* -1: until the end; -2: until the context is full. */
@@ -61,6 +62,40 @@ static bool take_think(struct ask *ask, json_t *value, struct problem *p)
     return take_effort(ask, value, p);
 }
 
+/* Seconds, or a text such as "5m", "1h30m", "-1". Below 0: for ever. */
+static bool take_keep_alive(struct ask *ask, json_t *value, struct problem *p)
+{
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"h", 3600}, {"m", 60}, {"s", 1}};
+    ask->has_keep = true;
+    if (json_is_number(value)) {
+        ask->keep_s = json_number_value(value);
+        return true;
+    }
+    const char *at = json_string_value(value);
+    char *end = NULL;
+    if (!at || !*at)
+        return problem_set(p, 400, "seconds, or a duration such as 5m is expected");
+    ask->keep_s = strtod(at, &end);
+    if (end != at && !*end)
+        return true;
+    bool negative = *at == '-';
+    for (ask->keep_s = 0, at += negative; *at;) {
+        double number = strtod(at, &end);
+        size_t i = 0, n = sizeof units / sizeof *units;
+        while (i < n && strncmp(end, units[i].unit, strlen(units[i].unit)) != 0)
+            i++;
+        if (end == at || i == n || !(number >= 0 && number < 1e9))
+            return problem_set(p, 400, "seconds, or a duration such as 5m is expected");
+        ask->keep_s += number * units[i].seconds;
+        at = end + strlen(units[i].unit);
+    }
+    ask->keep_s = negative ? -1 : ask->keep_s;
+    return true;
+}
+
 static const struct parameter common[] = {
     {.name = "model", .take = take_model},
     {.name = "stream", .take = take_stream},
@@ -69,7 +104,7 @@ static const struct parameter common[] = {
     {.name = "think", .take = take_think},
     {.name = "logprobs", .take = take_logprobs},
     {.name = "top_logprobs", .take = take_top_logprobs},
-    {.name = "keep_alive"},
+    {.name = "keep_alive", .take = take_keep_alive},
     {0},
 };
 

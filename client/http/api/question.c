@@ -70,7 +70,7 @@ static void on_deployments(struct deployments_waiter *w)
     struct problem p;
     q->deployment = deployments_find(&app_of(q->x)->deployments, q->ask.model);
     if (!q->deployment) {
-        problem_no_model(&p, q->ask.model);
+        problem_not_loaded(&p, &q->waiter);
         fail(q, &p);
         return;
     }
@@ -101,7 +101,7 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
     x->work = q;
     x->left = on_left;
-    deployments_refresh(&app_of(x)->deployments, &q->waiter);
+    deployments_want(&app_of(x)->deployments, &q->waiter, q->ask.model, NULL);
 }
 
 enum moed_code question_render(struct question *q, struct moed_error *error)

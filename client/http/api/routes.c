@@ -3,6 +3,7 @@
 
 #include "client/http/api/anthropic.h"
 #include "client/http/api/control.h"
+#include "client/http/api/loading.h"
 #include "client/http/api/models.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
@@ -17,6 +18,9 @@ const struct route routes[] = {
     {.method = "POST", .path = "/v1/completions", .handle = handle_completions},
     {.method = "GET", .path = "/v1/models", .handle = handle_models},
     {.method = "GET", .path = "/v1/models/", .handle = handle_model},
+    {.method = "POST", .path = "/models/load", .handle = handle_models_load},
+    {.method = "POST", .path = "/models/unload", .handle = handle_models_unload},
+    {.method = "GET", .path = "/models", .handle = handle_models},
     {.method = "POST", .path = "/v1/responses", .handle = handle_responses},
     {.method = "POST",
      .path = "/v1/messages",

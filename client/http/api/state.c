@@ -18,7 +18,8 @@ static void write_health(struct exchange *x)
     struct problem p = {0};
     if (x->server->draining)
         problem_fill(&p, 503, "the server is stopping");
-    else if (!deployments_find(&app_of(x)->deployments, NULL))
+    else if (!deployments_find(&app_of(x)->deployments, NULL) &&
+             !app_of(x)->deployments.demand.enabled) /* else a request loads its model */
         problem_fill(&p, 503, "the model is not loaded yet");
     p.retry_s = 2;
     if (p.status)

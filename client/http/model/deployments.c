@@ -1,6 +1,7 @@
 /* Deployments; see deployments.h. */
 #include "client/http/model/deployments.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "client/http/model/chat_render.h"
 #include "client/http/model/vocabulary.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #define ASK_TIMEOUT_MS 10000
+/* How often moed-models hears that a model is in use: more often than it unloads one. */
+#define WANT_EVERY_NS 1000000000ull
 
 struct probe {
     struct job job; /* first */
@@ -47,6 +50,7 @@ void deployments_fini(struct deployments *d)
         free(each);
     }
     d->count = 0;
+    demand_stop(&d->demand);
 }
 
 static struct deployment *by_name(struct deployments *d, const char *name)
@@ -106,7 +110,7 @@ static void visit(void *arg, const char *name, const char *run)
     }
 }
 
-static void look(struct deployments *d)
+void deployments_look(struct deployments *d)
 {
     struct error e = {0};
     for (unsigned i = 0; i < d->count; i++)
@@ -172,16 +176,69 @@ static void file_stem(const char *path, char out[MODEL_NAME_BYTES])
         *end = '\0';
 }
 
-/* The model's name: the deployment's where somebody chose one. */
+/* The model's name: that in the folder, or the deployment's where somebody chose one. */
 static void learn_model(struct deployment *d, struct moed_model *facts)
 {
+    const struct demand_model *on_demand = demand_find(&d->all->demand, d->name);
     moed_model_free(d->facts);
     d->facts = facts;
     d->since = time(NULL);
-    if (strcmp(d->name, "default") != 0)
+    if (on_demand)
+        snprintf(d->model, sizeof d->model, "%s", on_demand->id);
+    else if (strcmp(d->name, "default") != 0)
         snprintf(d->model, sizeof d->model, "%s", d->name);
     else
         file_stem(facts->path, d->model);
+}
+
+static void wait_again(struct deployments_waiter *w);
+
+/* A model that moed-models has loaded: it must hear of each use, or it may unload it meanwhile. */
+static bool must_be_wanted(const struct deployments *d, const struct deployment *each)
+{
+    const struct demand_model *m = demand_find(&d->demand, each->name);
+    return m && m->own && clock_ns() - each->wanted_ns >= WANT_EVERY_NS;
+}
+
+/* moed-models has answered. */
+static void on_demand(struct demand_wait *demand)
+{
+    struct deployments_waiter *w =
+        (struct deployments_waiter *)((char *)demand - offsetof(struct deployments_waiter, demand));
+    const struct demand_model *m = demand_find(&w->all->demand, demand->model);
+    struct deployment *each = m ? by_name(w->all, m->deployment) : NULL;
+    if (each)
+        each->wanted_ns = clock_ns();
+    if (demand->problem.status)
+        w->ready(w);
+    else
+        wait_again(w);
+}
+
+/* The waiter's model for moed-models; NULL: there is none to name. */
+static const char *name_for_demand(const struct deployments *d, const struct deployments_waiter *w,
+                                   const struct deployment *found)
+{
+    if (found)
+        return found->name;
+    if (w->model && *w->model)
+        return w->model;
+    return d->demand.count == 1 ? d->demand.models[0].id : NULL;
+}
+
+/* True: moed-models is asked first. */
+static bool ask_for_model(struct deployments *d, struct deployments_waiter *w)
+{
+    const struct deployment *found = deployments_find(d, w->model);
+    const char *name = name_for_demand(d, w, found);
+    if (!w->wants || w->asked || !d->demand.enabled || !name ||
+        strlen(name) >= sizeof w->demand.model || (found && !must_be_wanted(d, found)))
+        return false;
+    w->asked = true;
+    snprintf(w->demand.model, sizeof w->demand.model, "%s", name);
+    w->demand.done = on_demand;
+    demand_ask(&d->demand, &w->demand);
+    return true;
 }
 
 static void wake_waiters(struct deployments *d)
@@ -189,7 +246,8 @@ static void wake_waiters(struct deployments *d)
     while (d->probes == 0 && d->waiters) {
         struct deployments_waiter *w = d->waiters;
         d->waiters = w->next;
-        w->ready(w);
+        if (!ask_for_model(d, w))
+            w->ready(w);
     }
 }
 
@@ -216,15 +274,48 @@ static void start_probe(struct deployment *d)
     jobs_post(&d->queue, &p->job);
 }
 
-void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
+static void wait_again(struct deployments_waiter *w)
 {
-    look(d);
+    struct deployments *d = w->all;
+    deployments_look(d);
     for (unsigned i = 0; i < d->count; i++)
         if (d->items[i]->running && !d->items[i]->facts)
             start_probe(d->items[i]);
     w->next = d->waiters;
     d->waiters = w;
     wake_waiters(d);
+}
+
+static void on_list(struct demand_wait *w)
+{
+    struct deployments *d =
+        (struct deployments *)((char *)w - offsetof(struct deployments, list_wait));
+    if (w->problem.status)
+        log_warn("cannot list the models of the folder: %s", w->problem.message);
+    d->probes--;
+    wake_waiters(d);
+}
+
+void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
+{
+    if (d->demand.enabled && !d->list_wait.waits) {
+        d->list_wait = (struct demand_wait){.done = on_list};
+        d->probes++;
+        demand_ask(&d->demand, &d->list_wait);
+    }
+    w->all = d;
+    wait_again(w);
+}
+
+void deployments_want(struct deployments *d, struct deployments_waiter *w, const char *model,
+                      const double *keep_s)
+{
+    w->all = d;
+    w->model = model;
+    w->wants = true;
+    w->demand.has_keep = keep_s != NULL;
+    w->demand.keep_s = keep_s ? *keep_s : 0;
+    wait_again(w);
 }
 
 void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
@@ -234,6 +325,7 @@ void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
         link = &(*link)->next;
     if (*link)
         *link = w->next;
+    demand_cancel(&d->demand, &w->demand);
 }
 
 /* Ollama's clients write "demo:latest". */

@@ -5,10 +5,16 @@
  * requests for its own model. A deployment stays in the table once it was seen.
  *
  * A model has these names: the deployment's, and the model file's without ".gguf". No name stands
- * for the frontend's own deployment, or for the only one that runs. */
+ * for the frontend's own deployment, or for the only one that runs.
+ *
+ *   deployments_want --> known and running? --yes--> ready
+ *                             |  no, and moed-models runs
+ *                             '--> demand_ask --> up --> look again --> ready
+ *                                             '--> it cannot be loaded --> ready, with a problem */
 #ifndef MOED_HTTP_DEPLOYMENTS_H
 #define MOED_HTTP_DEPLOYMENTS_H
 
+#include "client/http/model/demand.h"
 #include "client/http/server/jobs.h"
 #include "client/include/moed.h"
 
@@ -31,6 +37,7 @@ struct deployment {
     bool running;                 /* its worker runs */
     pid_t memd;                   /* the one that `facts` are of */
     time_t since;                 /* when the frontend first knew the model */
+    uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
     struct moed_model *facts;     /* NULL: not known yet. The loop's thread reads it */
     struct deployments *all;
     bool probing;
@@ -44,11 +51,16 @@ struct deployment {
     struct vocabulary *vocabulary; /* vocabulary.h */
 };
 
-/* Who waits for deployments_find or deployments_refresh. Zeroed but for `ready`, it may be
+/* Who waits for deployments_refresh or deployments_want. Zeroed but for `ready`, it may be
  * cancelled at any time. */
 struct deployments_waiter {
     void (*ready)(struct deployments_waiter *w);
     struct deployments_waiter *next;
+    /* of deployments_want */
+    const char *model; /* borrowed */
+    bool wants, asked;
+    struct demand_wait demand;
+    struct deployments *all;
 };
 
 struct deployments {
@@ -58,15 +70,24 @@ struct deployments {
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
     struct deployments_waiter *waiters;
+    struct demand demand;
+    struct demand_wait list_wait; /* one of the probes */
 };
 
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
 /* Ends the threads. */
 void deployments_fini(struct deployments *d);
 
+/* Notes which deployments run now (`running`). */
+void deployments_look(struct deployments *d);
 /* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
  * have answered or failed: perhaps before it returns. */
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w);
+/* The same, and has the model loaded if it runs nowhere and moed-models can load it. Where it
+ * cannot be, w->demand.problem says why. keep_s: how long it then stays loaded without requests;
+ * NULL: as it was. */
+void deployments_want(struct deployments *d, struct deployments_waiter *w, const char *model,
+                      const double *keep_s);
 void deployments_cancel(struct deployments *d, struct deployments_waiter *w);
 
 /* The running deployment of that model, among those known; NULL or "": no name. */

@@ -1,0 +1,48 @@
+/* The models of a folder: the GGUF files in it and in its sub-folders that moed can serve. One
+ * thread uses a catalogue. */
+#ifndef MOED_DEPLOY_MODELS_CATALOGUE_H
+#define MOED_DEPLOY_MODELS_CATALOGUE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { CATALOGUE_SETTLE_S = 2 };
+enum { CATALOGUE_MOST = 256, CATALOGUE_ID_BYTES = 96, CATALOGUE_NAME_BYTES = 33 };
+
+struct catalogue_entry {
+    char id[CATALOGUE_ID_BYTES];           /* the file's name without ".gguf", for clients */
+    char deployment[CATALOGUE_NAME_BYTES]; /* a name for `moed up --name`: of the id */
+    char *path;                            /* owned; of a split model: its first file */
+    struct timespec modified;
+    uint64_t first_bytes; /* of the file at `path` */
+
+    char architecture[32], name[96];
+    uint64_t file_bytes, parameters, weights_bytes;
+    uint64_t need_bytes; /* to serve it whole in host memory */
+    uint32_t context;    /* in training */
+    bool seen;           /* by the scan that runs */
+};
+
+struct catalogue_refused;
+
+struct catalogue {
+    struct catalogue_entry entries[CATALOGUE_MOST];
+    size_t count;
+    struct catalogue_refused *refused; /* what is no model for moed; the log names it once */
+    size_t refused_count;
+};
+
+/* Looks into the folder again. What has not changed since the last scan is not read again. An entry
+ * whose file is gone is dropped. A file that was written in the last CATALOGUE_SETTLE_S seconds is
+ * left out: it may be on its way here. ERROR_IO: the folder cannot be read. */
+enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
+void catalogue_fini(struct catalogue *c);
+
+/* By id or by the name of its deployment, with or without Ollama's ":latest"; NULL: none. */
+const struct catalogue_entry *catalogue_find(const struct catalogue *c, const char *name);
+
+#endif

@@ -1,0 +1,320 @@
+/* The models and requests about them; see models.h. turn.c has what the main thread does. */
+#include "deploy/models/models_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/program_find.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- The list ---- */
+
+struct model *models_of_deployment(struct models *m, const char *deployment)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (strcmp(m->items[i]->deployment, deployment) == 0)
+            return m->items[i];
+    return NULL;
+}
+
+static uint64_t keep_ns(double keep_s)
+{
+    return keep_s < 0 || keep_s > 1e9 ? MODEL_FOREVER : (uint64_t)(keep_s * 1e9);
+}
+
+/* NULL: no memory, or too many. */
+static struct model *add_model(struct models *m, const char *id, const char *deployment)
+{
+    size_t most = sizeof m->items / sizeof *m->items;
+    struct model *x = m->count < most ? calloc(1, sizeof *x) : NULL;
+    if (!x)
+        return NULL;
+    snprintf(x->id, sizeof x->id, "%s", id);
+    snprintf(x->deployment, sizeof x->deployment, "%s", deployment);
+    x->facts.keep_ns = keep_ns(m->settings->keep_s);
+    m->items[m->count++] = x;
+    return x;
+}
+
+/* A model whose file has gone stays while its deployment is there. */
+static void drop_unlisted(struct models *m)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        struct model *x = m->items[i];
+        bool gone = !x->listed && (x->facts.state == MODEL_OFF || x->facts.state == MODEL_FAILED);
+        if (gone && x != m->moving)
+            free(x);
+        else
+            m->items[kept++] = x;
+    }
+    m->count = kept;
+}
+
+enum error_code models_scan(struct models *m, struct error *e)
+{
+    enum error_code code = catalogue_scan(&m->catalogue, m->settings->folder, e);
+    if (code)
+        return code;
+    for (size_t i = 0; i < m->count; i++)
+        m->items[i]->listed = false;
+    for (size_t i = 0; i < m->catalogue.count; i++) {
+        const struct catalogue_entry *entry = &m->catalogue.entries[i];
+        struct model *x = models_of_deployment(m, entry->deployment);
+        if (!x)
+            x = add_model(m, entry->id, entry->deployment);
+        if (!x)
+            continue;
+        memcpy(x->id, entry->id, sizeof x->id);
+        x->listed = true;
+        x->facts.need_bytes = entry->need_bytes;
+    }
+    drop_unlisted(m);
+    gauge_set(m->available, (int64_t)m->catalogue.count);
+    return ERROR_OK;
+}
+
+/* ---- Those of an earlier process ---- */
+
+static void started_file(const struct models *m, char path[RUN_PATH_BYTES])
+{
+    run_dir_file(m->run, "models.started", path);
+}
+
+void models_save_started(const struct models *m)
+{
+    char path[RUN_PATH_BYTES];
+    size_t written = 0;
+    started_file(m, path);
+    FILE *f = fopen(path, "we");
+    for (size_t i = 0; f && i < m->count; i++) {
+        const struct model_facts *x = &m->items[i]->facts;
+        if (x->own && x->state != MODEL_OFF && x->state != MODEL_FAILED)
+            written += fprintf(f, "%s\n", m->items[i]->deployment) > 0;
+    }
+    if (!f || fclose(f) != 0)
+        log_warn("cannot write %s: %m", path);
+    else if (!written)
+        unlink(path);
+}
+
+static void adopt_started(struct models *m)
+{
+    char path[RUN_PATH_BYTES], name[CATALOGUE_NAME_BYTES + 2], run[RUN_DIR_BYTES];
+    started_file(m, path);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(name, sizeof name, f)) {
+        name[strcspn(name, "\n")] = '\0';
+        if (run_dir_path(name, run, NULL) || !run_dir_holder(run, "supervise"))
+            continue;
+        struct model *x = models_of_deployment(m, name);
+        if (!x)
+            x = add_model(m, name, name);
+        if (!x)
+            continue;
+        x->facts.own = true;
+        x->facts.state = MODEL_UP;
+        x->facts.used_ns = clock_ns();
+        log_info("deployment %s of an earlier process goes on", name);
+    }
+    if (f)
+        fclose(f);
+}
+
+enum error_code models_init(struct models *m, const struct models_settings *settings,
+                            const char *run, struct metrics *metrics, struct error *e)
+{
+    *m = (struct models){.settings = settings};
+    pthread_mutex_init(&m->lock, NULL);
+    snprintf(m->run, sizeof m->run, "%s", run);
+    m->available = metrics_gauge(metrics, "moed_models_available", NULL, "Models in the folder.");
+    m->up = metrics_gauge(metrics, "moed_models_up", NULL,
+                          "Deployments that were started for a request and run.");
+    m->loads = metrics_counter(metrics, "moed_models_loads_total", NULL, 1,
+                               "Deployments started for a request.");
+    m->unloads =
+        metrics_counter(metrics, "moed_models_unloads_total", NULL, 1,
+                        "Deployments stopped: idle, or their memory was needed for another.");
+    m->failures = metrics_counter(metrics, "moed_models_failures_total", NULL, 1,
+                                  "Deployments that did not start.");
+    m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (m->wake_fd < 0)
+        return error_set(e, ERROR_IO, "cannot make an eventfd: %m");
+    enum error_code code = program_find("moed", NULL, m->moed, e);
+    if (!code)
+        code = models_scan(m, e);
+    if (!code)
+        adopt_started(m);
+    return code;
+}
+
+void models_fini(struct models *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        free(m->items[i]);
+    catalogue_fini(&m->catalogue);
+    close(m->wake_fd);
+    pthread_mutex_destroy(&m->lock);
+}
+
+/* ---- Replies ---- */
+
+/* The entries of a reply, and the pointers to them. */
+static Moed__V1__ModelEntry entries[2 * CATALOGUE_MOST], *pointers[2 * CATALOGUE_MOST];
+static char reasons[2 * CATALOGUE_MOST][sizeof((struct model *)0)->reason];
+
+static const char *waits_for(const struct models *m, const struct model *x)
+{
+    if (!model_is_wanted(&x->facts, clock_ns()))
+        return "";
+    if (m->moving)
+        return m->moving->facts.state == MODEL_STARTING ? "another model is being loaded"
+                                                        : "another model is being unloaded";
+    return "the models that are loaded are in use, and there is no memory for another";
+}
+
+static double expires_s(const struct model_facts *x)
+{
+    uint64_t now = clock_ns(), since = x->used_ns > x->wanted_ns ? x->used_ns : x->wanted_ns;
+    if (x->keep_ns == MODEL_FOREVER)
+        return -1;
+    if (x->busy || now - since > x->keep_ns)
+        return x->busy ? (double)x->keep_ns * 1e-9 : 0;
+    return (double)(x->keep_ns - (now - since)) * 1e-9;
+}
+
+static void fill_entry(const struct models *m, const struct model *x, size_t at)
+{
+    const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
+    Moed__V1__ModelEntry *out = &entries[at];
+    *out = (Moed__V1__ModelEntry)MOED__V1__MODEL_ENTRY__INIT;
+    snprintf(reasons[at], sizeof reasons[at], "%s",
+             x->facts.state == MODEL_FAILED ? x->reason
+             : x->facts.state == MODEL_OFF  ? waits_for(m, x)
+                                            : "");
+    out->id = (char *)x->id;
+    out->deployment = (char *)x->deployment;
+    out->state = (Moed__V1__ModelEntry__State)x->facts.state; /* the same values */
+    out->reason = reasons[at];
+    out->own = x->facts.own;
+    out->busy = x->facts.busy;
+    out->expires_s = x->facts.state == MODEL_UP && x->facts.own ? expires_s(&x->facts) : -1;
+    if (entry) {
+        out->architecture = (char *)entry->architecture;
+        out->name = (char *)entry->name;
+        out->parameters = entry->parameters;
+        out->file_bytes = entry->file_bytes;
+        out->context_trained = entry->context;
+    }
+    pointers[at] = out;
+}
+
+static void reply_one(const struct models *m, const struct model *x, Moed__V1__ModelsReply *reply)
+{
+    fill_entry(m, x, 0);
+    reply->n_models = 1;
+    reply->models = pointers;
+}
+
+/* ---- Requests; under the lock ---- */
+
+static enum error_code list(struct models *m, Moed__V1__ModelsReply *reply, struct error *e)
+{
+    enum error_code code = models_scan(m, e);
+    if (code)
+        return code;
+    for (size_t i = 0; i < m->count; i++)
+        fill_entry(m, m->items[i], i);
+    reply->n_models = m->count;
+    reply->models = pointers;
+    return ERROR_OK;
+}
+
+static struct model *find(struct models *m, const char *name)
+{
+    const struct catalogue_entry *entry = catalogue_find(&m->catalogue, name);
+    return models_of_deployment(m, entry ? entry->deployment : name);
+}
+
+static enum error_code find_or_scan(struct models *m, const char *name, struct model **out,
+                                    struct error *e)
+{
+    *out = find(m, name);
+    if (*out)
+        return ERROR_OK;
+    enum error_code code = models_scan(m, e); /* it may be new */
+    if (code)
+        return code;
+    *out = find(m, name);
+    return *out ? ERROR_OK
+                : error_set(e, ERROR_NOT_FOUND, "there is no model '%.100s' in %s", name,
+                            m->settings->folder);
+}
+
+static void want(struct models *m, struct model *x, const Moed__V1__ModelsRequest *q)
+{
+    struct model_facts *f = &x->facts;
+    uint64_t now = clock_ns();
+    bool rests = f->state == MODEL_FAILED && now - f->failed_ns < MODEL_RETRY_NS;
+    if (q->has_keep)
+        f->keep_ns = keep_ns(q->keep_s);
+    if (f->state == MODEL_UP && !f->broken) {
+        f->drop = false;
+        f->waits_ns = 0;
+    } else if (rests) {
+        f->waits_ns = 0;
+    } else if (!model_is_wanted(f, now)) {
+        f->waits_ns = now;
+        eventfd_write(m->wake_fd, 1);
+    }
+    f->wanted_ns = now;
+}
+
+static enum error_code drop(struct models *m, struct model *x, struct error *e)
+{
+    struct model_facts *f = &x->facts;
+    if (f->state != MODEL_UP)
+        return ERROR_OK;
+    if (!f->own)
+        return error_set(e, ERROR_USAGE,
+                         "deployment %s was not started for a request: stop it with moed down",
+                         x->deployment);
+    if (f->busy)
+        return error_set(e, ERROR_BUSY, "%s is in use", x->id);
+    f->drop = true;
+    eventfd_write(m->wake_fd, 1);
+    return ERROR_OK;
+}
+
+static enum error_code request(struct models *m, const Moed__V1__ModelsRequest *q,
+                               Moed__V1__ModelsReply *reply, struct error *e)
+{
+    struct model *x;
+    if (m->stopping)
+        return error_set(e, ERROR_UNAVAILABLE, "the models are being unloaded");
+    if (q->action == MOED__V1__MODELS_REQUEST__ACTION__LIST)
+        return list(m, reply, e);
+    enum error_code code = find_or_scan(m, q->model, &x, e);
+    if (code)
+        return code;
+    if (q->action == MOED__V1__MODELS_REQUEST__ACTION__DROP)
+        code = drop(m, x, e);
+    else
+        want(m, x, q);
+    if (!code)
+        reply_one(m, x, reply);
+    return code;
+}
+
+enum error_code models_request(struct models *m, const Moed__V1__ModelsRequest *q,
+                               Moed__V1__ModelsReply *reply, struct error *e)
+{
+    pthread_mutex_lock(&m->lock);
+    enum error_code code = request(m, q, reply, e);
+    pthread_mutex_unlock(&m->lock);
+    return code;
+}

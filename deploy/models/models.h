@@ -1,0 +1,71 @@
+/* The models of a folder and what becomes of them: which deployments run, which are wanted, what to
+ * do next. decide.h decides; this module looks at the machine and runs `moed up` and `moed down`.
+ *
+ *   control thread  --(models_list, models_want, models_drop)-->  struct models  <--(models_turn)--
+ * main
+ *
+ * `lock` guards everything; models_turn calls other processes without it.
+ *
+ * A deployment that was started here is an own one, also for the next moed-models:
+ * RUN/models.started has its name. Others are shown, and left alone. */
+#ifndef MOED_DEPLOY_MODELS_H
+#define MOED_DEPLOY_MODELS_H
+
+#include "daemon/run_dir.h"
+#include "deploy/models/catalogue.h"
+#include "deploy/models/child.h"
+#include "deploy/models/decide.h"
+#include "metrics/metrics.h"
+
+#include "control.pb-c.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+struct models_settings {
+    const char *folder;
+    double keep_s; /* below 0: for ever */
+    uint64_t most;
+    uint64_t budget_bytes; /* UINT64_MAX: no limit */
+};
+
+struct model {
+    struct model_facts facts;
+    char id[CATALOGUE_ID_BYTES], deployment[CATALOGUE_NAME_BYTES];
+    bool listed;           /* the catalogue has it; else only its deployment is left */
+    char reason[512];      /* MODEL_FAILED */
+    uint64_t tokens_total; /* of its worker, when it was last looked at */
+};
+
+struct models {
+    const struct models_settings *settings;
+    pthread_mutex_t lock;
+    struct catalogue catalogue;
+    struct model *items[2 * CATALOGUE_MOST]; /* owned */
+    size_t count;
+    struct child child;   /* `moed up` or `moed down` */
+    struct model *moving; /* the model that it moves; NULL: none */
+    bool stopping;
+    char moed[PATH_MAX]; /* the program */
+    char run[RUN_DIR_BYTES];
+    int wake_fd; /* an eventfd: a turn is due */
+    uint64_t looked_ns;
+    struct counter *loads, *unloads, *failures;
+    struct gauge *available, *up;
+};
+
+/* Finds the program, scans the folder, adopts what an earlier process started. Borrows settings. */
+enum error_code models_init(struct models *m, const struct models_settings *settings,
+                            const char *run, struct metrics *metrics, struct error *e);
+void models_fini(struct models *m);
+
+/* Requests, on the control thread. The reply's entries are valid until the next call. */
+enum error_code models_request(struct models *m, const Moed__V1__ModelsRequest *q,
+                               Moed__V1__ModelsReply *reply, struct error *e);
+
+/* One turn of the main thread: looks, decides, acts. Returns after how many ms the next is due. */
+int models_turn(struct models *m);
+/* Stops every own deployment, and waits for their end. */
+void models_stop_all(struct models *m);
+
+#endif

@@ -1,0 +1,13 @@
+/* What models.c and turn.c share; under the lock. */
+#ifndef MOED_DEPLOY_MODELS_INTERNAL_H
+#define MOED_DEPLOY_MODELS_INTERNAL_H
+
+#include "deploy/models/models.h"
+
+/* NULL: none. */
+struct model *models_of_deployment(struct models *m, const char *deployment);
+enum error_code models_scan(struct models *m, struct error *e);
+/* Writes the names of the own deployments for a next process. */
+void models_save_started(const struct models *m);
+
+#endif

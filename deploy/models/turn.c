@@ -1,0 +1,297 @@
+/* What moed-models' main thread does; see models.h: it looks at the deployments, lets decide.h
+ * choose, and runs `moed up` or `moed down`. */
+#include "deploy/models/models_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/machine_memory.h"
+#include "daemon/control.h"
+#include "daemon/supervisor_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_NS        1000000000ull
+#define TURN_MS        250  /* while something is up, wanted or moving */
+#define IDLE_TURN_MS   1000 /* a deployment may be started by a person */
+#define ASK_TIMEOUT_MS 500
+
+/* ---- Looking at the deployments ---- */
+
+/* What one look has found out; without the lock. */
+struct look {
+    char deployment[CATALOGUE_NAME_BYTES];
+    bool runs, answers, broken, on_gpu;
+    uint32_t requests; /* that run and wait */
+    uint64_t tokens;
+    char reason[400];
+};
+
+static void ask_worker(const char *run, struct look *l)
+{
+    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    Moed__V1__Reply *reply = NULL;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    if (control_call(run, "worker", &request, MOED__V1__REPLY__BODY_HEALTH, ASK_TIMEOUT_MS, &reply,
+                     NULL))
+        return;
+    l->answers = reply->health->ready;
+    l->requests = reply->health->requests_running + reply->health->requests_waiting;
+    l->tokens = reply->health->tokens_total;
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+/* Whether memd has memory of a GPU: its device stands in the supervisor's answer no more than in
+ * its health, so its device memory tells. */
+static void ask_memd(const char *run, struct look *l)
+{
+    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    Moed__V1__Reply *reply = NULL;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    if (control_call(run, "memd", &request, MOED__V1__REPLY__BODY_HEALTH, ASK_TIMEOUT_MS, &reply,
+                     NULL))
+        return;
+    l->on_gpu = reply->health->device_memory != NULL;
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void look_at(struct look *l)
+{
+    char run[RUN_DIR_BYTES];
+    if (run_dir_path(l->deployment, run, NULL))
+        return;
+    l->runs = run_dir_holder(run, "supervise") || run_dir_holder(run, "worker");
+    if (!l->runs)
+        return;
+    ask_worker(run, l);
+    if (l->answers)
+        ask_memd(run, l);
+    else
+        l->broken = supervisor_state_get(run, ASK_TIMEOUT_MS, l->reason, sizeof l->reason) ==
+                    SUPERVISOR_GAVE_UP;
+}
+
+/* Under the lock. */
+static void take_look(struct models *m, const struct look *l)
+{
+    struct model *x = models_of_deployment(m, l->deployment);
+    if (!x || x == m->moving)
+        return;
+    struct model_facts *f = &x->facts;
+    if (!l->runs && f->state == MODEL_UP) {
+        log_info("%s has been stopped", x->deployment);
+        f->state = MODEL_OFF;
+        f->own = f->busy = f->broken = f->drop = false;
+        models_save_started(m);
+    } else if (l->runs && (f->state == MODEL_OFF || f->state == MODEL_FAILED) && l->answers) {
+        f->state = MODEL_UP; /* a person started it */
+        f->own = false;
+        f->waits_ns = 0;
+    }
+    if (f->state != MODEL_UP)
+        return;
+    if (l->broken && !f->broken && f->own)
+        log_warn("%s has failed: %s", x->deployment, l->reason);
+    if (l->broken)
+        snprintf(x->reason, sizeof x->reason, "%s", l->reason);
+    f->broken = l->broken;
+    f->on_gpu = l->on_gpu;
+    /* one that does not answer is not known to be idle */
+    f->busy = l->requests > 0 || (!l->answers && !l->broken);
+    if (f->busy || l->tokens != x->tokens_total)
+        f->used_ns = clock_ns();
+    x->tokens_total = l->tokens;
+}
+
+static void look_at_all(struct models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    size_t count = m->count;
+    struct look *looks = calloc(count + 1, sizeof *looks);
+    for (size_t i = 0; looks && i < count; i++)
+        memcpy(looks[i].deployment, m->items[i]->deployment, sizeof looks[i].deployment);
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; looks && i < count; i++)
+        look_at(&looks[i]);
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; looks && i < count; i++)
+        take_look(m, &looks[i]);
+    pthread_mutex_unlock(&m->lock);
+    free(looks);
+    m->looked_ns = clock_ns();
+}
+
+/* ---- Acting; under the lock ---- */
+
+static void fail(struct models *m, struct model *x, const char *why)
+{
+    x->facts.state = MODEL_FAILED;
+    x->facts.own = false;
+    x->facts.failed_ns = clock_ns();
+    if (why != x->reason)
+        snprintf(x->reason, sizeof x->reason, "%s", why);
+    counter_add(m->failures, 1);
+    log_warn("%s does not start: %s", x->id, why);
+}
+
+/* "moed: " in front of a complaint is of no use to a client. */
+static const char *without_program(const char *line)
+{
+    return strncmp(line, "moed: ", 6) == 0 ? line + 6 : line;
+}
+
+static void run_moed(struct models *m, struct model *x, char *const arguments[],
+                     enum model_state state)
+{
+    struct error e = {0};
+    if (child_start(&m->child, arguments, &e)) {
+        fail(m, x, e.text);
+        return;
+    }
+    x->facts.state = state;
+    m->moving = x;
+}
+
+static void start(struct models *m, struct model *x)
+{
+    const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
+    if (!entry) {
+        fail(m, x, "its file has gone");
+        return;
+    }
+    char *const arguments[] = {m->moed, "up", "--name", x->deployment, "--", entry->path, NULL};
+    log_info("starting %s (%s)", x->id, entry->path);
+    x->facts.own = true;
+    run_moed(m, x, arguments, MODEL_STARTING);
+    models_save_started(m);
+}
+
+static void stop(struct models *m, struct model *x)
+{
+    char *const arguments[] = {m->moed, "down", x->deployment, NULL};
+    log_info("stopping %s%s", x->id, x->facts.broken ? ", which has failed" : "");
+    run_moed(m, x, arguments, MODEL_STOPPING);
+}
+
+static void refuse(struct models *m, struct model *x, const struct models_limits *l)
+{
+    char why[256];
+    uint64_t most = l->available_bytes < l->budget_bytes ? l->available_bytes : l->budget_bytes;
+    snprintf(why, sizeof why,
+             "it needs %.2f GB of memory, and %.2f GB are available: give it less with `ram` in "
+             "its configuration file, or take a smaller quantisation",
+             (double)x->facts.need_bytes * 1e-9, (double)most * 1e-9);
+    fail(m, x, why);
+}
+
+/* The child has ended. */
+static void settle(struct models *m, int exit_code)
+{
+    struct model *x = m->moving;
+    bool started = x->facts.state == MODEL_STARTING;
+    m->moving = NULL;
+    if (started && exit_code == 0) {
+        x->facts.state = MODEL_UP;
+        x->facts.used_ns = clock_ns();
+        x->facts.waits_ns = 0;
+        counter_add(m->loads, 1);
+        log_info("%s is up", x->id);
+    } else if (started) {
+        fail(m, x, *m->child.last ? without_program(m->child.last) : "moed up has failed");
+    } else {
+        bool broken = x->facts.broken;
+        x->facts.own = x->facts.busy = x->facts.broken = x->facts.drop = x->facts.on_gpu = false;
+        x->facts.state = MODEL_OFF;
+        counter_add(m->unloads, 1);
+        if (broken)
+            fail(m, x, x->reason);
+        else
+            log_info("%s is stopped", x->id);
+    }
+    models_save_started(m);
+}
+
+static void act(struct models *m)
+{
+    static struct model_facts facts[2 * CATALOGUE_MOST];
+    struct models_limits limits = {.now_ns = clock_ns(),
+                                   .available_bytes = memory_available_bytes(),
+                                   .budget_bytes = m->settings->budget_bytes,
+                                   .most = (unsigned)m->settings->most};
+    for (size_t i = 0; i < m->count; i++)
+        facts[i] = m->items[i]->facts;
+    struct action action = models_decide(facts, m->count, &limits);
+    if (action.kind == ACTION_START)
+        start(m, m->items[action.model]);
+    else if (action.kind == ACTION_STOP)
+        stop(m, m->items[action.model]);
+    else if (action.kind == ACTION_REFUSE)
+        refuse(m, m->items[action.model], &limits);
+}
+
+static bool is_active(const struct models *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const struct model_facts *f = &m->items[i]->facts;
+        if (f->own || model_is_wanted(f, clock_ns()))
+            return true;
+    }
+    return m->moving != NULL;
+}
+
+static void count_up(struct models *m)
+{
+    int64_t up = 0;
+    for (size_t i = 0; i < m->count; i++)
+        up += m->items[i]->facts.own && m->items[i]->facts.state == MODEL_UP;
+    gauge_set(m->up, up);
+}
+
+int models_turn(struct models *m)
+{
+    int exit_code;
+    bool ended = child_poll(&m->child, &exit_code);
+    if (ended || clock_ns() - m->looked_ns >= LOOK_NS)
+        look_at_all(m);
+    pthread_mutex_lock(&m->lock);
+    if (ended)
+        settle(m, exit_code);
+    act(m);
+    count_up(m);
+    bool active = is_active(m);
+    pthread_mutex_unlock(&m->lock);
+    return active ? TURN_MS : IDLE_TURN_MS;
+}
+
+/* ---- The end ---- */
+
+void models_stop_all(struct models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->stopping = true; /* from now on only this thread changes anything */
+    pthread_mutex_unlock(&m->lock);
+    struct child *children = calloc(m->count + 1, sizeof *children);
+    struct error e = {0};
+    if (m->moving && m->moving->facts.state == MODEL_STARTING)
+        child_interrupt(&m->child); /* it stops what it has started */
+    child_wait(&m->child);
+    m->moving = NULL;
+    for (size_t i = 0; children && i < m->count; i++) {
+        struct model *x = m->items[i];
+        char *const arguments[] = {m->moed, "down", x->deployment, NULL};
+        if (x->facts.own && x->facts.state != MODEL_OFF && x->facts.state != MODEL_FAILED &&
+            child_start(&children[i], arguments, &e))
+            log_warn("cannot stop %s: %s", x->deployment, e.text);
+    }
+    for (size_t i = 0; children && i < m->count; i++) {
+        child_wait(&children[i]);
+        m->items[i]->facts.own = false;
+    }
+    models_save_started(m);
+    free(children);
+}

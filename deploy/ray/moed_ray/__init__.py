@@ -1,0 +1,1 @@
+"""moed on a Ray cluster; docs/ray.md."""

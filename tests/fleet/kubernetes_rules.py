@@ -1,0 +1,79 @@
+"""What no schema says of rendered manifests. usage: kubernetes_rules.py SOURCE RENDERED"""
+import re
+import sys
+
+import yaml
+
+SOURCE, RENDERED = sys.argv[1:3]
+WORKLOADS = ("DaemonSet", "Deployment")
+
+
+def faults(resources):
+    workloads = [r for r in resources if r["kind"] in WORKLOADS]
+    names = {(r["kind"], r["metadata"]["name"]) for r in resources}
+    labels = [w["spec"]["template"]["metadata"]["labels"] for w in workloads]
+
+    def selects(selector):
+        return any(selector.items() <= each.items() for each in labels)
+
+    if len(workloads) != 2:
+        yield f"{len(workloads)} workloads"
+    for r in resources:
+        name = f"{r['kind']} {r['metadata']['name']}"
+        if r["kind"] != "Namespace" and r["metadata"].get("namespace") != "moed":
+            yield f"{name} is not in the namespace moed"
+        spec = r.get("spec", {})
+        selector = {"Service": spec.get("selector"), "NetworkPolicy": spec.get("podSelector", {}).get("matchLabels"),
+                    "PodDisruptionBudget": spec.get("selector", {}).get("matchLabels") if isinstance(spec.get("selector"), dict) else None}.get(r["kind"])
+        if selector is not None and not selects(selector):
+            yield f"{name} selects no pod"
+        if r["kind"] == "HorizontalPodAutoscaler" and (spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]) not in names:
+            yield f"{name} scales what does not exist"
+    for w in workloads:
+        yield from pod_faults(w["spec"]["template"]["spec"], names)
+
+
+def pod_faults(pod, names):
+    volumes = {v["name"] for v in pod.get("volumes", [])}
+    for v in pod.get("volumes", []):
+        if "configMap" in v and ("ConfigMap", v["configMap"]["name"]) not in names:
+            yield f"there is no ConfigMap {v['configMap']['name']}"
+    if not pod["securityContext"].get("runAsNonRoot"):
+        yield "a pod may run as root"
+    for c in pod["containers"]:
+        mounted = {m["name"] for m in c["volumeMounts"]}
+        if not mounted <= volumes:
+            yield f"{c['name']} mounts {mounted - volumes}, which is no volume"
+        security = c["securityContext"]
+        if not security["readOnlyRootFilesystem"] or security["allowPrivilegeEscalation"] or security["capabilities"]["drop"] != ["ALL"]:
+            yield f"{c['name']} is not confined"
+        if "memory" not in c["resources"]["limits"]:
+            yield f"{c['name']} has no limit of memory"
+        if not re.fullmatch(r"\S+/\S+:\S+", c["image"]):
+            yield f"the image {c['image']} has no registry or no tag"
+    # Processes in several containers know each other by pid, and by sockets in /run/moed.
+    ours = [c for c in pod["containers"] if "/moed:" in c["image"]]
+    if len(ours) > 1:
+        if not pod.get("shareProcessNamespace"):
+            yield "moed's containers do not share their processes"
+        if any("/run/moed" not in {m["mountPath"] for m in c["volumeMounts"]} for c in ours):
+            yield "moed's containers do not share /run/moed"
+
+
+def version_faults(text):
+    with open(f"{SOURCE}/CMakeLists.txt", encoding="utf-8") as f:
+        version = re.search(r"project\(moed VERSION ([0-9.]+)", f.read()).group(1)
+    for tag in re.findall(r"image: \S+/moed:([0-9.]+)", text):
+        if tag != version:
+            yield f"an image has the tag {tag}, and moed is {version}"
+
+
+def main():
+    with open(RENDERED, encoding="utf-8") as f:
+        text = f.read()
+    found = [*faults(list(yaml.safe_load_all(text))), *version_faults(text)]
+    if found:
+        sys.exit("\n".join(found))
+
+
+main()

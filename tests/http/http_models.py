@@ -1,0 +1,178 @@
+"""Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory"""
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+PORT = int(sys.argv[1])
+LONG = "A model with a name, quantised, that is longer than a deployment's"
+QUESTION = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0}
+DEADLINE_S = 120  # of anything that is waited for
+
+
+def call(method, path, body=None, timeout=DEADLINE_S):
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=timeout)
+    c.request(method, path, json.dumps(body) if body is not None else None)
+    reply = c.getresponse()
+    data = reply.read()
+    c.close()
+    return reply.status, json.loads(data)
+
+
+def ask(model):
+    status, body = call("POST", "/v1/chat/completions", {"model": model, **QUESTION})
+    return body["choices"][0]["message"]["content"] if status == 200 else (status, body["error"])
+
+
+def wait_until(what, true):
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < end, f"after {DEADLINE_S} s still not: {what}"
+        time.sleep(0.1)
+
+
+if sys.argv[2] == "--no-memory":
+    status, error = ask("alpha")
+    assert status == 503 and "needs" in error["message"] and "ram" in error["message"], error
+    assert ask("demo") == "2 + 3 = 5.", "the deployment's own model"
+    sys.exit(0)
+
+MOED, RUN, FOLDER, MODEL = sys.argv[2:6]
+
+
+def listed():
+    """State by id, of those in the folder."""
+    return {m["id"]: m for m in json.loads(subprocess.run([MOED, "models", "--json"], stdout=subprocess.PIPE, check=True).stdout)["models"]}
+
+
+def up():
+    return [name for name, m in listed().items() if m["state"] in ("up", "busy")]
+
+
+def pid_of(process):
+    """None while the process is being replaced."""
+    try:
+        with open(f"{RUN}/{process}.pid", encoding="ascii") as f:
+            return int(f.read())
+    except (OSError, ValueError):
+        return None
+
+
+print("the list, before anything is loaded")
+status, models = call("GET", "/v1/models")
+assert sorted(m["id"] for m in models["data"]) == sorted(["alpha", "beta", "misled", LONG]), models
+assert all(m["status"]["value"] == "unloaded" and m["object"] == "model" and m["owned_by"] == "moed" for m in models["data"]), models
+assert call("GET", "/health")[0] == 200
+assert call("GET", "/v1/models/alpha")[1]["id"] == "alpha"
+assert up() == []
+
+print("a request loads its model")
+assert ask("alpha") == "2 + 3 = 5."
+assert up() == ["alpha"] and listed()["alpha"]["own"]
+states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
+assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states
+assert [m["name"] for m in call("GET", "/api/ps")[1]["models"]] == ["alpha"]
+assert len(call("GET", "/api/tags")[1]["models"]) == 4
+
+print("another takes its place; a long name, a stream")
+c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)
+c.request("POST", "/v1/chat/completions", json.dumps({"model": LONG, "stream": True, **QUESTION}))
+reply = c.getresponse()
+events = [json.loads(line[6:]) for line in reply.read().decode().splitlines() if line.startswith("data: {")]
+assert reply.status == 200 and "".join(e["choices"][0]["delta"].get("content", "") for e in events) == "2 + 3 = 5."
+assert {e["model"] for e in events} == {LONG}
+assert up() == [LONG], up()
+
+print("many clients of two models: each is answered, one model is loaded at a time")
+answers, most = [], []
+
+
+def client(model):
+    answers.append(ask(model))
+
+
+threads = [threading.Thread(target=client, args=(model,)) for model in ("alpha", "beta") * 4]
+for t in threads:
+    t.start()
+while any(t.is_alive() for t in threads):
+    most.append(len(up()))
+    time.sleep(0.2)
+assert answers == ["2 + 3 = 5."] * 8, answers
+assert max(most) <= 1, most
+
+print("models that do not exist, or do not start")
+for name in ("nothing", "cut", "../alpha", "x" * 5000):
+    status, error = ask(name)
+    assert status == 404 and error["code"] == "model_not_found" and FOLDER not in error["message"], (name, status, error)
+status, error = ask("misled")
+assert status == 503 and "banana" in error["message"], error
+status, body = call("POST", "/v1/chat/completions", QUESTION)
+assert status == 400 and body["error"]["param"] == "model", body
+
+print("moed-models dies: what it had loaded goes on, and is still unloaded later")
+assert ask("alpha") == "2 + 3 = 5."
+before = pid_of("models")
+os.kill(before, signal.SIGKILL)
+assert ask("alpha") == "2 + 3 = 5."
+wait_until("moed-models is back", lambda: pid_of("models") not in (None, before))
+wait_until("it answers", lambda: subprocess.run([MOED, "models"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
+assert listed()["alpha"]["own"] and up() == ["alpha"], listed()
+
+print("moed-http dies: the next one knows the models")
+before = pid_of("http")
+os.kill(before, signal.SIGKILL)
+
+
+def answers_again():
+    try:
+        return pid_of("http") not in (None, before) and call("GET", "/health", timeout=5)[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+wait_until("moed-http answers", answers_again)
+assert ask("beta") == "2 + 3 = 5."
+
+print("kept for ever, unloaded by request, and after its time")
+status, body = call("POST", "/api/generate", {"model": "beta", "keep_alive": -1})
+assert status == 200 and body["done_reason"] == "load" and listed()["beta"]["expires_s"] is None
+status, body = call("POST", "/api/generate", {"model": "beta", "keep_alive": 0})
+assert status == 200 and body["done_reason"] == "unload", body
+assert up() == []
+assert call("POST", "/models/load", {"model": "alpha"}) == (200, {"success": True})
+assert call("POST", "/models/unload", {"model": "alpha"}) == (200, {"success": True})
+assert up() == []
+assert call("POST", "/api/chat", {"model": "alpha", "messages": [], "keep_alive": "1m30s"})[0] == 200
+assert 80 < listed()["alpha"]["expires_s"] <= 90, listed()
+for wrong in ("soon", "5 parsecs", [], "1e99h"):
+    assert call("POST", "/api/generate", {"model": "alpha", "keep_alive": wrong})[0] == 400, wrong
+assert call("POST", "/api/chat", {"model": "alpha", "messages": [], "keep_alive": "1s"})[0] == 200
+wait_until("alpha is unloaded", lambda: up() == [])
+
+print("a busy model is not unloaded")
+c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)
+c.request("POST", "/v1/completions", json.dumps({"model": "alpha", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}))
+reply = c.getresponse()
+reply.readline()
+wait_until("alpha is busy, or done", lambda: listed()["alpha"]["state"] == "busy" or reply.isclosed() or reply.peek() == b"")
+if listed()["alpha"]["state"] == "busy":
+    status, body = call("POST", "/models/unload", {"model": "alpha"})
+    assert status in (200, 409), body  # it may have ended meanwhile
+assert reply.read().rstrip().endswith(b"[DONE]")
+c.close()
+
+print("a file that comes, and one that goes")
+shutil.copyfile(MODEL, f"{FOLDER}/gamma.gguf")
+os.utime(f"{FOLDER}/gamma.gguf", (time.time() - 60,) * 2)
+os.unlink(f"{FOLDER}/beta.gguf")
+ids = [m["id"] for m in call("GET", "/v1/models")[1]["data"]]
+assert "gamma" in ids and "beta" not in ids, ids
+assert ask("gamma") == "2 + 3 = 5."
+assert ask("beta")[0] == 404
+metrics = subprocess.run([MOED, "metrics", "models", "--name", "router"], stdout=subprocess.PIPE, check=True, text=True).stdout
+assert "moed_models_available 4" in metrics and "moed_models_up 1" in metrics, metrics

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Models of a folder, loaded when a request names one and unloaded when nobody uses it: one at a time, in turns for many clients, out of
+# memory, with a bad configuration; moed-models and moed-http killed; nothing left at the end. usage: models.sh MOED MODEL
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+command -v python3 > /dev/null || skip "python3 is not here"
+# several deployments: each has its own directory below
+unset MOED_RUN
+export XDG_RUNTIME_DIR=$WORK/r
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down router' $$ "$MOED" < /dev/null > /dev/null 2>&1 & disown
+end_models() {
+    status=$?
+    [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/router/*.log >&2
+    "$MOED" down router > /dev/null 2>&1
+    (exit $status)
+    end
+}
+trap end_models EXIT
+RUN=$XDG_RUNTIME_DIR/moed/router
+
+folder=$WORK/models
+mkdir -p "$folder/more" "$XDG_CONFIG_HOME/moed"
+for name in alpha beta misled; do cp "$MODEL" "$folder/$name.gguf"; done
+cp "$MODEL" "$folder/more/A model with a name, quantised, that is longer than a deployment's.gguf"
+head -c 5000 "$MODEL" > "$folder/cut.gguf"
+echo 'no model' > "$folder/notes.txt"
+touch -d '1 minute ago' "$folder"/* "$folder"/more/* # a file that has just been written may not be complete
+echo 'ctx = banana' > "$XDG_CONFIG_HOME/moed/misled.conf" # `moed up` reads it
+
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+grep -q 'on demand' "$WORK/up" || fail "moed up prints: $(cat "$WORK/up")"
+port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODEL" || fail "see above"
+[ "$(grep -c 'cut.gguf is left out' "$RUN/models.log")" -ge 1 ] || fail "the log does not say why cut.gguf is not listed"
+! grep -q 'misled.*is up' "$RUN/models.log" || fail "the configuration file was not read"
+"$MOED" down router > /dev/null || fail "moed down"
+for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left: $pid"; done
+
+say "a model of its own and a folder, within 1 MB of memory for it"
+"$MOED" up "$MODEL" --models "$folder" --models-memory 1M --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+python3 "$(dirname "$0")/http_models.py" "$port" --no-memory || fail "see above"
+"$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"
+
+for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
+    # shellcheck disable=SC2086
+    if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi
+    [ "$(wc -l < "$WORK/up")" -le 2 ] || fail "moed up $wrong says: $(cat "$WORK/up")"
+done
+if MOED_RUN=$WORK/run "$MOED" up --models "$folder" --http 0 > "$WORK/up" 2>&1; then fail "--models with MOED_RUN is accepted"; fi
+grep -q MOED_RUN "$WORK/up" || fail "--models with MOED_RUN says: $(cat "$WORK/up")"
+say ok
