@@ -95,12 +95,13 @@ static enum error_code begin(struct simulation *s, struct error *e)
     if (!steps_init(&s->steps, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
     s->most_steps = trace_tokens(r->trace) + 1;
-    s->memory = ARRAYS_NEW(
-        ARRAY(s->selected, (size_t)s->steps.capacity * s->shape->n_used),
-        ARRAY(s->experts, experts), ARRAY(s->workloads, experts), ARRAY(s->counts, experts),
-        ARRAY(s->activated, experts), ARRAY(s->predicted, slabs), ARRAY(s->step_s, s->most_steps),
-        ARRAY(s->decode_uses, r->batch + 1u), ARRAY(s->gate, experts), ARRAY(s->gate_sum, experts),
-        ARRAY(s->probability, experts), ARRAY(s->best, experts));
+    s->memory = ARRAYS_NEW(ARRAY(s->selected, (size_t)s->steps.capacity * s->shape->n_used),
+                           ARRAY(s->experts, experts), ARRAY(s->workloads, experts),
+                           ARRAY(s->done, experts), ARRAY(s->counts, experts),
+                           ARRAY(s->activated, experts), ARRAY(s->predicted, slabs),
+                           ARRAY(s->step_s, s->most_steps), ARRAY(s->decode_uses, r->batch + 1u),
+                           ARRAY(s->gate, experts), ARRAY(s->gate_sum, experts),
+                           ARRAY(s->probability, experts), ARRAY(s->best, experts));
     if (!s->memory || !set_costs(s) || !simulate_layer_init(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);

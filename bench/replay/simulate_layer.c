@@ -260,21 +260,35 @@ static void give_cpu(struct simulation *s, uint32_t layer)
                         contended_s / uncontended_s);
 }
 
+/* Computes in one call what has arrived of the loads of experts [first, n_activated). */
+static void compute_arrived(struct simulation *s, uint32_t layer, uint32_t first)
+{
+    struct engine *e = &s->engine;
+    double took_s = simulate_call_s(s, true);
+    engine_begin_reading(e);
+    for (uint32_t i = first; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
+        there = there < p->device + p->load ? there : p->device + p->load;
+        if (there <= s->done[i])
+            continue;
+        took_s += compute_on_device(s, layer, there - s->done[i], p->workload);
+        s->done[i] = there;
+    }
+    engine_advance_to(e, e->now_s + took_s);
+    engine_end_reading(e);
+}
+
 static void compute_loads(struct simulation *s, uint32_t layer)
 {
     struct engine *e = &s->engine;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        s->done[i] = s->plan.experts[i].device;
     for (uint32_t i = 0; i < s->n_activated; i++) {
         const struct sched_expert *p = &s->plan.experts[i];
-        uint32_t done = p->device, target = p->device + p->load;
-        while (done < target && engine_await(e, layer, p->expert, done + 1)) {
-            uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
-            there = there < target ? there : target;
-            engine_begin_reading(e);
-            engine_advance_to(e, e->now_s + simulate_call_s(s, true) +
-                                     compute_on_device(s, layer, there - done, p->workload));
-            engine_end_reading(e);
-            done = there;
-        }
+        while (s->done[i] < p->device + p->load &&
+               engine_await(e, layer, p->expert, s->done[i] + 1))
+            compute_arrived(s, layer, i);
         if (p->load)
             engine_consumed(e);
     }

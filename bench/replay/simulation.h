@@ -26,6 +26,7 @@ struct simulation {
     /* the current layer */
     uint32_t *selected;            /* [tokens][n_used] */
     uint16_t *experts, *workloads; /* [n_experts] */
+    uint32_t *done;                /* [n_experts]: leading segments that the device has computed */
     uint32_t *counts;              /* [n_experts]; 0 between layers */
     struct layer *layer;
     struct layer_expert *activated; /* [n_experts] */

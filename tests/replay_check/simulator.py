@@ -346,9 +346,8 @@ class Replay:
         resident_s = sum(device * c.device(experts[e]) for e, (device, _) in plan.items())
         load_s = c.device(experts[expert])
         at_once = link_end + call + resident_s + n * load_s
-        separately = max((call if resident_s else 0) + resident_s + n * (call + load_s),
-                         link_end / n + n * (call + load_s),  # from the first arrival
-                         link_end + call + load_s)  # from the last
+        begin = max((call if resident_s else 0) + resident_s, link_end / n)  # at the first arrival
+        separately = max(begin + call + n * load_s, link_end + call + load_s)  # or after the last
         return at_once < separately
 
     # ---- A layer ----
@@ -372,17 +371,21 @@ class Replay:
             self.slowdown = max(1.0, contended / seconds)
 
     def compute_loads(self, layer, plan, experts):
+        """The device computes in each call all that has arrived by then, of any expert."""
+        done = {e: device for e, (device, _) in plan.items()}
         for expert, (device, load) in plan.items():
-            slab, done = (layer, expert), device
-            while done < device + load:
-                self.advance(math.inf, arrival=(slab, done + 1))
-                there = min(self.memory.of(slab), device + load)
+            while done[expert] < device + load:
+                self.advance(math.inf, arrival=((layer, expert), done[expert] + 1))
+                seconds = 0.0
+                for e, (d, n) in plan.items():
+                    there = max(done[e], min(self.memory.of((layer, e)), d + n))
+                    seconds += (there - done[e]) * self.costs.device(experts[e])
+                    done[e] = there
                 self.set_reading(True)
-                self.device_call((there - done) * self.costs.device(experts[expert]))
+                self.device_call(seconds)
                 self.set_reading(False)
-                done = there
             if load:
-                self.consume(slab)
+                self.consume((layer, expert))
 
     def compute_at_once(self, layer, plan, experts):
         self.set_reading(False)

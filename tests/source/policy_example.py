@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Applies docs/policies.md's example of adding a cache to a copy of lib/, and compiles what changed.
+"""Applies docs/adding-a-policy.md's example of adding a cache to a copy of lib/, and compiles what changed.
 usage: policy_example.py ROOT CC"""
 import pathlib
 import re
@@ -22,8 +22,8 @@ def insert_before(path, anchor, text):
 
 
 def main(root, compiler):
-    document = (root / "docs/policies.md").read_text()
-    kind, source, line, budgets, name = code_blocks(document[document.index("### Example: a cache"):])
+    document = (root / "docs/adding-a-policy.md").read_text()
+    kind, source, line, budgets, name = code_blocks(document[document.index("## Example: a cache"):])
     with tempfile.TemporaryDirectory() as folder:
         lib = pathlib.Path(folder) / "lib"
         shutil.copytree(root / "lib", lib)

@@ -190,6 +190,18 @@ static void test_at_once(void **state)
     trace_close(t);
 }
 
+/* A call of the device takes 25 s. Loads of three experts end at 10, 20 and 30. The first call, 10
+ * to 36, computes the first of them, and the second call both others: 36 + 25 + 2. */
+static void test_arrived(void **state)
+{
+    static const uint16_t selected[] = {0, 1, /**/ 0, 2, /**/ 0, 3};
+    struct machine slow_calls = idle;
+    struct trace *t = make_trace(3, 2, 1, selected);
+    slow_calls.device_call_s = 25;
+    near(replay_on(&slow_calls, t, &costs, "ondemand", 1, 3).decode_tokens_per_s, 3.0 / 63);
+    trace_close(t);
+}
+
 /* Prompts one after the other, then one token of each; when a sequence ends the next one's prompt
  * comes between. */
 static void test_steps(void **state)
@@ -451,13 +463,21 @@ static void test_map_uncut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_uncut),      cmocka_unit_test(test_lru),
-        cmocka_unit_test(test_link_call),      cmocka_unit_test(test_belady),
-        cmocka_unit_test(test_threshold),      cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_at_once),        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_least_misses),   cmocka_unit_test(test_least_misses_of_layers),
-        cmocka_unit_test(test_bound),          cmocka_unit_test(test_uneven_bound),
-        cmocka_unit_test(test_deciding),       cmocka_unit_test(test_never_above),
+        cmocka_unit_test(test_map_uncut),
+        cmocka_unit_test(test_lru),
+        cmocka_unit_test(test_link_call),
+        cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_at_once),
+        cmocka_unit_test(test_arrived),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_least_misses),
+        cmocka_unit_test(test_least_misses_of_layers),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_uneven_bound),
+        cmocka_unit_test(test_deciding),
+        cmocka_unit_test(test_never_above),
         cmocka_unit_test(test_uneven_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -299,8 +299,8 @@ static void test_device_waits(void **state)
     expect_plan(&e[2], 0, 1);
     expect_plan(&e[3], 0, 0);
     assert_true(sched_device_waits(&c, &layer, e, 4));
-    /* Both loaded: 15 + 2, then 15 + 1 for each, long after they have arrived. */
-    expect_seconds(sched_assign(ASSIGN_LOAD_ALL, &c, &layer, e, 4), 49);
+    /* Both loaded: 15 + 2, then 15 + 2 in one call, because both have arrived. */
+    expect_seconds(sched_assign(ASSIGN_LOAD_ALL, &c, &layer, e, 4), 34);
     assert_false(sched_device_waits(&c, &layer, e, 4));
     /* In flight, arrives in 3: 3 + 15 + 3. */
     layer.link_busy_s = 3;

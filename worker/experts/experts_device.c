@@ -278,48 +278,65 @@ static enum error_code compute_tasks(struct experts *x, uint32_t n, const struct
 
 /* ---- Loads ---- */
 
-/* Computes the resident ones of segments [*done, target), and the one in flight; within the epoch.
- * Advances *done. */
-static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *done, uint32_t target,
-                                    bool waited, struct error *e)
+/* Adds a task for the segments of an expert that have arrived and are not computed. */
+static void add_arrived(struct experts *x, uint32_t at, uint32_t there, bool fetch, uint32_t *n)
 {
-    const struct activated *a = &x->work.round[at];
+    struct activated *a = &x->work.round[at];
+    x->device.fetch[*n] = fetch;
+    x->work.tasks[*n] = experts_task(x, a, a->done, there - a->done);
+    x->work.tasks[(*n)++].places = find_places(x, at, a->expert, a->done, there - a->done);
+    a->done = there;
+}
+
+/* In one call: what has arrived of the loads from `at` on, and the next segment if it is in flight;
+ * within the epoch. The loads arrive in order, so one segment at most is in flight. */
+static enum error_code compute_arrived(struct experts *x, uint32_t at, bool waited, struct error *e)
+{
+    uint32_t n = 0, loaded = 0;
+    const struct activated *incomplete = NULL;
     struct arriving next;
-    uint32_t there = device_cache_read(x->device.cache, x->work.layer, a->expert).resident;
-    there = there < target ? there : target;
-    if (there < *done)
-        return ERROR_OK;
-    bool comes = there < target && all_arrive(x, at, there, there + 1, &next);
-    uint32_t n = there - *done;
-    if (there == target)
-        correct_load_costs(x, a, waited);
-    if (n) {
-        x->device.fetch[0] = !comes && wants_rows(x, a);
-        x->work.tasks[0] = experts_task(x, a, *done, n);
-        x->work.tasks[0].places = find_places(x, at, a->expert, *done, n);
+    bool comes = false;
+    for (uint32_t i = at; i < x->work.n_round; i++) {
+        struct activated *a = &x->work.round[i];
+        uint32_t target = a->device + a->load, before = a->done;
+        if (a->done >= target)
+            continue;
+        uint32_t there = device_cache_read(x->device.cache, x->work.layer, a->expert).resident;
+        there = there < target ? there : target;
+        if (there < target && !incomplete) {
+            incomplete = a;
+            comes = there >= before && all_arrive(x, i, there, there + 1, &next);
+        }
+        if (there == target)
+            correct_load_costs(x, a, waited && i == at);
+        if (there > before)
+            add_arrived(x, i, there, wants_rows(x, a) && !(comes && a == incomplete), &n);
+        loaded += a->done - before;
     }
-    enum error_code code = compute_tasks(x, n > 0, a, comes ? &next : NULL, e);
-    counter_add(x->counters.loaded, code ? 0 : n + comes);
-    *done += n + comes;
+    enum error_code code = compute_tasks(x, n, incomplete, comes ? &next : NULL, e);
+    if (comes)
+        x->work.round[incomplete - x->work.round].done += next.n;
+    counter_add(x->counters.loaded, code ? 0 : loaded + comes);
     return code;
 }
 
-/* Computes the loaded segments of an expert as they arrive. */
+/* Computes the loaded segments of an expert as they arrive, and those of later ones that are there
+ * by then. */
 static enum error_code compute_load(struct experts *x, uint32_t at, struct error *e)
 {
     struct activated *a = &x->work.round[at];
-    uint32_t done = a->device, target = a->device + a->load;
+    uint32_t target = a->device + a->load;
     uint64_t since = clock_ns();
     bool waited = false;
     enum error_code code = ERROR_OK;
-    while (done < target) {
-        uint32_t before = done;
+    while (a->done < target) {
+        uint32_t before = a->done;
         device_cache_enter(x->device.cache, x->work.step, x->work.layer);
-        code = compute_part(x, at, &done, target, waited, e);
+        code = compute_arrived(x, at, waited, e);
         device_cache_leave(x->device.cache);
-        if (code || done == target)
+        if (code || a->done == target)
             break;
-        if (done > before) { /* the next may have arrived in that time */
+        if (a->done > before) { /* the next may have arrived in that time */
             since = clock_ns();
             waited = false;
             continue;
@@ -327,10 +344,10 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
             stop_loads(x);
         if (x->device.breaker.on) {
-            code = reclaim(x, a, done, target - done, e);
+            code = reclaim(x, a, a->done, target - a->done, e);
             break;
         }
-        waited = wait_for(x, a, done + 1);
+        waited = wait_for(x, a, a->done + 1);
     }
     if (!x->device.breaker.on)
         circuit_breaker_reset(&x->device.breaker);
@@ -425,8 +442,10 @@ enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
     device_compute_input(x->device.compute, x->work.layer, x->work.values, x->work.values_on_device,
                          x->work.n_tokens);
-    for (uint32_t i = 0; i < x->work.n_round; i++)
+    for (uint32_t i = 0; i < x->work.n_round; i++) {
         x->work.round[i].on_host = x->work.round[i].cpu > 0;
+        x->work.round[i].done = x->work.round[i].device;
+    }
     if (x->work.device_waits && loaded_one(x)) {
         device_cache_leave(x->device.cache);
         enum error_code code = experts_call_overlap(x, e);

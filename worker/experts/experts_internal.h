@@ -32,6 +32,7 @@ struct activated {
     uint32_t expert;
     uint32_t first_row, n_rows; /* of indices and rows */
     uint32_t device, load, cpu; /* segments, in this order */
+    uint32_t done;              /* of device and load: computed */
     uint32_t first_out;         /* of the CPU's rows, in the channel */
     double due_s;               /* after the round's begin: when its loads should have arrived */
     struct cached_expert there; /* its residency at the round's begin */

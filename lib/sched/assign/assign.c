@@ -71,12 +71,11 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
     uint32_t missing = assign_missing(a->layer, e), awaited = a->layer->n_segments - missing;
     uint32_t loads = on_device > awaited ? on_device - awaited : 0;
     w->resident_s += e->device * device_s;
-    double arrived_s = device_s + a->layer->device_call_s;
-    w->in_flight_s += (e->load - loads) * arrived_s;
-    w->loaded_s += loads * arrived_s;
-    if (loads && (w->loads == 0 || arrived_s < w->last_loaded_s))
-        w->last_loaded_s = arrived_s;
-    w->calls_s += e->load * a->layer->device_call_s;
+    w->in_flight += e->load - loads;
+    w->in_flight_s += (e->load - loads) * device_s;
+    w->loaded_s += loads * device_s;
+    if (loads && (w->loads == 0 || device_s < w->last_loaded_s))
+        w->last_loaded_s = device_s;
     w->loads += loads;
     w->awaited += e->load > 0;
     w->cpu_segments += cpu;
@@ -121,19 +120,20 @@ static struct sides_end sides_end(const struct assignment *a, const struct assig
     return end;
 }
 
-/* When the device is done if it computes the resident part and then each segment as it arrives. The
- * link is done at link_s. */
+/* When the device is done if it computes the resident part, and then in each call all that has
+ * arrived. The link is done at link_s. With more than two arrivals this is the least time: calls
+ * between the first arrival and the last are not counted. */
 static double device_end(const struct assignment *a, const struct assign_work *w, double link_s)
 {
-    double busy_s = a->layer->link_busy_s, call_s = w->resident_s > 0 ? a->layer->device_call_s : 0;
-    double end = call_s + w->resident_s + w->in_flight_s + w->loaded_s;
-    if (w->in_flight_s > 0)
-        end = later(end, busy_s + w->in_flight_s + w->loaded_s);
+    double busy_s = a->layer->link_busy_s, call_s = a->layer->device_call_s;
+    double resident = w->resident_s > 0 ? call_s + w->resident_s : 0, end = resident;
+    if (w->in_flight)
+        end = later(resident, busy_s) + call_s + w->in_flight_s + w->loaded_s;
     if (w->loads) {
-        /* Arrivals are evenly spaced and the longest are computed first, so the device waits at the
-         * first or at the last. */
+        /* Arrivals are evenly spaced. The device waits for the first, for the last, or for none. */
         double first = busy_s + (link_s - busy_s) / w->loads;
-        end = later(end, later(first + w->loaded_s, link_s + w->last_loaded_s));
+        end = later(end, later(resident, first) + call_s + w->loaded_s);
+        end = later(end, link_s + call_s + w->last_loaded_s);
     }
     return end;
 }
@@ -145,8 +145,7 @@ static double device_end_at_once(const struct assignment *a, const struct assign
 {
     if (w->awaited != 1 || a->layer->never_waits)
         return INFINITY;
-    return link_s + a->layer->device_call_s + w->resident_s + w->in_flight_s + w->loaded_s -
-           w->calls_s;
+    return link_s + a->layer->device_call_s + w->resident_s + w->in_flight_s + w->loaded_s;
 }
 
 double assign_finish(const struct assignment *a, const struct assign_work *w)

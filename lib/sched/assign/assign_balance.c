@@ -70,8 +70,8 @@ static void assign_subtract(const struct assignment *a, const struct sched_exper
     w->resident_s -= minus.resident_s;
     w->in_flight_s -= minus.in_flight_s;
     w->loaded_s -= minus.loaded_s;
-    w->calls_s -= minus.calls_s;
     w->loads -= minus.loads;
+    w->in_flight -= minus.in_flight;
     w->cpu_segments -= minus.cpu_segments;
     w->awaited -= minus.awaited;
 }

@@ -57,8 +57,7 @@ struct assign_work {
     double cpu_s, cpu_contended_s;
     double resident_s, in_flight_s, loaded_s; /* on the device, by how the segment comes there */
     double last_loaded_s;                     /* of the shortest loaded segment, which comes last */
-    double calls_s;                           /* the calls in in_flight_s and loaded_s */
-    uint32_t loads, cpu_segments;             /* over the link, on the CPU */
+    uint32_t loads, in_flight, cpu_segments;  /* over the link, on their way, on the CPU */
     uint32_t awaited;                         /* experts of which a segment is still to come */
 };
 
@@ -66,9 +65,9 @@ struct assign_work {
 void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w);
 /* Seconds until all of it is done. CPU and link run at their contended pace until the first of
  * them has finished; the other goes on at its own pace. The loaded segments arrive evenly spaced,
- * those with the most tokens first. The device computes the resident part, then what is in flight
- * (there when link_busy_s is over), then each segment as it arrives. Or, where that is sooner, it
- * waits for the one expert that is still to come and computes all in one call. */
+ * those with the most tokens first. The device computes the resident part, then in each call all
+ * that has arrived; what is in flight is there when link_busy_s is over. Or, where that is sooner,
+ * it waits for the one expert that is still to come and computes all in one call. */
 double assign_finish(const struct assignment *a, const struct assign_work *w);
 
 /* assign_*.c, one each. */
