@@ -19,7 +19,8 @@ enum error_code memd_open_devices(struct memd *m, struct error *e)
 
 void memd_keep_dense_on_host(struct memd *m)
 {
-    const char *host_only = params_host_dense(&m->plan.header.params);
+    const struct pool_map map = pool_plan_map(&m->plan);
+    const char *host_only = params_host_dense(&map.params);
     if (!host_only || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
         return;
     log_info("the model has %s: the host computes them and the rest of the dense part, as with "

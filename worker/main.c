@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "confine/confine.h"
 #include "ipc/watch.h"
+#include "model/kv_layout.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
 
@@ -184,7 +185,18 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
         kv_pool_attach(&w->kv_pool, w->memory.kv_shm.base, w->memory.kv_shm.bytes, e);
     if (code)
         return code;
-    uint64_t tokens = (uint64_t)w->kv_pool.n_pages * KV_POOL_TOKENS, asked = w->context;
+    struct kv_layout kv;
+    enum tensor_type type;
+    code = kv_type_parse(w->kv_type, &type, e);
+    if (!code)
+        code = kv_type_check(p, type, e);
+    if (code)
+        return code;
+    kv_layout_make(p, type, &kv);
+    if (kv.page_bytes != w->kv_pool.page_bytes)
+        return error_set(e, ERROR_PROTOCOL, "memd's KV pool has pages of another size");
+    uint64_t tokens = kv_layout_positions(&kv, w->kv_pool.n_pages, batch_tokens(w)),
+             asked = w->context;
     code = params_check_context(p, asked, e);
     if (code)
         return code;
@@ -230,11 +242,14 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
 {
     bool exact = w->reproducible ||
                  (!w->dense->rounds && weights_all_quantized(&w->weights, &w->memory.map));
+    const struct kv_layout *kv = &w->dense->kv;
     struct prefix_cache_options options = {.pool = w->kv_pool,
                                            .worker = w->memory.kv_worker,
                                            .format = kv_format(w, exact),
                                            .vocab = w->memory.map.params.vocab,
-                                           .exact = exact};
+                                           .exact = exact,
+                                           .n_windowed = kv_layout_windowed(kv),
+                                           .window = kv->window};
     const struct shm *index = &w->memory.kv_index_shm;
     enum error_code code = ERROR_OK;
     if (index->base)

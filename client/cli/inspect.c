@@ -21,6 +21,17 @@ static void print_amount(const char *before, uint64_t bytes, const char *after)
     fold_printf("%s", after);
 }
 
+static void print_kv_cache(const struct inspect *x)
+{
+    struct memory_kv kv = memory_kv_bytes(&x->params, x->kv_type);
+    print_amount("KV cache        ", 1000 * kv.a_token, " for 1000 tokens");
+    if (kv.window) {
+        print_amount(", and ", kv.window_bytes, " a request");
+        fold_printf(" in layers with a window of %" PRIu32 " tokens", kv.window);
+    }
+    fold_printf(", as %s\n", x->kv_type_name);
+}
+
 static void print_needs(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
@@ -36,9 +47,7 @@ static void print_needs(const struct inspect *x)
     print_amount("", pool_plan_expert_token_bytes(&x->plan), " of them\n");
     print_amount("dense weights   ", h->dense_bytes, "; a token reads ");
     print_amount("", pool_plan_dense_token_bytes(&x->plan), " of them\n");
-    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type),
-                 " for 1000 tokens");
-    fold_printf(" as %s\n", x->kv_type_name);
+    print_kv_cache(x);
     if (params_recurrent_layers(p)) {
         print_amount("state           ", params_state_bytes(p), " a request and snapshot, ");
         print_amount("", memory_state_bytes(p, DEFAULT_PARALLEL), " for ");

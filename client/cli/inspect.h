@@ -23,7 +23,7 @@ struct inspect {
 struct inspect_tensors {
     bool qk_norm, qkv_bias, attention_output_bias, router_bias, selection_bias, expert_bias,
         output_bias;
-    bool shared_gate, tied_output, rope_factors;
+    bool shared_gate, tied_output, rope_factors, output_gate;
 };
 struct inspect_tensors inspect_find_tensors(const struct inspect *x);
 /* Layers after the trunk that predict further tokens (MTP), which moed does not run. */
@@ -47,12 +47,19 @@ const char *inspect_layer_name(enum layer_kind kind);
 const char *inspect_feed_forward_name(enum feed_forward_kind kind);
 /* How many layers are alike with this one, itself included; 0 if an earlier one is. */
 uint32_t inspect_alike(const struct model_params *p, uint32_t layer);
+/* How many limit what their activation gives. */
+uint32_t inspect_limited_layers(const struct model_params *p);
 const char *inspect_norm_name(enum norm_kind norm);
 
 /* "1.53 GB", "12.3 MB", "7.0 kB". */
 void inspect_format_bytes(uint64_t bytes, char out[24]);
 void inspect_print_bytes(uint64_t bytes); /* with fold_printf */
 void inspect_print_model(const struct inspect *x);
+/* The kinds of layers where there are several, and the lines about norms and attention
+ * (inspect_attention.c). */
+void inspect_print_layers(const struct model_params *p);
+void inspect_print_attention(const struct model_params *p,
+                             const struct inspect_tensors *has_tensor);
 /* The sampling defaults: a line, a member of a JSON object (inspect_sampling.c). */
 void inspect_print_sampling(const struct gguf *g);
 void inspect_add_sampling(struct strbuf *b, const struct gguf *g);

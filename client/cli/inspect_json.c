@@ -58,7 +58,7 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
 {
     const struct layer_params *l = params_attention(p);
     add_layers(b, p);
-    word(b, "norm", inspect_norm_name(p->arch->norm));
+    word(b, "norm", inspect_norm_name(p->norm));
     real(b, "norm_eps", p->norm_eps);
     word(b, "attention", inspect_attention_name(p));
     number(b, "heads", l->n_heads);
@@ -74,6 +74,8 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     boolean(b, "attention_sinks", p->arch->attention_sinks);
     boolean(b, "qkv_bias", has->qkv_bias);
     boolean(b, "query_gate", p->arch->query_gate);
+    boolean(b, "output_gate", has->output_gate);
+    real(b, "value_scale", p->value_scale);
     number(b, "recurrent_layers", params_recurrent_layers(p));
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
     number(b, "rope_dims", p->rope.dims);
@@ -81,6 +83,7 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     number(b, "windowed_rope_dims", p->windowed_rope.dims);
     real(b, "windowed_rope_base", p->windowed_rope.base);
     real(b, "logit_cap", p->logit_cap);
+    real(b, "logit_scale", p->logit_scale);
     real(b, "rope_factor", p->rope.factor);
     number(b, "rope_original_context", p->rope.original_context);
 }
@@ -98,6 +101,7 @@ static void add_experts(struct strbuf *b, const struct model_params *p,
     boolean(b, "weights_renormalised", r->renormalise);
     real(b, "weights_scale", r->scale);
     word(b, "activation", inspect_activation_name(p->arch->activation));
+    number(b, "limited_layers", inspect_limited_layers(p));
     number(b, "expert_width", p->d_expert);
     boolean(b, "expert_bias", has->expert_bias);
     number(b, "shared_width", p->d_shared);
@@ -126,7 +130,9 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "dense_bytes_per_token", pool_plan_dense_token_bytes(&x->plan));
     number(b, "segments", s->n_segments);
     number(b, "segment_bytes", s->segment_bytes);
-    number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));
+    struct memory_kv kv = memory_kv_bytes(&x->params, x->kv_type);
+    number(b, "kv_bytes_per_token", kv.a_token);
+    number(b, "kv_window_bytes", kv.window_bytes);
     word(b, "kv_type", x->kv_type_name);
     number(b, "state_bytes", params_state_bytes(&x->params));
 }

@@ -30,6 +30,7 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
         .selection_bias = has(x, layer, "exp_probs_b.bias"),
         .expert_bias = has(x, layer, "ffn_down_exps.bias"),
+        .output_gate = x->params.arch->output_gate && has(x, attention, "attn_gate.weight"),
         .shared_gate = has(x, layer, "ffn_gate_inp_shexp.weight"),
         .output_bias = gguf_tensor_find(x->g, "output.bias") != NULL,
         .tied_output = gguf_tensor_find(x->g, "output.weight") == NULL,
@@ -139,6 +140,14 @@ uint32_t inspect_alike(const struct model_params *p, uint32_t layer)
     return n;
 }
 
+uint32_t inspect_limited_layers(const struct model_params *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n += p->layers[i].expert_limit > 0 || p->layers[i].shared_limit > 0;
+    return n;
+}
+
 const char *inspect_norm_name(enum norm_kind norm)
 {
     return norm == NORM_RMS ? "rms" : "layer";
@@ -174,117 +183,6 @@ void inspect_print_bytes(uint64_t bytes)
     fold_printf("%s", text);
 }
 
-static void print_norms(const struct model_params *p, const struct inspect_tensors *has_tensor)
-{
-    fold_printf("norms           %s, eps %g", p->arch->norm == NORM_RMS ? "RMS" : "layer norm",
-                (double)p->norm_eps);
-    if (p->arch->qk_norm && has_tensor->qk_norm)
-        fold_printf("; of each head of q and k%s",
-                    p->arch->qk_norm_after_rope ? " after rope" : "");
-    if (p->arch->qk_norm_whole)
-        fold_printf("; of all of q and all of k");
-    if (p->arch->value_norm)
-        fold_printf("; of each head of v, without weights");
-    if (p->arch->post_norms)
-        fold_printf("; of the outputs of attention and feed-forward");
-    fold_printf("\n");
-}
-
-/* The first layer with attention, or the first without a window where those differ. */
-static const struct layer_params *full_attention(const struct model_params *p)
-{
-    const struct layer_params *l = params_attention(p);
-    while (p->windowed_rope.dims && l->window && l + 1 < p->layers + p->n_layers)
-        l++;
-    return l;
-}
-
-static void print_attention(const struct model_params *p, const struct inspect_tensors *has_tensor)
-{
-    const struct layer_params *l = params_attention(p);
-    struct params_windows windows = params_windows(p);
-    if (p->arch->attention == ATTENTION_LATENT) {
-        fold_printf("attention       latent (MLA), %" PRIu32 " heads of %" PRIu32
-                    ", values of %" PRIu32 "; keys and values compressed to %" PRIu32 " + %" PRIu32
-                    " rotated, ",
-                    l->n_heads, l->q_dim, l->o_dim, p->kv_rank, p->rope.dims);
-        if (p->q_rank)
-            fold_printf("queries to %" PRIu32, p->q_rank);
-        else
-            fold_printf("queries not compressed");
-    } else {
-        fold_printf("attention       %s, %" PRIu32 " heads of %" PRIu32,
-                    l->n_heads == l->n_kv_heads ? "multi-head" : "grouped (GQA)", l->n_heads,
-                    l->k_dim);
-        if (l->n_kv_heads != l->n_heads)
-            fold_printf(", %" PRIu32 " for keys and values", l->n_kv_heads);
-        const struct layer_params *full = full_attention(p);
-        if (full->k_dim != l->k_dim || full->n_kv_heads != l->n_kv_heads)
-            fold_printf("; in the layers without a window %" PRIu32 " of %" PRIu32 ", %" PRIu32
-                        " for keys and values",
-                        full->n_heads, full->k_dim, full->n_kv_heads);
-    }
-    if (has_tensor->qkv_bias || has_tensor->attention_output_bias)
-        fold_printf("; biases of %s%s%s", has_tensor->qkv_bias ? "q, k, v" : "",
-                    has_tensor->qkv_bias && has_tensor->attention_output_bias ? " and " : "",
-                    has_tensor->attention_output_bias ? "the output" : "");
-    if (p->arch->attention_sinks)
-        fold_printf("; a sink a head");
-    if (p->temperature_scale > 0)
-        fold_printf("; q grows with the position, by %g times the logarithm of each %" PRIu32,
-                    (double)p->temperature_scale, p->temperature_length);
-    if (p->arch->query_gate)
-        fold_printf("; a gate of the output");
-    if (windows.layers)
-        fold_printf("; %" PRIu32 " of %" PRIu32 " layers %s the last %" PRIu32 " positions only",
-                    windows.layers, p->n_layers, windows.layers == 1 ? "sees" : "see",
-                    windows.largest);
-    fold_printf("\n");
-}
-
-static void print_recurrent(const struct model_params *p)
-{
-    const struct delta_params *d = &p->delta;
-    if (d->v_heads == 0) {
-        fold_printf("recurrent       %" PRIu32 " of %" PRIu32
-                    " layers: a gated convolution of %" PRIu32 " positions\n",
-                    params_recurrent_layers(p), p->n_layers, d->taps);
-        return;
-    }
-    fold_printf("recurrent       %" PRIu32 " of %" PRIu32
-                " layers: linear attention (gated DeltaNet), %" PRIu32 " value heads of %" PRIu32
-                " on %" PRIu32 " key heads of %" PRIu32 ", a convolution of %" PRIu32
-                " positions\n",
-                params_recurrent_layers(p), p->n_layers, d->v_heads, d->v_dim, d->k_heads, d->k_dim,
-                d->taps);
-}
-
-static void print_rope(const struct model_params *p, const struct inspect_tensors *has_tensor)
-{
-    const struct rope_params *r = &p->rope;
-    const struct layer_params *l = full_attention(p);
-    uint32_t dims = p->arch->attention == ATTENTION_LATENT ? l->q_dim : l->k_dim;
-    fold_printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
-                r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
-    if (r->scaling == ROPE_SCALING_LINEAR)
-        fold_printf("; linear, factor %g", (double)r->factor);
-    if (r->scaling == ROPE_SCALING_YARN)
-        fold_printf("; YaRN, factor %g over %" PRIu32 " tokens, ramp from %g to %g rotations",
-                    (double)r->factor, r->original_context, (double)r->beta_fast,
-                    (double)r->beta_slow);
-    if (r->scaling == ROPE_SCALING_LONG)
-        fold_printf("; long and short factors, beyond and within %" PRIu32 " tokens",
-                    r->original_context);
-    if (has_tensor->rope_factors)
-        fold_printf("; factors of the file");
-    if (p->windowed_rope.dims)
-        fold_printf("; in the layers with a window %" PRIu32 " values, base %.9g",
-                    p->windowed_rope.dims, (double)p->windowed_rope.base);
-    if (p->arch->rope_windowed_only)
-        fold_printf("; in the layers with a window only");
-    fold_printf("\n");
-}
-
 static void print_router(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
     static const char *const how[] = {
@@ -318,13 +216,17 @@ static void print_experts(const struct model_params *p, const struct inspect_ten
                                               [ACTIVATION_SWIGLU_CLAMPED] = "clamped SwiGLU",
                                               [ACTIVATION_GELU] = "GELU",
                                               [ACTIVATION_SIGMOID] = "sigmoid"};
-    fold_printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32
-                ", %s%s\n",
+    fold_printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32 ", %s",
                 p->router.n_experts, p->router.n_used, p->d_expert,
-                activations[p->arch->activation], has_tensor->expert_bias ? ", biases" : "");
+                activations[p->arch->activation]);
+    if (inspect_limited_layers(p))
+        fold_printf(" within limits in %" PRIu32 " layer%s", inspect_limited_layers(p),
+                    inspect_limited_layers(p) == 1 ? "" : "s");
+    fold_printf("%s\n", has_tensor->expert_bias ? ", biases" : "");
     if (p->d_shared)
-        fold_printf("shared expert   width %" PRIu32 "%s\n", p->d_shared,
-                    has_tensor->shared_gate ? ", with a gate of its own" : "");
+        fold_printf("shared expert   width %" PRIu32 "%s%s\n", p->d_shared,
+                    has_tensor->shared_gate ? ", with a gate of its own" : "",
+                    p->arch->shared_average ? ", times 0.5" : "");
 }
 
 /* The types of the routed experts' matrices, each with its first layer. */
@@ -388,25 +290,6 @@ static void print_tokenizer(const struct inspect *x)
                     memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");
 }
 
-/* Prints the kinds of layers where there are several, each with its number of layers. */
-static void print_layers(const struct model_params *p)
-{
-    for (uint32_t i = 0; i < p->n_layers; i++) {
-        const struct layer_params *l = &p->layers[i];
-        uint32_t n = inspect_alike(p, i);
-        if (n == 0 || n == p->n_layers)
-            continue;
-        fold_printf("  %" PRIu32 " layer%s from %" PRIu32 ": %s", n, n == 1 ? "" : "s", i,
-                    inspect_layer_name(l->kind));
-        if (l->kind == LAYER_ATTENTION)
-            fold_printf(", %" PRIu32 " heads of %" PRIu32 ", %" PRIu32 " for keys and values",
-                        l->n_heads, l->q_dim, l->n_kv_heads);
-        if (l->window)
-            fold_printf(", a window of %" PRIu32, l->window);
-        fold_printf("; %s\n", inspect_feed_forward_name(l->feed_forward));
-    }
-}
-
 void inspect_print_model(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
@@ -425,13 +308,9 @@ void inspect_print_model(const struct inspect *x)
         fold_printf("; %" PRIu32 " more for further tokens (MTP), not run",
                     inspect_further_layers(x));
     fold_printf("\n");
-    print_layers(p);
+    inspect_print_layers(p);
     fold_printf("hidden          %" PRIu32 "\n", p->d_model);
-    print_norms(p, &has_tensor);
-    print_attention(p, &has_tensor);
-    if (params_recurrent_layers(p))
-        print_recurrent(p);
-    print_rope(p, &has_tensor);
+    inspect_print_attention(p, &has_tensor);
     fold_printf("context         %" PRIu32 " tokens in training", p->context_trained);
     if (p->context_most)
         fold_printf(", computed up to %" PRIu32 ": the indexer is not run", p->context_most);
@@ -443,6 +322,8 @@ void inspect_print_model(const struct inspect *x)
                 has_tensor.output_bias ? ", with a bias" : "");
     if (p->logit_cap > 0)
         fold_printf("logits          capped to %g by tanh\n", (double)p->logit_cap);
+    if (p->logit_scale != 1)
+        fold_printf("logits          times %g\n", (double)p->logit_scale);
     print_tokenizer(x);
     inspect_print_sampling(x->g);
     print_types(x);

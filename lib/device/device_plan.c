@@ -159,7 +159,9 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         .blas = !o->reproducible};
     struct worker_memory capacity;
     worker_memory(&needs, &capacity);
-    uint64_t least = dense ? worker_memory_kv(&map->params, o->kv_type, 1, needs.context) : 0;
+    uint64_t least = dense ? worker_memory_kv(&map->params, o->kv_type, 1, needs.context,
+                                              needs.max_tokens)
+                           : 0;
     p->workers = o->workers ? o->workers : 1;
     if (!checked_mul(capacity.scratch_bytes, p->workers, &p->scratch_bytes) ||
         !checked_mul(capacity.kv_bytes, p->workers, &p->kv_bytes) ||

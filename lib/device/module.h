@@ -119,6 +119,7 @@ struct device_segments {
     uint64_t up_offset, down_offset;
     uint64_t bias_offset; /* gate's width biases, then up's; 0: none */
     uint32_t activation;  /* enum activation of kernels/kernels.h */
+    float limit;          /* of struct gating there */
 };
 
 enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: the most choices of all rows together */
@@ -263,8 +264,8 @@ struct device_ops {
                    uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
                    void *scratch);
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
-    void (*gated)(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                  float *h, size_t n);
+    void (*gated)(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                  const float *up, float *h, size_t n);
     /* rows[t][i] *= by[t]. */
     void (*scale)(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
     /* rows[t][i] *= sigmoid(by[t]): the gate of a shared expert. */

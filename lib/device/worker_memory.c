@@ -2,6 +2,7 @@
 #include "device/worker_memory.h"
 
 #include "base/checked.h"
+#include "model/kv_layout.h"
 
 #include <string.h>
 
@@ -10,6 +11,7 @@
 struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer)
 {
     const struct pool_slabs *s = &map->slabs[layer];
+    struct gating gating = params_expert_gating(&map->params, layer);
     return (struct device_segments){.d_model = s->d_model,
                                     .width = s->segment_width,
                                     .gate_type = s->gate_type,
@@ -18,7 +20,8 @@ struct device_segments device_segments_of(const struct pool_map *map, uint32_t l
                                     .up_offset = s->up_offset,
                                     .down_offset = s->down_offset,
                                     .bias_offset = s->bias_offset,
-                                    .activation = (uint32_t)map->params.arch->activation};
+                                    .activation = (uint32_t)gating.activation,
+                                    .limit = gating.limit};
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -39,11 +42,6 @@ static void add(uint64_t *sum, uint64_t bytes)
         *sum = UINT64_MAX;
 }
 
-static uint64_t pages_of(uint32_t parallel, uint32_t context)
-{
-    return product(parallel, ((uint64_t)context + DEVICE_PAGE - 1) / DEVICE_PAGE);
-}
-
 uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
@@ -51,25 +49,21 @@ uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum te
     return larger(l->k_dim, l->v_dim) * l->n_kv_heads / info->block_values * info->block_bytes;
 }
 
-/* [rows][DEVICE_PAGE][row_bytes] */
-uint64_t worker_memory_layer(const struct model_params *p, uint32_t layer, enum tensor_type type)
-{
-    return product(worker_memory_row(p, layer, type), params_cache_rows(p) * DEVICE_PAGE);
-}
-
-uint64_t worker_memory_page(const struct model_params *p, enum tensor_type type)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < p->n_layers; i++)
-        if (!checked_add(sum, worker_memory_layer(p, i, type), &sum))
-            return UINT64_MAX;
-    return sum;
-}
-
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
-                          uint32_t context)
+                          uint32_t context, uint32_t max_tokens)
 {
-    return product(worker_memory_page(p, type), pages_of(parallel, context));
+    struct kv_layout kv;
+    kv_layout_make(p, type, &kv);
+    return product(kv.page_bytes, product(parallel, kv_layout_pages(&kv, context, max_tokens)));
+}
+
+/* Of the addresses of all slots' pages of all groups. */
+static uint64_t page_tables(const struct worker_memory_needs *n)
+{
+    struct kv_layout kv;
+    kv_layout_make(&n->map->params, n->kv_type, &kv);
+    uint64_t pages = ((uint64_t)n->context + DEVICE_PAGE - 1) / DEVICE_PAGE;
+    return product(product(n->parallel, kv.n_groups * sizeof(uint64_t)), pages);
 }
 
 uint64_t worker_memory_experts(const struct device_module *module, const struct pool_map *map,
@@ -169,7 +163,7 @@ static uint64_t dense_scratch(const struct worker_memory_needs *n)
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, heads.heads, heads.v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
     add(&sum, product(2 * DEVICE_LARGEST, logits * sizeof(uint32_t)));
-    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));
+    add(&sum, page_tables(n));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)
         add(&sum, worker_memory_many(n->module, n->map, n->max_tokens));
@@ -182,7 +176,8 @@ void worker_memory(const struct worker_memory_needs *n, struct worker_memory *ou
     add(&out->scratch_bytes, expert_scratch(n));
     if (!n->dense)
         return;
-    out->kv_bytes = worker_memory_kv(&n->map->params, n->kv_type, n->parallel, n->context);
+    out->kv_bytes =
+        worker_memory_kv(&n->map->params, n->kv_type, n->parallel, n->context, n->max_tokens);
     add(&out->scratch_bytes, dense_scratch(n));
     add(&out->scratch_bytes, device_only_scratch(n));
 }

@@ -28,14 +28,11 @@ struct worker_memory {
 
 void worker_memory(const struct worker_memory_needs *n, struct worker_memory *out);
 
-/* Bytes of struct device_kv's memory: of a row; of a page, with all layers; of all pages for
- * `parallel` requests of `context` tokens. */
+/* Bytes of struct device_kv's memory: of a row; of all pages (model/kv_layout.h) for `parallel`
+ * requests of `context` tokens, in batches of up to max_tokens rows. */
 uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type);
-/* Of a layer's part of a page. */
-uint64_t worker_memory_layer(const struct model_params *p, uint32_t layer, enum tensor_type type);
-uint64_t worker_memory_page(const struct model_params *p, enum tensor_type type);
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
-                          uint32_t context);
+                          uint32_t context, uint32_t max_tokens);
 
 /* Scratch of the experts operation, in the layer that needs most, for max_rows token rows of all
  * tasks. */

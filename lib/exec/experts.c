@@ -74,7 +74,7 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
             x->kernels->add(s->gate_bias + first, gate + at, n);
             x->kernels->add(s->up_bias + first, up + at, n);
         }
-        x->kernels->gated(x->activation, gate + at, up + at, hidden + i * stride + first, n);
+        x->kernels->gated(x->gating, gate + at, up + at, hidden + i * stride + first, n);
     }
     if (is_whole(p, c))
         quantize_hidden(x, p);
@@ -215,7 +215,7 @@ void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
 {
     x->input = a;
     x->n_experts = map->slabs[layer].n_experts;
-    x->activation = map->params.arch->activation;
+    x->gating = params_expert_gating(&map->params, layer);
     for (uint32_t first = 0; first < n_tasks;) {
         size_t hidden = 0, memory = 0;
         x->n_parts = 0;

@@ -64,7 +64,7 @@ struct exec {
     uint32_t first_chunk[TOPOLOGY_MAX_NODES + 1]; /* of each memory node */
     const struct activations *input;              /* of the current call */
     uint32_t n_experts;                           /* of its layer */
-    enum activation activation;
+    struct gating gating;
 };
 
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,

@@ -109,7 +109,8 @@ struct kv_pool_use kv_pool_use(const struct kv_pool *p)
         if (!kv_page_has_content(word))
             continue;
         use.pages_used++;
-        use.tokens += atomic_load_explicit(&p->records[i].n, memory_order_relaxed);
+        if (p->records[i].group == 0)
+            use.tokens += atomic_load_explicit(&p->records[i].n, memory_order_relaxed);
     }
     return use;
 }

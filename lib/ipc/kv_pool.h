@@ -1,19 +1,22 @@
 /* The KV pool: the pages of keys and values of all conversations, in one shared region that memd
  * makes and owns, so that they survive the workers:
  *
- *     header | worker entries [KV_POOL_WORKERS] | words [n_pages] | records [n_pages] | pages
- * [n_pages]
+ *     header | worker entries [KV_POOL_WORKERS] | words [n_pages] | records | pages
  *
  * A page holds the keys and values of KV_POOL_TOKENS adjacent positions, in a layout that is the
  * workers'. Its record says which tokens these are and which page they continue, so a chain of
  * pages is a conversation, and pages that several conversations begin with are there once. Its word
  * says who uses it (ipc/kv_page.h).
  *
+ * Where a model's layers are in several groups (model/kv_layout.h), these are the pages of group 0.
+ * The same positions may have a page of each other group; its record has the same tokens and
+ * continues the same page of group 0.
+ *
  * The workers write; memd and tools read. A worker that dies at any instant leaves every record
  * with a valid prefix of its page: keys and values of a position are written before its token, the
  * token before `n` (release). memd then frees what the worker used (kv_pool_forget).
  *
- * A worker reads the records that others wrote as untrusted input (worker/kv/prefix_cache.h). */
+ * A worker reads the records that others wrote as untrusted input (worker/kv/page_tree.h). */
 #ifndef MOED_IPC_KV_POOL_H
 #define MOED_IPC_KV_POOL_H
 
@@ -26,7 +29,7 @@
 #include <sys/types.h>
 
 #define KV_POOL_MAGIC          0x4c4f4f50564b4f4dull
-#define KV_POOL_LAYOUT_VERSION 2u
+#define KV_POOL_LAYOUT_VERSION 3u
 #define KV_POOL_ALIGN          4096u
 #define KV_POOL_MAX_PAGES      (1u << 24)
 
@@ -75,7 +78,9 @@ struct kv_page_record {
     _Atomic uint64_t cost_ns; /* what computing it took */
     _Atomic uint64_t value;   /* of eviction; any worker that uses the page */
     _Atomic uint64_t used_s;  /* wall-clock seconds of its last use; likewise */
-    uint64_t pad;
+    _Atomic uint32_t group;   /* of layers */
+    _Atomic uint32_t kept;    /* groups after 0: of use when the conversation goes on; else only
+                                 while its request runs; any worker that uses the page */
     _Atomic uint32_t tokens[KV_POOL_TOKENS];
 };
 _Static_assert(sizeof(struct kv_page_record) == 320, "shared layout");
@@ -117,7 +122,7 @@ void kv_pool_forget(struct kv_pool *p, uint32_t worker);
 struct kv_pool_use {
     uint32_t pages, pages_used;
     uint32_t pages_in_use; /* by running requests */
-    uint64_t tokens;       /* positions of used pages that are valid */
+    uint64_t tokens;       /* valid positions of used pages of group 0 */
 };
 struct kv_pool_use kv_pool_use(const struct kv_pool *p);
 

@@ -18,6 +18,7 @@
 
 #define KV_STORE_MAGIC          0x45524f54564b4f4dull
 #define KV_STORE_LAYOUT_VERSION 1u
+#define KV_STORE_GROUP_SHIFT    8          /* of a page's group in its kind */
 #define KV_STORE_MAX_SLOTS      (1u << 16) /* a search looks at all parent keys */
 
 /* A file's slot: a block with the record, and the page. The file's header has a block too. */
@@ -34,7 +35,8 @@ _Static_assert(sizeof(struct kv_store_header) == 64, "shared layout");
 
 struct kv_store_page {
     uint64_t key, parent_key;
-    uint32_t kind, n; /* n: valid positions */
+    uint32_t kind; /* the record's, and its group << KV_STORE_GROUP_SHIFT */
+    uint32_t n;    /* valid positions */
     uint64_t cost_ns, used_s;
     uint64_t checksum; /* of the page's bytes */
     uint64_t depth;    /* pages before it */
@@ -70,7 +72,7 @@ enum error_code kv_store_attach(struct kv_store *s, void *memory, size_t bytes, 
 
 /* The key that the first page of a conversation continues. format: of the pages. Never 0. */
 uint64_t kv_store_root_key(uint64_t seed, uint64_t format);
-/* The key of a page with these n tokens. Never 0. */
+/* The key of a page with these n tokens. kind: the record's, with its group. Never 0. */
 uint64_t kv_store_key(uint64_t parent_key, uint32_t kind, const uint32_t *tokens, uint32_t n);
 
 /* memd: the slot has this page; NULL: none. */

@@ -108,7 +108,14 @@ enum activation {
                                   clamped to -7..7 */
     ACTIVATION_GELU, /* gelu(g) * u; gelu(x) = x / (1 + exp(-2 t)), t = sqrt(2 / pi) (x + 0.044715
                         x^3): the form with tanh (arXiv 1606.08415, section 2) */
-    ACTIVATION_SIGMOID, /* u / (1 + exp(-g)): a gate of attention's output; no model's experts */
+    ACTIVATION_SIGMOID,  /* u / (1 + exp(-g)): a gate of attention's output; no model's experts */
+    ACTIVATION_SOFTPLUS, /* ln(1 + exp(g)) * u: the same */
+};
+
+struct gating {
+    enum activation activation;
+    /* ACTIVATION_SILU: silu(g) is at most, and u within minus and plus, this; 0: no limit */
+    float limit;
 };
 
 enum {
@@ -192,7 +199,7 @@ struct kernels {
                      float *y, size_t y_stride, bool accumulate);
 
     /* h[i] from gate[i] and up[i], by enum activation. */
-    void (*gated)(enum activation act, const float *gate, const float *up, float *h, size_t n);
+    void (*gated)(struct gating g, const float *gate, const float *up, float *h, size_t n);
 
     /* x[i] = cap * tanh(x[i] / cap), within cap * 2^-22; a NaN stays one. */
     void (*soft_cap)(float cap, float *x, size_t n);

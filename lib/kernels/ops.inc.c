@@ -160,30 +160,71 @@ static inline vf vf_gelu(vf x)
     return vf_div(x, vf_add(vf_set1(1.0f), vf_exp(vf_mul(x, inner))));
 }
 
-static inline vf vf_gated(enum activation act, vf gate, vf up)
+/* x, at most `limit`. The order of operands decides what NaN gives (see vf_max). */
+static inline vf vf_at_most(vf limit, vf x)
 {
-    switch (act) {
+    return vf_negate(vf_max(vf_negate(limit), vf_negate(x)));
+}
+
+static inline vf vf_silu_limited(vf gate, vf up, float most)
+{
+    vf limit = vf_set1(most);
+
+    return vf_mul(vf_at_most(limit, vf_silu(gate)),
+                  vf_at_most(limit, vf_max(vf_negate(limit), up)));
+}
+
+/* ln(1 + y), y from 0 to 1: 2 artanh(s), s = y / (2 + y), by its series to s^15. */
+static inline vf vf_log1p(vf y)
+{
+    vf s = vf_div(y, vf_add(vf_set1(2.0f), y)), s2 = vf_mul(s, s), p = vf_set1(2.0f / 15);
+
+    p = vf_fma(p, s2, vf_set1(2.0f / 13));
+    p = vf_fma(p, s2, vf_set1(2.0f / 11));
+    p = vf_fma(p, s2, vf_set1(2.0f / 9));
+    p = vf_fma(p, s2, vf_set1(2.0f / 7));
+    p = vf_fma(p, s2, vf_set1(2.0f / 5));
+    p = vf_fma(p, s2, vf_set1(2.0f / 3));
+    p = vf_fma(p, s2, vf_set1(2.0f));
+    return vf_mul(p, s);
+}
+
+/* max(x, 0) + ln(1 + exp(-|x|)). */
+static inline vf vf_softplus(vf x)
+{
+    vf above = vf_max(vf_set1(0.0f), x), below = vf_min(vf_set1(0.0f), x);
+
+    return vf_add(above, vf_log1p(vf_exp(vf_sub(below, above))));
+}
+
+static inline vf vf_gated(struct gating g, vf gate, vf up)
+{
+    switch (g.activation) {
     case ACTIVATION_SILU:
+        if (g.limit > 0)
+            return vf_silu_limited(gate, up, g.limit);
         return vf_mul(vf_silu(gate), up);
     case ACTIVATION_SWIGLU_CLAMPED:
         return vf_swiglu_clamped(gate, up);
     case ACTIVATION_GELU:
         return vf_mul(vf_gelu(gate), up);
+    case ACTIVATION_SOFTPLUS:
+        return vf_mul(vf_softplus(gate), up);
     case ACTIVATION_SIGMOID:
         break;
     }
     return vf_div(up, vf_add(vf_set1(1.0f), vf_exp(vf_negate(gate))));
 }
 
-static void gated(enum activation act, const float *gate, const float *up, float *h, size_t n)
+static void gated(struct gating g, const float *gate, const float *up, float *h, size_t n)
 {
     size_t i = 0;
 
     for (; i + 16 <= n; i += 16)
-        vf_store(h + i, vf_gated(act, vf_load(gate + i), vf_load(up + i)));
+        vf_store(h + i, vf_gated(g, vf_load(gate + i), vf_load(up + i)));
     if (i < n)
         store_part(h + i, n - i,
-                   vf_gated(act, load_part(gate + i, n - i, 0), load_part(up + i, n - i, 0)));
+                   vf_gated(g, load_part(gate + i, n - i, 0), load_part(up + i, n - i, 0)));
 }
 
 /* tanh(y) = 1 - 2 / (1 + exp(2 y)). */

@@ -39,9 +39,8 @@ static uint32_t rotated(const struct plan *p)
     const struct mkmodel_options *o = &p->options;
     if (p->arch->latent)
         return o->rope_dim;
-    if (p->arch->quarter_rope && o->head_dim >= 8)
-        return o->head_dim / 8 * 2;
-    return p->arch->half_rope && o->head_dim >= 4 ? o->head_dim / 4 * 2 : o->head_dim;
+    unsigned part = p->arch->rope_part;
+    return part && o->head_dim >= 2 * part ? o->head_dim / (2 * part) * 2 : o->head_dim;
 }
 
 /* A list by layer, with 0 for short convolutions. */
@@ -55,21 +54,36 @@ static void put_kv_heads(struct keys *k)
     put_u32(k, "shortconv.l_cache", MKMODEL_CONVOLUTION_TAPS);
 }
 
+/* Of layers that have a window or none: their heads, as lists where they differ, and windows. */
+static void put_windows(struct keys *k)
+{
+    const struct plan *p = k->plan;
+    uint32_t layers = p->options.layers;
+    int32_t heads[MKMODEL_MOST_LAYERS], kv_heads[MKMODEL_MOST_LAYERS];
+    bool windowed[MKMODEL_MOST_LAYERS];
+    for (uint32_t i = 0; i < layers; i++) {
+        struct mkmodel_heads h = mkmodel_heads_of(p, i);
+        heads[i] = (int32_t)h.heads;
+        kv_heads[i] = (int32_t)h.kv_heads;
+        windowed[i] = h.windowed;
+    }
+    if (p->arch->windowed_queries)
+        gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count"), heads, layers);
+    else
+        put_u32(k, "attention.head_count", p->options.heads);
+    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), kv_heads, layers);
+    if (p->arch->window_pattern)
+        gguf_writer_bools(k->writer, arch_key(k, "attention.sliding_window_pattern"), windowed,
+                          layers);
+    put_u32(k, "attention.sliding_window", p->options.window);
+    put_f32(k, "rope.freq_base_swa", 10000.0f);
+}
+
 static void put_gemma_attention(struct keys *k)
 {
     const struct plan *p = k->plan;
     const struct mkmodel_options *o = &p->options;
-    int32_t heads[MKMODEL_MOST_LAYERS];
-    bool windowed[MKMODEL_MOST_LAYERS];
-    for (uint32_t i = 0; i < o->layers; i++) {
-        heads[i] = (int32_t)mkmodel_heads_of(p, i).kv_heads;
-        windowed[i] = mkmodel_heads_of(p, i).windowed;
-    }
     uint32_t whole = mkmodel_heads_of(p, o->layers - 1).head_dim;
-    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), heads, o->layers);
-    gguf_writer_bools(k->writer, arch_key(k, "attention.sliding_window_pattern"), windowed,
-                      o->layers);
-    put_u32(k, "attention.sliding_window", o->window);
     put_u32(k, "attention.key_length", whole);
     put_u32(k, "attention.value_length", whole);
     put_u32(k, "attention.key_length_swa", o->head_dim);
@@ -77,7 +91,6 @@ static void put_gemma_attention(struct keys *k)
     put_u32(k, "attention.shared_kv_layers", 0);
     put_u32(k, "rope.dimension_count", whole);
     put_u32(k, "rope.dimension_count_swa", o->head_dim);
-    put_f32(k, "rope.freq_base_swa", 10000.0f);
     put_f32(k, "final_logit_softcapping", 30.0f);
     put_u32(k, "embedding_length_per_layer_input", 0);
 }
@@ -87,21 +100,32 @@ static void put_gemma_attention(struct keys *k)
 static void put_attention(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
-    bool latent = k->plan->arch->latent;
-    put_u32(k, "attention.head_count", o->heads);
-    put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
+    const struct mkmodel_arch *arch = k->plan->arch;
+    bool latent = arch->latent;
+    put_f32(k,
+            arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            1e-6f);
     put_f32(k, "rope.freq_base", 1000000.0f);
-    if (k->plan->arch->gemma) {
+    if (arch->full)
+        put_windows(k);
+    else
+        put_u32(k, "attention.head_count", o->heads);
+    if (arch->gemma) {
         put_gemma_attention(k);
         return;
     }
-    if (k->plan->arch->convolutions)
+    if (arch->convolutions)
         put_kv_heads(k);
-    else
+    else if (!arch->full)
         put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
-    put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
+    put_u32(k, "attention.value_length",
+            latent ? o->kv_rank : mkmodel_heads_of(k->plan, 0).value_dim);
     put_u32(k, "rope.dimension_count", rotated(k->plan));
+    if (arch->windowed_rope && arch->rope_part == 2)
+        put_u32(k, "rope.dimension_count_swa", o->head_dim);
+    if (arch->value_scale)
+        put_f32(k, "attention.value_scale", 0.707f);
     if (latent) {
         if (o->q_rank)
             put_u32(k, "attention.q_lora_rank", o->q_rank);
@@ -109,12 +133,12 @@ static void put_attention(struct keys *k)
         put_u32(k, "attention.key_length_mla", o->head_dim + o->rope_dim);
         put_u32(k, "attention.value_length_mla", o->head_dim);
     }
-    if (k->plan->arch->indexer) {
+    if (arch->indexer) {
         put_u32(k, "attention.indexer.head_count", INDEXER_HEADS);
         put_u32(k, "attention.indexer.key_length", 2 * o->rope_dim);
         put_u32(k, "attention.indexer.top_k", INDEXER_TOP_K);
     }
-    if (k->plan->arch->window)
+    if (arch->window && !arch->full)
         put_u32(k, "attention.sliding_window", o->window);
 }
 
@@ -174,6 +198,17 @@ static void put_router(struct keys *k)
     }
 }
 
+/* Of the last layer's experts, as in the published model. */
+static void put_limits(struct keys *k)
+{
+    float limits[MKMODEL_MOST_LAYERS] = {0};
+    uint32_t layers = k->plan->options.layers;
+    limits[layers - 1] = 7;
+    gguf_writer_f32s(k->writer, arch_key(k, "swiglu_clamp_exp"), limits, layers);
+    limits[layers - 1] = 16;
+    gguf_writer_f32s(k->writer, arch_key(k, "swiglu_clamp_shexp"), limits, layers);
+}
+
 static void put_experts(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
@@ -190,7 +225,11 @@ static void put_experts(struct keys *k)
         put_u32(k, "expert_shared_feed_forward_length", o->shared_width);
     else if (arch->shared_expert && !arch->gemma)
         put_u32(k, "expert_shared_count", o->shared_width / o->expert_width);
-    if (arch->dense_layers)
+    if (arch->shared_both)
+        put_u32(k, "expert_shared_feed_forward_length", o->shared_width);
+    if (arch->limits)
+        put_limits(k);
+    if (arch->dense_layers && !arch->dense_unsaid)
         put_u32(k, "leading_dense_block_count", o->dense_layers);
     if (arch->layer_step)
         put_u32(k, "interleave_moe_layer_step", 1);
@@ -217,5 +256,7 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
         put_delta(&k);
     if (p->arch->deepstack)
         put_image_keys(&k);
+    if (p->arch->logit_scale)
+        put_f32(&k, "logit_scale", MKMODEL_LOGIT_SCALE);
     put_experts(&k);
 }

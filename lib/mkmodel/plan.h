@@ -21,6 +21,7 @@ struct planned_tensor {
 enum { MKMODEL_MOST_LAYERS = 1000 };
 /* Of models that choose positions: heads of twice the rotated values. */
 enum { INDEXER_HEADS = 2, INDEXER_TOP_K = 2048 };
+#define MKMODEL_LOGIT_SCALE 0.25f
 
 struct plan {
     struct mkmodel_options options; /* with zeros replaced by their defaults */
@@ -60,18 +61,10 @@ static inline bool mkmodel_attends(const struct plan *p, uint32_t layer)
 
 /* The heads of a layer. */
 struct mkmodel_heads {
-    bool windowed; /* of gemma4 */
-    uint32_t kv_heads, head_dim;
+    bool windowed; /* false also where neither keys nor tensors say so */
+    uint32_t heads, kv_heads, head_dim, value_dim;
 };
-static inline struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer)
-{
-    const struct mkmodel_options *o = &p->options;
-    enum { PERIOD = 6, SHARE = 4 };
-    if (!p->arch->gemma || ((layer + 1) % PERIOD != 0 && layer + 1 < o->layers))
-        return (struct mkmodel_heads){p->arch->gemma, o->kv_heads, o->head_dim};
-    uint32_t kv_heads = o->kv_heads % SHARE ? 1 : o->kv_heads / SHARE;
-    return (struct mkmodel_heads){false, kv_heads, 2 * o->head_dim};
-}
+struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer);
 
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);

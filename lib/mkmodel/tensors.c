@@ -89,28 +89,30 @@ static bool add_bias(struct plan *p, uint32_t layer, uint64_t width, const char 
 
 /* Twice the spread for queries and keys, so that attention prefers some tokens. */
 static bool add_projections(struct plan *p, uint32_t layer, uint64_t query, uint64_t key,
-                            enum tensor_type value_type)
+                            uint64_t value, enum tensor_type value_type)
 {
     uint64_t hidden = p->options.hidden;
     if (p->arch->delta) /* each head's query and gate */
         query *= 2;
     if (p->arch->fused_qkv)
-        return add_tensor(p, p->type, 0, 2, hidden, query + 2 * key, 0, "blk.%u.attn_qkv.weight",
-                          layer);
+        return add_tensor(p, p->type, 0, 2, hidden, query + key + value, 0,
+                          "blk.%u.attn_qkv.weight", layer);
     return add_tensor(p, p->type, 0, 2, hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
            add_tensor(p, p->type, 0, 2, hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
-           add_tensor(p, value_type, 0, 1, hidden, key, 0, "blk.%u.attn_v.weight", layer);
+           add_tensor(p, value_type, 0, 1, hidden, value, 0, "blk.%u.attn_v.weight", layer);
 }
 
 static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_type value_type)
 {
     const struct mkmodel_options *o = &p->options;
-    uint64_t query = (uint64_t)o->heads * o->head_dim, key = (uint64_t)o->kv_heads * o->head_dim;
-    bool ok = add_projections(p, layer, query, key, value_type) &&
-              add_tensor(p, p->type, 0, 1, query, o->hidden, 0, "blk.%u.attn_output.weight", layer);
+    struct mkmodel_heads h = mkmodel_heads_of(p, layer);
+    uint64_t query = (uint64_t)h.heads * h.head_dim, key = (uint64_t)h.kv_heads * h.head_dim;
+    uint64_t value = (uint64_t)h.kv_heads * h.value_dim, out = (uint64_t)h.heads * h.value_dim;
+    bool ok = add_projections(p, layer, query, key, value, value_type) &&
+              add_tensor(p, p->type, 0, 1, out, o->hidden, 0, "blk.%u.attn_output.weight", layer);
     if (ok && p->arch->qkv_bias)
         ok = add_bias(p, layer, query, "attn_q") && add_bias(p, layer, key, "attn_k") &&
-             add_bias(p, layer, key, "attn_v");
+             add_bias(p, layer, value, "attn_v");
     if (ok && p->arch->attention_bias)
         ok = add_bias(p, layer, o->hidden, "attn_output");
     if (ok && (p->arch->qk_norm || p->arch->qk_norm_whole)) {
@@ -118,8 +120,12 @@ static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_ty
         ok = add_layer_norm(p, layer, whole ? query : o->head_dim, "attn_q_norm") &&
              add_layer_norm(p, layer, whole ? key : o->head_dim, "attn_k_norm");
     }
-    if (ok && p->arch->sinks)
-        ok = add_tensor(p, TENSOR_F32, 0, 1, o->heads, 0, 0, "blk.%u.attn_sinks.weight", layer);
+    if (ok && p->arch->sinks && (h.windowed || p->arch->full == FULL_UNSAID))
+        ok = add_tensor(p, TENSOR_F32, 0, 1, h.heads, 0, 0, "blk.%u.attn_sinks.weight", layer);
+    if (ok && p->arch->gate)
+        ok =
+            add_tensor(p, p->type, 0, 1, o->hidden, p->arch->gate == GATE_OF_VALUES ? out : h.heads,
+                       0, "blk.%u.attn_gate.weight", layer);
     return ok;
 }
 
@@ -128,7 +134,7 @@ static bool add_gemma_attention(struct plan *p, uint32_t layer, enum tensor_type
 {
     const struct mkmodel_options *o = &p->options;
     struct mkmodel_heads h = mkmodel_heads_of(p, layer);
-    uint64_t hidden = o->hidden, query = (uint64_t)o->heads * h.head_dim;
+    uint64_t hidden = o->hidden, query = (uint64_t)h.heads * h.head_dim;
     uint64_t key = (uint64_t)h.kv_heads * h.head_dim;
     float mean = 1 / sqrtf(sqrtf((float)h.head_dim));
     return add_tensor(p, p->type, 0, 1, hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
@@ -139,8 +145,7 @@ static bool add_gemma_attention(struct plan *p, uint32_t layer, enum tensor_type
            add_tensor(p, TENSOR_F32, mean, 0.1f * mean, h.head_dim, 0, 0,
                       "blk.%u.attn_q_norm.weight", layer) &&
            add_tensor(p, TENSOR_F32, mean, 0.1f * mean, h.head_dim, 0, 0,
-                      "blk.%u.attn_k_norm.weight", layer) &&
-           add_layer_norm(p, layer, hidden, "post_attention_norm");
+                      "blk.%u.attn_k_norm.weight", layer);
 }
 
 /* A head's query and key have head_dim plain values and rope_dim rotated ones, its value head_dim.
@@ -244,7 +249,7 @@ static bool add_router(struct plan *p, uint32_t layer)
     return add_tensor(p, TENSOR_F32, 0, 4, o->hidden, o->experts, 0, "blk.%u.ffn_gate_inp.weight",
                       layer) &&
            (!p->arch->router_bias || add_bias(p, layer, o->experts, "ffn_gate_inp")) &&
-           (!(p->sigmoid || p->arch->selection_bias) ||
+           (!(p->sigmoid || p->arch->selection_bias) || p->arch->selection_plain ||
             add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0, "blk.%u.exp_probs_b.bias",
                        layer));
 }
@@ -275,10 +280,9 @@ static bool add_gemma_experts(struct plan *p, uint32_t layer, enum tensor_type d
 {
     const struct mkmodel_options *o = &p->options;
     uint64_t hidden = o->hidden, width = o->expert_width;
-    static const char *const norms[] = {"post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2",
-                                        "post_ffw_norm"};
+    static const char *const norms[] = {"post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"};
     bool ok = add_ffn(p, layer, o->shared_width, "");
-    for (int i = 0; i < 4 && ok; i++)
+    for (int i = 0; i < 3 && ok; i++)
         ok = add_layer_norm(p, layer, hidden, norms[i]);
     return ok &&
            add_tensor(p, TENSOR_F32, 0, 4 * sqrtf((float)hidden), hidden, o->experts, 0,
@@ -328,7 +332,11 @@ static bool add_layer(struct plan *p, uint32_t layer)
         ok = add_gemma_attention(p, layer, finer);
     else if (ok)
         ok = add_grouped_attention(p, layer, finer);
-    ok = ok && add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);
+    if (ok && p->arch->post_norms)
+        ok = add_layer_norm(p, layer, o->hidden, "post_attention_norm") &&
+             add_layer_norm(p, layer, o->hidden, "post_ffw_norm");
+    if (ok && !p->arch->parallel)
+        ok = add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);
     if (layer < o->dense_layers)
         return ok && add_ffn(p, layer, o->dense_width, "");
     if (p->arch->gemma)
@@ -340,19 +348,21 @@ enum error_code tensors_list(struct plan *p, struct error *e)
 {
     const struct mkmodel_options *o = &p->options;
     enum tensor_type head = p->mixed ? TENSOR_Q6_K : p->type;
-    /* Embeddings have a deviation of 1, like the norms' outputs; Gemma scales them itself. */
-    float embedding = p->arch->gemma ? 1 : sqrtf((float)o->hidden);
+    /* Embeddings have a deviation of 1, like the norms' outputs. */
+    float embedding = p->arch->embedding_scale ? 1 : sqrtf((float)o->hidden);
+    float logits = p->arch->logit_scale ? 2 / MKMODEL_LOGIT_SCALE : 2;
     bool ok = add_tensor(p, p->type, 0, embedding, o->hidden, o->vocab, 0, "token_embd.weight") &&
               add_norm(p, o->hidden, p->arch->convolutions ? "token_embd_norm" : "output_norm") &&
-              add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
+              add_tensor(p, head, 0, logits, o->hidden, o->vocab, 0, "output.weight");
     if (ok && p->arch->logits_bias)
         ok = add_tensor(p, TENSOR_F32, 0, 0.3f, o->vocab, 0, 0, "output.bias");
     if (ok && p->arch->rotary_factors) /* divisors of frequencies: never near 0 */
         ok = add_tensor(p, TENSOR_F32, 1.1f, 0.02f, o->head_dim / 2, 0, 0,
                         "rope_factors_short.weight") &&
              add_tensor(p, TENSOR_F32, 4, 0.5f, o->head_dim / 2, 0, 0, "rope_factors_long.weight");
-    if (ok && p->arch->gemma) /* all of the other layers' pairs turn */
-        ok = add_tensor(p, TENSOR_F32, 1, 0, o->head_dim, 0, 0, "rope_freqs.weight");
+    if (ok && p->arch->rope_freqs) /* divisors, too, of Gemma's heads of twice the width */
+        ok = add_tensor(p, TENSOR_F32, 1, 0, p->arch->gemma ? o->head_dim : o->head_dim / 2, 0, 0,
+                        "rope_freqs.weight");
     for (uint32_t layer = 0; ok && layer < o->layers; layer++)
         ok = add_layer(p, layer);
     if (!ok)

@@ -1,9 +1,9 @@
 /* Memory needs; see memory_need.h. */
 #include "model/memory_need.h"
 
-#include "base/checked.h"
 #include "base/machine_memory.h"
-#include "ipc/kv_pool.h"
+#include "model/kv_layout.h"
+#include "model/serving_limits.h"
 
 uint64_t memory_margin_bytes(uint64_t weights_bytes)
 {
@@ -37,13 +37,23 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
                                 : "leave some of its experts in the file with --ram SIZE");
 }
 
-uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type)
+struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type type)
 {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < p->n_layers; i++)
-        sum += (uint64_t)p->layers[i].n_kv_heads *
-               (kv_key_bytes(p, i, type) + kv_value_bytes(p, i, type));
-    return sum;
+    struct kv_layout kv;
+    struct memory_kv need = {0};
+    kv_layout_make(p, type, &kv);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        uint64_t bytes = (uint64_t)p->layers[i].n_kv_heads *
+                         (kv_key_bytes(p, i, type) + kv_value_bytes(p, i, type));
+        if (kv.layers[i].group == 0)
+            need.a_token += bytes;
+        else
+            need.a_token_of_window += bytes;
+    }
+    need.window = kv.window;
+    need.window_bytes = kv.page_bytes * kv_layout_windowed(&kv) *
+                        kv_layout_window_pages(&kv, serving_batch_tokens(DEFAULT_PARALLEL));
+    return need;
 }
 
 uint32_t memory_state_snapshots(uint32_t parallel)
@@ -54,9 +64,4 @@ uint32_t memory_state_snapshots(uint32_t parallel)
 uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel)
 {
     return ((uint64_t)parallel + memory_state_snapshots(parallel)) * params_state_bytes(p);
-}
-
-uint64_t memory_kv_page_bytes(const struct model_params *p, enum tensor_type type)
-{
-    return round_up(KV_POOL_TOKENS * memory_kv_bytes_a_token(p, type), KV_POOL_ALIGN);
 }

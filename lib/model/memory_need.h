@@ -18,15 +18,18 @@ uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes);
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   struct error *e);
 
-/* Bytes of KV cache per token of context, for a type that kv_type_check allows. */
-uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type);
+/* Bytes of the KV cache, for a type that kv_type_check allows. */
+struct memory_kv {
+    uint64_t a_token;           /* of context, in the layers that attend to all of it */
+    uint64_t a_token_of_window; /* in the layers with a window (model/kv_layout.h) */
+    uint32_t window;            /* positions; 0: there are none */
+    uint64_t window_bytes;      /* of those layers, for a running request, with its batch */
+};
+struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type type);
 /* Bytes of the states that the worker keeps for so many requests at once: each one's own, and
  * snapshots of them (memory_state_snapshots). 0: no layer is recurrent. */
 uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel);
 /* How many snapshots of states go with so many requests at once: each has two as it runs, before
  * its prompt's end and at a branch, and leaves one when it ends. */
 uint32_t memory_state_snapshots(uint32_t parallel);
-/* Bytes of a page of the KV pool (ipc/kv_pool.h). */
-uint64_t memory_kv_page_bytes(const struct model_params *p, enum tensor_type type);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "gguf/gguf.h"
+#include "kernels/kernels.h"
 #include "model/architecture.h"
 
 #include <stdint.h>
@@ -64,6 +65,9 @@ struct layer_params {
     uint32_t k_dim, v_dim;
     uint32_t window; /* the most positions that it attends to, its own included; 0: all */
     bool unrotated;  /* q and k do not turn with their positions */
+    /* Of silu(gate) and of up, in the routed experts, and in the shared expert or the dense FFN
+     * (struct gating); 0: none. */
+    float expert_limit, shared_limit;
 };
 
 /* No model comes near it. */
@@ -83,11 +87,14 @@ struct model_params {
     struct rope_params rope;
     struct rope_params windowed_rope; /* of layers with a window; dims 0: `rope` */
     struct delta_params delta;
+    enum norm_kind norm;
     float norm_eps;
     struct router_params router;
     uint32_t d_expert; /* an expert's intermediate width */
     uint32_t d_shared; /* the shared expert's, 0: none */
     float logit_cap;   /* logits go through cap * tanh(x / cap); 0: they do not */
+    float logit_scale; /* multiplies them; 1: nothing */
+    float value_scale; /* multiplies what attention gives; 1: nothing */
     uint32_t n_dense;  /* leading layers without experts */
     uint32_t d_dense;  /* the width of their FFN */
     uint32_t vocab;
@@ -124,6 +131,10 @@ struct params_windows params_windows(const struct model_params *p);
 const struct rope_params *params_rope(const struct model_params *p, uint32_t layer);
 /* Values of the cosines and sines of a position, of all rotations of the model. */
 uint32_t params_angles(const struct model_params *p);
+/* How an FFN's gate and up become its hidden values: the routed experts' of a layer, and those of
+ * its shared expert or dense FFN. */
+struct gating params_expert_gating(const struct model_params *p, uint32_t layer);
+struct gating params_shared_gating(const struct model_params *p, uint32_t layer);
 /* What a CUDA device does not compute of the dense part ("recurrent layers"), so that the host
  * computes all of it; NULL: nothing. */
 const char *params_host_dense(const struct model_params *p);

@@ -188,6 +188,25 @@ static void plan_delta(struct planner *p, uint32_t layer)
     add_matrix(p, layer, "ssm_out", m->d_model, d->v_heads * d->v_dim);
 }
 
+static bool has_sinks(const struct planner *p, uint32_t layer)
+{
+    return !p->params->arch->sinks_optional ||
+           planner_has(p, layer_tensor(layer, "attn_sinks", "weight").text);
+}
+
+/* A row for each head, or for each value. */
+static void plan_output_gate(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
+    struct tensor_name name = layer_tensor(layer, "attn_gate", "weight");
+    const struct gguf_tensor *t = gguf_tensor_find(p->g, name.text);
+    if (!t && m->arch->output_gate_optional)
+        return;
+    bool by_value = t && t->n_dims > 1 && t->ne[1] != l->n_heads;
+    planner_add_matrix(p, name.text, by_value ? l->n_heads * l->o_dim : l->n_heads, m->d_model, 1);
+}
+
 static void plan_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
@@ -199,8 +218,10 @@ static void plan_attention(struct planner *p, uint32_t layer)
         plan_projections(p, layer);
     add_matrix(p, layer, "attn_output", m->d_model, l->n_heads * l->o_dim);
     add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
-    if (m->arch->attention_sinks)
+    if (m->arch->attention_sinks && has_sinks(p, layer))
         add_vector(p, layer, "attn_sinks", l->n_heads);
+    if (m->arch->output_gate)
+        plan_output_gate(p, layer);
 }
 
 static void plan_short_convolution(struct planner *p, uint32_t layer)
@@ -378,7 +399,9 @@ static void plan_ends(struct planner *p)
         planner_add_vectors(p, "rope_factors_long.weight", m->rope.dims / 2, 1, false);
         planner_add_vectors(p, "rope_factors_short.weight", m->rope.dims / 2, 1, false);
     } else
-        planner_add_vectors(p, "rope_freqs.weight", m->rope.dims / 2, 1, !m->arch->windowed_heads);
+        planner_add_vectors(p, "rope_freqs.weight",
+                            m->arch->rope_half ? m->rope.dims : m->rope.dims / 2, 1,
+                            !m->arch->windowed_heads);
 }
 
 static void plan_post_norms(struct planner *p, uint32_t layer)
@@ -386,7 +409,8 @@ static void plan_post_norms(struct planner *p, uint32_t layer)
     uint32_t d_model = p->params->d_model;
     add_norm(p, layer, "post_attention_norm", d_model);
     add_norm(p, layer, "post_ffw_norm", d_model);
-    add_vector(p, layer, "layer_output_scale", 1);
+    if (p->params->arch->output_scale)
+        add_vector(p, layer, "layer_output_scale", 1);
 }
 
 void plan_model(struct planner *p)
@@ -395,7 +419,8 @@ void plan_model(struct planner *p)
     plan_ends(p);
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
         plan_mixer(p, layer);
-        add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
+        if (!m->arch->parallel)
+            add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
         if (m->layers[layer].feed_forward == FEED_FORWARD_DENSE)
             plan_ffn(p, layer, m->d_dense);
         else

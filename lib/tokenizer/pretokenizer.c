@@ -80,6 +80,24 @@
         GPT2                                                                                       \
     }
 
+/* Digits in threes from the right. The expressions apply to a run of digits as a text: the first
+ * gives what does not fill three. */
+#define THREES "\\A\\p{N}{1,2}(?=(?:\\p{N}{3})++\\z)|\\p{N}{3}"
+/* The same, where some texts are no such runs: threes follow the beginning only. */
+#define RUN_IN_THREES                                                                              \
+    "\\A\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\A\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z)|(?!\\A)\\G\\p{"   \
+    "Nd}{3}"
+/* Runs before a word are left to the next expression. */
+#define DIGITS_BEFORE_NO_WORD "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{M}\\p{Pc}])"
+#define TINY_AYA_PATTERNS                                                                          \
+    {                                                                                              \
+        DIGITS_BEFORE_NO_WORD, RUN_IN_THREES, O200K(O200K_UPPER, O200K_LOWER, "[\\r\\n/]*")        \
+    }
+/* Of DeepSeek-V3: ASCII punctuation before a word joins it. */
+#define DEEPSEEK_V3_WORDS                                                                          \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"           \
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS_RUNS
+
 static const struct pretokenizer_kind KINDS[] = {
     {"default", false, false, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
     {"gpt-2", false, false, GPT2_PATTERNS},
@@ -134,8 +152,20 @@ static const struct pretokenizer_kind KINDS[] = {
      false,
      false,
      {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
-      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
-      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS_RUNS}},
+      DEEPSEEK_V3_WORDS}},
+    /* Scripts without spaces between words are pieces of their own. */
+    {"afmoe",
+     false,
+     false,
+     {"\\p{N}+", THREES,
+      "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{30ff}"
+      "\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{eff}\\x{1780}-\\x{17ff}"
+      "\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}"
+      "\\x{1100}-\\x{11ff}]+",
+      DEEPSEEK_V3_WORDS}},
+    {"laguna", false, false, {"[^\\n]+|\\n+", CL100K("\\p{N}")}},
+    {"tiny_aya", false, false, TINY_AYA_PATTERNS},
+    {"cohere2moe", false, false, TINY_AYA_PATTERNS},
 };
 
 #define KIND_COUNT (sizeof KINDS / sizeof KINDS[0])

@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "model/kv_layout.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -112,10 +114,24 @@ static enum error_code open_file(struct conversations *c, const struct conversat
     return ERROR_OK;
 }
 
+static void report(const struct kv_layout *kv, uint32_t n_pages, uint64_t bytes, uint32_t parallel)
+{
+    uint64_t tokens = kv_layout_positions(kv, n_pages, serving_batch_tokens(parallel));
+    if (kv->window)
+        log_info("KV cache: up to %.2f GB of host memory, %" PRIu64
+                 " tokens of a conversation; layers with a window keep %" PRIu32 " tokens",
+                 (double)bytes * 1e-9, tokens, kv->window);
+    else
+        log_info("KV cache: up to %.2f GB of host memory, %" PRIu64 " tokens of conversations",
+                 (double)bytes * 1e-9, tokens);
+}
+
 enum error_code conversations_make(struct conversations *c,
                                    const struct conversations_options *options, struct error *e)
 {
-    uint64_t bytes, page_bytes = memory_kv_page_bytes(options->params, options->type);
+    struct kv_layout kv;
+    kv_layout_make(options->params, options->type, &kv);
+    uint64_t bytes, page_bytes = kv.page_bytes;
     uint64_t available = memory_available_bytes();
     uint64_t states = memory_state_bytes(options->params, options->parallel); /* the worker's */
     available = available > states ? available - states : 0;
@@ -123,18 +139,18 @@ enum error_code conversations_make(struct conversations *c,
     if (code)
         return code;
     uint32_t n = kv_pool_pages_in(bytes, page_bytes);
-    if (n == 0)
+    if (n < kv.n_groups)
         return error_set(e, options->size ? ERROR_USAGE : ERROR_MEMORY,
-                         "a KV cache of %.1f MB holds no page of %d tokens, which takes %.1f MB: "
+                         "a KV cache of %.1f MB does not hold %d tokens, which take %.1f MB: "
                          "give a larger --kv-cache, or a smaller --kv-type",
-                         (double)bytes * 1e-6, KV_POOL_TOKENS, (double)page_bytes * 1e-6);
+                         (double)bytes * 1e-6, KV_POOL_TOKENS,
+                         (double)(kv.n_groups * page_bytes) * 1e-6);
     n = n < MOST_PAGES ? n : MOST_PAGES;
     code = shm_create("moed-kv", kv_pool_bytes(n, page_bytes), &c->region, e);
     if (code)
         return code;
     kv_pool_init(c->region.base, n, page_bytes, options->generation);
-    log_info("KV cache: up to %.2f GB of host memory, %" PRIu64 " tokens of conversations",
-             (double)c->region.bytes * 1e-9, (uint64_t)n * KV_POOL_TOKENS);
+    report(&kv, n, c->region.bytes, options->parallel);
     code = kv_pool_attach(&c->pool, c->region.base, c->region.bytes, e);
     return code ? code : open_file(c, options, e);
 }

@@ -82,7 +82,7 @@ static bool copy_record(struct kv_saver *s, uint32_t page, struct copied *c)
     c->parent_generation = long_field(&r->parent_generation);
     c->format = long_field(&r->format);
     c->depth = field(&r->depth);
-    c->kind = field(&r->kind);
+    c->kind = field(&r->kind) | field(&r->group) << KV_STORE_GROUP_SHIFT;
     c->cost_ns = long_field(&r->cost_ns);
     c->used_s = long_field(&r->used_s);
     for (uint32_t i = 0; i < KV_POOL_TOKENS; i++)
@@ -151,13 +151,20 @@ static void touch(struct kv_saver *s, uint32_t page, struct page_state *state)
         state->saved = false; /* it went for another page */
 }
 
+/* The pages of groups after 0 are many, and most of them are of no use later. */
+static bool is_wanted(const struct kv_saver *s, uint32_t page)
+{
+    const struct kv_page_record *r = &s->pool.records[page];
+    return r->group == 0 || atomic_load_explicit(&r->kept, memory_order_relaxed) != 0;
+}
+
 /* True: a page's key is known now, on which others wait. */
 static bool look_at(struct kv_saver *s, uint32_t page, bool parts)
 {
     struct page_state *state = &s->states[page];
     uint64_t generation = generation_of(s, page);
     struct copied c;
-    if (!generation)
+    if (!generation || !is_wanted(s, page))
         return false;
     if (state->generation == generation && state->saved) {
         touch(s, page, state);

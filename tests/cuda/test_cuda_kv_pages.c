@@ -163,14 +163,28 @@ struct side {
 
 struct slot {
     uint32_t n_pages, positions, filled; /* positions 0: free */
+    uint32_t first, end;                 /* windowed pages */
 };
 
-static uint8_t *host_pages; /* [2][SLOTS][pages of a slot]: of the KV pool */
+static uint8_t *host_pages; /* [2][2][SLOTS][pages of a slot]: of the KV pool */
 
-static uint8_t *host_page(int side, uint32_t slot, uint32_t index)
+static uint8_t *host_page(int side, uint32_t slot, struct kv_place place)
 {
-    uint32_t a_slot = pages_for(CONTEXT);
-    return host_pages + (((size_t)side * SLOTS + slot) * a_slot + index) * PAGE_BYTES;
+    size_t slots = ((size_t)side * 2 + place.group) * SLOTS + slot;
+    return host_pages + (slots * A_SLOT + place.index) * PAGE_BYTES;
+}
+
+static bool put_page(struct side *sides, int side, uint32_t slot, struct kv_place place,
+                     uint32_t filled)
+{
+    struct dense *d = sides[side].dense;
+    return d->ops->put_page(d, slot, place, host_page(side, slot, place), filled);
+}
+
+/* Pages on the device that a slot has; windowed: at once. */
+static uint32_t pages_of(const struct slot *s)
+{
+    return s->n_pages + s->end - s->first;
 }
 
 static void must_allocate(struct side *s)
@@ -235,20 +249,40 @@ static void run_batch(struct side *sides, struct slot *slots)
 /* Gives a free slot pages on both sides, or finds that the device has too few. */
 static void put_slot(struct side *sides, struct slot *s, uint32_t slot)
 {
-    struct dense_kv_use before = sides[1].dense->ops->kv_use(sides[1].dense);
-    uint32_t positions = 1 + below(CONTEXT), n = pages_for(positions);
-    for (uint32_t i = 0; i < n; i++) {
-        struct dense *d = sides[1].dense;
-        if (!d->ops->put_page(d, slot, i, host_page(1, slot, i), 0)) {
-            assert_int_equal(i, before.pages_free);
+    struct dense *d = sides[1].dense;
+    struct dense_kv_use before = d->ops->kv_use(d);
+    uint32_t positions = 1 + below(CONTEXT), n = pages_for(positions), put = 0;
+    uint32_t windowed = kv_layout_window_pages(&d->kv, MOST_ROWS);
+    windowed = windowed < n ? windowed : n;
+    for (uint32_t i = 0; i < n + windowed; i++) {
+        struct kv_place place = {i < n ? i : i - n, i >= n};
+        if (!put_page(sides, 1, slot, place, 0)) {
+            assert_int_equal(put, before.pages_free);
             d->ops->release_slot(d, slot);
             return;
         }
-        sides[0].dense->ops->put_page(sides[0].dense, slot, i, host_page(0, slot, i), 0);
+        put_page(sides, 0, slot, place, 0);
+        put++;
     }
-    *s = (struct slot){n, positions, 0};
+    *s = (struct slot){n, positions, 0, 0, windowed};
     /* none of chunks that go */
-    assert_int_equal(sides[1].dense->ops->kv_use(sides[1].dense).pages_free, before.pages_free - n);
+    assert_int_equal(d->ops->kv_use(d).pages_free, before.pages_free - put);
+}
+
+/* Leaves the windowed pages behind that no later position attends to. */
+static void pass_slot(struct side *sides, struct slot *s, uint32_t slot, uint32_t window)
+{
+    uint32_t first = window && s->filled + 1 > window ? (s->filled + 1 - window) / KV_PAGE : 0;
+    uint32_t before = s->end;
+    if (s->end == 0 || first <= s->first)
+        return;
+    s->end = s->end + first - s->first < s->n_pages ? s->end + first - s->first : s->n_pages;
+    s->first = first;
+    for (int i = 0; i < 2; i++) {
+        sides[i].dense->ops->pass_pages(sides[i].dense, slot, s->first, s->end);
+        for (uint32_t index = before; index < s->end; index++)
+            assert_true(put_page(sides, i, slot, (struct kv_place){index, 1}, 0));
+    }
 }
 
 /* Saves a slot's pages, releases it, and puts the pages into it again: the device has what it had.
@@ -258,21 +292,27 @@ static void move_slot(struct side *sides, const struct slot *s, uint32_t slot)
     struct dense *d = sides[1].dense;
     struct error e;
     for (uint32_t i = 0; i < s->n_pages; i++)
-        d->ops->save_page(d, slot, i);
+        d->ops->save_page(d, slot, (struct kv_place){i, 0});
+    for (uint32_t i = s->first; i < s->end; i++)
+        d->ops->save_page(d, slot, (struct kv_place){i, 1});
     check_code(d->ops->wait(d, &e), &e);
     d->ops->release_slot(d, slot);
     for (uint32_t i = 0; i < s->n_pages; i++)
-        if (!d->ops->put_page(d, slot, i, host_page(1, slot, i), s->filled))
+        if (!put_page(sides, 1, slot, (struct kv_place){i, 0}, s->filled))
             fail_msg("a page that was just released is not free");
+    for (uint32_t i = s->first; i < s->end; i++)
+        if (!put_page(sides, 1, slot, (struct kv_place){i, 1}, s->filled))
+            fail_msg("a windowed page that was just released is not free");
 }
 
 static void check_use(const struct side *sides, const struct slot *slots, uint64_t page_bytes,
                       uint64_t aim)
 {
     struct dense_kv_use use = sides[1].dense->ops->kv_use(sides[1].dense);
-    uint64_t reserved = 0, pages = aim / page_bytes < PAGES ? aim / page_bytes : PAGES;
+    uint64_t all = SLOTS * kv_layout_pages(&sides[1].dense->kv, CONTEXT, MOST_ROWS);
+    uint64_t reserved = 0, pages = aim / page_bytes < all ? aim / page_bytes : all;
     for (uint32_t i = 0; i < SLOTS; i++)
-        reserved += slots[i].n_pages;
+        reserved += pages_of(&slots[i]);
     assert_int_equal(use.pages_reserved, reserved);
     assert_int_equal(use.pages_most, pages);
     assert_true(cuda.used[CUDA_KV] <= use.bytes && use.bytes >= pages * page_bytes);
@@ -300,7 +340,9 @@ static void make_sides(struct side *sides, const struct pool_map *map, enum tens
     must_allocate(&sides[1]);
 }
 
-static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *exec)
+/* window: of the last layer, whose pages are another group's then; 0: none. */
+static void check_life(enum tensor_type type, uint64_t page_bytes, uint32_t window,
+                       struct exec *exec)
 {
     static const uint32_t most = 3 * PAGES / 2;
     struct pool_map map = {.params = {.arch = architecture_find("qwen3moe", 8),
@@ -313,12 +355,14 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
                                       .vocab = 32}};
     for (int i = 0; i < LAYERS; i++)
         map.params.layers[i] = layers[i];
+    map.params.layers[LAYERS - 1].window = window;
     struct side sides[2];
     struct slot slots[SLOTS] = {0};
     uint64_t aim = UINT64_MAX;
     random_state = type;
-    host_pages = calloc(2 * SLOTS * A_SLOT, PAGE_BYTES);
+    host_pages = calloc(2 * 2 * SLOTS * A_SLOT, PAGE_BYTES);
     make_sides(sides, &map, type, exec);
+    assert_int_equal(sides[1].dense->kv.page_bytes, page_bytes);
     for (int step = 0; step < 100; step++) {
         uint32_t slot = below(SLOTS);
         if (below(4) == 0 && slots[slot].positions) {
@@ -337,6 +381,8 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
         }
         check_use(sides, slots, page_bytes, aim);
         run_batch(sides, slots);
+        for (uint32_t i = 0; i < SLOTS; i++)
+            pass_slot(sides, &slots[i], i, window);
     }
     for (uint32_t i = 0; i < SLOTS; i++)
         sides[1].dense->ops->release_slot(sides[1].dense, i);
@@ -357,9 +403,12 @@ static void test_life(void **state)
     struct error e;
     check_code(pool_new("test", 1, false, 0, &pool, &e), &e);
     check_code(exec_new(pool, &limits, false, &exec, &e), &e);
-    check_life(TENSOR_F32, PAGE_BYTES, exec);
-    check_life(TENSOR_F16, PAGE_BYTES / 2, exec);
-    check_life(TENSOR_Q8_0, PAGE_BYTES / 4 * 34 / 32, exec);
+    check_life(TENSOR_F32, PAGE_BYTES, 0, exec);
+    check_life(TENSOR_F16, PAGE_BYTES / 2, 0, exec);
+    check_life(TENSOR_Q8_0, PAGE_BYTES / 4 * 34 / 32, 0, exec);
+    /* the last layer's rows are the longest: its group has the size of a page */
+    check_life(TENSOR_F16, 2 * DEVICE_PAGE * WIDEST * 2, 70, exec);
+    check_life(TENSOR_F16, 2 * DEVICE_PAGE * WIDEST * 2, 5, exec);
     exec_free(exec);
     pool_free(pool);
 }

@@ -147,7 +147,11 @@ static void check_scatter(uint32_t n, uint32_t n_parts, uint32_t width)
 
 static void check_gated(size_t n, bool extreme)
 {
-    for (uint32_t activation = ACTIVATION_SILU; activation <= ACTIVATION_GELU; activation++) {
+    static const struct gating all[] = {{ACTIVATION_SILU, 0},
+                                        {ACTIVATION_SILU, 0.75f},
+                                        {ACTIVATION_SWIGLU_CLAMPED, 0},
+                                        {ACTIVATION_GELU, 0}};
+    for (size_t a = 0; a < sizeof all / sizeof all[0]; a++) {
         float *gate = random_floats(n, extreme, n), *up = random_floats(n, extreme, n + 1),
               *h = random_floats(n, false, 2);
         for (size_t i = 0; i < n; i += 7)
@@ -155,8 +159,9 @@ static void check_gated(size_t n, bool extreme)
         float *device_gate = floats_to_device(gate, n),
               *device_h = extreme ? device_gate : floats_to_device(h, n);
 
-        module->ops.gated(stream, activation, device_gate, floats_to_device(up, n), device_h, n);
-        portable->gated(activation, gate, up, h, n);
+        module->ops.gated(stream, all[a].activation, all[a].limit, device_gate,
+                          floats_to_device(up, n), device_h, n);
+        portable->gated(all[a], gate, up, h, n);
         check_floats(device_h, h, n, "gated");
         free(h);
         free(up);

@@ -62,6 +62,8 @@ LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}NOTHAN]"
 O200K = (r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+" + CONTRACTION + r"?|[^\r\n\p{L}\p{N}]?"
          + UPPER + "+" + LOWER + "*" + CONTRACTION + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[ENDS]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+               r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 PRE_TOKENIZERS = {
     "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
@@ -89,9 +91,19 @@ PRE_TOKENIZERS = {
     "deepseek-v3": [
         r"\p{N}{1,3}",
         "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        DEEPSEEK_V3,
     ],
+    # As llama.cpp cuts for it; the published file was not at hand.
+    "afmoe": [
+        r"\p{N}+",
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*\z)",
+        "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf"
+        "\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af"
+        "\u1100-\u11ff]+",
+        DEEPSEEK_V3,
+    ],
+    "laguna": [r"[^\n]+|[\n]+", CL100K.replace("DIGITS", r"\p{N}")],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", O200K.replace("NOTHAN", "").replace("ENDS", r"\r\n/")],
 }
 
 
@@ -237,10 +249,16 @@ def texts():
     return result
 
 
+# Runs before words, signs and other numbers.
+DIGITS = ["1 12 123 1234 12345 123456 1234567", "1234567abc", "x1234567", "12345_ 12345\u0301 12345\u00bd 12345\u2167",
+          "\u0664\u0665\u0666\u0667 1234\u3007", "1234.5678,901", "12345\u56db \u56db12345", "\u0e01\u0e40\u0e01 \u1112\u1161 \uff76\u3042a"]
+
+
 def special_texts():
     return ["<|im_start|>user\nHello<|im_end|>\n", "<|im_start|>system\nx<|im_end|>", "<|endoftext|><|endoftext|>",
             "<|im_start|><|im_start", "a<tool_call>{}", "x        y     z", "      ", "<|im_end|> a",
-            "नमस्ते दुनिया, कैसे हो?", "สวัสดี ชาวโลก ครับ", "مَرْحَبًا بِالعَالَم", "e\u0301 e\u0301a \u0301b", "two words/\n\nmore  words /x"]
+            "नमस्ते दुनिया, कैसे हो?", "สวัสดี ชาวโลก ครับ", "مَرْحَبًا بِالعَالَم", "e\u0301 e\u0301a \u0301b", "two words/\n\nmore  words /x",
+            *DIGITS]
 
 
 def main():

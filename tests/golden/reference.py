@@ -87,6 +87,16 @@ class Traits:
     delta: bool = False  # linear attention in all layers but every full_attention_interval-th
     delta_grouped: bool = False  # the value heads of one key head are together
     gemma: bool = False  # Gemma 4's layers: see gemma_layer
+    window_after_first: bool = False  # of window_every layers all but the first have the window
+    window_beyond: int = 0  # positions that the window sees in addition to the file's number
+    windowed_rope: bool = False  # layers with a window have a rotation of their own
+    half_rope: bool = False  # layers without a window rotate half as much, by rope_freqs
+    dense_rotate: bool = False  # of windowed_rotate_only: leading dense layers rotate, too
+    output_gate: Callable | None = None  # of attn_gate, for each head or value
+    post_norms: bool = False  # of what attention and the feed-forward part add
+    embedding_scale: bool = False  # by the root of d_model
+    parallel: bool = False  # both parts take the layer's one norm
+    shared_average: bool = False
 
 
 TRAITS = {
@@ -111,6 +121,21 @@ TRAITS = {
     "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
     "lfm2moe": Traits(router="groups", renormalise=True, output_norm="token_embd_norm"),
     "gemma4": Traits(renormalise=True, activation=gelu_gated, gemma=True),
+    "laguna": Traits(
+        router="groups", window_every=4, window_after_first=True, windowed_rope=True, output_gate=softplus
+    ),
+    "step35": Traits(
+        router="groups", windowed_rope=True, half_rope=True, output_gate=sigmoid, renormalise=True
+    ),
+    "mimo2": Traits(router="groups", renormalise=True, windowed_rope=True, window_beyond=1),
+    "afmoe": Traits(
+        router="groups", window_every=4, windowed_rotate_only=True, output_gate=sigmoid,
+        post_norms=True, embedding_scale=True,
+    ),
+    "cohere2moe": Traits(
+        adjacent_pairs=True, router="groups", windowed_rotate_only=True, dense_rotate=True,
+        parallel=True, shared_average=True,
+    ),
     "gpt-oss": Traits(
         router="chosen softmax",
         window_every=2,
@@ -118,6 +143,10 @@ TRAITS = {
         activation=swiglu_clamped,
     ),
 }
+
+
+# A sigmoid where their files have no expert_gating_func.
+SIGMOID_UNSAID = ("step35", "mimo2", "afmoe")
 
 
 class Model:
@@ -135,16 +164,19 @@ class Model:
 
         self.layers = self.key("block_count") - self.key("nextn_predict_layers", 0)
         self.d_model = self.key("embedding_length")
-        self.heads = self.key("attention.head_count")
-        self.kv_heads = self.key("attention.head_count_kv", self.heads)
-        if isinstance(self.kv_heads, list):  # 0: a layer without attention
-            self.kv_heads = max(self.kv_heads)
+        self.layer_heads = self.by_layer("attention.head_count")
+        self.heads = max(self.layer_heads)
+        self.layer_kv_heads = self.by_layer("attention.head_count_kv", self.layer_heads)
+        self.kv_heads = max(self.layer_kv_heads)  # 0: a layer without attention
         self.head_dim = self.key("attention.key_length", self.d_model // self.heads)
-        self.eps = self.key("attention.layer_norm_rms_epsilon")
+        self.value_dim = self.key("attention.value_length", self.head_dim)
+        by_mean = self.arch == "cohere2moe" and f"{self.arch}.attention.layer_norm_epsilon" in self.fields
+        self.centred_norm = by_mean  # LayerNorm without biases
+        self.eps = self.key(f"attention.layer_norm_{'' if by_mean else 'rms_'}epsilon")
         self.experts_used = self.key("expert_used_count")
         self.expert_scale = self.key("expert_weights_scale", 0.0) or 1.0
         self.frequencies, self.magnitude = self.rope(path)
-        self.windowed_layers = self.key("attention.sliding_window_pattern", []) if self.traits.gemma else []
+        self.windowed_layers = self.key("attention.sliding_window_pattern", [])
 
         self.round_activations = False
         self.observe = lambda name, value: None  # called with each named intermediate
@@ -155,10 +187,17 @@ class Model:
             raise Unsupported(f"key {self.arch}.{name} is missing")
         return value
 
+    def by_layer(self, name, default=None):
+        value = self.key(name, default)
+        return value if isinstance(value, list) else [value] * self.layers
+
     def rope(self, path):
         """(frequency of each pair, factor on cos and sin) by the file's kind of scaling."""
         dims = self.key("rope.dimension_count", self.head_dim)
         base = self.key("rope.freq_base", 10000.0)
+        if self.traits.half_rope:
+            plain = rope_frequencies(dims // 2, base)
+            return plain / self.weights["rope_freqs.weight"][: len(plain)], 1.0
         context = self.key("context_length")
         original = self.key("rope.scaling.original_context_length", context)
         if "rope_factors_long.weight" in self.weights:
@@ -181,6 +220,8 @@ class Model:
     def norm(self, x, name, eps=None):
         weight = self.weights[name + ".weight"]
         eps = eps or self.eps
+        if self.centred_norm:
+            return layer_norm(x, weight, 0.0, eps)
         if self.traits.layer_norm:
             return layer_norm(x, weight, self.weights[name + ".bias"], eps)
         return rms_norm(x, weight, eps)
@@ -199,14 +240,22 @@ class Model:
             return y
         return y + (bias if expert is None else bias[expert])
 
-    def rotated(self, x):
+    def rotated(self, x, layer=0):
+        if self.traits.windowed_rope and self.windowed(layer):
+            dims = self.key("rope.dimension_count_swa", self.key("rope.dimension_count", self.head_dim))
+            return rotate(x, rope_frequencies(dims, self.key("rope.freq_base_swa")), 1.0, False)
         return rotate(x, self.frequencies, self.magnitude, self.traits.adjacent_pairs)
 
     def windowed(self, layer):
         if self.windowed_layers:
-            return self.windowed_layers[layer]
+            return bool(self.windowed_layers[layer])
         every = self.traits.window_every
-        return every > 0 and layer % every != every - 1
+        full = 0 if self.traits.window_after_first else every - 1
+        return every > 0 and self.key("attention.sliding_window", 0) > 0 and layer % every != full
+
+    def rotates(self, layer):
+        dense = self.traits.dense_rotate and f"blk.{layer}.ffn_gate_inp.weight" not in self.weights
+        return self.windowed(layer) or dense or not self.traits.windowed_rotate_only
 
     def placed_heads(self, x, layer, name, heads):
         """q or k of all heads, normalised as a whole or by head where the file has that norm, and
@@ -218,24 +267,26 @@ class Model:
         by_head = weight is not None and weight.size == self.head_dim
         if by_head and not self.traits.norm_after_rotation:
             x = rms_norm(x, weight, self.eps)
-        if self.windowed(layer) or not self.traits.windowed_rotate_only:
-            x = self.rotated(x)
+        if self.rotates(layer):
+            x = self.rotated(x, layer)
         if by_head and self.traits.norm_after_rotation:
             x = rms_norm(x, weight, self.eps)
         return x
 
-    def projections(self, x, block):
+    def projections(self, x, layer):
         """q, k, v of all heads, which have a matrix each or share one in this order."""
+        block = f"blk.{layer}."
         if block + "attn_qkv.weight" not in self.weights:
             return [self.linear(x, block + f"attn_{n}") for n in "qkv"]
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        q, kv = self.layer_heads[layer] * self.head_dim, self.layer_kv_heads[layer] * self.head_dim
         return np.split(self.linear(x, block + "attn_qkv"), [q, q + kv], axis=1)
 
     def hidden(self, n, layer):
         """[n][n] which position (row) may not see which (column)."""
         hidden = np.triu(np.ones((n, n), dtype=bool), 1)
         if self.windowed(layer):
-            hidden |= np.tril(np.ones((n, n), dtype=bool), -self.key("attention.sliding_window"))
+            window = self.key("attention.sliding_window") + self.traits.window_beyond
+            hidden |= np.tril(np.ones((n, n), dtype=bool), -window)
         return hidden
 
     def attend(self, q, k, v, scale, layer):
@@ -259,20 +310,25 @@ class Model:
     def attention(self, x, layer):
         """Grouped-query attention over all positions. x: [n][d_model], already normalised."""
         block = f"blk.{layer}."
-        q, k, v = self.projections(x, block)
+        heads, kv_heads = self.layer_heads[layer], self.layer_kv_heads[layer]
+        q, k, v = self.projections(x, layer)
         gate = None
         if self.traits.delta:  # each head's query and its gate
             q, gate = np.split(q.reshape(len(x), self.heads, -1), 2, axis=2)
             q = q.reshape(len(x), -1)
-        q = self.placed_heads(q, layer, block + "attn_q", self.heads)
-        k = self.placed_heads(k, layer, block + "attn_k", self.kv_heads)
-        v = v.reshape(len(x), self.kv_heads, -1)
+        q = self.placed_heads(q, layer, block + "attn_q", heads)
+        k = self.placed_heads(k, layer, block + "attn_k", kv_heads)
+        v = v.reshape(len(x), kv_heads, -1)
         self.observe(block + "q", q)
         self.observe(block + "k", k)
         self.observe(block + "v", v)
         context = self.attend(q, k, v, 1 / np.sqrt(self.head_dim), layer)
         if gate is not None:
             context = context * sigmoid(gate)
+        if self.traits.output_gate and block + "attn_gate.weight" in self.weights:
+            gate = self.traits.output_gate(self.linear(x, block + "attn_gate"))
+            context = context * gate.reshape(len(x), heads, -1)
+        context = context * self.key("attention.value_scale", 1.0)
         return self.attention_output(context, layer)
 
     def delta_projections(self, x, block, k_heads, sizes):
@@ -376,7 +432,13 @@ class Model:
         gate = self.linear(x, f"{block}ffn_gate{suffix}", expert)
         up = self.linear(x, f"{block}ffn_up{suffix}", expert)
         self.observe(f"{block}gate{suffix}", gate)
-        return self.linear(self.traits.activation(gate, up), f"{block}ffn_down{suffix}", expert)
+        limits = self.key("swiglu_clamp_exp" if suffix == "_exps" else "swiglu_clamp_shexp", [])
+        limit = limits[int(block.split(".")[1])] if limits else 0
+        if limit:
+            hidden = np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
+        else:
+            hidden = self.traits.activation(gate, up)
+        return self.linear(hidden, f"{block}ffn_down{suffix}", expert)
 
     def route(self, logits, block):
         """(chosen, weights, margin) for the router's logits [n][experts]."""
@@ -387,7 +449,7 @@ class Model:
             return route_chosen_softmax(logits, used)
         if self.traits.router == "softmax":
             return route_softmax(logits, used, self.traits.renormalise)
-        by_sigmoid = self.key("expert_gating_func", 1) == 2
+        by_sigmoid = self.key("expert_gating_func", 2 if self.arch in SIGMOID_UNSAID else 1) == 2
         scores = sigmoid(logits) if by_sigmoid else softmax(logits)
         bias = self.weights.get(block + "exp_probs_b.bias", np.zeros(scores.shape[1]))
         groups, groups_used = self.key("expert_group_count", 0), self.key("expert_group_used_count", 0)
@@ -421,6 +483,8 @@ class Model:
                 shared = shared * sigmoid(gate)[:, None]
             self.observe(block + "shared_out", shared)
             out = out + shared
+            if self.traits.shared_average:
+                out = out / 2
         return out
 
     def gemma_heads(self, x, layer):
@@ -485,22 +549,22 @@ class Model:
             attention = self.delta_attention
         if block + "shortconv.conv.weight" in self.weights:
             attention = self.short_convolution
-        x = x + attention(normalised, layer)
+        added = attention(normalised, layer)
+        x = x + (self.norm(added, block + "post_attention_norm") if self.traits.post_norms else added)
         self.observe(block + "after_attention", x)
-        normalised = self.norm(x, block + self.traits.ffn_norm)
+        if not self.traits.parallel:
+            normalised = self.norm(x, block + self.traits.ffn_norm)
         self.observe(block + "ffn_norm", normalised)
-        if block + "ffn_gate_inp.weight" in self.weights:
-            x = x + self.experts(normalised, layer)
-            self.observe(block + "after_experts", x)
-        else:
-            x = x + self.feed_forward(normalised, block, "")
-            self.observe(block + "after_dense", x)
+        routed = block + "ffn_gate_inp.weight" in self.weights
+        added = self.experts(normalised, layer) if routed else self.feed_forward(normalised, block, "")
+        x = x + (self.norm(added, block + "post_ffw_norm") if self.traits.post_norms else added)
+        self.observe(block + ("after_experts" if routed else "after_dense"), x)
         return x
 
     def logits(self, tokens):
         """[n] token ids -> [n][vocabulary] float64."""
         x = self.weights["token_embd.weight"][np.asarray(tokens)]
-        if self.traits.gemma:
+        if self.traits.gemma or self.traits.embedding_scale:
             x = x * np.sqrt(self.d_model)
         self.observe("embedding", x)
         for layer in range(self.layers):
@@ -509,6 +573,7 @@ class Model:
         self.observe("output_norm", x)
         tied = "output.weight" not in self.weights
         out = self.linear(x, "token_embd" if tied else "output")
+        out = out * self.key("logit_scale", 1.0)
         cap = self.key("final_logit_softcapping", 0.0)
         if cap:
             out = cap * np.tanh(out / cap)

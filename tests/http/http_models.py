@@ -156,14 +156,17 @@ wait_until("alpha is unloaded", lambda: up() == [])
 
 print("a busy model is not unloaded")
 c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)
-c.request("POST", "/v1/completions", json.dumps({"model": "alpha", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}))
+c.request("POST", "/v1/completions", json.dumps({"model": "alpha", "prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "stream": True}))
 reply = c.getresponse()
-reply.readline()
-wait_until("alpha is busy, or done", lambda: listed()["alpha"]["state"] == "busy" or reply.isclosed() or reply.peek() == b"")
+read = []
+reader = threading.Thread(target=lambda: read.append(reply.read()))
+reader.start()
+wait_until("alpha is busy, or done", lambda: listed()["alpha"]["state"] == "busy" or read)
 if listed()["alpha"]["state"] == "busy":
     status, body = call("POST", "/models/unload", {"model": "alpha"})
     assert status in (200, 409), body  # it may have ended meanwhile
-assert reply.read().rstrip().endswith(b"[DONE]")
+reader.join()
+assert read[0].rstrip().endswith(b"[DONE]")
 c.close()
 
 print("a file that comes, and one that goes")

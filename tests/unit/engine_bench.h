@@ -78,7 +78,7 @@ static inline void bench_make_kv_pool(struct engine_bench *b, uint32_t n_pages,
                                       enum tensor_type kv_type)
 {
     struct error e;
-    uint64_t page_bytes = memory_kv_page_bytes(&b->memory.map.params, kv_type);
+    uint64_t page_bytes = b->dense->kv.page_bytes;
     size_t bytes = kv_pool_bytes(n_pages, page_bytes);
     b->kv_memory = aligned_alloc(KV_POOL_ALIGN, round_up(bytes, KV_POOL_ALIGN));
     assert_non_null(b->kv_memory);
@@ -112,9 +112,16 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
     b->metrics = metrics_new();
     must(tokenizer_new(b->model.g, NULL, &b->tokenizer, &e), &e);
     bench_make_compute(b, parallel, options->kv_type);
-    bench_make_kv_pool(b, options->n_pages ? options->n_pages : 16 * parallel, options->kv_type);
-    struct prefix_cache_options prefixes = {
-        .pool = b->kv_pool, .format = 1, .vocab = VOCAB, .exact = true};
+    uint64_t enough =
+        kv_layout_pages(&b->dense->kv, 2 * b->context, serving_batch_tokens(parallel));
+    bench_make_kv_pool(b, options->n_pages ? options->n_pages : (uint32_t)enough * 2 * parallel,
+                       options->kv_type);
+    struct prefix_cache_options prefixes = {.pool = b->kv_pool,
+                                            .format = 1,
+                                            .vocab = VOCAB,
+                                            .exact = true,
+                                            .n_windowed = kv_layout_windowed(&b->dense->kv),
+                                            .window = b->dense->kv.window};
     must(prefix_cache_new(&prefixes, &b->prefixes, &e), &e);
     struct state_snapshots_options snapshots = {.count = memory_state_snapshots(parallel),
                                                 .context = b->context,

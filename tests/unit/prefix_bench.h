@@ -17,7 +17,13 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { PAGE_BYTES = KV_POOL_ALIGN, VOCAB = 50, MOST = 900, PATHS = 6 };
+enum {
+    PAGE_BYTES = KV_POOL_ALIGN,
+    VOCAB = 50,
+    MOST = 900,
+    PATHS = 6,
+    BATCH = 256, /* the most positions that are computed at once */
+};
 
 static _Thread_local uint64_t random_state;
 static pthread_mutex_t memd_lock = PTHREAD_MUTEX_INITIALIZER; /* memd is one thread */
@@ -38,13 +44,19 @@ struct bench {
     bool exact;
     bool shared;     /* with other workers: what is found may change at any time */
     uint32_t worker; /* its number */
+    uint32_t n_windowed, window; /* as prefix_cache_options */
 };
 
 static inline void bench_attach(struct bench *b, uint64_t format)
 {
     struct error e;
-    struct prefix_cache_options options = {
-        .pool = b->pool, .format = format, .vocab = VOCAB, .exact = b->exact, .store = b->store};
+    struct prefix_cache_options options = {.pool = b->pool,
+                                           .format = format,
+                                           .vocab = VOCAB,
+                                           .exact = b->exact,
+                                           .n_windowed = b->n_windowed,
+                                           .window = b->window,
+                                           .store = b->store};
     pthread_mutex_lock(&memd_lock);
     int worker = kv_pool_join(&b->pool, 1);
     pthread_mutex_unlock(&memd_lock);
@@ -53,16 +65,24 @@ static inline void bench_attach(struct bench *b, uint64_t format)
     assert_int_equal(prefix_cache_new(&options, &b->cache, &e), ERROR_OK);
 }
 
-static inline void bench_open(struct bench *b, uint32_t n_pages, bool exact)
+static inline void bench_open_windowed(struct bench *b, uint32_t n_pages, bool exact,
+                                       uint32_t n_windowed, uint32_t window)
 {
     struct error e;
     size_t bytes = kv_pool_bytes(n_pages, PAGE_BYTES);
     *b = (struct bench){.memory = aligned_alloc(KV_POOL_ALIGN, round_up(bytes, KV_POOL_ALIGN)),
-                        .exact = exact};
+                        .exact = exact,
+                        .n_windowed = n_windowed,
+                        .window = window};
     memset(b->memory, 0, bytes);
     kv_pool_init(b->memory, n_pages, PAGE_BYTES, 1);
     assert_int_equal(kv_pool_attach(&b->pool, b->memory, bytes, &e), ERROR_OK);
     bench_attach(b, 1);
+}
+
+static inline void bench_open(struct bench *b, uint32_t n_pages, bool exact)
+{
+    bench_open_windowed(b, n_pages, exact, 0, 0);
 }
 
 /* The worker is gone, as if it were killed. */
@@ -98,19 +118,41 @@ static inline uint64_t number_of(const struct talk *t, uint32_t position, enum k
     return h;
 }
 
+/* In a group of layers, which the path has. */
+static inline uint64_t *place_in(const struct bench *b, const struct talk *t, uint32_t position,
+                                 uint32_t group)
+{
+    uint32_t index = position / KV_POOL_TOKENS;
+    uint8_t *page = prefix_cache_memory(b->cache, t->path.pages[index], group);
+    return (uint64_t *)(void *)page + position % KV_POOL_TOKENS;
+}
+
 static inline uint64_t *place_of(const struct bench *b, const struct talk *t, uint32_t position)
 {
-    uint64_t *page =
-        (uint64_t *)(void *)prefix_cache_memory(b->cache, t->path.pages[position / KV_POOL_TOKENS]);
-    return page + position % KV_POOL_TOKENS;
+    return place_in(b, t, position, 0);
+}
+
+/* The first position that a group attends to from `position`. */
+static inline uint32_t first_attended(const struct bench *b, uint32_t position, uint32_t group)
+{
+    return group > 0 && position + 1 > b->window ? position + 1 - b->window : 0;
 }
 
 static inline void check_path(const struct bench *b, const struct talk *t)
 {
     assert_true(t->path.n <= t->n);
-    for (uint32_t i = 0; i < t->path.n; i++)
-        if (*place_of(b, t, i) != number_of(t, i, kv_kind_of(i, t->n_prompt, b->exact)))
-            fail_msg("position %u of %u is another's", i, t->path.n);
+    for (uint32_t group = 0; group <= b->n_windowed; group++)
+        for (uint32_t i = first_attended(b, t->path.n, group); i < t->path.n; i++)
+            if (*place_in(b, t, i, group) !=
+                number_of(t, i, kv_kind_of(i, t->n_prompt, b->exact)) + group)
+                fail_msg("position %u of %u is another's", i, t->path.n);
+}
+
+/* Writes a position that is computed now. */
+static inline void write_position(struct bench *b, struct talk *t, uint32_t i, enum kv_kind kind)
+{
+    for (uint32_t group = 0; group <= b->n_windowed; group++)
+        *place_in(b, t, i, group) = number_of(t, i, kind) + group;
 }
 
 /* Opens the talk for its first n_prompt tokens; at least the last is to be computed. */
@@ -118,10 +160,11 @@ static inline void open_talk(struct bench *b, struct talk *t)
 {
     t->path = (struct kv_path){.pages = t->pages, .capacity = MOST / KV_POOL_TOKENS + 1};
     t->n_prompt = t->n;
-    uint32_t found = prefix_cache_find(b->cache, t->tokens, t->n - 1, t->n_prompt);
+    uint32_t found = prefix_cache_find(b->cache, t->tokens, t->n - 1, t->n_prompt, NULL);
     prefix_cache_open(b->cache, t->tokens, t->n - 1, t->n_prompt, &t->path);
     assert_true((t->path.n <= found || b->store.header || b->shared) && t->path.n < t->n);
     t->n_past = t->path.n;
+    t->path.kept[0] = (struct kv_kept){t->n - 1, t->n};
     t->open = true;
     check_path(b, t);
 }
@@ -138,7 +181,7 @@ static inline uint32_t next_chunk(const struct bench *b, const struct talk *t)
     enum kv_kind kind = kv_kind_of(t->n_past, t->n_prompt, b->exact);
     uint32_t left = t->n - t->n_past;
     if (kind == KV_DEFINED)
-        return 1 + below(left);
+        return 1 + below(left < BATCH ? left : BATCH);
     uint32_t group = kind == KV_LARGE_GROUP ? KV_LARGE_TOKENS : KV_SMALL_TOKENS;
     assert_int_equal(t->n_past % group, 0);
     assert_true(group <= left);
@@ -153,10 +196,11 @@ static inline bool compute(struct bench *b, struct talk *t)
     if (!prefix_cache_extend(b->cache, &t->path, t->n_past + n))
         return false;
     for (uint32_t i = t->n_past; i < t->n_past + n; i++)
-        *place_of(b, t, i) = number_of(t, i, kind);
+        write_position(b, t, i, kind);
     t->n_past += n;
     prefix_cache_fill(b->cache, &t->path, t->tokens, t->n_past, kind, 1000u * n);
     assert_int_equal(t->path.n, t->n_past);
+    prefix_cache_pass(b->cache, &t->path, t->n_past);
     check_path(b, t);
     return true;
 }

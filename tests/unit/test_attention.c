@@ -439,7 +439,7 @@ static void test_kv_types(void **state)
     assert_int_equal(kv_key_bytes(&latent, 0, TENSOR_Q8_0), 18 * 34);
     assert_int_equal(kv_value_bytes(&latent, 0, TENSOR_F32), 0);
     /* 2 heads of 64 and 32 halves, 1 of 128 and 128 */
-    assert_int_equal(memory_kv_bytes_a_token(&grouped, TENSOR_F16), 2 * 192 + 512);
+    assert_int_equal(memory_kv_bytes(&grouped, TENSOR_F16).a_token, 2 * 192 + 512);
     assert_int_equal(kv_type_check(&grouped, TENSOR_Q8_0, &e), ERROR_OK);
     assert_int_equal(kv_type_check(&odd, TENSOR_F16, &e), ERROR_OK);
     assert_int_equal(kv_type_check(&odd, TENSOR_Q8_0, &e), ERROR_UNSUPPORTED);

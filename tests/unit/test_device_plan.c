@@ -310,8 +310,8 @@ static struct worker_memory capacity_of(const struct pool_map *map, enum tensor_
 static void test_kv_bytes(void **state)
 {
     struct pool_map map = sample_map();
-    /* 3 requests of 100 positions are 6 pages; a position of a layer is 2 heads of 8 halves, keys
-     * and values: 64 bytes */
+    /* 3 requests of 100 positions are 6 pages, each a multiple of 4096 bytes; a position of a layer
+     * is 2 heads of 8 halves, keys and values: 64 bytes */
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 64);
     assert_int_equal(capacity_of(&map, TENSOR_F32, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
@@ -319,20 +319,28 @@ static void test_kv_bytes(void **state)
     assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
     set_heads(&map, 2, 32, 32); /* two heads of a scale and 32 quants */
     assert_int_equal(capacity_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes,
-                     2 * 6 * 64 * 2 * 2 * 34);
-    set_heads(&map, 2, 8, 12); /* rows are as long as the longer */
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
+                     6 * 20480); /* 2 * 64 * 2 * 2 * 34 = 17408 */
+    set_heads(&map, 2, 8, 24);   /* 2 heads of 8 and 24 halves: 128 bytes */
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
     /* a layer pays its own heads, and nothing without attention */
     set_heads(&map, 2, 8, 8);
     map.params.layers[1].n_kv_heads = 4;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * (64 + 128));
     map.params.layers[1] = (struct layer_params){.kind = LAYER_DELTA_NET};
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * 64);
+    /* layers with a window are in a group of their own: 1 page of each 64 positions, and of the
+     * last 10 and a batch of 256, which are 6 pages at most */
+    set_heads(&map, 2, 8, 8);
+    map.params.layers[1] = map.params.layers[0];
+    map.params.layers[1].window = 10;
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 4096);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 2, 6400).kv_bytes, 2 * (100 + 6) * 4096);
+    map.params.layers[1].window = 0;
     /* latent: one row of 24 values, which is both */
     map.params.arch = architecture_find("deepseek2", 9);
     map.params.kv_rank = 16;
     set_heads(&map, 1, 24, 16);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 48);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 8192); /* 6144 */
 }
 
 static void test_scratch_bytes(void **state)

@@ -322,6 +322,56 @@ static void test_jobs(void **state)
     loop_fini(&loop);
 }
 
+struct gate {
+    struct job job; /* first */
+    pthread_mutex_t *lock;
+};
+
+static void pass_gate(struct job *job)
+{
+    struct gate *g = (struct gate *)job;
+    pthread_mutex_lock(g->lock);
+    pthread_mutex_unlock(g->lock);
+}
+
+static void ignore_done(struct job *job) {}
+
+/* Of jobs behind one that runs, the first, the last and one between are withdrawn. */
+static void test_withdrawn_jobs(void **state)
+{
+    enum { N = 7 };
+    struct counted jobs[N];
+    struct loop loop;
+    struct job_queue q;
+    struct error e;
+    unsigned order = 0;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct gate gate = {.job = {.work = pass_gate, .done = ignore_done}, .lock = &lock};
+    assert_int_equal(loop_init(&loop, &e), ERROR_OK);
+    assert_int_equal(jobs_start(&q, &loop, "test", &e), ERROR_OK);
+    pthread_mutex_lock(&lock);
+    jobs_post(&q, &gate.job);
+    for (int i = 0; i < N; i++) {
+        jobs[i] =
+            (struct counted){.job = {.work = count_work, .done = count_done}, .order = &order};
+        if (i == N - 1) /* the list's end is right again */
+            assert_true(jobs_withdraw(&q, &jobs[i - 1].job));
+        jobs_post(&q, &jobs[i].job);
+    }
+    assert_true(jobs_withdraw(&q, &jobs[0].job) && jobs_withdraw(&q, &jobs[3].job));
+    assert_false(jobs_withdraw(&q, &jobs[3].job));
+    pthread_mutex_unlock(&lock);
+    uint64_t end = clock_end_ns(5000);
+    while (order < N - 3 && clock_ns() < end)
+        loop_wait(&loop, 100);
+    assert_false(jobs_withdraw(&q, &jobs[1].job)); /* it has run */
+    jobs_stop(&q);
+    assert_int_equal(order, N - 3);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(jobs[i].worked, i != 0 && i != 3 && i != N - 2);
+    loop_fini(&loop);
+}
+
 /* A watch that is removed while its event waits in the batch is not called. */
 struct pair {
     struct watch watch; /* first */
@@ -369,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
         cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_listening),      cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

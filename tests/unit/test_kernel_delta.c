@@ -207,7 +207,7 @@ static void test_sigmoid_gate(void **state)
         up[i] = random_float(&seed);
     }
     for (int b = 0; b < n_builds; b++) {
-        builds[b]->gated(ACTIVATION_SIGMOID, gate, up, out[b], 40);
+        builds[b]->gated((struct gating){.activation = ACTIVATION_SIGMOID}, gate, up, out[b], 40);
         assert_memory_equal(out[b], out[0], sizeof out[0]);
     }
     for (int i = 0; i < 40; i++)

@@ -87,13 +87,13 @@ static void test_gated(void **state)
         gate[0] = n == 1 ? -120 : 0;
         gate[n / 2] = -95;
         gate[n - 1] = 130;
-        builds[0]->gated(ACTIVATION_SILU, gate, up, first, n);
+        builds[0]->gated((struct gating){.activation = ACTIVATION_SILU}, gate, up, first, n);
         for (size_t i = 0; i < n; i++) {
             double exact = (double)gate[i] / (1 + exp(-(double)gate[i])) * up[i];
             assert_close(first[i], exact, fabs(exact) * 4e-7 + 1e-37);
         }
         for (int b = 1; b < n_builds; b++) {
-            builds[b]->gated(ACTIVATION_SILU, gate, up, h, n);
+            builds[b]->gated((struct gating){.activation = ACTIVATION_SILU}, gate, up, h, n);
             assert_memory_equal(h, first, (n + 1) * sizeof *h);
         }
         free(first);
@@ -113,14 +113,14 @@ static void test_gated_gelu(void **state)
         gate[0] = n == 1 ? 1e-3f : 0;
         gate[n / 2] = -1e20f; /* its cube overflows */
         gate[n - 1] = 1e20f;
-        builds[0]->gated(ACTIVATION_GELU, gate, up, first, n);
+        builds[0]->gated((struct gating){.activation = ACTIVATION_GELU}, gate, up, first, n);
         for (size_t i = 0; i < n; i++) {
             double x = gate[i], t = 0.7978845608028654 * (x + 0.044715 * x * x * x);
             double exact = x / (1 + exp(-2 * t)) * up[i];
             assert_close(first[i], exact, fabs(exact) * 1e-5 + 1e-30);
         }
         for (int b = 1; b < n_builds; b++) {
-            builds[b]->gated(ACTIVATION_GELU, gate, up, h, n);
+            builds[b]->gated((struct gating){.activation = ACTIVATION_GELU}, gate, up, h, n);
             assert_memory_equal(h, first, (n + 1) * sizeof *h);
         }
         free(first);
@@ -155,22 +155,38 @@ static void test_soft_cap(void **state)
     }
 }
 
-static void test_gated_clamped(void **state)
+static double exact_clamped(double gate, double up)
+{
+    double g = fmin(gate, 7), u = fmin(fmax(up, -7), 7);
+    return g / (1 + exp(-1.702 * g)) * (u + 1);
+}
+
+static double exact_limited(double gate, double up)
+{
+    return fmin(gate / (1 + exp(-gate)), 2.5) * fmin(fmax(up, -2.5), 2.5);
+}
+
+static double exact_softplus(double gate, double up)
+{
+    return (fmax(gate, 0) + log1p(exp(-fabs(gate)))) * up;
+}
+
+/* Against the exact value, with a relative tolerance; all builds give the same. */
+static void check_gating(struct gating g, double (*exact_of)(double, double), double tolerance)
 {
     for (int l = 0; l < N_LENGTHS; l++) {
         size_t n = lengths[l];
         float *gate = random_floats(n, 20, n), *up = random_floats(n, 20, n + 1);
         float *h = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
 
-        gate[n / 2] = -100;
-        builds[0]->gated(ACTIVATION_SWIGLU_CLAMPED, gate, up, first, n);
+        gate[n / 2] = n % 2 ? -80 : 80;
+        builds[0]->gated(g, gate, up, first, n);
         for (size_t i = 0; i < n; i++) {
-            double g = fmin(gate[i], 7), u = fmin(fmax(up[i], -7), 7);
-            double exact = g / (1 + exp(-1.702 * g)) * (u + 1);
-            assert_close(first[i], exact, fabs(exact) * 2e-5 + 1e-37);
+            double exact = exact_of(gate[i], up[i]);
+            assert_close(first[i], exact, fabs(exact) * tolerance + 1e-37);
         }
         for (int b = 1; b < n_builds; b++) {
-            builds[b]->gated(ACTIVATION_SWIGLU_CLAMPED, gate, up, h, n);
+            builds[b]->gated(g, gate, up, h, n);
             assert_memory_equal(h, first, (n + 1) * sizeof *h);
         }
         free(first);
@@ -178,6 +194,36 @@ static void test_gated_clamped(void **state)
         free(up);
         free(gate);
     }
+}
+
+static void test_gated_clamped(void **state)
+{
+    check_gating((struct gating){.activation = ACTIVATION_SWIGLU_CLAMPED}, exact_clamped, 2e-5);
+}
+
+static void test_gated_limited(void **state)
+{
+    check_gating((struct gating){ACTIVATION_SILU, 2.5f}, exact_limited, 4e-7);
+}
+
+static void test_gated_softplus(void **state)
+{
+    check_gating((struct gating){.activation = ACTIVATION_SOFTPLUS}, exact_softplus, 4e-7);
+}
+
+/* A NaN of either input stays one, whatever the limit. */
+static void test_gated_nan(void **state)
+{
+    static const struct gating all[] = {{ACTIVATION_SILU, 0},    {ACTIVATION_SILU, 2.5f},
+                                        {ACTIVATION_GELU, 0},    {ACTIVATION_SWIGLU_CLAMPED, 0},
+                                        {ACTIVATION_SIGMOID, 0}, {ACTIVATION_SOFTPLUS, 0}};
+    float gate[2] = {NAN, 1}, up[2] = {1, NAN}, h[3];
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (int b = 0; b < n_builds; b++) {
+            builds[b]->gated(all[i], gate, up, h, 2);
+            if (!isnan(h[0]) || !isnan(h[1]))
+                fail_msg("activation %d: %g, %g", (int)all[i].activation, h[0], h[1]);
+        }
 }
 
 static void test_layer_norm(void **state)
@@ -414,10 +460,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_gated_gelu),
-        cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_gated_limited), cmocka_unit_test(test_gated_softplus),
+        cmocka_unit_test(test_gated_nan),     cmocka_unit_test(test_soft_cap),
+        cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_softmax),       cmocka_unit_test(test_weigh),
+        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rotate),
     };
     int failed = cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 

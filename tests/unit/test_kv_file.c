@@ -42,12 +42,13 @@ struct memd_bench {
     struct kv_file file;
     struct kv_saver *saver;
     struct kv_file_options options;
+    uint32_t n_windowed, window; /* of the cache */
 };
 
 static void open_memd(struct memd_bench *m, uint32_t n_pages, bool exact)
 {
     struct error e;
-    bench_open(&m->bench, n_pages, exact);
+    bench_open_windowed(&m->bench, n_pages, exact, m->n_windowed, m->window);
     assert_int_equal(kv_file_open(&m->file, &m->options, &e), ERROR_OK);
     assert_int_equal(kv_saver_new_idle(&m->bench.pool, &m->file, &m->saver, &e), ERROR_OK);
     m->bench.store = m->file.index;
@@ -105,10 +106,11 @@ static uint64_t restart(struct memd_bench *m, struct talk *talks, bool damage)
 }
 
 /* Returns how many pages came from the file. */
-static uint64_t check_life(bool exact, uint64_t seed, bool damage)
+static uint64_t check_life(bool exact, uint64_t seed, bool damage, uint32_t window)
 {
     static struct talk talks[PATHS];
-    struct memd_bench m = {.options = options_of(1, seed % 3 ? SLOTS : 9)};
+    struct memd_bench m = {
+        .options = options_of(1, seed % 3 ? SLOTS : 9), .n_windowed = window > 0, .window = window};
     uint64_t restored = 0;
     random_state = seed;
     memset(talks, 0, sizeof talks);
@@ -135,7 +137,16 @@ static void test_life(void **state)
 {
     uint64_t restored = 0;
     for (uint64_t seed = 1; seed <= 6; seed++)
-        restored += check_life(seed % 2, seed, false);
+        restored += check_life(seed % 2, seed, false, 0);
+    assert_true(restored > 100);
+}
+
+static void test_life_with_windows(void **state)
+{
+    static const uint32_t windows[] = {1, 70, 150};
+    uint64_t restored = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        restored += check_life(seed % 2, seed, false, windows[seed % 3]);
     assert_true(restored > 100);
 }
 
@@ -143,7 +154,7 @@ static void test_damage(void **state)
 {
     uint64_t restored = 0;
     for (uint64_t seed = 1; seed <= 6; seed++)
-        restored += check_life(seed % 2, seed, true);
+        restored += check_life(seed % 2, seed, true, seed % 3 ? 0 : 70);
     assert_true(restored > 100);
 }
 
@@ -182,6 +193,19 @@ static void test_comes_back(void **state)
     reopen(&m);
     ask(&m, &t, 100, 7, 99);
     assert_int_equal(prefix_cache_stats(m.bench.cache).restored, 2);
+    close_memd(&m);
+}
+
+/* Of the windowed pages the file has those that a conversation goes on with. */
+static void test_windows_come_back(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(6, SLOTS), .n_windowed = 2, .window = 10};
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 250, 7, 0);
+    reopen(&m);
+    assert_int_equal(atomic_load(&m.file.n_used), 4 + 2 * 2);
+    ask(&m, &t, 260, 7, 250);
     close_memd(&m);
 }
 
@@ -292,10 +316,14 @@ static void test_checksum(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life),        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_comes_back),  cmocka_unit_test(test_clear),
-        cmocka_unit_test(test_other_files), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_checksum)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_life),
+                                       cmocka_unit_test(test_life_with_windows),
+                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_windows_come_back),
+                                       cmocka_unit_test(test_clear),
+                                       cmocka_unit_test(test_other_files),
+                                       cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_checksum)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

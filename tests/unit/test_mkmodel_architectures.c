@@ -438,6 +438,117 @@ static void test_gemma(void **state)
     gguf_close(g);
 }
 
+/* Layer 1 has a window: half as many query heads more. */
+static void test_heads_by_layer(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_norm.weight", 64, 1, 1},       {"attn_q.weight", 64, 192, 1},
+        {"attn_k.weight", 64, 64, 1},         {"attn_v.weight", 64, 64, 1},
+        {"attn_output.weight", 192, 64, 1},   {"attn_q_norm.weight", 32, 1, 1},
+        {"attn_k_norm.weight", 32, 1, 1},     {"attn_gate.weight", 64, 6, 1},
+        {"ffn_norm.weight", 64, 1, 1},        {"exp_probs_b.bias", 8, 1, 1},
+        {"ffn_gate_shexp.weight", 64, 64, 1}, {"ffn_up_shexp.weight", 64, 64, 1},
+        {"ffn_down_shexp.weight", 64, 64, 1}};
+    static const char *const names[] = {"laguna", "step35"};
+    for (int i = 0; i < 2; i++) {
+        struct mkmodel_options o;
+        struct model_params p;
+        struct error e = {0};
+        tiny(&o, names[i]);
+        o.shared_width = 64;
+        o.window = 9;
+        struct gguf *g = make(&o);
+        EXPECT(g, ends);
+        EXPECT(g, experts);
+        EXPECT(g, own);
+        assert_int_equal(layer_tensors(g), 13 + 4);
+        const struct gguf_tensor *first = gguf_tensor_find(g, "blk.0.attn_q.weight");
+        assert_int_equal(first->ne[1], 4 * 32);
+        assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+        assert_int_equal(p.layers[0].n_heads, 4);
+        assert_int_equal(p.layers[1].n_heads, 6);
+        assert_int_equal(p.layers[0].window, 0);
+        assert_int_equal(p.layers[1].window, 9);
+        bool limits = i == 1;
+        assert_true(p.layers[1].expert_limit == (limits ? 7 : 0));
+        assert_true(p.layers[1].shared_limit == (limits ? 16 : 0));
+        assert_int_equal(gguf_tensor_find(g, "rope_freqs.weight") != NULL, limits);
+        gguf_close(g);
+    }
+}
+
+static void test_keys_wider_than_values(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_norm.weight", 64, 1, 1}, {"attn_q.weight", 64, 96, 1},
+        {"attn_k.weight", 64, 96, 1},   {"attn_v.weight", 64, 64, 1},
+        {"attn_sinks.weight", 4, 1, 1}, {"attn_output.weight", 64, 64, 1},
+        {"ffn_norm.weight", 64, 1, 1},  {"exp_probs_b.bias", 8, 1, 1}};
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "mimo2");
+    o.head_dim = 24;
+    o.window = 9;
+    struct gguf *g = make(&o);
+    EXPECT(g, ends);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 8 + 4);
+    assert_null(gguf_tensor_find(g, "blk.0.attn_sinks.weight"));
+    assert_int_equal(gguf_tensor_find(g, "blk.0.attn_k.weight")->ne[1], 2 * 24);
+    assert_int_equal(key(g, "mimo2.rope.dimension_count"), 8);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    assert_int_equal(p.layers[0].window, 0);
+    assert_int_equal(p.layers[1].window, 10); /* the row's own position and nine before it */
+    gguf_close(g);
+}
+
+static void test_norms_after_the_parts(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_q_norm.weight", 32, 1, 1},    {"attn_k_norm.weight", 32, 1, 1},
+        {"attn_gate.weight", 64, 128, 1},    {"post_attention_norm.weight", 64, 1, 1},
+        {"ffn_norm.weight", 64, 1, 1},       {"post_ffw_norm.weight", 64, 1, 1},
+        {"exp_probs_b.bias", 8, 1, 1},       {"ffn_gate_shexp.weight", 64, 192, 1},
+        {"ffn_up_shexp.weight", 64, 192, 1}, {"ffn_down_shexp.weight", 192, 64, 1}};
+    struct mkmodel_options o;
+    tiny(&o, "afmoe");
+    o.shared_width = 192;
+    struct gguf *g = make(&o);
+    EXPECT(g, ends);
+    EXPECT(g, grouped);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 5 + 4 + 10);
+    assert_int_equal(key(g, "afmoe.expert_shared_count"), 2);
+    assert_int_equal(key(g, "afmoe.leading_dense_block_count"), 1);
+    gguf_close(g);
+}
+
+static void test_parallel_parts(void **state)
+{
+    static const struct shape own[] = {{"ffn_gate_shexp.weight", 64, 192, 1},
+                                       {"ffn_up_shexp.weight", 64, 192, 1},
+                                       {"ffn_down_shexp.weight", 192, 64, 1}};
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "cohere2moe");
+    o.shared_width = 192;
+    struct gguf *g = make(&o);
+    EXPECT(g, ends);
+    EXPECT(g, grouped);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 5 + 4 + 3);
+    assert_int_equal(key(g, "cohere2moe.expert_shared_feed_forward_length"), 192);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    assert_int_equal(p.norm, NORM_LAYER);
+    assert_true(p.logit_scale == 0.25f);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
@@ -449,7 +560,8 @@ static const struct {
     {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
     {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
     {"qwen35moe", false},  {"qwen3next", false},   {"gemma4", false},      {"lfm2moe", true},
-    {"glm-dsa", true},     {"deepseek32", true}};
+    {"glm-dsa", true},     {"deepseek32", true},   {"laguna", true},       {"step35", true},
+    {"mimo2", true},       {"afmoe", true},        {"cohere2moe", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -609,6 +721,10 @@ int main(void)
         cmocka_unit_test(test_delta),
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_heads_by_layer),
+        cmocka_unit_test(test_keys_wider_than_values),
+        cmocka_unit_test(test_norms_after_the_parts),
+        cmocka_unit_test(test_parallel_parts),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_contexts_of_an_indexer),

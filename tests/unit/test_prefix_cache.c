@@ -1,7 +1,16 @@
 /* The prefix cache (worker/kv/prefix_cache.h) against the definition (prefix_bench.h). */
 #include "prefix_bench.h"
 
+#include "ipc/kv_page.h"
+
 enum { PAGES = 40 };
+
+/* A page in the pool by its memory. */
+static uint32_t number_in_pool(const struct bench *b, uint32_t page, uint32_t group)
+{
+    return (uint32_t)((size_t)(prefix_cache_memory(b->cache, page, group) - b->pool.pages) /
+                      PAGE_BYTES);
+}
 
 static void check_counts(const struct bench *b, const struct talk *talks)
 {
@@ -9,7 +18,9 @@ static void check_counts(const struct bench *b, const struct talk *talks)
     uint32_t n = 0;
     for (uint32_t i = 0; i < PATHS; i++)
         for (uint32_t k = 0; k < talks[i].path.n_pages; k++)
-            used[talks[i].path.pages[k]] = true;
+            for (uint32_t group = 0; group <= b->n_windowed; group++)
+                if (group == 0 || (k >= talks[i].path.first_windowed))
+                    used[number_in_pool(b, talks[i].path.pages[k], group)] = true;
     for (uint32_t i = 0; i < PAGES; i++)
         n += used[i];
     struct prefix_cache_stats s = prefix_cache_stats(b->cache);
@@ -18,14 +29,20 @@ static void check_counts(const struct bench *b, const struct talk *talks)
     assert_int_equal(kv_pool_use(&b->pool).pages_used, PAGES - s.free);
 }
 
-static void check_life(bool exact, uint64_t seed)
+/* What the life has: how many windowed pages go with a page, and the window. */
+struct windows {
+    uint32_t n, window;
+};
+
+/* Returns how many windowed pages were evicted alone. */
+static uint64_t check_life(bool exact, uint64_t seed, struct windows w)
 {
     static struct talk talks[PATHS];
     struct bench b;
     random_state = seed;
     memset(talks, 0, sizeof talks);
-    bench_open(&b, PAGES, exact);
-    for (uint32_t i = 0; i < 6000; i++) {
+    bench_open_windowed(&b, PAGES, exact, w.n, w.window);
+    for (uint32_t i = 0; i < (w.n ? 2000 : 6000); i++) {
         step(&b, talks);
         if (below(500) == 0)
             die(&b, talks);
@@ -34,19 +51,34 @@ static void check_life(bool exact, uint64_t seed)
     }
     struct prefix_cache_stats s = prefix_cache_stats(b.cache);
     assert_true(s.evictions > 0 || s.adopted > 0);
+    uint64_t windows_evicted = s.windows_evicted;
     for (uint32_t i = 0; i < PATHS; i++)
         if (talks[i].open)
             close_talk(&b, &talks[i]);
     prefix_cache_clear(b.cache);
     assert_int_equal(prefix_cache_stats(b.cache).free, PAGES);
     bench_close(&b);
+    return windows_evicted;
 }
 
 static void test_life(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++)
-        check_life(seed % 2, seed);
+        check_life(seed % 2, seed, (struct windows){0, 0});
+}
+
+/* Windows of a page and less, of several pages, and longer than any talk. */
+static void test_life_with_windows(void **state)
+{
+    static const struct windows w[] = {{1, 1}, {1, 5}, {1, 64}, {2, 100}, {1, 300}, {1, 5000}};
+    uint64_t evicted = 0;
+    (void)state;
+    for (uint64_t i = 0; i < sizeof w / sizeof *w; i++) {
+        evicted += check_life(true, 10 + i, w[i]);
+        evicted += check_life(false, 20 + i, w[i]);
+    }
+    assert_true(evicted > 100);
 }
 
 /* ---- By hand ---- */
@@ -148,6 +180,112 @@ static void test_groups(void **state)
     bench_close(&b);
 }
 
+/* ---- Windows, by hand ---- */
+
+/* Windowed pages in the pool. */
+static uint32_t count_windowed(const struct bench *b)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->pool.n_pages; i++)
+        n += kv_page_has_content(kv_page_word(&b->pool, i)) && b->pool.records[i].group > 0;
+    return n;
+}
+
+/* A talk longer than its windows holds their pages alone, and goes on with them when it comes
+ * again; it does not begin in its middle once the pages there are needed elsewhere. */
+static void test_window_goes_on(void **state)
+{
+    static struct talk t, other;
+    struct bench b;
+    (void)state;
+    bench_open_windowed(&b, 12 + 16, true, 1, 70); /* 2 windowed pages of the first talk stay */
+    set_tokens(&t, 640, 640);
+    open_talk(&b, &t);
+    while (t.n_past < t.n) {
+        assert_true(compute(&b, &t));
+        assert_true(t.path.n_windowed - t.path.first_windowed <= 3); /* 70 positions, and a page */
+    }
+    assert_int_equal(t.path.first_windowed, (640 + 1 - 70) / 64);
+    close_talk(&b, &t);
+    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 640, 640, NULL), 640);
+    set_tokens(&other, 500, 0);
+    open_talk(&b, &other);
+    assert_true(prefix_cache_extend(b.cache, &other.path, 500)); /* 8 pages and 8 windowed ones */
+    compute_all(&b, &other);
+    close_talk(&b, &other);
+    uint32_t known;
+    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 640, 640, NULL), 640);
+    assert_true(prefix_cache_find(b.cache, t.tokens, 300, 300, &known) < 300);
+    assert_int_equal(known, 300);
+    assert_true(prefix_cache_stats(b.cache).windows_evicted > 0);
+    open_talk(&b, &t);
+    assert_int_equal(t.path.n, 639);
+    close_talk(&b, &t);
+    bench_close(&b);
+}
+
+/* A prompt that a talk shares up to a place without windows computes from before it, and leaves
+ * windows there for the next one. */
+static void test_window_at_branch(void **state)
+{
+    static struct talk one, two, three;
+    struct bench b;
+    (void)state;
+    bench_open_windowed(&b, 64, true, 1, 10);
+    set_tokens(&one, 400, 400);
+    open_talk(&b, &one);
+    compute_all(&b, &one);
+    close_talk(&b, &one);
+    bench_kill(&b);
+    for (uint32_t i = 0; i < b.pool.n_pages; i++) /* the windows in the middle get lost */
+        if (b.pool.records[i].group > 0 && b.pool.records[i].depth < 5 &&
+            kv_page_claim(&b.pool, 0, i, kv_page_word(&b.pool, i)))
+            kv_page_release(&b.pool, i);
+    bench_attach(&b, 1);
+    set_tokens(&two, 400, 200);
+    uint32_t known;
+    assert_int_equal(prefix_cache_find(b.cache, two.tokens, 399, 400, &known), 0);
+    assert_int_equal(known, 200);
+    open_talk(&b, &two);
+    assert_int_equal(two.path.n, 0);
+    two.path.kept[1] = (struct kv_kept){known, known};
+    compute_all(&b, &two);
+    close_talk(&b, &two);
+    set_tokens(&three, 300, 200);
+    three.tokens[200] = 9;
+    assert_int_equal(prefix_cache_find(b.cache, three.tokens, 299, 300, NULL), 200);
+    assert_true(prefix_cache_stats(b.cache).shared > 0); /* pages were known, windows not */
+    bench_close(&b);
+}
+
+/* A path of unknown tokens has all its pages at once, but only so many windowed ones. */
+static void test_window_of_unknown(void **state)
+{
+    static struct talk t;
+    struct bench b;
+    (void)state;
+    bench_open_windowed(&b, 10 + 2 * 3, true, 2, 50);
+    t.path = (struct kv_path){.pages = t.pages, .capacity = 14, .window_pages = 3};
+    assert_true(prefix_cache_extend(b.cache, &t.path, 640));
+    assert_int_equal(prefix_cache_stats(b.cache).free, 0);
+    assert_int_equal(count_windowed(&b), 6);
+    t.n = 640;
+    for (uint32_t n = 0; n < 640; n += 80) {
+        for (uint32_t i = n; i < n + 80; i++) {
+            assert_true(i / 64 >= t.path.first_windowed && i / 64 < t.path.n_windowed);
+            write_position(&b, &t, i, KV_DEFINED);
+        }
+        for (uint32_t i = n; i < n + 80; i++)
+            for (uint32_t k = first_attended(&b, i, 1); k <= i; k++)
+                assert_true(*place_in(&b, &t, k, 2) == number_of(&t, k, KV_DEFINED) + 2);
+        prefix_cache_pass(b.cache, &t.path, n + 80);
+    }
+    assert_false(prefix_cache_extend(b.cache, &t.path, 641 + 64 * 4));
+    prefix_cache_close(b.cache, &t.path);
+    assert_int_equal(prefix_cache_stats(b.cache).free, 16);
+    bench_close(&b);
+}
+
 /* What was used lately, and what was expensive, stays. */
 static void test_eviction(void **state)
 {
@@ -172,7 +310,8 @@ static void test_eviction(void **state)
     compute_all(&b, &more);
     close_talk(&b, &more);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(prefix_cache_find(b.cache, talks[i].tokens, 10, 10), i == 1 ? 0 : 10);
+        assert_int_equal(prefix_cache_find(b.cache, talks[i].tokens, 10, 10, NULL),
+                         i == 1 ? 0 : 10);
     bench_close(&b);
 }
 
@@ -215,7 +354,7 @@ static void test_adoption(void **state)
         }
         bench_attach(&b, 1);
         assert_int_equal(prefix_cache_stats(b.cache).adopted, fault ? 1 : 4);
-        assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200), fault ? 64 : 199);
+        assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200, NULL), fault ? 64 : 199);
         bench_close(&b);
     }
     bench_open(&b, 8, true);
@@ -225,7 +364,7 @@ static void test_adoption(void **state)
     bench_kill(&b);
     bench_attach(&b, 2);
     assert_int_equal(prefix_cache_stats(b.cache).adopted, 4);
-    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200), 0);
+    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200, NULL), 0);
     set_tokens(&t, 8 * KV_POOL_TOKENS, MOST);
     open_talk(&b, &t);
     compute_all(&b, &t);
@@ -267,17 +406,17 @@ static void check_all_free(struct crew *first, uint32_t n_pages)
     assert_int_equal(prefix_cache_stats(c).free, n_pages);
 }
 
-static void check_workers(bool exact, uint64_t seed)
+static void check_workers(bool exact, uint64_t seed, struct windows w)
 {
     static struct crew crews[WORKERS];
     uint64_t shared = 0;
     random_state = seed;
     memset(crews, 0, sizeof crews);
-    bench_open(&crews[0].bench, PAGES, exact);
+    bench_open_windowed(&crews[0].bench, PAGES, exact, w.n, w.window);
     crews[0].bench.shared = true;
     for (uint32_t i = 1; i < WORKERS; i++)
         join(&crews[i], &crews[0]);
-    for (uint32_t i = 0; i < 12000; i++) {
+    for (uint32_t i = 0; i < (w.n ? 4000 : 12000); i++) {
         struct crew *crew = &crews[below(WORKERS)];
         step(&crew->bench, crew->talks);
         if (below(20) == 0) /* another one asks the same */
@@ -301,7 +440,9 @@ static void test_workers(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++)
-        check_workers(seed % 2, seed);
+        check_workers(seed % 2, seed, (struct windows){0, 0});
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        check_workers(seed % 2, seed, (struct windows){1 + seed % 2, 30 * (uint32_t)seed});
 }
 
 /* What one worker computed another finds; a page that is being written is copied, not shared. */
@@ -400,9 +541,9 @@ static void test_at_once(void **state)
     static struct crew crews[WORKERS];
     pthread_t threads[WORKERS];
     (void)state;
-    for (int exact = 0; exact < 2; exact++) {
+    for (uint32_t way = 0; way < 4; way++) {
         memset(crews, 0, sizeof crews);
-        bench_open(&crews[0].bench, PAGES, exact);
+        bench_open_windowed(&crews[0].bench, PAGES, way % 2, way / 2, 70);
         crews[0].bench.shared = true;
         for (uint32_t i = 1; i < WORKERS; i++)
             join(&crews[i], &crews[0]);
@@ -448,6 +589,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),
+        cmocka_unit_test(test_life_with_windows),
+        cmocka_unit_test(test_window_goes_on),
+        cmocka_unit_test(test_window_at_branch),
+        cmocka_unit_test(test_window_of_unknown),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_groups),

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define SMALL_CASES    1982
+#define SMALL_CASES    2539
 #define SHARED_SETS    13
 #define CASES_IN_A_SET 59
 

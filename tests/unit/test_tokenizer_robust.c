@@ -5,9 +5,9 @@
 #define LONG_TEXT (1 << 20)
 
 static const char *const PRE_TOKENIZERS[] = {
-    "default",        "gpt-2",       "olmo",       "qwen2",  "llama-bpe", "llama3",
-    "llama-v3",       "dbrx",        "glm4",       "gpt-4o", "kimi-k2",   "deepseek-llm",
-    "deepseek-coder", "deepseek-v3", "exaone-moe", "tekken", "qwen35",
+    "default",    "gpt-2",  "olmo",   "qwen2",   "llama-bpe",    "llama3",         "llama-v3",
+    "dbrx",       "glm4",   "gpt-4o", "kimi-k2", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+    "exaone-moe", "tekken", "qwen35", "afmoe",   "laguna",       "tiny_aya",
 };
 #define PRE_TOKENIZER_COUNT (sizeof PRE_TOKENIZERS / sizeof PRE_TOKENIZERS[0])
 

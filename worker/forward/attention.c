@@ -9,7 +9,8 @@
 static void project_grouped(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
-    bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
+    bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v) ||
+                    weights_quantize(&w->output_gate);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
     bool gated = f->params->arch->query_gate;
     float *q = gated ? f->q_and_gate : f->q;
@@ -17,6 +18,8 @@ static void project_grouped(struct forward *f, uint32_t layer)
                                             {&w->k, f->k, w->k.rows, false},
                                             {&w->v, f->v, w->v.rows, false}};
     f->ops->multiply_several(f->dense, products, w->v.tiles ? 3 : 2, in);
+    if (w->output_gate.tiles)
+        f->ops->multiply(f->dense, &w->output_gate, in, f->query_gate, false);
     f->ops->add_bias(f->dense, w->q_bias, q, w->q.rows);
     f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
     f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
@@ -47,6 +50,26 @@ static void project_latent(struct forward *f, uint32_t layer)
     f->ops->multiply_heads(f->dense, &w->k_b, f->q, l->q_dim, f->latent.absorbed, l->k_dim);
 }
 
+/* Gates and scales what attention gives, where the layer does. */
+static void gate_attended(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct matrix *gate = &f->weights->layers[layer].output_gate;
+    uint32_t values = l->n_heads * l->o_dim;
+    if (p->arch->query_gate)
+        f->ops->gate_by_sigmoid(f->dense, f->query_gate, f->attended, values);
+    if (gate->tiles) {
+        struct gating by = {p->arch->output_gate == OUTPUT_GATE_SOFTPLUS ? ACTIVATION_SOFTPLUS
+                                                                         : ACTIVATION_SIGMOID,
+                            0};
+        f->ops->gate_parts(f->dense, by, f->query_gate, f->attended, gate->rows,
+                           values / gate->rows);
+    }
+    if (p->value_scale != 1)
+        f->ops->scale(f->dense, p->value_scale, f->attended, values);
+}
+
 void forward_attention(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
@@ -60,9 +83,7 @@ void forward_attention(struct forward *f, uint32_t layer)
     } else {
         project_grouped(f, layer);
         f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
-        if (p->arch->query_gate)
-            f->ops->gate_by_sigmoid(f->dense, f->query_gate, f->attended,
-                                    p->layers[layer].n_heads * p->layers[layer].o_dim);
+        gate_attended(f, layer);
     }
     const void *in =
         f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, weights_quantize(&w->o));

@@ -18,6 +18,7 @@
 #include "batch.h"
 #include "device/module.h"
 #include "exec/exec.h"
+#include "model/kv_layout.h"
 #include "weights.h"
 #include "worker/links/mirrored_values.h"
 
@@ -34,6 +35,11 @@ struct dense_kv_use {
     uint64_t bytes;                      /* allocated, or allowed if that is more */
     uint32_t pages_reserved, pages_free; /* free: may be put now */
     uint32_t pages_most;                 /* with all slots released */
+};
+
+/* Where a slot has a page: the index of its positions in the context, and the group. */
+struct kv_place {
+    uint32_t index, group;
 };
 
 struct dense_ops {
@@ -58,15 +64,19 @@ struct dense_ops {
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, bool bulk);
 
-    /* The KV cache, between batches: pages of KV_PAGE positions in host memory, of dense_page_bytes
-     * each, which the caller owns. A slot's pages are put in order, each before the first of its
-     * positions is in a batch; its first `filled` positions are valid. On a device the page is
-     * copied there. False: the device has no page free. A page that is put where there is one
-     * already has that one's content. */
-    bool (*put_page)(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+    /* The KV cache, between batches: pages of KV_PAGE positions of a group of layers in host
+     * memory, of kv.page_bytes each, which the caller owns. A slot's pages of a group are put in
+     * order, those of group 0 from index 0 on, each before the first of its positions is in a
+     * batch; its first `filled` positions are valid. On a device the page is copied there. False:
+     * the device has no page free. A page that is put where there is one already has that one's
+     * content. */
+    bool (*put_page)(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
                      uint32_t filled);
     /* Copies a page that was put back to host memory; it is there after the next wait. */
-    void (*save_page)(struct dense *d, uint32_t slot, uint32_t index);
+    void (*save_page)(struct dense *d, uint32_t slot, struct kv_place place);
+    /* The slot's pages of the groups after 0 are those of the indices [first, end) now: the ones
+     * before serve indices that have none yet, and are released where there are more. */
+    void (*pass_pages)(struct dense *d, uint32_t slot, uint32_t first, uint32_t end);
     void (*release_slot)(struct dense *d, uint32_t slot);
     /* Sets how much of the device's memory the cache may have. Pages that were put stay, so a
      * smaller cache reaches its size as slots are released. No effect where the cache is in host
@@ -113,10 +123,13 @@ struct dense_ops {
      * layer's window. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; sinks [n_heads] or NULL. */
     void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
-     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
+     * [n][n_heads][2][k_dim]. NULL, as the seven after it: no such layers here. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
     /* rows [n][width] *= sigmoid(gate [n][width]). */
     void (*gate_by_sigmoid)(struct dense *d, const float *gate, float *rows, uint32_t width);
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as split_gate. */
+    void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
+                       uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
      * qkv [n][channels] and z [n][v_heads * v_dim]. */
     void (*split_delta)(struct dense *d, const float *x, float *qkv, float *z);
@@ -138,7 +151,8 @@ struct dense_ops {
     void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
     /* h = act(gate) * up, all [n][width]; h may be gate. */
-    void (*gated)(struct dense *d, const float *gate, const float *up, uint32_t width, float *h);
+    void (*gated)(struct dense *d, struct gating g, const float *gate, const float *up,
+                  uint32_t width, float *h);
     /* rows [n][width] *= by. NULL, as the three after it: no architecture of this dense part needs
      * it. */
     void (*scale)(struct dense *d, float by, float *rows, uint32_t width);
@@ -184,6 +198,7 @@ struct dense {
     const struct model_params *params;
     uint32_t max_tokens; /* of a batch */
     bool rounds;         /* in bulk, products of weights of any type may round otherwise */
+    struct kv_layout kv; /* of the pages of the KV cache */
     /* the batch under way */
     const struct batch_token *batch;
     uint32_t n;

@@ -62,7 +62,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
     for (uint32_t t = 0; t < n; t++) {
         c->tokens[t] = batch[t].token;
         rows[t] = (struct device_row){batch[t].slot, batch[t].position};
-        assert(batch[t].position / DEVICE_PAGE < c->slots[batch[t].slot].n_pages);
+        assert(batch[t].position / DEVICE_PAGE < c->slots[batch[t].slot].end);
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
@@ -98,11 +98,11 @@ static void cuda_add_bias(struct dense *d, const float *bias, float *rows, uint3
         c->module->ops.add(c->stream, bias, 0, rows, width, d->n, width);
 }
 
-static void cuda_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
-                       float *h)
+static void cuda_gated(struct dense *d, struct gating g, const float *gate, const float *up,
+                       uint32_t width, float *h)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.gated(c->stream, (uint32_t)d->params->arch->activation, gate, up, h,
+    c->module->ops.gated(c->stream, (uint32_t)g.activation, g.limit, gate, up, h,
                          (size_t)d->n * width);
 }
 
@@ -160,13 +160,14 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
 
 static bool make_tables(struct dense_cuda *c)
 {
-    uint32_t a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE;
-    c->pages_a_slot = a_slot;
+    c->pages_a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE;
+    size_t slots = (size_t)c->base.kv.n_groups * c->n_slots, pages = slots * c->pages_a_slot;
     c->graphs = layer_graphs_new(c->module, c->stream, c->base.params->n_layers);
-    c->tables = ARRAYS_NEW(ARRAY(c->slot_pages, (size_t)a_slot * c->n_slots),
-                           ARRAY(c->slot_hosts, (size_t)a_slot * c->n_slots),
-                           ARRAY(c->kv, c->base.params->n_layers), ARRAY(c->slots, c->n_slots),
+    c->tables = ARRAYS_NEW(ARRAY(c->slot_pages, pages), ARRAY(c->slot_hosts, pages),
+                           ARRAY(c->kv, c->base.params->n_layers), ARRAY(c->slots, slots),
                            ARRAY(c->tokens, c->base.max_tokens));
+    for (size_t i = 0; c->tables && i < slots; i++)
+        c->slots[i].changed = UINT32_MAX;
     return c->graphs && c->tables;
 }
 
@@ -216,6 +217,7 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
                          "a CUDA device's KV cache does not support keys of %" PRIu32
                          " values with values of %" PRIu32 ": give dense=host in --device",
                          uneven->k_dim, uneven->v_dim);
+    kv_layout_make(p, options->kv_type, &c->base.kv);
     if (!make_tables(c))
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
     if (dense_cuda_make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c))
@@ -238,6 +240,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .begin = cuda_begin,
                                          .put_page = dense_cuda_put_page,
                                          .save_page = dense_cuda_save_page,
+                                         .pass_pages = dense_cuda_pass_pages,
                                          .release_slot = dense_cuda_release_slot,
                                          .kv_resize = dense_cuda_kv_resize,
                                          .kv_use = dense_cuda_kv_use,

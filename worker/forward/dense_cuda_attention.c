@@ -12,59 +12,101 @@
 bool dense_cuda_make_kv(struct dense_cuda *c, enum tensor_type type, uint64_t bytes)
 {
     const struct model_params *p = c->base.params;
-    uint32_t n = c->pages_a_slot * c->n_slots;
-    uint64_t offset = 0;
-    c->page_bytes = worker_memory_page(p, type);
-    if (!dense_cuda_allocate_shared(&c->base, n * sizeof *c->slot_pages, &c->table) ||
-        kv_pages_new(c->cuda, c->page_bytes, n, bytes, &c->pages, &c->failed))
+    const struct kv_layout *kv = &c->base.kv;
+    uint32_t group_pages = c->pages_a_slot * c->n_slots;
+    size_t table = (size_t)kv->n_groups * group_pages * sizeof *c->slot_pages;
+    uint64_t n = c->n_slots * kv_layout_pages(kv, c->context, c->base.max_tokens);
+    if (!dense_cuda_allocate_shared(&c->base, table, &c->table) ||
+        kv_pages_new(c->cuda, kv->page_bytes, (uint32_t)n, bytes, &c->pages, &c->failed))
         return false;
     for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct kv_layer_place *place = &kv->layers[i];
+        const uint64_t *pages = c->table.own;
         c->kv[i] = (struct device_kv){.type = (uint32_t)type,
                                       .rows = params_cache_rows(p),
                                       .row_values = p->layers[i].n_kv_heads * p->layers[i].k_dim,
                                       .row_bytes = (uint32_t)worker_memory_row(p, i, type),
-                                      .pages = c->table.own,
-                                      .offset = offset,
+                                      .pages = pages + (size_t)place->group * group_pages,
+                                      .offset = place->offset,
                                       .pages_a_slot = c->pages_a_slot};
-        offset += worker_memory_layer(p, i, type);
     }
     return true;
 }
 
+static struct kv_slot *slot_of(struct dense_cuda *c, uint32_t slot, uint32_t group)
+{
+    return &c->slots[(size_t)group * c->n_slots + slot];
+}
+
+/* The first of a slot's pages of a group, in slot_pages and slot_hosts. */
+static size_t pages_of(const struct dense_cuda *c, uint32_t slot, uint32_t group)
+{
+    return ((size_t)group * c->n_slots + slot) * c->pages_a_slot;
+}
+
+static void note_change(struct kv_slot *s, uint32_t index)
+{
+    s->changed = index < s->changed ? index : s->changed;
+}
+
 /* The device may have the page still when a request with the same slot puts another: queued
  * operations that read it come first in the stream. */
-bool dense_cuda_put_page(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+bool dense_cuda_put_page(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
                          uint32_t filled)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    struct kv_slot *s = &c->slots[slot];
-    size_t at = (size_t)slot * c->pages_a_slot + index;
-    assert(index <= s->n_pages && index < c->pages_a_slot);
-    if (index == s->n_pages) {
+    struct kv_slot *s = slot_of(c, slot, place.group);
+    size_t at = pages_of(c, slot, place.group) + place.index;
+    if (place.group > 0 && s->first == s->end)
+        s->first = s->end = place.index;
+    assert(place.index >= s->first && place.index <= s->end && place.index < c->pages_a_slot);
+    if (place.index == s->end) {
         if (!kv_pages_reserve(c->pages, 1, &c->slot_pages[at]))
             return false;
         if (filled)
-            c->module->upload(c->stream, (void *)(uintptr_t)c->slot_pages[at], page, c->page_bytes);
-        *s = (struct kv_slot){index + 1, true};
+            c->module->upload(c->stream, (void *)(uintptr_t)c->slot_pages[at], page,
+                              d->kv.page_bytes);
+        s->end++;
+        note_change(s, place.index);
     }
     c->slot_hosts[at] = page;
     return true;
 }
 
-void dense_cuda_save_page(struct dense *d, uint32_t slot, uint32_t index)
+void dense_cuda_save_page(struct dense *d, uint32_t slot, struct kv_place place)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    size_t at = (size_t)slot * c->pages_a_slot + index;
+    size_t at = pages_of(c, slot, place.group) + place.index;
     c->module->download(c->stream, c->slot_hosts[at], (void *)(uintptr_t)c->slot_pages[at],
-                        c->page_bytes);
+                        d->kv.page_bytes);
+}
+
+void dense_cuda_pass_pages(struct dense *d, uint32_t slot, uint32_t first, uint32_t end)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    for (uint32_t group = 1; group < d->kv.n_groups; group++) {
+        struct kv_slot *s = slot_of(c, slot, group);
+        uint64_t *pages = c->slot_pages + pages_of(c, slot, group);
+        for (; s->first < first && s->first < s->end; s->first++) {
+            if (s->end < end) {
+                note_change(s, s->end);
+                pages[s->end++] = pages[s->first];
+            } else
+                kv_pages_release(c->pages, &pages[s->first], 1);
+            pages[s->first] = 0;
+        }
+    }
 }
 
 void dense_cuda_release_slot(struct dense *d, uint32_t slot)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    kv_pages_release(c->pages, c->slot_pages + (size_t)slot * c->pages_a_slot,
-                     c->slots[slot].n_pages);
-    c->slots[slot] = (struct kv_slot){0, false};
+    for (uint32_t group = 0; group < d->kv.n_groups; group++) {
+        struct kv_slot *s = slot_of(c, slot, group);
+        kv_pages_release(c->pages, c->slot_pages + pages_of(c, slot, group) + s->first,
+                         s->end - s->first);
+        *s = (struct kv_slot){.changed = UINT32_MAX};
+    }
 }
 
 void dense_cuda_kv_resize(struct dense *d, uint64_t bytes)
@@ -83,13 +125,15 @@ struct dense_kv_use dense_cuda_kv_use(const struct dense *d)
 
 void dense_cuda_upload_pages(struct dense_cuda *c)
 {
-    for (uint32_t slot = 0; slot < c->n_slots; slot++) {
-        size_t first = (size_t)slot * c->pages_a_slot,
-               bytes = c->slots[slot].n_pages * sizeof *c->slot_pages;
-        uint64_t *host = (uint64_t *)c->table.host + first, *own = (uint64_t *)c->table.own + first;
-        if (!c->slots[slot].changed)
+    size_t n_slots = (size_t)c->base.kv.n_groups * c->n_slots;
+    for (size_t i = 0; i < n_slots; i++) {
+        struct kv_slot *s = &c->slots[i];
+        size_t first = i * c->pages_a_slot + s->changed;
+        if (s->changed >= s->end)
             continue;
-        c->slots[slot].changed = false;
+        size_t bytes = (s->end - s->changed) * sizeof *c->slot_pages;
+        uint64_t *host = (uint64_t *)c->table.host + first, *own = (uint64_t *)c->table.own + first;
+        s->changed = UINT32_MAX;
         memcpy(host, c->slot_pages + first, bytes);
         c->module->upload(c->stream, own, host, bytes);
     }

@@ -12,9 +12,10 @@
 enum { DENSE_CUDA_BUFFERS = 64 };
 #define DENSE_CUDA_ALIGN 256u /* of a buffer, and of rows that are brought */
 
+/* A slot's pages of a group of layers: those with the indices [first, end) are put. */
 struct kv_slot {
-    uint32_t n_pages; /* put */
-    bool changed;     /* since the last batch */
+    uint32_t first, end;
+    uint32_t changed; /* since the last batch: pages from this index on; UINT32_MAX: none */
 };
 
 struct dense_cuda {
@@ -39,10 +40,9 @@ struct dense_cuda {
     uint32_t pages_a_slot;
     struct device_kv *kv; /* [n_layers] */
     struct kv_pages *pages;
-    uint64_t *slot_pages; /* [n_slots][pages_a_slot]: addresses of pages */
-    uint8_t **slot_hosts; /* too: where put_page's caller has them */
-    uint64_t page_bytes;
-    struct kv_slot *slots;        /* [n_slots] */
+    uint64_t *slot_pages;         /* [groups][n_slots][pages_a_slot]: addresses of pages; 0: none */
+    uint8_t **slot_hosts;         /* too: where put_page's caller has them */
+    struct kv_slot *slots;        /* [groups][n_slots] */
     struct mirrored_values table; /* slot_pages, as kv[].pages reads it */
 
     /* products */
@@ -107,9 +107,10 @@ enum error_code dense_cuda_logits(struct dense *d, const struct matrix *m, const
 
 /* False: c->failed says why. */
 bool dense_cuda_make_kv(struct dense_cuda *c, enum tensor_type type, uint64_t bytes);
-bool dense_cuda_put_page(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+bool dense_cuda_put_page(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
                          uint32_t filled);
-void dense_cuda_save_page(struct dense *d, uint32_t slot, uint32_t index);
+void dense_cuda_save_page(struct dense *d, uint32_t slot, struct kv_place place);
+void dense_cuda_pass_pages(struct dense *d, uint32_t slot, uint32_t first, uint32_t end);
 void dense_cuda_release_slot(struct dense *d, uint32_t slot);
 void dense_cuda_kv_resize(struct dense *d, uint64_t bytes);
 struct dense_kv_use dense_cuda_kv_use(const struct dense *d);

@@ -69,17 +69,27 @@ static void host_begin(struct dense *d, const struct batch_token *batch, uint32_
     h->cos_sin = cos_sin;
 }
 
-static bool host_put_page(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+static bool host_put_page(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
                           uint32_t filled)
 {
     (void)filled;
-    kv_cache_pages(&dense_host_of(d)->kv, slot)[index] = page;
+    kv_cache_pages(&dense_host_of(d)->kv, slot, place.group)[place.index] = page;
     return true;
 }
 
-static void host_save_page(struct dense *d, uint32_t slot, uint32_t index)
+static void host_save_page(struct dense *d, uint32_t slot, struct kv_place place)
 {
-    (void)d, (void)slot, (void)index;
+    (void)d, (void)slot, (void)place;
+}
+
+static void host_pass_pages(struct dense *d, uint32_t slot, uint32_t first, uint32_t end)
+{
+    (void)end;
+    for (uint32_t group = 1; group < d->kv.n_groups; group++) {
+        uint8_t **pages = kv_cache_pages(&dense_host_of(d)->kv, slot, group);
+        for (uint32_t i = first; i > 0 && pages[i - 1]; i--)
+            pages[i - 1] = NULL;
+    }
 }
 
 static void host_kv_resize(struct dense *d, uint64_t bytes)
@@ -95,7 +105,9 @@ static struct dense_kv_use host_kv_use(const struct dense *d)
 
 static void host_release_slot(struct dense *d, uint32_t slot)
 {
-    (void)d, (void)slot;
+    const struct kv_cache *c = &dense_host_of(d)->kv;
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        memset(kv_cache_pages(c, slot, group), 0, c->pages_a_slot * sizeof *c->pages);
 }
 
 /* ---- Rows ---- */
@@ -149,6 +161,7 @@ static void host_add_bias(struct dense *d, const float *bias, float *rows, uint3
 
 struct gated_job {
     const struct dense_host *h;
+    struct gating gating;
     uint32_t width;
     const float *gate, *up; /* [n][width] */
     float *out;             /* [n][width] */
@@ -159,15 +172,14 @@ static void gated_row(void *arg, unsigned thread, uint32_t t)
     const struct gated_job *job = arg;
     size_t at = (size_t)t * job->width;
     (void)thread;
-    job->h->kernels->gated(job->h->base.params->arch->activation, job->gate + at, job->up + at,
-                           job->out + at, job->width);
+    job->h->kernels->gated(job->gating, job->gate + at, job->up + at, job->out + at, job->width);
 }
 
-static void host_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
-                       float *out)
+static void host_gated(struct dense *d, struct gating g, const float *gate, const float *up,
+                       uint32_t width, float *out)
 {
     struct dense_host *h = dense_host_of(d);
-    each_short_row(h, gated_row, &(struct gated_job){h, width, gate, up, out}, width);
+    each_short_row(h, gated_row, &(struct gated_job){h, g, width, gate, up, out}, width);
 }
 
 static void host_scale(struct dense *d, float by, float *rows, uint32_t width)
@@ -365,9 +377,11 @@ static bool allocate_scratch(struct dense_host *h)
 static enum error_code make_all(struct dense_host *h, const struct dense_options *options,
                                 struct error *e)
 {
-    enum error_code code = kv_cache_new(&options->map->params, options->kv_type, options->n_slots,
+    const struct model_params *p = &options->map->params;
+    kv_layout_make(p, options->kv_type, &h->base.kv);
+    enum error_code code = kv_cache_new(p, options->kv_type, &h->base.kv, options->n_slots,
                                         options->context, &h->kv, e);
-    h->shapes = calloc(options->map->params.n_layers, sizeof *h->shapes);
+    h->shapes = calloc(p->n_layers, sizeof *h->shapes);
     if (!code && !h->shapes)
         code = error_set(e, ERROR_MEMORY, "no memory for the table of layers");
     if (!code)
@@ -392,6 +406,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .begin = host_begin,
                                          .put_page = host_put_page,
                                          .save_page = host_save_page,
+                                         .pass_pages = host_pass_pages,
                                          .release_slot = host_release_slot,
                                          .kv_resize = host_kv_resize,
                                          .kv_use = host_kv_use,
@@ -408,6 +423,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .attend = dense_host_attend,
                                          .split_gate = dense_host_split_gate,
                                          .gate_by_sigmoid = dense_host_gate_by_sigmoid,
+                                         .gate_parts = dense_host_gate_parts,
                                          .split_delta = dense_host_split_delta,
                                          .delta = dense_host_delta,
                                          .short_convolution = dense_host_short_convolution,

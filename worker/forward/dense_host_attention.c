@@ -59,7 +59,7 @@ static void cache_row(const struct dense_host *h, uint32_t layer, uint32_t t, co
     const struct layer_params *l = &h->base.params->layers[layer];
     const struct kv_cache_layer *kv = &h->kv.layers[layer];
     const struct batch_token *b = &h->base.batch[t];
-    uint8_t *page = kv_cache_pages(&h->kv, b->slot)[b->position / KV_PAGE] + kv->offset;
+    uint8_t *page = kv_cache_pages(&h->kv, b->slot, kv->group)[b->position / KV_PAGE] + kv->offset;
     uint8_t *k = page + b->position % KV_PAGE * kv->key_bytes;
     uint8_t *v = page + kv->values_offset + b->position % KV_PAGE * kv->value_bytes;
     for (uint32_t head = 0; head < l->n_kv_heads; head++) {
@@ -162,14 +162,14 @@ void dense_host_attend(struct dense *d, uint32_t layer, const float *q, const fl
                        float *out)
 {
     struct dense_host *h = dense_host_of(d);
-    uint32_t window = d->params->layers[layer].window;
+    uint32_t window = d->params->layers[layer].window, group = h->kv.layers[layer].group;
     for (uint32_t t = 0; t < d->n; t++) {
         const struct batch_token *b = &d->batch[t];
         uint32_t end = b->position + 1;
-        h->rows[t] =
-            (struct attention_row){.pages = (const uint8_t *const *)kv_cache_pages(&h->kv, b->slot),
-                                   .first = window && end > window ? end - window : 0,
-                                   .end = end};
+        h->rows[t] = (struct attention_row){
+            .pages = (const uint8_t *const *)kv_cache_pages(&h->kv, b->slot, group),
+            .first = window && end > window ? end - window : 0,
+            .end = end};
     }
     attention_run(h->attention, &h->shapes[layer], h->rows, d->n, q, sinks, out);
 }

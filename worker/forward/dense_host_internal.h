@@ -60,6 +60,8 @@ void dense_host_free_states(struct dense_host *h); /* before h's buffers */
 void dense_host_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,
                            float *gate);
 void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows, uint32_t width);
+void dense_host_gate_parts(struct dense *d, struct gating g, float *gate, float *rows,
+                           uint32_t n_gates, uint32_t width);
 void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
 void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
                       const float *z, const float *beta, const float *alpha, float *out);

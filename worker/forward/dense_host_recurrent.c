@@ -249,7 +249,7 @@ static void step_piece(const struct delta_job *job, uint32_t head, float *state,
                       piece->n);
     for (uint32_t i = 0; i < piece->n; i++, out += values, z += values) {
         h->kernels->rms_norm(out, job->w->delta.norm, p->norm_eps, d->v_dim, out);
-        h->kernels->gated(ACTIVATION_SILU, z, out, out, d->v_dim);
+        h->kernels->gated((struct gating){.activation = ACTIVATION_SILU}, z, out, out, d->v_dim);
     }
 }
 
@@ -366,14 +366,47 @@ static void gate_row(void *arg, unsigned thread, uint32_t t)
     const struct gate_job *job = arg;
     size_t at = (size_t)t * job->width;
     (void)thread;
-    job->h->kernels->gated(ACTIVATION_SIGMOID, job->gate + at, job->rows + at, job->rows + at,
-                           job->width);
+    job->h->kernels->gated((struct gating){.activation = ACTIVATION_SIGMOID}, job->gate + at,
+                           job->rows + at, job->rows + at, job->width);
 }
 
 void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows, uint32_t width)
 {
     struct dense_host *h = dense_host_of(d);
     dense_host_each_row(h, gate_row, &(struct gate_job){h, gate, rows, width});
+}
+
+struct parts_job {
+    const struct dense_host *h;
+    struct gating gating;
+    float *gate, *rows;
+    uint32_t n_gates, width;
+};
+
+/* One gate for each value of the row, or for each part of so many values. */
+static void gate_parts_of_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct parts_job *job = arg;
+    float *gate = job->gate + (size_t)t * job->n_gates, one = 1.0f;
+    float *part = job->rows + (size_t)t * job->n_gates * job->width;
+    (void)thread;
+    if (job->width == 1) {
+        job->h->kernels->gated(job->gating, gate, part, part, job->n_gates);
+        return;
+    }
+    for (uint32_t i = 0; i < job->n_gates; i++, part += job->width) {
+        job->h->kernels->gated(job->gating, gate + i, &one, gate + i, 1);
+        for (uint32_t k = 0; k < job->width; k++)
+            part[k] *= gate[i];
+    }
+}
+
+void dense_host_gate_parts(struct dense *d, struct gating g, float *gate, float *rows,
+                           uint32_t n_gates, uint32_t width)
+{
+    struct dense_host *h = dense_host_of(d);
+    dense_host_each_row(h, gate_parts_of_row,
+                        &(struct parts_job){h, g, gate, rows, n_gates, width});
 }
 
 static float *copy_floats(float *to, const float *from, size_t n)

@@ -44,12 +44,15 @@ static bool allocate_convolution(struct forward *f, size_t row)
     return f->convolution.in && f->convolution.out;
 }
 
-static bool allocate_query_gate(struct forward *f, size_t row)
+static bool allocate_gates(struct forward *f, size_t row)
 {
-    size_t values = params_most(f->params).q;
-    f->q_and_gate = f->ops->allocate(f->dense, row * 2 * values);
-    f->query_gate = f->ops->allocate(f->dense, row * values);
-    return f->q_and_gate && f->query_gate;
+    const struct params_most most = params_most(f->params);
+    bool of_query = f->params->arch->query_gate, of_output = f->params->arch->output_gate;
+    if (of_query)
+        f->q_and_gate = f->ops->allocate(f->dense, row * 2 * most.q);
+    if (of_query || of_output)
+        f->query_gate = f->ops->allocate(f->dense, row * (of_query ? most.q : most.attended));
+    return (!of_query || f->q_and_gate) && (!(of_query || of_output) || f->query_gate);
 }
 
 static bool allocate_predicted(struct forward *f, size_t row)
@@ -107,8 +110,7 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
                                 &f->device_only) &&
            allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
-           allocate_gate_in(f, row) && allocate_added(f, row) &&
-           (!p->arch->query_gate || allocate_query_gate(f, row)) &&
+           allocate_gate_in(f, row) && allocate_added(f, row) && allocate_gates(f, row) &&
            (!p->delta.v_heads || allocate_delta(f, row)) &&
            (!p->arch->short_convolutions || allocate_convolution(f, row));
 }
@@ -165,53 +167,81 @@ static void route(struct forward *f, const struct layer_weights *w, const struct
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
-static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
-                      const struct matrix *down, const void *in, float *out, bool accumulate)
+static void plain_ffn(struct forward *f, struct gating gating, const struct matrix *gate,
+                      const struct matrix *up, const struct matrix *down, const void *in,
+                      float *out, bool accumulate)
 {
     const struct exec_product products[] = {{gate, f->ffn_gate, gate->rows, false},
                                             {up, f->ffn_up, up->rows, false}};
     f->ops->multiply_several(f->dense, products, 2, in);
-    f->ops->gated(f->dense, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
+    f->ops->gated(f->dense, gating, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
     const void *hidden =
         f->ops->prepare(f->dense, 0, f->ffn_gate, gate->rows, weights_quantize(down));
     f->ops->multiply(f->dense, down, hidden, out, accumulate);
 }
 
 /* The same, of the shared expert's own input and with a norm of its output. */
-static void normed_shared_expert(struct forward *f, const struct layer_weights *w)
+static void normed_shared_expert(struct forward *f, struct gating gating,
+                                 const struct layer_weights *w)
 {
     const struct model_params *p = f->params;
     bool quantize = weights_quantize(&w->shared_gate) || weights_quantize(&w->shared_up);
     f->ops->norm(f->dense, f->x.own, &w->shared_norm, p->norm_eps, p->d_model, f->added);
     const void *in = f->ops->prepare(f->dense, 0, f->added, p->d_model, quantize);
-    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
     f->ops->norm(f->dense, f->shared_out, &w->shared_post_norm, p->norm_eps, p->d_model,
                  f->shared_out);
 }
 
 /* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed
  * experts are computed. */
-static void shared_expert(struct forward *f, const struct layer_weights *w, const void *in)
+static void shared_expert(struct forward *f, uint32_t layer, const void *in)
 {
+    const struct layer_weights *w = &f->weights->layers[layer];
+    struct gating gating = params_shared_gating(f->params, layer);
     bool gated = w->shared_gate_input.tiles != NULL;
     if (w->shared_norm.weight) {
-        normed_shared_expert(f, w);
+        normed_shared_expert(f, gating, w);
         return;
     }
     if (gated) /* first: the input is overwritten below */
         f->ops->multiply_router(f->dense, &w->shared_gate_input, in, f->shared_scale);
-    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
     if (gated)
         f->ops->scale_by_sigmoid(f->dense, f->shared_scale, f->shared_out, f->params->d_model);
+    if (f->params->arch->shared_average) /* the routed experts' half is in their weights */
+        f->ops->scale(f->dense, 0.5f, f->shared_out, f->params->d_model);
+}
+
+/* h = the input of the feed-forward part. */
+static void norm_for_ffn(struct forward *f, const struct layer_weights *w)
+{
+    if (!f->params->arch->parallel) /* else it is attention's, which is there still */
+        norm_rows(f, &w->ffn_norm);
+}
+
+/* x += the norm of `added`, which may be out; then x *= output_scale. */
+static void add_normed(struct forward *f, const struct layer_weights *w, float *added)
+{
+    uint32_t width = f->params->d_model;
+    f->ops->norm(f->dense, added, &w->ffn_post_norm, f->params->norm_eps, width, added);
+    f->ops->add_rows(f->dense, added, f->x.own, width);
+    if (w->output_scale != 1)
+        f->ops->scale(f->dense, w->output_scale, f->x.own, width);
 }
 
 /* A layer without experts: x += FFN of the normed x. */
-static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
+static void run_dense_ffn(struct forward *f, uint32_t layer)
 {
-    norm_rows(f, &w->ffn_norm);
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool normed = w->ffn_post_norm.weight != NULL;
+    norm_for_ffn(f, w);
     bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
-    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
+    plain_ffn(f, params_shared_gating(f->params, layer), &w->dense_gate, &w->dense_up,
+              &w->dense_down, in, normed ? f->added : f->x.own, !normed);
+    if (normed)
+        add_normed(f, w, f->added);
 }
 
 /* Slots of `prepare`: inputs of the dense part use 0; the experts' input on an emulated device uses
@@ -345,20 +375,23 @@ static struct predict_seen seen_of(const struct forward *f, uint32_t layer,
                                  .selected = selected};
 }
 
-/* x += the norm of the sum of the shared expert, which is normed already, and the norm of the
- * routed experts' sum; then x *= output_scale. */
+/* x += the norm of the sum of the shared expert and the routed experts' sum. Where that sum has a
+ * norm of its own, the shared expert is normed already. */
 static void combine_normed(struct forward *f, const struct layer_weights *w,
                            const uint32_t *selected)
 {
     uint32_t width = f->params->d_model;
-    float eps = f->params->norm_eps, *added = f->added;
+    bool apart = w->experts_post_norm.weight != NULL;
+    const float *shared = f->params->d_shared ? f->shared_out : NULL;
+    float *added = f->added;
     f->ops->clear(f->dense, added, width);
-    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected, NULL, added);
-    f->ops->norm(f->dense, added, &w->experts_post_norm, eps, width, added);
-    f->ops->add_rows(f->dense, f->shared_out, added, width);
-    f->ops->norm(f->dense, added, &w->ffn_post_norm, eps, width, added);
-    f->ops->add_rows(f->dense, added, f->x.own, width);
-    f->ops->scale(f->dense, w->output_scale, f->x.own, width);
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
+                    apart ? NULL : shared, added);
+    if (apart) {
+        f->ops->norm(f->dense, added, &w->experts_post_norm, f->params->norm_eps, width, added);
+        f->ops->add_rows(f->dense, shared, added, width);
+    }
+    add_normed(f, w, added);
 }
 
 /* x += the shared expert and the routed experts; waits for nothing. */
@@ -375,7 +408,7 @@ static void combine(struct forward *f, const struct layer_weights *w, const uint
 /* The work of a layer that overlaps with the computing of its experts. */
 struct overlap_experts {
     struct forward *f;
-    const struct layer_weights *w;
+    uint32_t layer;
     const void *in; /* prepare_ffn's */
     struct predict_seen seen;
 };
@@ -385,7 +418,7 @@ static enum error_code run_overlapped(void *arg, struct error *e)
     struct overlap_experts *b = arg;
     enum error_code code = predict_layers(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
-        shared_expert(b->f, b->w, b->in);
+        shared_expert(b->f, b->layer, b->in);
     return code;
 }
 
@@ -396,7 +429,7 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_begin(f->experts, layer, &f->h, f->n, selected->host, f->kind);
-    struct overlap_experts b = {f, w, in, seen_of(f, layer, selected->host)};
+    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host)};
     experts_show(f->experts, b.seen);
     if (f->recorded)
         record(f, layer, selected->host);
@@ -411,7 +444,7 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_look(f->experts, layer); /* copies that came since, above all for the first layer */
-    norm_rows(f, &w->ffn_norm);
+    norm_for_ffn(f, w);
     const void *in = w->router_scale ? prepare_gate(f, w) : prepare_ffn(f, layer, false);
     route(f, w, &w->router, in, f->router.own, f->selected.own, f->expert_weights);
     if (w->expert_scales)
@@ -446,12 +479,12 @@ static void queue_device_only(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     uint32_t *selected = device_only_at(f, layer).own;
     run_attention(f, layer);
-    norm_rows(f, &w->ffn_norm);
+    norm_for_ffn(f, w);
     const void *in = prepare_ffn(f, layer, device_only_quantize(f->experts, layer));
     route(f, w, &w->router, in, f->router.own, selected, f->expert_weights);
     device_only_queue(f->experts, layer, in, selected);
     if (f->params->d_shared)
-        shared_expert(f, w, in);
+        shared_expert(f, layer, in);
     combine(f, w, selected);
 }
 
@@ -523,7 +556,7 @@ static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *d
     run_attention(f, layer);
     if (layer >= f->params->n_dense)
         return run_experts(f, layer, e);
-    run_dense_ffn(f, &f->weights->layers[layer]);
+    run_dense_ffn(f, layer);
     return ERROR_OK;
 }
 
@@ -638,8 +671,12 @@ static bool are_finite(const float *logits, size_t n, size_t stride, struct erro
     return !found;
 }
 
-static void cap_logits(const struct forward *f, float *logits, size_t n)
+/* Scales and caps them, where the model does. */
+static void finish_logits(const struct forward *f, float *logits, size_t n)
 {
+    float scale = f->params->logit_scale;
+    for (size_t i = 0; i < n && scale != 1; i++)
+        logits[i] *= scale;
     if (f->params->logit_cap > 0)
         kernels_get()->soft_cap(f->params->logit_cap, logits, n);
 }
@@ -655,7 +692,7 @@ bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bul
     }
     if (!are_finite(logits, n_logits, 1, e))
         return false;
-    cap_logits(f, logits, n_logits);
+    finish_logits(f, logits, n_logits);
     return true;
 }
 
@@ -674,6 +711,6 @@ bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_
     }
     if (!are_finite(values, n, k, e)) /* the largest of each row */
         return false;
-    cap_logits(f, values, (size_t)n * k);
+    finish_logits(f, values, (size_t)n * k);
     return true;
 }

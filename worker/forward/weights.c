@@ -11,6 +11,7 @@
 struct binder {
     const struct pool_map *map;
     const uint8_t *base; /* offsets count from here */
+    const float *zeros;  /* of model_weights */
     struct error *e;
     enum error_code failed;
     char name[64];
@@ -81,6 +82,8 @@ static struct norm_weights norm(struct binder *b, uint32_t layer, const char *pa
     struct norm_weights w = {.weight = vector(b, WEIGHT(part), false, values)};
     if (b->map->params.arch->norm == NORM_LAYER)
         w.bias = vector(b, BIAS(part), false, values);
+    else if (b->map->params.norm == NORM_LAYER)
+        w.bias = b->zeros;
     return w;
 }
 
@@ -156,6 +159,16 @@ static void bind_short_convolution(struct binder *b, uint32_t layer, struct laye
     w->o = matrix(b, WEIGHT("shortconv.out_proj"), false, p->d_model, p->d_model);
 }
 
+static void bind_output_gate(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct pool_tensor *t = pool_map_find(b->map, WEIGHT("attn_gate"));
+    uint32_t rows = t && t->rows != l->n_heads ? l->n_heads * l->o_dim : l->n_heads;
+    w->output_gate =
+        matrix(b, WEIGHT("attn_gate"), p->arch->output_gate_optional, rows, p->d_model);
+}
+
 static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
@@ -168,7 +181,9 @@ static void bind_attention(struct binder *b, uint32_t layer, struct layer_weight
     w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, l->n_heads * l->o_dim);
     w->o_bias = vector(b, BIAS("attn_output"), true, p->d_model);
     if (p->arch->attention_sinks)
-        w->sinks = vector(b, WEIGHT("attn_sinks"), false, l->n_heads);
+        w->sinks = vector(b, WEIGHT("attn_sinks"), p->arch->sinks_optional, l->n_heads);
+    if (p->arch->output_gate)
+        bind_output_gate(b, layer, w);
 }
 
 static void bind_shared_expert(struct binder *b, uint32_t layer, struct layer_weights *w)
@@ -195,6 +210,9 @@ static void bind_post_norms(struct binder *b, uint32_t layer, struct layer_weigh
     uint32_t d_model = b->map->params.d_model;
     w->attn_post_norm = norm(b, layer, "post_attention_norm", d_model);
     w->ffn_post_norm = norm(b, layer, "post_ffw_norm", d_model);
+    w->output_scale = 1;
+    if (!b->map->params.arch->output_scale)
+        return;
     const struct pool_tensor *t =
         find(b, WEIGHT("layer_output_scale"), false, POOL_VECTOR, 1, 1, 1);
     if (t)
@@ -210,7 +228,9 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
         bind_short_convolution(b, layer, w);
     else
         bind_attention(b, layer, w);
-    w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
+    if (!p->arch->parallel)
+        w->ffn_norm =
+            norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
     if (p->arch->post_norms)
         bind_post_norms(b, layer, w);
     if (p->layers[layer].feed_forward == FEED_FORWARD_DENSE) {
@@ -238,10 +258,13 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
                              struct model_weights *out, struct error *e)
 {
     const struct model_params *p = &map->params;
-    struct binder b = {.map = map, .base = base, .e = e};
-    struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers)};
-    if (!w.layers)
+    struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers),
+                              .zeros = calloc(p->d_model, sizeof *w.zeros)};
+    struct binder b = {.map = map, .base = base, .zeros = w.zeros, .e = e};
+    if (!w.layers || !w.zeros) {
+        weights_free(&w);
         return error_set(e, ERROR_MEMORY, "no memory for the table of weights");
+    }
     w.embedding = matrix(&b, "token_embd.weight", false, p->vocab, p->d_model);
     w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
     if (!w.output.tiles)
@@ -251,13 +274,16 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
     w.output_norm.weight = vector(&b, b.name, false, p->d_model);
     if (p->arch->norm == NORM_LAYER)
         w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
+    else if (p->norm == NORM_LAYER)
+        w.output_norm.bias = w.zeros;
     w.output_bias = vector(&b, "output.bias", true, p->vocab);
     for (uint32_t layer = 0; layer < p->n_layers; layer++)
         bind_layer(&b, layer, &w.layers[layer]);
     b.base = map->base; /* the host computes the angles */
     bool long_rope = p->rope.scaling == ROPE_SCALING_LONG;
     w.rope_factors = vector(&b, long_rope ? "rope_factors_short.weight" : "rope_freqs.weight",
-                            !long_rope && !p->arch->windowed_heads, p->rope.dims / 2);
+                            !long_rope && !p->arch->windowed_heads,
+                            p->arch->rope_half ? p->rope.dims : p->rope.dims / 2);
     if (long_rope)
         w.rope_long_factors = vector(&b, "rope_factors_long.weight", false, p->rope.dims / 2);
     if (b.failed) {
@@ -271,8 +297,10 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
 void weights_free(struct model_weights *w)
 {
     free(w->layers);
+    free(w->zeros);
     free(w->prediction_tiles);
     w->layers = NULL;
+    w->zeros = NULL;
     w->prediction_tiles = NULL;
 }
 
@@ -297,23 +325,12 @@ bool weights_all_quantized(const struct model_weights *w, const struct pool_map 
 {
     for (uint32_t i = 0; i < map->params.n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
-        const struct matrix *const all[] = {&l->q,
-                                            &l->k,
-                                            &l->v,
-                                            &l->o,
-                                            &l->q_a,
-                                            &l->q_b,
-                                            &l->kv_a,
-                                            &l->shared_gate,
-                                            &l->shared_up,
-                                            &l->shared_down,
-                                            &l->dense_gate,
-                                            &l->dense_up,
-                                            &l->dense_down,
-                                            &l->delta.qkv,
-                                            &l->delta.z,
-                                            &l->delta.in,
-                                            &l->convolution.in};
+        const struct matrix *const all[] = {&l->q,           &l->k,           &l->v,
+                                            &l->o,           &l->q_a,         &l->q_b,
+                                            &l->kv_a,        &l->shared_gate, &l->shared_up,
+                                            &l->shared_down, &l->dense_gate,  &l->dense_up,
+                                            &l->dense_down,  &l->delta.qkv,   &l->delta.z,
+                                            &l->delta.in,    &l->output_gate, &l->convolution.in};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!is_quantized(all[k]))
                 return false;

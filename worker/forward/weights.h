@@ -27,6 +27,7 @@ struct layer_weights {
                                      v with tiles NULL: the values are k before its norm */
     const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     const float *sinks;                             /* [n_heads]; NULL: none */
+    struct matrix output_gate; /* a row for each head or for each value; tiles NULL: none */
     /* Latent attention. */
     struct matrix q_a, q_b; /* tiles NULL: q is not compressed */
     const float *q_a_norm, *kv_a_norm;
@@ -72,7 +73,8 @@ struct model_weights {
     const float *rope_factors;
     const float *rope_long_factors; /* used instead where rope_uses_long; NULL: none */
     struct layer_weights *layers;   /* owned */
-    uint8_t *prediction_tiles;      /* of prediction_router; owned; NULL: it is router */
+    float *zeros;              /* the biases of norms that have none; owned; NULL: not needed */
+    uint8_t *prediction_tiles; /* of prediction_router; owned; NULL: it is router */
 };
 
 /* base: the address of the pool's first byte where the weights are computed with: map->base in host

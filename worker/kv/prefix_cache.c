@@ -6,8 +6,11 @@
  *    another one needs is evicted.
  * 3. Only the path that a page was made for, or taken over by, extends it: `owned` is set while
  *    there is one. A full page has no owner.
- * 4. A record is changed in the order that kv_page.h gives. */
-#include "worker/kv/prefix_cache_internal.h"
+ * 4. A record is changed in the order that kv_page.h gives, a windowed page's before its owner's: a
+ *    worker that dies leaves windowed pages with all positions that the owner has.
+ * 5. Of the pages [first_windowed, n_windowed) of a path the windowed pages are held, too. Where
+ * the path is a page's writer, it is that of its windowed pages. */
+#include "prefix_cache_internal.h"
 
 #include "base/arrays.h"
 
@@ -16,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define NONE KV_POOL_NO_PAGE
 
 enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
 {
@@ -33,35 +34,79 @@ static uint32_t token_at(const struct kv_page_record *r, uint32_t i)
     return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);
 }
 
+static void use_now(struct kv_page_record *r)
+{
+    atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
+}
+
+static uint64_t value_of(const struct prefix_cache *c, uint32_t page)
+{
+    return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
+           atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
+}
+
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
 {
     struct kv_page_record *r = page_tree_record(c->tree, page);
-    uint64_t value =
-        atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
-        atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
-    atomic_store_explicit(&r->value, value, memory_order_relaxed);
-    atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
+    atomic_store_explicit(&r->value, value_of(c, page), memory_order_relaxed);
+    use_now(r);
+}
+
+void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep)
+{
+    uint64_t value = value_of(c, page);
+    if (!page_tree_has_windows(c->tree, page))
+        return;
+    for (uint32_t i = 0; i < c->tree->n_windowed; i++) {
+        struct kv_page_record *r = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
+        /* 0: left behind */
+        atomic_store_explicit(&r->value, !keep ? 0 : value ? value : 1, memory_order_relaxed);
+        atomic_store_explicit(&r->kept, keep, memory_order_relaxed);
+        if (keep)
+            use_now(r);
+    }
 }
 
 /* ---- Pages for new positions ---- */
 
 uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
 {
-    bool evicted;
-    uint32_t page = page_tree_add(c->tree, parent, c->format, &evicted);
-    c->stats.evictions += evicted;
+    uint32_t page = page_tree_add(c->tree, parent, c->format);
     if (page != NONE)
         prefix_cache_touch(c, page);
     return page;
 }
 
-void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                            uint32_t first, uint32_t end)
+static void fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
+                        uint32_t end)
 {
-    struct kv_page_record *r = page_tree_record(c->tree, page);
     for (uint32_t i = first; i < end; i++)
         atomic_store_explicit(&r->tokens[i], tokens[i - first], memory_order_relaxed);
     atomic_store_explicit(&r->n, end, memory_order_release);
+}
+
+static uint64_t cost_of(const struct kv_page_record *r)
+{
+    return atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
+}
+
+void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                               uint32_t first, uint32_t end)
+{
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    for (uint32_t i = 0; i < c->tree->n_windowed && page_tree_has_windows(c->tree, page); i++) {
+        struct kv_page_record *w = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
+        atomic_store_explicit(&w->kind, page_field(&r->kind), memory_order_relaxed);
+        atomic_store_explicit(&w->cost_ns, cost_of(r), memory_order_relaxed);
+        fill_record(w, tokens, first, end);
+    }
+}
+
+void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                            uint32_t first, uint32_t end)
+{
+    prefix_cache_fill_windows(c, page, tokens, first, end);
+    fill_record(page_tree_record(c->tree, page), tokens, first, end);
 }
 
 static void push_page(struct kv_path *path, uint32_t page)
@@ -103,7 +148,8 @@ struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t p
         uint32_t same = common_tokens(c, page, tokens, n);
         if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
             same = 0; /* a group is computed whole, or not at all */
-        if (same > best.n)
+        if (same > best.n ||
+            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
             best = (struct kv_match){page, same};
     }
     return best;
@@ -117,13 +163,15 @@ static uint32_t whole_groups(const struct prefix_cache *c, uint32_t n, uint32_t 
     return n;
 }
 
-/* The pages of the longest prefix, at most `most`, and its last page's match. Returns positions.
- * Another worker may evict any of these pages before it is held, or may have: a content that is
- * held then was the one that was compared. */
+/* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
+ * it. Returns its positions; *known: those of the longest prefix, whatever its windows. Another
+ * worker may evict any of these pages before it is held, or may have: a content that is held then
+ * was the one that was compared. */
 static uint32_t find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                     uint32_t n_prompt, uint32_t *pages, uint32_t most)
+                     uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known)
 {
-    uint32_t at = 0, parent = NONE;
+    uint32_t at = 0, parent = NONE, found = 0;
+    uint32_t windows = 0; /* from the page with this index on, all have windowed pages */
     for (uint32_t i = 0; at < n && i < most; i++) {
         struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
         if (m.page == NONE)
@@ -131,36 +179,65 @@ static uint32_t find(const struct prefix_cache *c, const uint32_t *tokens, uint3
         if (pages)
             pages[i] = m.page;
         at += m.n;
+        if (!page_tree_has_windows(c->tree, m.page))
+            windows = i + 1;
+        uint32_t end = whole_groups(c, at, n_prompt);
+        if (end > found &&
+            (!c->tree->n_windowed || windows <= page_tree_window_begin(c->tree, end)))
+            found = end;
         if (m.n < KV_POOL_TOKENS)
             break;
         parent = m.page;
     }
-    return whole_groups(c, at, n_prompt);
+    *known = whole_groups(c, at, n_prompt);
+    return found;
 }
 
 uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                           uint32_t n_prompt)
+                           uint32_t n_prompt, uint32_t *known)
 {
+    uint32_t whatever;
     page_tree_follow(c->tree);
-    return find(c, tokens, n, n_prompt, NULL, UINT32_MAX);
+    return find(c, tokens, n, n_prompt, NULL, UINT32_MAX, known ? known : &whatever);
+}
+
+/* ---- A path begins ---- */
+
+/* Frees a page of this worker's that has no positions. */
+static void discard(struct prefix_cache *c, uint32_t page)
+{
+    page_tree_finish(c->tree, page);
+    page_tree_release(c->tree, page);
+    page_tree_drop(c->tree, page);
+}
+
+static void copy_memory(struct prefix_cache *c, uint32_t to, uint32_t from)
+{
+    const struct kv_pool *pool = &c->tree->pool;
+    kv_page_copy(kv_pool_page(pool, to), kv_pool_page(pool, from), pool->page_bytes);
 }
 
 /* Puts the first n positions of a page that is held, and that the path cannot have, into a page of
  * its own. Another worker may be writing behind them. */
-static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n)
+static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
+                      bool windows)
 {
     uint32_t copy = prefix_cache_new_page(c, last_page(path));
     if (copy == NONE)
         return false;
-    const struct kv_pool *pool = &c->tree->pool;
+    if (windows && !page_tree_add_windows(c->tree, copy)) {
+        discard(c, copy);
+        return false;
+    }
     struct kv_page_record *from = page_tree_record(c->tree, page),
                           *to = page_tree_record(c->tree, copy);
     uint32_t tokens[KV_POOL_TOKENS];
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = token_at(from, i);
-    kv_page_copy(kv_pool_page(pool, copy), kv_pool_page(pool, page), pool->page_bytes);
-    uint64_t cost = atomic_load_explicit(&from->cost_ns, memory_order_relaxed);
-    atomic_store_explicit(&to->cost_ns, cost * n / page_tree_valid(c->tree, page),
+    copy_memory(c, copy, page);
+    for (uint32_t i = 0; i < c->tree->n_windowed && windows; i++)
+        copy_memory(c, page_tree_windowed(c->tree, copy)[i], page_tree_windowed(c->tree, page)[i]);
+    atomic_store_explicit(&to->cost_ns, cost_of(from) * n / page_tree_valid(c->tree, page),
                           memory_order_relaxed);
     prefix_cache_fill_page(c, copy, tokens, 0, n);
     prefix_cache_touch(c, copy);
@@ -169,55 +246,81 @@ static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
     return true;
 }
 
-/* Makes the path the page's writer, which has n positions. */
-static bool take_over(struct prefix_cache *c, uint32_t page, uint32_t n)
+/* Adds a page that is held, and whose windowed pages are where the path wants them. */
+static bool take_held(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
+                      bool windows)
 {
-    struct page_node *node = &c->tree->nodes[page];
-    if (node->owned || page_tree_valid(c->tree, page) != n ||
-        !kv_page_take_over(&c->tree->pool, c->tree->worker, page))
-        return false;
-    node->owned = true;
-    if (page_tree_valid(c->tree, page) == n)
+    prefix_cache_touch(c, page);
+    if (windows)
+        prefix_cache_keep_windows(c, page, true);
+    if (n == KV_POOL_TOKENS || page_tree_take_over(c->tree, page, n, windows)) {
+        push_page(path, page);
         return true;
-    page_tree_finish(c->tree, page); /* another worker has written more just now */
-    return false;
+    }
+    bool copied = copy_page(c, path, page, n, windows);
+    if (windows)
+        page_tree_release_windows(c->tree, page);
+    page_tree_release(c->tree, page);
+    return copied;
 }
 
 /* Adds a page of which the path wants the first n positions. False: it has gone, or there is no
  * page for a copy. */
 static bool take_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n)
 {
+    bool windows = c->tree->n_windowed > 0 && path->n_pages >= path->first_windowed;
     if (!page_tree_hold(c->tree, page))
         return false;
-    prefix_cache_touch(c, page);
-    if (n == KV_POOL_TOKENS || take_over(c, page, n)) {
-        push_page(path, page);
-        return true;
+    if (windows && !page_tree_hold_windows(c->tree, page, n)) {
+        page_tree_release(c->tree, page);
+        return false;
     }
-    bool copied = copy_page(c, path, page, n);
-    page_tree_release(c->tree, page);
-    return copied;
+    if (!take_held(c, path, page, n, windows))
+        return false;
+    path->n_windowed += windows;
+    return true;
+}
+
+/* Takes the pages that `find` put into the path. False: one is not to be had; path->n is as far as
+ * it came. */
+static bool take_pages(struct prefix_cache *c, struct kv_path *path, uint32_t found)
+{
+    if (c->tree->n_windowed)
+        path->first_windowed = path->n_windowed = page_tree_window_begin(c->tree, found);
+    while (path->n < found) {
+        uint32_t left = found - path->n, part = left < KV_POOL_TOKENS ? left : KV_POOL_TOKENS;
+        if (!take_page(c, path, path->pages[path->n_pages], part))
+            return false;
+        path->n += part;
+    }
+    path->n_found = path->n_pages;
+    return true;
 }
 
 void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                        uint32_t n_prompt, struct kv_path *path)
 {
+    uint32_t known;
     page_tree_follow(c->tree);
     prefix_cache_restore(c, tokens, n, n_prompt, path);
-    uint32_t found = find(c, tokens, n, n_prompt, path->pages, path->capacity);
-    for (uint32_t at = 0; at < found;) {
-        uint32_t left = found - at, part = left < KV_POOL_TOKENS ? left : KV_POOL_TOKENS;
-        if (!take_page(c, path, path->pages[path->n_pages], part))
-            break;
-        at += part;
-        path->n = at;
+    for (;;) {
+        uint32_t found = find(c, tokens, n, n_prompt, path->pages, path->capacity, &known);
+        if (take_pages(c, path, found))
+            return;
+        n = path->n; /* a shorter prefix can need windowed pages before those of the longer one */
+        prefix_cache_close(c, path);
     }
-    path->n = whole_groups(c, path->n, n_prompt);
-    while (path->n_pages * KV_POOL_TOKENS >= path->n + KV_POOL_TOKENS) /* of a part of a group */
-        page_tree_release(c->tree, path->pages[--path->n_pages]);
 }
 
 /* ---- A path grows ---- */
+
+/* Whether the path's last page is to have windowed pages. */
+static bool wants_windows(const struct prefix_cache *c, const struct kv_path *path)
+{
+    return c->tree->n_windowed > 0 && path->n_windowed + 1 == path->n_pages &&
+           (path->window_pages == 0 ||
+            path->n_windowed - path->first_windowed < path->window_pages);
+}
 
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions)
 {
@@ -226,6 +329,14 @@ bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t 
         if (page == NONE)
             return false;
         push_page(path, page);
+        if (!wants_windows(c, path))
+            continue;
+        if (!page_tree_add_windows(c->tree, page)) {
+            path->n_pages--;
+            discard(c, page);
+            return false;
+        }
+        path->n_windowed++;
     }
     return true;
 }
@@ -250,6 +361,20 @@ static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
     return NONE;
 }
 
+/* The path has the windowed pages of `twin`, which is held, instead of those of `page`. False:
+ * those that twin has are not the same. */
+static bool share_windows(struct prefix_cache *c, uint32_t page, uint32_t twin)
+{
+    if (page_tree_hold_windows(c->tree, twin, KV_POOL_TOKENS)) {
+        page_tree_release_windows(c->tree, page);
+        return true;
+    }
+    if (page_tree_has_windows(c->tree, twin)) /* another path holds them */
+        return false;
+    page_tree_move_windows(c->tree, page, twin);
+    return true;
+}
+
 /* The page at this index of the path has become full: takes the page that has the same content
  * instead, if there is one. The path's next page, which is empty yet, then continues that. */
 static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t index)
@@ -260,8 +385,11 @@ static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t in
     page_tree_follow(c->tree);
     uint32_t twin = find_twin(c, page);
     page_tree_finish(c->tree, page);
-    if (twin == NONE || !page_tree_hold(c->tree, twin)) {
-        page_tree_changed(c->tree);
+    page_tree_changed(c->tree);
+    if (twin == NONE || !page_tree_hold(c->tree, twin))
+        return false;
+    if (c->tree->n_windowed && !share_windows(c, page, twin)) {
+        page_tree_release(c->tree, twin);
         return false;
     }
     if (next != NONE)
@@ -284,6 +412,8 @@ uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const u
         end = end < KV_POOL_TOKENS ? end : KV_POOL_TOKENS;
         struct kv_page_record *r = page_tree_record(c->tree, page);
         assert(c->tree->nodes[page].owned && page_tree_valid(c->tree, page) == first);
+        assert(c->tree->n_windowed == 0 ||
+               (index >= path->first_windowed && index < path->n_windowed));
         atomic_store_explicit(&r->kind, (uint32_t)kind, memory_order_relaxed);
         atomic_fetch_add_explicit(&r->cost_ns, ns * (end - first) / all, memory_order_relaxed);
         prefix_cache_fill_page(c, page, tokens + path->n, first, end);
@@ -295,21 +425,71 @@ uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const u
     return changed;
 }
 
+/* ---- A path leaves windowed pages behind ---- */
+
+/* Whether another path is likely to begin with positions of this page in its window. */
+static bool is_kept(const struct prefix_cache *c, const struct kv_path *path, uint32_t index)
+{
+    for (int i = 0; i < KV_PATH_KEPT; i++) {
+        const struct kv_kept *kept = &path->kept[i];
+        if (kept->end > 0 && index >= page_tree_window_begin(c->tree, kept->first) &&
+            index <= (kept->end - 1) / KV_POOL_TOKENS)
+            return true;
+    }
+    return false;
+}
+
+/* The first of the path's windowed pages is of no use to it any more. */
+static void pass_windows(struct prefix_cache *c, struct kv_path *path)
+{
+    uint32_t index = path->first_windowed++, page = path->pages[index];
+    if (page_tree_valid(c->tree, page) > 0) {
+        if (index >= path->n_found || is_kept(c, path, index))
+            prefix_cache_keep_windows(c, page, is_kept(c, path, index));
+        page_tree_release_windows(c->tree, page);
+    } else if (path->n_windowed < path->n_pages) {
+        page_tree_move_windows(c->tree, page, path->pages[path->n_windowed++]);
+    } else {
+        page_tree_discard_windows(c->tree, page);
+    }
+}
+
+bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t position)
+{
+    uint32_t before = path->first_windowed;
+    while (c->tree->n_windowed > 0 && path->first_windowed < path->n_windowed &&
+           path->first_windowed < page_tree_window_begin(c->tree, position))
+        pass_windows(c, path);
+    return path->first_windowed != before;
+}
+
+/* The windowed pages with which the path can go on stay, also if it goes on from its last full
+ * page. */
+static void close_windows(struct prefix_cache *c, struct kv_path *path)
+{
+    uint32_t begin = page_tree_window_begin(c->tree, path->n - path->n % KV_POOL_TOKENS);
+    for (uint32_t i = begin; i < path->n_pages; i++)
+        prefix_cache_keep_windows(c, path->pages[i], true);
+    for (uint32_t i = path->first_windowed; i < path->n_windowed; i++)
+        page_tree_release_windows(c->tree, path->pages[i]);
+}
+
 void prefix_cache_close(struct prefix_cache *c, struct kv_path *path)
 {
-    if (path->n_pages == 0)
-        return;
+    for (uint32_t i = path->n / KV_POOL_TOKENS; i < path->n_pages; i++)
+        page_tree_finish(c->tree, path->pages[i]); /* a full page has no owner already */
+    if (c->tree->n_windowed)
+        close_windows(c, path);
     for (uint32_t i = path->n_pages; i-- > 0;) {
         uint32_t page = path->pages[i];
-        if (i * KV_POOL_TOKENS + KV_POOL_TOKENS > path->n) /* a full page has no owner already */
-            page_tree_finish(c->tree, page);
         prefix_cache_touch(c, page);
         page_tree_release(c->tree, page);
         if (page_tree_valid(c->tree, page) == 0)
             page_tree_drop(c->tree, page);
     }
-    path->n_pages = path->n = 0;
-    page_tree_changed(c->tree);
+    if (path->n_pages)
+        page_tree_changed(c->tree);
+    path->n_pages = path->n = path->n_found = path->first_windowed = path->n_windowed = 0;
 }
 
 /* ---- All pages ---- */
@@ -326,23 +506,27 @@ uint32_t prefix_cache_pages(const struct prefix_cache *c)
 
 uint32_t prefix_cache_clear(struct prefix_cache *c)
 {
-    uint32_t n = 0;
-    page_tree_follow(c->tree);
+    struct page_tree *t = c->tree;
+    uint32_t before = kv_pool_use(&t->pool).pages_used;
+    page_tree_follow(t);
     for (bool again = true; again;) {
         again = false;
-        for (uint32_t page = 0; page < c->tree->pool.n_pages; page++)
-            if (page_tree_drop(c->tree, page)) {
-                n++;
-                again = true;
-            }
+        for (uint32_t page = 0; page < t->pool.n_pages; page++)
+            again |= t->nodes[page].group == 0 && page_tree_drop(t, page);
     }
+    for (uint32_t page = 0; page < t->pool.n_pages && t->n_windowed; page++)
+        if (t->nodes[page].generation && t->nodes[page].group == 0)
+            page_tree_drop_windows(t, page);
     /* Last: what memd saves of these pages until it sees this, it drops. */
-    atomic_fetch_add(&c->tree->pool.header->cleared, 1);
-    return n;
+    atomic_fetch_add(&t->pool.header->cleared, 1);
+    uint32_t after = kv_pool_use(&t->pool).pages_used;
+    return before > after ? before - after : 0;
 }
 
-uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page)
+uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)
 {
+    if (group)
+        page = page_tree_windowed(c->tree, page)[group - 1];
     return kv_pool_page(&c->tree->pool, page);
 }
 
@@ -354,6 +538,8 @@ struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c)
     s.free = use.pages - use.pages_used;
     s.in_use = use.pages_in_use;
     s.page_bytes = c->tree->pool.page_bytes;
+    s.evictions = c->tree->evictions;
+    s.windows_evicted = c->tree->windows_evicted;
     return s;
 }
 
@@ -381,7 +567,7 @@ void prefix_cache_visit(struct prefix_cache *c,
     for (uint32_t page = 0; page < c->tree->pool.n_pages; page++) {
         const struct page_node *node = &c->tree->nodes[page];
         struct kv_page_record *r = page_tree_record(c->tree, page);
-        if (!node->generation || node->children)
+        if (!node->generation || node->group || node->children)
             continue;
         struct kv_leaf leaf = {.root = root_of(c, page),
                                .tokens =
@@ -408,8 +594,12 @@ enum error_code prefix_cache_new(const struct prefix_cache_options *options,
     struct prefix_cache *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the prefix cache");
-    enum error_code code =
-        page_tree_new(&options->pool, options->worker, options->vocab, &c->tree, e);
+    struct page_tree_options tree = {.pool = options->pool,
+                                     .worker = options->worker,
+                                     .vocab = options->vocab,
+                                     .n_windowed = options->n_windowed,
+                                     .window = options->window};
+    enum error_code code = page_tree_new(&tree, &c->tree, e);
     if (code) {
         free(c);
         return code;

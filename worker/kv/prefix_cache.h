@@ -5,10 +5,17 @@
  * the cache copies the page. Pages stay in the tree when their request ends, until their memory is
  * needed.
  *
+ * Windows: layers with a window have pages of their own (model/kv_layout.h), the windowed pages of
+ * the same positions. A path holds those that its next position attends to, and leaves the others
+ * behind as it goes on; a new path begins where it finds the pages of a whole window. So the prefix
+ * that is found can be shorter than the prefix whose other pages are there.
+ *
  * Eviction: the page whose loss costs least, among the leaves that no worker's path has. A page's
  * value is the time that computing it took, plus the value of the last page evicted when it was
  * last used (GreedyDual: the value of a page that is seldom used falls behind; Young, "The k-server
- * dual and loose competitiveness for paging", 1994).
+ * dual and loose competitiveness for paging", 1994). Before that go the windowed pages that a path
+ * has left behind, but for those at places where another path is likely to begin (kv_path.kept),
+ * and what no path can begin after.
  *
  * Keys and values have the same bits only if they were computed in the same way. enum kv_kind names
  * the ways. A path takes only pages of the kinds that computing its prompt again would give, so an
@@ -37,11 +44,23 @@ enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact);
 
 struct prefix_cache;
 
-/* Pages of a running request. The caller owns the array. */
+/* Positions behind which another path is likely to begin: from `first` to `end`; 0, 0: none. */
+struct kv_kept {
+    uint32_t first, end;
+};
+enum { KV_PATH_KEPT = 2 };
+
+/* Pages of a running request. The caller owns the array, and sets kept at will. */
 struct kv_path {
     uint32_t *pages; /* [capacity] */
     uint32_t n_pages, capacity;
-    uint32_t n; /* valid positions */
+    uint32_t n;       /* valid positions */
+    uint32_t n_found; /* pages that it began with */
+    /* Of the pages [first_windowed, n_windowed) it has windowed pages, too. */
+    uint32_t first_windowed, n_windowed;
+    /* Windowed pages at once, for a path of unknown tokens (prefix_cache_pass); 0: all. */
+    uint32_t window_pages;
+    struct kv_kept kept[KV_PATH_KEPT];
 };
 
 struct prefix_cache_options {
@@ -50,6 +69,8 @@ struct prefix_cache_options {
     uint64_t format;     /* of this worker's pages; it finds no others */
     uint32_t vocab;      /* records with other tokens are dropped */
     bool exact;          /* see kv_kind_of */
+    uint32_t n_windowed; /* windowed pages of the same positions: groups after 0; 0: none */
+    uint32_t window;     /* of those layers: positions that one attends to, its own included */
     struct kv_store
         store; /* pages in a file, which a path that needs them reads; header NULL: none */
 };
@@ -59,23 +80,28 @@ enum error_code prefix_cache_new(const struct prefix_cache_options *options,
                                  struct prefix_cache **out, struct error *e);
 void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes NULL */
 
-/* How many positions prefix_cache_open would find. */
+/* How many positions prefix_cache_open would find. known: of how many the pages but for windowed
+ * ones are there; may be NULL. */
 uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                           uint32_t n_prompt);
+                           uint32_t n_prompt, uint32_t *known);
 
 /* Begins a path, which was {0} but for its array, with pages of the longest prefix of tokens[0, n);
  * the caller passes fewer than all tokens of which it needs a result. The prompt's n_prompt tokens
  * decide the kinds. Reads pages of the prefix that only the store has. Sets path->n. */
 void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                        uint32_t n_prompt, struct kv_path *path);
-/* Adds pages until the path has `positions`. False: no page is free, and none can be evicted; the
- * pages added so far stay. */
+/* Adds pages until the path has `positions`, with at most path->window_pages windowed ones at once.
+ * False: no page is free, and none can be evicted; the pages added so far stay. */
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions);
 /* The positions from path->n to n - 1 have been computed, of these tokens (of the whole path), in
  * this way and time; their keys and values are in the pool's pages. Returns the first index whose
  * page is another now: one that had the same content already took its place. UINT32_MAX: none. */
 uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const uint32_t *tokens,
                            uint32_t n, enum kv_kind kind, uint64_t ns);
+/* All positions before this one have been computed: leaves windowed pages behind that no later
+ * position attends to. Where the tokens are not known (nothing was filled), they serve positions
+ * further on that have none yet. True: path->first_windowed or n_windowed has changed. */
+bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t position);
 /* The request has ended. A page without valid positions is free then. */
 void prefix_cache_close(struct prefix_cache *c, struct kv_path *path);
 
@@ -86,7 +112,9 @@ uint32_t prefix_cache_available(const struct prefix_cache *c);
 /* Drops all pages that no path has; returns how many. */
 uint32_t prefix_cache_clear(struct prefix_cache *c);
 
-uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page);
+/* The memory of a page's positions in a group of layers; a windowed group's only while the page is
+ * in a path that has it. */
+uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group);
 uint32_t prefix_cache_pages(const struct prefix_cache *c); /* of the pool */
 
 struct prefix_cache_stats {
@@ -94,8 +122,9 @@ struct prefix_cache_stats {
     uint64_t page_bytes;
     /* of this worker: pages, since the start; shared: found computed twice */
     uint64_t evictions, copies, shared;
-    uint32_t adopted;  /* pages that prefix_cache_new found */
-    uint64_t restored; /* pages read from the store */
+    uint32_t adopted;         /* pages that prefix_cache_new found */
+    uint64_t windows_evicted; /* windowed pages of positions whose other page stayed */
+    uint64_t restored;        /* pages read from the store */
 };
 struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c);
 

@@ -2,7 +2,7 @@
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 #define MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 
-#include "worker/kv/page_tree.h"
+#include "page_tree_internal.h"
 #include "worker/kv/prefix_cache.h"
 
 struct prefix_cache {
@@ -25,11 +25,17 @@ struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t p
 /* A page without valid positions, which continues parent, held and owned. NO_PAGE: there is none.
  */
 uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent);
-/* The positions [first, end) of an owned page are valid, and are of these tokens. */
+/* The positions [first, end) of an owned page, and of the windowed pages that it has, are valid,
+ * and are of these tokens; the record's kind and cost are set. */
 void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                             uint32_t first, uint32_t end);
+/* The same of the windowed pages alone. */
+void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                               uint32_t first, uint32_t end);
 /* The page has been used. */
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page);
+/* Another path is likely to begin where its windowed pages are needed, or not. */
+void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep);
 
 /* Reads those pages of the prefix that the pool has not, and the store has. path: empty; its array
  * is used. No effect without a store. */

@@ -1,11 +1,10 @@
 /* Pages that only the file of --kv-dir has (ipc/kv_store.h); see prefix_cache.h. */
-#include "worker/kv/prefix_cache_internal.h"
+#include "prefix_cache_internal.h"
 
 #include "base/clock.h"
 
 #include <string.h>
 
-#define NONE                KV_POOL_NO_PAGE
 #define RESTORE_PATIENCE_NS 200000000 /* of reading pages that cost less to compute */
 
 static uint32_t common_in_store(const struct kv_store_page *page, const uint32_t *tokens,
@@ -63,6 +62,74 @@ static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint32_t s
     return page;
 }
 
+/* ---- Windowed pages ---- */
+
+/* Reads what the store has of a group of the page's positions. False: nothing. */
+static bool read_windowed(struct prefix_cache *c, uint32_t page, uint32_t group, uint64_t parent,
+                          const uint32_t *tokens, uint32_t n)
+{
+    uint32_t kind =
+        page_field(&page_tree_record(c->tree, page)->kind) | group << KV_STORE_GROUP_SHIFT;
+    uint64_t key = kv_store_key(parent, kind, tokens, n);
+    struct kv_store_page found;
+    for (uint32_t at = 0; kv_store_next(&c->store, parent, &at, &found); at++)
+        if (found.key == key)
+            return kv_store_read(&c->store, at, &found, prefix_cache_memory(c, page, group));
+    return false;
+}
+
+/* parent: the key that the page, which is held, continues. False: the store has not all of it, or
+ * no page is free. */
+static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t parent)
+{
+    uint32_t tokens[KV_POOL_TOKENS], n = prefix_cache_tokens(c, page, tokens);
+    if (!page_tree_add_windows(c->tree, page))
+        return false;
+    for (uint32_t group = 1; group <= c->tree->n_windowed; group++)
+        if (!read_windowed(c, page, group, parent, tokens, n)) {
+            page_tree_discard_windows(c->tree, page);
+            return false;
+        }
+    prefix_cache_fill_windows(c, page, tokens, 0, n);
+    page_tree_finish_windows(c->tree, page);
+    prefix_cache_keep_windows(c, page, true);
+    page_tree_release_windows(c->tree, page);
+    page_tree_changed(c->tree);
+    c->stats.restored += c->tree->n_windowed;
+    return true;
+}
+
+/* ---- A prefix ---- */
+
+/* Requests wait for the reading: it stops where it takes longer than computing would. */
+struct restoring {
+    struct prefix_cache *c;
+    const uint32_t *tokens;
+    uint32_t n, n_prompt;
+    uint32_t *pages; /* of the prefix; the first `held` are held */
+    uint32_t held, most;
+    uint64_t start_ns, saved_ns;
+};
+
+static bool is_patient(const struct restoring *r)
+{
+    return clock_ns() - r->start_ns <= r->saved_ns;
+}
+
+static uint64_t root_key(const struct prefix_cache *c)
+{
+    return kv_store_root_key(c->store.seed, c->format);
+}
+
+/* The key that a child of a full page continues. */
+static uint64_t key_after(const struct prefix_cache *c, uint64_t key, uint32_t page)
+{
+    uint32_t tokens[KV_POOL_TOKENS];
+    prefix_cache_tokens(c, page, tokens);
+    return kv_store_key(key, page_field(&page_tree_record(c->tree, page)->kind), tokens,
+                        KV_POOL_TOKENS);
+}
+
 /* Whether the store is of use, and follows what the pool was told to drop. */
 static bool has_store(const struct prefix_cache *c)
 {
@@ -70,56 +137,77 @@ static bool has_store(const struct prefix_cache *c)
            atomic_load(&c->store.header->cleared) == atomic_load(&c->tree->pool.header->cleared);
 }
 
-/* The next page of the prefix is read where the store has more of it than the pool. Returns the
- * page, held; NONE: the prefix ends here. *whole: the prefix goes on behind it. */
-static uint32_t next_page(struct prefix_cache *c, uint32_t parent, uint64_t key, enum kv_kind kind,
-                          const uint32_t *tokens, uint32_t n, struct kv_match m, bool *whole)
+/* The page of the prefix at `at`, held; it is read where the store has more of it than the pool.
+ * NONE: the prefix ends. *last: it ends with this page. */
+static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, uint32_t at,
+                          bool *last)
 {
+    struct prefix_cache *c = r->c;
+    const uint32_t *tokens = r->tokens + at;
+    uint32_t n = r->n - at, slot;
+    struct kv_match m = prefix_cache_best_child(c, parent, at, tokens, n, r->n_prompt);
     struct kv_store_page page;
-    uint32_t slot, most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
-    if (!best_in_store(c, key, kind, tokens, n, m.n, &slot, &page))
-        return NONE;
-    *whole = page.n == KV_POOL_TOKENS && memcmp(page.tokens, tokens, most * sizeof *tokens) == 0;
-    return restore_page(c, parent, slot, &page);
+    *last = false;
+    if (m.n < KV_POOL_TOKENS && is_patient(r) &&
+        best_in_store(c, key, kv_kind_of(at, r->n_prompt, c->exact), tokens, n, m.n, &slot,
+                      &page)) {
+        uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
+        r->saved_ns += page.cost_ns;
+        *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
+        return restore_page(c, parent, slot, &page);
+    }
+    *last = m.n < KV_POOL_TOKENS;
+    return m.page != NONE && page_tree_hold(c->tree, m.page) ? m.page : NONE;
 }
 
-/* Requests wait for it: it stops where reading takes longer than computing those pages again would.
- */
-static uint32_t walk(struct prefix_cache *c, const uint32_t *tokens, uint32_t n, uint32_t n_prompt,
-                     const struct kv_path *path)
+static void restore_pages(struct restoring *r)
 {
-    uint64_t key = kv_store_root_key(c->store.seed, c->format);
-    uint64_t start_ns = clock_ns(), saved_ns = RESTORE_PATIENCE_NS;
-    uint32_t parent = NONE, held = 0;
-    for (uint32_t at = 0; at < n && held < path->capacity; at += KV_POOL_TOKENS) {
-        enum kv_kind kind = kv_kind_of(at, n_prompt, c->exact);
-        struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
-        bool whole = true;
-        if (m.n == KV_POOL_TOKENS) {
-            if (!page_tree_hold(c->tree, m.page))
-                break;
-        } else {
-            if (clock_ns() - start_ns > saved_ns)
-                break;
-            m.page = next_page(c, parent, key, kind, tokens + at, n - at, m, &whole);
-            if (m.page == NONE)
-                break;
-            saved_ns += atomic_load(&page_tree_record(c->tree, m.page)->cost_ns);
-        }
-        path->pages[held++] = parent = m.page;
-        uint32_t page_tokens[KV_POOL_TOKENS];
-        if (!whole || prefix_cache_tokens(c, parent, page_tokens) < KV_POOL_TOKENS)
-            break;
-        key = kv_store_key(key, (uint32_t)kind, page_tokens, KV_POOL_TOKENS);
+    uint64_t key = root_key(r->c);
+    uint32_t parent = NONE;
+    bool last = false;
+    for (uint32_t at = 0; at < r->n && r->held < r->most && !last; at += KV_POOL_TOKENS) {
+        uint32_t page = next_page(r, parent, key, at, &last);
+        if (page == NONE)
+            return;
+        r->pages[r->held++] = parent = page;
+        if (!last)
+            key = key_after(r->c, key, page);
     }
-    return held;
+}
+
+/* Reads the windowed pages that a path with all known positions would begin with. */
+static void restore_last_window(struct restoring *r)
+{
+    struct prefix_cache *c = r->c;
+    uint32_t known, found = prefix_cache_find(c, r->tokens, r->n, r->n_prompt, &known);
+    uint64_t key = root_key(c);
+    for (uint32_t i = 0; found < known && i < r->held && is_patient(r); i++) {
+        uint32_t page = r->pages[i];
+        if (i >= page_tree_window_begin(c->tree, known) && !page_tree_has_windows(c->tree, page) &&
+            !restore_windows(c, page, key))
+            return;
+        if (page_tree_valid(c->tree, page) < KV_POOL_TOKENS)
+            return;
+        key = key_after(c, key, page);
+    }
 }
 
 void prefix_cache_restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                           uint32_t n_prompt, const struct kv_path *path)
 {
+    struct restoring r = {.c = c,
+                          .tokens = tokens,
+                          .n = n,
+                          .n_prompt = n_prompt,
+                          .pages = path->pages,
+                          .most = path->capacity,
+                          .start_ns = clock_ns(),
+                          .saved_ns = RESTORE_PATIENCE_NS};
     if (!has_store(c))
         return;
-    for (uint32_t held = walk(c, tokens, n, n_prompt, path); held-- > 0;)
-        page_tree_release(c->tree, path->pages[held]);
+    restore_pages(&r);
+    if (c->tree->n_windowed)
+        restore_last_window(&r);
+    while (r.held > 0)
+        page_tree_release(c->tree, r.pages[--r.held]);
 }

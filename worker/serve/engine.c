@@ -209,7 +209,7 @@ void engine_suspend(struct engine *g, struct request *r)
 {
     engine_leave_slot(g, r);
     r->n_prefill = (uint32_t)r->tokens.count;
-    r->n_past = r->n_put = 0;
+    r->n_past = 0;
     r->n_pages_lost++;
     request_queue_push_front(&g->waiting, r);
     pthread_mutex_lock(&g->lock);
@@ -281,7 +281,7 @@ static void refuse(struct engine *g, struct request *r)
               "the request may need %" PRIu32 " positions, but the KV cache holds at most %" PRIu64
               ": ask for fewer tokens, or give a larger --kv-cache, or the experts less of the "
               "device's memory",
-              r->n_most, (uint64_t)engine_most_pages(g) * KV_POOL_TOKENS);
+              r->n_most, engine_most_positions(g));
     engine_fail(g, r, e.code, e.text);
 }
 

@@ -127,8 +127,8 @@ void engine_end_waits(struct engine *g);
 
 /* ---- pages.c ---- */
 
-/* The pages that a request alone could have. */
-uint32_t engine_most_pages(const struct engine *g);
+/* The positions that a request alone could have. */
+uint64_t engine_most_positions(const struct engine *g);
 enum page_supply { PAGES_NOW, PAGES_LATER, PAGES_NEVER };
 /* Whether there are pages for r, which waits. */
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r);
@@ -140,11 +140,14 @@ bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions
 /* As engine_extend_pages, but takes pages from other requests. False: r has been suspended, or has
  * failed. */
 bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
-/* Tells the prefix cache of the positions up to n_past, which were computed in this way and time.
- */
+/* Tells the prefix cache of the positions up to n_past, which were computed in this way and time,
+ * and leaves pages behind that layers with a window need no longer. */
 void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns);
 /* r leaves its slot: its pages stay in the prefix cache, as far as they are computed. */
 void engine_close_pages(struct engine *g, struct request *r);
+
+/* The last position up to n at which a group of a prompt of n_prompt tokens ends (states.c). */
+uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt);
 
 /* ---- states.c: models with recurrent layers; elsewhere these do nothing ---- */
 

@@ -13,31 +13,72 @@ static uint32_t pages_of(uint32_t positions)
     return (positions + KV_POOL_TOKENS - 1) / KV_POOL_TOKENS;
 }
 
+static bool put_page(struct engine *g, struct request *r, struct kv_place place)
+{
+    struct dense *d = g->config.dense;
+    uint32_t first = place.index * KV_POOL_TOKENS;
+    uint32_t filled = r->path.n > first ? r->path.n - first : 0;
+    uint8_t *page =
+        prefix_cache_memory(g->config.prefixes, r->path.pages[place.index], place.group);
+    return d->ops->put_page(d, (uint32_t)r->slot, place, page,
+                            filled < KV_POOL_TOKENS ? filled : KV_POOL_TOKENS);
+}
+
+static bool put_windowed(struct engine *g, struct request *r, uint32_t index)
+{
+    for (uint32_t group = 1; group < g->config.dense->kv.n_groups; group++)
+        if (!put_page(g, r, (struct kv_place){index, group}))
+            return false;
+    return true;
+}
+
 /* Puts the path's pages from `first` on into r's slot. False: the device has no page free. */
 static bool put_pages(struct engine *g, struct request *r, uint32_t first)
 {
-    struct dense *d = g->config.dense;
     for (uint32_t i = first; i < r->path.n_pages; i++) {
-        uint32_t filled = r->path.n > i * KV_POOL_TOKENS ? r->path.n - i * KV_POOL_TOKENS : 0;
-        uint8_t *page = prefix_cache_memory(g->config.prefixes, r->path.pages[i]);
-        if (!d->ops->put_page(d, (uint32_t)r->slot, i, page,
-                              filled < KV_POOL_TOKENS ? filled : KV_POOL_TOKENS))
+        if (!put_page(g, r, (struct kv_place){i, 0}))
+            return false;
+        bool windowed = i >= r->path.first_windowed && i < r->path.n_windowed;
+        if (windowed && !put_windowed(g, r, i))
             return false;
         r->n_put = i + 1;
     }
     return true;
 }
 
-bool engine_open_pages(struct engine *g, struct request *r)
+/* Where another request is likely to leave what r leaves: see states.c. An answer goes on from the
+ * end of its prompt, and where products round by groups, a longer prompt has another last group. */
+static void choose_kept(struct engine *g, struct request *r)
 {
+    uint32_t group = g->config.exact ? KV_SMALL_TOKENS : KV_LARGE_TOKENS;
+    uint32_t known, last = r->n_prefill - 1;
+    prefix_cache_find(g->config.prefixes, r->tokens.ids, last, r->n_prompt, &known);
+    known = known > r->path.n ? known : 0;
+    r->path.kept[0] = (struct kv_kept){known - known % group, known};
+    r->path.kept[1] = (struct kv_kept){last - last % group, r->n_prefill};
+}
+
+static void open_path(struct engine *g, struct request *r)
+{
+    struct prefix_cache *prefixes = g->config.prefixes;
     r->n_put = 0;
-    if (r->shares_pages && g->config.snapshots)
+    r->path.window_pages = 0;
+    if (!r->shares_pages) {
+        r->path.window_pages =
+            kv_layout_window_pages(&g->config.dense->kv, serving_batch_tokens(g->config.parallel));
+    } else if (g->config.snapshots) {
         engine_open_state(g, r);
-    else if (r->shares_pages) {
-        prefix_cache_open(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt,
-                          &r->path);
+    } else {
+        prefix_cache_open(prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt, &r->path);
         r->n_past = r->path.n;
     }
+    if (r->shares_pages && g->config.dense->kv.window)
+        choose_kept(g, r);
+}
+
+bool engine_open_pages(struct engine *g, struct request *r)
+{
+    open_path(g, r);
     return engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most);
 }
 
@@ -63,7 +104,8 @@ static bool save_pages(struct engine *g, struct request *r, uint32_t n)
     if (!g->paged)
         return true;
     for (uint32_t i = r->path.n / KV_POOL_TOKENS; i < pages_of(n); i++)
-        d->ops->save_page(d, (uint32_t)r->slot, i);
+        for (uint32_t group = 0; group < d->kv.n_groups; group++)
+            d->ops->save_page(d, (uint32_t)r->slot, (struct kv_place){i, group});
     return d->ops->wait(d, &e) == ERROR_OK;
 }
 
@@ -78,9 +120,24 @@ static void share_pages(struct engine *g, struct request *r, enum kv_kind kind, 
         put_pages(g, r, changed); /* they are there already: this cannot fail */
 }
 
+/* Leaves pages behind that lie before the window of r's next position. Those that serve later
+ * positions now are in the slot already. */
+static void pass_pages(struct engine *g, struct request *r)
+{
+    struct dense *d = g->config.dense;
+    struct kv_path *path = &r->path;
+    uint32_t next = path->n_windowed;
+    if (!prefix_cache_pass(g->config.prefixes, path, r->n_past))
+        return;
+    d->ops->pass_pages(d, (uint32_t)r->slot, path->first_windowed, path->n_windowed);
+    for (; next < path->n_windowed; next++)
+        put_windowed(g, r, next);
+}
+
 void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns)
 {
     share_pages(g, r, kind, ns, false);
+    pass_pages(g, r);
 }
 
 void engine_close_pages(struct engine *g, struct request *r)
@@ -94,24 +151,32 @@ void engine_close_pages(struct engine *g, struct request *r)
 
 /* ---- Whether a request may start, or must wait ---- */
 
-/* Positions that r needs at once: its prompt and a token; if it cannot be interrupted, all. */
-static uint32_t needed_pages(const struct request *r)
+static uint64_t pages_for(const struct engine *g, uint32_t positions)
 {
-    return pages_of(r->shares_pages ? r->n_prefill + 1 : r->n_most);
+    return kv_layout_pages(&g->config.dense->kv, positions,
+                           serving_batch_tokens(g->config.parallel));
 }
 
-uint32_t engine_most_pages(const struct engine *g)
+/* The pages that a request alone could have. */
+static uint32_t most_pages(const struct engine *g)
 {
     uint32_t pages = prefix_cache_pages(g->config.prefixes);
     uint32_t on_device = g->config.dense->ops->kv_use(g->config.dense).pages_most;
     return g->paged && on_device < pages ? on_device : pages;
 }
 
+uint64_t engine_most_positions(const struct engine *g)
+{
+    return kv_layout_positions(&g->config.dense->kv, most_pages(g),
+                               serving_batch_tokens(g->config.parallel));
+}
+
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r)
 {
     struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
-    uint32_t needed = needed_pages(r);
-    if (pages_of(r->n_most) > engine_most_pages(g))
+    /* at once: the prompt and a token; if it cannot be interrupted, all */
+    uint64_t needed = pages_for(g, r->shares_pages ? r->n_prefill + 1 : r->n_most);
+    if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
     if (needed > prefix_cache_available(g->config.prefixes) ||
         (g->paged && needed > use.pages_free) ||

@@ -26,8 +26,8 @@ bool engine_waits_for_prompt(struct engine *g, struct request *r)
     for (const struct request *q = g->running; q; q = q->next) {
         if (!computes_prompt(q) || !same_prompt(q, r))
             continue;
-        uint32_t cached =
-            prefix_cache_find(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt);
+        uint32_t cached = prefix_cache_find(g->config.prefixes, r->tokens.ids, r->n_prefill - 1,
+                                            r->n_prompt, NULL);
         if (r->n_prefill - 1 - cached < KV_POOL_TOKENS)
             return false;
         r->waits_for = q->serial;

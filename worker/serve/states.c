@@ -13,8 +13,7 @@
 
 #include "worker/kv/state_snapshots.h"
 
-/* The last position up to n at which a group of a prompt of n_prompt tokens ends. */
-static uint32_t cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt)
+uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt)
 {
     uint32_t at = n - n % KV_SMALL_TOKENS;
     if (at > 0 && kv_kind_of(at - 1, n_prompt, g->config.exact) == KV_LARGE_GROUP)
@@ -24,8 +23,8 @@ static uint32_t cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt
 
 static void choose_snapshots(const struct engine *g, struct request *r, uint32_t known)
 {
-    uint32_t branch = cut_before(g, known, r->n_prompt);
-    uint32_t end = cut_before(g, r->n_prefill - 1, r->n_prompt);
+    uint32_t branch = engine_cut_before(g, known, r->n_prompt);
+    uint32_t end = engine_cut_before(g, r->n_prefill - 1, r->n_prompt);
     r->snapshots[0] = (struct request_snapshot){branch > r->n_past ? branch : 0, NULL};
     r->snapshots[1] = (struct request_snapshot){end > r->n_past && end > branch ? end : 0, NULL};
 }
@@ -34,7 +33,7 @@ void engine_open_state(struct engine *g, struct request *r)
 {
     const uint32_t *tokens = r->tokens.ids;
     struct prefix_cache *prefixes = g->config.prefixes;
-    uint32_t known = prefix_cache_find(prefixes, tokens, r->n_prefill - 1, r->n_prompt);
+    uint32_t known = prefix_cache_find(prefixes, tokens, r->n_prefill - 1, r->n_prompt, NULL);
     const struct state_snapshot *s =
         state_snapshots_find(g->config.snapshots, tokens, known, r->n_prompt);
     r->n_past = 0;

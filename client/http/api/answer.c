@@ -103,6 +103,10 @@ static void on_exchange_left(struct exchange *x)
     if (a->n_choices && !a->starting) /* else the prompts are the job's */
         note_usage(a);
     deployments_cancel(&a->app->deployments, &a->waiter);
+    if (a->starting && jobs_withdraw(&a->deployment->queue, &a->job)) {
+        a->jobs--;
+        a->starting = false;
+    }
     if (a->starting)
         a->x = NULL; /* the job's end releases it */
     else

@@ -21,6 +21,7 @@ struct page;
  */
 struct part {
     struct job job; /* first */
+    struct job_queue *queue;
     struct page *page;
     const char *name;         /* of the deployment */
     char *texts[N_PROCESSES]; /* NULL: it did not answer, or there is none */
@@ -106,7 +107,11 @@ static void part_done(struct job *job)
 
 static void on_left(struct exchange *x)
 {
-    ((struct page *)x->work)->x = NULL;
+    struct page *page = x->work;
+    page->x = NULL;
+    for (struct part *p = page->parts; p; p = p->next)
+        page->waiting -= jobs_withdraw(p->queue, &p->job);
+    end_if_complete(page);
 }
 
 static void start_part(struct page *page, const char *name, struct job_queue *queue)
@@ -115,6 +120,7 @@ static void start_part(struct page *page, const char *name, struct job_queue *qu
     if (!p)
         return; /* the page lacks it */
     *p = (struct part){.job = {.work = part_work, .done = part_done},
+                       .queue = queue,
                        .page = page,
                        .name = name,
                        .next = page->parts};

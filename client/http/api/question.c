@@ -29,7 +29,7 @@ static void on_left(struct exchange *x)
     struct question *q = x->work;
     q->x = NULL;
     deployments_cancel(&app_of(x)->deployments, &q->waiter);
-    if (!q->in_job)
+    if (!q->in_job || jobs_withdraw(&q->deployment->queue, &q->job))
         free_question(q);
 }
 

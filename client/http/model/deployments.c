@@ -232,7 +232,8 @@ static bool ask_for_model(struct deployments *d, struct deployments_waiter *w)
     const struct deployment *found = deployments_find(d, w->model);
     const char *name = name_for_demand(d, w, found);
     if (!w->wants || w->asked || !d->demand.enabled || !name ||
-        strlen(name) >= sizeof w->demand.model || (found && !must_be_wanted(d, found)))
+        strlen(name) >= sizeof w->demand.model ||
+        (found && !w->demand.has_keep && !must_be_wanted(d, found)))
         return false;
     w->asked = true;
     snprintf(w->demand.model, sizeof w->demand.model, "%s", name);

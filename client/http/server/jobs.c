@@ -28,6 +28,20 @@ static struct job *list_take_first(struct job_list *l)
     return job;
 }
 
+/* False: it is not there. */
+static bool list_remove(struct job_list *l, struct job *job)
+{
+    struct job **link = &l->first;
+    while (*link && *link != job)
+        link = &(*link)->next;
+    if (!*link)
+        return false;
+    *link = job->next;
+    if (l->end == &job->next)
+        l->end = link;
+    return true;
+}
+
 /* The next job; NULL: the queue stops. Waits. */
 static struct job *next_job(struct job_queue *q)
 {
@@ -120,6 +134,14 @@ void jobs_post(struct job_queue *q, struct job *job)
     list_append(&q->waiting, job);
     pthread_cond_signal(&q->posted);
     pthread_mutex_unlock(&q->lock);
+}
+
+bool jobs_withdraw(struct job_queue *q, struct job *job)
+{
+    pthread_mutex_lock(&q->lock);
+    bool waited = list_remove(&q->waiting, job);
+    pthread_mutex_unlock(&q->lock);
+    return waited;
 }
 
 void jobs_stop(struct job_queue *q)

@@ -38,6 +38,9 @@ struct job_queue {
 enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *name,
                            struct error *e);
 void jobs_post(struct job_queue *q, struct job *job);
+/* Withdraws a job that was posted and has not begun: neither of its functions is called. False: it
+ * has begun, or has run, and `done` will be called. */
+bool jobs_withdraw(struct job_queue *q, struct job *job);
 /* Ends the thread after the job that it runs. Calls `done` of every job that was posted, also of
  * those that did not run. */
 void jobs_stop(struct job_queue *q);

@@ -111,21 +111,22 @@ void cuda_scatter(struct device_stream *s, const float *from, size_t from_row, s
     cuda_check(s, "scatter");
 }
 
-static __global__ void gate_elements(uint32_t activation, const float *gate, const float *up,
-                                     float *h, size_t n)
+static __global__ void gate_elements(uint32_t activation, float limit, const float *gate,
+                                     const float *up, float *h, size_t n)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
     if (i < n)
-        h[i] = cuda_gated(activation, gate[i], up[i]);
+        h[i] = cuda_gated(activation, limit, gate[i], up[i]);
 }
 
-void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                float *h, size_t n)
+void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                const float *up, float *h, size_t n)
 {
     if (n == 0)
         return;
-    CUDA_LAUNCH(gate_elements, parts(n), THREADS, 0, cuda_stream(s), activation, gate, up, h, n);
+    CUDA_LAUNCH(gate_elements, parts(n), THREADS, 0, cuda_stream(s), activation, limit, gate, up, h,
+                n);
     cuda_check(s, "gated");
 }
 

@@ -140,6 +140,7 @@ static void gate_and_up(struct device_stream *s, const struct device_segments *l
     p.finish = PRODUCT_GATED;
     p.bias_offset = l->bias_offset;
     p.activation = l->activation;
+    p.limit = l->limit;
     product_launch(s, (enum tensor_type)l->up_type, &p);
 }
 

@@ -57,8 +57,8 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
                  uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
                  uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
                  const float *sinks, float *out, void *scratch);
-void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                float *h, size_t n);
+void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                const float *up, float *h, size_t n);
 void cuda_scale(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
 void cuda_scale_by_sigmoid(struct device_stream *s, const float *by, float *rows, uint32_t n,
                            uint32_t d);

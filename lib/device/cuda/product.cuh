@@ -277,7 +277,7 @@ static __device__ __forceinline__ void product_finish_row(const struct product &
             gate += bias[row];
             up += bias[p.rows + row];
         }
-        *out = cuda_gated(p.activation, gate, up);
+        *out = cuda_gated(p.activation, p.limit, gate, up);
         return;
     }
     float total = j.add ? *out + first : first;

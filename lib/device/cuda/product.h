@@ -120,6 +120,7 @@ struct product {
     uint64_t part_bytes;  /* SEGMENTS: from the first part to the second; 0: there is one */
     uint64_t bias_offset; /* GATED: in a segment, [2][rows]; 0: none */
     uint32_t activation;
+    float limit;
 
     /* The items have as many tokens as product_item_tokens says; PLANES: n tokens. */
     bool tensor_cores;

@@ -503,7 +503,7 @@ static __device__ __forceinline__ void mma_store(const struct product &p,
             gate += bias[row];
             sum += bias[p.rows + row];
         }
-        *out = cuda_gated(p.activation, gate, sum);
+        *out = cuda_gated(p.activation, p.limit, gate, sum);
         return;
     }
     *out = part > 0 || j.add ? *out + sum : sum;

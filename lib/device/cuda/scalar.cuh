@@ -51,10 +51,17 @@ static __device__ __forceinline__ float cuda_exp(float x)
 
 /* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, else
  * ACTIVATION_SWIGLU_CLAMPED. */
-static __device__ __forceinline__ float cuda_gated(unsigned activation, float gate, float up)
+static __device__ __forceinline__ float cuda_gated(unsigned activation, float limit, float gate,
+                                                   float up)
 {
-    if (activation == 0)
-        return gate / (1.0f + cuda_exp(-gate)) * up;
+    if (activation == 0) {
+        float silu = gate / (1.0f + cuda_exp(-gate));
+        if (limit > 0) {
+            silu = -cuda_max(-limit, -silu);
+            up = -cuda_max(-limit, -cuda_max(-limit, up));
+        }
+        return silu * up;
+    }
     if (activation == 2) {
         float inner = __fmaf_rn(gate * gate, -0x1.2444f2p-4f, -0x1.988454p+0f);
         return gate / (1.0f + cuda_exp(gate * inner)) * up;

@@ -8,6 +8,7 @@ from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .lfm2 import Lfm2Moe
 from .phimoe import Phimoe
 from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, MiniMaxM2
+from .windowed import Afmoe, Cohere2Moe, Laguna, MimoV2, Step35
 
 ARCHITECTURES = {
     "llama": Mixtral(),
@@ -32,4 +33,9 @@ ARCHITECTURES = {
     "qwen3next": Qwen3Next(),
     "lfm2moe": Lfm2Moe(),
     "gemma4": Gemma4(),
+    "laguna": Laguna(),
+    "step35": Step35(),
+    "mimo2": MimoV2(),
+    "afmoe": Afmoe(),
+    "cohere2moe": Cohere2Moe(),
 }

@@ -176,6 +176,42 @@ SPECS = [
         "gemma4", "gemma4", 1, 32, 4, 2, 8, width=12, experts=5, experts_used=2, tied=True, layers=5, dense_width=28,
         attention_layers=(1, 4), global_heads=(1, 16), window=5, logit_cap=4.0, router_margin=2e-3,
     ),
+    # Laguna: more heads where there is a window, a gate for each head, half of a head rotates in the first and fifth
+    # layer, by YaRN there; the second model has no windows and a gate for each value.
+    Spec(
+        "laguna", "laguna", 12, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=6, rotated_dims=8,
+        attention_layers=(0, 4), layer_heads=(6, 2), rope=Rope("yarn", base=5e5, factor=4.0, original_context=128),
+        router=Router(True, True, True, scale=2.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 16}),
+    ),
+    Spec(
+        "laguna-full", "laguna", 5, 32, 4, 2, 16, width=12, experts=5, experts_used=2, rotated_dims=8,
+        attention_layers=(0, 1, 2), gate_by_value=True, rope=Rope(base=5e5), tied=True,
+        router=Router(True, True, True), **(DENSE_FIRST | {"layers": 3, "shared_width": 16}),
+    ),
+    # Step-3.5: heads by layer, factors of half a head's rotation in the first and fourth layer, limits.
+    Spec(
+        "step35", "step35", 5, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=7, eps=1e-5,
+        attention_layers=(0, 3), layer_heads=(6, 2), rope=Rope(base=5e4), further_layers=1,
+        router=Router(True, True, True, scale=1.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 16}),
+    ),
+    # MiMo-V2: keys of 12 and values of 8, of which 4 rotate; sinks and more key-value heads where there is a window.
+    Spec(
+        "mimo2", "mimo2", 4, 32, 4, 1, 12, width=12, experts=5, experts_used=2, window=6, eps=1e-5, rotated_dims=4,
+        attention_layers=(0, 4), layer_heads=(4, 2), value_dim=8, value_scale=0.7, rope=Rope(base=5e6),
+        router=Router(True, True, True), **(DENSE_FIRST | {"layers": 5, "shared_width": 0}),
+    ),
+    # Trinity: the fourth layer of five has no window and does not rotate; norms after the parts; two shared experts.
+    Spec(
+        "afmoe", "afmoe", 8, 32, 4, 2, 8, width=12, experts=5, experts_used=2, window=6, eps=1e-5, gate_by_value=True,
+        attention_layers=(3,), router=Router(True, True, True, scale=2.0), shared_count=2,
+        **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
+    ),
+    # North-Mini-Code: the first layer is dense, sees everything and rotates; the fourth does not rotate.
+    Spec(
+        "cohere2moe", "cohere2moe", 11, 32, 4, 2, 8, width=12, experts=5, experts_used=2, window=6, eps=1e-5, tied=True,
+        attention_layers=(0, 3), router=Router(sigmoid=True), logit_scale=0.5, rope=Rope(base=5e4), shared_count=2,
+        **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
+    ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),
     quantised(Type.Q8_0, 8),

@@ -97,6 +97,11 @@ class Spec:
     global_heads: tuple = ()  # gemma4, layers without a window: key-value heads, size of a head
     windowed_base: float = 1e4  # gemma4: of the rotation in the layers with a window
     logit_cap: float = 0.0
+    logit_scale: float = 1.0
+    layer_heads: tuple = ()  # windowed.py: query and key-value heads of the layers with a window
+    value_dim: int = 0  # of a head; 0: head_dim
+    value_scale: float = 1.0
+    gate_by_value: bool = False  # attention's gate has a row for each value, not for each head
     taps: int = 3  # of these
     full_interval: int = 4  # of so many layers the last has attention, where the others are linear
     router: Router = Router()

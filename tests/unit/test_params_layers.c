@@ -1,0 +1,302 @@
+/* Hyper-parameters by layer: heads, windows, rotations and limits that a file lists or its
+ * architecture's row says. */
+#include "model/params.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/gguf_bytes.h"
+
+#include <stdbool.h>
+
+enum { LAYERS = 6, WIDTH = 16 };
+
+/* A file's keys, and the router of each layer from `first_router` on. */
+struct file {
+    const char *arch;
+    struct strbuf keys;
+    uint64_t n;
+    uint32_t first_router;
+};
+
+static void key(struct file *f, const char *suffix, uint32_t type)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", f->arch, suffix);
+    str(&f->keys, name);
+    u32(&f->keys, type);
+    f->n++;
+}
+
+static void number(struct file *f, const char *suffix, uint32_t value)
+{
+    key(f, suffix, GGUF_U32);
+    u32(&f->keys, value);
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void real(struct file *f, const char *suffix, float value)
+{
+    key(f, suffix, GGUF_F32);
+    u32(&f->keys, bits_of(value));
+}
+
+static void list(struct file *f, const char *suffix, uint32_t type, const uint32_t *values)
+{
+    key(f, suffix, GGUF_ARRAY);
+    u32(&f->keys, type);
+    u64(&f->keys, LAYERS);
+    for (int i = 0; i < LAYERS; i++)
+        if (type == GGUF_BOOL)
+            strbuf_append(&f->keys, values[i] ? "\1" : "\0", 1);
+        else
+            u32(&f->keys, values[i]);
+}
+
+static struct file file_of(const char *arch)
+{
+    static const struct {
+        const char *suffix;
+        uint32_t value;
+    } keys[] = {{"block_count", LAYERS},          {"context_length", 64},
+                {"embedding_length", WIDTH},      {"attention.key_length", 4},
+                {"attention.value_length", 4},    {"expert_count", 4},
+                {"expert_used_count", 2},         {"feed_forward_length", 8},
+                {"expert_feed_forward_length", 4}};
+    struct file f = {.arch = arch};
+    strbuf_init(&f.keys);
+    str(&f.keys, "general.architecture");
+    u32(&f.keys, GGUF_STRING);
+    str(&f.keys, arch);
+    f.n = 1;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        number(&f, keys[i].suffix, keys[i].value);
+    return f;
+}
+
+static enum error_code read_file(struct file *f, struct model_params *p, struct error *e)
+{
+    struct strbuf b;
+    struct gguf *g;
+    uint64_t routers = LAYERS - f->first_router;
+    strbuf_init(&b);
+    header(&b, 3, 1 + routers, f->n);
+    strbuf_append(&b, f->keys.data, f->keys.len);
+    tensor2(&b, "token_embd.weight", TENSOR_F32, WIDTH, 4, 0);
+    for (uint64_t i = 0; i < routers; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", (unsigned)(f->first_router + i));
+        tensor2(&b, name, TENSOR_F32, WIDTH, 4, (i + 1) * 256);
+    }
+    zeros(&b, (1 + routers) * 256);
+    if (open_bytes(b.data, b.len, &g, e))
+        fail_msg("%s", e->text);
+    enum error_code code = model_params_read(g, p, e);
+    gguf_close(g);
+    strbuf_fini(&b);
+    strbuf_fini(&f->keys);
+    return code;
+}
+
+static struct model_params params_of(struct file *f)
+{
+    struct model_params p;
+    struct error e;
+    if (read_file(f, &p, &e))
+        fail_msg("%s", e.text);
+    return p;
+}
+
+static void expect_refused(struct file *f, const char *text)
+{
+    struct model_params p;
+    struct error e;
+    assert_int_equal(read_file(f, &p, &e), ERROR_FORMAT);
+    if (!strstr(e.text, text) || strchr(e.text, '\n'))
+        fail_msg("expected '%s' in: %s", text, e.text);
+}
+
+static const uint32_t heads[LAYERS] = {4, 6, 6, 6, 4, 6};
+static const uint32_t ones[LAYERS] = {1, 1, 1, 1, 1, 1};
+
+static struct file with_heads(const char *arch)
+{
+    struct file f = file_of(arch);
+    list(&f, "attention.head_count", GGUF_U32, heads);
+    number(&f, "attention.head_count_kv", 2);
+    return f;
+}
+
+/* The first of four layers has no window; the other rotation has no scaling. */
+static void test_heads_by_layer(void **state)
+{
+    struct file f = with_heads("laguna");
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "rope.dimension_count", 2);
+    number(&f, "rope.dimension_count_swa", 4);
+    real(&f, "rope.freq_base", 500000);
+    real(&f, "rope.freq_base_swa", 20000);
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        bool all = i % 4 == 0;
+        assert_int_equal(p.layers[i].n_heads, heads[i]);
+        assert_int_equal(p.layers[i].n_kv_heads, 2);
+        assert_int_equal(p.layers[i].window, all ? 0 : 5);
+        assert_int_equal(params_rope(&p, i)->dims, all ? 2 : 4);
+        assert_true(params_rope(&p, i)->base == (all ? 500000 : 20000));
+        assert_false(p.layers[i].unrotated);
+    }
+    assert_int_equal(params_most(&p).heads, 6);
+    assert_int_equal(p.router.kind, ROUTER_SIGMOID);
+    assert_non_null(params_host_dense(&p));
+    f = with_heads("laguna"); /* without a window */
+    p = params_of(&f);
+    assert_int_equal(params_windows(&p).layers, 0);
+    static const uint32_t odd[LAYERS] = {4, 6, 5, 6, 4, 6};
+    f = file_of("laguna");
+    list(&f, "attention.head_count", GGUF_U32, odd);
+    number(&f, "attention.head_count_kv", 2);
+    expect_refused(&f, "5 attention heads cannot share 2 key-value heads");
+    f = file_of("exaone-moe"); /* where heads do not differ a list is no number of heads */
+    list(&f, "attention.head_count", GGUF_U32, heads);
+    number(&f, "attention.sliding_window", 5);
+    expect_refused(&f, "'exaone-moe.attention.head_count'");
+}
+
+/* Layers without a window rotate half of the file's number, and the file's pattern wins. */
+static void test_half_rotation(void **state)
+{
+    static const uint32_t windowed[LAYERS] = {0, 1, 0, 1, 0, 1};
+    struct file f = with_heads("step35");
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "rope.dimension_count", 4);
+    list(&f, "attention.sliding_window_pattern", GGUF_BOOL, windowed);
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        assert_int_equal(p.layers[i].window, windowed[i] ? 5 : 0);
+        assert_int_equal(params_rope(&p, i)->dims, windowed[i] ? 4 : 2);
+    }
+    f = with_heads("step35");
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "rope.dimension_count", 6); /* half fits in no head of 2 */
+    number(&f, "rope.dimension_count_swa", 6);
+    expect_refused(&f, "'step35.rope.dimension_count_swa' is 6");
+}
+
+static void test_limits(void **state)
+{
+    const uint32_t limits[LAYERS] = {0, bits_of(7), 0, 0, bits_of(0.5f), 0};
+    const uint32_t wrong[LAYERS] = {0, 0, bits_of(-1), 0, 0, 0};
+    struct file f = with_heads("step35");
+    number(&f, "attention.sliding_window", 5);
+    list(&f, "swiglu_clamp_exp", GGUF_F32, limits);
+    struct model_params p = params_of(&f);
+    assert_true(p.layers[1].expert_limit == 7 && p.layers[4].expert_limit == 0.5f);
+    assert_true(p.layers[0].expert_limit == 0 && p.layers[1].shared_limit == 0);
+    assert_true(params_expert_gating(&p, 1).limit == 7 && params_shared_gating(&p, 1).limit == 0);
+    f = with_heads("step35");
+    number(&f, "attention.sliding_window", 5);
+    list(&f, "swiglu_clamp_shexp", GGUF_F32, wrong);
+    expect_refused(&f, "no limits of layer 2");
+}
+
+/* The window is of the positions before the row's own; the first layers without a router are dense;
+ * the pattern is one of integers. */
+static void test_window_beyond(void **state)
+{
+    static const uint32_t kv[LAYERS] = {1, 2, 2, 2, 1, 2}, windowed[LAYERS] = {0, 1, 1, 1, 0, 1};
+    struct file f = file_of("mimo2");
+    number(&f, "attention.head_count", 4);
+    list(&f, "attention.head_count_kv", GGUF_I32, kv);
+    list(&f, "attention.sliding_window_pattern", GGUF_I32, windowed);
+    number(&f, "attention.sliding_window", 5);
+    real(&f, "attention.value_scale", 0.5f);
+    f.first_router = 2;
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        assert_int_equal(p.layers[i].n_kv_heads, kv[i]);
+        assert_int_equal(p.layers[i].window, windowed[i] ? 6 : 0);
+        assert_int_equal(p.layers[i].feed_forward,
+                         i < 2 ? FEED_FORWARD_DENSE : FEED_FORWARD_EXPERTS);
+    }
+    assert_int_equal(p.n_dense, 2);
+    assert_int_equal(p.d_dense, 8);
+    assert_true(p.value_scale == 0.5f);
+    f = file_of("mimo2");
+    number(&f, "attention.head_count", 4);
+    list(&f, "attention.head_count_kv", GGUF_I32, ones);
+    number(&f, "attention.sliding_window", 5);
+    f.first_router = LAYERS;
+    expect_refused(&f, "is 6: expected less than the 6 layers");
+}
+
+/* Layers without a window do not rotate, but dense ones do; layer norms by the file's epsilon; half
+ * the sum of all experts. */
+static void test_dense_layers_rotate(void **state)
+{
+    struct file f = file_of("cohere2moe");
+    number(&f, "attention.head_count", 4);
+    number(&f, "attention.head_count_kv", 2);
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "leading_dense_block_count", 1);
+    number(&f, "expert_shared_count", 1);
+    real(&f, "attention.layer_norm_epsilon", 1e-5f);
+    real(&f, "logit_scale", 0.25f);
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        assert_int_equal(p.layers[i].unrotated, i == 4);
+    assert_int_equal(p.norm, NORM_LAYER);
+    assert_true(p.norm_eps == 1e-5f && p.logit_scale == 0.25f);
+    assert_true(p.router.scale == 0.5f);
+    f = file_of("cohere2moe");
+    number(&f, "attention.head_count", 4);
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "expert_shared_count", 0);
+    real(&f, "attention.layer_norm_rms_epsilon", 1e-5f);
+    p = params_of(&f);
+    assert_int_equal(p.norm, NORM_RMS);
+    assert_true(p.router.scale == 1);
+}
+
+/* The last of four layers has no window and does not rotate. */
+static void test_trinity(void **state)
+{
+    struct file f = file_of("afmoe");
+    number(&f, "attention.head_count", 4);
+    number(&f, "attention.sliding_window", 5);
+    number(&f, "expert_shared_count", 2);
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        assert_int_equal(p.layers[i].window, i == 3 ? 0 : 5);
+        assert_int_equal(p.layers[i].unrotated, i == 3);
+    }
+    assert_int_equal(p.d_shared, 8);
+    assert_int_equal(p.router.kind, ROUTER_SIGMOID);
+    assert_true(p.router.renormalise);
+    f = file_of("afmoe");
+    number(&f, "attention.head_count", 4);
+    struct error e;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_NOT_FOUND); /* the window */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads_by_layer),
+        cmocka_unit_test(test_half_rotation),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_window_beyond),
+        cmocka_unit_test(test_dense_layers_rotate),
+        cmocka_unit_test(test_trinity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
