@@ -41,6 +41,7 @@ struct connection {
     struct exec *exec;
     struct expert_task *tasks; /* [max_tasks] */
     uint32_t *indices;         /* [max_rows]: checked copies of the channel's */
+    struct row_group *groups;  /* [max_tokens]: too */
 };
 
 struct serve {
@@ -68,7 +69,8 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
                                  .max_width = p->d_expert};
     c->tasks = calloc(c->channel.max_tasks, sizeof *c->tasks);
     c->indices = calloc(c->channel.max_rows, sizeof *c->indices);
-    if (!c->tasks || !c->indices)
+    c->groups = calloc(c->channel.max_tokens, sizeof *c->groups);
+    if (!c->tasks || !c->indices || !c->groups)
         return error_set(e, ERROR_MEMORY, "no memory for the job's tables");
     enum error_code code = exec_new(c->serve->pool, &limits, c->serve->blas, &c->exec, e);
     if (!code)
@@ -91,6 +93,25 @@ static enum error_code handshake(struct connection *c, struct error *e)
         code = prepare_compute(c, e);
     enum error_code sent = lease_offer_answer(c->fd, EXPERT_OFFER, code, code ? NULL : e);
     return code ? code : sent;
+}
+
+static enum error_code take_groups(struct connection *c, const struct expert_job *job,
+                                   struct error *e)
+{
+    if (job->n_groups > job->n_tokens)
+        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": more groups than tokens",
+                         job->sequence);
+    for (uint32_t i = 0, next = 0; i < job->n_groups; i++) {
+        struct expert_group_record r;
+        memcpy(&r, &c->channel.groups[i], sizeof r);
+        if (r.first < next || r.first > job->n_tokens || r.n == 0 || r.n > job->n_tokens - r.first)
+            return error_set(e, ERROR_PROTOCOL,
+                             "job %" PRIu64 ": group %" PRIu32 " is out of range", job->sequence,
+                             i);
+        c->groups[i] = (struct row_group){r.first, r.n};
+        next = r.first + r.n;
+    }
+    return ERROR_OK;
 }
 
 /* Copy the job's tables once, and check every number in them. */
@@ -188,7 +209,7 @@ static void compute(struct connection *c, const struct expert_job *job)
     wait_turn(c);
     atomic_store(&c->channel.header->computing, job->sequence);
     pool_wake(c->serve->pool);
-    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_BULK);
+    exec_set_groups(c->exec, &(struct row_groups){c->groups, job->n_groups});
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
     exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);
@@ -201,6 +222,8 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
     struct error e;
     uint64_t started = clock_ns();
     enum error_code code = take_tasks(c, job, &e);
+    if (!code)
+        code = take_groups(c, job, &e);
     if (code) {
         log_warn("worker %d: %s", (int)c->pid, e.text);
         counter_add(c->serve->counters.refused, 1);
@@ -285,6 +308,7 @@ static void free_connection(struct connection *c)
     exec_free(c->exec);
     free(c->tasks);
     free(c->indices);
+    free(c->groups);
     shm_close(&c->shm);
     close(c->fd);
     *c = (struct connection){.shm.fd = -1, .fd = -1};

@@ -81,10 +81,11 @@ static void build_arguments(struct supervisor *s)
         /* memd reserves device memory for the worker's context. */
         {TO_MEMD | TO_WORKER, "--ctx", number(o->ctx, s->numbers[1])},
         {TO_MEMD | TO_WORKER, "--parallel", number(o->parallel, s->numbers[2])},
+        {TO_MEMD | TO_WORKER, "--batch", number(o->batch, s->numbers[8])},
         {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
         {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},
-        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[8])},
+        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[9])},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
         {TO_MEMD, "--kv-dir", o->kv_dir},

@@ -379,6 +379,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"workers", OPTION_UINT, &o->workers, 1, SUPERVISE_WORKERS, "N", "start N workers"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N",
          "pass to memd and worker; 0: their choice"},
+        {"batch", OPTION_UINT, &o->batch, 0, 1u << 13, "N",
+         "pass to memd and worker; 0: memd's choice"},
         {"queue", OPTION_UINT, &o->queue, 0, 1u << 20, "N", "pass to worker; 0: its choice"},
         {"decode-share", OPTION_UINT, &o->decode_share, 0, 95, "PERCENT",
          "pass to worker; 0: its choice"},

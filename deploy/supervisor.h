@@ -39,7 +39,7 @@ struct settings {
     const char *models, *models_memory; /* models: a folder; NULL: none */
     double models_keep_s;
     uint64_t models_most;
-    uint64_t threads, ctx, parallel, segment_bytes, queue,
+    uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     uint64_t workers; /* at the start */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
@@ -51,7 +51,7 @@ struct supervisor {
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];  /* empty: none of its own, but those of a folder */
     char models[PATH_MAX]; /* the folder */
-    char numbers[9][24];   /* the numbers above, as text */
+    char numbers[10][24];  /* the numbers above, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];

@@ -47,6 +47,7 @@ static enum error_code take_memory(struct memd *m, unsigned i, struct error *e)
                                           .workers = workers_of(m, i),
                                           .parallel = (uint32_t)m->parallel,
                                           .context = (uint32_t)m->context,
+                                          .batch = (uint32_t)m->batch,
                                           .reproducible = m->reproducible};
     enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
     if (!code)

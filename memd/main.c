@@ -179,6 +179,19 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* Tokens of prompts that a worker computes at once, of several devices the most. */
+static uint32_t batch_of(const struct memd *m)
+{
+    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY, batch = 0,
+             context =
+                 serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    if (m->device_spec.kind == DEVICE_HOST)
+        return m->batch ? (uint32_t)m->batch : serving_batch(most, context);
+    for (unsigned i = 0; i < m->device_spec.n_devices; i++)
+        batch = m->devices[i].plan.batch > batch ? m->devices[i].plan.batch : batch;
+    return batch;
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {.params = &m->plan.header.params,
@@ -187,7 +200,8 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
                                             .model = m->model,
-                                            .parallel = (uint32_t)m->parallel};
+                                            .parallel = (uint32_t)m->parallel,
+                                            .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -246,6 +260,16 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
+/* Workers read in the table's header how much they may compute at once. */
+static void publish_batch(struct memd *m)
+{
+    if (!m->caches.n)
+        ((struct residency_header *)m->residency.base)->batch = batch_of(m);
+    for (unsigned i = 0; i < m->caches.n; i++)
+        ((struct residency_header *)cache_residency(m->caches.each[i])->base)->batch =
+            m->devices[i].plan.batch;
+}
+
 static enum error_code start(struct memd *m, struct error *e)
 {
     enum error_code code = policy_choose(&m->choice, &m->names, e);
@@ -286,6 +310,8 @@ static enum error_code start(struct memd *m, struct error *e)
     if (code)
         return code;
     code = has_memory ? memd_make_caches(m, e) : make_residency(m, e);
+    if (!code)
+        publish_batch(m);
     if (!code && (m->caches.n || m->tier))
         code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
     if (!code && (m->caches.n || m->tier)) {
@@ -347,6 +373,8 @@ int main(int argc, char **argv)
         {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
         {"workers", OPTION_UINT, &m.workers, 1, KV_POOL_WORKERS, "N",
          "plan a CUDA device's memory for N workers"},
+        {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts that a worker computes at once; 0: by memory"},
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
          "plan for the worker's --kv-type TYPE"},
         {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",

@@ -32,7 +32,7 @@ struct memd {
     struct policy_names names;
     uint64_t threads, segment_bytes;
     const char *kv_type; /* this and the next three: the worker's, for the plan of the device */
-    uint64_t context, parallel, workers;
+    uint64_t context, parallel, batch, workers;
     bool reproducible;
     struct device_spec device_spec;
     struct memd_device devices[DEVICES_MAX]; /* [device_spec.n_devices] */

@@ -93,7 +93,7 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
 
 static uint32_t batch_tokens(const struct worker *w)
 {
-    return serving_batch_tokens((uint32_t)w->parallel);
+    return serving_batch_tokens((uint32_t)w->batch, (uint32_t)w->parallel);
 }
 
 /* device_cores is the number of the worker's cores; cpuexec has the others. */
@@ -221,6 +221,15 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
+/* memd has planned the device's memory for a batch. A number out of range is taken for the least.
+ */
+static void choose_batch(struct worker *w)
+{
+    uint32_t planned = w->memory.residency.header->batch;
+    if (!w->batch)
+        w->batch = planned >= BATCH_LEAST && planned <= BATCH_MOST ? planned : BATCH_LEAST;
+}
+
 /* A worker whose pages have another layout or other bits has another number. Float products may
  * round otherwise with another number of threads or other kernels. */
 static uint64_t kv_format(const struct worker *w, bool exact)
@@ -329,6 +338,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .parallel = (uint32_t)w->parallel,
                                    .queue = (uint32_t)w->queue,
                                    .context = (uint32_t)w->context,
+                                   .batch = (uint32_t)w->batch,
                                    .decode_share = (uint32_t)w->decode_share,
                                    .speculate = w->drafts,
                                    .waits_for_disk = w->memory.tier.slots != NULL,
@@ -387,6 +397,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (code)
         return code;
     code = attach_kv_pool(w, e);
+    choose_batch(w);
     if (!code)
         code = read_vocabulary(w, e);
     if (!code)
@@ -539,6 +550,8 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
+        {"batch", OPTION_UINT, &w.batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts computed at once; 0: as memd has planned"},
         {"queue", OPTION_UINT, &w.queue, 1, 1u << 20, "N",
          "requests that may wait; more are refused"},
         {"decode-share", OPTION_UINT, &w.decode_share, 1, 95, "PERCENT",

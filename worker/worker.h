@@ -19,7 +19,7 @@ struct worker {
     struct daemon daemon;
     /* options */
     const char *device, *kernels, *kv_type, *speculate;
-    uint64_t number, threads, context, parallel, queue, decode_share, spin_us;
+    uint64_t number, threads, context, parallel, batch, queue, decode_share, spin_us;
     uint32_t drafts; /* what speculate says */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
     bool exact; /* of prefix_cache_options */

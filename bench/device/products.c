@@ -178,8 +178,8 @@ static void multiply_by_blas(void *arg, unsigned turn)
 {
     const struct product_bench *b = arg;
     (void)turn;
-    module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->y, b->m.rows,
-                              false, b->scratch);
+    module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->input.n_tokens,
+                              b->y, b->m.rows, false, b->scratch);
 }
 
 /* blas: cuBLAS takes such weights. */

@@ -4,6 +4,7 @@
 #include "bench/replay/plan.h"
 #include "bench/replay/predicting.h"
 #include "bench/replay/report.h"
+#include "bench/replay/steps.h"
 
 #include "base/file_map.h"
 #include "base/file_writer.h"
@@ -23,7 +24,7 @@ struct request {
     const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *predictors_path;
     struct file_map predictors_file;
     struct trained_predictors predictors;
-    uint64_t tokens, prompt, predict_tokens, half_life;
+    uint64_t tokens, prompt, chunk, predict_tokens, half_life;
     const char *path;
     struct replay_plan plan;
     struct strbuf command;
@@ -63,6 +64,8 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
         {"tokens", OPTION_UINT, &r->tokens, 0, 0, "N", "replay N tokens of the trace; 0: all"},
         {"prompt", OPTION_UINT, &r->prompt, 0, UINT32_MAX, "N",
          "length of each sequence's prompt; 0: as recorded"},
+        {"chunk", OPTION_UINT, &r->chunk, 1, 1u << 16, "N",
+         "tokens of a prompt in one step, as a worker's --batch"},
         {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
          "predict in steps of at most N tokens: 32 as a worker, to 512 for prompts"},
         {"half-life", OPTION_UINT, &r->half_life, 0, 1u << 20, "N",
@@ -287,6 +290,7 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
                                    .predictors = r->predictors_path ? &r->predictors : NULL,
                                    .max_tokens = r->tokens,
                                    .prompt = (uint32_t)r->prompt,
+                                   .chunk = (uint32_t)r->chunk,
                                    .predict_tokens = (uint32_t)r->predict_tokens,
                                    .half_life = (double)r->half_life};
     enum error_code code =
@@ -304,6 +308,7 @@ int command_replay(int argc, char **argv)
                         .vram = "25%",
                         .batch = "1",
                         .machine = "desktop",
+                        .chunk = STEPS_CHUNK,
                         .predict_tokens = REPLAY_PREDICT_TOKENS};
     struct error e = {0};
     struct trace *t = NULL;

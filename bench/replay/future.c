@@ -9,14 +9,14 @@
 /* Calls `visit` once for each expert that a layer of a step activates. False: no memory. */
 typedef void visit_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert, bool decoding);
 
-static bool visit_uses(const struct trace *trace, uint32_t batch, uint32_t prompt,
-                       uint64_t max_tokens, visit_use *visit, void *arg)
+static bool visit_uses(const struct trace *trace, const struct steps_options *options,
+                       visit_use *visit, void *arg)
 {
     const struct trace_shape *shape = trace_shape(trace);
     struct steps steps = {0};
     uint64_t *seen = calloc(shape->n_experts, sizeof *seen), stamp = 0;
     uint32_t *selected = calloc(shape->n_used, sizeof *selected);
-    bool ok = steps_init(&steps, trace, batch, prompt, max_tokens) && seen && selected;
+    bool ok = steps_init(&steps, trace, options) && seen && selected;
     bool decoding;
     uint32_t n;
     for (uint64_t step = 1; ok && (n = steps_next(&steps, &decoding)); step++)
@@ -57,8 +57,7 @@ void future_rewind(struct future *f)
     memcpy(f->at, f->first, n * sizeof *f->at);
 }
 
-bool future_init(struct future *f, const struct trace *trace, uint32_t batch, uint32_t prompt,
-                 uint64_t max_tokens)
+bool future_init(struct future *f, const struct trace *trace, const struct steps_options *options)
 {
     const struct trace_shape *shape = trace_shape(trace);
     f->n_layers = shape->n_layers;
@@ -66,7 +65,7 @@ bool future_init(struct future *f, const struct trace *trace, uint32_t batch, ui
     size_t n = (size_t)f->n_layers * f->n_experts;
     f->first = calloc(n + 1, sizeof *f->first);
     f->at = calloc(n, sizeof *f->at);
-    if (!f->first || !f->at || !visit_uses(trace, batch, prompt, max_tokens, count_use, f))
+    if (!f->first || !f->at || !visit_uses(trace, options, count_use, f))
         return false;
     for (size_t i = 0; i < n; i++)
         f->first[i + 1] += f->first[i];
@@ -74,7 +73,7 @@ bool future_init(struct future *f, const struct trace *trace, uint32_t batch, ui
     if (!f->times)
         return false;
     future_rewind(f);
-    bool ok = visit_uses(trace, batch, prompt, max_tokens, note_use, f);
+    bool ok = visit_uses(trace, options, note_use, f);
     future_rewind(f);
     return ok;
 }
@@ -170,8 +169,8 @@ static void oracle_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert
         o->missed[o->n_missed++] = slab;
 }
 
-bool future_least_misses(struct future *f, const struct trace *trace, uint32_t batch,
-                         uint32_t prompt, uint64_t max_tokens, uint64_t capacity, uint64_t *misses,
+bool future_least_misses(struct future *f, const struct trace *trace,
+                         const struct steps_options *options, uint64_t capacity, uint64_t *misses,
                          uint64_t *uses)
 {
     uint32_t n = f->n_layers * f->n_experts;
@@ -181,7 +180,7 @@ bool future_least_misses(struct future *f, const struct trace *trace, uint32_t b
                        .missed = calloc(f->n_experts, sizeof *o.missed)};
     bool ok = o.next && o.missed && heap_init(&o.heap, o.next, n, true);
     future_rewind(f);
-    ok = ok && visit_uses(trace, batch, prompt, max_tokens, oracle_use, &o);
+    ok = ok && visit_uses(trace, options, oracle_use, &o);
     future_rewind(f);
     heap_fini(&o.heap);
     free(o.next);

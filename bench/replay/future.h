@@ -14,8 +14,7 @@ struct future {
 };
 
 /* The options are those of steps_init. f must be zeroed. False: no memory. */
-bool future_init(struct future *f, const struct trace *trace, uint32_t batch, uint32_t prompt,
-                 uint64_t max_tokens);
+bool future_init(struct future *f, const struct trace *trace, const struct steps_options *options);
 void future_fini(struct future *f); /* takes a zeroed one */
 void future_rewind(struct future *f);
 static inline void future_advance(struct future *f, uint64_t step, uint32_t layer)
@@ -29,8 +28,8 @@ uint64_t future_next_use(struct future *f, uint32_t layer, uint32_t expert, bool
 /* The fewest misses of any cache of `capacity` whole experts in decode steps: Belady's rule with
  * bypass over all layers (a cache need not keep an expert that missed). Copies during prompts are
  * free: after a prompt the cache holds the experts with the soonest next use. False: no memory. */
-bool future_least_misses(struct future *f, const struct trace *trace, uint32_t batch,
-                         uint32_t prompt, uint64_t max_tokens, uint64_t capacity, uint64_t *misses,
+bool future_least_misses(struct future *f, const struct trace *trace,
+                         const struct steps_options *options, uint64_t capacity, uint64_t *misses,
                          uint64_t *uses);
 
 #endif

@@ -43,6 +43,9 @@ const struct report_column report_more_columns[] = {
            "share of segments computed on the device after a load"),
     FIGURE(on_cpu, "on CPU", "%", 100, REPORT_SHARE, "share of segments computed by the CPU"),
     FIGURE(layer_s, "layer", "us", 1e6, REPORT_DIGITS, "mean time of a layer's routed experts"),
+    FIGURE(prefill_bound, "prefill of bound", "%", 100, REPORT_SHARE,
+           "prompts: time of the link for each missing byte once, or of the device if longer, as a "
+           "share of the time"),
     {0},
 };
 

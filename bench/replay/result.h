@@ -25,8 +25,9 @@ struct replay_result {
     /* only in CSV: shares of the activated experts' segments that the device computed without a
      * load, that it computed after a load, and that the CPU computed */
     double on_device, loaded, on_cpu;
-    double layer_s; /* mean time of a layer's routed experts */
-    double bound;   /* bound time / time */
+    double layer_s;       /* mean time of a layer's routed experts */
+    double prefill_bound; /* the prompts' bound (simulate_prompt_bound) / their time */
+    double bound;         /* bound time / time */
 };
 
 #endif

@@ -88,11 +88,18 @@ static uint32_t predict_tokens(const struct replay_run *r)
     return r->predict_tokens ? r->predict_tokens : REPLAY_PREDICT_TOKENS;
 }
 
+static struct steps_options steps_of(const struct replay_run *r)
+{
+    return (struct steps_options){
+        .batch = r->batch, .prompt = r->prompt, .chunk = r->chunk, .max_tokens = r->max_tokens};
+}
+
 static enum error_code begin(struct simulation *s, struct error *e)
 {
     const struct replay_run *r = s->run;
+    const struct steps_options steps = steps_of(r);
     size_t experts = s->shape->n_experts, slabs = experts * s->shape->n_layers;
-    if (!steps_init(&s->steps, r->trace, r->batch, r->prompt, r->max_tokens))
+    if (!steps_init(&s->steps, r->trace, &steps))
         return no_memory(e);
     s->most_steps = trace_tokens(r->trace) + 1;
     s->memory = ARRAYS_NEW(ARRAY(s->selected, (size_t)s->steps.capacity * s->shape->n_used),
@@ -103,7 +110,7 @@ static enum error_code begin(struct simulation *s, struct error *e)
                            ARRAY(s->gate, experts), ARRAY(s->gate_sum, experts),
                            ARRAY(s->probability, experts), ARRAY(s->best, experts));
     if (!s->memory || !set_costs(s) || !simulate_layer_init(s) ||
-        !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
+        !future_init(&s->future, r->trace, &steps))
         return no_memory(e);
     s->predicting = predicting_new(r->policy->predictor, r->trace, predict_tokens(r), r->predictors,
                                    simulate_layer_predicted, s);
@@ -156,6 +163,8 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
     s->step++;
     s->n_tokens = n_tokens;
     s->predicts = n_tokens <= predict_tokens(s->run);
+    if (!decoding)
+        s->prefill_bound_s += simulate_prompt_bound(s, n_tokens, outside_of_layer_s(s, n_tokens));
     if (s->predicts)
         predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
@@ -233,11 +242,11 @@ static struct sched_costs least_costs(const struct simulation *s, uint32_t *n_se
 
 static bool count_misses(struct simulation *s, uint32_t n_segments, struct replay_cell *cell)
 {
-    const struct replay_run *r = s->run;
+    const struct steps_options steps = steps_of(s->run);
     uint64_t capacity = (s->engine.n_slots + n_segments - 1) / n_segments, uses;
     if (!cell->counted)
-        cell->counted = future_least_misses(&s->future, r->trace, r->batch, r->prompt,
-                                            r->max_tokens, capacity, &cell->misses, &uses);
+        cell->counted =
+            future_least_misses(&s->future, s->run->trace, &steps, capacity, &cell->misses, &uses);
     return cell->counted;
 }
 
@@ -283,6 +292,7 @@ static enum error_code fill(struct simulation *s, struct replay_result *out, str
         .loaded = ratio((double)s->loaded, (double)s->segments),
         .on_cpu = 1 - ratio((double)(s->on_device + s->loaded), (double)s->segments),
         .layer_s = ratio(s->decode_s - s->outside_s, (double)s->decode_layers),
+        .prefill_bound = ratio(s->prefill_bound_s, s->prefill_s),
         .bound = NAN,
     };
     out->good_pred = out->prefetch_accuracy * out->fetch_rate;

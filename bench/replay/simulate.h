@@ -28,6 +28,7 @@ struct replay_run {
     uint32_t batch;      /* sequences at once */
     uint64_t max_tokens; /* of the trace; 0: all */
     uint32_t prompt;     /* tokens of each sequence's prompt; 0: as recorded */
+    uint32_t chunk;      /* tokens of a prompt in one step; 0: STEPS_CHUNK */
     /* steps of more tokens have no predictions; 0: REPLAY_PREDICT_TOKENS; at most
      * PREDICTING_MAX_TOKENS */
     uint32_t predict_tokens;

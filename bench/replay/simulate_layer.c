@@ -338,6 +338,30 @@ static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_to
     engine_end_reading(&s->engine);
 }
 
+double simulate_prompt_bound(struct simulation *s, uint32_t n_tokens, double dense_s)
+{
+    double device_s = s->shape->n_layers * dense_s, link_s = 0;
+    for (uint32_t layer = s->shape->first_layer; layer < s->shape->n_layers; layer++) {
+        uint32_t n_segments = trace_layer(s->run->trace, layer)->n_segments;
+        gather(s, layer, n_tokens);
+        for (uint32_t i = 0; i < s->n_activated; i++) {
+            struct layer_residency there = residency(s, layer, s->experts[i]);
+            device_s += n_segments * sched_device_s(&s->costs[layer], s->workloads[i]);
+            link_s += (n_segments - there.resident) * s->costs[layer].load_s;
+        }
+    }
+    return fmax(device_s, link_s);
+}
+
+/* As the worker after a layer of a large step: its slots may go to the next layer's experts. */
+static void pass_layer(struct simulation *s, uint32_t layer)
+{
+    if (2 * s->n_activated <= s->shape->n_experts || layer + 1 == s->shape->n_layers)
+        return;
+    transfer_scheduler_place(s->engine.transfers, 0, s->step << 16 | (layer + 1));
+    engine_wake(&s->engine);
+}
+
 void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     struct engine *e = &s->engine;
@@ -366,4 +390,5 @@ void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
     }
     while (e->cpu_left_s > 0)
         engine_advance(e, e->now_s + e->cpu_left_s * e->cpu_slowdown);
+    pass_layer(s, layer);
 }

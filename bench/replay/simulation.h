@@ -41,7 +41,7 @@ struct simulation {
     /* sums */
     double *step_s; /* of decoding */
     uint64_t n_steps, most_steps, decode_tokens, prefill_tokens, decode_layers;
-    double prefill_s, decode_s, outside_s, device_s;
+    double prefill_s, prefill_bound_s, decode_s, outside_s, device_s;
     double *decode_uses; /* [batch + 1]: segments of activated experts, by their tokens */
     double link_busy_s, cpu_busy_s, device_busy_s; /* while decoding */
     uint64_t segments, hits, on_device,
@@ -57,6 +57,9 @@ struct simulation {
 bool simulate_layer_init(struct simulation *s);
 /* A prediction of a later layer was made (layer_predictions_report). */
 void simulate_layer_predicted(void *simulation, const struct layer_prediction *prediction);
+/* Before a step with a prompt: the least time of a device that computes all of it, and to which the
+ * link brings each segment once that is not resident. Both may overlap. */
+double simulate_prompt_bound(struct simulation *s, uint32_t n_tokens, double dense_s);
 /* One layer of the step, from its gate to its last expert. */
 void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens);
 

@@ -3,17 +3,15 @@
 
 #include <stdlib.h>
 
-enum { CHUNK = 512 }; /* tokens of a prefill chunk */
-
-bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint32_t prompt,
-                uint64_t max_tokens)
+bool steps_init(struct steps *s, const struct trace *trace, const struct steps_options *options)
 {
     s->trace = trace;
-    s->batch = batch;
-    s->prompt = prompt;
-    s->tokens_left = max_tokens ? max_tokens : UINT64_MAX;
-    s->capacity = batch > CHUNK ? batch : CHUNK;
-    s->running = calloc(batch, sizeof *s->running);
+    s->options = *options;
+    if (!s->options.chunk)
+        s->options.chunk = STEPS_CHUNK;
+    s->tokens_left = options->max_tokens ? options->max_tokens : UINT64_MAX;
+    s->capacity = options->batch > s->options.chunk ? options->batch : s->options.chunk;
+    s->running = calloc(options->batch, sizeof *s->running);
     s->tokens = calloc(s->capacity, sizeof *s->tokens);
     return s->running && s->tokens;
 }
@@ -27,7 +25,7 @@ void steps_fini(struct steps *s)
 static uint32_t prompt_of(const struct steps *s, uint32_t sequence)
 {
     const struct trace_sequence *q = trace_sequence(s->trace, sequence);
-    uint32_t n = s->prompt ? s->prompt : q->n_prompt;
+    uint32_t n = s->options.prompt ? s->options.prompt : q->n_prompt;
     return n < q->n_tokens ? n : q->n_tokens;
 }
 
@@ -35,7 +33,7 @@ static uint32_t prompt_of(const struct steps *s, uint32_t sequence)
 static uint32_t prompt_chunk(struct steps *s, struct predicting_token *r)
 {
     uint32_t n = 0, prompt = prompt_of(s, r->sequence);
-    for (; r->token < prompt && n < CHUNK; r->token++)
+    for (; r->token < prompt && n < s->options.chunk; r->token++)
         s->tokens[n++] = *r;
     return n;
 }
@@ -50,7 +48,7 @@ uint32_t steps_next(struct steps *s, bool *decoding)
     *decoding = false;
     if (!s->tokens_left)
         return 0;
-    for (uint32_t i = 0; i < s->batch; i++) {
+    for (uint32_t i = 0; i < s->options.batch; i++) {
         struct predicting_token *r = &s->running[i];
         while (i >= s->n_running || has_ended(s, r)) {
             if (s->next_sequence == trace_sequences(s->trace))
@@ -69,10 +67,10 @@ uint32_t steps_next(struct steps *s, bool *decoding)
             i--;
     }
     *decoding = true;
-    for (uint32_t i = 0; i < s->batch; i++) {
+    for (uint32_t i = 0; i < s->options.batch; i++) {
         s->tokens[i] = s->running[i];
         s->running[i].token++;
     }
-    s->tokens_left -= s->batch < s->tokens_left ? s->batch : s->tokens_left;
-    return s->batch;
+    s->tokens_left -= s->options.batch < s->tokens_left ? s->options.batch : s->tokens_left;
+    return s->options.batch;
 }

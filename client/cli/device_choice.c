@@ -36,6 +36,7 @@ enum error_code device_choice_fit(const struct device_module *module,
                                           .parallel = l->parallel ? (uint32_t)l->parallel
                                                                   : DEFAULT_PARALLEL,
                                           .context = (uint32_t)l->ctx,
+                                          .batch = (uint32_t)l->batch,
                                           .reproducible = l->reproducible};
     enum error_code code =
         kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &options.kv_type, e);

@@ -23,12 +23,13 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
     while (attention + 1 < x->params.n_layers &&
            x->params.layers[attention].kind != LAYER_ATTENTION)
         attention++;
+    const char *bias = architecture_selection_bias(x->params.arch);
     return (struct inspect_tensors){
         .qk_norm = has(x, attention, "attn_q_norm.weight"),
         .qkv_bias = has(x, attention, "attn_q.bias") || has(x, attention, "attn_qkv.bias"),
         .attention_output_bias = has(x, attention, "attn_output.bias"),
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
-        .selection_bias = has(x, layer, "exp_probs_b.bias"),
+        .selection_bias = bias && has(x, layer, bias),
         .expert_bias = has(x, layer, "ffn_down_exps.bias"),
         .output_gate = x->params.arch->output_gate && has(x, attention, "attn_gate.weight"),
         .shared_gate = has(x, layer, "ffn_gate_inp_shexp.weight"),

@@ -139,7 +139,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     8
+#define N_NUMBERS     9
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -194,7 +194,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
                             {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
                             {"--queue", l->queue},       {"--decode-share", l->decode_share},
-                            {"--workers", l->workers},   {"--models-most", l->models_most}};
+                            {"--workers", l->workers},   {"--models-most", l->models_most},
+                            {"--batch", l->batch}};
     const struct {
         const char *flag;
         bool given;

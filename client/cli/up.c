@@ -226,6 +226,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"Serving", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
         {"queue", OPTION_UINT, &l->queue, 0, 1u << 20, "N",
          "let N requests wait, refuse more; 0: worker's choice"},
+        {"batch", OPTION_UINT, &l->batch, 0, 8192, "N",
+         "compute N tokens of prompts at once, at least 256; 0: by memory"},
         {"decode-share", OPTION_UINT, &l->decode_share, 0, 95, "PERCENT",
          "give answers this share of time while prompts are computed; 0: 50"},
         {"speculate", OPTION_STRING, &l->speculate, 0, 0, "N",

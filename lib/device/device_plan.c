@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/quantity.h"
 #include "base/strbuf.h"
+#include "device/batch_plan.h"
 #include "device/worker_memory.h"
 #include "model/kv_type.h"
 #include "model/serving_limits.h"
@@ -133,10 +134,11 @@ static enum error_code want_slots(const struct pool_map *map, const struct devic
     return ERROR_OK;
 }
 
-/* The parts of fixed size, of a device that is not emulated. */
+/* The parts of fixed size but for the scratch and the KV cache, of a device that is not emulated,
+ * and what these depend on. */
 static enum error_code want_fixed(const struct device_module *module, const struct pool_map *map,
                                   const struct device_plan_options *o, struct device_plan *p,
-                                  struct error *e)
+                                  struct worker_memory_needs *needs, struct error *e)
 {
     bool dense = !o->device->dense_on_host;
     enum error_code code = dense ? kv_type_check(&map->params, o->kv_type, e) : ERROR_OK;
@@ -148,25 +150,15 @@ static enum error_code want_fixed(const struct device_module *module, const stru
                          "keys of %" PRIu32 " values and values of %" PRIu32
                          " do not go into a CUDA device's cache: take --device with dense=host",
                          uneven->k_dim, uneven->v_dim);
-    struct worker_memory_needs needs = {
+    *needs = (struct worker_memory_needs){
         .module = module,
         .map = map,
-        .max_tokens = serving_batch_tokens(o->parallel),
         .parallel = o->parallel,
         .context = serving_context(&map->params, o->context, UINT32_MAX, true),
         .kv_type = o->kv_type,
         .dense = dense,
         .blas = !o->reproducible};
-    struct worker_memory capacity;
-    worker_memory(&needs, &capacity);
-    uint64_t least = dense ? worker_memory_kv(&map->params, o->kv_type, 1, needs.context,
-                                              needs.max_tokens)
-                           : 0;
     p->workers = o->workers ? o->workers : 1;
-    if (!checked_mul(capacity.scratch_bytes, p->workers, &p->scratch_bytes) ||
-        !checked_mul(capacity.kv_bytes, p->workers, &p->kv_bytes) ||
-        !checked_mul(least, p->workers, &p->kv_least_bytes))
-        p->scratch_bytes = UINT64_MAX; /* which does not fit */
     p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
     p->unit_bytes = DEVICE_ALLOCATION_BYTES;
     return ERROR_OK;
@@ -185,6 +177,24 @@ static void look_at(struct device_plan *p, const struct device_facts *facts, uin
     uint64_t most = free_bytes / DRIVER_PART;
     p->free_bytes = free_bytes;
     p->driver_bytes = contexts < most ? contexts : most;
+}
+
+/* Chooses the batch by the memory that is free now, and takes its scratch and KV cache. */
+static void want_scratch(struct device_plan *p, const struct device_facts *facts,
+                         struct worker_memory_needs *needs, uint32_t batch)
+{
+    struct worker_memory capacity;
+    look_at(p, facts, facts->free_bytes);
+    p->batch = batch ? batch : batch_plan(needs, p);
+    needs->max_tokens = serving_batch_tokens(p->batch, needs->parallel);
+    worker_memory(needs, &capacity);
+    uint64_t least = needs->dense ? worker_memory_kv(&needs->map->params, needs->kv_type, 1,
+                                                     needs->context, needs->max_tokens)
+                                  : 0;
+    if (!checked_mul(capacity.scratch_bytes, workers_of(p), &p->scratch_bytes) ||
+        !checked_mul(capacity.kv_bytes, workers_of(p), &p->kv_bytes) ||
+        !checked_mul(least, workers_of(p), &p->kv_least_bytes))
+        p->scratch_bytes = UINT64_MAX; /* which does not fit */
 }
 
 /* ---- The plan as text ---- */
@@ -249,8 +259,13 @@ static void report_remedy(struct strbuf *b, const struct device_plan *p, enum de
         strbuf_printf(b, "give a smaller vram=");
         before = ", ";
     }
+    bool batch = p->batch > BATCH_LEAST && part >= DEVICE_PART_SCRATCH;
+    if (batch) {
+        strbuf_printf(b, "%slower --batch", before);
+        before = ", ";
+    }
     if (dense && part >= DEVICE_PART_SCRATCH)
-        strbuf_printf(b, "%slower --ctx or --parallel%s", before,
+        strbuf_printf(b, "%s%s--ctx or --parallel%s", before, batch ? "" : "lower ",
                       kv_type == TENSOR_F32 && part >= DEVICE_PART_KV ? ", take --kv-type f16"
                                                                       : "");
     else if (!dense && !before[0]) /* the scratch is a batch's experts */
@@ -285,8 +300,11 @@ static void report_plan(const struct device_plan *p, const struct words *w)
     strbuf_init(&b);
     if (p->dense_bytes)
         strbuf_printf(&b, "%s dense weights, %s KV cache (%s), ", w->dense, w->kv, w->requests);
-    strbuf_printf(&b, "%s scratch, %s for the driver; %s for experts, %.0f %% of them", w->scratch,
-                  w->driver, w->slots, 100 * (double)p->n_slots / (double)p->total_segments);
+    strbuf_printf(&b,
+                  "%s scratch (batches of %" PRIu32
+                  " tokens), %s for the driver; %s for experts, %.0f %% of them",
+                  w->scratch, p->batch, w->driver, w->slots,
+                  100 * (double)p->n_slots / (double)p->total_segments);
     if (!p->dense_bytes)
         strbuf_printf(&b, "; the dense weights stay in host memory");
     if (!b.failed)
@@ -320,17 +338,20 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
                                 struct error *e)
 {
     struct device_plan p = {.unit_bytes = 1};
+    struct worker_memory_needs needs;
     struct device_facts facts;
     struct words words;
     const struct device_module *module = device_link_module(link);
     enum error_code code = want_slots(map, o->device, &p, e);
     if (!code && module)
-        code = want_fixed(module, map, o, &p, e);
+        code = want_fixed(module, map, o, &p, &needs, e);
     if (code)
         return code;
     p.n_flags = device_link_signals(link) ? p.total_segments : 0;
     device_link_facts(link, &facts);
     if (!module) {
+        uint32_t context = serving_context(&map->params, o->context, UINT32_MAX, true);
+        p.batch = o->batch ? o->batch : serving_batch(BATCH_READ_ONCE, context);
         p.free_bytes = facts.free_bytes;
         device_plan_share(&p); /* always fits: memory is as large as asked */
         *out = p;
@@ -339,6 +360,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
     if (!facts.memory_bytes)
         return error_set(e, ERROR_IO, "device cuda:%u does not report its memory",
                          o->device->ordinal);
+    want_scratch(&p, &facts, &needs, o->batch);
     look_at(&p, &facts, facts.memory_bytes);
     enum device_part lacks = device_plan_share(&p);
     bool never = lacks != DEVICE_PART_NONE;
@@ -360,14 +382,15 @@ enum error_code device_plan_look(const struct device_module *module,
                                  struct error *e)
 {
     struct device_plan p = {.unit_bytes = 1};
+    struct worker_memory_needs needs;
     struct words words;
     enum error_code code = want_slots(map, o->device, &p, e);
     if (!code)
-        code = want_fixed(module, map, o, &p, e);
+        code = want_fixed(module, map, o, &p, &needs, e);
     if (code)
         return code;
     p.n_flags = facts->signals ? p.total_segments : 0;
-    look_at(&p, facts, facts->free_bytes);
+    want_scratch(&p, facts, &needs, o->batch);
     enum device_part lacks = device_plan_share(&p);
     put_in_words(&p, facts, map, o, &words);
     if (lacks)

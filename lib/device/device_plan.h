@@ -19,6 +19,7 @@ struct device_plan {
     uint64_t free_bytes;
     uint64_t unit_bytes; /* the device allocates multiples of it */
     uint64_t driver_bytes, dense_bytes, scratch_bytes;
+    uint32_t batch;                      /* tokens of prompts, for which the scratch is */
     uint64_t kv_bytes;                   /* the whole KV cache, of all workers; 0: none */
     uint64_t kv_least_bytes;             /* one request's of each worker */
     uint32_t workers;                    /* that share the device; 0: one */
@@ -60,6 +61,7 @@ struct device_plan_options {
     const struct device_spec *device;
     uint32_t workers;           /* that share the device; 0: one */
     uint32_t parallel, context; /* a worker's; context 0: its default */
+    uint32_t batch;             /* 0: by memory (batch_plan.h) */
     enum tensor_type kv_type;
     bool reproducible; /* the worker uses no BLAS */
 };

@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    6u
+#define DEVICE_MODULE_ABI    7u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -122,8 +122,9 @@ struct device_segments {
     float limit;          /* of struct gating there */
 };
 
-enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: the most choices of all rows together */
-enum { DEVICE_LARGEST = 256 }; /* largest: the most values of a row */
+enum { DEVICE_CHOSEN = 256 };     /* experts_chosen: the most choices of all rows together */
+enum { DEVICE_LARGEST = 256 };    /* largest: the most values of a row */
+enum { DEVICE_LEAST_GROUP = 32 }; /* multiply_many: rows of a group */
 
 /* A layer's cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds,
  * for each layer with attention, all its positions' keys, then all their values (none where values
@@ -181,8 +182,9 @@ struct device_ops {
                             void *scratch);
 
     /* y[t * y_stride + r] (+)= (W x_t)[r] for n rows of x, some dozens and more, by the device's
-     * library of matrix products. load_blas must have found it, and it must take W
-     * (device_blas_takes).
+     * library of matrix products. Each `group` rows (at least DEVICE_LEAST_GROUP, or all), and what
+     * is left, are a product of their own, which depends on no other rows. load_blas must have
+     * found it, and it must take W (device_blas_takes).
      *
      * The arithmetic is not the definition's: the library rounds in its own order. All sums are
      * float32. Operands by W's type:
@@ -191,23 +193,23 @@ struct device_ops {
      *   BF16    x is rounded to BF16. Where the library has no products of BF16: float32, with W
      *           as it is. FP16 would be faster, but W may need float32's range.
      *   others  W and x are rounded to FP16: 11 bits, where a quantised x has 8. x may be of any
-     *           size: one power of two scales all of it so that its largest magnitude is just in
-     *           range, and y is scaled back. Values below 2^-28 of the largest keep fewer bits.
-     *           Weights beyond 65504, which no real model has, become 65504; weights below 2^-14
-     *           are rounded to multiples of 2^-24.
+     *           size: one power of two scales all of a group so that its largest magnitude is just
+     * in range, and y is scaled back. Values below 2^-28 of the largest keep fewer bits. Weights
+     * beyond 65504, which no real model has, become 65504; weights below 2^-14 are rounded to
+     * multiples of 2^-24.
      *
      * scratch: multiply_many_scratch_bytes of the matrix, whose tiles are not read for that, and of
      * one plane. */
     size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n_planes, uint32_t n);
     void (*multiply_many)(struct device_stream *s, const struct matrix *m, const float *x,
-                          size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
-                          void *scratch);
+                          size_t x_stride, uint32_t n, uint32_t group, float *y, size_t y_stride,
+                          bool accumulate, void *scratch);
     /* As multiply_many, for n_planes matrices laid out as in multiply_planes. One power of two
      * scales the x of some planes, not of all. */
     void (*multiply_many_planes)(struct device_stream *s, const struct matrix *m,
-                                 size_t plane_bytes, uint32_t n_planes, uint32_t n, const float *in,
-                                 size_t in_stride, size_t in_plane, float *out, size_t out_stride,
-                                 size_t out_plane, void *scratch);
+                                 size_t plane_bytes, uint32_t n_planes, uint32_t n, uint32_t group,
+                                 const float *in, size_t in_stride, size_t in_plane, float *out,
+                                 size_t out_stride, size_t out_plane, void *scratch);
 
     /* rows [.][d_model]: the tasks' partial sums, as exec_experts computes them. scratch:
      * experts_scratch_bytes of the number of segments and of token rows (the sum of each task's

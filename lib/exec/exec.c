@@ -44,7 +44,9 @@ static bool allocate_all(struct exec *x)
     x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
     x->scratch = calloc(n_threads, sizeof *x->scratch);
-    if (!x->gate_up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks || !x->scratch)
+    x->group_memory = calloc(l->max_tokens + 1u, sizeof *x->group_memory);
+    if (!x->group_memory || !x->gate_up || !x->hidden || !x->hidden_memory || !x->parts ||
+        !x->chunks || !x->scratch)
         return false;
     if (!x->blas)
         return true;
@@ -66,7 +68,7 @@ enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bo
     if (x) {
         x->pool = pool;
         x->limits = *limits;
-        x->blas = x->blas_allowed = blas;
+        x->blas = blas;
         x->kernels = kernels_get();
         x->bf16 = bf16_is_here();
     }
@@ -91,6 +93,7 @@ void exec_free(struct exec *x)
         free(x->scratch[t].inputs);
     }
     free(x->scratch);
+    free(x->group_memory);
     free(x->gate_up);
     free(x->hidden);
     free(x->hidden_memory);
@@ -99,9 +102,13 @@ void exec_free(struct exec *x)
     free(x);
 }
 
-void exec_allow_blas(struct exec *x, bool allow)
+void exec_set_groups(struct exec *x, const struct row_groups *groups)
 {
-    x->blas_allowed = x->blas && allow;
+    uint32_t n = x->blas ? groups->n : 0;
+    n = n < x->limits.max_tokens ? n : x->limits.max_tokens;
+    if (n)
+        memcpy(x->group_memory, groups->groups, n * sizeof *groups->groups);
+    x->groups = (struct row_groups){x->group_memory, n};
 }
 
 struct pool *exec_pool(const struct exec *x)
@@ -144,69 +151,167 @@ const struct activations *exec_prepare(struct exec *x, unsigned slot, const floa
     return a;
 }
 
-/* Computes y[i][16 * tile_first + ...] by BLAS: unpacks the weights of a few tile rows to float32
- * and multiplies them by the gathered inputs. */
-static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *m,
-                          uint32_t tile_first, uint32_t tile_count, const struct activations *a,
-                          const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
-                          bool accumulate)
+/* A part of a product: tile rows of m, some rows of its input, and the rows of y that belong to
+ * them. */
+struct part {
+    const struct matrix *m;
+    uint32_t tile_first, tile_count;
+    struct exec_rows in;
+    float *y; /* of the first row of in */
+    size_t y_stride;
+    bool accumulate;
+};
+
+static struct part rows_of_part(const struct part *p, uint32_t at, uint32_t n)
 {
-    struct exec_scratch *s = &x->scratch[thread];
-    uint32_t row_first = tile_first * TILE_ROWS;
-    uint32_t n_rows = tile_count * TILE_ROWS;
-    if (row_first + n_rows > m->rows)
-        n_rows = m->rows - row_first;
-    tile_unpack_rows(m, row_first, n_rows, s->weights);
-    const float *inputs = a->x;
-    size_t stride = a->x_stride;
-    s->packed_step = 0;
-    if (tokens) {
-        for (uint32_t i = 0; i < n_tokens; i++)
-            memcpy(s->inputs + (size_t)i * m->cols, a->x + tokens[i] * a->x_stride,
-                   m->cols * sizeof(float));
-        inputs = s->inputs;
-        stride = m->cols;
-    }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_tokens, (int)n_rows, (int)m->cols,
-                1.0f, inputs, (int)stride, s->weights, (int)m->cols, accumulate ? 1.0f : 0.0f,
-                y + row_first, (int)y_stride);
+    struct part some = *p;
+    some.in.at += at;
+    some.in.n = n;
+    some.y += at * p->y_stride;
+    return some;
 }
 
-/* The same by the CPU's BF16 instruction. In a step, a thread packs the same inputs once for all of
- * its products. */
-static void multiply_bf16(struct exec *x, unsigned thread, const struct matrix *m,
-                          uint32_t tile_first, uint32_t tile_count, const struct activations *a,
-                          const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
-                          bool accumulate)
+/* The rows of `in`, float32, as activations that begin with the first of them. */
+static struct activations float_rows(const struct exec_rows *in)
+{
+    struct activations a = {.n_tokens = in->n, .cols = in->a->cols, .x_stride = in->a->x_stride};
+    a.x = in->tokens ? in->a->x : in->a->x + in->at * in->a->x_stride;
+    return a;
+}
+
+static const uint32_t *tokens_of(const struct exec_rows *in)
+{
+    return in->tokens ? in->tokens + in->at : NULL;
+}
+
+/* Multiplies the unpacked weights of a few tile rows by one group's inputs. */
+static void multiply_unpacked(struct exec_scratch *s, const struct part *p, uint32_t row_first,
+                              uint32_t n_rows)
+{
+    const struct activations a = float_rows(&p->in);
+    const uint32_t *tokens = tokens_of(&p->in);
+    size_t stride = tokens ? a.cols : a.x_stride;
+    s->packed_step = 0;
+    for (uint32_t i = 0; tokens && i < p->in.n; i++)
+        memcpy(s->inputs + (size_t)i * a.cols, a.x + tokens[i] * a.x_stride,
+               a.cols * sizeof(float));
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)p->in.n, (int)n_rows, (int)a.cols,
+                1.0f, tokens ? s->inputs : a.x, (int)stride, s->weights, (int)a.cols,
+                p->accumulate ? 1.0f : 0.0f, p->y + row_first, (int)p->y_stride);
+}
+
+static bool takes_blas(struct row_run run)
+{
+    return run.grouped && run.n >= BLAS_MIN_TOKENS;
+}
+
+/* Computes the part's groups that have enough rows by BLAS: unpacks the weights of a few tile rows
+ * to float32, and multiplies them by each group's inputs. */
+static void multiply_blas(struct exec *x, unsigned thread, const struct part *p,
+                          const uint32_t *rows_of)
+{
+    struct exec_scratch *s = &x->scratch[thread];
+    for (uint32_t done = 0; done < p->tile_count; done += BLAS_TILES) {
+        uint32_t row_first = (p->tile_first + done) * TILE_ROWS, n_rows = BLAS_TILES * TILE_ROWS;
+        if (p->tile_count - done < BLAS_TILES)
+            n_rows = (p->tile_count - done) * TILE_ROWS;
+        if (row_first + n_rows > p->m->rows)
+            n_rows = p->m->rows - row_first;
+        bool unpacked = false;
+        struct row_run run;
+        for (uint32_t at = 0; at < p->in.n; at += run.n) {
+            run = row_groups_run(&x->groups, rows_of, p->in.n, at);
+            if (!takes_blas(run))
+                continue;
+            if (!unpacked)
+                tile_unpack_rows(p->m, row_first, n_rows, s->weights);
+            unpacked = true;
+            const struct part group = rows_of_part(p, at, run.n);
+            multiply_unpacked(s, &group, row_first, n_rows);
+        }
+    }
+}
+
+static bool same_rows(const struct exec_rows *a, const struct exec_rows *b)
+{
+    return a->a == b->a && a->tokens == b->tokens && a->at == b->at && a->n == b->n;
+}
+
+static bool takes_bf16(struct row_run run)
+{
+    return run.grouped && run.n >= BF16_MIN_TOKENS;
+}
+
+/* By the CPU's BF16 instruction, which computes each row by itself. In a step, a thread packs the
+ * same inputs once for all of its products. */
+static void multiply_bf16(struct exec *x, unsigned thread, const struct part *p)
 {
     struct exec_scratch *s = &x->scratch[thread];
     uint32_t *packed = (uint32_t *)s->inputs;
-    if (s->packed_step != x->step || s->packed_of != a || s->packed_tokens != tokens ||
-        s->packed_n != n_tokens) {
-        bf16_pack(a, tokens, n_tokens, packed);
+    if (s->packed_step != x->step || !same_rows(&s->packed, &p->in)) {
+        const struct activations a = float_rows(&p->in);
+        bf16_pack(&a, tokens_of(&p->in), p->in.n, packed);
         s->packed_step = x->step;
-        s->packed_of = a;
-        s->packed_tokens = tokens;
-        s->packed_n = n_tokens;
+        s->packed = p->in;
     }
-    bf16_multiply(m, tile_first, tile_count, packed, n_tokens, y, y_stride, accumulate);
+    bf16_multiply(p->m, p->tile_first, p->tile_count, packed, p->in.n, p->y, p->y_stride,
+                  p->accumulate);
+}
+
+static void multiply_defined(const struct exec *x, const struct part *p)
+{
+    const struct activations a = float_rows(&p->in);
+    x->kernels->multiply(p->m, p->tile_first, p->tile_count, &a, tokens_of(&p->in), p->in.n, p->y,
+                         p->y_stride, p->accumulate);
+}
+
+typedef bool takes_run(struct row_run run);
+
+/* The number of rows from `at` on whose runs are all taken, or all not. */
+static uint32_t rows_alike(const struct exec *x, const struct exec_rows *in,
+                           const uint32_t *rows_of, uint32_t at, takes_run *takes, bool *taken)
+{
+    struct row_run run = row_groups_run(&x->groups, rows_of, in->n, at);
+    uint32_t n = run.n;
+    *taken = takes(run);
+    for (; at + n < in->n; n += run.n) {
+        run = row_groups_run(&x->groups, rows_of, in->n, at + n);
+        if (takes(run) != *taken)
+            break;
+    }
+    return n;
+}
+
+/* Rows of float weights: those of groups that are large enough by BLAS, or by the BF16 instruction,
+ * the others by the definition. */
+static void multiply_by_groups(struct exec *x, unsigned thread, const struct part *p,
+                               const uint32_t *rows_of)
+{
+    bool bf16 = x->bf16 && p->m->type == TENSOR_BF16, blas = false, taken;
+    takes_run *takes = bf16 ? takes_bf16 : takes_blas;
+    for (uint32_t at = 0, n; at < p->in.n; at += n) {
+        n = rows_alike(x, &p->in, rows_of, at, takes, &taken);
+        const struct part rows = rows_of_part(p, at, n);
+        if (!taken)
+            multiply_defined(x, &rows);
+        else if (bf16)
+            multiply_bf16(x, thread, &rows);
+        else
+            blas = true;
+    }
+    if (blas)
+        multiply_blas(x, thread, p, rows_of);
 }
 
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
-                        uint32_t tile_first, uint32_t tile_count, const struct activations *a,
-                        const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
-                        bool accumulate)
+                        uint32_t tile_first, uint32_t tile_count, const struct exec_rows *in,
+                        const uint32_t *rows_of, float *y, size_t y_stride, bool accumulate)
 {
-    if (x->blas_allowed && x->bf16 && m->type == TENSOR_BF16 && n_tokens >= BF16_MIN_TOKENS)
-        multiply_bf16(x, thread, m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
-                      accumulate);
-    else if (x->blas_allowed && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
-        for (uint32_t done = 0; done < tile_count; done += BLAS_TILES)
-            multiply_blas(x, thread, m, tile_first + done,
-                          tile_count - done < BLAS_TILES ? tile_count - done : BLAS_TILES, a,
-                          tokens, n_tokens, y, y_stride, accumulate);
+    const struct part p = {m, tile_first, tile_count, *in, y, y_stride, accumulate};
+    if (x->groups.n && !exec_quantizes(m->type))
+        multiply_by_groups(x, thread, &p, rows_of);
     else
-        x->kernels->multiply(m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
+        x->kernels->multiply(m, tile_first, tile_count, in->a, in->tokens, in->n, y, y_stride,
                              accumulate);
     if (x->progress)
         atomic_fetch_add_explicit(x->progress, 1, memory_order_relaxed);
@@ -223,8 +328,9 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
     const struct multiply_job *j = arg;
     const struct exec_chunk *c = &j->x->chunks[index];
     const struct exec_product *p = &j->products[c->product];
-    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, j->a, NULL, j->a->n_tokens,
-                       p->y, p->y_stride, p->accumulate);
+    const struct exec_rows in = {j->a, NULL, 0, j->a->n_tokens};
+    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, &in, NULL, p->y,
+                       p->y_stride, p->accumulate);
 }
 
 struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens)
@@ -240,7 +346,7 @@ struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_
 static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c,
                             const struct matrix *m, uint32_t n_tokens)
 {
-    if (x->blas_allowed && !exec_quantizes(m->type) && n_tokens >= BF16_MIN_TOKENS)
+    if (x->groups.n && !exec_quantizes(m->type) && n_tokens >= BF16_MIN_TOKENS)
         return BLAS_TILES;
     if (n_tokens > 1)
         return 1;
@@ -270,10 +376,10 @@ static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const str
 void exec_multiply_defined(struct exec *x, const struct matrix *m, const struct activations *a,
                            float *y, size_t y_stride, bool accumulate)
 {
-    bool allowed = x->blas_allowed;
-    x->blas_allowed = false;
+    struct row_groups groups = x->groups;
+    x->groups.n = 0;
     exec_multiply(x, m, a, y, y_stride, accumulate);
-    x->blas_allowed = allowed;
+    x->groups = groups;
 }
 
 void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product,

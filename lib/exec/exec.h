@@ -1,7 +1,7 @@
 /* Runs matrix products and experts on the threads of one process.
  *
  * The results are those of kernels.h's definition for every token, whatever the number of threads
- * and the batch. The exception is blas: with it
+ * and the batch. The exception is blas: with it, in each of the row groups
  *   - products of float weights with BLAS_MIN_TOKENS tokens or more use OpenBLAS, which is faster
  *     and rounds in its own order;
  *   - products of BF16 weights with BF16_MIN_TOKENS tokens or more use kernels/bf16.h if the CPU
@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "exec/pool.h"
+#include "exec/row_groups.h"
 #include "kernels/kernels.h"
 #include "model/pool_map.h"
 
@@ -34,10 +35,10 @@ struct exec_limits {
 enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
                          struct exec **out, struct error *e);
 void exec_free(struct exec *x); /* takes NULL */
-/* Allows BLAS in the following calls; allowed at first. The caller passes false for batches with
- * tokens of several requests, so that one request's result does not depend on the others. No effect
- * without blas. */
-void exec_allow_blas(struct exec *x, bool allow);
+/* The groups of rows that may round otherwise in the following calls; none at first. Copies them,
+ * at most max_tokens. Rows of several requests are in different groups, so that one request's
+ * result does not depend on the others. No effect without blas. */
+void exec_set_groups(struct exec *x, const struct row_groups *groups);
 struct pool *exec_pool(const struct exec *x);
 /* The threads increment *progress for each finished chunk, so that another process can watch the
  * progress. NULL: no counter. */

@@ -54,15 +54,16 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
     const struct expert_segment *s = &p->segment;
     size_t stride = part_stride(p);
     float *gate = x->gate_up + 2 * p->hidden, *up = gate + stride, *hidden = x->hidden + p->hidden;
+    const struct exec_rows in = {x->input, t->tokens, 0, t->n_tokens};
     struct matrix both;
     if (t->n_tokens == 1 && is_whole(p, c) && gate_and_up(s, &both)) {
-        exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, x->input, t->tokens, t->n_tokens,
-                           gate, 2 * stride, false);
+        exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, &in, t->tokens, gate, 2 * stride,
+                           false);
     } else {
-        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens,
-                           t->n_tokens, gate, 2 * stride, false);
-        exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens,
-                           t->n_tokens, up, 2 * stride, false);
+        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, &in, t->tokens, gate,
+                           2 * stride, false);
+        exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, &in, t->tokens, up,
+                           2 * stride, false);
     }
     size_t first = (size_t)c->tile_first * TILE_ROWS;
     size_t n = (size_t)c->tile_count * TILE_ROWS;
@@ -97,8 +98,9 @@ static void down_chunk(void *arg, unsigned thread, uint32_t index)
         size_t apart =
             t->output == EXPERT_APART ? (size_t)s * t->n_tokens * p->segment.down.rows : 0;
         bool add = t->output == EXPERT_CONTINUE || (t->output == EXPERT_SUM && s > 0);
-        exec_multiply_part(x, thread, &p[s].segment.down, c->tile_first, c->tile_count, &p[s].h,
-                           NULL, t->n_tokens, t->out + apart, p->segment.down.rows, add);
+        const struct exec_rows in = {&p[s].h, NULL, 0, t->n_tokens};
+        exec_multiply_part(x, thread, &p[s].segment.down, c->tile_first, c->tile_count, &in,
+                           t->tokens, t->out + apart, p->segment.down.rows, add);
     }
 }
 

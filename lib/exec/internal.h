@@ -15,13 +15,19 @@
 #define EXEC_MAX_PARTS  1024
 #define EXEC_MAX_CHUNKS 16384
 
+/* Rows [at, at + n) of a product's input: those with the indices tokens[at ...] of a; NULL: rows of
+ * a themselves. */
+struct exec_rows {
+    const struct activations *a;
+    const uint32_t *tokens;
+    uint32_t at, n;
+};
+
 struct exec_scratch {
     float *weights; /* [BLAS_TILES * TILE_ROWS][max_cols] */
     float *inputs;  /* [max_tokens][max_cols] */
-    /* `inputs` holds the bf16_pack of these tokens of this step; packed_step 0: something else */
-    const struct activations *packed_of;
-    const uint32_t *packed_tokens;
-    uint32_t packed_n;
+    /* `inputs` holds the bf16_pack of these rows in this step; packed_step 0: something else */
+    struct exec_rows packed;
     uint64_t packed_step;
 };
 
@@ -42,7 +48,9 @@ struct exec_chunk {
 struct exec {
     struct pool *pool;
     struct exec_limits limits;
-    bool blas, blas_allowed;
+    bool blas;
+    struct row_groups groups; /* where BLAS is allowed; in group_memory */
+    struct row_group *group_memory;
     bool bf16;     /* BF16 weights are multiplied by bf16_multiply instead */
     uint64_t step; /* counts the groups of products whose inputs do not change */
     const struct kernels *kernels;
@@ -67,10 +75,11 @@ struct exec {
     struct gating gating;
 };
 
+/* y[i * y_stride + r] (+)= (W x_i)[r] for the rows r of some tile rows, and the rows of `in`, from
+ * 0. rows_of[i]: the batch's row, which decides the group; NULL: it is i. */
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
-                        uint32_t tile_first, uint32_t tile_count, const struct activations *a,
-                        const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
-                        bool accumulate);
+                        uint32_t tile_first, uint32_t tile_count, const struct exec_rows *in,
+                        const uint32_t *rows_of, float *y, size_t y_stride, bool accumulate);
 
 /* Cuts the tile rows of some products into chunks for all threads. The first chunks are long,
  * because to begin a stream of reads costs as much as 40 KB of it. Later chunks become shorter, so

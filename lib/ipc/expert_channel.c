@@ -31,7 +31,9 @@ static struct expert_channel_header layout(uint32_t max_tokens, uint32_t n_used,
     h.tasks_offset = align(h.completions_offset + ring_bytes(EXPERT_RING_RECORDS));
     h.indices_offset =
         align(h.tasks_offset + (uint64_t)h.max_tasks * sizeof(struct expert_task_record));
-    h.x_offset = align(h.indices_offset + (uint64_t)h.max_rows * sizeof(uint32_t));
+    h.groups_offset = align(h.indices_offset + (uint64_t)h.max_rows * sizeof(uint32_t));
+    h.x_offset =
+        align(h.groups_offset + (uint64_t)h.max_tokens * sizeof(struct expert_group_record));
     h.out_offset = align(h.x_offset + (uint64_t)h.max_tokens * d_model * sizeof(float));
     h.bytes = align(h.out_offset + (uint64_t)h.max_rows * d_model * sizeof(float));
     return h;
@@ -91,6 +93,7 @@ enum error_code expert_channel_attach(struct expert_channel *c, void *memory, si
         return code;
     channel.tasks = (struct expert_task_record *)(base + own.tasks_offset);
     channel.indices = (uint32_t *)(base + own.indices_offset);
+    channel.groups = (struct expert_group_record *)(base + own.groups_offset);
     channel.x = (float *)(base + own.x_offset);
     channel.out = (float *)(base + own.out_offset);
     *c = channel;

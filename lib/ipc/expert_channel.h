@@ -6,7 +6,7 @@
  * Then, for each layer:
  *
  *     worker                                          executor
- *     writes x, tasks and indices
+ *     writes x, tasks, indices, groups
  *     pushes a record on `jobs`, rings       --->     copies and checks the tables, computes
  *     waits, watches `progress`              <---     writes rows of `out`, pushes a completion
  *
@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define EXPERT_CHANNEL_MAGIC   0x4e4843584d30ull
-#define EXPERT_CHANNEL_VERSION 4u
+#define EXPERT_CHANNEL_VERSION 5u
 #define EXPERT_STALL_MS        1000
 #define EXPERT_RING_RECORDS    16
 
@@ -53,7 +53,8 @@ struct expert_channel_header {
     uint32_t reserved;
     uint64_t pool_generation;
     uint64_t bytes;
-    uint64_t jobs_offset, completions_offset, tasks_offset, indices_offset, x_offset, out_offset;
+    uint64_t jobs_offset, completions_offset, tasks_offset, indices_offset, groups_offset, x_offset,
+        out_offset;
     /* written by the executor */
     _Alignas(64) _Atomic uint64_t progress;
     _Atomic uint64_t computing; /* the last job that it has begun; a later one still waits while it
@@ -61,9 +62,13 @@ struct expert_channel_header {
 };
 _Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
 
-/* The tokens of the job are a whole group of one prompt (worker/kv/prefix_cache.h). BLAS products,
- * whose rounding depends on the number of rows, are then allowed: the group is always the same. */
-#define EXPERT_JOB_BULK 1u
+/* Tokens [first, first + n) of a job are a whole group of one prompt (worker/kv/prefix_cache.h).
+ * BLAS products, whose rounding depends on the number of rows, are allowed for them: the group is
+ * always the same. */
+struct expert_group_record {
+    uint32_t first, n;
+};
+_Static_assert(sizeof(struct expert_group_record) == 8, "shared layout");
 
 /* A record of `jobs`. */
 struct expert_job {
@@ -71,7 +76,7 @@ struct expert_job {
     uint32_t layer;
     uint32_t n_tokens; /* rows of x */
     uint32_t n_tasks;
-    uint32_t flags; /* EXPERT_JOB_* */
+    uint32_t n_groups;
     uint32_t pad[10];
 };
 _Static_assert(sizeof(struct expert_job) == RING_RECORD_BYTES, "ring record");
@@ -103,10 +108,11 @@ struct expert_channel {
     struct expert_channel_header *header;
     uint32_t max_tokens, max_tasks, max_rows, d_model; /* checked copies */
     struct ring jobs, completions;
-    struct expert_task_record *tasks; /* [max_tasks] */
-    uint32_t *indices;                /* [max_rows]: token of each row */
-    float *x;                         /* [max_tokens][d_model] */
-    float *out;                       /* [max_rows][d_model] */
+    struct expert_task_record *tasks;   /* [max_tasks] */
+    uint32_t *indices;                  /* [max_rows]: token of each row */
+    struct expert_group_record *groups; /* [max_tokens]: ascending, without a common token */
+    float *x;                           /* [max_tokens][d_model] */
+    float *out;                         /* [max_rows][d_model] */
 };
 
 size_t expert_channel_bytes(uint32_t max_tokens, uint32_t n_used, uint32_t n_experts,

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 8u
+#define RESIDENCY_LAYOUT_VERSION 9u
 #define RESIDENCY_COSTS          12
 
 enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
@@ -78,7 +78,8 @@ struct residency_header {
      * worker that has more frees it as its requests end, and reports what it has
      * (cache_channel_header.kv_bytes). */
     _Atomic uint64_t kv_bytes;
-    uint8_t pad3[48];
+    uint32_t batch; /* tokens of prompts that a worker computes at once, as memd has planned */
+    uint8_t pad3[44];
 };
 _Static_assert(sizeof(struct residency_header) == 2624, "shared layout");
 

@@ -59,17 +59,18 @@ struct mkmodel_arch {
     bool shared_width; /* a key of the shared expert's width; else of the number of experts in it */
     bool shared_both;  /* both keys */
     bool limits;       /* keys swiglu_clamp_exp, swiglu_clamp_shexp */
-    bool weights_scale;   /* key expert_weights_scale */
-    bool router_keys;     /* keys for the choice of experts */
-    bool gating_key;      /* of those only expert_gating_func */
-    bool sigmoid;         /* the gate is always a sigmoid */
-    bool selection_bias;  /* exp_probs_b whatever the gate */
-    bool selection_plain; /* none whatever the gate */
-    bool layer_step;      /* key interleave_moe_layer_step */
-    bool deepstack;       /* keys of the image part: rope.dimension_sections, n_deepstack_layers */
-    bool expert_width;    /* key expert_feed_forward_length; else feed_forward_length */
-    bool yarn;            /* rotary scaling by YaRN */
-    bool rotary_factors;  /* rope_factors_long and rope_factors_short */
+    bool weights_scale;        /* key expert_weights_scale */
+    bool router_keys;          /* keys for the choice of experts */
+    bool gating_key;           /* of those only expert_gating_func */
+    bool sigmoid;              /* the gate is always a sigmoid */
+    bool selection_bias;       /* exp_probs_b whatever the gate */
+    bool selection_plain;      /* none whatever the gate */
+    bool selection_unsuffixed; /* exp_probs_b, not exp_probs_b.bias */
+    bool layer_step;           /* key interleave_moe_layer_step */
+    bool deepstack;      /* keys of the image part: rope.dimension_sections, n_deepstack_layers */
+    bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length */
+    bool yarn;           /* rotary scaling by YaRN */
+    bool rotary_factors; /* rope_factors_long and rope_factors_short */
 };
 
 enum {

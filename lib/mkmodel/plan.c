@@ -80,7 +80,7 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
                      "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
                      "bailingmoe2, ernie4_5-moe, hunyuan-moe, exaone-moe, glm-dsa, "
                      "deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4, laguna, step35, "
-                     "mimo2, afmoe or cohere2moe",
+                     "mimo2, afmoe, cohere2moe or hy_v3",
                      p->options.arch);
 }
 

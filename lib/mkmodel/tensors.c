@@ -250,7 +250,9 @@ static bool add_router(struct plan *p, uint32_t layer)
                       layer) &&
            (!p->arch->router_bias || add_bias(p, layer, o->experts, "ffn_gate_inp")) &&
            (!(p->sigmoid || p->arch->selection_bias) || p->arch->selection_plain ||
-            add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0, "blk.%u.exp_probs_b.bias",
+            add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0,
+                       p->arch->selection_unsuffixed ? "blk.%u.exp_probs_b"
+                                                     : "blk.%u.exp_probs_b.bias",
                        layer));
 }
 

@@ -158,6 +158,20 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
     },
     {
+        .name = "hy_v3",
+        .models = "Hy3",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .router_keys = true,
+        .plain_selection_bias = true,
+        .dense_by_tensors = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
         .name = "exaone-moe",
         .models = "K-EXAONE-236B-A23B",
         .router = ROUTER_SIGMOID,
@@ -380,11 +394,18 @@ const struct architecture *architecture_at(unsigned i)
     return i < N_ARCHITECTURES ? &architectures[i] : NULL;
 }
 
+const char *architecture_selection_bias(const struct architecture *a)
+{
+    if (!a->router_keys)
+        return NULL;
+    return a->plain_selection_bias ? "exp_probs_b" : "exp_probs_b.bias";
+}
+
 const char *architecture_names(void)
 {
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
            "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4, laguna, "
-           "step35, mimo2, afmoe, cohere2moe";
+           "step35, mimo2, afmoe, cohere2moe, hy_v3";
 }

@@ -91,9 +91,10 @@ struct architecture {
     /* The file has keys for the router (expert_gating_func, expert_weights_norm,
      * expert_group_count) and may have exp_probs_b. */
     bool router_keys;
-    bool shared_expert;      /* ffn_*_shexp, added to the routed experts' sum */
-    bool shared_expert_gate; /* multiplies it by sigmoid(ffn_gate_inp_shexp . x) */
-    bool shared_average;     /* half of the sum of both is added to x */
+    bool plain_selection_bias; /* whose tensor is exp_probs_b, not exp_probs_b.bias */
+    bool shared_expert;        /* ffn_*_shexp, added to the routed experts' sum */
+    bool shared_expert_gate;   /* multiplies it by sigmoid(ffn_gate_inp_shexp . x) */
+    bool shared_average;       /* half of the sum of both is added to x */
     /* silu(gate) is at most, and up within, limits by layer: swiglu_clamp_exp of the routed
      * experts, swiglu_clamp_shexp of the shared one and of dense layers; 0: none. */
     bool activation_limits;
@@ -132,6 +133,8 @@ struct architecture {
 const struct architecture *architecture_find(const char *name, unsigned long len);
 /* The names, separated by ", ". */
 const char *architecture_names(void);
+/* The tensor of a layer's selection bias, without "blk.7."; NULL: the architecture has none. */
+const char *architecture_selection_bias(const struct architecture *a);
 /* The i-th row, NULL after the last. */
 const struct architecture *architecture_at(unsigned i);
 

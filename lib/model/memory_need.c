@@ -51,8 +51,9 @@ struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type 
             need.a_token_of_window += bytes;
     }
     need.window = kv.window;
-    need.window_bytes = kv.page_bytes * kv_layout_windowed(&kv) *
-                        kv_layout_window_pages(&kv, serving_batch_tokens(DEFAULT_PARALLEL));
+    need.window_bytes =
+        kv.page_bytes * kv_layout_windowed(&kv) *
+        kv_layout_window_pages(&kv, serving_batch_tokens(BATCH_IN_MEMORY, DEFAULT_PARALLEL));
     return need;
 }
 

@@ -48,9 +48,10 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
     return ROPE_SCALING_NONE;
 }
 
-/* The cosines grow with the logarithm of the factor, unless the model scales its attention instead.
- * yarn_log_multiplier marks such a model: a tenth of the original's mscale_all_dim. In all of these
- * models mscale equals mscale_all_dim, and the two cancel. */
+/* The cosines grow by the file's factor of attention, or else with the logarithm of the factor,
+ * unless the model scales its attention instead. yarn_log_multiplier marks such a model: a tenth of
+ * the original's mscale_all_dim. In all of these models mscale equals mscale_all_dim, and the two
+ * cancel. */
 static void read_yarn(struct key_reader *r, struct model_params *p)
 {
     p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1.0f, 1e6f);
@@ -58,7 +59,10 @@ static void read_yarn(struct key_reader *r, struct model_params *p)
     p->rope.beta_slow = key_f32_or(r, "rope.scaling.yarn_beta_slow", 1.0f, 1e-3f, 1e6f);
     float log_multiplier = key_f32_or(r, "rope.scaling.yarn_log_multiplier", 0.0f, -10.0f, 10.0f);
     float log_factor = logf(p->rope.factor);
-    p->rope.magnitude = log_multiplier != 0 ? 1.0f : 1.0f + 0.1f * log_factor;
+    p->rope.magnitude =
+        key_f32_or(r, "rope.scaling.yarn_attn_factor", 1.0f + 0.1f * log_factor, 1e-3f, 1e3f);
+    if (log_multiplier != 0)
+        p->rope.magnitude = 1.0f;
     float scale = 1.0f + log_multiplier * log_factor;
     p->attention_scale *= scale * scale;
 }

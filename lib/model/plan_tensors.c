@@ -18,7 +18,7 @@ static struct tensor_name layer_tensor(uint32_t layer, const char *part, const c
     return name;
 }
 
-/* "blk.7.PART": a tensor without a suffix. */
+/* "blk.7.PART": a tensor without a suffix, or whose part has it. */
 static struct tensor_name layer_scalars(uint32_t layer, const char *part)
 {
     struct tensor_name name;
@@ -369,8 +369,10 @@ static void plan_experts(struct planner *p, uint32_t layer)
     const struct model_params *m = p->params;
     add_matrix(p, layer, "ffn_gate_inp", m->router.n_experts, m->d_model);
     add_bias(p, layer, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
-    if (m->arch->router_keys)
-        add_bias(p, layer, "exp_probs_b", m->router.n_experts, 0);
+    const char *selection_bias = architecture_selection_bias(m->arch);
+    if (selection_bias)
+        planner_add_vectors(p, layer_scalars(layer, selection_bias).text, m->router.n_experts, 1,
+                            true);
     if (m->arch->router_norm)
         add_scales(p, layer, "ffn_gate_inp", m->d_model);
     if (m->arch->expert_scales)

@@ -7,14 +7,29 @@
 
 #include <stdint.h>
 
-#define PREFILL_TOKENS   256  /* tokens of a prefill chunk */
+/* Tokens of prompts in a batch. The least is a whole group of a prompt (KV_LARGE_TOKENS). With all
+ * weights in host memory more tokens share no reads that matter. Where experts come over a link, or
+ * from a file, a batch reads each of them once; a CUDA device has the most that it has memory for
+ * (device/device_plan.h). */
+enum { BATCH_LEAST = 256, BATCH_MOST = 8192 };
+enum { BATCH_IN_MEMORY = 256, BATCH_READ_ONCE = 2048, BATCH_ON_DEVICE = 4096 };
+
 #define DEFAULT_PARALLEL 4    /* concurrent requests */
 #define DEFAULT_CONTEXT  4096 /* on a device, whose memory the experts want */
 
-/* Rows of the largest batch: a prefill chunk, and a token of each request. */
-static inline uint32_t serving_batch_tokens(uint32_t parallel)
+/* The default of `most` tokens in a batch: not more than the groups of a request of `context` have.
+ */
+static inline uint32_t serving_batch(uint32_t most, uint32_t context)
 {
-    return PREFILL_TOKENS + parallel;
+    uint32_t whole =
+        context < BATCH_MOST ? (context + BATCH_LEAST - 1) / BATCH_LEAST * BATCH_LEAST : BATCH_MOST;
+    return whole < BATCH_LEAST ? BATCH_LEAST : whole < most ? whole : most;
+}
+
+/* Rows of the largest batch: of prompts, and a token of each request. */
+static inline uint32_t serving_batch_tokens(uint32_t batch, uint32_t parallel)
+{
+    return batch + parallel;
 }
 
 /* Tokens that a request may have. asked 0: the model's own, at most kv_tokens, which is what the KV

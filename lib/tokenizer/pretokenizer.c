@@ -97,6 +97,11 @@
 #define DEEPSEEK_V3_WORDS                                                                          \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"           \
     "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS_RUNS
+#define DEEPSEEK_V3_PATTERNS                                                                       \
+    {                                                                                              \
+        "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",             \
+            DEEPSEEK_V3_WORDS                                                                      \
+    }
 
 static const struct pretokenizer_kind KINDS[] = {
     {"default", false, false, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
@@ -148,11 +153,8 @@ static const struct pretokenizer_kind KINDS[] = {
      false,
      false,
      {"[\\r\\n]", WS "?\\p{L}+", WS "?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
-    {"deepseek-v3",
-     false,
-     false,
-     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
-      DEEPSEEK_V3_WORDS}},
+    {"deepseek-v3", false, false, DEEPSEEK_V3_PATTERNS},
+    {"hunyuan-dense", false, false, DEEPSEEK_V3_PATTERNS},
     /* Scripts without spaces between words are pieces of their own. */
     {"afmoe",
      false,

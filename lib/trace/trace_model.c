@@ -29,7 +29,7 @@ static const float *take(struct trace_model *m, const struct gguf_tensor *t, siz
 }
 
 static enum error_code read_layers(struct trace_model *m, const struct pool_plan *plan,
-                                   bool selection_bias, struct error *e)
+                                   const char *selection_bias, struct error *e)
 {
     const struct trace_shape *s = &m->shape;
     size_t matrix = (size_t)s->n_experts * s->d_model, used = 0;
@@ -46,8 +46,7 @@ static enum error_code read_layers(struct trace_model *m, const struct pool_plan
         l->matrix = take(m, layer_tensor(m->g, i, "ffn_gate_inp.weight"), matrix, &used);
         l->bias = take(m, layer_tensor(m->g, i, "ffn_gate_inp.bias"), s->n_experts, &used);
         if (selection_bias)
-            l->selection_bias =
-                take(m, layer_tensor(m->g, i, "exp_probs_b.bias"), s->n_experts, &used);
+            l->selection_bias = take(m, layer_tensor(m->g, i, selection_bias), s->n_experts, &used);
     }
     return ERROR_OK;
 }
@@ -77,7 +76,7 @@ enum error_code trace_model_read(const struct gguf *g, struct trace_model *out, 
         fill_shape(&m, &params);
         m.shape.dense_bytes = pool_plan_dense_token_bytes(&plan);
         m.embedding = gguf_tensor_find(g, "token_embd.weight");
-        code = read_layers(&m, &plan, params.arch->router_keys, e);
+        code = read_layers(&m, &plan, architecture_selection_bias(params.arch), e);
     }
     pool_plan_free(&plan);
     if (code)

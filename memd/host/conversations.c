@@ -114,9 +114,10 @@ static enum error_code open_file(struct conversations *c, const struct conversat
     return ERROR_OK;
 }
 
-static void report(const struct kv_layout *kv, uint32_t n_pages, uint64_t bytes, uint32_t parallel)
+static void report(const struct kv_layout *kv, uint32_t n_pages, uint64_t bytes,
+                   const struct conversations_options *o)
 {
-    uint64_t tokens = kv_layout_positions(kv, n_pages, serving_batch_tokens(parallel));
+    uint64_t tokens = kv_layout_positions(kv, n_pages, serving_batch_tokens(o->batch, o->parallel));
     if (kv->window)
         log_info("KV cache: up to %.2f GB of host memory, %" PRIu64
                  " tokens of a conversation; layers with a window keep %" PRIu32 " tokens",
@@ -150,7 +151,7 @@ enum error_code conversations_make(struct conversations *c,
     if (code)
         return code;
     kv_pool_init(c->region.base, n, page_bytes, options->generation);
-    report(&kv, n, c->region.bytes, options->parallel);
+    report(&kv, n, c->region.bytes, options);
     code = kv_pool_attach(&c->pool, c->region.base, c->region.bytes, e);
     return code ? code : open_file(c, options, e);
 }

@@ -28,6 +28,7 @@ struct conversations_options {
                              most half of that space */
     const char *model;    /* its file */
     uint32_t parallel;    /* requests at once, which may have states of recurrent layers */
+    uint32_t batch;       /* tokens of prompts that a worker computes at once */
 };
 
 /* A file that cannot be used costs a warning. The region takes memory as conversations fill it.

@@ -241,7 +241,7 @@ static void run_batch(struct side *sides, struct slot *slots)
     for (uint32_t i = 0; i < n * HEAD_DIM; i++)
         angles[i] = (float)between(-1, 1);
     for (int i = 0; n > 0 && i < 2; i++)
-        sides[i].dense->ops->begin(sides[i].dense, batch, n, angles, false);
+        sides[i].dense->ops->begin(sides[i].dense, batch, n, angles, &(struct row_groups){NULL, 0});
     for (uint32_t layer = 0; n > 0 && layer < LAYERS; layer++)
         attend_layer(sides, layer, n);
 }

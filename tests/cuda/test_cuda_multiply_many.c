@@ -120,7 +120,7 @@ static void check_product(const struct matrix *m, const struct matrix *on_it, ui
         for (size_t i = 0; i < all; i++)
             y[i] = before(i);
         own_y = to_device(y, all * sizeof *y);
-        module->ops.multiply_many(stream, on_it, own_x, x_stride, n, own_y, stride, accumulate,
+        module->ops.multiply_many(stream, on_it, own_x, x_stride, n, n, own_y, stride, accumulate,
                                   scratch);
         from_device(y, own_y, all * sizeof *y);
         check_rows(&p, accumulate, y, stride);
@@ -183,6 +183,68 @@ static void test_chunks(void **state)
     check_weights(TENSOR_F32, 2 * 8192 + 35, 1024, 1, WEIGHTS_USUAL, 1);
 }
 
+/* ---- Groups ---- */
+
+enum { GROUP = 40, GROUPS_ROWS = 35, GROUPS_COLS = 256, GROUPS_N = 2 * GROUP + 33, PLANES = 2 };
+
+/* Each group of a product has the bits of a product of its own, whatever the other groups have:
+ * the first one's values are small, the last one's large. */
+static void check_groups(enum tensor_type type)
+{
+    enum { X = PLANES * GROUPS_COLS, Y = PLANES * GROUPS_ROWS };
+    static float x[GROUPS_N][X], y[2][GROUPS_N][Y];
+    size_t plane = tile_matrix_bytes(type, GROUPS_ROWS, GROUPS_COLS);
+    uint8_t *tiles = malloc(PLANES * plane);
+    uint64_t seed = 7;
+    for (uint32_t p = 0; p < PLANES; p++) {
+        uint8_t *file = random_rows(type, GROUPS_ROWS, GROUPS_COLS, WEIGHTS_USUAL, 3 + p);
+        struct matrix m = tiles_of(type, GROUPS_ROWS, GROUPS_COLS, file);
+        memcpy(tiles + p * plane, m.tiles, plane);
+        free((void *)m.tiles);
+        free(file);
+    }
+    for (uint32_t t = 0; t < GROUPS_N; t++)
+        for (uint32_t i = 0; i < X; i++)
+            x[t][i] = ldexpf(random_float(&seed), (int)(t / GROUP) * 9 - 7);
+    struct matrix m = {type, GROUPS_ROWS, GROUPS_COLS, to_device(tiles, PLANES * plane)};
+    const float *own_x = to_device(x, sizeof x);
+    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(&m, PLANES, GROUPS_N));
+    for (int planes = 0; planes < 2; planes++) {
+        float *together = to_device(y[0], sizeof y[0]), *alone = to_device(y[0], sizeof y[0]);
+        const struct device_ops *ops = &module->ops;
+        if (planes)
+            ops->multiply_many_planes(stream, &m, plane, PLANES, GROUPS_N, GROUP, own_x, X,
+                                      GROUPS_COLS, together, Y, GROUPS_ROWS, scratch);
+        else
+            ops->multiply_many(stream, &m, own_x, X, GROUPS_N, GROUP, together, Y, true, scratch);
+        for (uint32_t first = 0; first < GROUPS_N; first += GROUP) {
+            uint32_t of = GROUPS_N - first < GROUP ? GROUPS_N - first : GROUP;
+            float *to = alone + first * Y;
+            const float *from = own_x + first * X;
+            if (planes)
+                ops->multiply_many_planes(stream, &m, plane, PLANES, of, of, from, X, GROUPS_COLS,
+                                          to, Y, GROUPS_ROWS, scratch);
+            else
+                ops->multiply_many(stream, &m, from, X, of, of, to, Y, true, scratch);
+        }
+        from_device(y[0], together, sizeof y[0]);
+        from_device(y[1], alone, sizeof y[1]);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        memset(y, 0, sizeof y);
+    }
+    release_all();
+    free(tiles);
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    check_groups(TENSOR_F32);
+    check_groups(TENSOR_BF16);
+    check_groups(TENSOR_F16);
+    check_groups(TENSOR_Q4_K);
+}
+
 /* ---- Planes ---- */
 
 /* n_planes different matrices, each with its part of every row of x; the parts of x and y have
@@ -212,7 +274,7 @@ static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows
     struct matrix first = {type, rows, cols, to_device(tiles, n_planes * plane)};
     float *own_y = to_device(y, all * sizeof *y), *own_x = to_device(x, n * in_stride * sizeof *x);
     module->ops.multiply_many_planes(
-        stream, &first, plane, n_planes, n, own_x, in_stride, in_plane, own_y, out_stride,
+        stream, &first, plane, n_planes, n, n, own_x, in_stride, in_plane, own_y, out_stride,
         out_plane, on_device(module->ops.multiply_many_scratch_bytes(&first, n_planes, n)));
     from_device(y, own_y, all * sizeof *y);
 
@@ -305,7 +367,8 @@ static void test_faults_in_x(void **state)
         x[COLS + 3] = -INFINITY;
         on_it.tiles = to_device(m.tiles, tile_matrix_bytes(m.type, ROWS, COLS));
         float *y = on_device(sizeof got);
-        module->ops.multiply_many(stream, &on_it, to_device(x, sizeof x), COLS, N, y, ROWS, false,
+        module->ops.multiply_many(stream, &on_it, to_device(x, sizeof x), COLS, N, N, y, ROWS,
+                                  false,
                                   on_device(module->ops.multiply_many_scratch_bytes(&m, 1, N)));
         from_device(got, y, sizeof got);
         for (int r = 0; r < ROWS; r++) {
@@ -325,11 +388,11 @@ static void test_nothing_to_do(void **state)
     struct matrix m = {TENSOR_Q8_0, 16, 256, on_device(tile_matrix_bytes(TENSOR_Q8_0, 16, 256))};
 
     (void)state;
-    module->ops.multiply_many(stream, &m, on_it, 256, 0, on_it, 16, false, NULL);
+    module->ops.multiply_many(stream, &m, on_it, 256, 0, 0, on_it, 16, false, NULL);
     m.rows = 0;
-    module->ops.multiply_many(stream, &m, on_it, 256, 1, on_it, 16, false, NULL);
+    module->ops.multiply_many(stream, &m, on_it, 256, 1, 1, on_it, 16, false, NULL);
     m.rows = 16;
-    module->ops.multiply_many_planes(stream, &m, 0, 0, 1, on_it, 256, 0, on_it, 16, 0, NULL);
+    module->ops.multiply_many_planes(stream, &m, 0, 0, 1, 1, on_it, 256, 0, on_it, 16, 0, NULL);
     from_device(&y, on_it, sizeof y);
     assert_true(y == 5);
     release_all();
@@ -460,7 +523,7 @@ static void test_errors(void **state)
             check_code(module->load_blas(other, &(struct device_blas){false, false, false}, &e),
                        &e);
         /* an invalid matrix: y's stride is less than its rows */
-        module->ops.multiply_many(s, &m, x, COLS, N, y, ROWS - 1, false, scratch);
+        module->ops.multiply_many(s, &m, x, COLS, N, N, y, ROWS - 1, false, scratch);
         assert_int_not_equal(module->finish(s, &e), ERROR_OK);
         if (!strstr(e.text, words[loaded]))
             fail_msg("%s", e.text);
@@ -500,13 +563,13 @@ static void test_scratch_of_fewer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type),       cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_chunks_of_planes), cmocka_unit_test(test_range_of_x),
-        cmocka_unit_test(test_faults_in_x),      cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_without_blas),     cmocka_unit_test(test_refused_types),
-        cmocka_unit_test(test_bf16_as_float32),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_scratch_of_fewer),
+        cmocka_unit_test(test_every_type),    cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_chunks),        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_planes),        cmocka_unit_test(test_chunks_of_planes),
+        cmocka_unit_test(test_range_of_x),    cmocka_unit_test(test_faults_in_x),
+        cmocka_unit_test(test_nothing_to_do), cmocka_unit_test(test_without_blas),
+        cmocka_unit_test(test_refused_types), cmocka_unit_test(test_bf16_as_float32),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_scratch_of_fewer),
     };
     return cmocka_run_group_tests_name("cuda_multiply_many", tests, open_with_blas, close_all);
 }

@@ -116,6 +116,7 @@ TRAITS = {
     "bailingmoe2": Traits(router="groups"),
     "ernie4_5-moe": Traits(adjacent_pairs=True, router="groups", renormalise=True),
     "hunyuan-moe": Traits(renormalise=True, norm_after_rotation=True),
+    "hy_v3": Traits(router="groups"),
     "exaone-moe": Traits(router="groups", window_every=4, windowed_rotate_only=True),
     "qwen35moe": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True),
     "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
@@ -214,7 +215,8 @@ class Model:
             raise Unsupported(f"{path}: rotary embeddings scaled by {kind!r}")
         factor = self.key("rope.scaling.factor")
         # DeepSeek-V2 has the same mscale for cos and sin as for the scores, which cancel out.
-        magnitude = 1.0 if self.traits.mla else 1 + 0.1 * np.log(factor)
+        grown = self.key("rope.scaling.yarn_attn_factor", 1 + 0.1 * np.log(factor))
+        magnitude = 1.0 if self.traits.mla else grown
         return yarn_frequencies(dims, base, factor, original), magnitude
 
     def norm(self, x, name, eps=None):
@@ -451,7 +453,8 @@ class Model:
             return route_softmax(logits, used, self.traits.renormalise)
         by_sigmoid = self.key("expert_gating_func", 2 if self.arch in SIGMOID_UNSAID else 1) == 2
         scores = sigmoid(logits) if by_sigmoid else softmax(logits)
-        bias = self.weights.get(block + "exp_probs_b.bias", np.zeros(scores.shape[1]))
+        bias = self.weights.get(block + "exp_probs_b.bias", self.weights.get(block + "exp_probs_b"))
+        bias = np.zeros(scores.shape[1]) if bias is None else bias
         groups, groups_used = self.key("expert_group_count", 0), self.key("expert_group_used_count", 0)
         group_best = 2 if by_sigmoid else 1  # V3 ranks groups by their two best, V2 by the best
         chosen, weights, margin = route_groups(scores, bias, used, groups, groups_used, group_best)

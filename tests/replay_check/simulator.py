@@ -231,7 +231,7 @@ class Replay:
         self.sums = dict.fromkeys(
             "segments hits on_device loaded copies link_busy cpu_busy device outside seconds tokens layers".split(), 0)
         self.decode = dict(self.sums)
-        self.prefill_s, self.prefill_tokens, self.step_s = 0.0, 0, []
+        self.prefill_s, self.prefill_bound_s, self.prefill_tokens, self.step_s = 0.0, 0.0, 0, []
         self.decode_uses = {}  # {tokens: segments}
 
     # ---- Link and CPU ----
@@ -358,6 +358,8 @@ class Replay:
 
     def consume(self, slab):
         self.pinned.discard(slab)
+        if self.large:
+            self.activated.discard(slab)
         if not self.memory.keeps_loads():
             while self.memory.of(slab):
                 self.memory.evict(slab, False)
@@ -402,6 +404,7 @@ class Replay:
     def run_layer(self, layer, experts, tokens):
         segments = self.trace.n_segments
         self.activated = {(layer, e) for e in experts}
+        self.large = 2 * len(experts) > self.trace.n_experts  # loads that are consumed may go before the layer is over
         self.memory.routed(layer, experts, self.step * self.memory.n_expert_layers + layer)
         self.set_reading(True)
         self.advance(self.now + len(experts) * PLAN_SHARE * self.machine["plan-expert"])
@@ -423,8 +426,17 @@ class Replay:
         while self.cpu_left:
             self.advance(self.now + self.cpu_left)  # no copy is left to slow it down
 
+    def prompt_bound(self, tokens, layers):
+        """The longer of two times: the device computes everything, the link brings what is missing once."""
+        device_s, link_s = self.trace.n_layers * self.costs.dense(tokens), 0.0
+        for layer, experts in enumerate(layers):
+            device_s += sum(self.trace.n_segments * self.costs.device(n) for n in experts.values())
+            link_s += sum(self.trace.n_segments - self.memory.of((layer, e)) for e in experts) * self.costs.load
+        return max(device_s, link_s)
+
     def run_step(self, decodes, tokens, layers):
         before, began = dict(self.sums), self.now
+        self.prefill_bound_s += 0.0 if decodes else self.prompt_bound(tokens, layers)
         for layer in range(self.trace.n_layers):
             dense = self.costs.dense(tokens)
             self.sums["outside"] += dense
@@ -462,6 +474,7 @@ class Replay:
             "prefill_tokens": self.prefill_tokens,
             "decode_tokens_per_s": d["tokens"] / seconds,
             "prefill_tokens_per_s": self.prefill_tokens / self.prefill_s if self.prefill_s else None,
+            "prefill_bound": self.prefill_bound_s / self.prefill_s if self.prefill_s else None,
             "tpot_p50_s": percentile(0.5),
             "tpot_p99_s": percentile(0.99),
             "hit_rate": d["hits"] / segments,

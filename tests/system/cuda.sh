@@ -128,7 +128,7 @@ done
 # Without --device `moed up` chooses the GPU, and says so.
 MOED_DEVICE='' up "$MODEL" --vram 40% --ctx 256 --parallel 3 --policy ondemand
 grep -qE '^moed: uses cuda:[0-9]+: .* % of the experts fit \(--device host: without it\)$' "$WORK/up" || fail "no line that names the chosen GPU: $(cat "$WORK/up")"
-grep -qE 'cuda:0 .*, [0-9.]+ .B free: [0-9.]+ .B dense weights, [0-9.]+ .B KV cache \(3 requests of 256 tokens\), [0-9.]+ .B scratch, [0-9.]+ .B for the driver; [0-9.]+ .B for experts, [0-9]+ % of them$' "$RUN/memd.log" ||
+grep -qE 'cuda:0 .*, [0-9.]+ .B free: [0-9.]+ .B dense weights, [0-9.]+ .B KV cache \(3 requests of 256 tokens\), [0-9.]+ .B scratch \(batches of 256 tokens\), [0-9.]+ .B for the driver; [0-9.]+ .B for experts, [0-9]+ % of them$' "$RUN/memd.log" ||
     fail "memd's log lacks the plan"
 for place in map ps; do
     "$MOED" $place | tr -s ' \n' ' ' | # lines end at 80 columns

@@ -52,7 +52,7 @@ static inline void bench_make_compute(struct engine_bench *b, uint32_t parallel,
 {
     struct error e;
     const struct model_params *p = &b->memory.map.params;
-    uint32_t max_tokens = serving_batch_tokens(parallel);
+    uint32_t max_tokens = serving_batch_tokens(BATCH_IN_MEMORY, parallel);
     struct exec_limits limits = {max_tokens, params_widest_input(p), max_tokens * p->router.n_used,
                                  p->d_expert};
     struct dense_options dense = {.map = &b->memory.map,
@@ -112,8 +112,8 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
     b->metrics = metrics_new();
     must(tokenizer_new(b->model.g, NULL, &b->tokenizer, &e), &e);
     bench_make_compute(b, parallel, options->kv_type);
-    uint64_t enough =
-        kv_layout_pages(&b->dense->kv, 2 * b->context, serving_batch_tokens(parallel));
+    uint64_t enough = kv_layout_pages(&b->dense->kv, 2 * b->context,
+                                      serving_batch_tokens(BATCH_IN_MEMORY, parallel));
     bench_make_kv_pool(b, options->n_pages ? options->n_pages : (uint32_t)enough * 2 * parallel,
                        options->kv_type);
     struct prefix_cache_options prefixes = {.pool = b->kv_pool,
@@ -141,6 +141,7 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
                                    .exact = true,
                                    .parallel = parallel,
                                    .queue = options->queue ? options->queue : 1000,
+                                   .batch = BATCH_IN_MEMORY,
                                    .decode_share = 50,
                                    .speculate = options->speculate,
                                    .context = b->context,

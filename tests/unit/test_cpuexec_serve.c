@@ -305,6 +305,11 @@ enum spoilt {
     ALL_OUT,
     INDEX,
     HUGE_INDEX,
+    MANY_GROUPS,
+    GROUP_FIRST,
+    GROUP_EMPTY,
+    HUGE_GROUP,
+    GROUPS_OVERLAP,
     N_SPOILT
 };
 
@@ -375,6 +380,27 @@ static void spoil(struct side *w, struct work *work, enum spoilt how)
         for (uint32_t i = 0; i < 2; i++)
             w->channel.tasks[i] = (struct expert_task_record){
                 .n_segments = n_segments, .n_rows = MOST_TOKENS, .apart = 1};
+        break;
+    case MANY_GROUPS:
+        job->n_groups = job->n_tokens + 1;
+        break;
+    case GROUP_FIRST:
+        job->n_groups = 1;
+        w->channel.groups[0] = (struct expert_group_record){job->n_tokens + 1, 1};
+        break;
+    case GROUP_EMPTY:
+        job->n_groups = 1;
+        w->channel.groups[0] = (struct expert_group_record){0, 0};
+        break;
+    case HUGE_GROUP:
+        job->n_groups = 1;
+        w->channel.groups[0] = (struct expert_group_record){1, UINT32_MAX};
+        break;
+    case GROUPS_OVERLAP:
+        job->n_tokens = MOST_TOKENS;
+        job->n_groups = 2;
+        w->channel.groups[0] = (struct expert_group_record){0, 2};
+        w->channel.groups[1] = (struct expert_group_record){1, 1};
         break;
     case INDEX:
         w->channel.indices[t->first_row] = job->n_tokens;

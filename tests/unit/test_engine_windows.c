@@ -4,7 +4,7 @@
  * fault. tests/golden compares with another implementation. */
 #include "engine_turns.h"
 
-enum { LONG = 700, CONTEXT = 1024, BATCH = PREFILL_TOKENS + N };
+enum { LONG = 700, CONTEXT = 1024, BATCH = BATCH_IN_MEMORY + N };
 
 static const char *const models[] = {GOLDEN("gpt-oss.gguf"), GOLDEN("gemma4.gguf"),
                                      GOLDEN("exaone-moe.gguf")};

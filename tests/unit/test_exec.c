@@ -16,14 +16,14 @@
 
 #include <math.h>
 
-enum { HIDDEN = 256, WIDTH = 1536, EXPERTS = 3, TOKENS = 40 };
+enum { HIDDEN = 256, WIDTH = 1536, EXPERTS = 3, TOKENS = 40, MANY = 150 };
 
-static float inputs[TOKENS][HIDDEN];
+static float inputs[MANY][HIDDEN]; /* of most tests the first TOKENS */
 
 static void fill_inputs(void)
 {
     uint32_t s = 1;
-    for (int t = 0; t < TOKENS; t++)
+    for (int t = 0; t < MANY; t++)
         for (int i = 0; i < HIDDEN; i++) {
             s = s * 1664525u + 1013904223u;
             inputs[t][i] = (float)(int32_t)s * 0x1p-31f;
@@ -58,6 +58,7 @@ static struct exec *new_exec(struct pool **pool, unsigned threads, const struct 
     struct exec *x;
     must(pool_new_on(threads > 1 ? &two : &one, "test", threads, false, 0, pool, &e), &e);
     must(exec_new(*pool, limits, blas, &x, &e), &e);
+    exec_set_groups(x, &(struct row_groups){&(struct row_group){0, limits->max_tokens}, 1});
     return x;
 }
 
@@ -250,6 +251,125 @@ static void test_blas_threads(void **state)
     }
     assert_memory_equal(out[0], out[1], sizeof out[0]);
     unload_model(&m);
+}
+
+/* Runs of a list: of one group, of none, of an end in the middle of a group. */
+static void test_runs(void **state)
+{
+    static const struct row_group some[] = {{2, 3}, {5, 4}, {12, 2}};
+    const struct row_groups g = {some, 3}, none = {NULL, 0};
+    static const uint32_t rows[] = {0, 3, 4, 5, 8, 9, 13, 14, 20};
+    static const struct row_run of_all[] = {{2, false},
+                                            {3, true},
+                                            {4, true},
+                                            {3, false},
+                                            {1, true}},
+                                of_rows[] = {{1, false}, {2, true}, {2, true},
+                                             {1, false}, {1, true}, {2, false}};
+    (void)state;
+    for (uint32_t at = 0, i = 0; at < 13; at += of_all[i++].n) {
+        struct row_run run = row_groups_run(&g, NULL, 13, at);
+        assert_int_equal(run.n, of_all[i].n);
+        assert_int_equal(run.grouped, of_all[i].grouped);
+    }
+    for (uint32_t at = 0, i = 0; at < 9; at += of_rows[i++].n) {
+        struct row_run run = row_groups_run(&g, rows, 9, at);
+        assert_int_equal(run.n, of_rows[i].n);
+        assert_int_equal(run.grouped, of_rows[i].grouped);
+    }
+    assert_int_equal(row_groups_run(&none, rows, 9, 2).n, 7);
+    assert_false(row_groups_run(&none, rows, 9, 2).grouped);
+}
+
+/* The rows of a batch whose experts and products are compared with those of a batch of their own.
+ */
+struct of_groups {
+    struct exec *x;
+    const struct loaded_model *m;
+    float *experts;                     /* [EXPERTS][MANY][HIDDEN] */
+    float product[MANY][2 * TILE_ROWS]; /* of some rows of the first expert's gate */
+};
+
+/* Computes rows [first, first + n) of the inputs as a batch. Each expert takes all tokens but every
+ * third of its own. */
+static void run_batch(struct of_groups *o, uint32_t first, uint32_t n, const struct row_groups *g)
+{
+    struct expert_task tasks[EXPERTS];
+    static uint32_t tokens[EXPERTS][MANY];
+    const struct pool_slabs *s = &o->m->map.slabs[0];
+    bool quantize = exec_quantizes((enum tensor_type)s->gate_type);
+    const struct expert_segment segment =
+        pool_segment_at(s, pool_map_segment_place(&o->m->map, 0, 0, 0));
+    struct matrix m = segment.gate;
+    m.rows = 2 * TILE_ROWS;
+    exec_set_groups(o->x, g);
+    const struct activations *a =
+        exec_prepare(o->x, 0, &inputs[first][0], HIDDEN, n, HIDDEN, quantize);
+    for (uint32_t i = 0; i < EXPERTS; i++) {
+        uint32_t taken = 0;
+        for (uint32_t t = 0; t < n; t++)
+            if ((first + t + i) % 3)
+                tokens[i][taken++] = t;
+        tasks[i] = (struct expert_task){.expert = i,
+                                        .n_segments = s->n_segments,
+                                        .n_tokens = taken,
+                                        .tokens = tokens[i],
+                                        .out = o->experts + (size_t)i * MANY * HIDDEN};
+    }
+    exec_experts(o->x, &o->m->map, 0, a, tasks, EXPERTS);
+    exec_multiply(o->x, &m, a, o->product[0], 2 * TILE_ROWS, false);
+}
+
+/* Each group of a batch has the bits that it has in a batch of its own, and rows of no group those
+ * of the definition. */
+static void check_groups(const char *type)
+{
+    enum { CUT = 60, DEFINED = 9 }; /* two thirds of a group are enough for BLAS */
+    static const struct row_group groups[] = {{0, CUT}, {CUT + DEFINED, MANY - CUT - DEFINED}};
+    struct mkmodel_options o;
+    struct loaded_model m;
+    struct pool *pool;
+    static struct of_groups all, alone;
+    struct exec_limits limits = {MANY, WIDTH, MANY * EXPERTS, WIDTH};
+    const uint32_t firsts[] = {0, CUT, CUT + DEFINED, MANY};
+    options(&o, type);
+    load_model(&m, &o);
+    all.x = alone.x = new_exec(&pool, 2, &limits, true);
+    all.m = alone.m = &m;
+    all.experts = calloc((size_t)EXPERTS * MANY, HIDDEN * sizeof(float));
+    alone.experts = calloc((size_t)EXPERTS * MANY, HIDDEN * sizeof(float));
+    run_batch(&all, 0, MANY, &(struct row_groups){groups, 2});
+    uint32_t taken[EXPERTS] = {0}; /* rows of each expert before this part */
+    for (int part = 0; part < 3; part++) {
+        uint32_t first = firsts[part], n = firsts[part + 1] - first;
+        run_batch(&alone, first, n,
+                  &(struct row_groups){&(struct row_group){0, n}, part == 1 ? 0 : 1});
+        assert_memory_equal(all.product[first], alone.product[0], n * sizeof all.product[0]);
+        for (uint32_t i = 0; i < EXPERTS; i++) {
+            uint32_t rows = 0;
+            for (uint32_t t = first; t < first + n; t++)
+                rows += (t + i) % 3 != 0;
+            size_t of = (size_t)i * MANY * HIDDEN;
+            assert_memory_equal(all.experts + of + (size_t)taken[i] * HIDDEN, alone.experts + of,
+                                rows * HIDDEN * sizeof(float));
+            taken[i] += rows;
+        }
+    }
+    free(all.experts);
+    free(alone.experts);
+    exec_free(all.x);
+    pool_free(pool);
+    unload_model(&m);
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    fill_inputs();
+    check_groups("F32");
+    check_groups("F16");
+    check_groups("BF16");
+    check_groups("Q4_0");
 }
 
 /* Sixteen segments of 160: the columns of each are rounded up, which takes more memory than the
@@ -523,6 +643,8 @@ int main(void)
         cmocka_unit_test(test_narrow_segments),
         cmocka_unit_test(test_cut_sums),
         cmocka_unit_test(test_blas_threads),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_packed_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,7 +125,7 @@ static void test_blas_chunks(void **state)
     for (unsigned threads = 1; threads <= 5; threads++) {
         struct pool *pool;
         struct exec *x = new_exec(threads, &pool);
-        x->blas_allowed = true;
+        x->groups.n = 1;
         cut(x, 3, &m, 64);
         expect_all_once(x, 3, tile_row_count(1000));
         for (uint32_t i = 0; i < x->n_chunks; i++)

@@ -549,6 +549,19 @@ static void test_parallel_parts(void **state)
     gguf_close(g);
 }
 
+static void test_unsuffixed_selection_bias(void **state)
+{
+    static const struct shape own[] = {{"exp_probs_b", 8, 1, 1},
+                                       {"ffn_gate_shexp.weight", 64, 64, 1}};
+    struct mkmodel_options o;
+    tiny(&o, "hy_v3");
+    o.shared_width = 64;
+    struct gguf *g = make(&o);
+    EXPECT(g, own);
+    assert_int_equal(gguf_find(g, "hy_v3.leading_dense_block_count") == NULL, true);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
@@ -561,7 +574,7 @@ static const struct {
     {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
     {"qwen35moe", false},  {"qwen3next", false},   {"gemma4", false},      {"lfm2moe", true},
     {"glm-dsa", true},     {"deepseek32", true},   {"laguna", true},       {"step35", true},
-    {"mimo2", true},       {"afmoe", true},        {"cohere2moe", true}};
+    {"mimo2", true},       {"afmoe", true},        {"cohere2moe", true},   {"hy_v3", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -725,6 +738,7 @@ int main(void)
         cmocka_unit_test(test_keys_wider_than_values),
         cmocka_unit_test(test_norms_after_the_parts),
         cmocka_unit_test(test_parallel_parts),
+        cmocka_unit_test(test_unsuffixed_selection_bias),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_contexts_of_an_indexer),

@@ -164,12 +164,12 @@ static void test_csv(void **state)
                 "policy,vram,batch,decode_tokens,prefill_tokens,decode_tokens_per_s,"
                 "prefill_tokens_per_s,tpot_p50_s,tpot_p99_s,hit_rate,prefetch_accuracy,fetch_rate,"
                 "good_pred,moved_bytes,wasted_bytes,cpu_busy,link_busy,device_busy,decision_s,"
-                "bound,on_device,loaded,on_cpu,layer_s,model,trace,machine,note\r\n"
+                "bound,on_device,loaded,on_cpu,layer_s,prefill_bound,model,trace,machine,note\r\n"
                 "lru,0.25,1,1000,64,12.345000000000001,456.69999999999999,0.080500000000000002,"
-                "0.125,0.5,,,,3000000000,0,0,0.875,0.125,1.2500000000000001e-06,0.75,0,0,0,0,"
+                "0.125,0.5,,,,3000000000,0,0,0.875,0.125,1.2500000000000001e-06,0.75,0,0,0,0,0,"
                 "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop,\r\n"
                 "moed,0.25,1,1000,0,20,,0.050000000000000003,0.0625,0.625,0.75,0.5,0.375,"
-                "2500000000,500000000,0.5,0.75,0.25,1.2500000000000001e-05,0.9375,0,0,0,0,"
+                "2500000000,500000000,0.5,0.75,0.25,1.2500000000000001e-05,0.9375,0,0,0,0,0,"
                 "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop,\r\n");
 }
 

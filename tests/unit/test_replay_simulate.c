@@ -214,7 +214,7 @@ static void test_steps(void **state)
     struct trace *t = make_trace(3, 3, 2, selected);
     struct steps s = {0};
     bool decoding;
-    assert_true(steps_init(&s, t, 2, 0, 0));
+    assert_true(steps_init(&s, t, &(struct steps_options){.batch = 2}));
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         assert_int_equal(steps_next(&s, &decoding), expected[i].n);
         assert_int_equal(decoding, expected[i].decoding);
@@ -236,11 +236,11 @@ static void test_least_misses(void **state)
     struct trace *t = make_trace(1, 6, 1, selected);
     struct future f = {0};
     uint64_t misses, uses;
-    assert_true(future_init(&f, t, 1, 0, 0));
-    assert_true(future_least_misses(&f, t, 1, 0, 0, 1, &misses, &uses));
+    assert_true(future_init(&f, t, &(struct steps_options){.batch = 1}));
+    assert_true(future_least_misses(&f, t, &(struct steps_options){.batch = 1}, 1, &misses, &uses));
     assert_int_equal(uses, 5);
     assert_int_equal(misses, 3);
-    assert_true(future_least_misses(&f, t, 1, 0, 0, 2, &misses, &uses));
+    assert_true(future_least_misses(&f, t, &(struct steps_options){.batch = 1}, 2, &misses, &uses));
     assert_int_equal(misses, 1);
     future_fini(&f);
     trace_close(t);
@@ -255,8 +255,8 @@ static void test_least_misses_of_layers(void **state)
     struct trace *t = make_trace(2, 3, 1, selected);
     struct future f = {0};
     uint64_t misses, uses;
-    assert_true(future_init(&f, t, 2, 0, 0));
-    assert_true(future_least_misses(&f, t, 2, 0, 0, 1, &misses, &uses));
+    assert_true(future_init(&f, t, &(struct steps_options){.batch = 2}));
+    assert_true(future_least_misses(&f, t, &(struct steps_options){.batch = 2}, 1, &misses, &uses));
     assert_int_equal(uses, 4);
     assert_int_equal(misses, 2);
     future_fini(&f);

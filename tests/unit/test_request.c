@@ -52,7 +52,7 @@ static void test_reserve(void **state)
         for (uint32_t i = 0; i < 300; i++)
             assert_true(token_list_push(&r->tokens, i * 7));
         r->n_prompt = r->n_prefill = 300;
-        assert_true(request_reserve(r, 1000, 8));
+        assert_true(request_reserve(r, 1000, 256, 8));
         assert_int_equal(r->tokens.count, 300);
         assert_true(r->tokens.capacity >= 1001);
         for (uint32_t i = 0; i < 300; i++)
@@ -60,7 +60,7 @@ static void test_reserve(void **state)
         memset(r->tokens.ids + 300, 0, 701 * sizeof *r->tokens.ids);
         assert_int_equal(r->hidden == NULL, kind == REQUEST_GENERATE);
         if (r->hidden)
-            memset(r->hidden, 0, PREFILL_TOKENS * 8 * sizeof *r->hidden);
+            memset(r->hidden, 0, 256 * 8 * sizeof *r->hidden);
         request_free(r);
     }
 }

@@ -429,11 +429,32 @@ static void test_value_profile(void **state)
     sched_cache_free(o.cache);
 }
 
+/* The layer is being computed, so its experts are in use. */
+static void block_layer(struct owner *o, uint32_t layer, bool blocked)
+{
+    for (uint32_t e = 0; e < o->shape.n_experts; e++)
+        o->blocked[layer][e] = blocked;
+}
+
+static void expect_passed(struct owner *o, uint32_t layer, uint32_t expert)
+{
+    uint32_t got_layer, got_expert;
+    assert_true(sched_cache_passed(o->cache, is_blocked, o, &got_layer, &got_expert));
+    assert_true(got_layer == layer && got_expert == expert);
+}
+
+static void expect_none_passed(struct owner *o)
+{
+    uint32_t layer, expert;
+    assert_false(sched_cache_passed(o->cache, is_blocked, o, &layer, &expert));
+}
+
 /* Three layers of four experts, two of each resident: layer 0's activated twice, layer 1's once,
  * layer 2's once in all. A step activates three of layer 1: the victim is layer 0's expert 1; if
  * that may not be evicted, its expert 0; only if neither may, the least valuable of all that may,
  * layer 2's. If the step activates two, the victim is layer 2's at once. In the first layer the
- * step has passed no other layer. */
+ * step has passed no other layer. sched_cache_passed finds the same of layer 0, and nothing where
+ * there is none, where the step activates two, or where layer 2 lacks nothing. */
 static void test_value_of_a_step_that_uses_most(void **state)
 {
     struct owner o = new_owner(CACHE_VALUE, shape(3, 4, 1, 6), NULL);
@@ -447,18 +468,34 @@ static void test_value_of_a_step_that_uses_most(void **state)
         for (uint32_t e = 0; e < 2; e++)
             report(&o, layer, e, 1);
     route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){1, 1, 1}, 3);
+    block_layer(&o, 1, true);
     expect_victim(&o, 1, 2, true, 0, 1);
+    expect_passed(&o, 0, 1);
     o.blocked[0][1] = true;
     expect_victim(&o, 1, 2, true, 0, 0);
+    expect_passed(&o, 0, 0);
     o.blocked[0][0] = true;
     expect_victim(&o, 1, 2, true, 2, 1); /* never activated */
+    expect_none_passed(&o);
+    block_layer(&o, 1, false); /* it is computed */
+    expect_passed(&o, 1, 0);
+    block_layer(&o, 1, true);
     o.blocked[0][0] = o.blocked[0][1] = false;
+    report(&o, 2, 2, 1);
+    report(&o, 2, 3, 1);
+    expect_none_passed(&o);
+    report(&o, 2, 2, 0);
+    report(&o, 2, 3, 0);
     o.step = 3;
     route(&o, 1, (const uint16_t[]){2, 3}, (const uint16_t[]){1, 1}, 2);
     expect_victim(&o, 1, 2, true, 2, 1);
+    expect_none_passed(&o);
     o.step = 4;
+    block_layer(&o, 1, false);
     route(&o, 0, (const uint16_t[]){0, 2, 3}, (const uint16_t[]){1, 1, 1}, 3);
+    block_layer(&o, 0, true);
     expect_victim(&o, 0, 2, true, 2, 1);
+    expect_none_passed(&o);
     sched_cache_free(o.cache);
 }
 
@@ -481,6 +518,7 @@ static void test_value_of_what_comes_next(void **state)
     report(&o, 0, 1, 1);
     report(&o, 2, 0, 1);
     route(&o, 0, three, ones, 3);
+    block_layer(&o, 0, true);
     static const uint32_t order[] = {3, 1, 0};
     for (uint32_t i = 0; i < 3; i++) {
         assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
@@ -493,6 +531,8 @@ static void test_value_of_what_comes_next(void **state)
     sched_cache_predicted(o.cache, o.step, 1, three, (const float[]){0.5f}, 1);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     route(&o, 1, three, ones, 3);
+    block_layer(&o, 0, false);
+    block_layer(&o, 1, true);
     assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     assert_true(layer == 2 && expert == 1);
     assert_false(sched_cache_victim(o.cache, 2, 1, false, 0.01, is_blocked, &o, &layer, &expert));

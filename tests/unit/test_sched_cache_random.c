@@ -47,11 +47,11 @@ static bool is_coming(const struct owner *o, uint32_t layer)
     return coming;
 }
 
-/* True if a step activates more than half of a layer and some passed layer has a segment that can
- * be evicted: then the victim comes from a passed layer. */
+/* True if a step activates more than half of a layer and some layer up to the routed one has a
+ * segment that can be evicted: then the victim comes from these. */
 static bool passed_may_go(const struct owner *o, uint32_t layer, uint32_t expert)
 {
-    for (uint32_t l = 0; l < o->routed_layer && 2 * o->n_routed > o->shape.n_experts; l++)
+    for (uint32_t l = 0; l <= o->routed_layer && 2 * o->n_routed > o->shape.n_experts; l++)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
             if (evictable(o, layer, expert, l, e))
                 return true;
@@ -84,7 +84,7 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
     }
     bool coming = o->kind == CACHE_VALUE && !demanded && is_coming(o, layer);
     if (o->kind == CACHE_VALUE && (coming || passed_may_go(o, layer, expert)))
-        to = o->routed_layer;
+        to = o->routed_layer + 1;
     long double best = INFINITY;
     uint64_t best_last = UINT64_MAX;
     for (uint32_t l = from; l < to; l++)

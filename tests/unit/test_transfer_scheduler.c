@@ -346,6 +346,52 @@ static void test_wanted_not_obtainable(void **state)
     close_bench(&b);
 }
 
+static void route_all(struct bench *b, uint64_t step, uint32_t layer)
+{
+    static const uint16_t experts[EXPERTS] = {0, 1, 2, 3}, workloads[EXPERTS] = {1, 1, 1, 1};
+    transfer_scheduler_place(b->copies, 0, step << 16 | layer);
+    transfer_scheduler_routed(b->copies, 0, step, step << 16 | layer, experts, workloads, EXPERTS);
+}
+
+/* Layers 0 and 1 fill all 16 slots. A step that activates all experts is in layer 1: before a slot
+ * is needed, two segments (a quarter of a layer's 8) of layer 0 go, the least valuable ones, so
+ * that layer 2's come as soon as the worker has left the layer in which they went. In layer 0
+ * nothing goes, and in the last layer nothing is needed. */
+static void test_free_ahead(void **state)
+{
+    struct bench b;
+    open_bench(&b, CACHE_VALUE, PREFETCH_PROBABLE, 16, 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        route_all(&b, 1, layer);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (uint32_t expert = 0; expert < EXPERTS; expert++) {
+            transfer_scheduler_load(b.copies, 0, layer, expert, SEGMENTS, 1);
+            for (uint32_t s = 0; s < SEGMENTS; s++)
+                assert_int_equal(copy(&b), layer * 100 + expert * 10 + s);
+        }
+    assert_int_equal(copy(&b), -1);
+    transfer_scheduler_consumed(b.copies, 0, UINT64_MAX);
+    route_all(&b, 2, 0);
+    assert_int_equal(copy(&b), -1);
+    assert_true(b.n_free == 0 && b.n_retired == 0);
+    b.held = true;
+    route_all(&b, 2, 1);
+    assert_int_equal(copy(&b), -1); /* the worker may still read the slots */
+    assert_true(b.n_free == 0 && b.n_retired == 2);
+    assert_int_equal(transfer_scheduler_resident(b.copies, 0, 0), 0); /* of equal ones the first */
+    b.held = false;
+    EXPECT_COPIES(&b, 200, 201);
+    transfer_scheduler_place(b.copies, 0, 2 << 16 | 2); /* layer 1 is computed: its slots too */
+    for (int i = 0; i < 6; i++)
+        assert_true(copy(&b) >= 200);
+    assert_int_equal(copy(&b), -1);
+    route_all(&b, 2, 2);
+    uint32_t left = b.n_free + b.n_retired;
+    copy(&b);
+    assert_true(b.n_free + b.n_retired <= left);
+    close_bench(&b);
+}
+
 /* A wrong prediction frees its place in the group when its layer is over, so the group
  * continues. */
 static void test_rotating_turns_over(void **state)
@@ -618,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_dropped_when_routed),
         cmocka_unit_test(test_not_obtainable),
         cmocka_unit_test(test_wanted_not_obtainable),
+        cmocka_unit_test(test_free_ahead),
         cmocka_unit_test(test_slots_and_waste),
         cmocka_unit_test(test_capacity_while_read),
         cmocka_unit_test(test_in_use),

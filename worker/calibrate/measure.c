@@ -87,7 +87,7 @@ enum error_code calibration_measure(const struct calibration_parts *p, struct ca
         return error_set(e, ERROR_MEMORY, "no memory for the calibration");
     }
     b.channel = expert_link_channel(p->link);
-    exec_allow_blas(p->own, false);
+    exec_set_groups(p->own, &(struct row_groups){NULL, 0});
     if (p->device->kind == DEVICE_CUDA) {
         measure_store_segments(&b);
         if (!b.n_stored) {

@@ -24,10 +24,13 @@ bool cpu_backend_send(struct cpu_backend *b, const struct cpu_backend_input *inp
                              .layer = input->layer,
                              .n_tokens = input->n_tokens,
                              .n_tasks = b->n_tasks,
-                             .flags = input->bulk ? EXPERT_JOB_BULK : 0};
+                             .n_groups = input->groups.n};
     if (!b->inputs_sent) {
         memcpy(ch->indices, input->indices, (size_t)input->n_rows * sizeof *ch->indices);
         memcpy(ch->x, input->values, (size_t)input->n_tokens * input->d_model * sizeof *ch->x);
+        for (uint32_t i = 0; i < input->groups.n; i++)
+            ch->groups[i] = (struct expert_group_record){input->groups.groups[i].first,
+                                                         input->groups.groups[i].n};
     }
     b->inputs_sent = true;
     if (ring_push(&ch->jobs, &job) != 1)

@@ -7,6 +7,7 @@
 #include "circuit_breaker.h"
 #include "worker/links/expert_link.h"
 
+#include "exec/row_groups.h"
 #include "ipc/expert_channel.h"
 
 struct cpu_backend {
@@ -27,7 +28,7 @@ struct cpu_backend_input {
     uint32_t layer, n_tokens, n_rows, d_model;
     const float *values;
     const uint32_t *indices;
-    bool bulk;
+    struct row_groups groups;
 };
 /* Sends the b->n_tasks tasks that lie in the channel; input is copied with the first job of a
  * layer. False: the channel is broken. */

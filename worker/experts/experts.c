@@ -266,7 +266,7 @@ static bool send_job(struct experts *x)
                                             .d_model = x->d_model,
                                             .values = x->work.values,
                                             .indices = x->work.indices,
-                                            .bulk = x->work.kind.bulk};
+                                            .groups = x->work.kind.groups};
     return !cpu->n_tasks || cpu_backend_send(cpu, &input);
 }
 
@@ -347,7 +347,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct mirrored_valu
     x->work.begun_ns = clock_ns();
     cost_model_gate(&x->cost, x->work.begun_ns, layer > x->work.layer);
     experts_enter_layer(x, layer, n_tokens, kind);
-    exec_allow_blas(x->own, kind.bulk);
+    exec_set_groups(x->own, &kind.groups);
     begin_work(x, values);
     experts_gather(x, selected);
     experts_find_channel(x, x->work.begun_ns);
@@ -580,6 +580,17 @@ static void count_layer(struct experts *x)
     counter_add(x->counters.wrong_ns, (uint64_t)(fabs(took_s - x->work.predicted_s) * 1e9));
 }
 
+/* After a layer of a large step (is_time_to_wake) memd may use its slots for the next one's
+ * experts, while the next one's attention is computed. */
+static void pass_layer(struct experts *x)
+{
+    uint32_t next = x->work.layer + 1;
+    if (2 * x->work.n_activated <= x->n_experts || next == x->memory->map.params.n_layers)
+        return;
+    device_cache_pass(x->device.cache, x->work.step, next);
+    device_cache_notify(x->device.cache);
+}
+
 enum error_code experts_finish(struct experts *x, const struct experts_overlap *overlap,
                                struct error *e)
 {
@@ -589,6 +600,7 @@ enum error_code experts_finish(struct experts *x, const struct experts_overlap *
     uint64_t before_ns = cost_model_end(&x->cost);
     if (code || !x->device.cache)
         return code;
+    pass_layer(x);
     cost_model_layer(&x->cost, x->work.layer, before_ns, undisturbed_s(x),
                      !x->work.loads && !x->work.disk_wait_ns, device_cache_copies(x->device.cache));
     cost_model_publish(&x->cost);

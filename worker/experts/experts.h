@@ -127,12 +127,13 @@ void experts_predict_from_gate(struct experts *x, struct predict_seen seen,
                                const uint32_t *predicted_routing);
 void experts_predict_end(struct experts *x); /* after the layer's last gate: ends its timing */
 
-/* bulk: the rows are a whole group of one prompt (worker/kv/prefix_cache.h), whose products of
- * float weights may round in another order than the definition's. prompt: some rows are of prompts;
- * for the counters. drafts: some are drafts of tokens, so the step's time says nothing about other
- * steps with as many rows. */
+/* groups: rows that are a whole group of one prompt (worker/kv/prefix_cache.h), whose products of
+ * float weights may round in another order than the definition's; at most one a row. Borrowed until
+ * the batch is done. prompt: some rows are of prompts; for the counters. drafts: some are drafts of
+ * tokens, so the step's time says nothing about other steps with as many rows. */
 struct batch_kind {
-    bool bulk, prompt, drafts;
+    struct row_groups groups;
+    bool prompt, drafts;
 };
 
 /* Starts a layer's experts for n_tokens rows of values, float [n_tokens][d_model], fetched;

@@ -59,10 +59,12 @@ static double link_busy_s(struct experts *x, const struct sched_costs *costs)
 }
 
 /* memd reads the activated experts of several layers at one wake-up, because a wake-up costs more
- * than a layer's plan. */
+ * than a layer's plan. But in a large step the link brings the next layer's experts while this one
+ * is computed (sched_cache_wanted), so memd has to know where the step is. */
 static bool is_time_to_wake(const struct experts *x)
 {
-    return x->work.layer % 8 == 7 || x->work.layer + 1 == x->memory->map.params.n_layers;
+    return x->work.layer % 8 == 7 || x->work.layer + 1 == x->memory->map.params.n_layers ||
+           2 * x->work.n_activated > x->n_experts;
 }
 
 static void count_activity(struct experts *x)

@@ -59,10 +59,10 @@ struct dense_ops {
 
     /* Sets the batch of the operations that follow. cos_sin [n][2][rope dims / 2], then the same of
      * the windowed rope, where the model has one; in host memory.
-     * The caller keeps both until the last of these operations is done. bulk: as
-     * forward_run. */
+     * The caller keeps all until the last of these operations is done. groups: as in
+     * batch_kind. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
-                  const float *cos_sin, bool bulk);
+                  const float *cos_sin, const struct row_groups *groups);
 
     /* The KV cache, between batches: pages of KV_PAGE positions of a group of layers in host
      * memory, of kv.page_bytes each, which the caller owns. A slot's pages of a group are put in
@@ -179,8 +179,8 @@ struct dense_ops {
      * plus shared [n][d_model], which may be NULL. The rows are the result of experts_finish. */
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,
                     const float *weights, const uint32_t *selected, const float *shared, float *x);
-    /* logits [n][m->rows], in host memory = the output head of hidden [n][m->cols]; n and
-     * bulk are of these rows, not of the batch. Waits; errors as wait. */
+    /* logits [n][m->rows], in host memory = the output head of hidden [n][m->cols]; n is of these
+     * rows, not of the batch; bulk: they are a group. Waits; errors as wait. */
     enum error_code (*logits)(struct dense *d, const struct matrix *m, const float *bias,
                               const float *hidden, uint32_t n, bool bulk, float *logits,
                               struct error *e);
@@ -197,7 +197,7 @@ struct dense {
     const struct dense_ops *ops;
     const struct model_params *params;
     uint32_t max_tokens; /* of a batch */
-    bool rounds;         /* in bulk, products of weights of any type may round otherwise */
+    bool rounds;         /* in groups, products of weights of any type may round otherwise */
     struct kv_layout kv; /* of the pages of the KV cache */
     /* the batch under way */
     const struct batch_token *batch;

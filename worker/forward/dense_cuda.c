@@ -50,12 +50,12 @@ static void upload_query_scales(struct dense_cuda *c)
 }
 
 static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
-                       const float *cos_sin, bool bulk)
+                       const float *cos_sin, const struct row_groups *groups)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     struct device_row *rows = c->rows.host;
     size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
-    dense_cuda_begin_products(c, n, bulk);
+    c->groups = *groups;
     d->batch = batch;
     d->n = n;
     c->most_positions = 0;

@@ -33,7 +33,7 @@ struct dense_cuda {
     struct mirrored_values angles;       /* float [max_tokens][rope dims] */
     struct mirrored_values query_scales; /* float [max_tokens]; none where all are 1 */
     uint32_t most_positions;             /* of the batch, rounded up where a graph may serve it */
-    bool blas_batch;                     /* its products may go through BLAS */
+    struct row_groups groups;            /* its products may go through BLAS */
 
     /* the KV cache */
     uint32_t n_slots, context;
@@ -84,8 +84,6 @@ const void *dense_cuda_bring(struct dense *d, const void *host, size_t bytes);
 
 /* Loads BLAS and allocates its scratch. Without it products are slower; nothing else changes. */
 void dense_cuda_load_blas(struct dense_cuda *c, const struct pool_map *map);
-/* Decides whether the products of a batch may go through BLAS. */
-void dense_cuda_begin_products(struct dense_cuda *c, uint32_t n, bool bulk);
 const void *dense_cuda_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
                                bool quantize);
 void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,

@@ -1,6 +1,7 @@
 /* Products on a CUDA device, through its kernels or through BLAS; see dense.h. */
 #include "dense_cuda_internal.h"
 
+#include "base/checked.h"
 #include "base/log.h"
 #include "device/worker_memory.h"
 
@@ -42,20 +43,10 @@ void dense_cuda_load_blas(struct dense_cuda *c, const struct pool_map *map)
         log_warn("long prompts are computed without cuBLAS: %s", c->failed.text);
 }
 
-static bool may_use_blas(const struct dense_cuda *c, uint32_t n, bool bulk)
-{
-    return bulk && n >= MANY_ROWS && c->blas_scratch;
-}
-
-void dense_cuda_begin_products(struct dense_cuda *c, uint32_t n, bool bulk)
-{
-    c->blas_batch = may_use_blas(c, n, bulk);
-}
-
 /* True: BLAS takes weights of that type, and so many rows of them are worth it. */
 static bool blas_takes(const struct dense_cuda *c, const struct matrix *m, uint32_t rows)
 {
-    return rows >= MANY_ROWS && device_blas_takes(&c->blas, m->type);
+    return c->blas_scratch && rows >= MANY_ROWS && device_blas_takes(&c->blas, m->type);
 }
 
 /* ---- Products ---- */
@@ -76,16 +67,68 @@ const void *dense_cuda_prepare(struct dense *d, unsigned slot, const float *x, u
     return prepare_rows(dense_cuda_of(d), slot, x, cols, d->n, quantize);
 }
 
+/* Rows of a batch that are multiplied in one call: groups of one size that follow each other, for
+ * BLAS, or others. */
+struct rows {
+    uint32_t first, n;
+    uint32_t group; /* rows of each group; 0: not for BLAS */
+};
+
+/* False: no rows are left after those of `r`, which begins zeroed. */
+static bool next_rows(const struct dense_cuda *c, bool blas, struct rows *r)
+{
+    uint32_t n_rows = c->base.n, at = r->first + r->n;
+    if (at == n_rows)
+        return false;
+    *r = (struct rows){at, 0, 0};
+    if (!blas) {
+        r->n = n_rows - at;
+        return true;
+    }
+    while (at < n_rows) {
+        struct row_run run = row_groups_run(&c->groups, NULL, n_rows, at);
+        uint32_t group = run.grouped && run.n >= MANY_ROWS ? run.n : 0;
+        if (r->n && group != r->group)
+            break;
+        r->group = group;
+        r->n += run.n;
+        at += run.n;
+    }
+    return true;
+}
+
+/* a, from row `first` on. */
+static struct device_activations from_row(const struct device_activations *a, uint32_t first,
+                                          uint32_t n)
+{
+    struct device_activations some = *a;
+    size_t blocks = (a->cols + 31) / 32;
+    some.n_tokens = n;
+    some.x += first * a->x_stride;
+    if (!a->q)
+        return some;
+    some.q += first * (size_t)round_up(a->cols, 64);
+    some.d += first * 2 * blocks;
+    some.bias += first * blocks;
+    some.sum += first * 2 * blocks;
+    return some;
+}
+
 void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
                          bool accumulate)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    const struct device_activations *a = input;
-    if (c->blas_batch && blas_takes(c, m, m->rows))
-        c->module->ops.multiply_many(c->stream, m, a->x, a->x_stride, a->n_tokens, y, m->rows,
-                                     accumulate, c->blas_scratch);
-    else
-        c->module->ops.multiply(c->stream, m, a, y, m->rows, accumulate);
+    const struct device_ops *ops = &c->module->ops;
+    bool blas = c->groups.n && blas_takes(c, m, m->rows);
+    for (struct rows r = {0}; next_rows(c, blas, &r);) {
+        const struct device_activations a = from_row(input, r.first, r.n);
+        float *to = y + (size_t)r.first * m->rows;
+        if (r.group)
+            ops->multiply_many(c->stream, m, a.x, a.x_stride, r.n, r.group, to, m->rows, accumulate,
+                               c->blas_scratch);
+        else
+            ops->multiply(c->stream, m, &a, to, m->rows, accumulate);
+    }
 }
 
 void dense_cuda_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
@@ -106,12 +149,19 @@ void dense_cuda_multiply_heads(struct dense *d, const struct head_matrices *m, c
                                uint32_t in_head, float *out, uint32_t out_head)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    uint32_t n_heads = m->n;
-    bool blas = c->blas_batch && blas_takes(c, &m->first, n_heads * m->first.rows);
     const struct device_ops *ops = &c->module->ops;
-    (blas ? ops->multiply_many_planes : ops->multiply_planes)(
-        c->stream, &m->first, m->bytes, n_heads, d->n, in, (size_t)n_heads * in_head, in_head, out,
-        (size_t)n_heads * out_head, out_head, blas ? c->blas_scratch : c->heads_scratch);
+    size_t in_row = (size_t)m->n * in_head, out_row = (size_t)m->n * out_head;
+    bool blas = c->groups.n && blas_takes(c, &m->first, m->n * m->first.rows);
+    for (struct rows r = {0}; next_rows(c, blas, &r);) {
+        const float *from = in + r.first * in_row;
+        float *to = out + r.first * out_row;
+        if (r.group)
+            ops->multiply_many_planes(c->stream, &m->first, m->bytes, m->n, r.n, r.group, from,
+                                      in_row, in_head, to, out_row, out_head, c->blas_scratch);
+        else
+            ops->multiply_planes(c->stream, &m->first, m->bytes, m->n, r.n, from, in_row, in_head,
+                                 to, out_row, out_head, c->heads_scratch);
+    }
 }
 
 /* Computes c->logits of the first rows of hidden, logits_rows at most; returns how many. */
@@ -120,8 +170,8 @@ static uint32_t make_logits(struct dense_cuda *c, const struct matrix *m, const 
 {
     const struct device_ops *ops = &c->module->ops;
     n = n < c->logits_rows ? n : c->logits_rows;
-    if (may_use_blas(c, n, bulk) && blas_takes(c, m, m->rows))
-        ops->multiply_many(c->stream, m, hidden, m->cols, n, c->logits, m->rows, false,
+    if (bulk && n >= MANY_ROWS && blas_takes(c, m, m->rows))
+        ops->multiply_many(c->stream, m, hidden, m->cols, n, n, c->logits, m->rows, false,
                            c->blas_scratch);
     else
         ops->multiply(c->stream, m, prepare_rows(c, 0, hidden, m->cols, n, weights_quantize(m)),

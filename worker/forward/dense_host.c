@@ -60,10 +60,10 @@ static const void *host_bring(struct dense *d, const void *host, size_t bytes)
 }
 
 static void host_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
-                       const float *cos_sin, bool bulk)
+                       const float *cos_sin, const struct row_groups *groups)
 {
     struct dense_host *h = dense_host_of(d);
-    exec_allow_blas(h->exec, bulk);
+    exec_set_groups(h->exec, groups);
     d->batch = batch;
     d->n = n;
     h->cos_sin = cos_sin;
@@ -279,7 +279,8 @@ static enum error_code host_logits(struct dense *d, const struct matrix *m, cons
 {
     struct dense_host *h = dense_host_of(d);
     (void)e;
-    exec_allow_blas(h->exec, bulk); /* holds until the next batch begins */
+    const struct row_groups all = {&(struct row_group){0, n}, bulk};
+    exec_set_groups(h->exec, &all); /* holds until the next batch begins */
     const struct activations *a =
         exec_prepare(h->exec, 0, hidden, m->cols, n, m->cols, weights_quantize(m));
     exec_multiply(h->exec, m, a, logits, m->rows, false);

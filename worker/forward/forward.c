@@ -608,7 +608,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
     prepare_rope(f);
-    f->ops->begin(f->dense, batch, n, f->rope, kind.bulk);
+    f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);
 }
 
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h)

@@ -24,7 +24,7 @@ enum error_code forward_new(const struct model_params *params, const struct mode
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h);
 void forward_free(struct forward *f); /* takes NULL; before dense */
 
-/* Runs n rows and fills the KV cache. Only with kind.bulk are products through BLAS allowed: their
+/* Runs n rows and fills the KV cache. Only in kind.groups are products through BLAS allowed: their
  * rounding depends on the number of rows, and a request's result must not depend on other requests.
  *
  * Returns the last layer's output after the final norm, [n][d_model], valid until the next run: an
@@ -35,7 +35,7 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
                          struct batch_kind kind, bool fetch, struct error *e);
 
 /* logits[i * vocab ...] = the output head of row i of hidden [n][d_model]; n is at most the rows of
- * a batch. bulk: BLAS is allowed. False: the device has failed, as in forward_run, or a logit is
+ * a batch. bulk: they are a group. False: the device has failed, as in forward_run, or a logit is
  * infinite or not a number. */
 bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bulk, float *logits,
                     struct error *e);

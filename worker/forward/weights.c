@@ -73,6 +73,13 @@ static const char *name_in(struct binder *b, uint32_t layer, const char *part, c
     return b->name;
 }
 
+/* The same of a tensor without a suffix, or whose part has it. */
+static const char *unsuffixed_in(struct binder *b, uint32_t layer, const char *part)
+{
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s", layer, part);
+    return b->name;
+}
+
 #define WEIGHT(part) name_in(b, layer, part, "weight")
 #define BIAS(part)   name_in(b, layer, part, "bias")
 #define SCALE(part)  name_in(b, layer, part, "scale")
@@ -144,8 +151,7 @@ static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w
     }
     to->conv = vectors(b, WEIGHT("ssm_conv1d"), false, channels, d->taps);
     to->dt = vector(b, BIAS("ssm_dt"), false, d->v_heads);
-    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".ssm_a", layer);
-    to->a = vector(b, b->name, false, d->v_heads);
+    to->a = vector(b, unsuffixed_in(b, layer, "ssm_a"), false, d->v_heads);
     to->norm = vector(b, WEIGHT("ssm_norm"), false, d->v_dim);
     w->o = matrix(b, WEIGHT("ssm_out"), false, p->d_model, values);
 }
@@ -243,7 +249,9 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     w->router = w->prediction_router =
         matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
     w->router_bias = vector(b, BIAS("ffn_gate_inp"), true, n_experts);
-    w->selection_bias = vector(b, BIAS("exp_probs_b"), true, n_experts);
+    if (architecture_selection_bias(p->arch))
+        w->selection_bias = vector(b, unsuffixed_in(b, layer, architecture_selection_bias(p->arch)),
+                                   true, n_experts);
     if (p->arch->biases & BIAS_EXPERTS)
         w->down_bias = vectors(b, BIAS("ffn_down_exps"), false, n_experts, p->d_model);
     if (p->arch->router_norm)

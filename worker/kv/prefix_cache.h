@@ -32,9 +32,9 @@
 
 /* How positions were computed.
  * KV_DEFINED: by the definition (kernels/kernels.h), whatever the batch.
- * The others: a whole aligned group of positions of one prompt, in one batch of its own, where
- * products of float weights may round otherwise (exec/exec.h). A prompt is cut into as many large
- * groups as it has, then small ones, then the rest, which is KV_DEFINED as answers are. */
+ * The others: a whole aligned group of positions of one prompt, computed by itself where products
+ * may round otherwise (exec/row_groups.h). A prompt is cut into as many large groups as it has,
+ * then small ones, then the rest, which is KV_DEFINED as answers are. */
 enum kv_kind { KV_DEFINED, KV_SMALL_GROUP, KV_LARGE_GROUP };
 enum { KV_SMALL_TOKENS = KV_POOL_TOKENS, KV_LARGE_TOKENS = 4 * KV_POOL_TOKENS };
 

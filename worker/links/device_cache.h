@@ -38,7 +38,7 @@ struct cache_heartbeat device_cache_heartbeat(const struct device_cache *c);
 /* Begins and ends an epoch: segments that are read within it stay where they are. Not nested.
  * "Within" and "outside" below mean an epoch. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
-/* Within: reports that the computation has reached a later layer. */
+/* Reports that the computation has reached a later layer. */
 void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer);
 void device_cache_leave(struct device_cache *c);
 /* True: the device has slots for every segment. */

@@ -233,7 +233,8 @@ static enum error_code reserve(struct engine *g, struct request *r, struct error
     r->shares_pages = r->kind == REQUEST_GENERATE && !r->recording && !r->stepwise;
     if (r->n_most)
         return ERROR_OK;
-    if (!request_reserve(r, request_positions(r, g->config.context), g->config.d_model) ||
+    if (!request_reserve(r, request_positions(r, g->config.context), g->config.batch,
+                         g->config.d_model) ||
         !reserve_drafts(g, r))
         return error_set(e, ERROR_MEMORY, "no memory for the request's tokens");
     return request_begin_grammar(r, e);
@@ -472,11 +473,12 @@ static void register_counters(struct engine *g)
 static bool make_tables(struct engine *g)
 {
     uint32_t parallel = g->config.parallel;
+    uint32_t batch = serving_batch_tokens(g->config.batch, parallel);
     size_t rows = g->rows_most = parallel > LOGPROBS_ROWS ? parallel : LOGPROBS_ROWS;
     g->tables =
-        ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, serving_batch_tokens(parallel)),
-                   ARRAY(g->answers, parallel), ARRAY(g->prompts, parallel),
-                   ARRAY(g->largest, rows * SAMPLER_LARGEST),
+        ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, batch),
+                   ARRAY(g->groups, batch / KV_SMALL_TOKENS + 1), ARRAY(g->answers, parallel),
+                   ARRAY(g->prompts, parallel), ARRAY(g->largest, rows * SAMPLER_LARGEST),
                    ARRAY(g->largest_tokens, rows * SAMPLER_LARGEST));
     g->logits = malloc(rows * g->config.vocab * sizeof *g->logits);
     g->sampler = sampler_new(g->config.vocab, g->config.context);

@@ -40,6 +40,7 @@ struct engine_config {
     uint32_t parallel;                 /* requests at once: slots of the KV cache */
     uint32_t queue;                    /* requests that may wait */
     uint32_t context;                  /* tokens of each, prompt and answer */
+    uint32_t batch;                    /* rows of prompts in a batch, at least KV_LARGE_TOKENS */
     uint32_t decode_share; /* percent of the time that answers get while prompts wait; below 100 */
     uint32_t speculate;    /* of model/speculate.h */
     bool waits_for_disk;   /* a step may wait long for the disk: each token is sent before the next

@@ -6,6 +6,7 @@
 
 #include "engine.h"
 
+#include "prompt_pace.h"
 #include "queue.h"
 #include "speculation.h"
 
@@ -68,14 +69,17 @@ struct engine {
     uint32_t n_slots_used;
     double token_ns, decode_step_ns; /* recent: of a prompt's token in a prefill step; of a decode
                                         step */
-    uint64_t prefill_debt_ns;    /* time of decode steps that must come before the next prefill */
-    uint64_t n_admitted;         /* requests that got a slot */
-    bool waits_for_pages;        /* the first request of the queue does */
-    bool paged;                  /* the KV cache is a pool of pages that memd may limit */
-    uint64_t kv_limit;           /* the last limit of its bytes that was applied */
-    void *tables;                /* the memory of these arrays: */
-    bool *slot_used;             /* [parallel] */
-    struct batch_token *batch;   /* [serving_batch_tokens] */
+    struct prompt_pace prompt_pace;
+    uint64_t prefill_debt_ns;  /* time of decode steps that must come before the next prefill */
+    uint64_t n_admitted;       /* requests that got a slot */
+    bool waits_for_pages;      /* the first request of the queue does */
+    bool paged;                /* the KV cache is a pool of pages that memd may limit */
+    uint64_t kv_limit;         /* the last limit of its bytes that was applied */
+    void *tables;              /* the memory of these arrays: */
+    bool *slot_used;           /* [parallel] */
+    struct batch_token *batch; /* [serving_batch_tokens] */
+    struct row_group *groups;  /* [serving_batch_tokens / KV_SMALL_TOKENS]: of the batch */
+    uint32_t n_groups;
     struct answer_rows *answers; /* [parallel]: of the batch's rows that decode */
     struct prompt_rows *prompts; /* [parallel]: of the rows after them */
     uint32_t rows_most;          /* that decode, and of these arrays */

@@ -10,6 +10,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* Positions of a step whose routing is recorded. */
+enum { RECORDED_TOKENS = 256 };
+
 static void refuse(struct frontend *f, uint64_t id, enum error_code code, const struct error *e)
 {
     frontend_send_error(f, id, code, e->text);
@@ -220,7 +223,7 @@ static enum error_code take_recording(struct frontend *f, struct request *r,
 {
     if (!q)
         return ERROR_OK;
-    uint32_t most = r->tokens.count < PREFILL_TOKENS ? (uint32_t)r->tokens.count : PREFILL_TOKENS;
+    uint32_t most = r->tokens.count < RECORDED_TOKENS ? (uint32_t)r->tokens.count : RECORDED_TOKENS;
     struct recording_options options = {
         .gate = q->gate, .hidden_every = q->hidden_every, .hidden_phase = q->hidden_phase};
     r->stepwise = q->stepwise;

@@ -64,8 +64,8 @@ static void open_path(struct engine *g, struct request *r)
     r->n_put = 0;
     r->path.window_pages = 0;
     if (!r->shares_pages) {
-        r->path.window_pages =
-            kv_layout_window_pages(&g->config.dense->kv, serving_batch_tokens(g->config.parallel));
+        r->path.window_pages = kv_layout_window_pages(
+            &g->config.dense->kv, serving_batch_tokens(g->config.batch, g->config.parallel));
     } else if (g->config.snapshots) {
         engine_open_state(g, r);
     } else {
@@ -154,7 +154,7 @@ void engine_close_pages(struct engine *g, struct request *r)
 static uint64_t pages_for(const struct engine *g, uint32_t positions)
 {
     return kv_layout_pages(&g->config.dense->kv, positions,
-                           serving_batch_tokens(g->config.parallel));
+                           serving_batch_tokens(g->config.batch, g->config.parallel));
 }
 
 /* The pages that a request alone could have. */
@@ -168,7 +168,7 @@ static uint32_t most_pages(const struct engine *g)
 uint64_t engine_most_positions(const struct engine *g)
 {
     return kv_layout_positions(&g->config.dense->kv, most_pages(g),
-                               serving_batch_tokens(g->config.parallel));
+                               serving_batch_tokens(g->config.batch, g->config.parallel));
 }
 
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r)

@@ -1,8 +1,6 @@
 /* Requests: their memory, and the text of their answers; see request.h. */
 #include "request.h"
 
-#include "model/serving_limits.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +74,7 @@ static bool reserve_logprobs(struct request *r)
     return r->token_logprobs && r->top_tokens && r->top_logprobs;
 }
 
-bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model)
+bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint32_t d_model)
 {
     r->n_most = positions;
     r->path.capacity = positions / KV_POOL_TOKENS + 1;
@@ -86,7 +84,7 @@ bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model)
         return false;
     if (r->kind == REQUEST_GENERATE)
         return true;
-    size_t rows = r->n_prefill < PREFILL_TOKENS ? r->n_prefill : PREFILL_TOKENS;
+    size_t rows = r->n_prefill < batch ? r->n_prefill : batch;
     r->hidden = calloc(rows * d_model, sizeof *r->hidden);
     return r->hidden != NULL;
 }

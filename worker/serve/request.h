@@ -133,9 +133,9 @@ void request_free(struct request *r); /* takes NULL */
 uint32_t request_positions(const struct request *r, uint32_t context);
 
 /* Allocates what the request needs while it runs, so that no step allocates: the tokens of as many
- * positions and one more, the table of their pages, and for logits and logprobs `hidden`. Called
- * once. False: out of memory. */
-bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model);
+ * positions and one more, the table of their pages, and for logits and logprobs `hidden`, of at
+ * most `batch` rows. Called once. False: out of memory. */
+bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint32_t d_model);
 
 /* Feeds the token just generated; appends to *out the text that can be sent now. True: a stop
  * string has come; *out then ends before it and the rest is dropped. */

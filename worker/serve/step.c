@@ -1,13 +1,16 @@
 /* The engine's steps; see engine.h.
  *
  * A step computes one batch: rows of every request that generates (answers.c), then rows of
- * prompts, in order of their start, as many as there are and the pace allows. Some chunks of
- * prompts have a batch of their own: groups that may be rounded otherwise (kv_kind), and requests
- * that want something of each position.
+ * prompts, in order of their start, as many as there are and the pace allows. Requests that want
+ * something of each position have a batch of their own.
+ *
+ * A prompt's rows come in whole groups (kv_kind), which a batch never cuts: the rows of a group are
+ * computed by themselves where products may round otherwise (batch_kind).
  *
  * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
  * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
- * while there are answers a prompt's rows are as few as take STALL_NS. */
+ * while there are answers a prompt's rows are as few as take STALL_NS, unless every batch takes
+ * long (prompt_pace.h). */
 #include "engine_internal.h"
 
 #include "base/clock.h"
@@ -27,30 +30,53 @@ static bool has_prompt(const struct request *r)
     return r->n_past < r->n_prefill && !engine_has_rows(r) && !engine_has_routing(r);
 }
 
-static enum kv_kind next_kind(const struct engine *g, const struct request *r)
+/* Positions of a prompt that are computed in the same way. */
+struct part {
+    enum kv_kind kind;
+    uint32_t n;
+};
+
+/* The part of r's prompt that begins at a position below n_prefill: a whole group, or all that is
+ * left. */
+static struct part part_at(const struct engine *g, const struct request *r, uint32_t position)
 {
-    return kv_kind_of(r->n_past, r->n_prompt, g->config.exact);
+    uint32_t left = r->n_prefill - position;
+    enum kv_kind kind = r->stepwise || r->recording
+                            ? KV_DEFINED
+                            : kv_kind_of(position, r->n_prompt, g->config.exact);
+    uint32_t group = kind == KV_LARGE_GROUP   ? KV_LARGE_TOKENS
+                     : kind == KV_SMALL_GROUP ? KV_SMALL_TOKENS
+                                              : left;
+    return (struct part){kind, group < left ? group : left};
 }
 
-/* Whether the next rows of r's prompt have a batch of their own. */
-static bool is_apart(const struct engine *g, const struct request *r)
+/* The first part of positions [position, end). */
+static struct part first_part(const struct engine *g, const struct request *r, uint32_t position,
+                              uint32_t end)
 {
-    return !r->shares_pages || next_kind(g, r) != KV_DEFINED;
+    struct part p = part_at(g, r, position);
+    if (p.n > end - position)
+        p.n = end - position;
+    return p;
 }
 
-/* Tokens of the next chunk of r's prompt, at most `most`. */
+/* Tokens of the next chunk of r's prompt, at most `most`: groups are whole. */
 static uint32_t chunk_tokens(const struct engine *g, const struct request *r, uint32_t most)
 {
-    uint32_t left = r->n_prefill - r->n_past;
+    uint32_t n = 0, left = r->n_prefill - r->n_past;
     if (r->stepwise)
         most = 1;
     else if (r->recording)
         most = recording_capacity(r->recording);
-    else if (next_kind(g, r) == KV_LARGE_GROUP)
-        most = KV_LARGE_TOKENS;
-    else if (next_kind(g, r) == KV_SMALL_GROUP)
-        most = KV_SMALL_TOKENS;
-    return left < most ? left : most;
+    while (n < left) {
+        struct part p = part_at(g, r, r->n_past + n);
+        if (p.kind == KV_DEFINED && p.n > most - n)
+            p.n = most - n;
+        if (p.n == 0 || p.n > most - n)
+            break;
+        n += p.n;
+    }
+    return n;
 }
 
 /* Whether a chunk of n tokens gives the answer's next token. */
@@ -59,8 +85,10 @@ static bool gives_token(const struct request *r, uint32_t n)
     return r->kind == REQUEST_GENERATE && !r->prompt_only && r->n_past + n == r->n_prefill;
 }
 
+/* Rows [first, first + n) of the batch are the next positions of r's prompt. */
 static void add_rows(struct engine *g, struct request *r, uint32_t first, uint32_t n)
 {
+    struct part p;
     for (uint32_t i = 0; i < n; i++)
         g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i],
                                                    (uint32_t)r->slot,
@@ -68,21 +96,30 @@ static void add_rows(struct engine *g, struct request *r, uint32_t first, uint32
                                                    r->n_past + i,
                                                    r->recording,
                                                    engine_snapshot_after(g, r, r->n_past + i)};
+    for (uint32_t i = 0; i < n; i += p.n) {
+        p = first_part(g, r, r->n_past + i, r->n_past + n);
+        if (p.kind != KV_DEFINED)
+            g->groups[g->n_groups++] = (struct row_group){first + i, p.n};
+    }
     if (r->recording)
         recording_begin(r->recording, r->n_past, n);
 }
 
-/* The rows of r have been computed in this way and time. */
+/* The rows of a prompt have been computed, in this time. */
 static void finish_rows(struct engine *g, const struct prompt_rows *p, const float *hidden,
-                        enum kv_kind kind, uint64_t ns)
+                        uint64_t ns)
 {
     struct request *r = p->request;
     struct error e;
+    struct part part;
     hidden += (size_t)p->first * g->config.d_model;
-    r->n_past += p->n;
+    for (uint32_t end = r->n_past + p->n; r->n_past < end;) {
+        part = first_part(g, r, r->n_past, end);
+        r->n_past += part.n;
+        engine_share_pages(g, r, part.kind, ns * part.n / p->n);
+    }
     counter_add(g->counters.prompt_tokens, p->n);
     engine_report_progress(r);
-    engine_share_pages(g, r, kind, ns);
     engine_keep_snapshots(g, r);
     if (r->kind != REQUEST_GENERATE) {
         engine_keep_rows(g, r, hidden, p->n);
@@ -99,19 +136,23 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     }
 }
 
+static struct batch_kind kind_of_batch(const struct engine *g)
+{
+    return (struct batch_kind){.groups = {g->groups, g->n_groups}, .prompt = true};
+}
+
 /* A batch of rows of one prompt. */
 static void run_apart(struct engine *g, const struct prompt_rows *p)
 {
     struct request *r = p->request;
     uint64_t started = clock_ns();
     struct error e;
-    enum kv_kind kind = r->stepwise || r->recording ? KV_DEFINED : next_kind(g, r);
-    struct batch_kind batch = {.bulk = kind != KV_DEFINED, .prompt = true};
+    g->n_groups = 0;
     add_rows(g, r, 0, p->n);
-    const float *hidden =
-        forward_run(g->config.forward, g->batch, p->n, batch, r->kind != REQUEST_GENERATE, &e);
+    const float *hidden = forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g),
+                                      r->kind != REQUEST_GENERATE, &e);
     if (hidden)
-        finish_rows(g, p, hidden, kind, clock_ns() - started);
+        finish_rows(g, p, hidden, clock_ns() - started);
     else
         engine_fail_step(g, r, p->has_credit, &e);
 }
@@ -127,9 +168,9 @@ static bool take_chunk(struct request *r, uint32_t first, uint32_t n, struct pro
 static bool find_apart(struct engine *g, struct prompt_rows *p)
 {
     for (struct request *r = g->running; r; r = r->next) {
-        if (!has_prompt(r) || !is_apart(g, r))
+        if (!has_prompt(r) || r->shares_pages)
             continue;
-        uint32_t n = chunk_tokens(g, r, PREFILL_TOKENS);
+        uint32_t n = chunk_tokens(g, r, g->config.batch);
         if (!engine_need_pages(g, r, r->n_past + n))
             return false; /* the list has changed: look again in the next step */
         if (take_chunk(r, 0, n, p))
@@ -146,22 +187,33 @@ static uint32_t tokens_with_pages(struct engine *g, struct request *r, uint32_t 
     if (engine_extend_pages(g, r, r->n_past + n))
         return n;
     uint32_t has = r->n_put * KV_POOL_TOKENS - r->n_past;
-    return has < n ? has : n;
+    return chunk_tokens(g, r, has < n ? has : n);
 }
 
-/* Adds the next rows of prompts that may share a batch to the batch of n rows, at most `most`.
- * Returns the rows that it then has. */
+/* The fewest rows of r's prompt that a batch may have. */
+static uint32_t least_tokens(const struct engine *g, const struct request *r)
+{
+    struct part p = part_at(g, r, r->n_past);
+    return p.kind == KV_DEFINED ? 1 : p.n;
+}
+
+/* Adds the next rows of prompts that may share a batch to the batch of n rows, at most `most`, but
+ * for a first group that has more. Returns the rows that it then has. */
 static uint32_t gather_prompts(struct engine *g, uint32_t n, uint32_t most, uint32_t *n_prompts)
 {
+    uint32_t begin = n;
     *n_prompts = 0;
     for (struct request *r = g->running; r && n < most; r = r->next) {
-        if (!has_prompt(r) || is_apart(g, r))
+        if (!has_prompt(r) || !r->shares_pages)
             continue;
-        uint32_t rows = tokens_with_pages(g, r, most - n);
+        uint32_t least = least_tokens(g, r), left = most - n;
+        if (n == begin && left < least)
+            left = least;
+        uint32_t rows = tokens_with_pages(g, r, left);
         if (rows == 0 && n == 0) { /* nothing else moves either */
-            if (!engine_need_pages(g, r, r->n_past + 1))
+            if (!engine_need_pages(g, r, r->n_past + least))
                 return 0; /* the list has changed */
-            rows = 1;
+            rows = least;
         }
         if (rows == 0 || !take_chunk(r, n, rows, &g->prompts[*n_prompts]))
             continue;
@@ -187,7 +239,9 @@ static void run_shared(struct engine *g, struct step_rows *s)
 {
     uint64_t started = clock_ns();
     struct error e;
-    struct batch_kind kind = {.prompt = s->n_prompts > 0, .drafts = s->n_decode > s->n_answers};
+    struct batch_kind kind = kind_of_batch(g);
+    kind.prompt = s->n_prompts > 0;
+    kind.drafts = s->n_decode > s->n_answers;
     const float *hidden = forward_run(g->config.forward, g->batch, s->n, kind, false, &e);
     uint64_t ns = clock_ns() - started;
     for (uint32_t i = 0; i < s->n_answers && !hidden; i++)
@@ -199,24 +253,24 @@ static void run_shared(struct engine *g, struct step_rows *s)
     if (s->n_answers)
         s->n_accepted = engine_finish_answers(g, s->n_answers, hidden);
     for (uint32_t i = 0; i < s->n_prompts; i++)
-        finish_rows(g, &g->prompts[i], hidden, KV_DEFINED, ns * g->prompts[i].n / s->n);
+        finish_rows(g, &g->prompts[i], hidden, ns * g->prompts[i].n / s->n);
 }
 
 /* How many rows a batch may have besides n_decode. */
 static uint32_t prompt_rows_at_once(const struct engine *g, uint32_t n_decode)
 {
-    if (n_decode == 0 || g->token_ns == 0)
-        return PREFILL_TOKENS;
-    double rows = STALL_NS / g->token_ns;
-    return rows < LEAST_ROWS ? LEAST_ROWS : rows < PREFILL_TOKENS ? (uint32_t)rows : PREFILL_TOKENS;
+    uint32_t most = g->config.batch;
+    return n_decode ? prompt_pace_rows(&g->prompt_pace, STALL_NS, LEAST_ROWS, most) : most;
 }
 
 /* A batch with rows of prompts took this long: the answers get their share of time next. */
 static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, uint64_t ns)
 {
     counter_add(g->counters.prefill_ns, ns);
-    if (rows >= LEAST_ROWS)
+    if (rows >= LEAST_ROWS) {
         average(&g->token_ns, (double)ns / rows);
+        prompt_pace_add(&g->prompt_pace, rows, (double)ns);
+    }
     uint32_t share = g->config.decode_share;
     g->prefill_debt_ns = answers_wait ? ns * share / (100 - share) : 0;
 }
@@ -232,16 +286,17 @@ static void account_decode(struct engine *g, const struct step_rows *s, uint64_t
 static bool any_shares_batch(const struct engine *g)
 {
     for (const struct request *r = g->running; r; r = r->next)
-        if (has_prompt(r) && !is_apart(g, r))
+        if (has_prompt(r) && r->shares_pages)
             return true;
     return false;
 }
 
-/* A batch of rows that generate and of prompts, or of prompts alone. False: there are none. */
+/* A batch of rows that generate and of prompts, or of either alone. False: there are none. */
 static bool step_shared(struct engine *g, bool prompts)
 {
     uint64_t started = clock_ns();
     struct step_rows s = {0};
+    g->n_groups = 0;
     prompts = prompts && any_shares_batch(g);
     s.n = s.n_decode = engine_gather_answers(g, !prompts, &s.n_answers);
     if (prompts)

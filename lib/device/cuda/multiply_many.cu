@@ -1,7 +1,7 @@
 /* Products of many columns through cuBLAS. The weights, one slice at a time, and x are converted to
  * cuBLAS' operands in the caller's scratch:
  *
- *   factors   of one slice
+ *   factors   of one slice, for each group of rows of x
  *   x         [planes][n][stride], of the operands' type; float32 x stays where it is
  *   slice     rows of W, [planes][rows, whole tiles][stride]
  *
@@ -25,7 +25,6 @@ enum {
     COLUMNS = 256, /* of a block of threads, of 16 rows: 32 of a row a thread */
     STRIDE_VALUES =
         8, /* rows of operands are a multiple of them apart: 16 bytes, which tensor cores want */
-    FACTORS_BYTES = 256,
     SLICE_BYTES = 32 << 20, /* large enough to keep the device busy, small against its memory */
     INPUT_BYTES = 8 << 20,  /* of x, of several planes: as many as fit */
     SCALED_EXPONENT =
@@ -34,8 +33,8 @@ enum {
 };
 #define MOST_FP16 65504.0f
 
-/* A product's operands. largest_bits: the largest magnitude in x, as an integer, which has the same
- * order. */
+/* A product's operands, of one group of rows. largest_bits: the largest magnitude in x, as an
+ * integer, which has the same order. */
 struct factors {
     unsigned largest_bits;
     float alpha, beta;
@@ -94,7 +93,7 @@ template <> struct operands_of<tiles_bf16> {
 struct many_call {
     const uint8_t *tiles;
     uint64_t row_bytes, plane_bytes;
-    uint32_t rows, cols, n, n_planes;
+    uint32_t rows, cols, n, group, n_planes;
     const float *x;
     size_t x_stride, x_plane, stride; /* in values; stride: of operands */
     float *y;
@@ -197,7 +196,7 @@ static __global__ void __launch_bounds__(THREADS) largest_kernel(const struct ma
         largest = other > largest ? other : largest;
     }
     if (threadIdx.x % 32 == 0)
-        atomicMax(&c.factors->largest_bits, largest);
+        atomicMax(&c.factors[blockIdx.x / c.group].largest_bits, largest);
 }
 
 /* The exponent of the scale: x's largest magnitude times it is within [2^14, 2^15). An infinity or
@@ -217,12 +216,13 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 template <class As>
 static __global__ void __launch_bounds__(THREADS) convert_kernel(const struct many_call c)
 {
-    int exponent = As::SCALED ? scale_exponent(c.factors->largest_bits) : 0;
+    struct factors *f = &c.factors[blockIdx.x / c.group];
+    int exponent = As::SCALED ? scale_exponent(f->largest_bits) : 0;
     float scale = power_of_two(exponent);
 
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
-        c.factors->alpha = power_of_two(-exponent);
-        c.factors->beta = c.accumulate;
+    if (blockIdx.x % c.group == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+        f->alpha = power_of_two(-exponent);
+        f->beta = c.accumulate;
     }
     if constexpr (As::BYTES == 2) {
         const float *x = row_of_block(c);
@@ -240,17 +240,19 @@ static __global__ void __launch_bounds__(THREADS) convert_kernel(const struct ma
 /* Converts x of the slice's planes. */
 template <class As> static void convert(struct device_stream *s, const struct many_call &c)
 {
-    cuda_try(s->device, cudaMemsetAsync(c.factors, 0, sizeof *c.factors, cuda_stream(s)));
+    size_t factors = (c.n + c.group - 1) / c.group * sizeof *c.factors;
+
+    cuda_try(s->device, cudaMemsetAsync(c.factors, 0, factors, cuda_stream(s)));
     if (As::SCALED) {
         CUDA_LAUNCH(largest_kernel, dim3(c.n, c.slice_planes), THREADS, 0, cuda_stream(s), c);
         cuda_check(s, "largest of x");
     }
-    dim3 grid = As::BYTES == 2 ? dim3(c.n, c.slice_planes) : dim3(1); /* of float32 the factors */
+    dim3 grid(c.n, As::BYTES == 2 ? c.slice_planes : 1); /* of float32 the factors */
     CUDA_LAUNCH(convert_kernel<As>, grid, THREADS, 0, cuda_stream(s), c);
     cuda_check(s, "convert x");
 }
 
-/* Multiplies one slice of weights by x of its planes. */
+/* Multiplies one slice of weights by x of its planes, one group of rows after the other. */
 template <class T, class As>
 static void multiply_slice(struct device_stream *s, const struct many_call &c)
 {
@@ -264,20 +266,24 @@ static void multiply_slice(struct device_stream *s, const struct many_call &c)
     p.type = (cudaDataType)As::TYPE;
     p.rows = c.rows - row < n_rows ? c.rows - row : n_rows;
     p.cols = c.cols;
-    p.n = c.n;
     p.w = c.slice;
     p.w_stride = c.stride;
-    p.x = As::BYTES == 4 ? (const void *)(c.x + c.plane_first * c.x_plane) : c.operands;
     p.x_stride = As::BYTES == 4 ? c.x_stride : c.stride;
-    p.y = c.y + c.plane_first * c.y_plane + row;
     p.y_stride = c.y_stride;
     p.n_planes = c.slice_planes;
     p.w_plane = n_rows * c.stride;
     p.x_plane = As::BYTES == 4 ? c.x_plane : c.n * c.stride;
     p.y_plane = c.y_plane;
-    p.alpha = &c.factors->alpha;
-    p.beta = &c.factors->beta;
-    cuda_blas_multiply(s, &p);
+    for (uint32_t first = 0, i = 0; first < c.n; first += c.group, i++) {
+        p.n = c.n - first < c.group ? c.n - first : c.group;
+        p.x = As::BYTES == 4
+                  ? (const void *)(c.x + c.plane_first * c.x_plane + first * c.x_stride)
+                  : (const void *)((const uint8_t *)c.operands + first * c.stride * As::BYTES);
+        p.y = c.y + c.plane_first * c.y_plane + first * c.y_stride + row;
+        p.alpha = &c.factors[i].alpha;
+        p.beta = &c.factors[i].beta;
+        cuda_blas_multiply(s, &p);
+    }
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -306,7 +312,7 @@ static void multiply_slices(struct device_stream *s, struct many_call c)
 /* The layout of a product's scratch. */
 struct layout {
     size_t stride;                      /* of operands, in values */
-    size_t operands, all;               /* bytes of x's, and of everything */
+    size_t factors, operands, all;      /* bytes: of these, of x's, and of everything */
     uint32_t slice_planes, slice_tiles; /* planes, and tile rows of each; one at least */
 };
 
@@ -331,8 +337,10 @@ static struct layout layout_of(const struct matrix *m, uint32_t n_planes, uint32
     l.slice_tiles = fitting(SLICE_BYTES, tile_bytes, tiles);
     l.slice_planes =
         fitting(INPUT_BYTES, x_bytes, fitting(SLICE_BYTES, tiles * tile_bytes, n_planes));
+    l.factors = (n / DEVICE_LEAST_GROUP + 1) * sizeof(struct factors);
+    l.factors = (l.factors + 255) / 256 * 256;
     l.operands = (l.slice_planes * x_bytes + 255) / 256 * 256;
-    l.all = FACTORS_BYTES + l.operands + (size_t)l.slice_planes * l.slice_tiles * tile_bytes;
+    l.all = l.factors + l.operands + (size_t)l.slice_planes * l.slice_tiles * tile_bytes;
     return l;
 }
 
@@ -344,7 +352,7 @@ static size_t most_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n, 
     size_t weights = all.all - all.operands, operands = all.operands;
 
     if (few.slice_planes > all.slice_planes) {
-        weights = few.all - few.operands;
+        weights = few.all - few.operands + all.factors;
         operands = operands > INPUT_BYTES ? operands : (size_t)INPUT_BYTES;
     }
     return weights + operands;
@@ -376,8 +384,8 @@ static void multiply_all(struct device_stream *s, const struct matrix *m, struct
     c->cols = m->cols;
     c->stride = l.stride;
     c->factors = (struct factors *)memory;
-    c->operands = (uint32_t *)(memory + FACTORS_BYTES);
-    c->slice = (uint4 *)(memory + FACTORS_BYTES + l.operands);
+    c->operands = (uint32_t *)(memory + l.factors);
+    c->slice = (uint4 *)(memory + l.factors + l.operands);
     c->slice_planes = l.slice_planes;
     c->slice_tiles = l.slice_tiles;
     tiles_of_type(m->type, [&](auto tiles) {
@@ -391,13 +399,14 @@ static void multiply_all(struct device_stream *s, const struct matrix *m, struct
 }
 
 void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x,
-                        size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
-                        void *scratch)
+                        size_t x_stride, uint32_t n, uint32_t group, float *y, size_t y_stride,
+                        bool accumulate, void *scratch)
 {
     struct many_call c = {};
 
     c.n_planes = 1;
     c.n = n;
+    c.group = group;
     c.x = x;
     c.x_stride = x_stride;
     c.y = y;
@@ -407,15 +416,16 @@ void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const f
 }
 
 void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
-                               uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
-                               size_t in_plane, float *out, size_t out_stride, size_t out_plane,
-                               void *scratch)
+                               uint32_t n_planes, uint32_t n, uint32_t group, const float *in,
+                               size_t in_stride, size_t in_plane, float *out, size_t out_stride,
+                               size_t out_plane, void *scratch)
 {
     struct many_call c = {};
 
     c.plane_bytes = plane_bytes;
     c.n_planes = n_planes;
     c.n = n;
+    c.group = group;
     c.x = in;
     c.x_stride = in_stride;
     c.x_plane = in_plane;

@@ -21,12 +21,12 @@ void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_
                           void *scratch);
 size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n);
 void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x,
-                        size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
-                        void *scratch);
+                        size_t x_stride, uint32_t n, uint32_t group, float *y, size_t y_stride,
+                        bool accumulate, void *scratch);
 void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
-                               uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
-                               size_t in_plane, float *out, size_t out_stride, size_t out_plane,
-                               void *scratch);
+                               uint32_t n_planes, uint32_t n, uint32_t group, const float *in,
+                               size_t in_stride, size_t in_plane, float *out, size_t out_stride,
+                               size_t out_plane, void *scratch);
 size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
                                   uint32_t n_task_rows);
 void cuda_experts(struct device_stream *s, const struct device_segments *layout,

@@ -199,6 +199,18 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
     return true;
 }
 
+bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked, void *arg,
+                        uint32_t *layer, uint32_t *expert)
+{
+    struct cache_search s = {.layer = UINT32_MAX, .blocked = blocked, .arg = arg};
+    uint32_t slab;
+    if (!c->policy->passed || !c->policy->passed(c, &s, &slab))
+        return false;
+    *layer = cache_layer_of(c, slab);
+    *expert = slab % c->shape.n_experts;
+    return true;
+}
+
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
                         void *arg, uint32_t *layer, uint32_t *expert)
 {

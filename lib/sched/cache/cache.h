@@ -154,6 +154,13 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert);
 
+/* In a step that activates most of a layer, whose coming layers so need most of what they lack:
+ * finds the expert of the layers up to the one routed last whose last segment is evicted first, so
+ * that the copies for the coming layers find free slots. blocked: also what the layer routed last
+ * uses, until it is computed. False: there is no such step, or nothing may go. */
+bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked, void *arg,
+                        uint32_t *layer, uint32_t *expert);
+
 /* Finds the expert whose next segment, the one after its resident prefix, the policy wants without
  * a demand: filling (static, layerwise, value), swaps (dali), the next layer's experts in a step
  * that activates most of a layer (value). free_segments: free slots. blocked: true if that expert

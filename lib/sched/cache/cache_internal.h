@@ -60,6 +60,8 @@ struct cache_policy {
     void (*changed)(struct sched_cache *c, uint32_t slab, uint32_t before);
     bool (*victim)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
     /* s: only `blocked` and `arg` are set */
+    bool (*passed)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
+    /* s: only `blocked` and `arg` are set */
     bool (*wanted)(struct sched_cache *c, uint64_t free_segments, const struct cache_search *s,
                    uint32_t *slab);
     /* As the sched_cache_ functions of the same names; the first two decide sched_cache_reads. */
@@ -118,13 +120,6 @@ bool cache_oldest_of_layer(const struct sched_cache *c, const struct cache_searc
  * layer whose turn is the farthest away, which is the one just before, and so on backwards. */
 bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_search *s,
                            uint32_t *slab);
-
-/* The evictable expert with the least value in the layers before the one routed last. */
-bool cache_least_of_passed(const struct sched_cache *c, const struct cache_search *s,
-                           const double *values, uint32_t *slab);
-/* The obtainable expert of a layer with the largest value that is not resident whole. */
-bool cache_most_lacking(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
-                        const double *values, uint32_t *slab);
 
 /* The first evictable expert of a heap of resident experts. */
 bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,

@@ -287,13 +287,14 @@ static bool may_go(const void *arg, uint32_t item)
     return cache_evictable(s->cache, s->search, s->first + item);
 }
 
-/* The evictable expert that counts least now; its value by turn in *least. */
-static bool least_resident(const struct sched_cache *c, const struct cache_search *s,
+/* The evictable expert that counts least now, of the layers before `end`; its value by turn in
+ * *least. */
+static bool least_resident(const struct sched_cache *c, const struct cache_search *s, uint32_t end,
                            uint32_t *slab, double *least)
 {
     const struct value_cache *v = c->state;
     bool found = false;
-    for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++) {
+    for (uint32_t layer = c->shape.first_layer; layer < end; layer++) {
         const struct heap *h = &v->resident[layer];
         struct search_in in = {c, s, cache_slab(c, layer, 0)};
         double turn = by_turn(c, layer);
@@ -309,17 +310,33 @@ static bool least_resident(const struct sched_cache *c, const struct cache_searc
     return found;
 }
 
+/* In a step that activates most experts: of the layers up to the one routed last. While that one is
+ * computed, its experts are blocked. */
+static bool least_of_passed(const struct sched_cache *c, const struct cache_search *s,
+                            uint32_t *slab, double *least)
+{
+    return uses_most(c) && least_resident(c, s, c->layer + 1, slab, least);
+}
+
+static bool value_passed(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
+{
+    uint32_t next = c->layer + 1;
+    double least;
+    return next < c->shape.n_layers &&
+           c->layer_resident[next] < c->shape.n_experts * c->limit[next] &&
+           least_of_passed(c, s, slab, &least);
+}
+
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
     uint32_t least;
+    double value = 0, turn = by_turn(c, s->layer);
     if (!s->demanded && !(s->probability > 0) &&
         is_coming(c, s->layer)) /* a segment that this policy wants */
-        return cache_least_of_passed(c, s, v->values, slab);
-    double value = 0, turn = by_turn(c, s->layer);
-    if (uses_most(c) && cache_least_of_passed(c, s, v->values, &least))
-        value = v->values[least];
-    else if (!least_resident(c, s, &least, &value))
+        return least_of_passed(c, s, slab, &value);
+    if (!least_of_passed(c, s, &least, &value) &&
+        !least_resident(c, s, c->shape.n_layers, &least, &value))
         return false;
     double worth =
         fmax(v->values[cache_slab(c, s->layer, s->expert)], value_of_predicted(v, s->probability));
@@ -335,13 +352,29 @@ static bool may_come(const void *arg, uint32_t slab)
     return cache_obtainable(s->cache, s->search, slab);
 }
 
+/* The most valuable expert of the next layer that lacks some. */
+static bool most_lacking(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
+                         uint32_t *slab)
+{
+    const struct value_cache *v = c->state;
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        if (c->resident[i] < c->limit[layer] && (!found || v->values[i] > v->values[*slab]) &&
+            cache_obtainable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    return found;
+}
+
 static bool value_wanted(struct sched_cache *c, uint64_t free_segments,
                          const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
     struct search_in in = {c, s, 0};
     uint32_t next = c->layer + 1;
-    if (is_coming(c, next) && cache_most_lacking(c, s, next, v->values, slab))
+    if (is_coming(c, next) && most_lacking(c, s, next, slab))
         return true;
     return free_segments && heap_first(&v->lacking, may_come, &in, slab);
 }
@@ -356,5 +389,6 @@ const struct cache_policy cache_policy_value = {
     .predicted = value_predicted,
     .costs = value_costs,
     .victim = value_victim,
+    .passed = value_passed,
     .wanted = value_wanted,
 };

@@ -36,6 +36,7 @@ struct transfer_scheduler {
     struct transfer_shape shape; /* its arrays are NULL */
     struct transfer_owner owner;
     uint8_t *layer_segments;
+    uint32_t most_segments; /* of any layer's expert */
     uint64_t *segment_bytes;
     struct transfer_expert *experts; /* [n_layers][n_experts] */
     struct sched_cache *policy;
@@ -52,6 +53,7 @@ struct transfer_scheduler {
         serving; /* the requester whose next load is being served, and pinned; TRANSFER_NOBODY */
     uint64_t
         sparing_since_ns; /* since when that load waits for other loads' slots; 0: it does not */
+    bool large;           /* the step routed last activates most of its layer */
     bool hinting;         /* the policy wants the next segment of this expert */
     uint32_t hint_layer, hint_expert;
     /* Segments copied on a prediction, not used, and those being copied: of even and odd layers. */
@@ -97,6 +99,10 @@ bool transfer_evict_for_demand(struct transfer_scheduler *c, uint32_t layer, uin
                                uint64_t now_ns);
 bool transfer_evict_for_prefetch(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                                  double probability);
+/* Evicts a few segments of the layers that a large step has passed (sched_cache_passed), until
+ * enough slots are free or will be: a slot that is evicted while a layer is computed can be used
+ * when that layer is over. */
+void transfer_free_ahead(struct transfer_scheduler *c);
 
 /* prefetch.c: the prediction to be copied next, of all requesters; drops those that are resident
  * whole or have passed. False: none that is obtainable and that the rule allows now. Sends a fetch

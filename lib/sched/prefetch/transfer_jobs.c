@@ -139,6 +139,7 @@ enum transfer_next transfer_scheduler_next_load(struct transfer_scheduler *c, ui
     struct cache_prediction p;
     uint32_t requester;
     report_under_way(c);
+    transfer_free_ahead(c);
     struct cache_load *l = next_demand(c);
     if (!l)
         return TRANSFER_NOTHING;

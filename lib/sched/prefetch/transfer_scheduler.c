@@ -23,6 +23,8 @@ struct transfer_scheduler *transfer_scheduler_new(const struct transfer_shape *s
         assert(shape->layer_segments[i] <= TRANSFER_MAX_SEGMENTS);
         c->layer_segments[i] = shape->layer_segments[i];
         c->segment_bytes[i] = shape->segment_bytes[i];
+        if (shape->layer_segments[i] > c->most_segments)
+            c->most_segments = shape->layer_segments[i];
     }
     return c;
 }
@@ -125,6 +127,8 @@ static void forget_oldest(struct transfer_scheduler *c, uint32_t requester)
             c->serving = TRANSFER_NOBODY;
     }
     x->pins -= pinned;
+    if (c->large) /* the step needs it no more: its slot may serve the layer's next load */
+        x->user_place = 0;
     transfer_settle(c, l->layer, l->expert);
 }
 
@@ -156,6 +160,7 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
                                uint32_t n)
 {
     uint32_t layer = (uint32_t)(place & UINT16_MAX);
+    c->large = 2 * n > c->shape.n_experts;
     for (uint32_t i = 0; i < n; i++) {
         struct transfer_expert *x = transfer_expert_at(c, layer, experts[i]);
         x->user = (uint8_t)requester;

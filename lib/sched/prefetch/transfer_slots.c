@@ -3,8 +3,10 @@
 
 /* How long a load waits for other loads to be consumed before it evicts what the policy keeps. */
 #define SPARE_NS 2000000u
-/* Segments of an earlier policy that one call evicts: the owner works on each. */
-enum { TIDY_AT_ONCE = 4 };
+/* Segments of an earlier policy, or of layers passed, that one call evicts: the owner works on
+ * each.
+ */
+enum { TIDY_AT_ONCE = 4, AHEAD_AT_ONCE = 8 };
 
 void transfer_evict(struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
 {
@@ -139,6 +141,29 @@ static uint32_t free_slots(const struct transfer_scheduler *c)
 static uint32_t free_soon(const struct transfer_scheduler *c)
 {
     return free_slots(c) + c->owner.retired_slots(c->owner.arg);
+}
+
+/* A quarter of a layer, and an eighth of the device at most: with half of a layer prompts take the
+ * same time, with what decoding keeps free up to a tenth longer where the link and the device need
+ * the same time (replay). */
+static uint32_t ahead_of(const struct transfer_scheduler *c)
+{
+    uint32_t quarter = c->shape.n_experts * c->most_segments / 4, most = c->shape.n_slots / 8;
+    return quarter < most ? quarter : most;
+}
+
+void transfer_free_ahead(struct transfer_scheduler *c)
+{
+    struct blocked_by b = {c, true, UINT32_MAX, UINT32_MAX};
+    uint32_t layer, expert, most = ahead_of(c);
+    for (int i = 0; i < AHEAD_AT_ONCE && free_soon(c) < most; i++) {
+        if (!sched_cache_passed(c->policy, blocked, &b, &layer, &expert) ||
+            layer >= c->shape.n_layers || expert >= c->shape.n_experts ||
+            blocked(&b, layer, expert))
+            return;
+        transfer_evict(c, layer, expert);
+        c->hinting = false; /* what the policy wanted before may not be what it wants now */
+    }
 }
 
 static void reclaim(const struct transfer_scheduler *c)

@@ -7,7 +7,7 @@ from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .lfm2 import Lfm2Moe
 from .phimoe import Phimoe
-from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, MiniMaxM2
+from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, HyV3, MiniMaxM2
 from .windowed import Afmoe, Cohere2Moe, Laguna, MimoV2, Step35
 
 ARCHITECTURES = {
@@ -28,6 +28,7 @@ ARCHITECTURES = {
     "bailingmoe2": BailingMoe2(),
     "ernie4_5-moe": Ernie45Moe(),
     "hunyuan-moe": HunyuanMoe(),
+    "hy_v3": HyV3(),
     "exaone-moe": ExaoneMoe(),
     "qwen35moe": Qwen35Moe(),
     "qwen3next": Qwen3Next(),

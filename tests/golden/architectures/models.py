@@ -144,6 +144,11 @@ SPECS = [
         "bailingmoe2", "bailingmoe2", 1, 32, 4, 2, 16, width=20, experts=12, experts_used=3, rotated_dims=8,
         router=Router(True, True, True, groups=4, groups_used=2, scale=2.5), further_layers=1, **DENSE_FIRST,
     ),
+    # Hy3: the first layer is dense, which the file does not say; a layer after the trunk.
+    Spec(
+        "hy_v3", "hy_v3", 1, 32, 4, 2, 16, width=20, experts=8, experts_used=3, eps=1e-5, rope=Rope(base=11158840.0),
+        router=Router(True, True, True, scale=2.826), further_layers=1, **DENSE_FIRST,
+    ),
     # ERNIE 4.5: a softmax with a selection bias, two shared experts, adjacent pairs, tied.
     Spec(
         "ernie4_5-moe", "ernie4_5-moe", 1, 32, 4, 2, 8, width=20, experts=8, experts_used=3, eps=1e-5, tied=True,
@@ -179,8 +184,9 @@ SPECS = [
     # Laguna: more heads where there is a window, a gate for each head, half of a head rotates in the first and fifth
     # layer, by YaRN there; the second model has no windows and a gate for each value.
     Spec(
-        "laguna", "laguna", 12, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=6, rotated_dims=8,
-        attention_layers=(0, 4), layer_heads=(6, 2), rope=Rope("yarn", base=5e5, factor=4.0, original_context=128),
+        "laguna", "laguna", 15, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=6, rotated_dims=8,
+        attention_layers=(0, 4), layer_heads=(6, 2),
+        rope=Rope("yarn", base=5e5, factor=4.0, original_context=128, magnitude=1.3),
         router=Router(True, True, True, scale=2.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 16}),
     ),
     Spec(

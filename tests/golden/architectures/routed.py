@@ -110,6 +110,38 @@ class ExaoneMoe(Glm4Moe):
         return transformers.ExaoneMoeForCausalLM(config)
 
 
+class HyV3(Glm4Moe):
+    """Hy3: the selection bias has a name without a suffix; the file does not say which layers are dense."""
+
+    ffn_norm = "ffn_norm"
+    layer_names = Glm4Moe.layer_names | {"exp_probs_b.bias": "mlp.e_score_correction_bias"}
+
+    def own_keys(self, spec, writer):
+        writer.add_expert_feed_forward_length(spec.width)
+        writer.add_expert_shared_feed_forward_length(spec.shared_width)
+        writer.add_expert_weights_scale(spec.router.scale)
+        self.router_keys(spec, writer)
+
+    def file_tensors(self, spec, tensors):
+        return {name.replace("exp_probs_b.bias", "exp_probs_b"): stored for name, stored in tensors.items()}
+
+    def rope_parameters(self, spec):
+        return {"rope_type": "default", "rope_theta": spec.rope.base}
+
+    def empty_model(self, spec):
+        config = transformers.HYV3Config(
+            head_dim=spec.head_dim,
+            intermediate_size=spec.dense_width,
+            moe_intermediate_size=spec.width,
+            num_experts=spec.experts,
+            num_shared_experts=spec.shared_count,
+            router_scaling_factor=spec.router.scale,
+            mlp_layer_types=["dense" if i < spec.dense_layers else "sparse" for i in range(spec.layers)],
+            **self.common_config(spec),
+        )
+        return transformers.HYV3ForCausalLM(config)
+
+
 class Ernie45Moe(DeepseekFfn):
     """A softmax with a selection bias. The file has no keys for that."""
 

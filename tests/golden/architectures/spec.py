@@ -16,6 +16,7 @@ class Rope:
     factor: float = 1.0
     original_context: int = CONTEXT
     mscale_all_dim: float = 0.0  # DeepSeek-V2's mscale, of all dimensions
+    magnitude: float = 0.0  # of cosines and sines, if the file has a key for it
     temperature: float = 0.0  # growth of q with the logarithm of the position / original_context
 
 

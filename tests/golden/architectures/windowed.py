@@ -114,6 +114,7 @@ class Laguna(Windowed):
             writer.add_rope_scaling_type(RopeScalingType.YARN)
             writer.add_rope_scaling_factor(spec.rope.factor)
             writer.add_rope_scaling_orig_ctx_len(spec.rope.original_context)
+            writer.add_rope_scaling_yarn_attn_factor(spec.rope.magnitude)
 
     def window_keys(self, spec, writer):
         """The pattern is the architecture's: the first of four layers has no window."""
@@ -127,6 +128,7 @@ class Laguna(Windowed):
                 "rope_type": "yarn",
                 "factor": spec.rope.factor,
                 "original_max_position_embeddings": spec.rope.original_context,
+                "attention_factor": spec.rope.magnitude,
             }
         windowed = {"rope_type": "default", "rope_theta": spec.windowed_base, "partial_rotary_factor": 1.0}
         return {"full_attention": full, "sliding_attention": windowed}
