@@ -4,7 +4,10 @@
 #include "serve.h"
 
 #include "base/log.h"
-#include "confine/confine.h"
+#include "confine/calls.h"
+#include "confine/files.h"
+#include "confine/memory.h"
+#include "confine/privileges.h"
 #include "daemon/daemon.h"
 #include "device/device.h"
 #include "ipc/watch.h"
@@ -77,6 +80,17 @@ static enum error_code make_pool(struct cpuexec *c, struct error *e)
     return pool_new("cpuexec", threads, c->pin && !taken, (unsigned)c->spin_us, &c->pool, e);
 }
 
+/* cpuexec uses no device, so it has no driver in it. */
+static void confine_to_files(const struct cpuexec *c)
+{
+    struct confine_files f;
+    confine_memory();
+    confine_privileges_daemon();
+    confine_files_begin(&f);
+    confine_files_allow_daemon(&f, c->daemon.run);
+    confine_files_end(&f);
+}
+
 static enum error_code start(struct cpuexec *c, struct error *e)
 {
     if (!kernels_select(c->kernels))
@@ -112,8 +126,11 @@ int main(int argc, char **argv)
         {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_start(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options,
-                 argc, argv);
+    daemon_init(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options, argc,
+                argv);
+    if (c.daemon.confine)
+        confine_to_files(&c);
+    daemon_start(&c.daemon);
     struct error e;
     enum error_code code = start(&c, &e);
     static const struct daemon_handlers handlers = {.health = fill_health};
@@ -127,7 +144,8 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&c.daemon, "serving %s with %u threads, %s kernels", c.memory.map.params.name,
                   pool_thread_count(c.pool), kernels_get()->name);
-    confine_daemon(false);
+    if (c.daemon.confine)
+        confine_calls(CONFINE_DAEMON, false);
     daemon_ready(&c.daemon);
     int exit_code = daemon_wait(&c.daemon);
     daemon_stop(&c.daemon);

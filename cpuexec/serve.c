@@ -8,6 +8,8 @@
  * ring. It holds `compute` while the pool computes one. No job allocates memory. */
 #include "serve.h"
 
+#include "job.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/run_dir.h"
@@ -95,74 +97,6 @@ static enum error_code handshake(struct connection *c, struct error *e)
     return code ? code : sent;
 }
 
-static enum error_code take_groups(struct connection *c, const struct expert_job *job,
-                                   struct error *e)
-{
-    if (job->n_groups > job->n_tokens)
-        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": more groups than tokens",
-                         job->sequence);
-    for (uint32_t i = 0, next = 0; i < job->n_groups; i++) {
-        struct expert_group_record r;
-        memcpy(&r, &c->channel.groups[i], sizeof r);
-        if (r.first < next || r.first > job->n_tokens || r.n == 0 || r.n > job->n_tokens - r.first)
-            return error_set(e, ERROR_PROTOCOL,
-                             "job %" PRIu64 ": group %" PRIu32 " is out of range", job->sequence,
-                             i);
-        c->groups[i] = (struct row_group){r.first, r.n};
-        next = r.first + r.n;
-    }
-    return ERROR_OK;
-}
-
-/* Copy the job's tables once, and check every number in them. */
-static enum error_code take_tasks(struct connection *c, const struct expert_job *job,
-                                  struct error *e)
-{
-    const struct pool_map *map = &c->serve->memory->map;
-    const struct host_tier *tier = &c->serve->memory->tier;
-    const struct expert_channel *ch = &c->channel;
-    if (job->layer >= map->params.n_layers || job->n_tokens == 0 ||
-        job->n_tokens > ch->max_tokens || job->n_tasks > ch->max_tasks)
-        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 " is out of range", job->sequence);
-    const struct pool_slabs *slabs = &map->slabs[job->layer];
-    uint32_t rows_total = 0, out_total = 0;
-    for (uint32_t i = 0; i < job->n_tasks; i++) {
-        struct expert_task_record r;
-        memcpy(&r, &ch->tasks[i], sizeof r);
-        if (r.expert >= slabs->n_experts || r.n_segments == 0 ||
-            r.first_segment >= slabs->n_segments ||
-            r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > job->n_tokens ||
-            r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total ||
-            r.apart > 1 || (tier->slots && r.slot >= tier->n_slots))
-            return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
-                             job->sequence, i);
-        uint64_t n_out = (uint64_t)r.n_rows * (r.apart ? r.n_segments : 1);
-        if (n_out > ch->max_rows - out_total || r.first_out > ch->max_rows - n_out)
-            return error_set(e, ERROR_PROTOCOL,
-                             "job %" PRIu64 ": the rows of task %" PRIu32 " do not fit",
-                             job->sequence, i);
-        rows_total += r.n_rows;
-        out_total += (uint32_t)n_out;
-        c->tasks[i] =
-            (struct expert_task){.expert = r.expert,
-                                 .first_segment = r.first_segment,
-                                 .n_segments = r.n_segments,
-                                 .n_tokens = r.n_rows,
-                                 .tokens = c->indices + r.first_row,
-                                 .out = ch->out + (size_t)r.first_out * ch->d_model,
-                                 .output = r.apart ? EXPERT_APART : EXPERT_SUM,
-                                 .slab = tier->slots ? host_tier_slot(tier, r.slot) : NULL};
-        for (uint32_t row = r.first_row; row < r.first_row + r.n_rows; row++) {
-            c->indices[row] = ch->indices[row];
-            if (c->indices[row] >= job->n_tokens)
-                return error_set(e, ERROR_PROTOCOL,
-                                 "job %" PRIu64 ": a row names a token that the job does not have",
-                                 job->sequence);
-        }
-    }
-    return ERROR_OK;
-}
-
 static void count_job(const struct connection *c, const struct expert_job *job, uint64_t ns)
 {
     const struct serve_counters *k = &c->serve->counters;
@@ -221,9 +155,11 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
 {
     struct error e;
     uint64_t started = clock_ns();
-    enum error_code code = take_tasks(c, job, &e);
+    const struct memory_client *memory = c->serve->memory;
+    enum error_code code =
+        expert_job_take(&c->channel, job, &memory->map, &memory->tier, c->tasks, c->indices, &e);
     if (!code)
-        code = take_groups(c, job, &e);
+        code = expert_job_take_groups(&c->channel, job, c->groups, &e);
     if (code) {
         log_warn("worker %d: %s", (int)c->pid, e.text);
         counter_add(c->serve->counters.refused, 1);

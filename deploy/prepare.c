@@ -226,6 +226,7 @@ static enum error_code block_signals(struct supervisor *s, struct error *e)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* for the log: a limit of files' sizes is as a full disk */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return error_set(e, ERROR_IO, "cannot create a signalfd: %m");
@@ -275,9 +276,14 @@ enum error_code supervisor_restore_files(struct supervisor *s, struct error *e)
     return code;
 }
 
+static bool has_gpu(const struct settings *o)
+{
+    return o->device && strncmp(o->device, "cuda", 4) == 0;
+}
+
 static bool wants_mps(const struct settings *o)
 {
-    bool cuda = o->device && strncmp(o->device, "cuda", 4) == 0;
+    bool cuda = has_gpu(o);
     if (o->mps && !cuda)
         log_warn("no MPS: the device is not a CUDA one");
     return o->mps && cuda;
@@ -299,6 +305,10 @@ static void choose_processes(struct supervisor *s)
     s->processes[CPUEXEC].unused = !o->model || !wants_cpuexec(o);
     s->processes[MODELS].unused = !o->models;
     s->processes[HTTP].unused = !o->http;
+    s->processes[MEMD].runs_setuid = has_gpu(o);
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        s->processes[i].runs_setuid = has_gpu(o);
+    s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e)

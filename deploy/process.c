@@ -63,6 +63,7 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     sigset_t none;
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0); /* Ctrl-C in the terminal goes to the supervisor only */
     /* The process ends with a supervisor that is killed, also where that died before the prctl. */
@@ -73,6 +74,10 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     dup2(null, STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
+    if (!p->runs_setuid)
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    /* The processes have threads of their own, and are to have one until they are confined. */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
     execv(p->program, p->arguments);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", p->program, strerror(errno));
     _exit(EXIT_NOT_STARTED);

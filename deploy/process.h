@@ -29,8 +29,9 @@ struct process {
     char *arguments[PROCESS_MAX_ARGUMENTS + 1]; /* NULL-terminated, borrowed */
     char log_path[RUN_PATH_BYTES];
 
-    bool unused;  /* the deployment does not have this process */
-    bool leaving; /* and will not, once it has ended */
+    bool unused;      /* the deployment does not have this process */
+    bool leaving;     /* and will not, once it has ended */
+    bool runs_setuid; /* a GPU's driver in it may start a program that makes the device's files */
     enum process_state state;
     enum process_state after_stop; /* state after PROCESS_STOPPING: waiting or stopped */
     pid_t pid;                     /* 0: none runs */

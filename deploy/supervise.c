@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 /* The kill comes at most 1.25 intervals after the last beat, before a client's 30 s are over. */
-#define WATCHDOG_S 20
 /* For the requests of a worker that is removed; then the other workers continue them. */
 #define DRAIN_S      60
 #define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
@@ -456,7 +455,7 @@ int main(int argc, char **argv)
                                 .workers = 1,
                                 .stop_timeout_s = 10,
                                 .stable_s = 10,
-                                .watchdog_s = WATCHDOG_S,
+                                .watchdog_s = SUPERVISE_WATCHDOG_S,
                                 .drain_s = DRAIN_S,
                                 .models_keep_s = 300};
     if (parse_settings(&settings, argc, argv) != 0)

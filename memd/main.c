@@ -1,7 +1,7 @@
 /* moed-memd: the memory daemon. It loads the model once, owns the host pool, the host tier and the
  * device's expert cache, lends them to workers and CPU executors, and notices at once when one of
- * these dies. It computes nothing. It parses the model file and the trained predictors only, before
- * any process is attached. */
+ * these dies. It computes nothing. It parses the trained predictors only, before any process is
+ * attached; the model file is parsed by a process of its own. */
 #include "memd.h"
 
 #include "memd/host/tier_metrics.h"
@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
-#include "confine/confine.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
+#include "reader/model_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,7 +78,9 @@ static enum error_code load_model(struct memd *m, struct error *e)
         code = gguf_check_unchanged(m->gguf, i, e);
     if (code)
         return code;
-    pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
+    code = pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base, e);
+    if (code)
+        return code;
     uint64_t experts = h->tiered ? 0 : h->expert_bytes;
     counter_add(m->loaded_bytes, experts + h->dense_bytes);
     m->load_ns = clock_ns() - started;
@@ -199,7 +201,7 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .generation = m->generation,
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
-                                            .model = m->model,
+                                            .gguf = m->gguf,
                                             .parallel = (uint32_t)m->parallel,
                                             .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
@@ -260,6 +262,33 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
+/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
+static int exit_code_for(enum error_code code)
+{
+    switch (code) {
+    case ERROR_USAGE:
+        return EXIT_BAD_USAGE;
+    case ERROR_IO:
+    case ERROR_MEMORY:
+    case ERROR_INTERNAL:
+        return EXIT_RETRY;
+    default:
+        return EXIT_PERMANENT;
+    }
+}
+
+/* What the pool is to be, from the file's metadata, which another process parses. */
+static void read_model(struct memd *m)
+{
+    struct read_model model;
+    struct error e;
+    enum error_code code = model_reader_read(m->model, m->segment_bytes, &model, &e);
+    if (code)
+        daemon_fail(&m->daemon, exit_code_for(code), &e);
+    m->gguf = model.gguf;
+    m->plan = model.plan;
+}
+
 /* Workers read in the table's header how much they may compute at once. */
 static void publish_batch(struct memd *m)
 {
@@ -278,10 +307,6 @@ static enum error_code start(struct memd *m, struct error *e)
     bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
     if (has_memory) /* first: a missing device must not show after minutes of loading */
         code = memd_open_devices(m, e);
-    if (!code)
-        code = gguf_open(m->model, &m->gguf, e);
-    if (!code)
-        code = pool_plan_new_cut(m->gguf, m->segment_bytes, &m->plan, e);
     if (!code)
         code = tier_plan_new(&m->plan, m->ram, &m->tier_plan, e);
     if (code)
@@ -319,21 +344,6 @@ static enum error_code start(struct memd *m, struct error *e)
         code = m->policy_metrics ? ERROR_OK : ERROR_MEMORY;
     }
     return code;
-}
-
-/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
-static int exit_code_for(enum error_code code)
-{
-    switch (code) {
-    case ERROR_USAGE:
-        return EXIT_BAD_USAGE;
-    case ERROR_IO:
-    case ERROR_MEMORY:
-    case ERROR_INTERNAL:
-        return EXIT_RETRY;
-    default:
-        return EXIT_PERMANENT;
-    }
 }
 
 int main(int argc, char **argv)
@@ -390,12 +400,15 @@ int main(int argc, char **argv)
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
         {0},
     };
-    daemon_start(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
+    daemon_init(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
     struct error e;
     if (!m.model) {
         error_set(&e, ERROR_USAGE, "no model: give --model FILE");
         daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
     }
+    memd_confine_files(&m);
+    read_model(&m);
+    daemon_start(&m.daemon);
     enum error_code code = start(&m, &e);
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
@@ -417,7 +430,7 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
-    confine_daemon(true);
+    memd_confine_calls(&m);
     daemon_ready(&m.daemon);
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);

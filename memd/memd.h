@@ -99,4 +99,9 @@ enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
                                     Moed__V1__Reply *reply, struct error *e);
 void memd_fill_health(void *arg, Moed__V1__HealthReply *health);
 
+/* confine.c. The first before memd has a second thread, with its options; the second when it has
+ * loaded the model. */
+void memd_confine_files(const struct memd *m);
+void memd_confine_calls(const struct memd *m);
+
 #endif

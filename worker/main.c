@@ -10,10 +10,10 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
-#include "confine/confine.h"
 #include "ipc/watch.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 #include "model/speculate.h"
 
 #include <inttypes.h>
@@ -56,16 +56,21 @@ static enum error_code list_end_tokens(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
-/* Reads the model file's metadata from the pool: the worker opens no file. */
-/* A string key, "" where the file has none; NULL: no memory. */
-static char *copy_key(const struct gguf *g, const char *key)
+/* A chat template; "" where the file has none that can be used; NULL: no memory. */
+static char *copy_template(const struct gguf *g, const char *key)
 {
     struct gguf_string text = {"", 0};
     if (gguf_find(g, key))
         gguf_get_string(g, key, &text, NULL);
+    if (text.len > CHAT_TEMPLATE_BYTES) { /* a reply about the model has both */
+        log_warn("%s has %" PRIu64 " bytes, more than %u: it is not used", key, text.len,
+                 CHAT_TEMPLATE_BYTES);
+        text.len = 0;
+    }
     return strndup(text.data, text.len);
 }
 
+/* Reads the model file's metadata from the pool: the worker opens no file. */
 static enum error_code read_vocabulary(struct worker *w, struct error *e)
 {
     const struct pool_map *map = &w->memory.map;
@@ -76,8 +81,8 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
     if (code)
         return code;
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
-    w->chat_template = copy_key(g, "tokenizer.chat_template");
-    w->chat_template_tools = copy_key(g, "tokenizer.chat_template.tool_use");
+    w->chat_template = copy_template(g, "tokenizer.chat_template");
+    w->chat_template_tools = copy_template(g, "tokenizer.chat_template.tool_use");
     read_sampling(w, g);
     gguf_close(g);
     if (!code)
@@ -358,7 +363,12 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
                                   .end_tokens = &w->end_tokens,
                                   .chat_template_tools = w->chat_template_tools,
                                   .device = w->device,
-                                  .context = (uint32_t)w->context};
+                                  .context = (uint32_t)w->context,
+                                  /* a quarter of the queue is for other frontends */
+                                  .most_requests =
+                                      (uint32_t)(w->parallel + w->queue - w->queue / 4),
+                                  .most_bytes = SESSION_REQUEST_BYTES,
+                                  .most_bytes_all = SESSIONS_REQUEST_BYTES};
     return sessions_new(&model, w->engine, &w->sessions, e);
 }
 
@@ -576,8 +586,10 @@ int main(int argc, char **argv)
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_start_numbered(&w.daemon, "worker", &w.number, "a worker of a moed deployment", options,
-                          argc, argv);
+    daemon_init_numbered(&w.daemon, "worker", &w.number, "a worker of a moed deployment", options,
+                         argc, argv);
+    worker_confine_files(&w);
+    daemon_start(&w.daemon);
     struct error e;
     enum error_code code = start(&w, &e);
     static const struct daemon_handlers handlers = {
@@ -594,7 +606,7 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
-    confine_daemon(false);
+    worker_confine_calls(&w);
     set_state(&w, KV_WORKER_SERVES);
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);

@@ -79,4 +79,9 @@ enum error_code worker_reply_cache(struct worker *w, const Moed__V1__CacheReques
 enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e);
 
+/* confine.c. The first before the worker has a second thread, with its options; the second when it
+ * is about to serve. */
+void worker_confine_files(const struct worker *w);
+void worker_confine_calls(const struct worker *w);
+
 #endif

@@ -7,10 +7,10 @@
 #include "base/quantity.h"
 #include "client/cli/commands.h"
 #include "client/cli/complain.h"
-#include "gguf/gguf.h"
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
 #include "model/serving_limits.h"
+#include "reader/model_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,26 +95,9 @@ static void look_at_all(const struct device_module *module, const struct pool_ma
         snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
 }
 
-/* In the child. A model that cannot be read is reported by launch_start. */
-static void choose(const struct device_module *module, const struct launch *l, struct choice *c)
-{
-    struct gguf *g;
-    struct pool_plan plan;
-    struct error e;
-    if (gguf_open(l->model, &g, &e))
-        return;
-    if (!pool_plan_new_cut(g, l->segment_bytes ? l->segment_bytes : POOL_SEGMENT_BYTES, &plan,
-                           &e)) {
-        struct pool_map map = pool_plan_map(&plan);
-        look_at_all(module, &map, l, c);
-        pool_plan_free(&plan);
-    }
-    gguf_close(g);
-}
-
-/* Runs `choose` in a child. False: it did not report. */
-static bool choose_in_child(const struct device_module *module, const struct launch *l,
-                            struct choice *c)
+/* Runs look_at_all in a child. False: it did not report. */
+static bool look_in_child(const struct device_module *module, const struct pool_map *map,
+                          const struct launch *l, struct choice *c)
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -122,7 +105,7 @@ static bool choose_in_child(const struct device_module *module, const struct lau
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        choose(module, l, c);
+        look_at_all(module, map, l, c);
         _exit(write(ends[1], c, sizeof *c) == (ssize_t)sizeof *c ? 0 : 1);
     }
     close(ends[1]);
@@ -137,14 +120,20 @@ static bool choose_in_child(const struct device_module *module, const struct lau
 static void find_gpu(const struct launch *l, struct choice *c)
 {
     const struct device_module *module;
+    struct read_model m;
     struct error e;
+    uint64_t segment_bytes = l->segment_bytes ? l->segment_bytes : POOL_SEGMENT_BYTES;
     *c = (struct choice){0};
     if (device_module_load("cuda", &module, &e)) {
         snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
         return;
     }
-    if (!choose_in_child(module, l, c))
+    if (model_reader_read(l->model, segment_bytes, &m, &e))
+        return; /* launch_start reports it */
+    struct pool_map map = pool_plan_map(&m.plan);
+    if (!look_in_child(module, &map, l, c))
         *c = (struct choice){.seen = 1, .reason = "the driver ends the process that looks for one"};
+    read_model_free(&m);
 }
 
 /* Makes --vram a part of the device. Complains. */

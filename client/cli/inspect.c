@@ -10,6 +10,7 @@
 #include "client/cli/model_file.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
+#include "reader/model_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,7 +119,11 @@ int inspect_main(int argc, char **argv)
         cli_complain("%s", e.text);
         return CLI_USAGE;
     }
-    enum error_code code = gguf_open(path, &x.g, &e);
+    struct read_model checked = {0}; /* the tokenizer, too; in a process of its own */
+    enum error_code code = model_reader_read(path, POOL_SEGMENT_BYTES, &checked, &e);
+    read_model_free(&checked);
+    if (!code)
+        code = gguf_open(path, &x.g, &e);
     if (!code)
         code = pool_plan_new(x.g, &x.plan, &e);
     if (!code)

@@ -1,6 +1,7 @@
 /* moed inspect: describes a model: attention, rotation of positions, routing, experts. */
 #include "client/cli/inspect.h"
 #include "client/cli/fold.h"
+#include "model/serving_limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -286,6 +287,8 @@ static void print_tokenizer(const struct inspect *x)
     if (!gguf_find(x->g, "tokenizer.chat_template") ||
         gguf_get_string(x->g, "tokenizer.chat_template", &chat, NULL) || chat.len == 0)
         fold_printf("; no chat template\n");
+    else if (chat.len > CHAT_TEMPLATE_BYTES)
+        fold_printf("; a chat template of %" PRIu64 " bytes, more than moed uses\n", chat.len);
     else
         fold_printf("; chat template%s\n",
                     memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");

@@ -1,13 +1,15 @@
 /* Starting a deployment; see launch.h. */
 #include "client/cli/launch.h"
 
+#include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress.h"
-#include "gguf/gguf.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
+#include "daemon/supervisor_protocol.h"
 #include "model/tier_plan.h"
+#include "reader/model_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,8 +75,7 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
 /* Finds what the processes would refuse, before any of them is started. */
 static int check_model(const struct launch *l)
 {
-    struct gguf *g;
-    struct pool_plan plan = {0};
+    struct read_model m;
     struct error e = {0};
     uint32_t drafts;
     enum error_code code =
@@ -83,24 +84,21 @@ static int check_model(const struct launch *l)
         cli_complain("%s", e.text);
         return CLI_USAGE;
     }
-    code = gguf_open(l->model, &g, &e);
+    code = model_reader_read(l->model, POOL_SEGMENT_BYTES, &m, &e);
     if (!code) {
         struct tier_plan tier = {0};
-        code = pool_plan_new(g, &plan, &e);
+        const struct model_params *params = &m.plan.header.params;
+        warn_of_context(l, params);
+        code = params_check_context(params, l->ctx, &e);
         if (!code)
-            warn_of_context(l, &plan.header.params);
+            code = check_kv_type(l, params, &e);
         if (!code)
-            code = params_check_context(&plan.header.params, l->ctx, &e);
-        if (!code)
-            code = check_kv_type(l, &plan.header.params, &e);
-        if (!code)
-            code = tier_plan_new(&plan, l->ram, &tier, &e);
+            code = tier_plan_new(&m.plan, l->ram, &tier, &e);
         if (tier.n_slots)
-            pool_plan_keep_dense(&plan);
+            pool_plan_keep_dense(&m.plan);
         if (!code)
-            code = memory_need_check(&plan, tier.bytes + tier.read_bytes, &e);
-        pool_plan_free(&plan);
-        gguf_close(g);
+            code = memory_need_check(&m.plan, tier.bytes + tier.read_bytes, &e);
+        read_model_free(&m);
     }
     if (code)
         cli_complain("%s", e.text);
@@ -312,30 +310,65 @@ static bool is_ready(const struct launch *l, const char *process)
     return p && strcmp(p->state, "ready") == 0;
 }
 
-static bool process_answers(const struct launch *l, const struct deployment_process *p)
+/* Whether a worker says that it serves. An error: it cannot be asked. */
+static enum error_code worker_answers(const struct launch *l, const struct deployment_process *p,
+                                      bool *answers, struct error *e)
 {
     Moed__V1__Reply *reply;
-    if (strcmp(p->state, "ready") != 0 || deployment_health(l->run, p->name, &reply, NULL))
-        return false;
-    bool ready = reply->health->ready;
+    *answers = false;
+    if (strcmp(p->state, "ready") != 0)
+        return ERROR_OK;
+    enum error_code code = deployment_health(l->run, p->name, &reply, e);
+    if (code)
+        return code;
+    *answers = reply->health->ready;
     moed__v1__reply__free_unpacked(reply, NULL);
-    return ready;
+    return ERROR_OK;
 }
 
-static bool deployment_answers(const struct launch *l)
+/* Whether the processes are ready, by the supervisor and by the workers themselves. An error: a
+ * worker cannot be asked. */
+static enum error_code deployment_answers(const struct launch *l, bool *answers, struct error *e)
 {
+    bool all = true;
     unsigned workers = 0;
+    *answers = false;
     if ((l->models && !is_ready(l, "models")) || (l->http && !is_ready(l, "http")))
-        return false;
-    if (!l->model)
-        return true;
-    for (unsigned i = 0; i < l->status.n_processes; i++)
-        if (supervise_is_worker(l->status.processes[i].name)) {
-            if (!process_answers(l, &l->status.processes[i]))
-                return false;
-            workers++;
-        }
-    return workers > 0;
+        return ERROR_OK;
+    for (unsigned i = 0; i < l->status.n_processes && all; i++) {
+        const struct deployment_process *p = &l->status.processes[i];
+        if (!supervise_is_worker(p->name))
+            continue;
+        enum error_code code = worker_answers(l, p, &all, e);
+        if (code)
+            return code;
+        workers++;
+    }
+    *answers = all && (workers > 0 || !l->model);
+    return ERROR_OK;
+}
+
+/* A deployment whose processes cannot be asked for as long as the watchdog lets one be silent will
+ * not answer. */
+struct silence {
+    double since_s; /* 0: the last question was answered */
+    double limit_s;
+};
+
+static void silence_begin(struct silence *s, const struct launch *l)
+{
+    double watchdog_s = l->watchdog ? strtod(l->watchdog, NULL) : 0;
+    *s = (struct silence){.limit_s = watchdog_s > 0 ? watchdog_s : SUPERVISE_WATCHDOG_S};
+}
+
+/* True: it has lasted too long. */
+static bool silence_note(struct silence *s, enum error_code code)
+{
+    if (!code)
+        s->since_s = 0;
+    else if (s->since_s == 0)
+        s->since_s = clock_s();
+    return code && clock_s() - s->since_s > s->limit_s;
 }
 
 /* Shows the status of the first process that is not ready. */
@@ -354,6 +387,10 @@ static void show_progress(struct progress *progress, const struct deployment_sta
 
 static int wait_until_it_answers(struct launch *l, struct progress *progress)
 {
+    struct silence silence;
+    struct error e;
+    bool answers = false;
+    silence_begin(&silence, l);
     for (;; poll(NULL, 0, POLL_MS)) {
         int wait_status;
         if (interrupted) {
@@ -365,17 +402,26 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
             progress_end(progress);
             return supervisor_ended(l, wait_status);
         }
-        if (deployment_status(l->run, &l->status, NULL))
-            continue; /* the supervisor does not listen yet */
-        const struct deployment_process *failed = failed_process(&l->status);
+        enum error_code code = deployment_status(l->run, &l->status, &e);
+        const struct deployment_process *failed = code ? NULL : failed_process(&l->status);
         if (failed) {
             progress_end(progress);
             cli_complain("%s does not start: %s; its log is %s/%s.log", failed->name,
                          failed->reason, l->run, failed->name);
             return stop_again(l, CLI_FAILURE);
         }
-        show_progress(progress, &l->status);
-        if (deployment_answers(l)) {
+        if (!code) {
+            show_progress(progress, &l->status);
+            code = deployment_answers(l, &answers, &e);
+        }
+        if (silence_note(&silence, code)) {
+            progress_end(progress);
+            cli_complain("the deployment runs, but does not answer this command: %s; its logs are "
+                         "in %s",
+                         e.text, l->run);
+            return stop_again(l, CLI_FAILURE);
+        }
+        if (answers) {
             progress_end(progress);
             return CLI_OK;
         }

@@ -4,9 +4,10 @@
 #ifndef MOED_HTTP_CONFINE_H
 #define MOED_HTTP_CONFINE_H
 
-/* run: the frontend's runtime directory, where it makes its control socket. Call it after the
- * listening sockets are open and before any thread that handles clients' data starts. What the
- * kernel does not have is left out, and logged. */
-void confine(const char *run);
+/* Capabilities, files and memory. run: the frontend's runtime directory. Call it after the
+ * listening sockets are open, while the process has one thread. */
+void frontend_confine_files(const char *run);
+/* System calls; before a client's data is handled. */
+void frontend_confine_calls(void);
 
 #endif

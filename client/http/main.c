@@ -17,18 +17,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#ifdef MOED_SANITIZED
-#define CONFINE false
-#else
-#define CONFINE true
-#endif
 #define DRAIN_S 5 /* how long answers may go on once the process is to stop */
 
 struct frontend {
     /* options */
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
         *log_format;
-    bool insecure, confine, models;
+    bool insecure, models;
     struct server_settings settings;
 
     struct daemon daemon;
@@ -79,12 +74,9 @@ static void parse(struct frontend *f, int argc, char **argv)
          "close a connection without a further request after S seconds"},
         {"stream-bytes", OPTION_UINT, &s->stream_bytes, 1024, 1u << 30, "N",
          "give up a stream whose client leaves N bytes unread"},
-        {"confine", OPTION_BOOL, &f->confine, 0, 0, NULL,
-         "give up capabilities, other files, other system calls"},
         {0},
     };
-    daemon_start(&f->daemon, "http", "Serves the running deployments over HTTP.", table, argc,
-                 argv);
+    daemon_init(&f->daemon, "http", "Serves the running deployments over HTTP.", table, argc, argv);
 }
 
 static char *read_text(const char *path, struct error *e)
@@ -246,7 +238,6 @@ int main(int argc, char **argv)
         .listen = "127.0.0.1:8080",
         .name = "default",
         .log_format = "text",
-        .confine = CONFINE,
         .settings = {.connections = 2048,
                      .body_bytes = 32 << 20,
                      .header_timeout_s = 10,
@@ -261,8 +252,12 @@ int main(int argc, char **argv)
     enum error_code code = check_options(&f, &e);
     if (!code)
         code = set_up(&f, &e);
-    if (!code && f.confine)
-        confine(f.daemon.run);
+    if (!code && f.daemon.confine)
+        frontend_confine_files(f.daemon.run);
+    if (!code)
+        daemon_start(&f.daemon);
+    if (!code && f.daemon.confine)
+        frontend_confine_calls();
     if (!code)
         code = daemon_serve(&f.daemon, &handlers, &f, &e);
     if (code)

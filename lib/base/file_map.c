@@ -43,8 +43,8 @@ static enum error_code open_failed(const char *path, const char *expected, int c
     return error_set(e, ERROR_IO, "%s: cannot be opened: %s", path, strerror(cause));
 }
 
-static enum error_code map_open_file(int fd, const char *path, const char *expected,
-                                     struct file_map *out, struct error *e)
+static enum error_code check_open_file(int fd, const char *path, const char *expected,
+                                       struct file_map *out, struct error *e)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
@@ -55,25 +55,46 @@ static enum error_code map_open_file(int fd, const char *path, const char *expec
     if (st.st_size == 0) /* cannot be mapped */
         return error_set(e, ERROR_FORMAT, "%s: byte 0: the file is empty, expected %s", path,
                          expected);
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    *out = (struct file_map){NULL, (uint64_t)st.st_size, fd, identity_of(&st)};
+    return ERROR_OK;
+}
+
+enum error_code file_map_open_only(const char *path, const char *expected, struct file_map *out,
+                                   struct error *e)
+{
+    /* O_NONBLOCK: opening a pipe without a writer would block. Regular files ignore it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return open_failed(path, expected, errno, e);
+    enum error_code code = check_open_file(fd, path, expected, out, e);
+    if (code)
+        close(fd);
+    return code;
+}
+
+enum error_code file_map_map(struct file_map *m, const char *path, struct error *e)
+{
+    void *map = mmap(NULL, (size_t)m->bytes, PROT_READ, MAP_SHARED, m->fd, 0);
     if (map == MAP_FAILED)
         return error_set(e, errno == ENOMEM ? ERROR_MEMORY : ERROR_IO,
-                         "%s: mapping %lld bytes failed: %s", path, (long long)st.st_size,
+                         "%s: mapping %llu bytes failed: %s", path, (unsigned long long)m->bytes,
                          strerror(errno));
-    *out = (struct file_map){map, (uint64_t)st.st_size, fd, identity_of(&st)};
+    m->data = map;
     return ERROR_OK;
 }
 
 enum error_code file_map_open(const char *path, const char *expected, struct file_map *out,
                               struct error *e)
 {
-    /* O_NONBLOCK: opening a pipe without a writer would block. Regular files ignore it. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return open_failed(path, expected, errno, e);
-    enum error_code code = map_open_file(fd, path, expected, out, e);
+    struct file_map m;
+    enum error_code code = file_map_open_only(path, expected, &m, e);
     if (code)
-        close(fd);
+        return code;
+    code = file_map_map(&m, path, e);
+    if (code)
+        file_map_close(&m);
+    else
+        *out = m;
     return code;
 }
 
@@ -89,9 +110,9 @@ bool file_map_is_unchanged(const struct file_map *m)
 
 void file_map_close(struct file_map *m)
 {
-    if (m->data) {
+    if (m->data)
         munmap((void *)(uintptr_t)m->data, (size_t)m->bytes);
+    if (m->bytes)
         close(m->fd);
-    }
     *m = (struct file_map){0};
 }

@@ -17,9 +17,9 @@ struct file_identity {
 };
 
 struct file_map {
-    const uint8_t *data; /* page-aligned */
-    uint64_t bytes;
-    int fd; /* open for reading, for callers that use read and not the mapping */
+    const uint8_t *data; /* page-aligned; NULL: not mapped */
+    uint64_t bytes;      /* 0: not open */
+    int fd;              /* open for reading, for callers that use read and not the mapping */
     struct file_identity identity; /* when it was opened */
 };
 
@@ -27,6 +27,10 @@ struct file_map {
  * ERROR_FORMAT: an empty file; ERROR_IO: not readable, or no regular file; ERROR_MEMORY. */
 enum error_code file_map_open(const char *path, const char *expected, struct file_map *out,
                               struct error *e);
+/* The same in two steps: opening, and mapping what is open. */
+enum error_code file_map_open_only(const char *path, const char *expected, struct file_map *out,
+                                   struct error *e);
+enum error_code file_map_map(struct file_map *m, const char *path, struct error *e);
 /* False: the file was written or cut since then. A write through another mapping may show late. */
 bool file_map_is_unchanged(const struct file_map *m);
 void file_map_close(struct file_map *m); /* a zeroed one: no effect */

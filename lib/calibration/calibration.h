@@ -73,6 +73,8 @@ bool calibration_same(const struct calibration *a, const struct calibration *b);
 
 /* $XDG_CACHE_HOME/moed or $HOME/.cache/moed. False: neither is an absolute path. */
 bool calibration_folder(char out[PATH_MAX]);
+/* The same; makes it, with access for this user only. False: that failed, too. */
+bool calibration_make_folder(char out[PATH_MAX]);
 /* The file in it for of's descriptions; its name ends in .calibration. */
 bool calibration_path(const struct calibration *of, char out[PATH_MAX]);
 /* The calibration stored for of's descriptions. ERROR_NOT_FOUND; ERROR_FORMAT: broken, or of

@@ -97,6 +97,11 @@ static bool make_folders(const char *path)
     return true;
 }
 
+bool calibration_make_folder(char out[PATH_MAX])
+{
+    return calibration_folder(out) && make_folders(out);
+}
+
 static bool write_all(int fd, const char *data, size_t len)
 {
     while (len) {

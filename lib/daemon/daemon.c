@@ -38,7 +38,7 @@ static struct daemon_internal internal = {.state_lock = PTHREAD_MUTEX_INITIALIZE
 
 struct common_options {
     const char *run, *log_level, *config;
-    bool config_dump;
+    bool config_dump, confine;
 };
 
 /* out: the daemon's table, then the common options. */
@@ -49,6 +49,8 @@ static void join_tables(const struct option_spec *table, struct common_options *
         {"run", OPTION_STRING, &c->run, 0, 0, "DIR", "runtime directory of the deployment"},
         {"log-level", OPTION_STRING, &c->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {"config", OPTION_STRING, &c->config, 0, 0, "FILE", "read options from FILE; flags win"},
+        {"confine", OPTION_BOOL, &c->confine, 0, 0, NULL,
+         "give up privileges, other files, other system calls"},
         {"config-dump", OPTION_BOOL, &c->config_dump, 0, 0, NULL,
          "print the effective options and exit"},
         {0},
@@ -81,7 +83,7 @@ static void set_name(struct daemon *d, const uint64_t *number)
 static void parse_options(struct daemon *d, const char *purpose, const struct option_spec *table,
                           const uint64_t *number, int argc, char **argv)
 {
-    struct common_options common = {.log_level = "info"};
+    struct common_options common = {.log_level = "info", .confine = true};
     struct option_spec all[MAX_OPTIONS];
     join_tables(table, &common, all);
     char program[64];
@@ -107,6 +109,7 @@ static void parse_options(struct daemon *d, const char *purpose, const struct op
     }
     set_name(d, number);
     log_init(d->process, level);
+    d->confine = common.confine;
     if (!common.run) {
         if (run_dir_path(NULL, d->run, &e))
             exit_usage(d->process, &e);
@@ -283,7 +286,7 @@ static void *signals_main(void *arg)
     }
 }
 
-static void start_signals(struct daemon *d)
+static void make_events(struct daemon *d)
 {
     struct daemon_internal *i = d->internal;
     struct error e = {0};
@@ -291,6 +294,7 @@ static void start_signals(struct daemon *d)
     stop_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
     i->signal_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->shutdown_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -301,32 +305,20 @@ static void start_signals(struct daemon *d)
         error_set(&e, ERROR_IO, "cannot create the event descriptors: %m");
         daemon_fail(d, EXIT_RETRY, &e);
     }
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_drain_signal, .sa_flags = SA_RESTART};
     action.sa_mask = set;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = on_drain_signal;
     sigaction(SIGUSR1, &action, NULL);
-    watchdog_init(&i->watchdog, notify_watchdog_us());
-    watch_removals(d);
-    int failed = pthread_create(&i->signals, NULL, signals_main, d);
-    if (failed) {
-        error_set(&e, ERROR_IO, "cannot start a thread: %s", strerror(failed));
-        daemon_fail(d, EXIT_RETRY, &e);
-    }
-    i->signals_running = true;
 }
 
-void daemon_start(struct daemon *d, const char *process, const char *purpose,
-                  const struct option_spec *table, int argc, char **argv)
+void daemon_init(struct daemon *d, const char *process, const char *purpose,
+                 const struct option_spec *table, int argc, char **argv)
 {
-    daemon_start_numbered(d, process, NULL, purpose, table, argc, argv);
+    daemon_init_numbered(d, process, NULL, purpose, table, argc, argv);
 }
 
-void daemon_start_numbered(struct daemon *d, const char *process, const uint64_t *number,
-                           const char *purpose, const struct option_spec *table, int argc,
-                           char **argv)
+void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                          const char *purpose, const struct option_spec *table, int argc,
+                          char **argv)
 {
     *d = (struct daemon){.process = process, .started_ns = clock_ns(), .internal = &internal};
     parse_options(d, purpose, table, number, argc, argv);
@@ -345,8 +337,27 @@ void daemon_start_numbered(struct daemon *d, const char *process, const uint64_t
         error_set(&e, ERROR_MEMORY, "no memory for the metrics");
         daemon_fail(d, EXIT_RETRY, &e);
     }
-    start_signals(d);
+    make_events(d);
     log_info("moed %s starts in %s (pid %d)", MOED_VERSION, d->run, (int)getpid());
+}
+
+void daemon_start(struct daemon *d)
+{
+    struct daemon_internal *i = d->internal;
+    struct error e = {0};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    stop_signals(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    watchdog_init(&i->watchdog, notify_watchdog_us());
+    watch_removals(d);
+    int failed = pthread_create(&i->signals, NULL, signals_main, d);
+    if (failed) {
+        error_set(&e, ERROR_IO, "cannot start a thread: %s", strerror(failed));
+        daemon_fail(d, EXIT_RETRY, &e);
+    }
+    i->signals_running = true;
 }
 
 void daemon_copy_state(struct daemon *d, char out[DAEMON_STATE_BYTES])

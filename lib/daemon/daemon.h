@@ -2,7 +2,9 @@
  * socket.
  *
  *     int main(int argc, char **argv) {
- *         daemon_start(&d, ...);      parses options, logs, locks the pid file, blocks signals
+ *         daemon_init(&d, ...);       parses options, logs, locks the pid file, blocks signals
+ *         ... confine it ...          (lib/confine: while it has one thread)
+ *         daemon_start(&d);           takes signals
  *         ... set up ...              daemon_status(&d, "loading %u of %u layers", ...)
  *         daemon_serve(&d, handlers); opens the control socket
  *         daemon_ready(&d);           until here SIGTERM ends the process at once
@@ -36,22 +38,26 @@ struct daemon {
     char run[RUN_DIR_BYTES];
     struct metrics *metrics; /* lives until the process ends */
     uint64_t started_ns;
+    bool confine; /* --confine: the process is to call lib/confine */
     _Atomic bool ready, stopping;
     struct daemon_internal *internal;
 };
 
 /* Parse `table`, which ends with a NULL name, and the options common to all daemons (--run DIR,
- * --log-level, --config, --config-dump, --help). For --help and --config-dump print and exit; for
- * wrong usage log one line and exit with EXIT_BAD_USAGE. Afterwards: log_init done, RUN created,
- * RUN/process.pid locked, SIGPIPE ignored, SIGTERM, SIGINT and SIGHUP set `stopping`, process name
- * set. */
-void daemon_start(struct daemon *d, const char *process, const char *purpose,
-                  const struct option_spec *table, int argc, char **argv);
+ * --log-level, --config, --confine, --config-dump, --help). For --help and --config-dump print and
+ * exit; for wrong usage log one line and exit with EXIT_BAD_USAGE. Afterwards: log_init done, RUN
+ * created, RUN/process.pid locked, SIGPIPE and SIGXFSZ ignored, SIGTERM, SIGINT and SIGHUP
+ * blocked, process name set. Starts no thread. */
+void daemon_init(struct daemon *d, const char *process, const char *purpose,
+                 const struct option_spec *table, int argc, char **argv);
 /* The same for a process of which a deployment has several: an option sets *number. From 2 on the
  * name is "PROCESS-NUMBER". */
-void daemon_start_numbered(struct daemon *d, const char *process, const uint64_t *number,
-                           const char *purpose, const struct option_spec *table, int argc,
-                           char **argv);
+void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                          const char *purpose, const struct option_spec *table, int argc,
+                          char **argv);
+/* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready; the
+ * watchdog is notified. Starts the thread "signals". */
+void daemon_start(struct daemon *d);
 
 /* Fill in what HealthReply has beyond the common fields (pid, uptime, state, memory, version). On
  * the control thread. */

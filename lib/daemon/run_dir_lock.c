@@ -3,11 +3,16 @@
  * A process locks its pid file with an open-file-description lock for as long as it lives. The
  * lock, not the number in the file, shows that the process lives. F_OFD_GETLK tests such a lock
  * without taking it, so a test never makes a starting process fail. The kernel does not say which
- * process has such a lock, but /proc/PID/fdinfo does: a line `lock:` under each open file.
+ * process has such a lock. Two things do:
  *
- * The number in the file is therefore a hint. A process is believed to be the holder when it is of
- * this user, has this very file (device and inode) open, and holds a lock on it. A signal goes
- * through a pidfd that was opened before that check. */
+ *   - A second lock of the older kind, on byte WHO_AT, for which F_GETLK names the process. Only
+ *     processes of this user and root can open the file. The kernel drops this lock when its holder
+ *     closes any descriptor of the file; close_looked_at takes it again.
+ *   - /proc/PID/fdinfo: a line `lock:` under each open file. Only root can read it of a process
+ * that is not dumpable (confine/memory.h), but it also finds the holder of a removed file.
+ *
+ * The number in the file is therefore a hint. A process is believed to be the holder by one of the
+ * two. A signal goes through a pidfd that was opened before that check. */
 #include "daemon/run_dir.h"
 
 #include "base/clock.h"
@@ -27,6 +32,13 @@
 #include <unistd.h>
 
 #define KILL_WAIT_MS 2000
+#define WHO_AT       1 /* the open-file-description lock is on byte 0 */
+
+static struct {
+    dev_t device;
+    ino_t inode; /* 0: none */
+    int fd;
+} own; /* this process's own pid file */
 
 static void pid_file(const char *process, char out[NAME_MAX])
 {
@@ -44,10 +56,32 @@ static pid_t read_pid(int fd)
     return pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0;
 }
 
+static struct flock lock_of(off_t byte)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+}
+
 static bool is_locked(int fd)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct flock lock = lock_of(0);
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* The process that the kernel names as the holder; 0: it names none, or this process. */
+static pid_t named_holder(int fd)
+{
+    struct flock lock = lock_of(WHO_AT);
+    bool held = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return held && lock.l_pid > 0 ? lock.l_pid : 0;
+}
+
+/* Closes a pid file that was looked at. */
+static void close_looked_at(int fd, const struct stat *s)
+{
+    struct flock lock = lock_of(WHO_AT);
+    close(fd);
+    if (own.inode && own.inode == s->st_ino && own.device == s->st_dev)
+        fcntl(own.fd, F_SETLK, &lock);
 }
 
 /* A plain file of ours in which no other user can write. */
@@ -159,8 +193,8 @@ static int open_locked(const char *run, const char *process, struct stat *s)
     close(dir);
     if (fd >= 0 && is_trusted(fd, s) && is_locked(fd))
         return fd;
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0 && fstat(fd, s) == 0)
+        close_looked_at(fd, s);
     return -1;
 }
 
@@ -171,7 +205,7 @@ pid_t run_dir_hint(const char *run, const char *process)
     if (fd < 0)
         return 0;
     pid_t pid = read_pid(fd);
-    close(fd);
+    close_looked_at(fd, &s);
     return pid;
 }
 
@@ -182,13 +216,12 @@ pid_t run_dir_holder(const char *run, const char *process)
     int fd = open_locked(run, process, &s);
     if (fd >= 0) {
         struct wanted w = {.device = s.st_dev, .inode = s.st_ino};
-        pid = read_pid(fd);
-        if (!pid ||
-            held_by(pid, &w, 1) < 0) { /* it has just started, or its number was overwritten */
-            pid = 0;
+        pid = named_holder(fd);
+        if (!pid && (!(pid = read_pid(fd)) || held_by(pid, &w, 1) < 0)) {
+            pid = 0; /* it has just started, or its number was overwritten */
             find_processes(&w, 1, &pid);
         }
-        close(fd);
+        close_looked_at(fd, &s);
     }
     return pid;
 }
@@ -255,7 +288,7 @@ static int open_and_lock(int dir, const char *name, bool *held_by_other)
             errno = EPERM;
             return -1;
         }
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        struct flock lock = lock_of(0);
         if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
             *held_by_other = errno == EAGAIN || errno == EACCES;
             if (*held_by_other)
@@ -287,6 +320,13 @@ enum error_code run_dir_lock(const char *run, const char *process, struct error 
         pid_t pid = read_pid(fd);
         close(fd);
         return error_set(e, ERROR_EXISTS, "%s runs already in %s (pid %d)", process, run, (int)pid);
+    }
+    struct stat s;
+    struct flock who = lock_of(WHO_AT);
+    if (fstat(fd, &s) == 0 && fcntl(fd, F_SETLK, &who) == 0) {
+        own.device = s.st_dev;
+        own.inode = s.st_ino;
+        own.fd = fd;
     }
     int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)len, 0) != len) {

@@ -46,6 +46,7 @@
 #define SUPERVISE_LINE_BYTES   256   /* longest command with its newline */
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
+#define SUPERVISE_WATCHDOG_S   20 /* how long a process may be silent, unless an option says so */
 
 /* In the order of their start; the supervisor stops them in reverse. A deployment has the first n
  * workers. */

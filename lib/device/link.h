@@ -5,9 +5,9 @@
  * a copy of the pool's dense weights, then flags; slots for experts follow. Each further extent has
  * only slots. Extents can be added, and the last one removed, but not the first.
  *
- * emu: an extent is shared memory, and the link paces memcpy. cuda: an extent is the device's
- * memory, which workers import by its handle, and the link is a stream's copies. host: there is no
- * link. */
+ * emu: an extent is a part of shared memory, and the link paces memcpy. cuda: an extent is the
+ * device's memory, which workers import by its handle, and the link is a stream's copies. host:
+ * there is no link. */
 #ifndef MOED_DEVICE_LINK_H
 #define MOED_DEVICE_LINK_H
 
@@ -23,13 +23,13 @@
 
 struct device_link;
 
-/* An extent of the arena. Workers map it by the handle: the name of the shared memory (struct
- * shm_name) where there is some, else a handle of the device module. */
+/* An extent of the arena. Workers find it by the handle: its offset (uint64_t) in the shared memory
+ * of the first extent, which has room for all, or a handle of the device module. */
 struct device_extent {
     uint8_t *slots; /* the first slot, on the device; without shared memory only the link reads and
                        writes it */
     uint32_t n_slots;
-    struct shm shared; /* base NULL: none */
+    struct shm shared; /* of all extents, in the first one; base NULL: none */
     struct device_handle handle;
 };
 

@@ -12,15 +12,18 @@
  * comes.
  *
  * Invariants: due times never decrease; a copy is never collected before its due time. */
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "link_internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -63,8 +66,6 @@ static void emu_await(struct device_link *l, uint64_t bytes, struct device_facts
     (void)bytes;
     emu_facts(l, out);
 }
-
-_Static_assert(sizeof(struct shm_name) <= DEVICE_HANDLE_BYTES, "a handle holds a name");
 
 /* memcpy past the caches, as a copy to a device: the destination is not read into a cache first,
  * and evicts nothing from it. */
@@ -122,35 +123,57 @@ static void check_rate(struct emu_link *l)
                  wanted * 1e-9, rate * 1e-9);
 }
 
-/* Touches the pages: the first copy to a slot must take no longer than a later one. */
-static enum error_code make_pages(const struct shm *s, struct error *e)
+/* The arena's memory is one region with a place for every slot that there may ever be; an extent is
+ * a part of it. Pages exist only where there was an extent. So workers map all of it once, by
+ * the descriptor that the lease passes. */
+static enum error_code make_region(struct device_link *l, struct shm *out, struct error *e)
 {
-    if (!memory_populate(s->base, s->bytes, NULL))
+    const struct device_arena *a = &l->arena;
+    uint64_t slots = a->layout.first + (uint64_t)a->layout.each * (ARENA_EXTENTS - 1), bytes;
+    if (!checked_mul(slots, a->slot_bytes, &bytes) ||
+        !checked_add(bytes, a->slots_offset, &bytes) || bytes > SIZE_MAX / 2)
+        return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
+    enum error_code code = shm_create_sparse("moed-arena", bytes, out, e);
+    return code ? code : shm_seal_writes(out, e); /* this mapping stays writable */
+}
+
+/* Touches the pages: the first copy to a slot must take no longer than a later one. */
+static enum error_code make_pages(const struct shm *region, uint64_t offset, uint64_t bytes,
+                                  struct error *e)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+    if (bytes <= memory_available_bytes() &&
+        !memory_populate((uint8_t *)region->base + begin, offset + bytes - begin, NULL))
         return ERROR_OK;
     return error_set(
         e, ERROR_MEMORY,
-        "no memory for %zu bytes of an emulated device: give it a smaller vram=", s->bytes);
+        "no memory for %" PRIu64 " bytes of an emulated device: give it a smaller vram=", bytes);
 }
 
-static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct device_extent *p,
-                                    struct error *e)
+static enum error_code emu_allocate(struct device_link *link, uint64_t bytes,
+                                    struct device_extent *p, struct error *e)
 {
-    struct shm_name name;
-    if (!((struct emu_link *)l)->checked)
-        check_rate((struct emu_link *)l);
-    enum error_code code = shm_create("moed-arena", bytes, &p->shared, e);
+    struct emu_link *l = (struct emu_link *)link;
+    const struct device_arena *a = &link->arena;
+    uint64_t offset = 0;
+    enum error_code code = ERROR_OK;
+    if (!l->checked)
+        check_rate(l);
+    if (a->n_extents)
+        offset =
+            a->slots_offset + (uint64_t)arena_extent_begin(a->layout, a->n_extents) * a->slot_bytes;
+    else
+        code = make_region(link, &p->shared, e);
+    const struct shm *region = a->n_extents ? &a->extents[0].shared : &p->shared;
     if (!code)
-        code = shm_seal_writes(&p->shared, e); /* this mapping stays writable */
+        code = make_pages(region, offset, bytes, e);
+    memcpy(p->handle.bytes, &offset, sizeof offset);
     if (!code)
-        code = shm_name(&p->shared, &name, e);
-    if (!code)
-        code = make_pages(&p->shared, e);
-    if (!code)
-        memcpy(p->handle.bytes, &name, sizeof name);
-    p->slots = p->shared.base;
+        p->slots = (uint8_t *)region->base + offset;
     return code;
 }
 
+/* The pages of an extent that goes stay: a region that is sealed against new writers keeps them. */
 static void emu_release(struct device_link *l, struct device_extent *p)
 {
     (void)l;

@@ -1,10 +1,12 @@
 /* Typed access to keys, arrays of strings, and the plain getters of struct gguf. */
 #include "gguf/internal.h"
 
+#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *gguf_value_type_name(uint32_t type)
 {
@@ -217,6 +219,38 @@ const void *gguf_metadata(const struct gguf *g, size_t *len)
 {
     *len = (size_t)g->files[0].metadata_bytes;
     return g->files[0].data;
+}
+
+static enum error_code read_file(const struct gguf_file *f, uint64_t at, uint64_t bytes, void *out,
+                                 struct error *e)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(f->fd, (char *)out + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_set(e, ERROR_IO, "%s: reading at byte %" PRIu64 ": %m", f->path,
+                             at + done);
+        if (n == 0)
+            return error_set(e, ERROR_IO, "%s: the file was cut while it was read", f->path);
+        done += (uint64_t)n;
+    }
+    return ERROR_OK;
+}
+
+enum error_code gguf_read_metadata(const struct gguf *g, void *out, struct error *e)
+{
+    const struct gguf_file *f = &g->files[0];
+    if (!f->data)
+        return read_file(f, 0, f->metadata_bytes, out, e);
+    memcpy(out, f->data, (size_t)f->metadata_bytes);
+    return ERROR_OK;
+}
+
+enum error_code gguf_read_tensor(const struct gguf *g, const struct gguf_tensor *t, void *out,
+                                 struct error *e)
+{
+    return read_file(&g->files[t->file], t->offset, t->bytes, out, e);
 }
 
 uint64_t gguf_kv_count(const struct gguf *g)

@@ -23,11 +23,29 @@ struct gguf_file *gguf_append_file(struct gguf *g, const char *name)
     return &files[g->file_count++];
 }
 
+/* The mapping stays that of the opened file. */
+static enum error_code borrow_opened(const struct gguf *g, struct gguf_file *f, struct error *e)
+{
+    for (uint32_t i = 0; i < g->opened_count; i++) {
+        const struct gguf_file *from = &g->opened[i];
+        if (!from->map.data || strcmp(from->path, f->path) != 0)
+            continue;
+        f->fd = from->map.fd;
+        f->data = from->map.data;
+        f->bytes = from->map.bytes;
+        return ERROR_OK;
+    }
+    return error_set(e, ERROR_NOT_FOUND, "%s: no such file: give the path of a GGUF model file",
+                     f->path);
+}
+
 enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e)
 {
     struct gguf_file *f = gguf_append_file(g, path);
     if (!f)
         return error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);
+    if (g->opened)
+        return borrow_opened(g, f, e);
     enum error_code code = file_map_open(path, "a GGUF model file", &f->map, e);
     if (code)
         return code;
@@ -42,6 +60,9 @@ void gguf_fini(struct gguf *g)
     for (uint32_t i = 0; i < g->file_count; i++)
         close_file(&g->files[i]);
     free(g->files);
+    for (uint32_t i = 0; i < g->opened_count; i++)
+        close_file(&g->opened[i]);
+    free(g->opened);
     kv_list_free(&g->keys);
     free(g->tensors);
     free(g->tensors_sorted);

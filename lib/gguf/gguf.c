@@ -13,19 +13,22 @@ static enum error_code finish(struct gguf *g, enum error_code code, struct gguf 
     return code;
 }
 
-enum error_code gguf_open(const char *path, struct gguf **out, struct error *e)
+enum error_code gguf_parse_all(struct gguf *g, const char *path, struct error *e)
 {
-    struct gguf *g = calloc(1, sizeof *g);
-    if (!g)
-        return error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);
     enum error_code code = gguf_add_file(g, path, e);
     if (code == ERROR_OK)
         code = gguf_parse_file(g, 0, true, &g->keys, e);
     if (code == ERROR_OK)
         code = gguf_open_parts(g, e);
-    if (code == ERROR_OK)
-        code = gguf_index_tensors(g, e);
-    return finish(g, code, out);
+    return code == ERROR_OK ? gguf_index_tensors(g, e) : code;
+}
+
+enum error_code gguf_open(const char *path, struct gguf **out, struct error *e)
+{
+    struct gguf *g = calloc(1, sizeof *g);
+    if (!g)
+        return error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);
+    return finish(g, gguf_parse_all(g, path, e), out);
 }
 
 enum error_code gguf_open_metadata(const void *data, size_t len, const char *name,

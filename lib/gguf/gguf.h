@@ -68,11 +68,37 @@ struct gguf;
  * Checks everything that does not depend on the architecture. */
 enum error_code gguf_open(const char *path, struct gguf **out, struct error *e);
 
+/* How many files the model has of which `path` is one, by the path alone: N of
+ * NAME-0000K-of-0000N.gguf, else 1. */
+uint32_t gguf_count_parts(const char *path);
+/* The path of part `no`, from 0; `path` is another part's. The caller frees it; NULL: no memory. */
+char *gguf_part_path(const char *path, uint64_t no, uint64_t count);
+
 /* Opens a file's metadata in memory, as gguf_metadata returns it: keys and tensor descriptions, no
  * tensor data. Does not check the tensors' offsets against a file size. Borrows data. */
 enum error_code gguf_open_metadata(const void *data, size_t len, const char *name,
                                    struct gguf **out, struct error *e);
 void gguf_close(struct gguf *g); /* takes NULL */
+
+/* For a program that has another process parse the file (reader/model_reader.h). Opens the files
+ * and reads nothing in them. Until gguf_parse or gguf_adopt has succeeded only gguf_close may
+ * follow. */
+enum error_code gguf_open_unparsed(const char *path, struct gguf **out, struct error *e);
+/* In the other process: maps the files; parses and checks them as gguf_open does, without opening
+ * any. */
+enum error_code gguf_map_unparsed(struct gguf *g, struct error *e);
+enum error_code gguf_parse(struct gguf *g, struct error *e);
+/* What gguf_parse found, apart from keys and tensors. */
+struct gguf_parsed {
+    uint32_t version, file_count;
+    uint64_t tensor_count, metadata_bytes;
+};
+void gguf_describe(const struct gguf *g, struct gguf_parsed *out);
+/* In the first process: takes over what the other one found, which it does not believe: tensors
+ * [tensor_count] that lie in the files, and their metadata's length. g then has no keys and no
+ * mapping. ERROR_PROTOCOL: it cannot be. */
+enum error_code gguf_adopt(struct gguf *g, const struct gguf_parsed *parsed,
+                           const struct gguf_tensor *tensors, struct error *e);
 
 uint32_t gguf_version(const struct gguf *g);
 const char *gguf_path(const struct gguf *g, uint32_t file);
@@ -81,8 +107,11 @@ int gguf_fd(const struct gguf *g, uint32_t file); /* for pread; g owns it */
 /* ERROR_FORMAT: the file was written or cut since gguf_open. */
 enum error_code gguf_check_unchanged(const struct gguf *g, uint32_t file, struct error *e);
 uint64_t gguf_file_bytes(const struct gguf *g, uint32_t file);
-/* The first file's bytes from its start to the end of its tensor descriptions. */
+/* The first file's bytes from its start to the end of its tensor descriptions; NULL (and the
+ * length) where the file is not mapped. */
 const void *gguf_metadata(const struct gguf *g, size_t *len);
+/* Reads them, mapped or not. out: as many bytes. */
+enum error_code gguf_read_metadata(const struct gguf *g, void *out, struct error *e);
 
 uint64_t gguf_kv_count(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
@@ -91,9 +120,12 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL 
 uint64_t gguf_tensor_count(const struct gguf *g); /* over all files */
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
-/* The tensor's data in the mapping; NULL for a struct gguf from metadata. The loader uses gguf_fd
- * and pread instead, because a file that shrinks under a mapping kills the reader. */
+/* The tensor's data in the mapping; NULL where the file is not mapped. Daemons use the next one, or
+ * gguf_fd and pread, because a file that shrinks under a mapping kills the reader. */
 const void *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
+/* Reads it. out: t->bytes. Not for a struct gguf from metadata. */
+enum error_code gguf_read_tensor(const struct gguf *g, const struct gguf_tensor *t, void *out,
+                                 struct error *e);
 
 /* Typed access. Integers convert between widths where the value fits; otherwise the error is
  * ERROR_FORMAT with key, value and expected range. Floats convert between F32 and F64. An absent

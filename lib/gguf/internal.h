@@ -1,6 +1,6 @@
 /* Private to lib/gguf: the opened model, its files, the parser of one file, the sorted names.
  *
- * Calls run one way: gguf.c -> split.c -> files.c, parse.c, index.c. */
+ * Calls run one way: unparsed.c -> gguf.c -> split.c -> files.c, parse.c, index.c. */
 #ifndef MOED_GGUF_INTERNAL_H
 #define MOED_GGUF_INTERNAL_H
 
@@ -32,6 +32,10 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint64_t tensor_count, tensor_capacity;
     uint32_t *tensors_sorted; /* indices of tensors, by name */
+    /* Files that were opened before parsing (unparsed.c), from which gguf_add_file borrows; NULL:
+     * it opens them. */
+    struct gguf_file *opened;
+    uint32_t opened_count;
 };
 
 /* Parses file number `index` of g. Appends its tensors to g and its keys to the empty *keys, which
@@ -58,8 +62,12 @@ uint64_t gguf_value_bytes(uint32_t type);
 /* Appends an entry named `name` with no file behind it to g->files. NULL without memory. */
 struct gguf_file *gguf_append_file(struct gguf *g, const char *name);
 
-/* Opens and maps one more file as g->files[g->file_count]. Refuses all but regular files. */
+/* Opens and maps one more file as g->files[g->file_count], or borrows it from g->opened. Refuses
+ * all but regular files. */
 enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e);
+
+/* Parses the file of this path, and all parts of its model. g is empty but for `opened`. */
+enum error_code gguf_parse_all(struct gguf *g, const char *path, struct error *e);
 
 /* Frees everything that g owns, not g itself. */
 void gguf_fini(struct gguf *g);

@@ -30,8 +30,7 @@ static enum error_code read_split_keys(const struct kv_list *keys, const char *p
     return code;
 }
 
-/* The path of part `no` of `count`: `path`, another part's, with its last SUFFIX_BYTES replaced. */
-static char *part_path(const char *path, uint64_t no, uint64_t count)
+char *gguf_part_path(const char *path, uint64_t no, uint64_t count)
 {
     size_t len = strlen(path);
     char *part = malloc(len + 1);
@@ -43,13 +42,25 @@ static char *part_path(const char *path, uint64_t no, uint64_t count)
     return part;
 }
 
+uint32_t gguf_count_parts(const char *path)
+{
+    size_t len = strlen(path);
+    unsigned no, count;
+    int end = 0;
+    if (len < SUFFIX_BYTES ||
+        sscanf(path + len - SUFFIX_BYTES, "-%5u-of-%5u.gguf%n", &no, &count, &end) != 2 ||
+        end != SUFFIX_BYTES || no < 1 || no > count)
+        return 1;
+    return count;
+}
+
 /* True where the name agrees with the keys. The other parts' names then follow from it. */
 static bool name_agrees(const char *path, const struct split_keys *keys)
 {
     size_t len = strlen(path);
     if (len < SUFFIX_BYTES)
         return false;
-    char *expected = part_path(path, keys->no, keys->count);
+    char *expected = gguf_part_path(path, keys->no, keys->count);
     bool same = expected && strcmp(expected, path) == 0;
     free(expected);
     return same;
@@ -92,7 +103,7 @@ static enum error_code add_all_parts(struct gguf *g, const char *path,
     enum error_code code = ERROR_OK;
     for (uint64_t no = 0; no < expected->count && code == ERROR_OK; no++) {
         struct kv_list keys = {0};
-        char *part = part_path(path, no, expected->count);
+        char *part = gguf_part_path(path, no, expected->count);
         if (!part)
             return error_set(e, ERROR_MEMORY, "%s: no memory to open its parts", path);
         code = add_part(g, part, no, expected, no == 0 ? &g->keys : &keys, e);
@@ -122,6 +133,10 @@ enum error_code gguf_open_parts(struct gguf *g, struct error *e)
                          (unsigned)keys.count);
     /* Open all parts from the first, whichever the caller named: one code path for all. */
     struct gguf parts = {0};
+    parts.opened = g->opened;
+    parts.opened_count = g->opened_count;
+    g->opened = NULL;
+    g->opened_count = 0;
     code = add_all_parts(&parts, path, &keys, e);
     struct gguf old = *g;
     if (code == ERROR_OK) {

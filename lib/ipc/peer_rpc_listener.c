@@ -10,14 +10,20 @@
 #include "base/log.h"
 #include "ipc/peer_rpc_wire.h"
 
-#include <nng/transport/ipc/ipc.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define MOST_LOOKS 2
+
+/* Between two checks; nng's threads wake up for each. Often while the probe is under way and at
+ * first, when the other daemons start and may be killed. */
+#define CHECK_MS      1000
+#define IDLE_CHECK_MS 5000
+#define EARLY_PROBES  5
 
 int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const char *url)
 {
@@ -27,9 +33,10 @@ int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const
     int rc = nng_listener_create(&l->listener, socket, url);
     if (rc != 0)
         return rc;
-    rc = nng_listener_set_int(l->listener, NNG_OPT_IPC_PERMISSIONS, 0600);
-    if (rc == 0)
-        rc = nng_listener_start(l->listener, 0);
+    /* Mode 0600. nng's option calls chmod, which confined processes may not (confine/calls.c). */
+    mode_t before = umask(0177);
+    rc = nng_listener_start(l->listener, 0);
+    umask(before);
     if (rc != 0) {
         nng_listener_close(l->listener);
         return rc;
@@ -77,7 +84,14 @@ bool peer_rpc_listener_is_probe(struct peer_rpc_listener *l, const void *body, s
     if (len != sizeof l->probe || memcmp(body, l->probe, len) != 0)
         return false;
     end_probe(l);
+    l->arrived++;
     return true;
+}
+
+int peer_rpc_listener_check_ms(const struct peer_rpc_listener *l)
+{
+    bool idle = l->open && l->probe_fd < 0 && l->arrived >= EARLY_PROBES;
+    return idle ? IDLE_CHECK_MS : CHECK_MS;
 }
 
 void peer_rpc_listener_check(struct peer_rpc_listener *l)

@@ -20,6 +20,7 @@ struct peer_rpc_listener {
     bool open;         /* false after a replacement failed */
     int probe_fd;      /* -1: no probe is under way */
     int looks;         /* checks since the probe was sent */
+    unsigned arrived;  /* probes, of this listener */
     uint8_t probe[16]; /* its body: random, new for each listener */
 };
 
@@ -27,7 +28,9 @@ int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket,
                            const char *url); /* nng's codes */
 void peer_rpc_listener_end(struct peer_rpc_listener *l);
 
-/* Call it now and then while no request comes. It replaces a listener that has stopped;
+/* How long to wait for a request before the next check. */
+int peer_rpc_listener_check_ms(const struct peer_rpc_listener *l);
+/* Call it while no request comes. It replaces a listener that has stopped;
  * clients of the old one see their connection close. */
 void peer_rpc_listener_check(struct peer_rpc_listener *l);
 

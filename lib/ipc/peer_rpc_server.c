@@ -22,7 +22,6 @@
 #include <string.h>
 #include <time.h>
 
-#define CHECK_MS         1000 /* the thread checks the listener this often */
 #define CANCEL_NS        10000000
 #define SHORTAGE_MS      100  /* between tries while memory or descriptors are short */
 #define REPLY_TIMEOUT_MS 5000 /* a client that does not read its reply for so long loses it */
@@ -62,6 +61,7 @@ static void *server_main(void *arg)
     uint64_t last_reply_ns = 0;
     while (!atomic_load_explicit(&s->stop, memory_order_acquire)) {
         nng_msg *request = NULL;
+        nng_aio_set_timeout(s->receive, peer_rpc_listener_check_ms(&s->listener));
         nng_recv_aio(s->socket, s->receive);
         nng_aio_wait(s->receive);
         int rc = (int)nng_aio_result(s->receive);
@@ -134,8 +134,6 @@ enum error_code peer_rpc_serve(const char *url, rpc_handler *handler, void *arg,
     rc = set_options(s->socket);
     if (rc == 0)
         rc = nng_aio_alloc(&s->receive, NULL, NULL);
-    if (rc == 0)
-        nng_aio_set_timeout(s->receive, CHECK_MS);
     if (rc == 0)
         rc = peer_rpc_listener_open(&s->listener, s->socket, s->url);
     if (rc == 0 && pthread_create(&s->thread, NULL, server_main, s) != 0)

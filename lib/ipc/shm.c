@@ -94,6 +94,11 @@ enum error_code shm_create(const char *label, size_t bytes, struct shm *out, str
     return create(label, bytes, 0, out, e);
 }
 
+enum error_code shm_create_sparse(const char *label, size_t bytes, struct shm *out, struct error *e)
+{
+    return create(label, bytes, 0, out, e);
+}
+
 /* Reserved huge pages: the mapping takes all of them off the reserve or none, so touching them
  * cannot run out of memory. A cgroup may still forbid them: creating the first page shows that. */
 static bool create_reserved(const char *label, size_t bytes, struct shm *out)
@@ -169,34 +174,6 @@ enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out
     if (fd >= 0)
         close(fd);
     return code;
-}
-
-enum error_code shm_name(const struct shm *s, struct shm_name *out, struct error *e)
-{
-    struct stat st;
-    if (fstat(s->fd, &st) != 0)
-        return error_set(e, ERROR_IO, "shared memory: fstat: %m");
-    *out = (struct shm_name){.pid = (int32_t)getpid(), .fd = s->fd, .inode = (uint64_t)st.st_ino};
-    return ERROR_OK;
-}
-
-enum error_code shm_map_named(const struct shm_name *name, size_t min_bytes, struct shm *out,
-                              struct error *e)
-{
-    char path[64];
-    struct stat st;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", name->pid, name->fd);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s: %m", name->pid,
-                         path);
-    if (fstat(fd, &st) != 0 ||
-        (uint64_t)st.st_ino != name->inode) { /* the number is now another file's */
-        close(fd);
-        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s is another one",
-                         name->pid, path);
-    }
-    return shm_map(fd, false, min_bytes, out, e);
 }
 
 enum error_code shm_seal_writes(struct shm *s, struct error *e)

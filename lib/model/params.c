@@ -280,6 +280,7 @@ static void read_layers(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), key, further, p->n_layers);
     else
         p->n_layers -= further;
+    p->n_further = further;
 }
 
 /* The embedding gives the vocabulary's size: files pad it beyond their token list. */

@@ -77,6 +77,7 @@ struct model_params {
     const struct architecture *arch;
     char name[96]; /* general.name, sanitised; the file's name if absent */
     uint32_t n_layers;
+    uint32_t n_further; /* layers of the file after them, which predict further tokens; not run */
     uint32_t d_model;
     uint32_t q_rank;       /* latent: values of the compressed q; 0: q is not compressed */
     uint32_t kv_rank;      /* latent: values of compressed keys and values; 0: grouped attention */
@@ -106,6 +107,10 @@ struct model_params {
 /* ERROR_UNSUPPORTED: an architecture or feature that moed does not run. ERROR_NOT_FOUND: a missing
  * key. ERROR_FORMAT: an impossible value. Each names the key and the value. */
 enum error_code model_params_read(const struct gguf *g, struct model_params *out, struct error *e);
+
+/* Hyper-parameters from a process that is not believed: that every number is in the range in which
+ * model_params_read leaves it. arch is set. ERROR_PROTOCOL: they cannot be. */
+enum error_code model_params_check(const struct model_params *p, struct error *e);
 
 /* The most that any layer's attention has of each. */
 struct params_most {

@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +17,10 @@ static const char *layer_part(const char *name, uint64_t *layer)
     return *end == '.' ? end + 1 : NULL;
 }
 
-/* Layers that predict further tokens stand after the trunk; block_count includes them. */
+/* Layers that predict further tokens stand after the trunk. */
 static bool after_trunk(const struct planner *p, uint64_t layer)
 {
-    char key[64];
-    uint32_t in_file = 0;
-    snprintf(key, sizeof key, "%s.block_count", p->params->arch->name);
-    return layer >= p->params->n_layers &&
-           gguf_get_u32_or(p->g, key, 0, &in_file, NULL) == ERROR_OK && layer < in_file;
+    return layer >= p->params->n_layers && layer - p->params->n_layers < p->params->n_further;
 }
 
 static bool changes_nothing(const struct planner *p, const char *name)

@@ -67,12 +67,17 @@ enum error_code pool_plan_new(const struct gguf *g, struct pool_plan *out, struc
 enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
                                   struct pool_plan *out, struct error *e)
 {
+    struct model_params params;
+    enum error_code code = model_params_read(g, &params, e);
+    return code ? code : pool_plan_new_from(g, &params, segment_bytes, out, e);
+}
+
+enum error_code pool_plan_new_from(const struct gguf *g, const struct model_params *from,
+                                   uint64_t segment_bytes, struct pool_plan *out, struct error *e)
+{
     struct pool_plan plan = {0};
     struct pool_header *h = &plan.header;
-    enum error_code code = model_params_read(g, &h->params, e);
-    if (code)
-        return code;
-    struct model_params params = h->params;
+    struct model_params params = h->params = *from;
     h->magic = POOL_MAGIC;
     h->layout_version = POOL_LAYOUT_VERSION;
     h->params_bytes = sizeof h->params;
@@ -156,15 +161,13 @@ void pool_plan_keep_dense(struct pool_plan *p)
         p->slabs[i].offset = 0;
 }
 
-void pool_plan_write(const struct pool_plan *p, const struct gguf *g, uint64_t generation,
-                     uint8_t *pool)
+enum error_code pool_plan_write(const struct pool_plan *p, const struct gguf *g,
+                                uint64_t generation, uint8_t *pool, struct error *e)
 {
     const struct pool_header *h = &p->header;
     memcpy(pool, h, sizeof *h);
     ((struct pool_header *)pool)->generation = generation;
     memcpy(pool + h->tensors_offset, p->tensors, h->n_tensors * sizeof *p->tensors);
     memcpy(pool + h->slabs_offset, p->slabs, h->n_layers * sizeof *p->slabs);
-    size_t metadata_bytes;
-    const void *metadata = gguf_metadata(g, &metadata_bytes);
-    memcpy(pool + h->metadata_offset, metadata, metadata_bytes);
+    return gguf_read_metadata(g, pool + h->metadata_offset, e);
 }

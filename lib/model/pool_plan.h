@@ -42,6 +42,10 @@ enum error_code pool_plan_new(const struct gguf *g, struct pool_plan *out, struc
 #define POOL_SEGMENT_BYTES (2u << 20)
 enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
                                   struct pool_plan *out, struct error *e);
+/* The same with hyper-parameters that model_params_read has read, or model_params_check checked:
+ * reads no key of g. */
+enum error_code pool_plan_new_from(const struct gguf *g, const struct model_params *params,
+                                   uint64_t segment_bytes, struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
 
 /* Bytes of weights that one token reads, dense and of experts. An embedding matrix that is not also
@@ -57,7 +61,7 @@ struct pool_map pool_plan_map(const struct pool_plan *p);
 void pool_plan_keep_dense(struct pool_plan *p);
 
 /* Writes header, tables and metadata to the pool's start. The loader writes the weights. */
-void pool_plan_write(const struct pool_plan *p, const struct gguf *g, uint64_t generation,
-                     uint8_t *pool);
+enum error_code pool_plan_write(const struct pool_plan *p, const struct gguf *g,
+                                uint64_t generation, uint8_t *pool, struct error *e);
 
 #endif

@@ -14,8 +14,9 @@
 enum { BATCH_LEAST = 256, BATCH_MOST = 8192 };
 enum { BATCH_IN_MEMORY = 256, BATCH_READ_ONCE = 2048, BATCH_ON_DEVICE = 4096 };
 
-#define DEFAULT_PARALLEL 4    /* concurrent requests */
-#define DEFAULT_CONTEXT  4096 /* on a device, whose memory the experts want */
+#define CHAT_TEMPLATE_BYTES (1u << 20) /* a longer one of a model file is not used */
+#define DEFAULT_PARALLEL    4          /* concurrent requests */
+#define DEFAULT_CONTEXT     4096       /* on a device, whose memory the experts want */
 
 /* The default of `most` tokens in a batch: not more than the groups of a request of `context` have.
  */

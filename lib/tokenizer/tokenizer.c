@@ -8,6 +8,7 @@
 #include "tokenizer/special.h"
 #include "tokenizer/spm.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,22 +97,30 @@ static bool is_any_special(const struct vocab *v, uint32_t id)
     return token_is_special(&v->tokens[id]) || is_user_defined(v, id);
 }
 
-static bool collect(struct special_set *set, const struct vocab *v,
-                    bool (*belongs)(const struct vocab *v, uint32_t id))
+static enum error_code collect(struct special_set *set, const struct vocab *v, const char *path,
+                               bool (*belongs)(const struct vocab *v, uint32_t id), struct error *e)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < v->count; i++)
         count += belongs(v, i);
     uint32_t *ids = malloc((count ? count : 1) * sizeof *ids);
     if (!ids)
-        return false;
+        return error_set(e, ERROR_MEMORY, "%s: out of memory for the tokenizer", path);
     count = 0;
     for (uint32_t i = 0; i < v->count; i++) {
         if (belongs(v, i))
             ids[count++] = i;
     }
-    special_set_init(set, ids, count, &v->symbols);
-    return true;
+    bool ok = special_set_init(set, ids, count, &v->symbols);
+    int why = errno;
+    free(ids);
+    if (ok)
+        return ERROR_OK;
+    if (why == E2BIG)
+        return error_set(e, ERROR_LIMIT,
+                         "%s: the texts of control and user-defined tokens have more than %u bytes",
+                         path, SPECIAL_BYTES_MAX);
+    return error_set(e, ERROR_MEMORY, "%s: out of memory for the tokenizer", path);
 }
 
 enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct tokenizer **out,
@@ -133,9 +142,10 @@ enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct toke
         error = bpe_init(&t->bpe, &t->vocab, g, e);
     if (!error && model != VOCAB_LLAMA)
         error = pretokenizer_init(&t->pretokenizer, kind, e);
-    if (!error && (!collect(&t->specials, &t->vocab, is_any_special) ||
-                   !collect(&t->user_defined, &t->vocab, is_user_defined)))
-        error = error_set(e, ERROR_MEMORY, "%s: out of memory for the tokenizer", gguf_path(g, 0));
+    if (!error)
+        error = collect(&t->specials, &t->vocab, gguf_path(g, 0), is_any_special, e);
+    if (!error)
+        error = collect(&t->user_defined, &t->vocab, gguf_path(g, 0), is_user_defined, e);
     if (error) {
         tokenizer_free(t);
         return error;
@@ -160,6 +170,7 @@ void tokenizer_free(struct tokenizer *t)
 struct encoding {
     const struct tokenizer *tokenizer;
     struct merge_space space;
+    struct special_scan scan;
     const struct plain_range *plain;
     size_t plain_count, plain_next; /* plain_next: the first that ends behind the search */
     struct token_list *out;
@@ -235,10 +246,9 @@ static bool is_plain(struct encoding *c, const struct special_match *match)
 }
 
 /* The next special token at or after `from` that is no plain text. */
-static bool find_special(struct encoding *c, const struct special_set *set, const char *text,
-                         size_t len, size_t from, struct special_match *match)
+static bool find_special(struct encoding *c, size_t from, struct special_match *match)
 {
-    while (special_find(set, &c->tokenizer->vocab.symbols, text, len, from, match)) {
+    while (special_scan_find(&c->scan, from, match)) {
         if (!is_plain(c, match))
             return true;
         from = match->start + 1;
@@ -257,7 +267,8 @@ static enum error_code encode_all(struct encoding *c, const char *text, size_t l
         return out_of_memory(c);
     size_t done = 0;
     struct special_match match;
-    while (find_special(c, set, text, len, done, &match)) {
+    special_scan_init(&c->scan, set, &v->symbols, text, len);
+    while (find_special(c, done, &match)) {
         enum error_code error = encode_text(c, text + done, match.start - done);
         if (error)
             return error;
@@ -302,10 +313,16 @@ enum error_code tokenizer_encode_ranges(const struct tokenizer *t, const char *t
     if (len > TEXT_BYTES_MAX)
         return error_set(e, ERROR_LIMIT, "tokenizer: a text of %zu bytes is too long, at most %u",
                          len, TEXT_BYTES_MAX);
-    struct encoding c = {
-        .tokenizer = t, .plain = plain, .plain_count = plain_count, .out = out, .error = e};
+    struct encoding c; /* large: not to be zeroed for each short text */
+    c.tokenizer = t;
+    c.space = (struct merge_space){0};
+    c.plain = plain;
+    c.plain_count = plain_count;
+    c.plain_next = 0;
+    c.out = out;
+    c.error = e;
     size_t count = out->count;
-    enum error_code error = encode_all(&c, text, len, flags);
+    enum error_code error = encode_all(&c, len ? text : "", len, flags);
     merge_space_fini(&c.space);
     if (error)
         out->count = count;

@@ -98,7 +98,7 @@ static enum error_code open_file(struct conversations *c, const struct conversat
                  "states moed does not save");
         return ERROR_OK;
     }
-    enum error_code code = kv_file_model(o->model, &file.model, e);
+    enum error_code code = kv_file_model(o->gguf, &file.model, e);
     if (!code && mkdir(o->dir, 0700) != 0 && errno != EEXIST)
         code = error_set(e, ERROR_IO, "cannot make %.300s: %m", o->dir);
     if (!code)

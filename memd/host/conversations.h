@@ -5,6 +5,7 @@
 #define MOED_MEMD_HOST_CONVERSATIONS_H
 
 #include "base/error.h"
+#include "gguf/gguf.h"
 #include "ipc/kv_pool.h"
 #include "memd/host/kv_saver.h"
 #include "ipc/shm.h"
@@ -23,12 +24,12 @@ struct conversations_options {
     enum tensor_type type; /* of keys and values */
     const char *size;      /* "6G", "25%" of the memory that is free now; NULL: half of it */
     uint64_t generation;
-    const char *dir;      /* where to keep them in a file; NULL: nowhere */
-    const char *dir_size; /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
-                             most half of that space */
-    const char *model;    /* its file */
-    uint32_t parallel;    /* requests at once, which may have states of recurrent layers */
-    uint32_t batch;       /* tokens of prompts that a worker computes at once */
+    const char *dir;         /* where to keep them in a file; NULL: nowhere */
+    const char *dir_size;    /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
+                                most half of that space */
+    const struct gguf *gguf; /* the model's files */
+    uint32_t parallel;       /* requests at once, which may have states of recurrent layers */
+    uint32_t batch;          /* tokens of prompts that a worker computes at once */
 };
 
 /* A file that cannot be used costs a warning. The region takes memory as conversations fill it.

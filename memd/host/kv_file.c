@@ -369,23 +369,17 @@ static bool mix_file(int fd, uint8_t *part, size_t part_bytes, uint64_t *h)
     return true;
 }
 
-enum error_code kv_file_model(const char *path, uint64_t *out, struct error *e)
+enum error_code kv_file_model(const struct gguf *g, uint64_t *out, struct error *e)
 {
     enum { PART_BYTES = 16384 };
-    struct gguf *g;
-    enum error_code code = gguf_open(path, &g, e);
-    if (code)
-        return code;
     uint8_t *part = malloc(PART_BYTES);
     uint64_t h = 1;
     bool good = part != NULL;
     for (uint32_t i = 0; good && i < gguf_file_count(g); i++)
         good = mix_file(gguf_fd(g, i), part, PART_BYTES, &h);
-    if (good)
-        *out = h;
-    else
-        code = error_set(e, ERROR_IO, "cannot read %.300s: %m", path);
     free(part);
-    gguf_close(g);
-    return code;
+    if (!good)
+        return error_set(e, ERROR_IO, "cannot read %.300s: %m", gguf_path(g, 0));
+    *out = h;
+    return ERROR_OK;
 }

@@ -11,6 +11,7 @@
 #ifndef MOED_MEMD_HOST_KV_FILE_H
 #define MOED_MEMD_HOST_KV_FILE_H
 
+#include "gguf/gguf.h"
 #include "ipc/kv_store.h"
 #include "ipc/shm.h"
 
@@ -55,6 +56,6 @@ uint64_t kv_file_disk_bytes(const char *dir, uint64_t model);
 
 /* The identity of a model: of each of its files the length, when it was written, and bytes from all
  * parts of it. */
-enum error_code kv_file_model(const char *path, uint64_t *out, struct error *e);
+enum error_code kv_file_model(const struct gguf *g, uint64_t *out, struct error *e);
 
 #endif

@@ -129,7 +129,8 @@ static void save(struct kv_saver *s, const struct copied *c, uint64_t parent, ui
  * looked at again. */
 static bool save_if_due(struct kv_saver *s, const struct copied *c, uint64_t parent, uint64_t key)
 {
-    if (!s->hurry && c->used_s + REST_S > (uint64_t)time(NULL))
+    uint64_t now_s = (uint64_t)time(NULL); /* the clock may have been set back since that use */
+    if (!s->hurry && c->used_s <= now_s && c->used_s + REST_S > now_s)
         return false;
     if (kv_file_find(s->file, parent, key) == UINT32_MAX)
         save(s, c, parent, key);

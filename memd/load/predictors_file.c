@@ -22,21 +22,28 @@ static struct predict_shape shape_of(const struct model_params *p)
 }
 
 /* Hashes the routers as lib/train hashes a trace's: row after row, in single precision. 0: no
- * memory, or a model without routers. The plan has checked the tensors and their sizes. */
+ * memory, a file that cannot be read, or a model without routers. The plan has checked the tensors
+ * and their sizes. */
 static uint64_t hash_routers(const struct gguf *g, const struct model_params *p)
 {
     size_t n = (size_t)p->router.n_experts * p->d_model;
     float *matrix = malloc(n * sizeof *matrix);
+    uint8_t *rows = malloc(n * sizeof(double)); /* as in the file; no type has more */
     uint64_t hash = 0;
     char name[GGUF_NAME_BYTES];
-    for (uint32_t i = p->n_dense; matrix && i < p->n_layers; i++) {
+    for (uint32_t i = p->n_dense; matrix && rows && i < p->n_layers; i++) {
         snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", i);
         const struct gguf_tensor *t = gguf_tensor_find(g, name);
         if (!t)
             continue;
-        quant_dequantize(t->type, gguf_tensor_data(g, t), matrix, n);
+        if (t->bytes > n * sizeof(double) || gguf_read_tensor(g, t, rows, NULL)) {
+            hash = 0;
+            break;
+        }
+        quant_dequantize(t->type, rows, matrix, n);
         hash = trained_hash(hash, matrix, n * sizeof *matrix);
     }
+    free(rows);
     free(matrix);
     return hash;
 }

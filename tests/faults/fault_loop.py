@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Makes the n-th malloc, mmap, open, send, ... of a process fail, for each n in turn, and checks what comes of it.
 
-    fault_loop.py --moed MOED --inject LIBRARY --model FILE [--phases load attach request resize] [--most N]
+    fault_loop.py --moed MOED --inject LIBRARY --model FILE [--phases load attach request resize tier] [--most N]
 
   load     memd, which starts alone         attach   worker and cpuexec, which attach to a memd that runs
   request  a request, in each process       resize   a resize under a request, in memd and the worker
+  tier     a request under --ram, in memd: reads of the model file, and completions of io_uring
 While it starts, a process must become ready, or end with one of moed's exit codes and a line that says why. After a
 failed call in a request the deployment must still answer, with the right tokens; the request itself must be right as far
 as it came, and end with an error line where it is not whole. Nothing may hang, crash, or keep a descriptor.
@@ -24,7 +25,8 @@ from deployment import Deployment, Request, is_alive, verdict, wait_until
 FUNCTIONS = {  # inject.c has the same numbers
     "malloc": (1, errno.ENOMEM), "mmap": (2, errno.ENOMEM), "ftruncate": (3, errno.ENOSPC), "open": (4, errno.EMFILE),
     "send": (5, errno.ENOBUFS), "recv": (6, errno.ECONNRESET), "socket": (7, errno.EMFILE), "thread": (8, errno.EAGAIN),
-    "read": (9, errno.EIO)}
+    "read": (9, errno.EIO), "write": (10, errno.ENOSPC), "uring": (11, errno.EIO), "uring-short": (11, 0)}
+ALL = (1 << 32) - 1  # for n: each call fails
 KNOWN = ("libnng", "libseccomp", "libopenblas")  # they crash or hang where memory or threads fail
 READY_S, HANG_S = 15, 60
 
@@ -34,16 +36,20 @@ class Control:
 
     def __init__(self, path):
         with open(path, "wb") as f:
-            f.write(b"\0" * 48)
+            f.write(b"\0" * 56)
         self.file = open(path, "r+b")
-        self.map = mmap.mmap(self.file.fileno(), 48)
+        self.map = mmap.mmap(self.file.fileno(), 56)
 
-    def arm(self, process, function, n):
+    def arm(self, process, function, n, error=None):
         self.disarm()
-        number, error = FUNCTIONS[function]
-        self.map[24:48] = ("moed-" + process).encode().ljust(24, b"\0")
+        number, usual = FUNCTIONS[function]
+        error = usual if error is None else error
+        self.map[24:48] = (process if process[:1] in "*/" else "moed-" + process).encode().ljust(24, b"\0")
         self.map[4:24] = struct.pack("IIIII", number, n, 0, 0, error)
         self.map[0:4] = struct.pack("I", 1)
+
+    def set_clock(self, offset_s):
+        self.map[48:56] = struct.pack("q", offset_s)
 
     def disarm(self):
         self.map[0:4] = struct.pack("I", 0)
@@ -267,6 +273,12 @@ class Loop:
 
     def resize(self):
         self.serve("resize", ("memd", "worker"))
+
+    def tier(self):
+        """Experts are read from the file while requests run: memd's reads fail."""
+        options, self.d.options = self.d.options, self.d.options + ["--ram", "60%"]
+        self.serve("tier", ("memd",))
+        self.d.options = options
 
 
 def main():

@@ -1,11 +1,16 @@
 /* Makes the n-th call of one function fail in one process: a library for LD_PRELOAD, driven by
  * fault_loop.py through the file $MOED_FAULT_FILE, which every process maps. A process takes part
- * where its program's name ends with `process`; from when the driver sets `armed`, its calls of
- * `function` are counted, and the one with number `n` fails with `error`. */
+ * where its program's name ends with `process` ("*": always); from when the driver sets `armed`,
+ * its calls of `function` are counted, and the one with number `n` (ALL: each) fails with `error`.
+ * The wall clock of processes that take part is `offset_s` ahead.
+ *
+ * Of io_uring the completions are counted that io_uring_submit_and_wait returns; error 0 makes the
+ * read shorter. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -17,15 +22,19 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-enum function { MALLOC = 1, MMAP, FTRUNCATE, OPEN, SEND, RECV, SOCKET, THREAD, READ };
+#define ALL UINT32_MAX /* fault_loop.py has the same numbers */
+
+enum function { MALLOC = 1, MMAP, FTRUNCATE, OPEN, SEND, RECV, SOCKET, THREAD, READ, WRITE, URING };
 
 struct control { /* fault_loop.py has the same */
     _Atomic uint32_t armed, function, n, count, hits, error;
     char process[24];
+    _Atomic int64_t offset_s;
 };
-_Static_assert(sizeof(struct control) == 48, "fault_loop.py has the same");
+_Static_assert(sizeof(struct control) == 56, "fault_loop.py has the same");
 
 static struct control none;
 static struct control *control = &none;
@@ -41,6 +50,7 @@ static void read_process(void)
     path[n] = '\0';
     size_t len = strnlen(control->process, sizeof control->process);
     takes_part = len && (size_t)n >= len && strcmp(path + n - len, control->process) == 0;
+    takes_part |= strcmp(control->process, "*") == 0;
 }
 
 __attribute__((constructor)) static void map_control(void)
@@ -74,11 +84,12 @@ static bool fails(enum function f)
     if (!takes_part || inside || atomic_load(&control->function) != f ||
         !atomic_load(&control->armed))
         return false;
-    if (atomic_fetch_add(&control->count, 1) + 1 != atomic_load(&control->n))
+    uint32_t n = atomic_load(&control->n);
+    if (atomic_fetch_add(&control->count, 1) + 1 != n && n != ALL)
         return false;
     inside = true;
-    atomic_fetch_add(&control->hits, 1);
-    report();
+    if (atomic_fetch_add(&control->hits, 1) == 0)
+        report();
     inside = false;
     errno = (int)atomic_load(&control->error);
     return true;
@@ -165,6 +176,46 @@ WRAP(int, pthread_create, EAGAIN, THREAD,
 WRAP(ssize_t, pread, -1, READ, (int fd, void *data, size_t bytes, off_t at), (fd, data, bytes, at))
 WRAP(ssize_t, pread64, -1, READ, (int fd, void *data, size_t bytes, off64_t at),
      (fd, data, bytes, at))
+
+WRAP(ssize_t, pwrite, -1, WRITE, (int fd, const void *data, size_t bytes, off_t at),
+     (fd, data, bytes, at))
+WRAP(ssize_t, pwrite64, -1, WRITE, (int fd, const void *data, size_t bytes, off64_t at),
+     (fd, data, bytes, at))
+
+/* The completions that the caller sees next. */
+int io_uring_submit_and_wait(struct io_uring *ring, unsigned n)
+{
+    NEXT(io_uring_submit_and_wait)
+    int submitted = next(ring, n);
+    struct io_uring_cqe *c;
+    unsigned head;
+    io_uring_for_each_cqe(ring, head, c)
+    {
+        if (c->res > 0 && fails(URING))
+            c->res = errno ? -errno : c->res / 2;
+    }
+    return submitted;
+}
+
+/* ---- The wall clock ---- */
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    NEXT(clock_gettime)
+    int result = next(clock, out);
+    if (result == 0 && takes_part && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        out->tv_sec += (time_t)atomic_load(&control->offset_s);
+    return result;
+}
+
+time_t time(time_t *out)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out)
+        *out = now.tv_sec;
+    return now.tv_sec;
+}
 
 static mode_t mode_of(int flags, va_list more)
 {

@@ -95,7 +95,8 @@ static void check_attach(const struct pool_plan *plan, const struct gguf *g)
         return;
     uint8_t *pool = aligned_alloc(4096, plan->header.bytes);
     require(pool != NULL);
-    pool_plan_write(plan, g, 1, pool);
+    if (pool_plan_write(plan, g, 1, pool, NULL))
+        abort();
     require(pool_map_attach(pool, plan->header.bytes, &map, &e) == ERROR_OK);
     free(pool);
 }

@@ -45,4 +45,22 @@ set +e
 "$MOED" run --system S x > "$WORK/out" 2> "$WORK/err"; [ $? -eq 2 ] && grep -q -- "--chat" "$WORK/err" || fail "--system without --chat is taken"
 "$MOED" run > "$WORK/out" 2> "$WORK/err"; [ $? -eq 2 ] || fail "no prompt is taken"
 set -e
+
+# A model file with a template that is longer than a message: the model answers, without the template.
+ask hello > "$WORK/plain"
+"$MOED" down >/dev/null
+command -v python3 >/dev/null || { say "ok (no python3: the long template was left out)"; exit 0; }
+python3 - "$MODEL" "$WORK/long.gguf" << 'PYTHON'
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+at = data.index(b"tokenizer.chat_template") + len("tokenizer.chat_template") + 4
+old = struct.unpack("<Q", data[at:at + 8])[0]
+new = b"{#" + b" " * (old - 4 + (5 << 20)) + b"#}"  # longer by a multiple of the tensors' alignment
+open(sys.argv[2], "wb").write(data[:at] + struct.pack("<Q", len(new)) + new + data[at + 8 + old:])
+PYTHON
+"$MOED" up "$WORK/long.gguf" --ctx 512 > /dev/null 2>&1 || fail "a model with a long chat template does not start"
+ask hello > "$WORK/long"
+same "$WORK/plain" "$WORK/long" "a long chat template"
+"$MOED" run --chat -n 4 x > "$WORK/out" 2> "$WORK/err"
+grep -q "no chat template" "$WORK/err" || fail "a template of 5 MB: $(cat "$WORK/err")"
 say "ok"

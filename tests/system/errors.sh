@@ -21,7 +21,10 @@ head -c 100000 "$MODEL" > "$WORK/cut.gguf"
 
 { head -c -1024 "$MODEL"; printf '\377%.0s' $(seq 512); tail -c 512 "$MODEL"; } > "$WORK/not-finite.gguf"
 
+LC_ALL=C sed 's/tokenizer.ggml.model/tokenizer.ggml.modeX/' "$MODEL" > "$WORK/tokens.gguf"
+
 for verb in inspect up; do
+    expect 1 "tokens.gguf.*tokenizer" "$MOED" $verb "$WORK/tokens.gguf"
     expect 1 'missing.gguf.*(No such file|not found|does not exist)' "$MOED" $verb "$WORK/missing.gguf"
     expect 1 'cut.gguf' "$MOED" $verb "$WORK/cut.gguf"
     expect 1 'magic.gguf.*GGUF' "$MOED" $verb "$WORK/magic.gguf"

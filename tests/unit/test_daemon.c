@@ -73,7 +73,8 @@ static int daemon_main(int argc, char **argv)
         {"loads", OPTION_BOOL, &loads, 0, 0, NULL, "load for ever"},
         {0},
     };
-    daemon_start(&d, "tester", "A daemon for a test.", table, argc, argv);
+    daemon_init(&d, "tester", "A daemon for a test.", table, argc, argv);
+    daemon_start(&d);
     struct counter *c = metrics_counter(d.metrics, "moed_test_total", NULL, 1, "a counter");
     counter_add(c, 42);
     daemon_status(&d, "size\n%d", (int)size);

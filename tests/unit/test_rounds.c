@@ -53,7 +53,7 @@ static void attach(struct side *s)
     struct bench *b = &s->bench;
     s->pool = aligned_alloc(4096, b->plan.header.bytes);
     memset(s->pool, 0, b->plan.header.bytes);
-    pool_plan_write(&b->plan, b->g, BENCH_GENERATION, s->pool);
+    must(pool_plan_write(&b->plan, b->g, BENCH_GENERATION, s->pool, &e), &e);
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     s->memd_fd = pair[1];

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -307,6 +308,55 @@ static void finds_a_holder_without_its_file(void **state)
     assert_int_equal(run_dir_find_holder(run, "memd"), 0);
 }
 
+/* As a user without rights: what it may see of a holder that is not dumpable. Exits with the number
+ * of the check that failed. */
+static _Noreturn void look_at_a_secret_holder(const char *run)
+{
+    int ready[2], status;
+    if ((geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) || pipe(ready) != 0)
+        _exit(1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char ok = run_dir_lock(run, "memd", NULL) == ERROR_OK && prctl(PR_SET_DUMPABLE, 0) == 0;
+        ok = ok && run_dir_hint(run, "memd") == getpid(); /* opens and closes its own file */
+        if (write(ready[1], &ok, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char ok = 0;
+    if (read(ready[0], &ok, 1) != 1 || !ok)
+        _exit(2);
+    if (run_dir_holder(run, "memd") != pid)
+        _exit(3);
+    write_pid(run, getppid());
+    if (run_dir_find_holder(run, "memd") != pid)
+        _exit(4);
+    if (!run_dir_terminate(run, "memd", 5000) || waitpid(pid, &status, 0) != pid ||
+        WTERMSIG(status) != SIGTERM)
+        _exit(5);
+    _exit(run_dir_holder(run, "memd") == 0 ? 0 : 6);
+}
+
+static void finds_a_holder_that_is_not_dumpable(void **state)
+{
+    char run[RUN_DIR_BYTES];
+    int status;
+    if (geteuid() == 0)
+        assert_int_equal(chown(base, 65534, 65534), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (geteuid() == 0 && (setegid(65534) != 0 || seteuid(65534) != 0))
+            _exit(11);
+        if (run_dir_path("x", run, NULL) || run_dir_create(run, NULL) || seteuid(getuid()) != 0)
+            _exit(12);
+        look_at_a_secret_holder(run);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void touch(const char *run, const char *name)
 {
     char path[RUN_PATH_BYTES];
@@ -392,6 +442,7 @@ int main(void)
         TEST(believes_the_lock_not_the_number),
         TEST(believes_nothing_in_a_directory_of_others),
         TEST(finds_a_holder_without_its_file),
+        TEST(finds_a_holder_that_is_not_dumpable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 
 #define GREEDY GOLDEN("olmoe.greedy")
 
-enum { MOST_REQUESTS = 8 };
+enum { MOST_REQUESTS = 8, MOST_WAITING = 5, MOST_BYTES = 400 << 10 }; /* of a frontend */
 
 /* ---- The worker's side ---- */
 
@@ -38,7 +38,10 @@ static int open_worker(void **state)
                                   .tokenizer = b.tokenizer,
                                   .chat_template = "",
                                   .device = "host",
-                                  .context = b.context};
+                                  .context = b.context,
+                                  .most_requests = MOST_WAITING,
+                                  .most_bytes = MOST_BYTES,
+                                  .most_bytes_all = MOST_BYTES * 3 / 2};
     must(sessions_new(&model, b.engine, &sessions, &e), &e);
     return 0;
 }
@@ -120,11 +123,12 @@ static void client_attach(struct client *c)
 static void client_send(struct client *c, Moed__V1__ToWorker *m)
 {
     struct error e;
-    uint8_t data[1024];
     m->abi = CONTROL_ABI;
-    assert_true(moed__v1__to_worker__get_packed_size(m) <= sizeof data);
+    uint8_t *data = malloc(moed__v1__to_worker__get_packed_size(m) + 1);
+    assert_non_null(data);
     size_t len = moed__v1__to_worker__pack(m, data);
     must(channel_send(c->channel, data, len, &e), &e);
+    free(data);
 }
 
 static void client_generate_sampled(struct client *c, uint64_t id, uint32_t max_tokens,
@@ -340,6 +344,109 @@ static void test_model_defaults(void **state)
     await_count(count_frontends, 0);
 }
 
+/* ---- What a frontend may have at once ---- */
+
+/* An id that is in use is refused with an error about the channel, and the request that has the id
+ * goes on. After its end the id is free. */
+static void test_same_id(void **state)
+{
+    static struct client c;
+    (void)state;
+    client_attach(&c);
+    client_generate(&c, 1, 0);
+    client_generate(&c, 1, GOLDEN_ANSWER);
+    client_await(&c, &c.answers[0].n_errors, 1);
+    assert_non_null(strstr(c.answers[0].message, "id 1"));
+    client_cancel(&c, 1);
+    client_await(&c, &c.answers[1].n_done, 1);
+    for (uint32_t round = 0; round < 40; round++) { /* at once after each end */
+        client_acknowledge(&c, 64);
+        c.answers[1] = (struct answer){0};
+        client_generate(&c, 1, 1);
+        client_await(&c, &c.answers[1].n_done, 1);
+    }
+    assert_int_equal(c.answers[0].n_errors, 1);
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* A frontend that has many requests is refused more, and another one gets in. */
+static void test_most_requests(void **state)
+{
+    static struct client c, other;
+    (void)state;
+    client_attach(&c);
+    client_attach(&other);
+    for (uint32_t id = 1; id <= MOST_WAITING + 1; id++)
+        client_generate(&c, id, 0);
+    client_await(&c, &c.answers[MOST_WAITING + 1].n_errors, 1);
+    assert_true(c.answers[MOST_WAITING + 1].retry);
+    client_generate(&other, 1, GOLDEN_ANSWER);
+    client_generate(&other, 2, GOLDEN_ANSWER);
+    client_cancel(&c, 1);
+    client_cancel(&c, 2);
+    client_await(&c, &c.answers[1].n_done, 1);
+    client_await(&c, &c.answers[2].n_done, 1);
+    client_generate(&c, 7, 1); /* there is room again */
+    for (uint32_t id = 3; id <= MOST_WAITING; id++)
+        client_cancel(&c, id);
+    client_acknowledge(&c, 64);
+    client_await(&c, &c.answers[7].n_done, 1);
+    client_await(&other, &other.answers[1].n_done, 1);
+    client_await(&other, &other.answers[2].n_done, 1);
+    check_answer(&other.answers[1], GOLDEN_ANSWER);
+    channel_close(c.channel, 0);
+    channel_close(other.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+static void generate_with_stop(struct client *c, uint64_t id)
+{
+    static uint8_t text[REQUEST_STOP_BYTES];
+    uint32_t prompt = 1;
+    ProtobufCBinaryData stop = {sizeof text, text};
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    generate.n_stop = 1;
+    generate.stop = &stop;
+    generate.n_tokens = 1;
+    generate.tokens = &prompt;
+    generate.ignore_end = true;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = &generate;
+    client_send(c, &m);
+}
+
+/* So it is with their memory; and all frontends together have a limit. */
+static void test_most_bytes(void **state)
+{
+    static struct client c, other;
+    (void)state;
+    client_attach(&c);
+    client_attach(&other);
+    for (uint32_t id = 1; id <= 4; id++) /* of 128 KiB: strbufs double */
+        generate_with_stop(&c, id);
+    client_await(&c, &c.answers[4].n_errors, 1);
+    assert_true(c.answers[4].retry);
+    generate_with_stop(&other, 1);
+    generate_with_stop(&other, 2);
+    client_await(&other, &other.answers[2].n_errors, 1);
+    for (uint32_t id = 1; id <= 3; id++) {
+        client_cancel(&c, id);
+        client_await(&c, &c.answers[id].n_done, 1);
+        assert_int_equal(c.answers[id].n_errors, 0);
+    }
+    other.answers[2] = (struct answer){0};
+    generate_with_stop(&other, 2);
+    client_cancel(&other, 2);
+    client_await(&other, &other.answers[2].n_done, 1);
+    assert_int_equal(other.answers[1].n_errors + other.answers[2].n_errors, 0);
+    channel_close(c.channel, 0);
+    channel_close(other.channel, 0);
+    await_count(count_frontends, 0);
+}
+
 /* ---- Grammars ---- */
 
 static void send_generate(struct client *c, uint64_t id, Moed__V1__Generate *generate)
@@ -498,6 +605,14 @@ SPOIL_GRAMMAR(no_trigger, CHOICES, "[\"a\"]", grammar.trigger_required = true)
 SPOIL_GRAMMAR(marked_choice, CHOICES, "[\"a\"]", grammar.n_marks = 1; grammar.marks = &mark)
 SPOIL_GRAMMAR(many_marks, GBNF, "root ::= \"a\"", grammar.n_marks = 12;
               static ProtobufCBinaryData marks[12]; grammar.marks = marks)
+static void long_stops(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    static uint8_t text[REQUEST_STOP_BYTES / 2 + 1];
+    static ProtobufCBinaryData stops[2] = {{sizeof text, text}, {sizeof text, text}};
+    g->n_stop = 2;
+    g->stop = stops;
+}
+
 SPOIL_GRAMMAR(broken_trigger, CHOICES, "[\"a\"]",
               grammar.trigger = ((ProtobufCBinaryData){2, (uint8_t *)"a\0"}))
 
@@ -527,7 +642,8 @@ static void test_refused(void **state)
                  {no_trigger, "there is none"},
                  {marked_choice, "only GBNF can have marks"},
                  {many_marks, "12 marks: give at most 11"},
-                 {broken_trigger, "NUL"}};
+                 {broken_trigger, "NUL"},
+                 {long_stops, "stop strings of more than 65536 bytes"}};
     enum { CASES = sizeof cases / sizeof cases[0] };
     static struct client c;
     uint32_t prompt = 1;
@@ -593,6 +709,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_grammar_continued, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_model_defaults, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_same_id, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_most_requests, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_most_bytes, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_window, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_gone, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_stop, open_worker, close_worker),

@@ -186,9 +186,9 @@ bool experts_share_memory(const struct experts *x)
     return x->device.cache != NULL;
 }
 
-void experts_follow(struct experts *x)
+bool experts_follow(struct experts *x)
 {
-    device_cache_follow(x->device.cache);
+    return device_cache_follow(x->device.cache);
 }
 
 bool experts_wait(struct experts *x, int timeout_ms)

@@ -106,9 +106,9 @@ experts_prediction(const struct experts *x); /* NULL: nothing to prefetch */
 /* How often each expert was activated lately (activity.h). Any thread. */
 struct activity *experts_activity(const struct experts *x);
 
-/* While the engine is idle: follows memd's changes of the device's memory. Only where
- * experts_share_memory. */
-void experts_follow(struct experts *x);
+/* While the engine is idle: follows memd's changes of the device's memory. False: there were none.
+ * Only where experts_share_memory. */
+bool experts_follow(struct experts *x);
 /* Whether the device has memory of its own, which memd manages. */
 bool experts_share_memory(const struct experts *x);
 

@@ -50,6 +50,15 @@ static struct token_bytes token_bytes(const struct recording *r)
                                 .hidden = r->layers * sizeof(uint16_t) * r->params->d_model};
 }
 
+uint64_t recording_bytes(const struct recording *r)
+{
+    if (!r)
+        return 0;
+    struct token_bytes bytes = token_bytes(r);
+    return sizeof *r + r->capacity * bytes.plain +
+           hidden_most(&r->options, r->capacity) * bytes.hidden;
+}
+
 static bool allocate(struct recording *r)
 {
     const struct router_params *p = &r->params->router;

@@ -32,7 +32,8 @@ struct recording;
  * event. */
 enum error_code recording_new(const struct model_params *p, const struct recording_options *options,
                               uint32_t max_tokens, struct recording **out, struct error *e);
-void recording_free(struct recording *r); /* takes NULL */
+void recording_free(struct recording *r);            /* takes NULL */
+uint64_t recording_bytes(const struct recording *r); /* that it holds; 0 for NULL */
 uint32_t recording_capacity(const struct recording *r);
 
 /* Begins the recording of a step with n positions from first on. */

@@ -74,11 +74,14 @@ void device_cache_free(struct device_cache *c)
     free(c);
 }
 
-void device_cache_follow(struct device_cache *c)
+bool device_cache_follow(struct device_cache *c)
 {
     struct error e;
-    if (arena_changed(&c->follower) && arena_follow(&c->follower, &e))
+    if (!arena_changed(&c->follower))
+        return false;
+    if (arena_follow(&c->follower, &e))
         log_warn("more of the device's memory cannot be mapped: %s", e.text);
+    return true;
 }
 
 uint64_t device_cache_kv_limit(const struct device_cache *c)

@@ -21,8 +21,8 @@ enum error_code device_cache_new(const struct memory_client *memory, struct devi
 void device_cache_free(struct device_cache *c); /* takes NULL */
 
 /* Follows a change of the arena that memd waits for. Each enter does this too; call it now and then
- * while nothing is computed. */
-void device_cache_follow(struct device_cache *c);
+ * while nothing is computed. False: there was none. */
+bool device_cache_follow(struct device_cache *c);
 /* The bytes that memd allows the KV cache (residency_header.kv_bytes), and the report to memd of
  * the bytes that it has or may take (cache_channel_header.kv_bytes). */
 uint64_t device_cache_kv_limit(const struct device_cache *c);

@@ -32,14 +32,14 @@ enum error_code device_compute_import(struct device_compute *c,
                                       const uint8_t handle[DEVICE_HANDLE_BYTES], size_t bytes,
                                       struct device_import *out, struct error *e)
 {
-    *out = (struct device_import){.shared.fd = -1};
+    *out = (struct device_import){0};
     return c->kind->import(c, handle, bytes, out, e);
 }
 
 void device_compute_close(struct device_compute *c, struct device_import *imported)
 {
     c->kind->close(c, imported);
-    *imported = (struct device_import){.shared.fd = -1};
+    *imported = (struct device_import){0};
 }
 
 float *device_compute_rows(const struct device_compute *c)

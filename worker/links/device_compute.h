@@ -17,7 +17,6 @@ struct device_compute;
 /* An imported extent of the arena. */
 struct device_import {
     const uint8_t *slots; /* on the device */
-    struct shm shared;    /* base NULL: the device module imported it */
 };
 
 /* Borrows memory (which has an arena), own and cuda. cuda NULL: the device is emulated, and each

@@ -27,7 +27,8 @@
 #include <time.h>
 
 /* How often an idle engine looks at what memd wants. */
-#define IDLE_NS       50000000
+#define IDLE_NS       50000000 /* of wait_for_work: at first, and at most */
+#define IDLE_MOST_NS  400000000
 #define PAGES_NS      10000000 /* how often to look for pages that other workers leave */
 #define ERRAND_S      20       /* for a step to end: less than a client waits for its reply */
 #define STOPPING_TEXT "the worker is stopping: try again"
@@ -349,8 +350,8 @@ static void follow_kv_limit(struct engine *g)
 
 /* Waits until something may have changed; under the lock. Other workers may leave pages that a
  * request waits for. Where the experts share the device's memory with memd, an idle engine also
- * follows what memd wants, every IDLE_NS without the lock: memd may want memory back, or allow a KV
- * cache in which a waiting request fits. */
+ * follows what memd wants, now and then without the lock: memd may want memory back, or allow a KV
+ * cache in which a waiting request fits. The longer nothing changes, the less often. */
 static void wait_for_work(struct engine *g)
 {
     struct experts *x = g->config.experts;
@@ -361,7 +362,7 @@ static void wait_for_work(struct engine *g)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += g->waits_for_pages ? PAGES_NS : IDLE_NS;
+    until.tv_nsec += (long)(g->waits_for_pages ? PAGES_NS : g->idle_ns);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
@@ -370,10 +371,11 @@ static void wait_for_work(struct engine *g)
     if (!experts_share_memory(x))
         return;
     pthread_mutex_unlock(&g->lock);
-    experts_follow(x);
+    bool changed = experts_follow(x);
     pthread_mutex_lock(&g->lock);
     if (g->paged && (g->waiting.n || experts_kv_limit(x) != g->kv_limit))
-        g->woken = true;
+        g->woken = changed = true;
+    g->idle_ns = changed ? IDLE_NS : 2 * g->idle_ns < IDLE_MOST_NS ? 2 * g->idle_ns : IDLE_MOST_NS;
 }
 
 static void *engine_main(void *arg)
@@ -384,6 +386,7 @@ static void *engine_main(void *arg)
     bool busy = false;
     for (;;) {
         pthread_mutex_lock(&g->lock);
+        g->idle_ns = IDLE_NS;
         while (!busy && !g->inbox && !g->woken && !g->stopping)
             wait_for_work(g);
         bool stopping = g->stopping;

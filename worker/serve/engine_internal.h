@@ -75,6 +75,7 @@ struct engine {
     bool waits_for_pages;      /* the first request of the queue does */
     bool paged;                /* the KV cache is a pool of pages that memd may limit */
     uint64_t kv_limit;         /* the last limit of its bytes that was applied */
+    int64_t idle_ns;           /* until an idle engine looks at it again */
     void *tables;              /* the memory of these arrays: */
     bool *slot_used;           /* [parallel] */
     struct batch_token *batch; /* [serving_batch_tokens] */

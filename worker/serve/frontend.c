@@ -197,7 +197,12 @@ static enum error_code take_stops(struct request *r, const Moed__V1__Generate *q
     if (q->n_stop > REQUEST_MAX_STOPS)
         return error_set(e, ERROR_LIMIT, "%zu stop strings: give at most %d", q->n_stop,
                          REQUEST_MAX_STOPS);
+    size_t bytes = 0;
     for (size_t i = 0; i < q->n_stop; i++) {
+        bytes += q->stop[i].len;
+        if (bytes > REQUEST_STOP_BYTES)
+            return error_set(e, ERROR_LIMIT, "stop strings of more than %u bytes together",
+                             REQUEST_STOP_BYTES);
         if (q->stop[i].len == 0)
             continue;
         strbuf_append(&r->stops[r->n_stops], q->stop[i].data, q->stop[i].len);
@@ -359,8 +364,13 @@ static void submit(struct frontend *f, const Moed__V1__ToWorker *m, enum request
         r->n_prompt = (uint32_t)r->tokens.count;
     r->n_prefill = (uint32_t)r->tokens.count;
     r->n_prefill -=
-        kind == REQUEST_LOGPROBS; /* the last token's probability needs no row after it */
-    frontend_add_request(f, q);   /* before the engine can end it */
+        kind == REQUEST_LOGPROBS;          /* the last token's probability needs no row after it */
+    code = frontend_add_request(f, q, &e); /* before the engine can end it */
+    if (code) { /* an error with an id that is in use would end the other request */
+        refuse(f, code == ERROR_EXISTS ? 0 : m->id, code, &e);
+        free_request(q);
+        return;
+    }
     code = engine_submit(f->sessions->engine, r, &e);
     if (code) {
         refuse(f, m->id, code, &e);

@@ -169,6 +169,7 @@ static void send_done(void *arg, const struct response_summary *summary)
     m.id = q->id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_DONE;
     m.done = &done;
+    frontend_end_request(q);
     frontend_send(q->frontend, &m);
     frontend_remove_request(q);
 }
@@ -176,6 +177,7 @@ static void send_done(void *arg, const struct response_summary *summary)
 static void send_failed(void *arg, enum error_code code, const char *text)
 {
     struct frontend_request *q = arg;
+    frontend_end_request(q);
     if (code != ERROR_UNAVAILABLE || !atomic_load(&q->frontend->sessions->ending))
         frontend_send_error(q->frontend, q->id, code, text);
     frontend_remove_request(q);

@@ -1,6 +1,8 @@
 /* Requests: their memory, and the text of their answers; see request.h. */
 #include "request.h"
 
+#include "worker/forward/recording.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +42,17 @@ void request_free(struct request *r)
     free(r->path.pages);
     free(r->hidden);
     free(r);
+}
+
+uint64_t request_bytes(const struct request *r)
+{
+    uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity;
+    bytes += (r->tokens.capacity + r->stop_tokens.capacity) * sizeof *r->tokens.ids;
+    bytes += recording_bytes(r->recording);
+    bytes += r->n_biases * sizeof *r->biases + r->n_ends * sizeof *r->ends;
+    for (uint32_t i = 0; i < r->n_stops; i++)
+        bytes += r->stops[i].capacity;
+    return bytes;
 }
 
 uint32_t request_positions(const struct request *r, uint32_t context)

@@ -26,7 +26,8 @@ enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
 /* Who gets a slot first. The values of Moed__V1__Generate__Priority. */
 enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 
-#define REQUEST_MAX_STOPS 16
+#define REQUEST_MAX_STOPS  16
+#define REQUEST_STOP_BYTES (64u << 10) /* of all of them together */
 /* The most probable tokens that log-probabilities may name at each place. */
 #define REQUEST_MAX_TOP 64
 /* Snapshots of its state that a prompt may want. */
@@ -127,6 +128,8 @@ struct request {
 struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg);
 void request_free(struct request *r); /* takes NULL */
+/* The memory that it holds while it waits; an estimate, and not of its grammar (grammars.h). */
+uint64_t request_bytes(const struct request *r);
 
 /* The most positions that the request may fill of a context of this size. The last token generated
  * fills none, because nothing is computed from it. */

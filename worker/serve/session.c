@@ -82,12 +82,65 @@ static bool leave_if_over(struct frontend *f)
     return true;
 }
 
-void frontend_add_request(struct frontend *f, struct frontend_request *q)
+/* Under sessions->lock. A frontend may have a part of what all may, so that others get in. */
+static enum error_code check_request(const struct frontend *f, const struct frontend_request *q,
+                                     struct error *e)
+{
+    const struct sessions *s = f->sessions;
+    for (const struct frontend_request *other = f->requests; other; other = other->next)
+        if (other->id == q->id && !other->over)
+            return error_set(e, ERROR_EXISTS, "a request with the id %" PRIu64 " runs already",
+                             q->id);
+    if (f->n_requests >= s->model.most_requests)
+        return error_set(e, ERROR_BUSY,
+                         "%" PRIu32 " requests of this frontend run or wait already, which is the "
+                         "limit: try again later",
+                         f->n_requests);
+    if (q->bytes > s->model.most_bytes - f->request_bytes ||
+        q->bytes > s->model.most_bytes_all - s->request_bytes)
+        return error_set(e, ERROR_BUSY,
+                         "the requests that run or wait hold %" PRIu64 " KiB of memory, %" PRIu64
+                         " KiB of them this frontend's, and this one "
+                         "needs %" PRIu64 " KiB more: try again later",
+                         s->request_bytes >> 10, f->request_bytes >> 10, q->bytes >> 10);
+    return ERROR_OK;
+}
+
+enum error_code frontend_add_request(struct frontend *f, struct frontend_request *q,
+                                     struct error *e)
 {
     struct sessions *s = f->sessions;
+    q->bytes = request_bytes(q->request);
     pthread_mutex_lock(&s->lock);
-    q->next = f->requests;
-    f->requests = q;
+    enum error_code code = check_request(f, q, e);
+    if (!code) {
+        q->next = f->requests;
+        f->requests = q;
+        f->n_requests++;
+        f->request_bytes += q->bytes;
+        s->request_bytes += q->bytes;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
+/* Under sessions->lock. */
+static void end_request(struct frontend_request *q)
+{
+    struct frontend *f = q->frontend;
+    if (q->over)
+        return;
+    q->over = true;
+    f->n_requests--;
+    f->request_bytes -= q->bytes;
+    f->sessions->request_bytes -= q->bytes;
+}
+
+void frontend_end_request(struct frontend_request *q)
+{
+    struct sessions *s = q->frontend->sessions;
+    pthread_mutex_lock(&s->lock);
+    end_request(q);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -100,6 +153,7 @@ void frontend_remove_request(struct frontend_request *q)
     while (*p != q)
         p = &(*p)->next;
     *p = q->next;
+    end_request(q);
     bool over = leave_if_over(f);
     pthread_mutex_unlock(&s->lock);
     free(q);

@@ -19,6 +19,10 @@
 /* The memory of all frontends' channels together (struct channel_group). */
 #define SESSIONS_BYTES (256u << 20)
 
+/* The memory of requests that run or wait: of a frontend's, and of all frontends'. */
+#define SESSION_REQUEST_BYTES  (192ull << 20)
+#define SESSIONS_REQUEST_BYTES (256ull << 20)
+
 struct engine;
 struct sessions;
 
@@ -31,6 +35,9 @@ struct session_model { /* for ModelReply and limits; borrowed */
     const struct token_list *end_tokens;
     const char *device;
     uint32_t context;
+    uint32_t most_requests;  /* of a frontend that run or wait */
+    uint64_t most_bytes;     /* of them: SESSION_REQUEST_BYTES */
+    uint64_t most_bytes_all; /* of all frontends': SESSIONS_REQUEST_BYTES */
 };
 
 /* Borrows engine. */

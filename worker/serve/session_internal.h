@@ -22,13 +22,17 @@ struct frontend_request {
     struct frontend_request *next; /* in frontend->requests */
     struct frontend *frontend;
     struct request *request;
-    uint64_t id; /* the frontend's */
+    uint64_t id;    /* the frontend's */
+    uint64_t bytes; /* request_bytes when it was entered */
+    bool over;      /* sessions->lock guards it; frontend_end_request */
 };
 
 struct frontend {
-    struct frontend *next;      /* in sessions->all; sessions->lock guards it and the next three */
+    struct frontend *next;      /* in sessions->all; sessions->lock guards it and the next five */
     struct frontend *next_reap; /* in sessions->to_reap */
     struct frontend_request *requests;
+    uint32_t n_requests;
+    uint64_t request_bytes;
     bool silent; /* the reaper has closed the channel: no message comes in any more */
     struct sessions *sessions;
     pthread_mutex_t lock;    /* guards channel: held while it is made, used or taken away */
@@ -47,6 +51,7 @@ struct sessions {
     pthread_cond_t changed;
     struct frontend *all, *to_reap;
     uint32_t n_all, last_number;
+    uint64_t request_bytes; /* of all frontends */
     bool stopping;
     _Atomic bool ending; /* sessions_end */
     pthread_t reaper;
@@ -61,8 +66,12 @@ enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t l
 /* The frontend has gone, or cannot be sent to: begins its end. Any number of times. */
 void frontend_close(struct frontend *f);
 
-/* Enters q, which frontend_remove_request frees. */
-void frontend_add_request(struct frontend *f, struct frontend_request *q);
+/* Enters q, which frontend_remove_request frees. ERROR_BUSY: the frontend, or all of them together,
+ * have as many requests or bytes of them as they may. ERROR_EXISTS: it has one of this id. */
+enum error_code frontend_add_request(struct frontend *f, struct frontend_request *q,
+                                     struct error *e);
+/* Before the frontend is sent the end of q: from then on it may use the id again. */
+void frontend_end_request(struct frontend_request *q);
 /* The engine has q's request no more. Frees the frontend if it is silent and q was its last one. */
 void frontend_remove_request(struct frontend_request *q);
 /* Cancels the requests that the frontend calls id; none is fine. */

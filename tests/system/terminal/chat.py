@@ -206,6 +206,19 @@ def nothing_reaches_the_terminal():
     c.bye()
 
 
+def run_shows_no_controls():
+    """`moed run` on a terminal; --raw and a pipe get what the model wrote."""
+    hostile = ["--temp", "0", "--regex", r"\x1b\[31mred\x07\x9b5n", "x"]
+    written = "\x1b[31mred\x07\x9b5n".encode()
+    for arguments in ([], ["--answers", "2"]):
+        s = Screen([moed, "run", *arguments, *hostile])
+        assert s.end() == 0 and "?[31mred?" in s.all_text(), s.all_text()
+        assert b"\x1b[31m" not in s.raw and b"\x07" not in s.raw and b"\xc2\x9b" not in s.raw, s.raw
+    raw = Screen([moed, "run", "--raw", *hostile])
+    assert raw.end() == 0 and written in raw.raw, raw.raw
+    assert written in subprocess.run([moed, "run", *hostile], check=True, capture_output=True).stdout
+
+
 def thinking():
     template = file("template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                                       "{% endfor %}<|im_start|>assistant\n{# <think></think> #}")
@@ -275,7 +288,8 @@ def pipes():
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
 
-for test in (turns_are_those_of_run, commands, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
+for test in (turns_are_those_of_run, commands, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
+             thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
     if EDITS or test not in (editing_and_history, ended_by_a_signal, a_shell_that_stops_it):
         print(test.__name__, flush=True)

@@ -1,0 +1,310 @@
+/* Reading a model file in a process of its own; see model_reader.h.
+ *
+ *   caller                                    its child
+ *   opens the files, forks   --------------->  maps them, gives up all calls but a few
+ *   reads the message        <-- pipe -------  parses, plans, tries the tokenizer, writes
+ *   checks, plans                              ends
+ */
+#include "reader/model_reader.h"
+
+#include "base/machine_memory.h"
+#include "base/utf8.h"
+#include "confine/calls.h"
+#include "confine/memory.h"
+#include "tokenizer/tokenizer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CPU_LIMIT_S 300            /* the largest vocabularies take a second */
+#define MOST_BYTES  (1ull << 28)   /* of a message: a million tensors */
+#define LEAST_DATA  (256ull << 20) /* of memory, however little is free */
+
+/* ---- The child ---- */
+
+static void write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+    while (bytes) {
+        ssize_t n = write(fd, at, bytes);
+        if (n <= 0)
+            return; /* the caller has gone, or notices that the message is short */
+        at += n;
+        bytes -= (size_t)n;
+    }
+}
+
+static enum error_code try_tokenizer(const struct gguf *g, uint32_t vocab, struct error *e)
+{
+    struct tokenizer *t;
+    enum error_code code = tokenizer_new(g, NULL, &t, e);
+    if (code)
+        return code;
+    uint32_t tokens = tokenizer_vocab_size(t);
+    tokenizer_free(t);
+    if (tokens <= vocab)
+        return ERROR_OK;
+    return error_set(e, ERROR_FORMAT,
+                     "%s: %" PRIu32 " tokens, but the embedding has %" PRIu32 " rows",
+                     gguf_path(g, 0), tokens, vocab);
+}
+
+static enum error_code read_all(struct gguf *g, uint64_t segment_bytes, struct model_params *params,
+                                struct error *e)
+{
+    struct pool_plan plan = {0};
+    enum error_code code = gguf_parse(g, e);
+    if (!code)
+        code = model_params_read(g, params, e);
+    if (!code)
+        code = pool_plan_new_from(g, params, segment_bytes, &plan, e);
+    pool_plan_free(&plan);
+    return code ? code : try_tokenizer(g, params->vocab, e);
+}
+
+void model_reader_run(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    static struct model_message m; /* large */
+    struct error e = {0};
+    memset(&m, 0, sizeof m);
+    m.magic = MODEL_MESSAGE_MAGIC;
+    m.code = (uint32_t)read_all(g, segment_bytes, &m.params, &e);
+    if (m.code == ERROR_OK) {
+        snprintf(m.arch, sizeof m.arch, "%s", m.params.arch->name);
+        gguf_describe(g, &m.parsed);
+    } else {
+        snprintf(m.text, sizeof m.text, "%s", e.text);
+    }
+    m.params.arch = NULL;
+    write_all(fd, &m, sizeof m);
+    if (m.code == ERROR_OK && m.parsed.tensor_count)
+        write_all(fd, gguf_tensor_at(g, 0), m.parsed.tensor_count * sizeof(struct gguf_tensor));
+}
+
+static void limit(int what, uint64_t most)
+{
+    const struct rlimit r = {most, most};
+    setrlimit(what, &r); /* without it the file can take more time or memory */
+}
+
+/* A sanitizer takes terabytes of addresses. */
+static void limit_memory(void)
+{
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    uint64_t most = memory_available_bytes() / 2;
+    limit(RLIMIT_DATA, most < LEAST_DATA ? LEAST_DATA : most);
+#endif
+}
+
+static _Noreturn void child_main(model_reader_work *work, struct gguf *g, uint64_t segment_bytes,
+                                 int fd, pid_t parent)
+{
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+    struct error e;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        signal(fatal[i],
+               SIG_DFL); /* the caller may have a handler, which this process may not run */
+    confine_memory();
+    limit(RLIMIT_CPU, CPU_LIMIT_S);
+    limit_memory();
+    static struct model_message failed = {.magic = MODEL_MESSAGE_MAGIC};
+    failed.code = (uint32_t)gguf_map_unparsed(g, &e);
+    if (failed.code) {
+        snprintf(failed.text, sizeof failed.text, "%s", e.text);
+        write_all(fd, &failed, sizeof failed);
+        _exit(0);
+    }
+    confine_calls(CONFINE_READER, false);
+    work(g, segment_bytes, fd);
+    _exit(0);
+}
+
+/* ---- The caller ---- */
+
+/* Reads to the end, at most MOST_BYTES. NULL: no memory. */
+static uint8_t *read_message(int fd, size_t *bytes)
+{
+    size_t capacity = sizeof(struct model_message) + 64 * sizeof(struct gguf_tensor), len = 0;
+    uint8_t *message = malloc(capacity);
+    while (message) {
+        ssize_t n = read(fd, message + len, capacity - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+        if (len < capacity)
+            continue;
+        if (capacity >= MOST_BYTES)
+            break;
+        capacity *= 2;
+        uint8_t *grown = realloc(message, capacity);
+        if (!grown)
+            free(message);
+        message = grown;
+    }
+    *bytes = len;
+    return message;
+}
+
+/* What its end says, where it has sent no message. */
+static enum error_code ended_early(const char *path, int status, struct error *e)
+{
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (number == SIGBUS)
+        return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
+    if (number == SIGKILL)
+        return error_set(e, ERROR_MEMORY, "%s: the process that reads its metadata was killed",
+                         path);
+    if (number)
+        return error_set(e, ERROR_FORMAT,
+                         "%s: reading its metadata ends in %s: the file is damaged or hostile",
+                         path, number == SIGXCPU ? "an endless loop" : strsignal(number));
+    return error_set(e, ERROR_MEMORY, "%s: no memory to read its metadata", path);
+}
+
+/* A message of a child that ran to its end. */
+static bool is_message(const void *message, size_t bytes)
+{
+    const struct model_message *m = message;
+    return m && bytes >= sizeof *m && m->magic == MODEL_MESSAGE_MAGIC;
+}
+
+static bool is_error_code(uint32_t code)
+{
+    return code != ERROR_OK && strcmp(error_name((enum error_code)code), "UNKNOWN") != 0;
+}
+
+static enum error_code plan(struct gguf *g, struct model_params *params, uint64_t segment_bytes,
+                            struct read_model *out, struct error *e)
+{
+    struct pool_plan plan;
+    enum error_code code = model_params_check(params, e);
+    if (!code)
+        code = pool_plan_new_from(g, params, segment_bytes, &plan, e);
+    if (!code)
+        *out = (struct read_model){g, plan};
+    return code;
+}
+
+enum error_code model_reader_take(struct gguf *g, const void *message, size_t bytes,
+                                  uint64_t segment_bytes, struct read_model *out, struct error *e)
+{
+    struct model_message *m = malloc(sizeof *m); /* large; and aligned */
+    enum error_code code = ERROR_PROTOCOL;
+    if (!m) {
+        gguf_close(g);
+        return error_set(e, ERROR_MEMORY, "no memory to read a model file");
+    }
+    if (!is_message(message, bytes)) {
+        error_set(e, code, "the process that reads the model's metadata returned no message");
+        goto close;
+    }
+    memcpy(m, message, sizeof *m);
+    if (m->code != ERROR_OK) {
+        m->text[sizeof m->text - 1] = '\0';
+        utf8_hide_controls(m->text, strlen(m->text), "");
+        if (is_error_code(m->code) && m->text[0])
+            code = error_set(e, (enum error_code)m->code, "%s", m->text);
+        else
+            error_set(e, code, "the process that reads the model's metadata returned nonsense");
+        goto close;
+    }
+    size_t rest = bytes - sizeof *m, tensor_bytes = sizeof(struct gguf_tensor);
+    m->params.arch = architecture_find(m->arch, strnlen(m->arch, sizeof m->arch));
+    if (!m->params.arch || rest % tensor_bytes || rest / tensor_bytes != m->parsed.tensor_count) {
+        error_set(e, code, "the process that reads the model's metadata returned nonsense");
+        goto close;
+    }
+    struct gguf_tensor *tensors = malloc(rest + 1);
+    code = ERROR_MEMORY;
+    if (!tensors) {
+        error_set(e, code, "no memory for the tensors of a model file");
+        goto close;
+    }
+    memcpy(tensors, (const uint8_t *)message + sizeof *m, rest);
+    code = gguf_adopt(g, &m->parsed, tensors, e);
+    free(tensors);
+    if (!code)
+        code = plan(g, &m->params, segment_bytes, out, e);
+close:
+    free(m);
+    if (code)
+        gguf_close(g);
+    return code;
+}
+
+static enum error_code run_child(model_reader_work *work, struct gguf *g, const char *path,
+                                 uint64_t segment_bytes, uint8_t **message, size_t *bytes,
+                                 struct error *e)
+{
+    int ends[2], status = 0;
+    pid_t self = getpid(), child = -1;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return error_set(e, ERROR_IO, "%s: cannot be read: pipe: %m", path);
+    child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        child_main(work, g, segment_bytes, ends[1], self);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return error_set(e, ERROR_MEMORY, "%s: cannot be read: fork: %m", path);
+    }
+    *message = read_message(ends[0], bytes);
+    close(ends[0]);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!*message)
+        return error_set(e, ERROR_MEMORY, "%s: no memory to read its metadata", path);
+    if (is_message(*message, *bytes) && WIFEXITED(status))
+        return ERROR_OK;
+    free(*message);
+    return ended_early(path, status, e);
+}
+
+enum error_code model_reader_read_by(model_reader_work *work, const char *path,
+                                     uint64_t segment_bytes, struct read_model *out,
+                                     struct error *e)
+{
+    struct gguf *g;
+    uint8_t *message = NULL;
+    size_t bytes = 0;
+    enum error_code code = gguf_open_unparsed(path, &g, e);
+    if (code)
+        return code;
+    code = run_child(work, g, path, segment_bytes, &message, &bytes, e);
+    if (code) {
+        gguf_close(g);
+        return code;
+    }
+    code = model_reader_take(g, message, bytes, segment_bytes, out, e);
+    free(message);
+    return code;
+}
+
+enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
+                                  struct error *e)
+{
+    return model_reader_read_by(model_reader_run, path, segment_bytes, out, e);
+}
+
+void read_model_free(struct read_model *m)
+{
+    pool_plan_free(&m->plan);
+    gguf_close(m->gguf);
+    *m = (struct read_model){0};
+}
