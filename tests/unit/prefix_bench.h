@@ -42,8 +42,8 @@ struct bench {
     struct prefix_cache *cache;
     struct kv_store store; /* header NULL: none */
     bool exact;
-    bool shared;     /* with other workers: what is found may change at any time */
-    uint32_t worker; /* its number */
+    bool shared;                 /* with other workers: what is found may change at any time */
+    uint32_t worker;             /* its number */
     uint32_t n_windowed, window; /* as prefix_cache_options */
 };
 
