@@ -28,8 +28,9 @@ static void attend(void *arg, unsigned turn)
 {
     struct attending *a = arg;
     a->kv.offset = turn % a->n_layers * layer_bytes();
-    module->ops.attend(stream, &a->kv, a->row, 1, a->depth, a->q, HEADS, KV_HEADS, DIM, DIM, 0.088f,
-                       0, NULL, a->out, a->scratch);
+    static const struct device_attention shape = {
+        .n_heads = HEADS, .n_kv_heads = KV_HEADS, .k_dim = DIM, .v_dim = DIM, .scale = 0.088f};
+    module->ops.attend(stream, &a->kv, a->row, 1, a->depth, a->q, &shape, a->out, NULL, a->scratch);
 }
 
 /* The addresses of the pages, on the device. */

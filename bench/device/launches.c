@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 struct launching {
-    float *x; /* one float and its factor: the smallest operation */
+    float *x; /* one float and its gate: the smallest operation */
     struct device_graph *graph;
     unsigned n;
 };
@@ -13,7 +13,7 @@ static void launch_one(void *arg, unsigned turn)
 {
     const struct launching *l = arg;
     (void)turn;
-    module->ops.scale(stream, l->x + 1, l->x, 1, 1);
+    module->ops.gate_by_sigmoid(stream, l->x + 1, l->x, 1);
 }
 
 static void launch_and_wait(void *arg, unsigned turn)

@@ -63,7 +63,7 @@ static void waiter_init(struct waiter *w)
     if (module->stream_new(device, &w->stream, &e) || module->event_new(device, &w->event, &e))
         fail(&e);
     w->x = allocate(2 * sizeof(float));
-    module->ops.scale(w->stream, w->x + 1, w->x, 1, 1);
+    module->ops.gate_by_sigmoid(w->stream, w->x + 1, w->x, 1);
     if (module->finish(w->stream, &e))
         fail(&e);
 }
@@ -71,7 +71,7 @@ static void waiter_init(struct waiter *w)
 static void waiter_arm(struct waiter *w, const uint32_t *flag, uint32_t value)
 {
     module->await(w->stream, flag, value);
-    module->ops.scale(w->stream, w->x + 1, w->x, 1, 1);
+    module->ops.gate_by_sigmoid(w->stream, w->x + 1, w->x, 1);
     module->event_record(w->event, w->stream);
 }
 

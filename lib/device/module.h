@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    7u
+#define DEVICE_MODULE_ABI    8u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -101,11 +101,22 @@ struct device_expert_task {
     bool continues;            /* adds to what the rows hold; else they begin at 0 */
 };
 
+/* A product of some that have their input in common: y[t * y_stride + r] (+)= (W x_t)[r], then
+ * plus bias[r]. */
+struct device_product {
+    const struct matrix *m; /* its tiles are on the device */
+    float *y;
+    size_t y_stride;
+    bool accumulate;
+    const float *bias; /* [m->rows]; NULL: none */
+};
+
 /* The addresses of the segments of a layer's experts, for experts_chosen. */
 struct device_places {
     const void *const *places; /* device: [n_experts][n_segments]; NULL: not on the device */
-    uint32_t n_segments;       /* of each expert */
-    uint32_t n_used;           /* experts of a token */
+    uint32_t n_experts;
+    uint32_t n_segments; /* of each expert */
+    uint32_t n_used;     /* experts of a token */
     uint32_t layer;
     uint32_t *missed; /* device: 0, or the number + 1 of the first layer that chose an expert which
                          is not on the device */
@@ -122,7 +133,34 @@ struct device_segments {
     float limit;          /* of struct gating there */
 };
 
-enum { DEVICE_CHOSEN = 256 };     /* experts_chosen: the most choices of all rows together */
+/* What the device makes of a gate's choices, without the host: it groups them by expert, checks
+ * that all their segments are there, and writes the table of work for experts_chosen. If *missed is
+ * 0 and all are there, row row_of[t * n_used + k] (device) will be the sum of token t's k-th
+ * expert. Otherwise *missed is set, where it was 0, and there is no work. */
+struct device_choice {
+    const struct device_segments *layout;
+    struct device_places at;
+    uint32_t *row_of;
+    void *tables; /* chosen_bytes */
+};
+
+/* struct gating of kernels/kernels.h. */
+struct device_gating {
+    uint32_t activation;
+    float limit;
+};
+
+/* A shared expert, computed beside experts_chosen with the same input: out [n][down->rows]. */
+struct device_shared {
+    const struct matrix *gate, *up, *down; /* their tiles are on the device */
+    struct device_gating gating;
+    float *out;
+    struct device_activations hidden; /* bound to n rows of gate->rows; quantised where down's type
+                                         needs it; its x is written too */
+    float *up_values;                 /* scratch [n][gate->rows] */
+};
+
+enum { DEVICE_CHOSEN = 1024 };    /* choices: the most of all rows together */
 enum { DEVICE_LARGEST = 256 };    /* largest: the most values of a row */
 enum { DEVICE_LEAST_GROUP = 32 }; /* multiply_many: rows of a group */
 
@@ -157,6 +195,63 @@ struct device_router {
     float scale;
 };
 
+/* The gate of a layer. */
+struct device_gate {
+    const struct matrix *router_weights; /* [n_experts] rows; its tiles are on the device */
+    const float *bias;                   /* [n_experts], of the logits; NULL: none */
+    struct device_router router;
+    const float *selection_bias; /* [n_experts]; NULL: none */
+    const float *expert_scales;  /* [n_experts], factors of the weights; NULL: none */
+    float *logits;               /* [n][n_experts]: as router_select leaves them */
+    uint32_t *selected;          /* [n][n_used] */
+    float *weights;              /* [n][n_used] */
+    /* A matrix of one row with the same input, to other_out [n]; NULL: none. */
+    const struct matrix *other;
+    float *other_out;
+    const struct device_choice *choice; /* NULL: the host plans */
+    void *scratch; /* gate_scratch_bytes; zeroed before the first use, and left so */
+};
+
+/* What happens to the heads of q, k and v before attention, in this order: norm of v; norm and
+ * rotation of q and k; keys and values go to the cache. q is changed in place. */
+struct device_heads {
+    float *q;       /* [n][n_heads][k_dim] */
+    const float *k; /* [n][n_kv_heads][k_dim] */
+    const float *v; /* [n][n_kv_heads][v_dim]; NULL: k, before its norm. Not read where the cache
+                       has no values */
+    uint32_t n_heads, n_kv_heads, k_dim, v_dim;
+    const float *q_norm, *k_norm; /* [k_dim]: an RMS norm of each head; NULL: none */
+    bool norm_after;              /* after the rotation */
+    bool value_norm;              /* an RMS norm without weights of each head of v */
+    float eps;
+    const float *cos_sin; /* [n][2][dims / 2] */
+    uint32_t dims;        /* rotated values of a head; 0: none */
+    bool neox;
+};
+
+/* The same of latent attention: the first `rank` values of a row are normed and the dims after them
+ * rotated, and the row goes to the cache as key; the last dims of each head of q (q is scaled
+ * before) go to its place in absorbed, rotated. */
+struct device_latent {
+    const float *row; /* [n][rank + dims] */
+    float *q;         /* [n][n_heads][q_dim] */
+    float *absorbed;  /* [n][n_heads][rank + dims] */
+    uint32_t n_heads, rank, q_dim, dims;
+    const float *norm; /* [rank] */
+    float eps;
+    const float *query_scales; /* [n]; NULL: 1 */
+    const float *cos_sin;      /* [n][2][dims / 2] */
+    bool neox;
+};
+
+struct device_attention {
+    uint32_t n_heads, n_kv_heads, k_dim, v_dim;
+    float scale;
+    uint32_t window;    /* positions, the row's own included; 0: all */
+    const float *sinks; /* [n_heads]; NULL: none */
+    const float *gate;  /* [n][n_heads][v_dim]: results are multiplied by its sigmoid; NULL: none */
+};
+
 /* Operations on one stream, asynchronous. Float pointers are device memory unless a comment says
  * otherwise; n is the number of rows. The portable build of kernels/kernels.h (or the file that is
  * named) defines each result to the bit, and no result depends on the other rows of the batch. The
@@ -173,6 +268,17 @@ struct device_ops {
     void (*multiply)(struct device_stream *s, const struct matrix *m,
                      const struct device_activations *a, float *y, size_t y_stride,
                      bool accumulate);
+    /* Several products of one input, in one launch where their types allow it. */
+    void (*multiply_several)(struct device_stream *s, const struct device_product *products,
+                             unsigned n, const struct device_activations *a);
+    /* hidden->x (written) = act(gate x) * (up x), quantised where hidden is: gate and up in one
+     * launch where their types allow it, and then x need not be written where it is quantised.
+     * hidden may change: use it as input of a product before it is bound again. up_values: scratch,
+     * as hidden->x. */
+    void (*multiply_gated)(struct device_stream *s, const struct matrix *gate,
+                           const struct matrix *up, const struct device_activations *a,
+                           struct device_gating gating, struct device_activations *hidden,
+                           float *up_values);
     /* n_planes matrices of m's shape, plane_bytes apart: plane i takes the cols floats at in[t *
      * in_stride + i * in_plane] to out[t * out_stride + i * out_plane]. scratch:
      * activations_bytes(m->cols, n * n_planes). */
@@ -220,17 +326,16 @@ struct device_ops {
                     const struct device_activations *in, const struct device_expert_task *tasks,
                     uint32_t n_tasks, float *rows, void *scratch);
 
-    /* As experts, for the experts that the gate chose: selected [n][n_used] on the device, n *
-     * n_used at most DEVICE_CHOSEN. The host takes no part: the device itself groups the choices
-     * and checks that all their segments are there. If *missed is 0 and all are there, row row_of[t
-     * * n_used + k] (device) of rows becomes the sum of token t's k-th expert. Otherwise *missed is
-     * set, where it was 0, and the rows stay as they are. tables: chosen_bytes; scratch:
-     * experts_scratch_bytes of n * n_used token rows. */
+    /* As experts, for the experts that a gate chose: n * n_used at most DEVICE_CHOSEN choices. The
+     * host takes no part. choose makes the table of work, unless `gate` has made it; experts_chosen
+     * computes it. Where an expert is missing the rows stay as they are. shared NULL: none. tables:
+     * chosen_bytes; scratch: experts_scratch_bytes of n * n_used token rows. */
     size_t (*chosen_bytes)(uint32_t n, uint32_t n_used, uint32_t n_segments);
-    void (*experts_chosen)(struct device_stream *s, const struct device_segments *layout,
-                           const struct device_places *at, const struct device_activations *in,
-                           const uint32_t *selected, uint32_t n, uint32_t *row_of, float *rows,
-                           void *tables, void *scratch);
+    void (*choose)(struct device_stream *s, const struct device_choice *choice,
+                   const uint32_t *selected, uint32_t n);
+    void (*experts_chosen)(struct device_stream *s, const struct device_choice *choice,
+                           const struct device_activations *in, float *rows, void *scratch,
+                           struct device_shared *shared);
 
     /* out[i] = row tokens[i] of m (a host array), as tile_unpack_row. */
     void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens,
@@ -239,53 +344,53 @@ struct device_ops {
     void (*norm)(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
                  const float *bias, float eps, uint32_t n, uint32_t d, float *out,
                  size_t out_stride);
+    /* Norms the rows and quantises the result; a: rows of cols floats at out. */
+    void (*norm_quantize)(struct device_stream *s, const float *x, size_t x_stride,
+                          const float *weight, const float *bias, float eps, float *out,
+                          size_t out_stride, const struct device_activations *a);
     /* rows[t][i] += add[t * add_stride + i]; add_stride 0: the same for every row. */
     void (*add)(struct device_stream *s, const float *add, size_t add_stride, float *rows,
                 size_t stride, uint32_t n, uint32_t d);
-    /* Each of n_heads heads of every row through rope_apply; cos_sin [n][2][dims / 2]. */
-    void (*rotate)(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride,
-                   uint32_t n, uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
-    /* Copies n_parts parts of `width` floats of each of n rows, strided on both sides. */
-    void (*scatter)(struct device_stream *s, const float *from, size_t from_row, size_t from_part,
-                    float *to, size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts,
-                    uint32_t width);
-    /* Writes row t's keys and values (values NULL: only keys) into the cache. rows: device memory.
-     */
-    void (*kv_store)(struct device_stream *s, const struct device_kv *kv,
-                     const struct device_row *rows, uint32_t n, const float *keys,
-                     const float *values);
-    /* Attention of every head of every row over the positions up to its own, `window` of them at
-     * most (0: all): kernels.h, attend. q [n][n_heads][k_dim], out [n][n_heads][v_dim], sinks
-     * [n_heads] or NULL; most_positions: the batch's largest position + 1. scratch:
+    /* From products to attention; rows: device memory. */
+    void (*place_heads)(struct device_stream *s, const struct device_kv *kv,
+                        const struct device_row *rows, uint32_t n, const struct device_heads *h);
+    void (*place_latent)(struct device_stream *s, const struct device_kv *kv,
+                         const struct device_row *rows, uint32_t n, const struct device_latent *l);
+    /* Attention of every head of every row over the positions up to its own, within the window:
+     * kernels.h, attend. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; quantized: also filled,
+     * bound to out; NULL: none. most_positions: the batch's largest position + 1. scratch:
      * attend_scratch_bytes. */
     size_t (*attend_scratch_bytes)(uint32_t n, uint32_t n_heads, uint32_t v_dim,
                                    uint32_t most_positions);
     void (*attend)(struct device_stream *s, const struct device_kv *kv,
                    const struct device_row *rows, uint32_t n, uint32_t most_positions,
-                   const float *q, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
-                   uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
-                   void *scratch);
+                   const float *q, const struct device_attention *a, float *out,
+                   const struct device_activations *quantized, void *scratch);
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
     void (*gated)(struct device_stream *s, uint32_t activation, float limit, const float *gate,
                   const float *up, float *h, size_t n);
-    /* rows[t][i] *= by[t]. */
-    void (*scale)(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
-    /* rows[t][i] *= sigmoid(by[t]): the gate of a shared expert. */
-    void (*scale_by_sigmoid)(struct device_stream *s, const float *by, float *rows, uint32_t n,
-                             uint32_t d);
-    /* model/router.h: logits [n][n_experts] is overwritten, selected and weights [n][n_used]. */
-    void (*route)(struct device_stream *s, const struct device_router *r, float *logits,
-                  const float *selection_bias, uint32_t n, uint32_t *selected, float *weights);
+    /* rows[i] *= sigmoid(gate[i]). */
+    void (*gate_by_sigmoid)(struct device_stream *s, const float *gate, float *rows, size_t n);
+    /* A layer's gate, of in->n_tokens rows: model/router.h. The products never go through a
+     * library. */
+    size_t (*gate_scratch_bytes)(uint32_t n_experts, uint32_t cols);
+    void (*gate)(struct device_stream *s, const struct device_gate *g,
+                 const struct device_activations *in);
+    /* Only the choice from g's logits. */
+    void (*route)(struct device_stream *s, const struct device_gate *g, uint32_t n);
     /* x[t] += (sum over ranks k of weights[t][k] * (row row_of[t * n_used + k] of rows +
-     * down_bias[selected]), in order of rank, from 0) + shared[t]; as worker/forward/dense_host.c's
-     * combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
+     * down_bias[selected]), in order of rank, from 0) + shared[t] * sigmoid(shared_by[t]); as
+     * worker/forward/dense_host.c's combine_token. down_bias [n_experts][d] or NULL, shared or
+     * NULL, shared_by [n] or NULL: without the factor. */
     void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of,
                     const float *weights, const uint32_t *selected, uint32_t n_used,
-                    const float *down_bias, const float *shared, float *x, uint32_t n, uint32_t d);
+                    const float *down_bias, const float *shared, const float *shared_by, float *x,
+                    uint32_t n, uint32_t d);
     /* The k (at most DEVICE_LARGEST) largest values of each row and their places, largest first; of
-     * equal values the lower place first. */
+     * equal values the lower place first. scratch: largest_scratch_bytes. */
+    size_t (*largest_scratch_bytes)(uint32_t n, uint32_t vocab, uint32_t k);
     void (*largest)(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab,
-                    uint32_t k, float *values, uint32_t *places);
+                    uint32_t k, float *values, uint32_t *places, void *scratch);
 };
 
 struct device_module {
@@ -337,7 +442,8 @@ struct device_module {
     void (*guard)(struct device_stream *s, const uint32_t *stop);
     /* Between begin and end the stream keeps operations, their arguments and the guard, instead of
      * running them; graph_launch queues them all. Host memory that they read is not kept, so do not
-     * call embed, experts or copies in between. */
+     * call embed or experts in between, and copies only from and to pinned memory, whose content is
+     * read when the copy runs. */
     void (*graph_begin)(struct device_stream *s);
     /* An error: there is no graph, and no operation has run. After ERROR_MEMORY the device is as it
      * was; after any other error it is lost. */

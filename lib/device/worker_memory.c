@@ -156,13 +156,15 @@ static uint64_t dense_scratch(const struct worker_memory_needs *n)
              most = n->max_tokens > logits ? n->max_tokens : logits;
     uint64_t sum = DENSE_BUFFERS * ALIGN_BYTES;
     add(&sum, product(most, dense_floats(p) * sizeof(float)));
-    add(&sum, product(3, ops->activations_bytes(params_widest_input(p),
-                                                most))); /* three inputs: EXEC_SLOTS */
+    add(&sum, product(4, ops->activations_bytes(params_widest_input(p),
+                                                most))); /* four inputs: EXEC_SLOTS */
     if (p->kv_rank)                                      /* a matrix a head */
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * heads.heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, heads.heads, heads.v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
     add(&sum, product(2 * DEVICE_LARGEST, logits * sizeof(uint32_t)));
+    add(&sum, ops->largest_scratch_bytes(logits, p->vocab, DEVICE_LARGEST));
+    add(&sum, ops->gate_scratch_bytes(p->router.n_experts, p->d_model));
     add(&sum, page_tables(n));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)

@@ -44,9 +44,9 @@ uint64_t worker_memory_experts(const struct device_module *module, const struct 
 uint64_t worker_memory_many(const struct device_module *module, const struct pool_map *map,
                             uint32_t max_tokens);
 
-/* The largest batch with device-only layers (worker/experts/device_only.h): larger batches are
- * likely to activate an expert that is missing. */
-enum { WORKER_DEVICE_ONLY_TOKENS = 8 };
+/* The largest batch with device-only layers (worker/experts/device_only.h), and whose layers are
+ * kept as graphs. Prompts have more rows. */
+enum { WORKER_DEVICE_ONLY_TOKENS = 64 };
 
 /* Rows of logits on the device at once: a row has the size of the vocabulary. With BLAS there are
  * more, so that unpacking the output head pays. */

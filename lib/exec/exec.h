@@ -46,7 +46,7 @@ void exec_set_progress(struct exec *x, _Atomic uint64_t *progress);
 
 /* Activations of n_tokens rows values[t * stride] of cols values each, quantised if `quantize`. x
  * owns the memory, one of EXEC_SLOTS slots; the next call with the same slot overwrites it. */
-enum { EXEC_SLOTS = 3 };
+enum { EXEC_SLOTS = 4 };
 const struct activations *exec_prepare(struct exec *x, unsigned slot, const float *values,
                                        size_t stride, uint32_t n_tokens, uint32_t cols,
                                        bool quantize);

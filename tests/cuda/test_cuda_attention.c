@@ -1,4 +1,4 @@
-/* kv_store and attend of the CUDA module, compared to the bit with the definition of attend in
+/* attend of the CUDA module, compared to the bit with the definition of attend in
  * kernels/kernels.h, which this file implements step by step. */
 #include "tests/unit/kernel_cases.h"
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "on_device.h"
+#include "activations.h"
 
 enum { BLOCK = 256 };
 
@@ -17,7 +17,8 @@ struct shape {
     bool latent; /* values are the keys' first part */
     uint32_t window;
     bool sinks;
-    float size; /* of queries and keys */
+    bool gated, quantized; /* results are multiplied by the sigmoid of a gate; are quantised too */
+    float size;            /* of queries and keys */
 };
 
 /* Requests with keys and values of all their positions: in the device's cache, and as floats in
@@ -96,6 +97,20 @@ static void round_to_cache(const struct cache *c, float *values, size_t n)
     }
 }
 
+/* Rows of keys and values, as they are, into the cache: one head, which nothing norms or rotates.
+ */
+static void store(const struct device_kv *kv, const struct device_row *rows, uint32_t n,
+                  const float *keys, const float *values)
+{
+    size_t bytes = (size_t)n * kv->row_values * sizeof(float);
+    const struct device_heads whole = {.k = to_device(keys, bytes),
+                                       .v = to_device(values, bytes),
+                                       .n_kv_heads = 1,
+                                       .k_dim = kv->row_values,
+                                       .v_dim = kv->row_values};
+    module->ops.place_heads(stream, kv, rows, n, &whole);
+}
+
 static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint32_t positions,
                                uint64_t *state)
 {
@@ -120,9 +135,7 @@ static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint
     c.values = random_floats(n * width, 1, state);
     for (uint32_t i = 0; i < n; i++)
         rows[i] = (struct device_row){i / positions, i % positions};
-    module->ops.kv_store(stream, &c.kv, to_device(rows, n * sizeof *rows), (uint32_t)n,
-                         to_device(c.keys, n * width * sizeof(float)),
-                         shape->latent ? NULL : to_device(c.values, n * width * sizeof(float)));
+    store(&c.kv, to_device(rows, n * sizeof *rows), (uint32_t)n, c.keys, c.values);
     finish();
     round_to_cache(&c, c.keys, n * width);
     round_to_cache(&c, c.values, n * width);
@@ -224,23 +237,41 @@ static void check_rows(const struct cache *c, const struct device_row *rows, uin
     for (uint32_t t = 0; t < n; t++)
         most = rows[t].position + 1 > most ? rows[t].position + 1 : most;
     size_t scratch = module->ops.attend_scratch_bytes(n, s->n_heads, s->v_dim, most);
+    float *gate = s->gated ? random_floats(n_out, 4, state) : NULL;
+    const struct device_attention a = {
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .k_dim = s->k_dim,
+        .v_dim = s->v_dim,
+        .scale = 1.0f / sqrtf((float)s->k_dim),
+        .window = s->window,
+        .sinks = s->sinks ? to_device(sinks, s->n_heads * sizeof *sinks) : NULL,
+        .gate = gate ? to_device(gate, n_out * sizeof *gate) : NULL};
+    uint32_t width = s->n_heads * s->v_dim;
+    struct device_activations quantized;
+    module->ops.activations_bind(&quantized, on_device(module->ops.activations_bytes(width, n)),
+                                 width, n, device_out, width, true);
     module->ops.attend(stream, &c->kv, to_device(rows, n * sizeof *rows), n, most,
-                       to_device(q, n_q * sizeof *q), s->n_heads, s->n_kv_heads, s->k_dim, s->v_dim,
-                       1.0f / sqrtf((float)s->k_dim), s->window,
-                       s->sinks ? to_device(sinks, s->n_heads * sizeof *sinks) : NULL, device_out,
-                       on_device(scratch));
+                       to_device(q, n_q * sizeof *q), &a, device_out,
+                       s->quantized ? &quantized : NULL, on_device(scratch));
     from_device(out, device_out, n_out * sizeof *out);
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t h = 0; h < s->n_heads; h++) {
             size_t at = (size_t)t * s->n_heads + h;
             attend_defined(c, rows[t], h, q + at * s->k_dim, s->sinks ? sinks : NULL,
                            expected + at * s->v_dim);
+            for (uint32_t i = 0; gate && i < s->v_dim; i++)
+                expected[at * s->v_dim + i] *=
+                    1.0f / (1.0f + kernels_exp(-gate[at * s->v_dim + i]));
             snprintf(what, sizeof what,
                      "%s, %u of %u heads, %u x %u, window %u: row %u of %u, position %u, head %u",
                      tensor_type_info(s->type)->name, s->n_kv_heads, s->n_heads, s->k_dim, s->v_dim,
                      s->window, t, n, rows[t].position, h);
             assert_same_floats(out + at * s->v_dim, expected + at * s->v_dim, s->v_dim, what);
         }
+    if (s->quantized)
+        check_activations(portable, &quantized, expected, width);
+    free(gate);
     free(expected);
     free(out);
     free(sinks);
@@ -304,9 +335,12 @@ static void test_decode(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        check_decode(&(struct shape){types[i], 8, 2, 64, 64, .size = 1}, contexts, N_CONTEXTS);
+        check_decode(
+            &(struct shape){types[i], 8, 2, 64, 64, .size = 1, .gated = i == 0, .quantized = true},
+            contexts, N_CONTEXTS);
         check_decode(&(struct shape){types[i], 8, 1, 128, 128, .size = 2}, contexts, N_CONTEXTS);
-        check_decode(&(struct shape){types[i], 2, 2, 80, 80, .size = 1}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 2, 2, 80, 80, .size = 1, .quantized = true},
+                     contexts, N_CONTEXTS);
     }
 }
 
@@ -352,8 +386,11 @@ static void test_prompts(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < sizeof prompt_rows / sizeof *prompt_rows; i++) {
-        check_prompt(&(struct shape){types[i % 2], 8, 2, 32, 32, .size = 2}, 0, prompt_rows[i]);
-        check_prompt(&(struct shape){types[i % 2], 4, 4, 24, 24, .size = 2}, 240, prompt_rows[i]);
+        check_prompt(&(struct shape){types[i % 2], 8, 2, 32, 32, .size = 2, .gated = true,
+                                     .quantized = true},
+                     0, prompt_rows[i]);
+        check_prompt(&(struct shape){types[i % 2], 4, 4, 24, 24, .size = 2, .gated = true}, 240,
+                     prompt_rows[i]);
         check_prompt(&(struct shape){types[(i + 1) % 2], 16, 2, 16, 16, .size = 2, .window = 40},
                      500, prompt_rows[i]);
     }
@@ -403,11 +440,11 @@ static void test_q8_0_scales(void **state)
     }
     struct device_row *device_rows = to_device(rows, sizeof rows);
     float *device_out = on_device(sizeof out);
-    module->ops.kv_store(stream, &c.kv, device_rows, N,
-                         to_device(c.keys, N * WIDTH * sizeof(float)),
-                         to_device(values, N * WIDTH * sizeof(float)));
-    module->ops.attend(stream, &c.kv, device_rows, N, N, to_device(q, sizeof q), 1, 1, WIDTH, WIDTH,
-                       1, 1, NULL, device_out, NULL);
+    const struct device_attention a = {
+        .n_heads = 1, .n_kv_heads = 1, .k_dim = WIDTH, .v_dim = WIDTH, .scale = 1, .window = 1};
+    store(&c.kv, device_rows, N, c.keys, values);
+    module->ops.attend(stream, &c.kv, device_rows, N, N, to_device(q, sizeof q), &a, device_out,
+                       NULL, on_device(module->ops.attend_scratch_bytes(N, 1, WIDTH, N)));
     from_device(out, device_out, sizeof out);
     round_to_cache(&c, values, N * WIDTH);
     for (uint32_t t = 0; t < N; t++) {
@@ -426,7 +463,9 @@ static void test_many_rows(void **state)
 {
     (void)state;
     for (int i = sanitized; i < 2; i++) {
-        check_prompt(&(struct shape){types[i], 64, 8, 16, 16, .size = 2, .sinks = i == 0}, 500, 65);
+        check_prompt(&(struct shape){types[i], 64, 8, 16, 16, .size = 2, .sinks = i == 0,
+                                     .gated = true, .quantized = true},
+                     500, 65);
         check_prompt(&(struct shape){types[i], 64, 4, 8, 20, .size = 2, .window = 300 * i}, 230,
                      70);
     }

@@ -277,7 +277,7 @@ static void test_many(void **state)
 
 /* ---- Experts that a gate chose ---- */
 
-enum { CHOSEN_EXPERTS = 6, CHOSEN_TOKENS = 8 };
+enum { CHOSEN_EXPERTS = 6, CHOSEN_TOKENS = 64 };
 
 struct chosen {
     struct segments s;
@@ -299,8 +299,11 @@ static void make_chosen(struct chosen *c, const struct shape *shape, uint32_t n_
     module->ops.quantize(stream, &c->a);
     for (uint32_t i = 0; i < CHOSEN_EXPERTS * n_segments; i++)
         c->places[i] = c->s.on_it + i * c->s.slabs.segment_bytes;
-    c->at = (struct device_places){
-        .n_segments = n_segments, .n_used = n_used, .layer = 6, .missed = on_device(4)};
+    c->at = (struct device_places){.n_experts = CHOSEN_EXPERTS,
+                                   .n_segments = n_segments,
+                                   .n_used = n_used,
+                                   .layer = 6,
+                                   .missed = on_device(4)};
     module->fill(stream, c->at.missed, 0, 4);
 }
 
@@ -311,33 +314,92 @@ static void free_chosen(struct chosen *c)
     free_inputs(&c->in);
 }
 
+/* A shared expert, and its result by the portable kernels. */
+struct shared {
+    struct matrix m[3], there[3]; /* gate, up, down */
+    struct device_shared on;
+    float *expected;
+};
+
+static void make_shared(struct shared *sh, const struct chosen *c, const enum tensor_type types[3],
+                        uint32_t width, uint32_t n)
+{
+    uint32_t d = c->s.slabs.d_model;
+    size_t values = (size_t)n * width;
+    float *h = malloc(2 * values * sizeof *h);
+    struct activations a;
+    bool quantize = tensor_type_info(types[2])->block_values > 1;
+
+    for (int i = 0; i < 3; i++) {
+        uint32_t rows = i < 2 ? width : d, cols = i < 2 ? d : width;
+        uint8_t *file = random_rows(types[i], rows, cols, WEIGHTS_USUAL, 50 + i);
+        sh->m[i] = sh->there[i] = tiles_of(types[i], rows, cols, file);
+        sh->there[i].tiles = to_device(sh->m[i].tiles, tile_matrix_bytes(types[i], rows, cols));
+        free(file);
+    }
+    for (int i = 0; i < 2; i++)
+        kernels_get()->multiply(&sh->m[i], 0, tile_row_count(width), &c->in.a, NULL, n,
+                                h + i * values, width, false);
+    kernels_get()->gated((struct gating){ACTIVATION_SILU, 0.5f}, h, h + values, h, values);
+    void *memory = aligned_alloc(TILE_ALIGN, act_bytes(width, n));
+    act_bind(&a, memory, width, n, h, width);
+    kernels_get()->quantize(&a, 0, n);
+    sh->expected = malloc((size_t)n * d * sizeof(float));
+    kernels_get()->multiply(&sh->m[2], 0, tile_row_count(d), &a, NULL, n, sh->expected, d, false);
+    free(memory);
+    free(h);
+    sh->on = (struct device_shared){.gate = &sh->there[0],
+                                    .up = &sh->there[1],
+                                    .down = &sh->there[2],
+                                    .gating = {ACTIVATION_SILU, 0.5f},
+                                    .out = on_device((size_t)n * d * sizeof(float)),
+                                    .up_values = on_device(values * sizeof(float))};
+    module->ops.activations_bind(&sh->on.hidden, on_device(module->ops.activations_bytes(width, n)),
+                                 width, n, on_device(values * sizeof(float)), width, quantize);
+}
+
+static void check_shared(struct shared *sh, uint32_t n)
+{
+    size_t values = (size_t)n * sh->m[2].rows;
+    float *got = malloc(values * sizeof *got);
+    from_device(got, sh->on.out, values * sizeof *got);
+    assert_same_floats(got, sh->expected, values, "the shared expert");
+    free(got);
+    free(sh->expected);
+    for (int i = 0; i < 3; i++)
+        free((void *)sh->m[i].tiles);
+}
+
 /* The result of experts_chosen on rows that hold `before`, and its *missed. */
 static uint32_t choose(struct chosen *c, const uint32_t *selected, uint32_t n, float before,
-                       float *rows, uint32_t *row_of)
+                       float *rows, uint32_t *row_of, struct device_shared *shared)
 {
     uint32_t n_rows = n * c->at.n_used, missed;
     size_t values = (size_t)n_rows * c->s.slabs.d_model;
     struct device_segments layout = layout_of(&c->s);
     size_t scratch = module->ops.experts_scratch_bytes(&layout, 0, n_rows * c->at.n_segments);
-    uint32_t *rows_of = on_device(n_rows * sizeof *rows_of);
 
     for (size_t i = 0; i < values; i++)
         rows[i] = before;
     float *on = to_device(rows, values * sizeof *on);
     c->a.n_tokens = n;
     c->at.places = to_device(c->places, sizeof c->places);
-    module->ops.experts_chosen(
-        stream, &layout, &c->at, &c->a, to_device(selected, n_rows * sizeof *selected), n, rows_of,
-        on, on_device(module->ops.chosen_bytes(n, c->at.n_used, c->at.n_segments)),
-        on_device(scratch));
+    const struct device_choice choice = {
+        .layout = &layout,
+        .at = c->at,
+        .row_of = on_device(n_rows * sizeof *row_of),
+        .tables = on_device(module->ops.chosen_bytes(n, c->at.n_used, c->at.n_segments))};
+    module->ops.choose(stream, &choice, to_device(selected, n_rows * sizeof *selected), n);
+    module->ops.experts_chosen(stream, &choice, &c->a, on, on_device(scratch), shared);
     from_device(rows, on, values * sizeof *rows);
-    from_device(row_of, rows_of, n_rows * sizeof *row_of);
+    from_device(row_of, choice.row_of, n_rows * sizeof *row_of);
     from_device(&missed, c->at.missed, sizeof missed);
     return missed;
 }
 
-/* Each row is the sum of one expert for one token, as the host computes it. */
-static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n)
+/* Each row is the sum of one expert for one token, as the host computes it. shared NULL: none. */
+static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n,
+                         struct device_shared *shared)
 {
     uint32_t n_used = c->at.n_used, d = c->s.slabs.d_model, n_rows = n * n_used;
     float *rows = malloc((size_t)n_rows * d * sizeof *rows),
@@ -345,7 +407,7 @@ static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n)
     uint32_t *row_of = malloc(n_rows * sizeof *row_of);
     bool *taken = calloc(n_rows, sizeof *taken);
 
-    assert_int_equal(choose(c, selected, n, 7, rows, row_of), 0);
+    assert_int_equal(choose(c, selected, n, 7, rows, row_of, shared), 0);
     for (uint32_t i = 0; i < n_rows; i++) {
         uint32_t token = i / n_used;
         const struct wanted one = {selected[i], 0, c->at.n_segments, 1, &token, false};
@@ -376,12 +438,58 @@ static void test_chosen(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct chosen c;
         make_chosen(&c, &shapes[i], 2);
-        check_chosen(&c, mixed, 1);
-        check_chosen(&c, mixed, 3);
-        check_chosen(&c, mixed, 8);
-        check_chosen(&c, same, 8);
+        check_chosen(&c, mixed, 1, NULL);
+        check_chosen(&c, mixed, 3, NULL);
+        check_chosen(&c, mixed, 8, NULL);
+        check_chosen(&c, same, 8, NULL);
         free_chosen(&c);
     }
+}
+
+/* As many rows as a graph takes: an expert has several items. */
+static void test_chosen_by_many(void **state)
+{
+    static const struct shape shape = {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q8_0, 256,
+                                       64,          2,           false,       "qwen3moe"};
+    uint32_t selected[CHOSEN_TOKENS * 3];
+    struct chosen c;
+
+    (void)state;
+    for (uint32_t i = 0; i < CHOSEN_TOKENS; i++)
+        for (uint32_t k = 0; k < 3; k++)
+            selected[3 * i + k] = i < 20 ? k : (i * 7 + k * k) % CHOSEN_EXPERTS;
+    make_chosen(&c, &shape, 3);
+    check_chosen(&c, selected, CHOSEN_TOKENS, NULL);
+    check_chosen(&c, selected, 33, NULL);
+    free_chosen(&c);
+}
+
+/* A shared expert of other types and another width, in the launches of the routed ones and apart.
+ */
+static void test_chosen_and_shared(void **state)
+{
+    static const struct shape shapes[] = {
+        {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 512, 256, 2, false, "qwen3moe"},
+        {TENSOR_IQ3_S, TENSOR_IQ3_S, TENSOR_IQ3_S, 512, 256, 1, false, "qwen3moe"},
+    };
+    static const enum tensor_type types[][3] = {{TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K},
+                                                {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0},
+                                                {TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_Q4_K},
+                                                {TENSOR_F32, TENSOR_F32, TENSOR_BF16}};
+    static const uint32_t selected[] = {5, 1, 1, 4, 0, 5};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int t = 0; t < 4; t++)
+            for (uint32_t n = 1; n <= 3; n += 2) {
+                struct chosen c;
+                struct shared sh;
+                make_chosen(&c, &shapes[i], 2);
+                make_shared(&sh, &c, types[t], t % 2 ? 96 : 512, n);
+                check_chosen(&c, selected, n, &sh.on);
+                check_shared(&sh, n);
+                free_chosen(&c);
+            }
 }
 
 /* If an expert or one of its segments is missing, *missed is set and nothing is written, nor by
@@ -398,24 +506,25 @@ static void test_chosen_missed(void **state)
     (void)state;
     make_chosen(&c, &shape, 2);
     c.places[4 * 2 + 1] = NULL;
-    check_chosen(&c, others, 2);
-    assert_int_equal(choose(&c, selected, 2, 7, rows, row_of), 6 + 1);
+    check_chosen(&c, others, 2, NULL);
+    assert_int_equal(choose(&c, selected, 2, 7, rows, row_of, NULL), 6 + 1);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_true(rows[i] == 7);
     c.at.layer = 9;
-    assert_int_equal(choose(&c, others, 2, 8, rows, row_of), 6 + 1); /* the first stays */
+    assert_int_equal(choose(&c, others, 2, 8, rows, row_of, NULL), 6 + 1); /* the first stays */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_true(rows[i] == 8);
     module->upload(stream, c.at.missed, &zero, sizeof zero);
-    check_chosen(&c, others, 2);
+    check_chosen(&c, others, 2, NULL);
     free_chosen(&c);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),         cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_many),           cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_chosen_by_many), cmocka_unit_test(test_chosen_and_shared),
         cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);

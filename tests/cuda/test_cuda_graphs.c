@@ -102,12 +102,14 @@ static void test_guard(void **state)
     module->graph_launch(stream, g);
     queue_adding(&a);
     module->ops.multiply(stream, &m, &in, a.y, WIDTH, true);
-    module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, a.y, 1, WIDTH);
+    module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, NULL, a.y, 1,
+                        WIDTH);
     check_added(&a, 0);
     module->upload(stream, guard, &go, sizeof go);
     module->graph_launch(stream, g);
     module->ops.multiply(stream, &m, &in, a.y, WIDTH, true);
-    module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, a.y, 1, WIDTH);
+    module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, NULL, a.y, 1,
+                        WIDTH);
     check_added(&a, 2); /* 3 + 1 + 2 times x */
     module->upload(stream, guard, &stop, sizeof stop);
     module->ops.multiply(stream, &m, &in, a.y, WIDTH, false);
@@ -131,7 +133,8 @@ enum { LAYERS = 3 };
 static bool layer(struct layer_graphs *g, const struct adding *a, uint32_t i, uint32_t n,
                   uint32_t positions)
 {
-    bool again = layer_graphs_again(g, i, n, positions);
+    const struct layer_graphs_key key = {DENSE_GRAPH_WHOLE, n, positions};
+    bool again = layer_graphs_again(g, key, i, 1);
     if (!again) {
         queue_adding(a);
         layer_graphs_keep(g);
@@ -167,6 +170,41 @@ static void test_layers(void **state)
     release_all();
 }
 
+/* All layers as one graph, again after the layers were met one by one, and after another run. */
+static void test_runs(void **state)
+{
+    const struct layer_graphs_key key = {DENSE_GRAPH_WHOLE, 1, 256},
+                                  front = {DENSE_GRAPH_FRONT, 1, 256};
+    (void)state;
+    struct layer_graphs *g = layer_graphs_new(module, stream, LAYERS);
+    struct adding a = make_adding();
+    unsigned times = 0;
+    assert_non_null(g);
+    for (int round = 0; round < 3; round++) /* keeps graphs of single layers */
+        for (uint32_t i = 0; i < LAYERS; i++, times++)
+            layer(g, &a, i, 1, 256);
+    for (uint32_t n = LAYERS; n >= LAYERS - 1; n--)
+        for (int round = 0; round < 4; round++) {
+            bool again = layer_graphs_again(g, key, 0, n);
+            assert_int_equal(again, round >= 2);
+            for (uint32_t i = 0; i < n && !again; i++)
+                queue_adding(&a);
+            if (!again)
+                layer_graphs_keep(g);
+            times += n;
+        }
+    check_added(&a, times);
+    /* the single layers' graphs are freed; another kind has graphs of its own */
+    assert_false(layer(g, &a, 0, 1, 256));
+    assert_false(layer_graphs_again(g, front, 0, 1));
+    assert_true(layer_graphs_keep(g));
+    assert_true(layer_graphs_again(g, key, 0, LAYERS - 1));
+    times += 1 + LAYERS - 1;
+    check_added(&a, times);
+    layer_graphs_free(g);
+    release_all();
+}
+
 static void test_positions(void **state)
 {
     (void)state;
@@ -182,9 +220,8 @@ static void test_positions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_guard),
-        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_graph),     cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_layers),    cmocka_unit_test(test_runs),
         cmocka_unit_test(test_positions),
     };
     return cmocka_run_group_tests_name("cuda_graphs", tests, open_all, close_all);

@@ -7,12 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "on_device.h"
-
-static size_t q_stride(uint32_t cols)
-{
-    return ((size_t)cols + 63) / 64 * 64;
-}
+#include "activations.h"
 
 /* Activations of `in` on the device, quantised there. */
 static struct device_activations activations_of(const struct inputs_of *in, bool quantize)
@@ -29,29 +24,6 @@ static struct device_activations activations_of(const struct inputs_of *in, bool
     return d;
 }
 
-static void check_quantized(const struct activations *a, const struct device_activations *d)
-{
-    size_t blocks = (a->cols + 31) / 32, n = a->n_tokens * blocks;
-    int8_t *q = malloc(a->n_tokens * q_stride(a->cols));
-    float *scales = malloc(2 * n * sizeof *scales), *bias = malloc(n * sizeof *bias);
-    int32_t *sums = malloc(2 * n * sizeof *sums);
-
-    from_device(q, d->q, a->n_tokens * q_stride(a->cols));
-    from_device(scales, d->d, 2 * n * sizeof *scales);
-    from_device(bias, d->bias, n * sizeof *bias);
-    from_device(sums, d->sum, 2 * n * sizeof *sums);
-    for (uint32_t t = 0; t < a->n_tokens; t++)
-        assert_memory_equal(q + t * q_stride(a->cols), a->q + t * q_stride(a->cols), 32 * blocks);
-    assert_same_floats(scales, a->d, 2 * n, "d");
-    assert_same_floats(bias, a->bias, n, "bias");
-    for (size_t i = 0; i < 2 * n; i++)
-        assert_int_equal(sums[i], -(a->minus_sum8[2 * i] + a->minus_sum8[2 * i + 1]));
-    free(q);
-    free(scales);
-    free(bias);
-    free(sums);
-}
-
 static void test_quantize(void **state)
 {
     static const uint32_t col_counts[] = {1, 32, 40, 96, 256, 2048};
@@ -61,7 +33,7 @@ static void test_quantize(void **state)
         for (int kind = 0; kind < N_INPUTS; kind++) {
             struct inputs_of in = make_inputs(portable, col_counts[i], 3, kind, 11 + i);
             struct device_activations d = activations_of(&in, true);
-            check_quantized(&in.a, &d);
+            check_quantized(&in.a, &d, true);
             free_inputs(&in);
             release_all();
         }
@@ -85,7 +57,7 @@ static void test_quantize_ties_and_faults(void **state)
     in.x[95] = NAN;
     portable->quantize(&in.a, 0, 1);
     struct device_activations d = activations_of(&in, true);
-    check_quantized(&in.a, &d);
+    check_quantized(&in.a, &d, true);
     from_device(q, d.q, sizeof q);
     assert_memory_equal(q, expected, sizeof q);
     free_inputs(&in);
@@ -226,6 +198,175 @@ static void test_every_exponent(void **state)
     free(file);
 }
 
+struct several {
+    enum tensor_type type;
+    uint32_t rows;
+    bool accumulate, biased;
+};
+
+/* Products of one input, some of them in one launch, as each by itself. */
+static void check_several(const struct several *of, unsigned n_of, uint32_t cols, uint32_t n_tokens)
+{
+    enum { MOST = 6 };
+    struct inputs_of in = make_inputs(portable, cols, n_tokens, INPUTS_USUAL, cols + n_tokens);
+    struct device_activations a = activations_of(&in, true);
+    struct device_product products[MOST];
+    struct matrix there[MOST];
+    float *expected[MOST], *got = malloc((size_t)n_tokens * 1000 * sizeof *got);
+    uint64_t state = 9;
+
+    assert_true(n_of <= MOST);
+    for (unsigned i = 0; i < n_of; i++) {
+        uint32_t rows = of[i].rows, stride = rows + i;
+        size_t n = (size_t)n_tokens * stride;
+        uint8_t *file = random_rows(of[i].type, rows, cols, WEIGHTS_USUAL, i + 1);
+        struct matrix m = tiles_of(of[i].type, rows, cols, file);
+        float *bias = malloc(rows * sizeof *bias);
+        expected[i] = malloc(n * sizeof(float));
+        for (size_t k = 0; k < n; k++)
+            expected[i][k] = random_float(&state);
+        for (uint32_t k = 0; k < rows; k++)
+            bias[k] = random_float(&state);
+        there[i] = m;
+        there[i].tiles = to_device(m.tiles, tile_matrix_bytes(m.type, rows, cols));
+        products[i] = (struct device_product){
+            &there[i], to_device(expected[i], n * sizeof(float)), stride, of[i].accumulate,
+            of[i].biased ? to_device(bias, rows * sizeof *bias) : NULL};
+        portable->multiply(&m, 0, tile_row_count(rows), &in.a, NULL, n_tokens, expected[i], stride,
+                           of[i].accumulate);
+        for (uint32_t t = 0; t < n_tokens && of[i].biased; t++)
+            portable->add(bias, expected[i] + (size_t)t * stride, rows);
+        free(bias);
+        free((void *)m.tiles);
+        free(file);
+    }
+    module->ops.multiply_several(stream, products, n_of, &a);
+    for (unsigned i = 0; i < n_of; i++) {
+        size_t n = (size_t)n_tokens * products[i].y_stride;
+        from_device(got, products[i].y, n * sizeof *got);
+        assert_same_floats(got, expected[i], n, tensor_type_info(of[i].type)->name);
+        free(expected[i]);
+    }
+    free(got);
+    free_inputs(&in);
+    release_all();
+}
+
+static void test_several(void **state)
+{
+    /* q, k, v as in files; more than a set holds; types that are in none; tensor cores for one */
+    static const struct several usual[] = {{TENSOR_Q4_K, 320, false, false},
+                                           {TENSOR_Q4_K, 48, false, true},
+                                           {TENSOR_Q6_K, 37, false, false}};
+    static const struct several many[] = {
+        {TENSOR_Q8_0, 16, false, true},  {TENSOR_Q3_K, 33, true, true},
+        {TENSOR_Q5_K, 100, true, false}, {TENSOR_Q6_K, 17, false, true},
+        {TENSOR_Q4_K, 70, false, false}, {TENSOR_Q8_0, 1, true, false}};
+    static const struct several others[] = {{TENSOR_IQ3_S, 50, false, true},
+                                            {TENSOR_Q8_0, 20, true, false},
+                                            {TENSOR_F32, 30, false, true},
+                                            {TENSOR_Q2_K, 40, false, false}};
+    static const struct several wide[] = {{TENSOR_Q4_K, 640, true, true},
+                                          {TENSOR_Q6_K, 20, false, true},
+                                          {TENSOR_Q8_0, 30, false, false}};
+    static const uint32_t token_counts[] = {1, 3, 8, 9};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        check_several(usual, 3, 2048, token_counts[i]);
+        check_several(many, 6, 512, token_counts[i]);
+        check_several(others, 4, 256, token_counts[i]);
+    }
+    check_several(wide, 3, 512, 40);
+}
+
+/* act(gate x) * (up x), then quantised: to the bit what the portable kernels make of it. */
+static void check_gated(enum tensor_type gate, enum tensor_type up, uint32_t rows, uint32_t cols,
+                        uint32_t n, bool quantize)
+{
+    const struct gating gating = {ACTIVATION_SILU, n > 1 ? 0.5f : 0};
+    size_t values = (size_t)n * rows;
+    uint8_t *files[2] = {random_rows(gate, rows, cols, WEIGHTS_USUAL, 5),
+                         random_rows(up, rows, cols, WEIGHTS_USUAL, 6)};
+    struct matrix m[2] = {tiles_of(gate, rows, cols, files[0]), tiles_of(up, rows, cols, files[1])},
+                  there[2];
+    struct inputs_of in = make_inputs(portable, cols, n, INPUTS_USUAL, n);
+    struct device_activations a = activations_of(&in, true), hidden;
+    float *h = malloc(2 * values * sizeof *h), *got = malloc(values * sizeof *got);
+
+    for (int i = 0; i < 2; i++) {
+        there[i] = m[i];
+        there[i].tiles = to_device(m[i].tiles, tile_matrix_bytes(m[i].type, rows, cols));
+        portable->multiply(&m[i], 0, tile_row_count(rows), &in.a, NULL, n, h + i * values, rows,
+                           false);
+    }
+    portable->gated(gating, h, h + values, h, values);
+    module->ops.activations_bind(&hidden, on_device(module->ops.activations_bytes(rows, n)), rows,
+                                 n, on_device(values * sizeof *h), rows, quantize);
+    module->ops.multiply_gated(stream, &there[0], &there[1], &a,
+                               (struct device_gating){gating.activation, gating.limit}, &hidden,
+                               on_device(values * sizeof *h));
+    if (quantize) {
+        check_activations(portable, &hidden, h, rows);
+    } else {
+        from_device(got, hidden.x, values * sizeof *got);
+        assert_same_floats(got, h, values, "gated products");
+    }
+    for (int i = 0; i < 2; i++) {
+        free((void *)m[i].tiles);
+        free(files[i]);
+    }
+    free(got);
+    free(h);
+    free_inputs(&in);
+    release_all();
+}
+
+static void test_gated(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 9; n += 4)
+        for (int quantize = 0; quantize < 2; quantize++) {
+            check_gated(TENSOR_Q4_K, TENSOR_Q4_K, 256, 512, n, quantize);
+            check_gated(TENSOR_Q8_0, TENSOR_Q8_0, 96, 2048, n, quantize);
+            check_gated(TENSOR_F32, TENSOR_F32, 32, 96, n, quantize);
+            check_gated(TENSOR_Q4_K, TENSOR_Q6_K, 64, 256, n, quantize);
+        }
+    check_gated(TENSOR_Q4_K, TENSOR_Q4_K, 640, 256, 40, true); /* tensor cores */
+    check_gated(TENSOR_Q8_0, TENSOR_Q8_0, 40, 64, 2, false);   /* a part of a tile row */
+}
+
+/* A product of values whose biases are not there: it makes them. */
+static void test_no_biases(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q4_1, TENSOR_Q2_K,
+                                             TENSOR_Q8_0};
+    enum { ROWS = 21, COLS = 512, STRIDE = ROWS + 2 };
+
+    (void)state;
+    for (int t = 0; t < 5; t++)
+        for (uint32_t n = 1; n <= 40; n += 13) {
+            uint8_t *file = random_rows(types[t], ROWS, COLS, WEIGHTS_USUAL, n);
+            struct matrix m = tiles_of(types[t], ROWS, COLS, file), there = m;
+            struct inputs_of in = make_inputs(portable, COLS, n, INPUTS_USUAL, n);
+            struct device_activations a = activations_of(&in, true);
+            float expected[40 * STRIDE] = {0}, got[40 * STRIDE];
+            float *y = to_device(expected, n * STRIDE * sizeof *y);
+            there.tiles = to_device(m.tiles, tile_matrix_bytes(types[t], ROWS, COLS));
+            module->fill(stream, a.bias, 0xff, n * COLS / 32 * sizeof(float));
+            a.bias = NULL;
+            portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, n, expected, STRIDE,
+                               false);
+            module->ops.multiply(stream, &there, &a, y, STRIDE, false);
+            from_device(got, y, n * STRIDE * sizeof *y);
+            assert_same_floats(got, expected, n * STRIDE, tensor_type_info(types[t])->name);
+            free((void *)m.tiles);
+            free(file);
+            free_inputs(&in);
+            release_all();
+        }
+}
+
 /* Each plane multiplies its own columns of every row, as separate products would. */
 static void check_planes(enum tensor_type type, uint32_t n)
 {
@@ -362,7 +503,8 @@ int main(void)
         cmocka_unit_test(test_every_exponent), cmocka_unit_test(test_many_and_few_groups),
         cmocka_unit_test(test_planes),         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_nothing_to_do),  cmocka_unit_test(test_too_many_columns),
-        cmocka_unit_test(test_many_tokens),
+        cmocka_unit_test(test_many_tokens),    cmocka_unit_test(test_several),
+        cmocka_unit_test(test_gated),          cmocka_unit_test(test_no_biases),
     };
     return cmocka_run_group_tests_name("cuda_multiply", tests, open_all, close_all);
 }

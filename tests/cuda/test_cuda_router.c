@@ -1,4 +1,5 @@
-/* route of the CUDA module, compared to the bit with model/router.c; largest, with a sort. */
+/* route and gate of the CUDA module, compared to the bit with model/router.c; largest, with a sort.
+ */
 #include "tests/unit/kernel_cases.h"
 
 #include "model/router.h"
@@ -62,10 +63,14 @@ static void check_route(const struct router_params *p, uint32_t n, enum logits k
     uint32_t *device_selected = on_device(n_selected * 4);
     char what[96];
 
-    module->ops.route(stream, &r, device_logits,
-                      bias ? to_device(selection_bias, p->n_experts * sizeof *selection_bias)
-                           : NULL,
-                      n, device_selected, device_weights);
+    const struct device_gate gate = {
+        .router = r,
+        .logits = device_logits,
+        .selection_bias =
+            bias ? to_device(selection_bias, p->n_experts * sizeof *selection_bias) : NULL,
+        .selected = device_selected,
+        .weights = device_weights};
+    module->ops.route(stream, &gate, n);
     for (uint32_t t = 0; t < n; t++)
         router_select(p, logits + (size_t)t * p->n_experts, bias ? selection_bias : NULL,
                       expected + (size_t)t * p->n_used, expected_weights + (size_t)t * p->n_used);
@@ -134,6 +139,120 @@ static void test_route_groups(void **state)
             }
 }
 
+/* ---- gate ---- */
+
+struct gate_case {
+    enum tensor_type type;
+    uint32_t n_experts, n_used, cols, n;
+    bool biased, scaled, other;
+};
+
+static struct matrix random_matrix(enum tensor_type type, uint32_t rows, uint32_t cols)
+{
+    uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, rows + cols);
+    struct matrix m = tiles_of(type, rows, cols, file);
+    free(file);
+    return m;
+}
+
+static struct matrix copy_to_device(const struct matrix *m)
+{
+    struct matrix there = *m;
+    there.tiles = to_device(m->tiles, tile_matrix_bytes(m->type, m->rows, m->cols));
+    return there;
+}
+
+/* Twice: the first call leaves the scratch ready for the next. */
+static void check_gate(const struct gate_case *c)
+{
+    bool quantize = tensor_type_info(c->type)->block_values > 1;
+    struct router_params p = {.kind = ROUTER_SOFTMAX,
+                              .n_experts = c->n_experts,
+                              .n_used = c->n_used,
+                              .renormalise = true,
+                              .scale = 1.5f};
+    struct matrix m = random_matrix(c->type, c->n_experts, c->cols),
+                  one = random_matrix(c->type, 1, c->cols);
+    struct matrix m_there = copy_to_device(&m), one_there = copy_to_device(&one);
+    struct inputs_of in = make_inputs(portable, c->cols, c->n, INPUTS_USUAL, c->n);
+    size_t n_logits = (size_t)c->n * c->n_experts, n_selected = (size_t)c->n * c->n_used;
+    float *logits = malloc(n_logits * sizeof *logits), *got = malloc(n_logits * sizeof *got),
+          *weights = malloc(n_selected * sizeof *weights), *by = malloc(c->n * sizeof *by);
+    float *bias = random_logits(c->n_experts, LOGITS_USUAL, 3),
+          *scales = random_logits(c->n_experts, LOGITS_USUAL, 4);
+    uint32_t *selected = malloc(n_selected * sizeof *selected),
+             *got_selected = malloc(n_selected * sizeof *got_selected);
+    struct device_activations a;
+    size_t scratch_bytes = module->ops.gate_scratch_bytes(c->n_experts, c->cols);
+    struct device_gate gate = {.router_weights = &m_there,
+                               .bias = c->biased ? to_device(bias, c->n_experts * 4) : NULL,
+                               .router = {p.kind, p.n_experts, p.n_used, 0, 0, true, p.scale},
+                               .expert_scales =
+                                   c->scaled ? to_device(scales, c->n_experts * 4) : NULL,
+                               .logits = on_device(n_logits * 4),
+                               .selected = on_device(n_selected * 4),
+                               .weights = on_device(n_selected * 4),
+                               .other = c->other ? &one_there : NULL,
+                               .other_out = on_device(c->n * 4),
+                               .scratch = on_device(scratch_bytes)};
+
+    module->fill(stream, gate.scratch, 0, scratch_bytes);
+    module->ops.activations_bind(&a, on_device(module->ops.activations_bytes(c->cols, c->n)),
+                                 c->cols, c->n, to_device(in.x, c->n * in.a.x_stride * 4),
+                                 in.a.x_stride, quantize);
+    if (quantize)
+        module->ops.quantize(stream, &a);
+    portable->multiply(&m, 0, tile_row_count(m.rows), &in.a, NULL, c->n, logits, c->n_experts,
+                       false);
+    portable->multiply(&one, 0, 1, &in.a, NULL, c->n, by, 1, false);
+    for (uint32_t t = 0; t < c->n; t++) {
+        if (c->biased)
+            portable->add(bias, logits + (size_t)t * c->n_experts, c->n_experts);
+        router_select(&p, logits + (size_t)t * c->n_experts, NULL, selected + t * c->n_used,
+                      weights + t * c->n_used);
+    }
+    for (size_t i = 0; i < n_selected && c->scaled; i++)
+        weights[i] *= scales[selected[i]];
+    for (int round = 0; round < 2; round++) {
+        module->ops.gate(stream, &gate, &a);
+        from_device(got, gate.logits, n_logits * 4);
+        assert_same_floats(got, logits, n_logits, "the gate's probabilities");
+        from_device(got_selected, gate.selected, n_selected * 4);
+        assert_memory_equal(got_selected, selected, n_selected * 4);
+        from_device(got, gate.weights, n_selected * 4);
+        assert_same_floats(got, weights, n_selected, "the gate's weights");
+        from_device(got, gate.other_out, c->n * 4);
+        if (c->other)
+            assert_same_floats(got, by, c->n, "the other matrix");
+        module->fill(stream, gate.logits, 0xff, n_logits * 4);
+        module->fill(stream, gate.selected, 0xff, n_selected * 4);
+    }
+    void *all[] = {
+        logits,           got, weights, by, bias, scales, selected, got_selected, (void *)m.tiles,
+        (void *)one.tiles};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    free_inputs(&in);
+    release_all();
+}
+
+static void test_gate(void **state)
+{
+    (void)state;
+    static const struct gate_case cases[] = {
+        {TENSOR_F32, 128, 8, 2048, 1, false, false, false},
+        {TENSOR_F32, 60, 4, 300, 3, true, true, true},
+        {TENSOR_F16, 16, 2, 256, 8, true, false, true},
+        {TENSOR_BF16, 33, 5, 513, 2, false, true, true},
+        {TENSOR_BF16, 512, 10, 640, 1, true, false, true},
+        {TENSOR_F32, 4096, 20, 64, 1, false, false, true}, /* a warp's rows fill the memory */
+        {TENSOR_F32, 128, 8, 320, 9, true, true, true},    /* in steps */
+        {TENSOR_Q8_0, 64, 6, 512, 2, true, false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_gate(&cases[i]);
+}
+
 struct place {
     float value;
     uint32_t place;
@@ -157,7 +276,8 @@ static void check_rows(const float *logits, uint32_t n, uint32_t vocab, uint32_t
     struct place *sorted = malloc(vocab * sizeof *sorted);
 
     module->ops.largest(stream, to_device(logits, (size_t)n * vocab * sizeof *logits), n, vocab, k,
-                        device_values, device_places);
+                        device_values, device_places,
+                        on_device(module->ops.largest_scratch_bytes(n, vocab, k)));
     from_device(values, device_values, (size_t)n * k * sizeof *values);
     from_device(places, device_places, (size_t)n * k * sizeof *places);
     for (uint32_t t = 0; t < n; t++) {
@@ -225,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_route),
         cmocka_unit_test(test_route_groups),
+        cmocka_unit_test(test_gate),
         cmocka_unit_test(test_largest),
         cmocka_unit_test(test_largest_of_hard_rows),
     };

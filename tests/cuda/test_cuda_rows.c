@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "on_device.h"
+#include "activations.h"
 
 static const uint32_t widths[] = {1, 5, 15, 16, 17, 33, 64, 127, 128, 1000, 1024, 1025, 2880, 4099};
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
@@ -91,6 +91,44 @@ static void test_norm(void **state)
     check_norm(1, 13000, 1, true, true);
 }
 
+/* As norm, and the result quantised. */
+static void check_norm_quantize(uint32_t n, uint32_t d, int kind)
+{
+    size_t x_stride = d + 4;
+    float *x = random_floats(n * x_stride, kind == 0, n + d), *weight = random_floats(d, false, 6),
+          *bias = random_floats(d, false, 7), *expected = malloc((size_t)n * d * sizeof *expected);
+    const float *w = kind < 2 ? weight : NULL, *b = kind == 0 ? bias : NULL;
+    float *out = on_device((size_t)n * d * sizeof *out);
+    struct device_activations a;
+
+    module->ops.activations_bind(&a, on_device(module->ops.activations_bytes(d, n)), d, n, out, d,
+                                 true);
+    module->ops.norm_quantize(stream, floats_to_device(x, n * x_stride), x_stride,
+                              w ? floats_to_device(w, d) : NULL, b ? floats_to_device(b, d) : NULL,
+                              b ? 1e-5f : 1e-6f, out, d, &a);
+    for (uint32_t t = 0; t < n; t++)
+        norm_expected(x + t * x_stride, w, b, d, expected + (size_t)t * d);
+    check_floats(out, expected, (size_t)n * d, "norm_quantize");
+    check_activations(portable, &a, expected, d);
+    free(expected);
+    free(bias);
+    free(weight);
+    free(x);
+    release_all();
+}
+
+static void test_norm_quantize(void **state)
+{
+    static const uint32_t quantized[] = {32, 96, 256, 288, 2048, 12032};
+
+    (void)state;
+    for (int w = 0; w < 6; w++)
+        for (int kind = 0; kind < 3; kind++) {
+            check_norm_quantize(1, quantized[w], kind);
+            check_norm_quantize(5, quantized[w], kind);
+        }
+}
+
 static void check_add(uint32_t n, uint32_t d, bool same)
 {
     size_t stride = d + 2, add_stride = same ? 0 : d + 5, n_add = same ? d : n * add_stride;
@@ -103,45 +141,6 @@ static void check_add(uint32_t n, uint32_t d, bool same)
     check_floats(device_rows, rows, n * stride, "add");
     free(add);
     free(rows);
-    release_all();
-}
-
-static void check_rotate(uint32_t n, uint32_t n_heads, uint32_t dims, bool neox)
-{
-    size_t head_stride = dims + 3, row_stride = n_heads * head_stride + 7;
-    float *heads = random_floats(n * row_stride, n % 2 == 0, n),
-          *turns = random_floats(n * dims, false, dims);
-    float *device_heads = floats_to_device(heads, n * row_stride);
-
-    module->ops.rotate(stream, device_heads, row_stride, head_stride, n, n_heads,
-                       floats_to_device(turns, n * dims), dims, neox);
-    for (uint32_t t = 0; t < n; t++)
-        for (uint32_t h = 0; h < n_heads; h++)
-            rope_apply(heads + t * row_stride + h * head_stride, dims, turns + (size_t)t * dims,
-                       neox);
-    check_floats(device_heads, heads, n * row_stride, "rotate");
-    free(turns);
-    free(heads);
-    release_all();
-}
-
-static void check_scatter(uint32_t n, uint32_t n_parts, uint32_t width)
-{
-    size_t from_part = width + 3, from_row = n_parts * from_part + 5, to_row = width + 1,
-           to_part = n * to_row + 2;
-    size_t n_from = n * from_row, n_to = n_parts * to_part;
-    float *from = random_floats(n_from, true, n), *to = random_floats(n_to, false, 3);
-    float *device_to = floats_to_device(to, n_to);
-
-    module->ops.scatter(stream, floats_to_device(from, n_from), from_row, from_part, device_to,
-                        to_row, to_part, n, n_parts, width);
-    for (uint32_t t = 0; t < n; t++)
-        for (uint32_t p = 0; p < n_parts; p++)
-            memcpy(to + t * to_row + p * to_part, from + t * from_row + p * from_part,
-                   width * sizeof *to);
-    check_floats(device_to, to, n_to, "scatter");
-    free(to);
-    free(from);
     release_all();
 }
 
@@ -170,43 +169,25 @@ static void check_gated(size_t n, bool extreme)
     }
 }
 
-static void check_scale(uint32_t n, uint32_t d)
+static void check_gate_by_sigmoid(size_t n)
 {
-    float *rows = random_floats((size_t)n * d, true, n), *by = random_floats(n, false, d);
-    float *device_rows = floats_to_device(rows, (size_t)n * d);
+    float *rows = random_floats(n, true, n), *gate = random_floats(n, false, n + 1);
 
-    module->ops.scale(stream, floats_to_device(by, n), device_rows, n, d);
-    for (uint32_t t = 0; t < n; t++)
-        for (uint32_t i = 0; i < d; i++)
-            rows[(size_t)t * d + i] *= by[t];
-    check_floats(device_rows, rows, (size_t)n * d, "scale");
-    free(by);
-    free(rows);
-    release_all();
-}
-
-/* As host_scale_by_sigmoid in worker/forward/dense_host.c. */
-static void check_scale_by_sigmoid(uint32_t n, uint32_t d)
-{
-    float *rows = random_floats((size_t)n * d, true, n), *by = random_floats(n, false, d);
-
-    by[0] = -200;
-    by[n / 2] = 90;
-    float *device_rows = floats_to_device(rows, (size_t)n * d);
-    module->ops.scale_by_sigmoid(stream, floats_to_device(by, n), device_rows, n, d);
-    for (uint32_t t = 0; t < n; t++) {
-        float scale = 1.0f / (1.0f + kernels_exp(-by[t]));
-        for (uint32_t i = 0; i < d; i++)
-            rows[(size_t)t * d + i] *= scale;
-    }
-    check_floats(device_rows, rows, (size_t)n * d, "scale_by_sigmoid");
-    free(by);
+    gate[0] = -200;
+    gate[n / 2] = 90;
+    float *device_rows = floats_to_device(rows, n);
+    module->ops.gate_by_sigmoid(stream, floats_to_device(gate, n), device_rows, n);
+    for (size_t i = 0; i < n; i++)
+        rows[i] *= 1.0f / (1.0f + kernels_exp(-gate[i]));
+    check_floats(device_rows, rows, n, "gate_by_sigmoid");
+    free(gate);
     free(rows);
     release_all();
 }
 
 /* As combine_token in worker/forward/dense_host.c. */
-static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bool shared)
+static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bool shared,
+                          bool gated)
 {
     enum { EXPERTS = 12 };
     uint64_t state = 17;
@@ -216,6 +197,7 @@ static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bo
     float *weights = random_floats(n_rows, false, 3),
           *down_bias = random_floats((size_t)EXPERTS * d, false, 4);
     float *of_shared = random_floats((size_t)n * d, true, 5), *sum = malloc(d * sizeof *sum);
+    float *shared_by = random_floats(n, false, 6);
     uint32_t *row_of = malloc(n_rows * sizeof *row_of),
              *selected = malloc(n_rows * sizeof *selected);
 
@@ -229,7 +211,8 @@ static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bo
                         floats_to_device(weights, n_rows),
                         to_device(selected, n_rows * sizeof *selected), n_used,
                         bias ? floats_to_device(down_bias, (size_t)EXPERTS * d) : NULL,
-                        shared ? floats_to_device(of_shared, (size_t)n * d) : NULL, device_x, n, d);
+                        shared ? floats_to_device(of_shared, (size_t)n * d) : NULL,
+                        gated ? floats_to_device(shared_by, n) : NULL, device_x, n, d);
     for (uint32_t t = 0; t < n; t++) {
         memset(sum, 0, d * sizeof *sum);
         for (uint32_t k = 0; k < n_used; k++) {
@@ -238,6 +221,8 @@ static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bo
             if (bias)
                 portable->axpy(weights[i], down_bias + (size_t)selected[i] * d, sum, d);
         }
+        for (uint32_t i = 0; i < d && gated; i++)
+            of_shared[(size_t)t * d + i] *= 1.0f / (1.0f + kernels_exp(-shared_by[t]));
         if (shared)
             portable->add(of_shared + (size_t)t * d, sum, d);
         portable->add(sum, x + (size_t)t * d, d);
@@ -246,6 +231,7 @@ static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bo
     free(selected);
     free(row_of);
     free(sum);
+    free(shared_by);
     free(of_shared);
     free(down_bias);
     free(weights);
@@ -261,20 +247,8 @@ static void test_elements(void **state)
         for (int r = 0; r < N_ROW_COUNTS; r++) {
             uint32_t d = widths[w], n = row_counts[r];
             check_add(n, d, w % 2 == 0);
-            check_scatter(n, 1 + (uint32_t)w % 4, d);
             check_gated((size_t)n * d, r % 2 == 0);
-            check_scale(n, d);
-            check_scale_by_sigmoid(n, d);
-        }
-}
-
-static void test_rotate(void **state)
-{
-    (void)state;
-    for (uint32_t dims = 2; dims <= 130; dims += 32)
-        for (int r = 0; r < N_ROW_COUNTS; r++) {
-            check_rotate(row_counts[r], 1 + dims % 5, dims, true);
-            check_rotate(row_counts[r], 7, dims, false);
+            check_gate_by_sigmoid((size_t)n * d);
         }
 }
 
@@ -284,7 +258,7 @@ static void test_combine(void **state)
     for (int w = 0; w < N_WIDTHS; w++)
         for (int r = 0; r < N_ROW_COUNTS; r++)
             check_combine(row_counts[r], widths[w], 1 + (uint32_t)(w + r) % 9, w % 2 == 0,
-                          r % 2 == 0);
+                          r % 2 == 0, r % 4 == 0);
 }
 
 int main(void)
@@ -292,7 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_norm_quantize),
         cmocka_unit_test(test_combine),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -32,6 +32,7 @@ struct thread {
     enum state state;
     struct fiber *fiber;
     uint3 index;
+    bool awaited; /* called cusim_await_previous */
     enum cusim_barrier barrier;
     enum cusim_warp_op op;
     int predicate;
@@ -173,10 +174,13 @@ void run_threads(struct fiber *self)
         struct thread *thread = &run.threads[t];
         thread->state = READY;
         thread->fiber = self;
+        thread->awaited = false;
         make_here(t);
         run.kernel->invoke(run.kernel->call);
         if (copies_pending(t))
             block_die("a thread ends before it has waited for its cp.async");
+        if (run.kernel->dependent && !thread->awaited)
+            block_die("a thread ends that has not waited for the kernel before");
         thread->state = ENDED;
         run.n_ended++;
     }
@@ -466,6 +470,11 @@ uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsign
         make_ready(warp * WARP + (unsigned)__builtin_ctz(left));
     self->state = READY;
     return self->result;
+}
+
+void cusim_await_previous()
+{
+    run.threads[run.now].awaited = true;
 }
 
 void cusim_trap(int error)

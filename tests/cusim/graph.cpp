@@ -2,7 +2,8 @@
  * the order of capture (which satisfies every dependency). */
 #include "runtime.h"
 
-#include <map>
+#include <stdio.h>
+#include <stdlib.h>
 
 struct CUgraph_st {
     std::shared_ptr<graph_content> content;
@@ -22,6 +23,21 @@ cudaError_t replay(const graph_content &g)
             return error;
     }
     return cudaSuccess;
+}
+
+/* Appends a line to the file that MOED_CUSIM_GRAPHS names: the number of nodes, and each one's
+ * name. */
+void note(const graph_content &g)
+{
+    const char *path = getenv("MOED_CUSIM_GRAPHS");
+    FILE *file = path != nullptr && *path != 0 ? fopen(path, "a") : nullptr;
+    if (file == nullptr)
+        return;
+    std::string line = std::to_string(g.operations.size()) + " nodes:";
+    for (const operation &o : g.operations)
+        line += " " + o.name;
+    fprintf(file, "%s\n", line.c_str());
+    fclose(file);
 }
 } // namespace
 
@@ -73,6 +89,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     CALL("cudaGraphInstantiate");
     if (exec == nullptr || graph == nullptr || flags != 0)
         return call_end(cudaErrorInvalidValue);
+    note(*graph->content);
     *exec = new CUgraphExec_st{graph->content};
     return cudaSuccess;
 }

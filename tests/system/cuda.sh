@@ -258,7 +258,7 @@ say "ok: memd dies"
 
 [ $SIMULATED = yes ] || exit 0
 # No memory for a graph: the worker makes no more graphs and continues without them. The driver also refuses to pin.
-MOED_CUSIM_FAIL=cudaGraphInstantiate:3:cudaErrorMemoryAllocation,cudaHostRegister:1,cudaHostRegister:2 up "$MODEL" --device cuda --policy lru --assign load-all
+MOED_CUSIM_FAIL=cudaGraphInstantiate:4:cudaErrorMemoryAllocation,cudaHostRegister:1,cudaHostRegister:2 up "$MODEL" --device cuda --policy lru --assign load-all
 worker=$(pid_of worker)
 for _ in 1 2 3; do check "no memory for a graph"; done
 log_has worker "no more layers are kept as CUDA graphs"

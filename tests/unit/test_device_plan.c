@@ -225,13 +225,25 @@ static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
     return (size_t)n * n_heads * (most_positions / 64) + v_dim;
 }
 
+static size_t gate_scratch_bytes(uint32_t n_experts, uint32_t cols)
+{
+    return (size_t)n_experts * cols;
+}
+
+static size_t largest_scratch_bytes(uint32_t n, uint32_t vocab, uint32_t k)
+{
+    return (size_t)n * k * ((vocab + 99) / 100);
+}
+
 static const struct device_module module = {.name = "formulas",
                                             .ops.activations_bytes = activations_bytes,
                                             .ops.experts_scratch_bytes = experts_scratch_bytes,
                                             .ops.chosen_bytes = chosen_bytes,
                                             .ops.multiply_many_scratch_bytes =
                                                 multiply_many_scratch_bytes,
-                                            .ops.attend_scratch_bytes = attend_scratch_bytes};
+                                            .ops.attend_scratch_bytes = attend_scratch_bytes,
+                                            .ops.gate_scratch_bytes = gate_scratch_bytes,
+                                            .ops.largest_scratch_bytes = largest_scratch_bytes};
 
 /* Two layers, the first without experts; an expert's two segments of 1000 bytes are 16 wide. */
 static struct pool_slabs slabs[2] = {
@@ -356,30 +368,30 @@ static void test_scratch_bytes(void **state)
     uint64_t least = 256 * 4 * (2 * 32 + 4 * 16 + 2 * 16 + 8 + 2 * 48 + 100);
     uint64_t dense = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
-    /* for device-only layers: the tables of 8 tokens' 2 choices of 2 segments; and all
+    /* for device-only layers: the tables of 64 tokens' 2 choices of 2 segments; and all
      * places, 8 bytes each */
     chosen_factor = 200;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     6400 - 3328);
+                     64 * 2 * 2 * 100);
     chosen_factor = 100;
     slabs[1].n_experts = map.params.router.n_experts =
-        8 + 64; /* experts' own scratch and two gates' logits grow too */
+        8 + 64; /* experts' own scratch, two gates' logits and the gate's scratch grow too */
     uint64_t many_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     map.params.router.n_experts = 8;
     uint64_t few_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     slabs[1].n_experts = 8;
-    assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4);
+    assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4 + 64 * 32);
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
     /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and
-     * of the matrices 4 * (20 * 96 + 256) for the largest; where that is of one plane, 100 * 32 +
-     * 256 for the output head, rounded up */
+     * of the scratch to find them; and of the matrices 4 * (20 * 96 + 256) for the largest; where
+     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
     many = true;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     48 * (100 + 2 * 256) * 4 + 8704);
+                     48 * (100 + 2 * 256) * 4 + 48 * 256 + 8704);
     tensors[1].planes = 1;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     48 * (100 + 2 * 256) * 4 + 3584);
+                     48 * (100 + 2 * 256) * 4 + 48 * 256 + 3584);
     tensors[1].planes = 4;
     assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
                      DEVICE_STREAM_BYTES + experts);

@@ -149,7 +149,7 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
     struct experts *x = s->experts;
     draw_layer(s, n_tokens);
     const struct mirrored_values values = {s->values, s->values};
-    experts_begin(x, layer, &values, n_tokens, s->selected,
+    experts_begin(x, layer, &(struct layer_input){&values, NULL}, n_tokens, s->selected,
                   (struct batch_kind){.groups = {&(struct row_group){0, n_tokens}, n_tokens > 4},
                                       .prompt = n_tokens > 4});
     struct predict_seen seen = {

@@ -30,6 +30,7 @@ struct device_only {
     uint32_t *missed, *was_missed; /* on the device; its copy in host memory, pinned */
     uint32_t *row_of;              /* on the device, [WORKER_DEVICE_ONLY_TOKENS * n_used] */
     void *tables;                  /* on the device: experts_chosen's */
+    struct device_segments layout; /* of the layer of the last device_only_choice */
     uint32_t most;                 /* layers to queue at once; 0: none */
     uint32_t streak;               /* layers in a row whose plan found every expert resident */
     int assigner;                  /* while `streak` was counted */
@@ -180,21 +181,25 @@ void device_only_begin(struct experts *x, uint32_t layer, uint32_t n_layers, uin
     a->module->guard(a->stream, a->missed);
 }
 
-bool device_only_quantize(const struct experts *x, uint32_t layer)
-{
-    return exec_experts_quantize(&x->memory->map.slabs[layer]);
-}
-
-void device_only_queue(struct experts *x, uint32_t layer, const void *in, const uint32_t *selected)
+struct device_choice device_only_choice(struct experts *x, uint32_t layer)
 {
     struct device_only *a = x->device.only;
-    const struct device_places at = {.places = a->there + layer * layer_places(x),
-                                     .n_segments = x->memory->map.slabs[layer].n_segments,
-                                     .n_used = x->n_used,
-                                     .layer = layer,
-                                     .missed = a->missed};
-    device_compute_chosen(x->device.compute, layer, in, &at, selected, a->n_tokens, a->row_of,
-                          a->tables);
+    a->layout = device_segments_of(&x->memory->map, layer);
+    return (struct device_choice){.layout = &a->layout,
+                                  .at = {.places = a->there + layer * layer_places(x),
+                                         .n_experts = x->n_experts,
+                                         .n_segments = x->memory->map.slabs[layer].n_segments,
+                                         .n_used = x->n_used,
+                                         .layer = layer,
+                                         .missed = a->missed},
+                                  .row_of = a->row_of,
+                                  .tables = a->tables};
+}
+
+void device_only_queue(struct experts *x, const struct device_choice *choice, const void *in,
+                       struct device_shared *shared)
+{
+    device_compute_chosen(x->device.compute, choice, in, shared);
 }
 
 void device_only_fetch(struct experts *x)
@@ -251,8 +256,7 @@ static void follow(struct device_only *a, uint32_t done, uint32_t most)
         a->most = 2 * a->most < most ? 2 * a->most : most;
 }
 
-uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t stride,
-                         uint32_t n_replayed)
+uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t stride)
 {
     struct device_only *a = x->device.only;
     uint32_t done = *a->was_missed ? *a->was_missed - 1 - a->first : a->n_layers;
@@ -269,7 +273,6 @@ uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t s
     counter_add(x->counters.device_only, done);
     counter_add(x->counters.device_only_missed, done < a->n_layers);
     counter_add(x->counters.device_only_discarded, done < a->n_layers ? a->n_layers - done - 1 : 0);
-    counter_add(x->counters.replayed, n_replayed);
     follow(a, done, most_layers(x));
     return done;
 }

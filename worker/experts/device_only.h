@@ -17,22 +17,22 @@
  * the host plans this layer. */
 uint32_t device_only_layers(struct experts *x, uint32_t layer, uint32_t n_tokens);
 /* The order of the calls: begin; look for each layer, before any of its operations is queued;
- * queue, in the place of its experts; fetch; wait for the stream; end. Operations that add to rows
+ * choice, for its gate, and queue, in the place of its experts; fetch; wait for the stream; end.
+ * Operations that add to rows
  * do so only while no expert is missing (device_module's guard). */
 void device_only_begin(struct experts *x, uint32_t layer, uint32_t n_layers, uint32_t n_tokens,
                        struct batch_kind kind);
 void device_only_look(struct experts *x, uint32_t layer);
-/* in: dense_ops.prepare's result, quantised where the experts' weights need it
- * (device_only_quantize). selected: [n_tokens][n_used], on the device. The rows appear in
- * experts_device_rows, as experts_own_row_of maps them. */
-void device_only_queue(struct experts *x, uint32_t layer, const void *in, const uint32_t *selected);
-bool device_only_quantize(const struct experts *x, uint32_t layer);
+/* Valid until the next call. */
+struct device_choice device_only_choice(struct experts *x, uint32_t layer);
+/* in: dense_ops.prepare's result, quantised where experts_quantize_own. The rows appear in
+ * experts_device_rows, as experts_own_row_of maps them. shared NULL: none, or computed apart. */
+void device_only_queue(struct experts *x, const struct device_choice *choice, const void *in,
+                       struct device_shared *shared);
 void device_only_fetch(struct experts *x);
 /* Returns how many of the layers were done. selected: of the first layer, in host memory; that of
- * each later layer begins `stride` numbers further. n_replayed: layers that dense_ops.again queued.
- */
-uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t stride,
-                         uint32_t n_replayed);
+ * each later layer begins `stride` numbers further. */
+uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t stride);
 /* Instead of end, where the wait for the stream failed. */
 void device_only_give_up(struct experts *x);
 

@@ -328,11 +328,11 @@ void experts_find_channel(struct experts *x, uint64_t now_ns)
     x->cost.has_cpu = x->cpu.channel != NULL;
 }
 
-static void begin_work(struct experts *x, const struct mirrored_values *values)
+static void begin_work(struct experts *x, const struct layer_input *input)
 {
     struct layer_work *w = &x->work;
-    w->values = values->host;
-    w->values_on_device = x->options.rows_stay ? values->own : NULL;
+    w->values = input->values->host;
+    w->prepared = x->options.rows_stay ? input->prepared : NULL;
     w->loads = w->disk_wait_ns = 0;
     w->predicted_s = 0;
     w->has_waited = false;
@@ -341,14 +341,25 @@ static void begin_work(struct experts *x, const struct mirrored_values *values)
         w->row_at[row] = w->rows + (size_t)row * x->d_model;
 }
 
-void experts_begin(struct experts *x, uint32_t layer, const struct mirrored_values *values,
+void experts_count_replayed(struct experts *x, uint32_t n)
+{
+    if (x->counters.replayed)
+        counter_add(x->counters.replayed, n);
+}
+
+bool experts_quantize_own(const struct experts *x, uint32_t layer)
+{
+    return x->options.rows_stay && exec_experts_quantize(&x->memory->map.slabs[layer]);
+}
+
+void experts_begin(struct experts *x, uint32_t layer, const struct layer_input *input,
                    uint32_t n_tokens, const uint32_t *selected, struct batch_kind kind)
 {
     x->work.begun_ns = clock_ns();
     cost_model_gate(&x->cost, x->work.begun_ns, layer > x->work.layer);
     experts_enter_layer(x, layer, n_tokens, kind);
     exec_set_groups(x->own, &kind.groups);
-    begin_work(x, values);
+    begin_work(x, input);
     experts_gather(x, selected);
     experts_find_channel(x, x->work.begun_ns);
     if (x->prefetch)

@@ -136,12 +136,23 @@ struct batch_kind {
     bool prompt, drafts;
 };
 
-/* Starts a layer's experts for n_tokens rows of values, float [n_tokens][d_model], fetched;
- * selected[t * n_used + rank] is an expert of token t. values must stay valid until
- * experts_finish returns. Then the row of token t and rank k is experts_row(x, t, k), [d_model],
- * valid until the next begin. With rows_stay it is row experts_row_of(x)[t * n_used + k] of
- * experts_device_rows(x), on the device, for later calls on its stream. */
-void experts_begin(struct experts *x, uint32_t layer, const struct mirrored_values *values,
+/* The input of a layer's experts: float [n_tokens][d_model], fetched. */
+struct layer_input {
+    const struct mirrored_values *values;
+    const void *prepared; /* dense_ops.prepare's of values, quantised where experts_quantize_own */
+};
+
+/* Layers, or what comes before their plan, that dense_ops.again queued as a graph. */
+void experts_count_replayed(struct experts *x, uint32_t n);
+
+/* True: the dense part quantises the experts' input, because the device needs it there. */
+bool experts_quantize_own(const struct experts *x, uint32_t layer);
+/* Starts a layer's experts for n_tokens rows; selected[t * n_used + rank] is an expert of token t.
+ * The input must stay valid until experts_finish returns. Then the row of token t and rank k is
+ * experts_row(x, t, k), [d_model], valid until the next begin. With rows_stay it is row
+ * experts_row_of(x)[t * n_used + k] of experts_device_rows(x), on the device, for later calls on
+ * its stream. */
+void experts_begin(struct experts *x, uint32_t layer, const struct layer_input *input,
                    uint32_t n_tokens, const uint32_t *selected, struct batch_kind kind);
 /* The caller's work that overlaps a layer's experts. experts_finish calls it once: after the
  * resident segments are computed, or queued on an asynchronous device, and before any wait. */

@@ -440,7 +440,7 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
 
 enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
-    device_compute_input(x->device.compute, x->work.layer, x->work.values, x->work.values_on_device,
+    device_compute_input(x->device.compute, x->work.layer, x->work.values, x->work.prepared,
                          x->work.n_tokens);
     for (uint32_t i = 0; i < x->work.n_round; i++) {
         x->work.round[i].on_host = x->work.round[i].cpu > 0;

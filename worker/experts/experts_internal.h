@@ -49,7 +49,7 @@ struct layer_work {
     uint32_t layer, n_tokens;
     struct batch_kind kind;
     const float *values;                   /* [n_tokens][d_model], in host memory */
-    const float *values_on_device;         /* on the device; NULL: only in host memory */
+    const void *prepared;                  /* values on the device; NULL: only in host memory */
     const struct experts_overlap *overlap; /* of experts_finish; NULL: already called */
     uint32_t n_activated, n_done, n_round;
     struct activated *activated;   /* [n_experts], ascending by expert */

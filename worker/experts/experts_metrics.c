@@ -25,8 +25,9 @@ static void register_cache_metrics(struct metrics *m, bool device_only, struct e
         k->device_only_discarded =
             metrics_counter(m, "moed_worker_device_only_layers_discarded_total", NULL, 1,
                             "Layers that were queued behind such a miss, and discarded.");
-        k->replayed = metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
-                                      "Layers of those attempts that were queued as a graph.");
+        k->replayed =
+            metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
+                            "Layers, or parts before a plan, that were queued as a graph.");
     }
     k->prefetch.declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,

@@ -11,18 +11,17 @@ static void project_grouped(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v) ||
                     weights_quantize(&w->output_gate);
-    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    const void *in = forward_norm(f, &w->attn_norm, quantize);
     bool gated = f->params->arch->query_gate;
     float *q = gated ? f->q_and_gate : f->q;
-    const struct exec_product products[] = {{&w->q, q, w->q.rows, false},
-                                            {&w->k, f->k, w->k.rows, false},
-                                            {&w->v, f->v, w->v.rows, false}};
-    f->ops->multiply_several(f->dense, products, w->v.tiles ? 3 : 2, in);
+    struct dense_product products[DENSE_PRODUCTS] = {{&w->q, q, false, w->q_bias, false},
+                                                     {&w->k, f->k, false, w->k_bias, false}};
+    unsigned n = 2;
+    if (w->v.tiles)
+        products[n++] = (struct dense_product){&w->v, f->v, false, w->v_bias, false};
     if (w->output_gate.tiles)
-        f->ops->multiply(f->dense, &w->output_gate, in, f->query_gate, false);
-    f->ops->add_bias(f->dense, w->q_bias, q, w->q.rows);
-    f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
-    f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
+        products[n++] = (struct dense_product){&w->output_gate, f->query_gate, false, NULL, false};
+    f->ops->multiply_several(f->dense, products, n, in);
     if (gated)
         f->ops->split_gate(f->dense, layer, q, f->q, f->query_gate);
     f->ops->place_heads(f->dense, layer, w, f->q, f->k, f->v);
@@ -35,62 +34,71 @@ static void project_latent(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     const struct matrix *first = w->q_a.tiles ? &w->q_a : &w->q;
     bool quantize = weights_quantize(first) || weights_quantize(&w->kv_a);
-    const void *in = f->ops->prepare(f->dense, 0, f->h.own, p->d_model, quantize);
+    const void *in = forward_norm(f, &w->attn_norm, quantize);
     float *low = f->latent.q_low;
-    const struct exec_product products[] = {{&w->kv_a, f->k, w->kv_a.rows, false},
-                                            {first, w->q_a.tiles ? low : f->q, first->rows, false}};
+    const struct dense_product products[] = {
+        {&w->kv_a, f->k, false, NULL, false},
+        {first, w->q_a.tiles ? low : f->q, false, NULL, false}};
     f->ops->multiply_several(f->dense, products, 2, in);
     if (w->q_a.tiles) {
         const struct norm_weights norm = {w->q_a_norm, NULL};
-        f->ops->norm(f->dense, low, &norm, LATENT_NORM_EPS, p->q_rank, low);
-        in = f->ops->prepare(f->dense, 0, low, p->q_rank, weights_quantize(&w->q_b));
+        in = f->ops->norm_prepare(f->dense, 0, low, &norm, LATENT_NORM_EPS, p->q_rank, low,
+                                  weights_quantize(&w->q_b));
         f->ops->multiply(f->dense, &w->q_b, in, f->q, false);
     }
     f->ops->place_latent(f->dense, layer, w, f->k, f->q, f->latent.absorbed);
     f->ops->multiply_heads(f->dense, &w->k_b, f->q, l->q_dim, f->latent.absorbed, l->k_dim);
 }
 
-/* Gates and scales what attention gives, where the layer does. */
-static void gate_attended(struct forward *f, uint32_t layer)
+/* Attention whose result has a gate for each of its parts, or a factor. */
+static const void *attend_scaled(struct forward *f, uint32_t layer, bool quantize)
 {
     const struct model_params *p = f->params;
     const struct layer_params *l = &p->layers[layer];
-    const struct matrix *gate = &f->weights->layers[layer].output_gate;
-    uint32_t values = l->n_heads * l->o_dim;
-    if (p->arch->query_gate)
-        f->ops->gate_by_sigmoid(f->dense, f->query_gate, f->attended, values);
-    if (gate->tiles) {
+    const struct layer_weights *w = &f->weights->layers[layer];
+    uint32_t values = l->n_heads * l->o_dim, n_gates = w->output_gate.rows;
+    f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
+    if (w->output_gate.tiles) {
         struct gating by = {p->arch->output_gate == OUTPUT_GATE_SOFTPLUS ? ACTIVATION_SOFTPLUS
                                                                          : ACTIVATION_SIGMOID,
                             0};
-        f->ops->gate_parts(f->dense, by, f->query_gate, f->attended, gate->rows,
-                           values / gate->rows);
+        f->ops->gate_parts(f->dense, by, f->query_gate, f->attended, n_gates, values / n_gates);
     }
     if (p->value_scale != 1)
         f->ops->scale(f->dense, p->value_scale, f->attended, values);
+    return f->ops->prepare(f->dense, 0, f->attended, values, quantize);
+}
+
+/* Attention of a layer, prepared for its output matrix. */
+static const void *attend(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool quantize = weights_quantize(&w->o);
+    if (p->arch->attention != ATTENTION_LATENT) {
+        project_grouped(f, layer);
+        if (w->output_gate.tiles || p->value_scale != 1)
+            return attend_scaled(f, layer, quantize);
+        return f->ops->attend_prepare(f->dense, 0, layer, f->q, w->sinks,
+                                      p->arch->query_gate ? f->query_gate : NULL, f->attended,
+                                      quantize);
+    }
+    project_latent(f, layer);
+    f->ops->attend(f->dense, layer, f->latent.absorbed, w->sinks, f->latent.context);
+    f->ops->multiply_heads(f->dense, &w->v_b, f->latent.context, p->kv_rank, f->attended, l->o_dim);
+    return f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, quantize);
 }
 
 void forward_attention(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
-    const struct layer_params *l = &p->layers[layer];
     const struct layer_weights *w = &f->weights->layers[layer];
-    if (p->arch->attention == ATTENTION_LATENT) {
-        project_latent(f, layer);
-        f->ops->attend(f->dense, layer, f->latent.absorbed, w->sinks, f->latent.context);
-        f->ops->multiply_heads(f->dense, &w->v_b, f->latent.context, p->kv_rank, f->attended,
-                               l->o_dim);
-    } else {
-        project_grouped(f, layer);
-        f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
-        gate_attended(f, layer);
-    }
-    const void *in =
-        f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, weights_quantize(&w->o));
+    const void *in = attend(f, layer);
     bool normed = w->attn_post_norm.weight != NULL;
     float *out = normed ? f->added : f->x.own;
-    f->ops->multiply(f->dense, &w->o, in, out, !normed);
-    f->ops->add_bias(f->dense, w->o_bias, out, p->d_model);
+    const struct dense_product product = {&w->o, out, !normed, w->o_bias, false};
+    f->ops->multiply_several(f->dense, &product, 1, in);
     if (normed) {
         f->ops->norm(f->dense, out, &w->attn_post_norm, p->norm_eps, p->d_model, out);
         f->ops->add_rows(f->dense, out, f->x.own, p->d_model);

@@ -24,6 +24,8 @@
 
 struct cuda_device;
 struct dense;
+struct device_choice;
+struct device_shared;
 struct experts;
 
 /* The epsilon of the norms inside latent attention, whatever the model's other norms have: the
@@ -40,6 +42,38 @@ struct dense_kv_use {
 /* Where a slot has a page: the index of its positions in the context, and the group. */
 struct kv_place {
     uint32_t index, group;
+};
+
+/* Products with one input that are computed together: at most so many. */
+enum { DENSE_PRODUCTS = 4 };
+
+/* A product of some with one input: y [n][m->rows] (+)= W x, then plus bias. */
+struct dense_product {
+    const struct matrix *m;
+    float *y;
+    bool accumulate;
+    const float *bias; /* NULL: none */
+    bool defined;      /* never through BLAS, which rounds otherwise */
+};
+
+/* A layer's gate: model/router.h. */
+struct dense_gate {
+    const struct layer_weights *w; /* its biases and factors */
+    const struct matrix *router;   /* w's router or prediction_router */
+    const void *in;                /* prepared */
+    float *logits;                 /* [n][n_experts]: as router_select leaves them */
+    uint32_t *selected;            /* [n][n_used] */
+    float *weights;                /* [n][n_used] */
+    float *shared_by; /* [n] = w's shared_gate_input of the same input; NULL: not wanted */
+    /* A device makes the table of the experts' work of it (device/module.h); NULL: the host plans
+     */
+    const struct device_choice *choice;
+};
+
+/* What of a layer a graph holds. */
+enum dense_graph {
+    DENSE_GRAPH_WHOLE, /* all of it, or of several layers in a row */
+    DENSE_GRAPH_FRONT, /* what comes before the host's plan */
 };
 
 struct dense_ops {
@@ -93,22 +127,29 @@ struct dense_ops {
      * EXEC_SLOTS). */
     const void *(*prepare)(struct dense *d, unsigned slot, const float *x, uint32_t cols,
                            bool quantize);
+    /* prepare's result, where the values have been prepared already, as by a graph. */
+    const void *(*prepared)(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                            bool quantize);
+    /* norm, then prepare of its result. */
+    const void *(*norm_prepare)(struct dense *d, unsigned slot, const float *x,
+                                const struct norm_weights *w, float eps, uint32_t width, float *out,
+                                bool quantize);
     /* y [n][m->rows] (+)= W x. */
     void (*multiply)(struct dense *d, const struct matrix *m, const void *input, float *y,
                      bool accumulate);
-    /* As multiply, for several matrices with this input; each y_stride is m->rows. */
-    void (*multiply_several)(struct dense *d, const struct exec_product *products, unsigned n,
+    /* Several products with this input. */
+    void (*multiply_several)(struct dense *d, const struct dense_product *products, unsigned n,
                              const void *input);
-    /* y [n][m->rows] = W x of a router, or of another matrix of few rows. Never through BLAS: its
-     * rounding would change which experts are chosen. */
-    void (*multiply_router)(struct dense *d, const struct matrix *m, const void *input, float *y);
+    /* h [n][gate->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
+     * be written where it is quantised. up_values: scratch, as h. */
+    const void *(*multiply_gated)(struct dense *d, unsigned slot, struct gating g,
+                                  const struct matrix *gate, const struct matrix *up,
+                                  const void *input, float *h, float *up_values, bool quantize);
     /* Multiplies each head's matrix by that head's part of each row: in [n][n_heads][in_head], of
      * which the first cols count; out [n][n_heads][out_head], of which the first rows are written.
      */
     void (*multiply_heads)(struct dense *d, const struct head_matrices *m, const float *in,
                            uint32_t in_head, float *out, uint32_t out_head);
-    /* rows [n][width] += bias, which may be NULL. */
-    void (*add_bias)(struct dense *d, const float *bias, float *rows, uint32_t width);
     /* Norms (where the model does) and rotates q and k, and writes k and v into the cache. Values
      * that have a norm, or come from k, are made in v. */
     void (*place_heads)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *q,
@@ -122,11 +163,12 @@ struct dense_ops {
     /* Attention of all heads of all rows, over the positions up to each row's own, within the
      * layer's window. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; sinks [n_heads] or NULL. */
     void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
+    /* attend, then out *= sigmoid(gate), which may be NULL, then prepare of out. */
+    const void *(*attend_prepare)(struct dense *d, unsigned slot, uint32_t layer, const float *q,
+                                  const float *sinks, const float *gate, float *out, bool quantize);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
-     * [n][n_heads][2][k_dim]. NULL, as the seven after it: no such layers here. */
+     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
-    /* rows [n][width] *= sigmoid(gate [n][width]). */
-    void (*gate_by_sigmoid)(struct dense *d, const float *gate, float *rows, uint32_t width);
     /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as split_gate. */
     void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
                        uint32_t width);
@@ -150,35 +192,33 @@ struct dense_ops {
     bool (*save_state)(struct dense *d, uint32_t slot, uint32_t position, void *state);
     void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
-    /* h = act(gate) * up, all [n][width]; h may be gate. */
-    void (*gated)(struct dense *d, struct gating g, const float *gate, const float *up,
-                  uint32_t width, float *h);
-    /* rows [n][width] *= by. NULL, as the three after it: no architecture of this dense part needs
+    /* rows [n][width] *= by. NULL, as the two after it: no architecture of this dense part needs
      * it. */
     void (*scale)(struct dense *d, float by, float *rows, uint32_t width);
     /* rows [n][width] = 0. */
     void (*clear)(struct dense *d, float *rows, uint32_t width);
     /* rows [n][width] += more [n][width]. */
     void (*add_rows)(struct dense *d, const float *more, float *rows, uint32_t width);
-    /* weights [n][n_used] *= scales[selected]. */
-    void (*scale_weights)(struct dense *d, const float *scales, const uint32_t *selected,
-                          float *weights);
-    /* rows [n][width] *= sigmoid(by [n]). */
-    void (*scale_by_sigmoid)(struct dense *d, const float *by, float *rows, uint32_t width);
-    /* model/router.h: logits [n][n_experts] is overwritten; selected and weights [n][n_used]. */
-    void (*route)(struct dense *d, const float *selection_bias, float *logits, uint32_t *selected,
-                  float *weights);
-    /* A layer's operations as a graph. The calls between again and keep depend only on the layer,
-     * the number of rows and the reach of positions, and use the same memory each time.
+    /* The products never go through BLAS: its rounding would change which experts are chosen. */
+    void (*gate)(struct dense *d, const struct dense_gate *g);
+    /* On a device: the shared expert of a layer, for device_only_queue, with its result in out
+     * [n][d_model]; h and up_values as in multiply_gated. */
+    void (*shared)(struct dense *d, unsigned slot, struct gating g, const struct layer_weights *w,
+                   float *h, float *up_values, float *out, struct device_shared *shared);
+    /* The operations of layers [layer, layer + n_layers) as a graph. The calls between again and
+     * keep depend only on the layers, the number of rows and the reach of positions, and use the
+     * same memory each time.
      *
      * again: true: the operations, kept for a batch like this one, are queued; the caller makes no
-     * calls. keep: false: the calls were lost; make them once more. NULL, both: no graphs here. */
-    bool (*again)(struct dense *d, uint32_t layer);
+     * calls. keep: false: the calls were lost; make them once more. */
+    bool (*again)(struct dense *d, enum dense_graph kind, uint32_t layer, uint32_t n_layers);
     bool (*keep)(struct dense *d);
     /* x += sum over ranks of weight * (the expert's row, then its down_bias), in order of rank,
-     * plus shared [n][d_model], which may be NULL. The rows are the result of experts_finish. */
+     * plus shared [n][d_model] * sigmoid(shared_by [n]); either may be NULL. The rows are the
+     * result of experts_finish. shared may change. */
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,
-                    const float *weights, const uint32_t *selected, const float *shared, float *x);
+                    const float *weights, const uint32_t *selected, float *shared,
+                    const float *shared_by, float *x);
     /* logits [n][m->rows], in host memory = the output head of hidden [n][m->cols]; n is of these
      * rows, not of the batch; bulk: they are a group. Waits; errors as wait. */
     enum error_code (*logits)(struct dense *d, const struct matrix *m, const float *bias,

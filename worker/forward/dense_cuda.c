@@ -66,7 +66,8 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
-    if (n <= WORKER_DEVICE_ONLY_TOKENS) /* so that its layers' graphs serve for a while */
+    c->kept = n <= WORKER_DEVICE_ONLY_TOKENS && groups->n == 0;
+    if (c->kept) /* so that its layers' graphs serve for a while */
         c->most_positions = layer_graphs_positions(c->most_positions, c->context);
     memcpy(c->angles.host, cos_sin, angles);
     dense_cuda_upload_pages(c);
@@ -91,33 +92,13 @@ static void cuda_norm(struct dense *d, const float *x, const struct norm_weights
     c->module->ops.norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
 }
 
-static void cuda_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
-{
-    struct dense_cuda *c = dense_cuda_of(d);
-    if (bias)
-        c->module->ops.add(c->stream, bias, 0, rows, width, d->n, width);
-}
-
-static void cuda_gated(struct dense *d, struct gating g, const float *gate, const float *up,
-                       uint32_t width, float *h)
-{
-    struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.gated(c->stream, (uint32_t)g.activation, g.limit, gate, up, h,
-                         (size_t)d->n * width);
-}
-
-static void cuda_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
-{
-    struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.scale_by_sigmoid(c->stream, by, rows, d->n, width);
-}
-
 /* ---- Layers as graphs ---- */
 
-static bool cuda_again(struct dense *d, uint32_t layer)
+static bool cuda_again(struct dense *d, enum dense_graph kind, uint32_t layer, uint32_t n_layers)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    return layer_graphs_again(c->graphs, layer, d->n, c->most_positions);
+    const struct layer_graphs_key key = {kind, d->n, c->most_positions};
+    return c->kept && layer_graphs_again(c->graphs, key, layer, n_layers);
 }
 
 static bool cuda_keep(struct dense *d)
@@ -127,24 +108,54 @@ static bool cuda_keep(struct dense *d)
 
 /* ---- Around the experts ---- */
 
-static void cuda_route(struct dense *d, const float *selection_bias, float *logits,
-                       uint32_t *selected, float *weights)
+static struct device_router router_of(const struct router_params *p)
+{
+    return (struct device_router){.kind = (uint32_t)p->kind,
+                                  .n_experts = p->n_experts,
+                                  .n_used = p->n_used,
+                                  .n_groups = p->n_groups,
+                                  .n_groups_used = p->n_groups_used,
+                                  .renormalise = p->renormalise,
+                                  .scale = p->scale};
+}
+
+static void cuda_gate(struct dense *d, const struct dense_gate *g)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    const struct router_params *p = &d->params->router;
-    const struct device_router r = {.kind = (uint32_t)p->kind,
-                                    .n_experts = p->n_experts,
-                                    .n_used = p->n_used,
-                                    .n_groups = p->n_groups,
-                                    .n_groups_used = p->n_groups_used,
-                                    .renormalise = p->renormalise,
-                                    .scale = p->scale};
-    c->module->ops.route(c->stream, &r, logits, selection_bias, d->n, selected, weights);
+    const struct layer_weights *w = g->w;
+    const struct device_gate gate = {.router_weights = g->router,
+                                     .bias = w->router_bias,
+                                     .router = router_of(&d->params->router),
+                                     .selection_bias = w->selection_bias,
+                                     .expert_scales = w->expert_scales,
+                                     .logits = g->logits,
+                                     .selected = g->selected,
+                                     .weights = g->weights,
+                                     .other = g->shared_by ? &w->shared_gate_input : NULL,
+                                     .other_out = g->shared_by,
+                                     .choice = g->choice,
+                                     .scratch = c->gate_scratch};
+    c->module->ops.gate(c->stream, &gate, g->in);
+}
+
+static void cuda_shared(struct dense *d, unsigned slot, struct gating g,
+                        const struct layer_weights *w, float *h, float *up_values, float *out,
+                        struct device_shared *shared)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    *shared = (struct device_shared){.gate = &w->shared_gate,
+                                     .up = &w->shared_up,
+                                     .down = &w->shared_down,
+                                     .gating = {(uint32_t)g.activation, g.limit},
+                                     .out = out,
+                                     .hidden = *dense_cuda_bind(c, slot, h, w->shared_gate.rows,
+                                                                weights_quantize(&w->shared_down)),
+                                     .up_values = up_values};
 }
 
 static void cuda_combine(struct dense *d, const struct experts *experts, const float *down_bias,
-                         const float *weights, const uint32_t *selected, const float *shared,
-                         float *x)
+                         const float *weights, const uint32_t *selected, float *shared,
+                         const float *shared_by, float *x)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     uint32_t n_used = d->params->router.n_used;
@@ -153,7 +164,7 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
         row_of =
             dense_cuda_bring(d, experts_row_of(experts), (size_t)d->n * n_used * sizeof *row_of);
     c->module->ops.combine(c->stream, experts_device_rows(experts), row_of, weights, selected,
-                           n_used, down_bias, shared, x, d->n, d->params->d_model);
+                           n_used, down_bias, shared, shared_by, x, d->n, d->params->d_model);
 }
 
 /* ---- Making it ---- */
@@ -188,6 +199,10 @@ static bool make_scratch(struct dense_cuda *c)
     c->attend_scratch =
         dense_cuda_allocate(d, ops->attend_scratch_bytes(n, heads.heads, heads.v_dim, c->context));
     c->logits = dense_cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
+    c->gate_scratch =
+        dense_cuda_allocate(d, ops->gate_scratch_bytes(p->router.n_experts, p->d_model));
+    c->largest_scratch = dense_cuda_allocate(
+        d, ops->largest_scratch_bytes(c->logits_rows, p->vocab, DEVICE_LARGEST));
     c->largest =
         dense_cuda_allocate(d, (size_t)2 * c->logits_rows * DEVICE_LARGEST * sizeof *c->largest);
     c->largest_host =
@@ -196,8 +211,8 @@ static bool make_scratch(struct dense_cuda *c)
     size_t values = (size_t)most * p->d_model * sizeof(float);
     c->staged_bytes = round_up(values, DENSE_CUDA_ALIGN) +
                       round_up(n * p->router.n_used * sizeof(uint32_t), DENSE_CUDA_ALIGN);
-    return c->attend_scratch && c->logits && c->largest && c->largest_host &&
-           (!p->kv_rank || c->heads_scratch) &&
+    return c->attend_scratch && c->gate_scratch && c->largest_scratch && c->logits && c->largest &&
+           c->largest_host && (!p->kv_rank || c->heads_scratch) &&
            dense_cuda_allocate_shared(d, n * sizeof(struct device_row), &c->rows) &&
            dense_cuda_allocate_shared(d, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
            dense_cuda_allocate_shared(d, n * sizeof(float), &c->query_scales) &&
@@ -247,17 +262,18 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .embed = cuda_embed,
                                          .norm = cuda_norm,
                                          .prepare = dense_cuda_prepare,
+                                         .prepared = dense_cuda_prepared,
+                                         .norm_prepare = dense_cuda_norm_prepare,
                                          .multiply = dense_cuda_multiply,
                                          .multiply_several = dense_cuda_multiply_several,
-                                         .multiply_router = dense_cuda_multiply_router,
+                                         .multiply_gated = dense_cuda_multiply_gated,
                                          .multiply_heads = dense_cuda_multiply_heads,
-                                         .add_bias = cuda_add_bias,
                                          .place_heads = dense_cuda_place_heads,
                                          .place_latent = dense_cuda_place_latent,
                                          .attend = dense_cuda_attend,
-                                         .gated = cuda_gated,
-                                         .scale_by_sigmoid = cuda_scale_by_sigmoid,
-                                         .route = cuda_route,
+                                         .attend_prepare = dense_cuda_attend_prepare,
+                                         .gate = cuda_gate,
+                                         .shared = cuda_shared,
                                          .again = cuda_again,
                                          .keep = cuda_keep,
                                          .combine = cuda_combine,

@@ -141,40 +141,34 @@ void dense_cuda_upload_pages(struct dense_cuda *c)
 
 /* ---- Attention ---- */
 
-static void norm_heads(struct dense_cuda *c, float *heads, uint32_t n_heads, uint32_t k_dim,
-                       const float *norm)
-{
-    c->module->ops.norm(c->stream, heads, k_dim, norm, NULL, c->base.params->norm_eps,
-                        c->base.n * n_heads, k_dim, heads, k_dim);
-}
-
-/* Norms and rotates, where the layer does, the heads of every row. */
-static void norm_and_rotate(struct dense_cuda *c, uint32_t layer, float *heads, uint32_t n_heads,
-                            const float *norm)
-{
-    const struct model_params *p = c->base.params;
-    const struct device_ops *ops = &c->module->ops;
-    uint32_t n = c->base.n, k_dim = p->layers[layer].k_dim, width = n_heads * k_dim;
-    bool by_head = norm && p->arch->qk_norm, after = p->arch->qk_norm_after_rope;
-    if (norm && p->arch->qk_norm_whole)
-        ops->norm(c->stream, heads, width, norm, NULL, p->norm_eps, n, width, heads, width);
-    if (by_head && !after)
-        norm_heads(c, heads, n_heads, k_dim, norm);
-    if (p->rope.dims && !p->layers[layer].unrotated)
-        ops->rotate(c->stream, heads, width, k_dim, n, n_heads, c->angles.own, p->rope.dims,
-                    p->arch->rope_neox);
-    if (by_head && after)
-        norm_heads(c, heads, n_heads, k_dim, norm);
-}
-
 void dense_cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
                             float *q, float *k, float *v)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    const struct layer_params *l = &d->params->layers[layer];
-    norm_and_rotate(c, layer, q, l->n_heads, w->q_norm);
-    norm_and_rotate(c, layer, k, l->n_kv_heads, w->k_norm);
-    c->module->ops.kv_store(c->stream, &c->kv[layer], c->rows.own, d->n, k, v);
+    const struct model_params *p = d->params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct device_ops *ops = &c->module->ops;
+    uint32_t n = d->n, q_row = l->n_heads * l->k_dim, k_row = l->n_kv_heads * l->k_dim;
+    bool by_head = p->arch->qk_norm;
+    if (w->q_norm && p->arch->qk_norm_whole)
+        ops->norm(c->stream, q, q_row, w->q_norm, NULL, p->norm_eps, n, q_row, q, q_row);
+    if (w->k_norm && p->arch->qk_norm_whole)
+        ops->norm(c->stream, k, k_row, w->k_norm, NULL, p->norm_eps, n, k_row, k, k_row);
+    const struct device_heads h = {.q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .n_heads = l->n_heads,
+                                   .n_kv_heads = l->n_kv_heads,
+                                   .k_dim = l->k_dim,
+                                   .v_dim = l->v_dim,
+                                   .q_norm = by_head ? w->q_norm : NULL,
+                                   .k_norm = by_head ? w->k_norm : NULL,
+                                   .norm_after = p->arch->qk_norm_after_rope,
+                                   .eps = p->norm_eps,
+                                   .cos_sin = c->angles.own,
+                                   .dims = l->unrotated ? 0 : p->rope.dims,
+                                   .neox = p->arch->rope_neox};
+    ops->place_heads(c->stream, &c->kv[layer], c->rows.own, n, &h);
 }
 
 void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,
@@ -183,31 +177,52 @@ void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer
     struct dense_cuda *c = dense_cuda_of(d);
     const struct model_params *p = d->params;
     const struct layer_params *l = &p->layers[layer];
-    const struct device_ops *ops = &c->module->ops;
-    const float *angles = c->angles.own;
-    uint32_t n = d->n, dims = p->rope.dims;
-    size_t q_row = (size_t)l->n_heads * l->q_dim, k_row = (size_t)l->n_heads * l->k_dim;
-    float *rotated = absorbed + p->kv_rank;
-    ops->norm(c->stream, row, l->k_dim, w->kv_a_norm, NULL, LATENT_NORM_EPS, n, p->kv_rank, row,
-              l->k_dim);
-    ops->rotate(c->stream, row + p->kv_rank, l->k_dim, l->k_dim, n, 1, angles, dims,
-                p->arch->rope_neox);
-    if (p->temperature_scale > 0)
-        ops->scale(c->stream, c->query_scales.own, q, n, l->n_heads * l->q_dim);
-    ops->scatter(c->stream, q + l->q_dim - dims, q_row, l->q_dim, rotated, k_row, l->k_dim, n,
-                 l->n_heads, dims);
-    ops->rotate(c->stream, rotated, k_row, l->k_dim, n, l->n_heads, angles, dims,
-                p->arch->rope_neox);
-    ops->kv_store(c->stream, &c->kv[layer], c->rows.own, n, row, NULL);
+    const struct device_latent latent = {.row = row,
+                                         .q = q,
+                                         .absorbed = absorbed,
+                                         .n_heads = l->n_heads,
+                                         .rank = p->kv_rank,
+                                         .q_dim = l->q_dim,
+                                         .dims = p->rope.dims,
+                                         .norm = w->kv_a_norm,
+                                         .eps = LATENT_NORM_EPS,
+                                         .query_scales =
+                                             p->temperature_scale > 0 ? c->query_scales.own : NULL,
+                                         .cos_sin = c->angles.own,
+                                         .neox = p->arch->rope_neox};
+    c->module->ops.place_latent(c->stream, &c->kv[layer], c->rows.own, d->n, &latent);
+}
+
+static void attend(struct dense_cuda *c, uint32_t layer, const float *q, const float *sinks,
+                   const float *gate, float *out, const struct device_activations *quantized)
+{
+    const struct model_params *p = c->base.params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct device_attention a = {.n_heads = l->n_heads,
+                                       .n_kv_heads = l->n_kv_heads,
+                                       .k_dim = l->k_dim,
+                                       .v_dim = l->v_dim,
+                                       .scale = p->attention_scale,
+                                       .window = l->window,
+                                       .sinks = sinks,
+                                       .gate = gate};
+    c->module->ops.attend(c->stream, &c->kv[layer], c->rows.own, c->base.n, c->most_positions, q,
+                          &a, out, quantized, c->attend_scratch);
 }
 
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
                        float *out)
 {
+    attend(dense_cuda_of(d), layer, q, sinks, NULL, out, NULL);
+}
+
+const void *dense_cuda_attend_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                      const float *q, const float *sinks, const float *gate,
+                                      float *out, bool quantize)
+{
     struct dense_cuda *c = dense_cuda_of(d);
-    const struct model_params *p = d->params;
-    const struct layer_params *l = &p->layers[layer];
-    c->module->ops.attend(c->stream, &c->kv[layer], c->rows.own, d->n, c->most_positions, q,
-                          l->n_heads, l->n_kv_heads, l->k_dim, l->v_dim, p->attention_scale,
-                          l->window, sinks, out, c->attend_scratch);
+    const struct layer_params *l = &d->params->layers[layer];
+    struct device_activations *a = dense_cuda_bind(c, slot, out, l->n_heads * l->o_dim, quantize);
+    attend(c, layer, q, sinks, gate, out, quantize ? a : NULL);
+    return a;
 }

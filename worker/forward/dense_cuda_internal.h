@@ -34,6 +34,7 @@ struct dense_cuda {
     struct mirrored_values query_scales; /* float [max_tokens]; none where all are 1 */
     uint32_t most_positions;             /* of the batch, rounded up where a graph may serve it */
     struct row_groups groups;            /* its products may go through BLAS */
+    bool kept;                           /* its layers may be kept as graphs */
 
     /* the KV cache */
     uint32_t n_slots, context;
@@ -50,7 +51,7 @@ struct dense_cuda {
     void *input_memory[EXEC_SLOTS];
     struct device_blas blas; /* the operands that BLAS takes */
     void *blas_scratch;      /* NULL: BLAS is not used */
-    void *heads_scratch, *attend_scratch;
+    void *heads_scratch, *attend_scratch, *gate_scratch, *largest_scratch;
     uint32_t logits_rows;   /* rows of logits that are there at once */
     float *logits;          /* [logits_rows][vocab] */
     uint32_t *largest;      /* on the device [2][logits_rows][DEVICE_LARGEST]: values, places */
@@ -86,12 +87,21 @@ const void *dense_cuda_bring(struct dense *d, const void *host, size_t bytes);
 void dense_cuda_load_blas(struct dense_cuda *c, const struct pool_map *map);
 const void *dense_cuda_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
                                bool quantize);
+/* The activations of a slot, for rows of the batch that something else fills. */
+struct device_activations *dense_cuda_bind(struct dense_cuda *c, unsigned slot, const float *x,
+                                           uint32_t cols, bool quantize);
+const void *dense_cuda_prepared(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                                bool quantize);
+const void *dense_cuda_norm_prepare(struct dense *d, unsigned slot, const float *x,
+                                    const struct norm_weights *w, float eps, uint32_t width,
+                                    float *out, bool quantize);
 void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
                          bool accumulate);
-void dense_cuda_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+void dense_cuda_multiply_several(struct dense *d, const struct dense_product *products, unsigned n,
                                  const void *input);
-void dense_cuda_multiply_router(struct dense *d, const struct matrix *m, const void *input,
-                                float *y);
+const void *dense_cuda_multiply_gated(struct dense *d, unsigned slot, struct gating g,
+                                      const struct matrix *gate, const struct matrix *up,
+                                      const void *input, float *h, float *up_values, bool quantize);
 void dense_cuda_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
                                uint32_t in_head, float *out, uint32_t out_head);
 enum error_code dense_cuda_largest(struct dense *d, const struct matrix *m, const float *bias,
@@ -120,5 +130,8 @@ void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer
                              float *row, float *q, float *absorbed);
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
                        float *out);
+const void *dense_cuda_attend_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                      const float *q, const float *sinks, const float *gate,
+                                      float *out, bool quantize);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "device/worker_memory.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* BLAS is used from so many rows on, of the batch and of a matrix: fewer do not pay for its
@@ -67,6 +68,34 @@ const void *dense_cuda_prepare(struct dense *d, unsigned slot, const float *x, u
     return prepare_rows(dense_cuda_of(d), slot, x, cols, d->n, quantize);
 }
 
+struct device_activations *dense_cuda_bind(struct dense_cuda *c, unsigned slot, const float *x,
+                                           uint32_t cols, bool quantize)
+{
+    struct device_activations *a = &c->inputs[slot];
+    c->module->ops.activations_bind(a, c->input_memory[slot], cols, c->base.n, x, cols, quantize);
+    return a;
+}
+
+const void *dense_cuda_prepared(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                                bool quantize)
+{
+    return dense_cuda_bind(dense_cuda_of(d), slot, x, cols, quantize);
+}
+
+const void *dense_cuda_norm_prepare(struct dense *d, unsigned slot, const float *x,
+                                    const struct norm_weights *w, float eps, uint32_t width,
+                                    float *out, bool quantize)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    const struct device_ops *ops = &c->module->ops;
+    struct device_activations *a = dense_cuda_bind(c, slot, out, width, quantize);
+    if (quantize)
+        ops->norm_quantize(c->stream, x, width, w->weight, w->bias, eps, out, width, a);
+    else
+        ops->norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
+    return a;
+}
+
 /* Rows of a batch that are multiplied in one call: groups of one size that follow each other, for
  * BLAS, or others. */
 struct rows {
@@ -109,40 +138,82 @@ static struct device_activations from_row(const struct device_activations *a, ui
         return some;
     some.q += first * (size_t)round_up(a->cols, 64);
     some.d += first * 2 * blocks;
-    some.bias += first * blocks;
+    if (a->bias)
+        some.bias += first * blocks;
     some.sum += first * 2 * blocks;
     return some;
+}
+
+/* True: rows of groups go through BLAS. */
+static bool through_blas(const struct dense_cuda *c, const struct matrix *m)
+{
+    return c->groups.n && blas_takes(c, m, m->rows);
+}
+
+/* Groups through BLAS, other rows through the kernels. */
+static void multiply_groups(struct dense_cuda *c, const struct dense_product *p, const void *input)
+{
+    const struct device_ops *ops = &c->module->ops;
+    uint32_t width = p->m->rows;
+    for (struct rows r = {0}; next_rows(c, true, &r);) {
+        const struct device_activations a = from_row(input, r.first, r.n);
+        float *y = p->y + (size_t)r.first * width;
+        const struct device_product one = {p->m, y, width, p->accumulate, p->bias};
+        if (!r.group) {
+            ops->multiply_several(c->stream, &one, 1, &a);
+            continue;
+        }
+        ops->multiply_many(c->stream, p->m, a.x, a.x_stride, r.n, r.group, y, width, p->accumulate,
+                           c->blas_scratch);
+        if (p->bias)
+            ops->add(c->stream, p->bias, 0, y, width, r.n, width);
+    }
+}
+
+void dense_cuda_multiply_several(struct dense *d, const struct dense_product *products, unsigned n,
+                                 const void *input)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    struct device_product to[DENSE_PRODUCTS];
+    unsigned n_to = 0;
+    assert(n <= DENSE_PRODUCTS);
+    for (unsigned i = 0; i < n; i++) {
+        const struct dense_product *p = &products[i];
+        if (!p->defined && through_blas(c, p->m))
+            multiply_groups(c, p, input);
+        else
+            to[n_to++] = (struct device_product){p->m, p->y, p->m->rows, p->accumulate, p->bias};
+    }
+    c->module->ops.multiply_several(c->stream, to, n_to, input);
 }
 
 void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
                          bool accumulate)
 {
+    dense_cuda_multiply_several(d, &(struct dense_product){m, y, accumulate, NULL, false}, 1,
+                                input);
+}
+
+const void *dense_cuda_multiply_gated(struct dense *d, unsigned slot, struct gating g,
+                                      const struct matrix *gate, const struct matrix *up,
+                                      const void *input, float *h, float *up_values, bool quantize)
+{
     struct dense_cuda *c = dense_cuda_of(d);
     const struct device_ops *ops = &c->module->ops;
-    bool blas = c->groups.n && blas_takes(c, m, m->rows);
-    for (struct rows r = {0}; next_rows(c, blas, &r);) {
-        const struct device_activations a = from_row(input, r.first, r.n);
-        float *to = y + (size_t)r.first * m->rows;
-        if (r.group)
-            ops->multiply_many(c->stream, m, a.x, a.x_stride, r.n, r.group, to, m->rows, accumulate,
-                               c->blas_scratch);
-        else
-            ops->multiply(c->stream, m, &a, to, m->rows, accumulate);
+    const struct device_gating gating = {(uint32_t)g.activation, g.limit};
+    struct device_activations *hidden = dense_cuda_bind(c, slot, h, gate->rows, quantize);
+    if (!c->groups.n || !c->blas_scratch) { /* else down may go through BLAS, which reads h */
+        ops->multiply_gated(c->stream, gate, up, input, gating, hidden, up_values);
+        return hidden;
     }
-}
-
-void dense_cuda_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
-                                 const void *input)
-{
-    for (unsigned i = 0; i < n; i++)
-        dense_cuda_multiply(d, products[i].m, input, products[i].y, products[i].accumulate);
-}
-
-void dense_cuda_multiply_router(struct dense *d, const struct matrix *m, const void *input,
-                                float *y)
-{
-    struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.multiply(c->stream, m, input, y, m->rows, false);
+    const struct dense_product products[] = {{gate, h, false, NULL, false},
+                                             {up, up_values, false, NULL, false}};
+    dense_cuda_multiply_several(d, products, 2, input);
+    ops->gated(c->stream, gating.activation, gating.limit, h, up_values, h,
+               (size_t)d->n * gate->rows);
+    if (quantize)
+        ops->quantize(c->stream, hidden);
+    return hidden;
 }
 
 void dense_cuda_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
@@ -190,7 +261,7 @@ enum error_code dense_cuda_largest(struct dense *d, const struct matrix *m, cons
     for (uint32_t done = 0, part; done < n; done += part) {
         part = make_logits(c, m, bias, hidden + (size_t)done * m->cols, n - done, false);
         c->module->ops.largest(c->stream, c->logits, part, m->rows, k, (float *)c->largest,
-                               c->largest + (size_t)part * k);
+                               c->largest + (size_t)part * k, c->largest_scratch);
         c->module->download(c->stream, c->largest_host + (size_t)done * 2 * k, c->largest,
                             2 * part * k * word);
     }

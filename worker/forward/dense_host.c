@@ -6,6 +6,7 @@
 #include "worker/experts/experts.h"
 #include "model/router.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,7 +154,7 @@ static void host_norm(struct dense *d, const float *x, const struct norm_weights
     each_short_row(h, norm_row, &(struct norm_job){h, w, eps, width, x, out}, width);
 }
 
-static void host_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
+static void add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
 {
     for (size_t t = 0; bias && t < d->n; t++)
         dense_host_of(d)->kernels->add(bias, rows + t * width, width);
@@ -175,13 +176,6 @@ static void gated_row(void *arg, unsigned thread, uint32_t t)
     job->h->kernels->gated(job->gating, job->gate + at, job->up + at, job->out + at, job->width);
 }
 
-static void host_gated(struct dense *d, struct gating g, const float *gate, const float *up,
-                       uint32_t width, float *out)
-{
-    struct dense_host *h = dense_host_of(d);
-    each_short_row(h, gated_row, &(struct gated_job){h, g, width, gate, up, out}, width);
-}
-
 static void host_scale(struct dense *d, float by, float *rows, uint32_t width)
 {
     for (size_t i = 0; i < (size_t)d->n * width; i++)
@@ -198,14 +192,7 @@ static void host_add_rows(struct dense *d, const float *more, float *rows, uint3
     dense_host_of(d)->kernels->add(more, rows, (size_t)d->n * width);
 }
 
-static void host_scale_weights(struct dense *d, const float *scales, const uint32_t *selected,
-                               float *weights)
-{
-    for (size_t i = 0; i < (size_t)d->n * d->params->router.n_used; i++)
-        weights[i] *= scales[selected[i]];
-}
-
-static void host_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
+static void scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
 {
     for (size_t t = 0; t < d->n; t++) {
         float scale = 1.0f / (1.0f + kernels_exp(-by[t]));
@@ -219,7 +206,25 @@ static void host_scale_by_sigmoid(struct dense *d, const float *by, float *rows,
 static const void *host_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
                                 bool quantize)
 {
-    return exec_prepare(dense_host_of(d)->exec, slot, x, cols, d->n, cols, quantize);
+    struct dense_host *h = dense_host_of(d);
+    return h->prepared[slot] = exec_prepare(h->exec, slot, x, cols, d->n, cols, quantize);
+}
+
+static const void *host_prepared(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                                 bool quantize)
+{
+    (void)x;
+    (void)cols;
+    (void)quantize;
+    return dense_host_of(d)->prepared[slot];
+}
+
+static const void *host_norm_prepare(struct dense *d, unsigned slot, const float *x,
+                                     const struct norm_weights *w, float eps, uint32_t width,
+                                     float *out, bool quantize)
+{
+    host_norm(d, x, w, eps, width, out);
+    return host_prepare(d, slot, out, width, quantize);
 }
 
 static void host_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
@@ -228,16 +233,36 @@ static void host_multiply(struct dense *d, const struct matrix *m, const void *i
     exec_multiply(dense_host_of(d)->exec, m, input, y, m->rows, accumulate);
 }
 
-static void host_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+static void host_multiply_several(struct dense *d, const struct dense_product *products, unsigned n,
                                   const void *input)
 {
-    exec_multiply_several(dense_host_of(d)->exec, products, n, input);
+    struct exec *x = dense_host_of(d)->exec;
+    struct exec_product to[DENSE_PRODUCTS];
+    unsigned n_to = 0;
+    assert(n <= DENSE_PRODUCTS);
+    for (unsigned i = 0; i < n; i++) {
+        const struct dense_product *p = &products[i];
+        if (p->defined)
+            exec_multiply_defined(x, p->m, input, p->y, p->m->rows, p->accumulate);
+        else
+            to[n_to++] = (struct exec_product){p->m, p->y, p->m->rows, p->accumulate};
+    }
+    if (n_to)
+        exec_multiply_several(x, to, n_to, input);
+    for (unsigned i = 0; i < n; i++)
+        add_bias(d, products[i].bias, products[i].y, products[i].m->rows);
 }
 
-static void host_multiply_router(struct dense *d, const struct matrix *m, const void *input,
-                                 float *y)
+static const void *host_multiply_gated(struct dense *d, unsigned slot, struct gating g,
+                                       const struct matrix *gate, const struct matrix *up,
+                                       const void *input, float *h, float *up_values, bool quantize)
 {
-    exec_multiply_defined(dense_host_of(d)->exec, m, input, y, m->rows, false);
+    const struct dense_product products[] = {{gate, h, false, NULL, false},
+                                             {up, up_values, false, NULL, false}};
+    struct gated_job job = {dense_host_of(d), g, gate->rows, h, up_values, h};
+    host_multiply_several(d, products, 2, input);
+    each_short_row(dense_host_of(d), gated_row, &job, gate->rows);
+    return host_prepare(d, slot, h, gate->rows, quantize);
 }
 
 struct heads_job {
@@ -289,6 +314,18 @@ static enum error_code host_logits(struct dense *d, const struct matrix *m, cons
     return ERROR_OK;
 }
 
+static const void *host_attend_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                       const float *q, const float *sinks, const float *gate,
+                                       float *out, bool quantize)
+{
+    const struct layer_params *l = &d->params->layers[layer];
+    uint32_t width = l->n_heads * l->o_dim;
+    dense_host_attend(d, layer, q, sinks, out);
+    if (gate)
+        dense_host_gate_by_sigmoid(d, gate, out, width);
+    return host_prepare(d, slot, out, width, quantize);
+}
+
 /* ---- Around the experts ---- */
 
 struct route_job {
@@ -308,14 +345,35 @@ static void route_row(void *arg, unsigned thread, uint32_t t)
                   job->selected + (size_t)t * r->n_used, job->weights + (size_t)t * r->n_used);
 }
 
-static void host_route(struct dense *d, const float *selection_bias, float *logits,
-                       uint32_t *selected, float *weights)
+static void host_gate(struct dense *d, const struct dense_gate *g)
 {
     struct dense_host *h = dense_host_of(d);
-    struct route_job job = {h, selection_bias, logits, selected, weights};
+    const struct layer_weights *w = g->w;
+    struct route_job job = {h, w->selection_bias, g->logits, g->selected, g->weights};
+    exec_multiply_defined(h->exec, g->router, g->in, g->logits, g->router->rows, false);
+    add_bias(d, w->router_bias, g->logits, g->router->rows);
     each_short_row(
         h, route_row, &job,
         8 * d->params->router.n_experts); /* choosing costs more than adding: 8 times, about */
+    for (size_t i = 0; w->expert_scales && i < (size_t)d->n * d->params->router.n_used; i++)
+        g->weights[i] *= w->expert_scales[g->selected[i]];
+    if (g->shared_by)
+        exec_multiply_defined(h->exec, &w->shared_gate_input, g->in, g->shared_by, 1, false);
+}
+
+static bool host_again(struct dense *d, enum dense_graph kind, uint32_t layer, uint32_t n_layers)
+{
+    (void)d;
+    (void)kind;
+    (void)layer;
+    (void)n_layers;
+    return false;
+}
+
+static bool host_keep(struct dense *d)
+{
+    (void)d;
+    return true;
 }
 
 struct combine_job {
@@ -347,10 +405,12 @@ static void combine_token(void *arg, unsigned thread, uint32_t t)
 }
 
 static void host_combine(struct dense *d, const struct experts *experts, const float *down_bias,
-                         const float *weights, const uint32_t *selected, const float *shared,
-                         float *x)
+                         const float *weights, const uint32_t *selected, float *shared,
+                         const float *shared_by, float *x)
 {
     struct dense_host *h = dense_host_of(d);
+    if (shared_by)
+        scale_by_sigmoid(d, shared_by, shared, d->params->d_model);
     struct combine_job job = {h, experts, down_bias, weights, selected, shared, x};
     dense_host_each_row(h, combine_token, &job);
 }
@@ -414,29 +474,29 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .embed = host_embed,
                                          .norm = host_norm,
                                          .prepare = host_prepare,
+                                         .prepared = host_prepared,
+                                         .norm_prepare = host_norm_prepare,
                                          .multiply = host_multiply,
                                          .multiply_several = host_multiply_several,
-                                         .multiply_router = host_multiply_router,
+                                         .multiply_gated = host_multiply_gated,
                                          .multiply_heads = host_multiply_heads,
-                                         .add_bias = host_add_bias,
                                          .place_heads = dense_host_place_heads,
                                          .place_latent = dense_host_place_latent,
                                          .attend = dense_host_attend,
+                                         .attend_prepare = host_attend_prepare,
                                          .split_gate = dense_host_split_gate,
-                                         .gate_by_sigmoid = dense_host_gate_by_sigmoid,
                                          .gate_parts = dense_host_gate_parts,
                                          .split_delta = dense_host_split_delta,
                                          .delta = dense_host_delta,
                                          .short_convolution = dense_host_short_convolution,
                                          .save_state = dense_host_save_state,
                                          .load_state = dense_host_load_state,
-                                         .gated = host_gated,
                                          .scale = host_scale,
                                          .clear = host_clear,
                                          .add_rows = host_add_rows,
-                                         .scale_weights = host_scale_weights,
-                                         .scale_by_sigmoid = host_scale_by_sigmoid,
-                                         .route = host_route,
+                                         .gate = host_gate,
+                                         .again = host_again,
+                                         .keep = host_keep,
                                          .combine = host_combine,
                                          .logits = host_logits};
     struct dense_host *h = calloc(1, sizeof *h);

@@ -20,6 +20,7 @@ struct dense_host {
     struct attention_row *rows;     /* [max_tokens] */
     const float *cos_sin;           /* of the batch */
     unsigned n_threads;
+    const void *prepared[EXEC_SLOTS];
     float *sums;              /* [threads][d_model]: combine's */
     void **heads_activations; /* [threads]: multiply_heads' */
     void *buffers[DENSE_HOST_BUFFERS];

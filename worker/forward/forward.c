@@ -64,12 +64,30 @@ static bool allocate_predicted(struct forward *f, size_t row)
     return f->ops->allocate_shared(f->dense, row * r->n_experts, &f->predicted_router);
 }
 
-/* After h. */
-static bool allocate_gate_in(struct forward *f, size_t row)
+/* Values of a row that are fetched of a layer that the host plans. */
+static size_t fetched_values(const struct model_params *p)
 {
-    f->gate_in = f->h;
-    return !f->params->arch->router_norm ||
-           f->ops->allocate_shared(f->dense, row * f->params->d_model, &f->gate_in);
+    return (size_t)(p->arch->router_norm ? 2 : 1) * p->d_model + p->router.n_experts +
+           p->router.n_used;
+}
+
+static struct mirrored_values behind(struct mirrored_values v, size_t values)
+{
+    return (struct mirrored_values){(float *)v.own + values, (float *)v.host + values};
+}
+
+/* Where the batch has what is fetched. */
+static void place_fetched(struct forward *f)
+{
+    const struct model_params *p = f->params;
+    size_t n = f->n, row = n * p->d_model;
+    f->h = f->gate_in = f->fetched;
+    if (p->arch->router_norm)
+        f->gate_in = behind(f->h, row);
+    f->router = behind(f->gate_in, row);
+    f->selected = behind(f->router, n * p->router.n_experts);
+    f->fetched_bytes = n * fetched_values(p) * sizeof(float);
+    f->device_only_stride = f->n * p->router.n_used;
 }
 
 static bool allocate_added(struct forward *f, size_t row)
@@ -88,7 +106,6 @@ static bool allocate(struct forward *f)
     const struct params_most most = params_most(p);
     size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
-    f->device_only_stride = WORKER_DEVICE_ONLY_TOKENS * p->router.n_used;
     f->rope_memory = ARRAYS_NEW(ARRAY(f->rope, n * params_angles(p)),
                                 ARRAY(f->rope_frequency, params_angles(p) / 2));
     f->q = ops->allocate(d, row * most.q);
@@ -104,13 +121,13 @@ static bool allocate(struct forward *f)
     return f->rope_memory && f->q && f->k && f->v && f->attended && f->predicted_weights &&
            f->expert_weights && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
            ops->allocate_shared(d, row * p->d_model, &f->x) &&
-           ops->allocate_shared(d, row * p->d_model, &f->h) &&
-           ops->allocate_shared(d, row * p->router.n_experts, &f->router) &&
-           ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
-           ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
+           ops->allocate_shared(d, row * fetched_values(p), &f->fetched) &&
+           ops->allocate_shared(d,
+                                (size_t)p->n_layers * WORKER_DEVICE_ONLY_TOKENS * p->router.n_used *
+                                    sizeof(uint32_t),
                                 &f->device_only) &&
            allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
-           allocate_gate_in(f, row) && allocate_added(f, row) && allocate_gates(f, row) &&
+           allocate_added(f, row) && allocate_gates(f, row) &&
            (!p->delta.v_heads || allocate_delta(f, row)) &&
            (!p->arch->short_convolutions || allocate_convolution(f, row));
 }
@@ -137,6 +154,7 @@ enum error_code forward_new(const struct model_params *params, const struct mode
                      f->rope_frequency);
     if (params->windowed_rope.dims)
         rope_frequencies(&params->windowed_rope, NULL, f->rope_frequency + params->rope.dims / 2);
+    f->h = f->fetched;
     *out = f;
     return ERROR_OK;
 }
@@ -149,21 +167,10 @@ void forward_free(struct forward *f)
     free(f);
 }
 
-/* h = norm of x. */
-static void norm_rows(struct forward *f, const struct norm_weights *w)
+const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize)
 {
-    f->ops->norm(f->dense, f->x.own, w, f->params->norm_eps, f->params->d_model, f->h.own);
-}
-
-/* Routes every token with a layer's router, or its prediction_router: the experts and their
- * weights.
- */
-static void route(struct forward *f, const struct layer_weights *w, const struct matrix *router,
-                  const void *in, float *logits, uint32_t *selected, float *weights)
-{
-    f->ops->multiply_router(f->dense, router, in, logits);
-    f->ops->add_bias(f->dense, w->router_bias, logits, router->rows);
-    f->ops->route(f->dense, w->selection_bias, logits, selected, weights);
+    return f->ops->norm_prepare(f->dense, FORWARD_SLOT, f->x.own, w, f->params->norm_eps,
+                                f->params->d_model, f->h.own, quantize);
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
@@ -171,12 +178,8 @@ static void plain_ffn(struct forward *f, struct gating gating, const struct matr
                       const struct matrix *up, const struct matrix *down, const void *in,
                       float *out, bool accumulate)
 {
-    const struct exec_product products[] = {{gate, f->ffn_gate, gate->rows, false},
-                                            {up, f->ffn_up, up->rows, false}};
-    f->ops->multiply_several(f->dense, products, 2, in);
-    f->ops->gated(f->dense, gating, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
-    const void *hidden =
-        f->ops->prepare(f->dense, 0, f->ffn_gate, gate->rows, weights_quantize(down));
+    const void *hidden = f->ops->multiply_gated(f->dense, FORWARD_HIDDEN_SLOT, gating, gate, up, in,
+                                                f->ffn_gate, f->ffn_up, weights_quantize(down));
     f->ops->multiply(f->dense, down, hidden, out, accumulate);
 }
 
@@ -186,38 +189,42 @@ static void normed_shared_expert(struct forward *f, struct gating gating,
 {
     const struct model_params *p = f->params;
     bool quantize = weights_quantize(&w->shared_gate) || weights_quantize(&w->shared_up);
-    f->ops->norm(f->dense, f->x.own, &w->shared_norm, p->norm_eps, p->d_model, f->added);
-    const void *in = f->ops->prepare(f->dense, 0, f->added, p->d_model, quantize);
+    const void *in = f->ops->norm_prepare(f->dense, FORWARD_OTHER_SLOT, f->x.own, &w->shared_norm,
+                                          p->norm_eps, p->d_model, f->added, quantize);
     plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
     f->ops->norm(f->dense, f->shared_out, &w->shared_post_norm, p->norm_eps, p->d_model,
                  f->shared_out);
 }
 
-/* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed
- * experts are computed. */
+/* shared_out = half of it, where it is averaged with the routed experts: their half is in their
+ * weights. */
+static void average_shared(struct forward *f)
+{
+    if (f->params->arch->shared_average)
+        f->ops->scale(f->dense, 0.5f, f->shared_out, f->params->d_model);
+}
+
+/* shared_out = the shared expert, while the routed experts are computed. in: queue_gate's; the gate
+ * has made the factor of a shared expert that has one. */
 static void shared_expert(struct forward *f, uint32_t layer, const void *in)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     struct gating gating = params_shared_gating(f->params, layer);
-    bool gated = w->shared_gate_input.tiles != NULL;
     if (w->shared_norm.weight) {
         normed_shared_expert(f, gating, w);
         return;
     }
-    if (gated) /* first: the input is overwritten below */
-        f->ops->multiply_router(f->dense, &w->shared_gate_input, in, f->shared_scale);
     plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
-    if (gated)
-        f->ops->scale_by_sigmoid(f->dense, f->shared_scale, f->shared_out, f->params->d_model);
-    if (f->params->arch->shared_average) /* the routed experts' half is in their weights */
-        f->ops->scale(f->dense, 0.5f, f->shared_out, f->params->d_model);
+    average_shared(f);
 }
 
-/* h = the input of the feed-forward part. */
-static void norm_for_ffn(struct forward *f, const struct layer_weights *w)
+/* h = the input of the feed-forward part, prepared. */
+static const void *norm_for_ffn(struct forward *f, const struct layer_weights *w, bool quantize)
 {
-    if (!f->params->arch->parallel) /* else it is attention's, which is there still */
-        norm_rows(f, &w->ffn_norm);
+    if (!f->params->arch->parallel)
+        return forward_norm(f, &w->ffn_norm, quantize);
+    /* it is attention's, which is there still */
+    return f->ops->prepare(f->dense, FORWARD_SLOT, f->h.own, f->params->d_model, quantize);
 }
 
 /* x += the norm of `added`, which may be out; then x *= output_scale. */
@@ -235,18 +242,13 @@ static void run_dense_ffn(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     bool normed = w->ffn_post_norm.weight != NULL;
-    norm_for_ffn(f, w);
     bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
-    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    const void *in = norm_for_ffn(f, w, quantize);
     plain_ffn(f, params_shared_gating(f->params, layer), &w->dense_gate, &w->dense_up,
               &w->dense_down, in, normed ? f->added : f->x.own, !normed);
     if (normed)
         add_normed(f, w, f->added);
 }
-
-/* Slots of `prepare`: inputs of the dense part use 0; the experts' input on an emulated device uses
- * 1 (device_compute_emu.c), which is still needed for loaded experts. */
-enum { PREDICT_SLOT = 2 };
 
 /* The input of a gate that has a norm of its own, to `out`. */
 static const float *norm_gate(struct forward *f, const struct layer_weights *w, float *out)
@@ -270,10 +272,14 @@ static void queue_prediction(struct forward *f, const struct predict_seen *seen,
         x = norm_gate(f, w, f->added);
     else if (input != seen->hidden)
         x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
-    const void *in = f->ops->prepare(f->dense, PREDICT_SLOT, x, p->d_model,
+    const void *in = f->ops->prepare(f->dense, FORWARD_OTHER_SLOT, x, p->d_model,
                                      weights_quantize(&w->prediction_router));
-    route(f, w, &w->prediction_router, in, f->predicted_router.own, predicted_routing->own,
-          f->predicted_weights);
+    f->ops->gate(f->dense, &(struct dense_gate){.w = w,
+                                                .router = &w->prediction_router,
+                                                .in = in,
+                                                .logits = f->predicted_router.own,
+                                                .selected = predicted_routing->own,
+                                                .weights = f->predicted_weights});
     f->ops->fetch(f->dense, predicted_routing, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
     if (experts_reads_scores(f->experts))
         f->ops->fetch(f->dense, &f->predicted_router,
@@ -332,36 +338,53 @@ static void record(struct forward *f, uint32_t layer, const uint32_t *selected)
                             h + t * p->d_model);
 }
 
-/* Fetches the gate's choices, its scores and its input: the plan, memd, cpuexec, the predictors and
- * recordings read them. */
-static enum error_code fetch_routing(struct forward *f, const struct mirrored_values *selected,
-                                     struct error *e)
+/* Queues the fetch of the gate's input, its scores and its choices: the plan, memd, cpuexec, the
+ * predictors and recordings read them. */
+static void fetch_routing(struct forward *f)
 {
-    const struct router_params *r = &f->params->router;
-    size_t row = f->n * sizeof(float);
-    f->ops->fetch(f->dense, selected, row * r->n_used);
-    f->ops->fetch(f->dense, &f->router, row * r->n_experts);
-    f->ops->fetch(f->dense, &f->h, row * f->params->d_model);
-    if (f->gate_in.own != f->h.own)
-        f->ops->fetch(f->dense, &f->gate_in, row * f->params->d_model);
+    f->ops->fetch(f->dense, &f->fetched, f->fetched_bytes);
+}
+
+static enum error_code await(struct forward *f, struct error *e)
+{
     enum error_code code = f->ops->wait(f->dense, e);
     return code ? experts_lose_device(f->experts, e) : ERROR_OK;
 }
 
-/* Prepares the normed rows as input of the layer's gate, experts and shared expert. */
-static const void *prepare_ffn(struct forward *f, uint32_t layer, bool experts)
+/* True: the normed rows are quantised, as input of the layer's gate, experts or shared expert. */
+static bool quantizes_ffn(const struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
-    bool quantize = experts || weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
-                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
-    return f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    return experts_quantize_own(f->experts, layer) || weights_quantize(&w->router) ||
+           weights_quantize(&w->shared_gate) || weights_quantize(&w->shared_up) ||
+           weights_quantize(&w->shared_gate_input);
 }
 
 /* Prepares the input of a gate that has a norm of its own. */
 static const void *prepare_gate(struct forward *f, const struct layer_weights *w)
 {
     const float *x = norm_gate(f, w, f->gate_in.own);
-    return f->ops->prepare(f->dense, 0, x, f->params->d_model, weights_quantize(&w->router));
+    return f->ops->prepare(f->dense, FORWARD_OTHER_SLOT, x, f->params->d_model,
+                           weights_quantize(&w->router));
+}
+
+/* Queues the gate of a layer, behind its attention; choice NULL: the host plans. Returns the input
+ * of the layer's experts and shared expert. */
+static const void *queue_gate(struct forward *f, uint32_t layer, uint32_t *selected,
+                              const struct device_choice *choice)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    const void *in = norm_for_ffn(f, w, quantizes_ffn(f, layer));
+    f->ops->gate(f->dense, &(struct dense_gate){
+                               .w = w,
+                               .router = &w->router,
+                               .in = w->router_scale ? prepare_gate(f, w) : in,
+                               .logits = f->router.own,
+                               .selected = selected,
+                               .weights = f->expert_weights,
+                               .shared_by = w->shared_gate_input.tiles ? f->shared_scale : NULL,
+                               .choice = choice});
+    return in;
 }
 
 static struct predict_seen seen_of(const struct forward *f, uint32_t layer,
@@ -382,11 +405,11 @@ static void combine_normed(struct forward *f, const struct layer_weights *w,
 {
     uint32_t width = f->params->d_model;
     bool apart = w->experts_post_norm.weight != NULL;
-    const float *shared = f->params->d_shared ? f->shared_out : NULL;
-    float *added = f->added;
+    float *shared = f->params->d_shared ? f->shared_out : NULL, *added = f->added;
+    const float *shared_by = !apart && w->shared_gate_input.tiles ? f->shared_scale : NULL;
     f->ops->clear(f->dense, added, width);
     f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
-                    apart ? NULL : shared, added);
+                    apart ? NULL : shared, shared_by, added);
     if (apart) {
         f->ops->norm(f->dense, added, &w->experts_post_norm, f->params->norm_eps, width, added);
         f->ops->add_rows(f->dense, shared, added, width);
@@ -402,14 +425,15 @@ static void combine(struct forward *f, const struct layer_weights *w, const uint
         return;
     }
     f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
-                    f->params->d_shared ? f->shared_out : NULL, f->x.own);
+                    f->params->d_shared ? f->shared_out : NULL,
+                    w->shared_gate_input.tiles ? f->shared_scale : NULL, f->x.own);
 }
 
 /* The work of a layer that overlaps with the computing of its experts. */
 struct overlap_experts {
     struct forward *f;
     uint32_t layer;
-    const void *in; /* prepare_ffn's */
+    const void *in; /* queue_gate's */
     struct predict_seen seen;
 };
 
@@ -422,13 +446,14 @@ static enum error_code run_overlapped(void *arg, struct error *e)
     return code;
 }
 
-/* Runs a layer's experts as the host plans them. in: from prepare_ffn; `selected` is fetched
- * already. */
+/* Runs a layer's experts as the host plans them. in: queue_gate's; `selected` is fetched already.
+ */
 static enum error_code run_planned(struct forward *f, uint32_t layer, const void *in,
                                    const struct mirrored_values *selected, struct error *e)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
-    experts_begin(f->experts, layer, &f->h, f->n, selected->host, f->kind);
+    experts_begin(f->experts, layer, &(struct layer_input){&f->h, in}, f->n, selected->host,
+                  f->kind);
     struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host)};
     experts_show(f->experts, b.seen);
     if (f->recorded)
@@ -440,28 +465,57 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
     return code;
 }
 
-static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
+static void queue_attention(struct forward *f, uint32_t layer)
 {
-    const struct layer_weights *w = &f->weights->layers[layer];
-    experts_look(f->experts, layer); /* copies that came since, above all for the first layer */
-    norm_for_ffn(f, w);
-    const void *in = w->router_scale ? prepare_gate(f, w) : prepare_ffn(f, layer, false);
-    route(f, w, &w->router, in, f->router.own, f->selected.own, f->expert_weights);
-    if (w->expert_scales)
-        f->ops->scale_weights(f->dense, w->expert_scales, f->selected.own, f->expert_weights);
-    enum error_code code = fetch_routing(f, &f->selected, e);
-    return code ? code : run_planned(f, layer, in, &f->selected, e);
-}
-
-static void run_attention(struct forward *f, uint32_t layer)
-{
-    norm_rows(f, &f->weights->layers[layer].attn_norm);
     if (f->params->layers[layer].kind == LAYER_DELTA_NET)
         forward_delta(f, layer);
     else if (f->params->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
         forward_short_convolution(f, layer);
     else
         forward_attention(f, layer);
+}
+
+/* Queues operations, as a graph where the dense part keeps one of them. */
+static bool replay(struct forward *f, enum dense_graph kind, uint32_t layer, uint32_t n,
+                   void (*queue)(struct forward *f, uint32_t layer, uint32_t n))
+{
+    if (f->ops->again(f->dense, kind, layer, n))
+        return true;
+    queue(f, layer, n);
+    if (!f->ops->keep(f->dense))
+        queue(f, layer, n);
+    return false;
+}
+
+/* All of a planned layer that comes before the host's plan. */
+static void queue_front(struct forward *f, uint32_t layer, uint32_t n)
+{
+    (void)n;
+    queue_attention(f, layer);
+    queue_gate(f, layer, f->selected.own, NULL);
+    fetch_routing(f);
+}
+
+static void queue_dense_layer(struct forward *f, uint32_t layer, uint32_t n)
+{
+    (void)n;
+    queue_attention(f, layer);
+    run_dense_ffn(f, layer);
+}
+
+/* queue_gate's result, where a graph has prepared it. */
+static const void *prepared_ffn(struct forward *f, uint32_t layer)
+{
+    return f->ops->prepared(f->dense, FORWARD_SLOT, f->h.own, f->params->d_model,
+                            quantizes_ffn(f, layer));
+}
+
+static enum error_code run_planned_layer(struct forward *f, uint32_t layer, struct error *e)
+{
+    experts_count_replayed(f->experts, replay(f, DENSE_GRAPH_FRONT, layer, 1, queue_front));
+    experts_look(f->experts, layer); /* copies that came since, above all for the first layer */
+    enum error_code code = await(f, e);
+    return code ? code : run_planned(f, layer, prepared_ffn(f, layer), &f->selected, e);
 }
 
 /* ---- Device-only layers: device_only.h ---- */
@@ -478,14 +532,26 @@ static void queue_device_only(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     uint32_t *selected = device_only_at(f, layer).own;
-    run_attention(f, layer);
-    norm_for_ffn(f, w);
-    const void *in = prepare_ffn(f, layer, device_only_quantize(f->experts, layer));
-    route(f, w, &w->router, in, f->router.own, selected, f->expert_weights);
-    device_only_queue(f->experts, layer, in, selected);
-    if (f->params->d_shared)
+    const struct device_choice choice = device_only_choice(f->experts, layer);
+    struct device_shared shared;
+    bool together = f->params->d_shared && !w->shared_norm.weight;
+    queue_attention(f, layer);
+    const void *in = queue_gate(f, layer, selected, &choice);
+    if (together)
+        f->ops->shared(f->dense, FORWARD_HIDDEN_SLOT, params_shared_gating(f->params, layer), w,
+                       f->ffn_gate, f->ffn_up, f->shared_out, &shared);
+    device_only_queue(f->experts, &choice, in, together ? &shared : NULL);
+    if (together)
+        average_shared(f);
+    else if (f->params->d_shared)
         shared_expert(f, layer, in);
     combine(f, w, selected);
+}
+
+static void queue_device_only_layers(struct forward *f, uint32_t layer, uint32_t n)
+{
+    for (uint32_t i = layer; i < layer + n; i++)
+        queue_device_only(f, i);
 }
 
 /* Fetches the choices of the layers, and for a single layer also everything that run_planned reads.
@@ -496,10 +562,9 @@ static enum error_code fetch_device_only(struct forward *f, uint32_t layer, uint
     struct mirrored_values first = device_only_at(f, layer);
     device_only_fetch(f->experts);
     if (n == 1)
-        return fetch_routing(f, &first, e);
+        fetch_routing(f);
     f->ops->fetch(f->dense, &first, (size_t)n * f->device_only_stride * sizeof(uint32_t));
-    enum error_code code = f->ops->wait(f->dense, e);
-    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+    return await(f, e);
 }
 
 /* Runs a layer that missed an expert; its attention is done. If it was the only layer, nothing has
@@ -507,20 +572,27 @@ static enum error_code fetch_device_only(struct forward *f, uint32_t layer, uint
 static enum error_code run_missed(struct forward *f, uint32_t layer, bool only, struct error *e)
 {
     struct mirrored_values selected = device_only_at(f, layer);
-    return only ? run_planned(f, layer, prepare_ffn(f, layer, false), &selected, e)
-                : run_experts(f, layer, e);
+    if (only)
+        return run_planned(f, layer, prepared_ffn(f, layer), &selected, e);
+    const void *in = queue_gate(f, layer, f->selected.own, NULL);
+    fetch_routing(f);
+    experts_look(f->experts, layer);
+    enum error_code code = await(f, e);
+    return code ? code : run_planned(f, layer, in, &f->selected, e);
 }
 
-/* True: the layer was queued as a graph. */
-static bool queue_or_replay(struct forward *f, uint32_t layer)
+/* Queues layers [layer, layer + n); returns how many were graphs. All layers that a step has are
+ * one graph, so that the device goes from layer to layer by itself. */
+static uint32_t queue_layers(struct forward *f, uint32_t layer, uint32_t n)
 {
-    device_only_look(f->experts, layer);
-    if (f->ops->again(f->dense, layer))
-        return true;
-    queue_device_only(f, layer);
-    if (!f->ops->keep(f->dense))
-        queue_device_only(f, layer);
-    return false;
+    uint32_t n_replayed = 0;
+    for (uint32_t i = layer; i < layer + n; i++)
+        device_only_look(f->experts, i);
+    if (n > 1 && layer == f->params->n_dense && layer + n == f->params->n_layers)
+        return n * replay(f, DENSE_GRAPH_WHOLE, layer, n, queue_device_only_layers);
+    for (uint32_t i = layer; i < layer + n; i++)
+        n_replayed += replay(f, DENSE_GRAPH_WHOLE, i, 1, queue_device_only_layers);
+    return n_replayed;
 }
 
 /* Runs layers [layer, layer + n), up to and including the first that misses an expert. *done: how
@@ -528,17 +600,14 @@ static bool queue_or_replay(struct forward *f, uint32_t layer)
 static enum error_code run_device_only(struct forward *f, uint32_t layer, uint32_t n,
                                        uint32_t *done, struct error *e)
 {
-    uint32_t n_replayed = 0;
     device_only_begin(f->experts, layer, n, f->n, f->kind);
-    for (uint32_t i = layer; i < layer + n; i++)
-        n_replayed += queue_or_replay(f, i);
+    experts_count_replayed(f->experts, queue_layers(f, layer, n));
     enum error_code code = fetch_device_only(f, layer, n, e);
     if (code) {
         device_only_give_up(f->experts);
         return code;
     }
-    *done = device_only_end(f->experts, device_only_at(f, layer).host, f->device_only_stride,
-                            n_replayed);
+    *done = device_only_end(f->experts, device_only_at(f, layer).host, f->device_only_stride);
     return *done < n ? run_missed(f, layer + (*done)++, n == 1, e) : ERROR_OK;
 }
 
@@ -548,15 +617,14 @@ static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *d
 {
     uint32_t n = 0;
     experts_look(f->experts, layer); /* copies overlap with attention */
-    if (layer >= f->params->n_dense && !f->recorded)
+    if (layer >= f->params->n_dense && !f->recorded && !f->kind.groups.n)
         n = device_only_layers(f->experts, layer, f->n);
     if (n)
         return run_device_only(f, layer, n, done, e);
     *done = 1;
-    run_attention(f, layer);
     if (layer >= f->params->n_dense)
-        return run_experts(f, layer, e);
-    run_dense_ffn(f, layer);
+        return run_planned_layer(f, layer, e);
+    replay(f, DENSE_GRAPH_WHOLE, layer, 1, queue_dense_layer);
     return ERROR_OK;
 }
 
@@ -607,6 +675,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
         f->recorded |= batch[t].recording != NULL;
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
+    place_fetched(f);
     prepare_rope(f);
     f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);
 }
@@ -631,7 +700,7 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         if (run_layers(f, layer, &done, e))
             return NULL;
     }
-    norm_rows(f, &f->weights->output_norm);
+    f->ops->norm(f->dense, f->x.own, &f->weights->output_norm, p->norm_eps, p->d_model, f->h.own);
     if (!fetch)
         return f->h.host;
     f->ops->fetch(f->dense, &f->h, (size_t)n * p->d_model * sizeof(float));

@@ -24,14 +24,18 @@ struct forward {
     bool recorded;                                  /* some row has a recording */
     struct predict_token shown[PREDICT_MAX_TOKENS]; /* the request and position of each row */
     /* scratch, where the dense part is computed; rows are tokens of the batch */
-    struct mirrored_values x;           /* float [n][d_model]: the residual stream */
+    struct mirrored_values x; /* float [n][d_model]: the residual stream */
+    /* What is fetched of a layer that the host plans: h, gate_in where the gate has an input of its
+     * own, router and selected, in this order, so that one copy fetches all of it. */
+    struct mirrored_values fetched;
+    size_t fetched_bytes;               /* of the batch */
     struct mirrored_values h;           /* float [n][d_model]: normed */
     struct mirrored_values gate_in;     /* float [n][d_model]: of a layer's gate; mostly h itself */
     struct mirrored_values router;      /* float [n][n_experts] */
-    struct mirrored_values selected;    /* uint32_t [n][n_used]: of a layer that the host plans */
+    struct mirrored_values selected;    /* uint32_t [n][n_used] */
     struct mirrored_values device_only; /* uint32_t [n_layers][device_only_stride]: [n][n_used] of
                                            each device-only layer */
-    uint32_t device_only_stride;
+    uint32_t device_only_stride;        /* of the batch */
     struct mirrored_values
         predicted_routing[PREDICTED_LAYERS_AT_ONCE]; /* uint32_t [n][n_used]: of coming layers */
     struct mirrored_values predicted_router;         /* float [n][n_experts]: of the last of them */
@@ -61,11 +65,22 @@ struct forward {
     } latent;
 };
 
-/* x += the layer's linear attention of h (normed); steps the states of the batch's requests. */
+/* Inputs of products (dense_ops.prepare). While experts are computed their input is needed: on a
+ * CUDA device it is in FORWARD_SLOT, on an emulated one in slot 1 (device_compute_emu.c). */
+enum {
+    FORWARD_SLOT = 0,
+    FORWARD_OTHER_SLOT = 2, /* gates and shared experts with an input of their own, predictions */
+    FORWARD_HIDDEN_SLOT = 3 /* between gate and up and down */
+};
+
+/* h = norm of x, prepared. */
+const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize);
+/* x += the layer's linear attention of the norm of x; steps the states of the batch's requests. */
 void forward_delta(struct forward *f, uint32_t layer);
 /* The same of a short convolution. */
 void forward_short_convolution(struct forward *f, uint32_t layer);
-/* x += the layer's attention of h (normed); writes the batch's keys and values into the cache. */
+/* x += the layer's attention of the norm of x; writes the batch's keys and values into the cache.
+ */
 void forward_attention(struct forward *f, uint32_t layer);
 
 #endif

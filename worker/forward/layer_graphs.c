@@ -1,22 +1,26 @@
 /* Graphs of layers; see layer_graphs.h. */
 #include "layer_graphs.h"
 
-#include "base/arrays.h"
 #include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Enough for batches of a few sizes, each at its reach and at the next one. Each shape takes device
- * memory that no plan includes: some kilobytes an operation. */
-enum { SHAPES = 6 };
+/* Enough for batches of a few sizes, of both kinds, each at its reach and at the next one. Each
+ * shape takes device memory that no plan includes: some kilobytes an operation. */
+enum { SHAPES = 12 };
+
+struct kept {
+    struct device_graph *graph; /* NULL: none yet */
+    bool met;
+};
 
 struct shape {
-    uint32_t n, positions; /* 0: free */
+    struct layer_graphs_key key; /* n 0: free */
     uint64_t used;
-    struct device_graph **graphs; /* [n_layers]; NULL: none yet */
-    bool *met;                    /* [n_layers] */
-    void *memory;                 /* holds both */
+    struct kept *layers; /* [n_layers]; owned */
+    struct kept run;     /* layers [run_first, run_first + run_layers) */
+    uint32_t run_first, run_layers;
 };
 
 struct layer_graphs {
@@ -25,18 +29,23 @@ struct layer_graphs {
     uint32_t n_layers;
     uint64_t uses;
     struct shape shapes[SHAPES];
-    struct device_graph **kept; /* the place of the graph that is being captured; NULL: none */
-    bool off;                   /* no more graphs: one failed, or MOED_DEVICE_GRAPHS=0 */
+    struct kept *captured; /* whose graph is being captured; NULL: none */
+    bool off;              /* no more graphs: one failed, or MOED_DEVICE_GRAPHS=0 */
 };
 
-static void forget(struct layer_graphs *g, struct shape *s)
+static void forget(struct layer_graphs *g, struct kept *k)
 {
-    for (uint32_t i = 0; i < g->n_layers; i++) {
-        g->module->graph_free(s->graphs[i]);
-        s->graphs[i] = NULL;
-        s->met[i] = false;
-    }
-    s->n = s->positions = 0;
+    g->module->graph_free(k->graph);
+    *k = (struct kept){NULL, false};
+}
+
+static void forget_shape(struct layer_graphs *g, struct shape *s)
+{
+    for (uint32_t i = 0; i < g->n_layers; i++)
+        forget(g, &s->layers[i]);
+    forget(g, &s->run);
+    s->run_layers = 0;
+    s->key.n = 0;
 }
 
 struct layer_graphs *layer_graphs_new(const struct device_module *module,
@@ -51,9 +60,8 @@ struct layer_graphs *layer_graphs_new(const struct device_module *module,
     const char *wanted = getenv("MOED_DEVICE_GRAPHS");
     g->off = wanted && strcmp(wanted, "0") == 0;
     for (unsigned i = 0; i < SHAPES; i++) {
-        struct shape *s = &g->shapes[i];
-        s->memory = ARRAYS_NEW(ARRAY(s->graphs, n_layers), ARRAY(s->met, n_layers));
-        if (!s->memory) {
+        g->shapes[i].layers = calloc(n_layers, sizeof *g->shapes[i].layers);
+        if (!g->shapes[i].layers) {
             layer_graphs_free(g);
             return NULL;
         }
@@ -67,9 +75,9 @@ void layer_graphs_free(struct layer_graphs *g)
         return;
     for (unsigned i = 0; i < SHAPES; i++) {
         struct shape *s = &g->shapes[i];
-        if (s->memory)
-            forget(g, s);
-        free(s->memory);
+        if (s->layers)
+            forget_shape(g, s);
+        free(s->layers);
     }
     free(g);
 }
@@ -82,51 +90,72 @@ uint32_t layer_graphs_positions(uint32_t n, uint32_t most)
     return positions < most ? positions : most;
 }
 
+static bool same_key(struct layer_graphs_key a, struct layer_graphs_key b)
+{
+    return a.kind == b.kind && a.n == b.n && a.positions == b.positions;
+}
+
 /* The shape, which replaces the least recently used one if it is new. */
-static struct shape *find(struct layer_graphs *g, uint32_t n, uint32_t positions)
+static struct shape *find(struct layer_graphs *g, struct layer_graphs_key key)
 {
     struct shape *oldest = &g->shapes[0];
     for (unsigned i = 0; i < SHAPES; i++) {
         struct shape *s = &g->shapes[i];
-        if (s->n == n && s->positions == positions)
+        if (same_key(s->key, key))
             return s;
         if (s->used < oldest->used)
             oldest = s;
     }
-    forget(g, oldest);
-    oldest->n = n;
-    oldest->positions = positions;
+    forget_shape(g, oldest);
+    oldest->key = key;
     return oldest;
 }
 
-bool layer_graphs_again(struct layer_graphs *g, uint32_t layer, uint32_t n, uint32_t positions)
+/* The graph of several layers replaces those of the single ones. */
+static struct kept *find_run(struct layer_graphs *g, struct shape *s, uint32_t layer,
+                             uint32_t n_layers)
 {
-    struct shape *s = find(g, n, positions);
+    if (s->run_first != layer || s->run_layers != n_layers) {
+        forget(g, &s->run);
+        s->run_first = layer;
+        s->run_layers = n_layers;
+    } else {
+        for (uint32_t i = layer; i < layer + n_layers && !s->run.graph; i++)
+            forget(g, &s->layers[i]);
+    }
+    return &s->run;
+}
+
+bool layer_graphs_again(struct layer_graphs *g, struct layer_graphs_key key, uint32_t layer,
+                        uint32_t n_layers)
+{
+    struct shape *s = find(g, key);
+    struct kept *k = n_layers > 1 ? find_run(g, s, layer, n_layers) : &s->layers[layer];
     s->used = ++g->uses;
-    if (s->graphs[layer]) {
-        g->module->graph_launch(g->stream, s->graphs[layer]);
+    if (k->graph) {
+        g->module->graph_launch(g->stream, k->graph);
         return true;
     }
-    if (s->met[layer] && !g->off) {
-        g->kept = &s->graphs[layer];
+    if (k->met && !g->off) {
+        g->captured = k;
         g->module->graph_begin(g->stream);
     }
-    s->met[layer] = true;
+    k->met = true;
     return false;
 }
 
 bool layer_graphs_keep(struct layer_graphs *g)
 {
     struct error e;
-    struct device_graph **kept = g->kept;
-    g->kept = NULL;
-    if (!kept)
+    struct kept *k = g->captured;
+    g->captured = NULL;
+    if (!k)
         return true;
-    if (!g->module->graph_end(g->stream, kept, &e)) {
-        g->module->graph_launch(g->stream, *kept);
+    if (!g->module->graph_end(g->stream, &k->graph, &e)) {
+        g->module->graph_launch(g->stream, k->graph);
         return true;
     }
-    *kept = NULL;
+    k->graph = NULL;
     g->off = true;
     log_warn("no more layers are kept as CUDA graphs: %s", e.text);
     return false;

@@ -53,9 +53,9 @@ float *device_compute_own_rows(const struct device_compute *c)
 }
 
 void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
-                          const float *there, uint32_t n_tokens)
+                          const void *prepared, uint32_t n_tokens)
 {
-    c->kind->input(c, layer, values, there, n_tokens);
+    c->kind->input(c, layer, values, prepared, n_tokens);
 }
 
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
@@ -81,11 +81,10 @@ bool device_compute_awaits(const struct device_compute *c)
     return c->awaits;
 }
 
-void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
-                           const struct device_places *at, const uint32_t *selected, uint32_t n,
-                           uint32_t *row_of, void *tables)
+void device_compute_chosen(struct device_compute *c, const struct device_choice *choice,
+                           const void *in, struct device_shared *shared)
 {
-    c->kind->chosen(c, layer, in, at, selected, n, row_of, tables);
+    c->kind->chosen(c, choice, in, shared);
 }
 
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,

@@ -43,10 +43,11 @@ float *device_compute_rows(const struct device_compute *c);
 float *device_compute_own_rows(const struct device_compute *c);
 
 /* Sets the input of the runs that follow: values [n_tokens][d_model], which the caller keeps until
- * the next call. there: the same values on a CUDA device, written earlier on its stream; NULL: the
- * function uploads them. */
+ * the next call. prepared: the same values on a CUDA device (struct device_activations), made
+ * earlier on its stream and quantised where the experts need it; NULL: the function uploads them.
+ */
 void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
-                          const float *there, uint32_t n_tokens);
+                          const void *prepared, uint32_t n_tokens);
 /* Runs the tasks. A task's out lies in the rows; its places are device addresses (NULL only on an
  * emulated device, as for exec_experts). output is SUM, or CONTINUE: it adds to what an earlier run
  * of this input left in the same rows on the device. When the call returns, the rows of tasks with
@@ -61,11 +62,10 @@ void device_compute_queue(struct device_compute *c, const struct expert_task *ta
                           const bool *fetch, uint32_t n_tasks);
 void device_compute_await(struct device_compute *c, uint32_t slot, uint32_t number);
 bool device_compute_awaits(const struct device_compute *c); /* false: do not call await */
-/* On a CUDA device: queues experts_chosen of module.h for a layer, with the input in (struct
- * device_activations) and the rows on the device. row_of and tables as there. */
-void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
-                           const struct device_places *at, const uint32_t *selected, uint32_t n,
-                           uint32_t *row_of, void *tables);
+/* On a CUDA device: queues experts_chosen of module.h, with the input in (struct
+ * device_activations) and the rows on the device. */
+void device_compute_chosen(struct device_compute *c, const struct device_choice *choice,
+                           const void *in, struct device_shared *shared);
 /* Copies rows [first, first + n): fetch to host memory, and waits; give to the device, for
  * operations that are called later. */
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,

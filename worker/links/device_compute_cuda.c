@@ -1,7 +1,7 @@
 /* Computes experts in the kernels of a device module; see device_compute.h.
  *
- * One stream does everything in order. Once for each layer's input: the tokens' values are uploaded
- * from pinned memory, unless the dense part has computed them on the device, and quantised. For
+ * One stream does everything in order. Once for each layer's input, unless the dense part has
+ * prepared it on the device: the tokens' values are uploaded from pinned memory, and quantised. For
  * each run: the kernels, then the wanted rows are downloaded to pinned memory. The rows stay on the
  * device too: a later run of the layer continues their sums, and the dense part reads them. A run
  * is over when the stream is done; only then may the worker leave its epoch.
@@ -40,7 +40,6 @@ struct cuda_compute {
     struct device_segments layout; /* of layer */
     struct device_activations input;
     const float *input_values; /* not NULL: not prepared yet */
-    const float *input_there;  /* the same values on the device; NULL: not there */
 };
 
 static void cuda_drop(struct device_compute *base)
@@ -67,14 +66,16 @@ static void cuda_free(struct device_compute *base)
 }
 
 static void cuda_input(struct device_compute *base, uint32_t layer, const float *values,
-                       const float *there, uint32_t n_tokens)
+                       const void *prepared, uint32_t n_tokens)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     c->layer = layer;
     c->layout = device_segments_of(&base->memory->map, layer);
-    c->input.n_tokens = n_tokens;
-    c->input_values = values;
-    c->input_there = there;
+    c->input_values = prepared ? NULL : values;
+    if (prepared)
+        c->input = *(const struct device_activations *)prepared;
+    else
+        c->input.n_tokens = n_tokens;
 }
 
 static void bring_input(struct cuda_compute *c)
@@ -82,14 +83,9 @@ static void bring_input(struct cuda_compute *c)
     uint32_t d = c->layout.d_model, n = c->input.n_tokens;
     size_t bytes = (size_t)n * d * sizeof(float);
     bool quantize = exec_experts_quantize(&c->base.memory->map.slabs[c->layer]);
-    const float *there = c->input_there;
-    if (!there) {
-        memcpy(c->values, c->input_values,
-               bytes); /* nothing reads c->values: the last run has ended */
-        c->module->upload(c->stream, c->device_values, c->values, bytes);
-        there = c->device_values;
-    }
-    c->module->ops.activations_bind(&c->input, c->activations, d, n, there, d, quantize);
+    memcpy(c->values, c->input_values, bytes); /* nothing reads c->values: the last run has ended */
+    c->module->upload(c->stream, c->device_values, c->values, bytes);
+    c->module->ops.activations_bind(&c->input, c->activations, d, n, c->device_values, d, quantize);
     if (quantize)
         c->module->ops.quantize(c->stream, &c->input);
     c->input_values = NULL;
@@ -144,14 +140,11 @@ static void cuda_await(struct device_compute *base, uint32_t slot, uint32_t numb
     c->module->await(c->stream, c->cuda->flags + slot, number);
 }
 
-static void cuda_chosen(struct device_compute *base, uint32_t layer, const void *in,
-                        const struct device_places *at, const uint32_t *selected, uint32_t n,
-                        uint32_t *row_of, void *tables)
+static void cuda_chosen(struct device_compute *base, const struct device_choice *choice,
+                        const void *in, struct device_shared *shared)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
-    const struct device_segments layout = device_segments_of(&base->memory->map, layer);
-    c->module->ops.experts_chosen(c->stream, &layout, at, in, selected, n, row_of, base->own_rows,
-                                  tables, c->scratch);
+    c->module->ops.experts_chosen(c->stream, choice, in, base->own_rows, c->scratch, shared);
 }
 
 static enum error_code cuda_fetch(struct device_compute *base, uint32_t first, uint32_t n,

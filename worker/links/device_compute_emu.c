@@ -20,9 +20,9 @@ static void emu_free(struct device_compute *c)
 }
 
 static void emu_input(struct device_compute *c, uint32_t layer, const float *values,
-                      const float *there, uint32_t n_tokens)
+                      const void *prepared, uint32_t n_tokens)
 {
-    (void)there;
+    (void)prepared;
     struct emu_compute *m = (struct emu_compute *)c;
     uint32_t d_model = c->memory->map.params.d_model;
     bool quantize = exec_experts_quantize(&c->memory->map.slabs[layer]);

@@ -6,16 +6,15 @@
 
 struct device_compute_kind {
     void (*free)(struct device_compute *c);
-    void (*input)(struct device_compute *c, uint32_t layer, const float *values, const float *there,
-                  uint32_t n_tokens);
+    void (*input)(struct device_compute *c, uint32_t layer, const float *values,
+                  const void *prepared, uint32_t n_tokens);
     void (*queue)(struct device_compute *c, const struct expert_task *tasks, const bool *fetch,
                   uint32_t n_tasks);
     void (*await)(struct device_compute *c, uint32_t slot,
                   uint32_t number); /* NULL: not supported */
     /* NULL: the device has no device-only layers */
-    void (*chosen)(struct device_compute *c, uint32_t layer, const void *in,
-                   const struct device_places *at, const uint32_t *selected, uint32_t n,
-                   uint32_t *row_of, void *tables);
+    void (*chosen)(struct device_compute *c, const struct device_choice *choice, const void *in,
+                   struct device_shared *shared);
     enum error_code (*fetch)(struct device_compute *c, uint32_t first, uint32_t n, struct error *e);
     void (*give)(struct device_compute *c, uint32_t first, uint32_t n);
     enum error_code (*settle)(struct device_compute *c, struct error *e);

@@ -1,8 +1,9 @@
 /* Attention: how a batch is cut into launches, and the merge of blocks of positions; see
  * attention.cuh. */
 #include "device/cuda/attention.cuh"
-#include "device/cuda/stream.h"
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/ops.h"
+#include "device/cuda/quantize.cuh"
 
 enum {
     BLOCK = ATTEND_BLOCK,
@@ -13,13 +14,30 @@ enum {
 };
 static const size_t PARTIAL_BYTES = 64u << 20u; /* of one launch, where a row does not need more */
 
+/* Value d of a head of row t: multiplied by its gate, stored and quantised. Whole warps call it
+ * where it is quantised. */
+static __device__ __forceinline__ void finish_value(const attend_call &c, uint32_t t, uint32_t head,
+                                                    uint32_t d, float value)
+{
+    size_t at = ((size_t)t * c.n_heads + head) * c.v_dim + d;
+
+    if (c.gate != NULL)
+        value *= 1.0f / (1.0f + cuda_exp(-c.gate[at]));
+    c.out[at] = value;
+    if (c.quantized.q != NULL)
+        quantize_32(c.quantized, t, (head * c.v_dim + d) / 32, value);
+}
+
 /* A head in x, a row in y: the blocks of scratch, in order. In rounds of MERGE_THREADS blocks,
  * whose factors a thread each makes; then a thread a value. */
-static __global__ void __launch_bounds__(MERGE_THREADS) merge_blocks(attend_call c)
+static __global__ void __launch_bounds__(MERGE_THREADS)
+    merge_blocks(const __grid_constant__ attend_call c)
 {
     __shared__ float block_max[MERGE_THREADS], block_sum[MERGE_THREADS], before[MERGE_THREADS],
         now[MERGE_THREADS];
     uint32_t head = blockIdx.x, t = c.first_row + blockIdx.y;
+
+    cuda_await_previous();
     span s = row_span(c, t);
     uint32_t blocks = (s.end - 1) / BLOCK - s.first / BLOCK + 1;
     size_t at = ((size_t)blockIdx.y * c.n_heads + head) * c.row_blocks;
@@ -62,7 +80,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS) merge_blocks(attend_call
             value = value * factor;
         }
         if (d0 + threadIdx.x < c.v_dim)
-            c.out[((size_t)t * c.n_heads + head) * c.v_dim + d] = value / all.sum;
+            finish_value(c, t, head, d, value / all.sum);
     }
 }
 
@@ -77,9 +95,9 @@ static size_t row_partial_bytes(uint32_t n_heads, uint32_t v_dim, uint32_t block
     return (size_t)n_heads * blocks * ((v_dim + 3) / 4 * sizeof(float4) + sizeof(float2));
 }
 
-static bool walks(uint32_t n, uint32_t n_heads, uint32_t blocks)
+static bool walks(uint32_t n, uint32_t n_heads)
 {
-    return blocks <= 1 || (size_t)n * n_heads >= WALK_QUERIES;
+    return (size_t)n * n_heads >= WALK_QUERIES;
 }
 
 /* How many rows' blocks scratch holds at a time. */
@@ -97,7 +115,7 @@ size_t cuda_attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
     size_t row_bytes = row_partial_bytes(n_heads, v_dim, blocks);
     size_t most = row_bytes > PARTIAL_BYTES ? row_bytes : PARTIAL_BYTES;
 
-    return blocks <= 1 ? 0 : rows * row_bytes < most ? rows * row_bytes : most;
+    return rows * row_bytes < most ? rows * row_bytes : most;
 }
 
 /* Rows [c.first_row, c.end_row). */
@@ -105,8 +123,8 @@ static void attend_rows(struct device_stream *s, const attend_call &c, uint32_t 
 {
     attend_tiles(s, c, queries);
     if (c.partial != NULL) {
-        CUDA_LAUNCH(merge_blocks, dim3(c.n_heads, c.end_row - c.first_row), MERGE_THREADS, 0,
-                    cuda_stream(s), c);
+        CUDA_LAUNCH_EARLY(merge_blocks, dim3(c.n_heads, c.end_row - c.first_row), MERGE_THREADS, 0,
+                          s, c);
         cuda_check(s, "merge_blocks");
     }
 }
@@ -116,41 +134,74 @@ static bool aligned_to(size_t value, size_t to)
     return value % to == 0;
 }
 
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
-                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
-                 uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
-                 const float *sinks, float *out, void *scratch)
+/* What a launch that walks leaves to do. */
+static void finish_walked(struct device_stream *s, const struct device_attention *a, uint32_t n,
+                          float *out, const struct device_activations *quantized)
 {
-    uint32_t group = n_heads / n_kv_heads, queries = n >= MANY_ROWS || group > 8 ? 16 : 8;
-    uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
+    if (a->gate)
+        cuda_gate_by_sigmoid(s, a->gate, out, (size_t)n * a->n_heads * a->v_dim);
+    if (quantized)
+        cuda_quantize(s, quantized);
+}
+
+/* How many queries a tile has: as many as leave no multiprocessor idle, where there are so many. */
+static uint32_t tile_queries(const struct device_stream *s, const struct device_attention *a,
+                             uint32_t n, uint32_t blocks)
+{
+    uint32_t group = a->n_heads / a->n_kv_heads;
+    uint64_t tiles = (uint64_t)n * blocks * a->n_kv_heads * ((group + 7) / 8);
+
+    if (n >= MANY_ROWS)
+        return 16;
+    if (2 * tiles <= (uint64_t)s->device->multiprocessors)
+        return ATTEND_SMALL;
+    return group > 8 ? 16 : 8;
+}
+
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
+                 uint32_t n, uint32_t most_positions, const float *q,
+                 const struct device_attention *a, float *out,
+                 const struct device_activations *quantized, void *scratch)
+{
+    uint32_t group = a->n_heads / a->n_kv_heads, rows_a_launch = GRID_ROWS;
+    uint32_t blocks = blocks_of(most_positions), queries = tile_queries(s, a, n, blocks);
+    bool walk = walks(n, a->n_heads), quantize_after = quantized && a->v_dim % 32 != 0;
     attend_call c = {};
 
     c.kv = *kv;
     c.rows = rows;
     c.q = q;
-    c.n_heads = n_heads;
-    c.n_kv_heads = n_kv_heads;
-    c.k_dim = k_dim;
-    c.v_dim = v_dim;
-    c.scale = scale;
-    c.window = window;
-    c.sinks = sinks;
+    c.n_heads = a->n_heads;
+    c.n_kv_heads = a->n_kv_heads;
+    c.k_dim = a->k_dim;
+    c.v_dim = a->v_dim;
+    c.scale = a->scale;
+    c.window = a->window;
+    c.sinks = a->sinks;
     c.out = out;
     c.tiles_a_kv_head = (group + queries - 1) / queries;
     c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
     c.tile_rows = queries / c.tile_heads;
-    c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) && aligned_to(kv->row_values, 4) &&
-                aligned_to((uintptr_t)q, 16) && aligned_to((uintptr_t)out, 16);
-    if (!walks(n, n_heads, blocks)) {
-        rows_a_launch = rows_a_split(row_partial_bytes(n_heads, v_dim, blocks));
-        c.row_blocks = window != 0 ? min(blocks, (window + BLOCK - 2) / BLOCK + 1) : blocks;
-        c.v_stride = (v_dim + 3) / 4 * 4;
+    c.aligned = aligned_to(a->k_dim, 4) && aligned_to(a->v_dim, 4) &&
+                aligned_to(kv->row_values, 4) && aligned_to((uintptr_t)q, 16) &&
+                aligned_to((uintptr_t)out, 16);
+    if (!walk) {
+        rows_a_launch = rows_a_split(row_partial_bytes(a->n_heads, a->v_dim, blocks));
+        c.row_blocks = a->window != 0 ? min(blocks, (a->window + BLOCK - 2) / BLOCK + 1) : blocks;
+        c.v_stride = (a->v_dim + 3) / 4 * 4;
         c.partial = (float *)scratch;
-        c.partial_sum = (float2 *)(c.partial + (size_t)min(n, rows_a_launch) * n_heads *
+        c.partial_sum = (float2 *)(c.partial + (size_t)min(n, rows_a_launch) * a->n_heads *
                                                    c.row_blocks * c.v_stride);
+        c.gate = a->gate;
+        if (quantized && !quantize_after)
+            c.quantized = *quantized;
     }
     for (; c.first_row < n; c.first_row = c.end_row) {
         c.end_row = min(n, c.first_row + rows_a_launch);
         attend_rows(s, c, queries);
     }
+    if (n > 0 && walk)
+        finish_walked(s, a, n, out, quantized);
+    else if (n > 0 && quantize_after)
+        cuda_quantize(s, quantized);
 }

@@ -1,8 +1,9 @@
 /* Attention over the paged cache, as kernels/kernels.h defines it for `attend`.
  *
- * A block of threads takes a tile of 8 or 16 queries that read the same keys and values: heads that
- * share a key-value head, of adjacent rows of the batch with the same slot. For each block of 256
- * positions:
+ * A block of threads takes a tile of 4, 8 or 16 queries that read the same keys and values: heads
+ * that share a key-value head, of adjacent rows of the batch with the same slot. Small tiles read
+ * the keys and values more often, but more blocks of threads share the work: they are for few
+ * blocks of positions. For each block of 256 positions:
  *
  *   scores   A thread computes the products of four queries with two positions, with their 16
  *            partial sums in registers. Keys and queries come through shared memory,
@@ -26,7 +27,10 @@
 #include "device/cuda/scalar.cuh"
 #include "device/module.h"
 
-enum { ATTEND_BLOCK = 256 }; /* positions: of the definition */
+enum {
+    ATTEND_BLOCK = 256, /* positions: of the definition */
+    ATTEND_SMALL = 4,   /* queries of a small tile */
+};
 
 struct attend_call {
     device_kv kv;
@@ -38,6 +42,9 @@ struct attend_call {
     uint32_t window;
     const float *sinks;
     float *out;
+    /* split: applied by the merge */
+    const float *gate;              /* as out: device_attention.gate */
+    device_activations quantized;   /* of the results; q NULL: none */
     uint32_t tile_heads, tile_rows; /* of a tile, at most */
     uint32_t tiles_a_kv_head;
     bool aligned; /* rows of q, keys, values and out are aligned to 4 values */
@@ -83,7 +90,8 @@ static __device__ __forceinline__ softmax_sum merge_sink(softmax_sum all, float 
     return {max, __fmaf_rn(all.sum, *before, cuda_exp(sink - max))};
 }
 
-/* Rows [c.first_row, c.end_row), in tiles of at most `queries` (8 or 16): attention_tile.cu. */
+/* Rows [c.first_row, c.end_row), in tiles of at most `queries` (ATTEND_SMALL, 8 or 16):
+ * attention_tile.cu. */
 void attend_tiles(struct device_stream *s, const attend_call &c, uint32_t queries);
 
 #endif

@@ -1,6 +1,6 @@
 /* Attention of a tile of queries; see attention.cuh. */
 #include "device/cuda/attention.cuh"
-#include "device/cuda/stream.h"
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/kv.cuh"
 
 #include <math.h>
@@ -11,6 +11,7 @@ enum {
     THREADS = 128,
     DIMS = 32, /* dimensions of keys and queries in shared memory at a time */
     STEP = 16, /* positions whose values are loaded before their sums; within a page */
+    SMALL_TILE = ATTEND_SMALL,
 };
 
 /* Query i of a tile is head first_head + i % heads of row first_row + i / heads. */
@@ -369,36 +370,76 @@ static __device__ __forceinline__ void add_seen(weighing<OWN> *w, uint32_t posit
             w->sum[i] = fused(sh.p[w->query[i]][position], values, w->sum[i]);
 }
 
-/* Positions [j, j + STEP). All are loaded, then added: at the ends of what is seen some once more,
- * to no end. */
+/* Four values of each of STEP positions, as they are in the cache. */
+template <class T> struct value_step {
+    kv_four<T> of[STEP];
+};
+
+/* Positions [j, j + STEP): at the ends of what is seen some once more, to no end. */
 template <class T, int QUERIES, int OWN>
-static __device__ __forceinline__ void add_step(const attend_call &c, uint32_t j, uint32_t quad,
-                                                weighing<OWN> *w, const shared_tile<QUERIES> &sh)
+static __device__ __forceinline__ void
+load_step(const attend_call &c, uint32_t j, uint32_t quad, const weighing<OWN> &w,
+          const shared_tile<QUERIES> &sh, value_step<T> *step)
 {
     kv_rows rows = sh.values_of[j / DEVICE_PAGE];
-    float4 values[STEP];
 
 #pragma unroll
     for (int k = 0; k < STEP; k++) {
-        uint32_t position = min(max(j + k, w->any.first), w->any.end - 1);
-        values[k] = kv_floats(kv_load<T>(c.kv, rows, position % DEVICE_PAGE, 4 * quad));
+        uint32_t position = min(max(j + k, w.any.first), w.any.end - 1);
+        step->of[k] = kv_load<T>(c.kv, rows, position % DEVICE_PAGE, 4 * quad);
     }
+}
+
+template <class T, int QUERIES, int OWN>
+static __device__ __forceinline__ void add_step(uint32_t j, const value_step<T> &step,
+                                                weighing<OWN> *w, const shared_tile<QUERIES> &sh)
+{
     if (j < w->all.first || j + STEP > w->all.end) {
 #pragma unroll
         for (int k = 0; k < STEP; k++)
-            add_seen(w, j + k, values[k], sh);
+            add_seen(w, j + k, kv_floats(step.of[k]), sh);
         return;
     }
 #pragma unroll
-    for (int k = 0; k < STEP; k += 4)
+    for (int k = 0; k < STEP; k += 4) {
+        float4 values[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            values[n] = kv_floats(step.of[k + n]);
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
             float4 p = *(const float4 *)&sh.p[w->query[i]][j + k];
-            w->sum[i] = fused(p.x, values[k], w->sum[i]);
-            w->sum[i] = fused(p.y, values[k + 1], w->sum[i]);
-            w->sum[i] = fused(p.z, values[k + 2], w->sum[i]);
-            w->sum[i] = fused(p.w, values[k + 3], w->sum[i]);
+            w->sum[i] = fused(p.x, values[0], w->sum[i]);
+            w->sum[i] = fused(p.y, values[1], w->sum[i]);
+            w->sum[i] = fused(p.z, values[2], w->sum[i]);
+            w->sum[i] = fused(p.w, values[3], w->sum[i]);
         }
+    }
+}
+
+/* All positions that some query sees. In small tiles a block of threads has a multiprocessor to
+ * itself, and nothing else covers its loads: so the next step's are under way. */
+template <class T, int QUERIES, int OWN>
+static __device__ __forceinline__ void add_steps(const attend_call &c, uint32_t quad,
+                                                 weighing<OWN> *w, const shared_tile<QUERIES> &sh)
+{
+    uint32_t j = w->any.first / STEP * STEP;
+    value_step<T> now, next;
+
+    if (QUERIES > SMALL_TILE) {
+        for (; j < w->any.end; j += STEP) {
+            load_step<T>(c, j, quad, *w, sh, &now);
+            add_step<T>(j, now, w, sh);
+        }
+        return;
+    }
+    load_step<T>(c, j, quad, *w, sh, &now);
+    for (; j < w->any.end; j += STEP) {
+        if (j + STEP < w->any.end)
+            load_step<T>(c, j + STEP, quad, *w, sh, &next);
+        add_step<T>(j, now, w, sh);
+        now = next;
+    }
 }
 
 /* The sums over a block's positions of shares times values. */
@@ -414,8 +455,7 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
             break;
         weighing<OWN> w = begin_weighing<QUERIES, OWN>(g, first, sh);
         if (c.aligned)
-            for (uint32_t j = w.any.first / STEP * STEP; j < w.any.end; j += STEP)
-                add_step<T>(c, j, quad, &w, sh);
+            add_steps<T>(c, quad, &w, sh);
         else
             for (uint32_t j = w.any.first; j < w.any.end; j++)
                 add_seen(&w, j,
@@ -429,13 +469,20 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
     }
 }
 
+/* Blocks of threads of a multiprocessor: as many as need no register saved. */
+template <class T, int QUERIES> struct resident {
+    enum { BLOCKS = QUERIES == 8 && sizeof(T) > 1 ? 3 : 2 };
+};
+
 /* Grid: blocks of positions (1: walk), tiles of heads, rows. */
 template <class T, int QUERIES>
-static __global__ void __launch_bounds__(THREADS, 3) attend_tile(attend_call c)
+static __global__ void __launch_bounds__(THREADS, resident<T, QUERIES>::BLOCKS)
+    attend_tile(const __grid_constant__ attend_call c)
 {
     __shared__ __align__(16) shared_tile<QUERIES> sh;
     __shared__ tile g; /* shared, to leave the registers to the products */
 
+    cuda_await_previous();
     if (!begins_tile(c, c.first_row + blockIdx.z))
         return;
     if (threadIdx.x == 0)
@@ -456,7 +503,12 @@ static __global__ void __launch_bounds__(THREADS, 3) attend_tile(attend_call c)
         /* As many queries a thread as leave no thread without work: a value that is loaded serves
          * them all. */
         uint32_t values = QUERIES * ((c.v_dim + 3) / 4);
-        if (values >= 8 * THREADS)
+        if constexpr (QUERIES <= SMALL_TILE) {
+            if (values >= 2 * THREADS)
+                weigh_values<T, QUERIES, 2>(c, g, b, sh);
+            else
+                weigh_values<T, QUERIES, 1>(c, g, b, sh);
+        } else if (values >= 8 * THREADS)
             weigh_values<T, QUERIES, 8>(c, g, b, sh);
         else if (values >= 4 * THREADS)
             weigh_values<T, QUERIES, 4>(c, g, b, sh);
@@ -469,11 +521,13 @@ static __global__ void __launch_bounds__(THREADS, 3) attend_tile(attend_call c)
 template <class T>
 static void launch(struct device_stream *s, const attend_call &c, uint32_t queries)
 {
-    void (*kernel)(attend_call) = queries == 8 ? attend_tile<T, 8> : attend_tile<T, 16>;
+    void (*kernel)(attend_call) = queries == ATTEND_SMALL ? attend_tile<T, ATTEND_SMALL>
+                                  : queries == 8          ? attend_tile<T, 8>
+                                                          : attend_tile<T, 16>;
     dim3 grid(c.partial != NULL ? c.row_blocks : 1, c.n_kv_heads * c.tiles_a_kv_head,
               c.end_row - c.first_row);
 
-    CUDA_LAUNCH(kernel, grid, THREADS, 0, cuda_stream(s), c);
+    CUDA_LAUNCH_EARLY(kernel, grid, THREADS, 0, s, c);
     cuda_check(s, "attend");
 }
 

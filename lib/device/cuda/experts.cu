@@ -6,7 +6,8 @@
  * pass is as many tasks, or tokens of one task, as fit into a table of fixed size. The tokens of a
  * task are cut into items; the block of an item decodes the weights once. Passes use the same
  * scratch, one after the other in the stream's order. */
-#include "device/cuda/launch.h"
+#include "device/cuda/choose.cuh"
+#include "device/cuda/gate.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/product.h"
 
@@ -124,34 +125,66 @@ static void set_input(struct product *p, const struct device_activations *a)
     p->sum = a->sum;
 }
 
-/* Computes hidden rows from gate and up. p has the tables. */
-static void gate_and_up(struct device_stream *s, const struct device_segments *l, struct product p)
+/* A shared expert's product, in the launch of the routed experts' where they may be together. */
+static void add_shared_hidden(struct device_stream *s, struct device_shared *shared,
+                              const struct device_activations *in, struct product_set *set)
 {
+    if (!product_pairs(s, shared->gate, shared->up, in)) {
+        cuda_multiply_gated(s, shared->gate, shared->up, in, shared->gating, &shared->hidden,
+                            shared->up_values);
+        return;
+    }
+    struct product p = product_pair(shared->gate, shared->up, in, shared->gating, &shared->hidden);
+    product_add(s, set, shared->gate->type, &p);
+}
+
+static void add_shared_down(struct device_stream *s, struct device_shared *shared,
+                            struct product_set *set)
+{
+    struct product p = product_of_matrix(shared->down, &shared->hidden);
+
+    p.out = shared->out;
+    p.out_stride = shared->down->rows;
+    if (product_prepare(s, shared->down->type, &p))
+        product_add(s, set, shared->down->type, &p);
+}
+
+/* Computes hidden rows from gate and up. p has the tables. */
+static void gate_and_up(struct device_stream *s, const struct device_segments *l, struct product p,
+                        struct product_set *set)
+{
+    int8_t *out_q = p.out_q;
+
     p.work = PRODUCT_SEGMENTS;
     p.rows = l->width;
     p.cols = l->d_model;
-    if (l->gate_type != l->up_type) {
-        p.finish = PRODUCT_SUM;
-        product_launch(s, (enum tensor_type)l->gate_type, &p);
-        p.offset = l->up_offset;
-    } else {
-        p.part_bytes = l->up_offset;
-    }
-    p.finish = PRODUCT_GATED;
     p.bias_offset = l->bias_offset;
     p.activation = l->activation;
     p.limit = l->limit;
+    if (l->gate_type == l->up_type) {
+        p.part_bytes = l->up_offset;
+        p.finish = PRODUCT_GATED;
+        product_add(s, set, l->up_type, &p);
+        return;
+    }
+    p.finish = PRODUCT_SUM;
+    p.out_q = NULL;
+    product_launch(s, (enum tensor_type)l->gate_type, &p);
+    p.offset = l->up_offset;
+    p.finish = PRODUCT_GATED;
+    p.out_q = out_q;
     product_launch(s, (enum tensor_type)l->up_type, &p);
 }
 
-static void down(struct device_stream *s, const struct device_segments *l, struct product p)
+static void down(struct device_stream *s, const struct device_segments *l, struct product p,
+                 struct product_set *set)
 {
     p.work = PRODUCT_TASKS;
     p.finish = PRODUCT_SUM;
     p.rows = l->d_model;
     p.cols = l->width;
     p.offset = l->down_offset;
-    product_launch(s, (enum tensor_type)l->down_type, &p);
+    product_add(s, set, l->down_type, &p);
 }
 
 static uint32_t hidden_stride(const struct device_segments *l)
@@ -164,27 +197,43 @@ static size_t hidden_bytes(const struct device_segments *l, uint32_t n_rows)
     return (size_t)round_up((uint64_t)hidden_stride(l) * n_rows * sizeof(float), TILE_ALIGN);
 }
 
-/* Computes the tables of p. n_hidden: number of hidden rows. */
+/* Computes the tables of p. n_hidden: number of hidden rows. shared: NULL: none. Hidden values are
+ * quantised by the product that makes them, except by tensor cores. */
 static void run_tables(struct device_stream *s, const struct device_segments *l,
                        const struct device_activations *in, struct product p, uint32_t n_hidden,
-                       float *rows, void *scratch)
+                       float *rows, void *scratch, struct device_shared *shared)
 {
     bool quantize = product_quantizes(l->down_type);
+    bool together = quantize && !p.tensor_cores && l->width % TILE_ROWS == 0;
     float *hidden = (float *)scratch;
+    struct product_set set = {};
     struct device_activations h;
 
+    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, n_hidden), l->width, n_hidden,
+                          hidden, hidden_stride(l), quantize);
     set_input(&p, in);
     p.out = hidden;
     p.out_stride = hidden_stride(l);
-    gate_and_up(s, l, p);
-    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, n_hidden), l->width, n_hidden,
-                          hidden, hidden_stride(l), quantize);
-    if (quantize)
+    if (together) {
+        p.out_q = h.q;
+        p.out_d = h.d;
+        p.out_sum = h.sum;
+        h.bias = NULL;
+    }
+    gate_and_up(s, l, p, &set);
+    if (shared)
+        add_shared_hidden(s, shared, in, &set);
+    product_flush(s, &set);
+    if (quantize && !together)
         cuda_quantize(s, &h);
     set_input(&p, &h);
     p.out = rows;
     p.out_stride = l->d_model;
-    down(s, l, p);
+    p.out_q = NULL;
+    down(s, l, p, &set);
+    if (shared)
+        add_shared_down(s, shared, &set);
+    product_flush(s, &set);
 }
 
 size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
@@ -256,7 +305,7 @@ void cuda_experts(struct device_stream *s, const struct device_segments *layout,
         struct product p = {};
         p.tensor_cores = g.tensor_cores;
         if (stage(s, &pass, &p))
-            run_tables(s, layout, in, p, pass.n_hidden, rows, scratch);
+            run_tables(s, layout, in, p, pass.n_hidden, rows, scratch, NULL);
     }
 }
 
@@ -268,94 +317,44 @@ size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
     return choices * (sizeof(struct product_item) + n_segments * sizeof(void *) + sizeof(uint32_t));
 }
 
-struct choose_call {
-    struct device_places at;
-    const uint32_t *selected;
-    uint32_t n_choices, tokens_an_item;
-    struct product_item *items; /* [n_choices] */
-    const void **places; /* [n_choices][n_segments]; those of an expert at its first choice */
-    uint32_t *tokens;    /* [n_choices]; each expert's are adjacent */
-    uint32_t *row_of;
-};
-
-/* One block; one thread for each choice, a token's of an expert. Every tokens_an_item-th choice of
- * an expert makes an item, for itself and the following choices; the others make empty items. */
-static __global__ void __launch_bounds__(DEVICE_CHOSEN) choose(const struct choose_call c)
-{
-    __shared__ uint32_t chosen[DEVICE_CHOSEN], first_of[DEVICE_CHOSEN], missing;
-    uint32_t i = threadIdx.x, n = c.n_choices, n_segments = c.at.n_segments;
-    uint32_t first = i, count = 0, rank = 0, before = 0;
-
-    if (i < n)
-        chosen[i] = c.selected[i];
-    if (i == 0)
-        missing = *c.at.missed != 0;
-    __syncthreads();
-    for (uint32_t k = 0; i < n && k < n; k++)
-        if (chosen[k] == chosen[i]) {
-            first = k < first ? k : first;
-            rank += k < i;
-            count++;
-        }
-    if (i < n)
-        first_of[i] = first;
-    for (uint32_t s = 0; i < n && first == i && s < n_segments; s++) {
-        const void *place = c.at.places[(size_t)chosen[i] * n_segments + s];
-        c.places[(size_t)i * n_segments + s] = place;
-        if (place == NULL)
-            missing = 1;
-    }
-    __syncthreads();
-    for (uint32_t k = 0; i < n && k < n; k++)
-        before += first_of[k] < first;
-    if (i == 0 && missing != 0 && *c.at.missed == 0)
-        *c.at.missed = c.at.layer + 1;
-    if (i >= n)
-        return;
-    c.tokens[before + rank] = i / c.at.n_used;
-    c.row_of[i] = before + rank;
-    struct product_item item = {};
-    if (missing == 0 && rank % c.tokens_an_item == 0) {
-        item.place = first * n_segments;
-        item.n_segments = n_segments;
-        item.token = before + rank;
-        item.n_tokens = min(count - rank, c.tokens_an_item);
-        item.hidden_row = before * n_segments + rank;
-        item.task_tokens = count;
-        item.out_row = before + rank;
-    }
-    c.items[i] = item;
-}
-
-void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout,
-                         const struct device_places *at, const struct device_activations *in,
-                         const uint32_t *selected, uint32_t n, uint32_t *row_of, float *rows,
-                         void *tables, void *scratch)
+bool choose_call_of(struct device_stream *s, const struct device_choice *choice,
+                    const uint32_t *selected, uint32_t n, struct choose_call *out)
 {
     struct choose_call c = {};
-    struct product p = {};
 
-    if (n == 0)
-        return;
-    c.at = *at;
+    c.at = choice->at;
     c.selected = selected;
-    c.n_choices = n * at->n_used;
-    c.tokens_an_item = tokens_an_item(layout, at->n_segments);
+    c.n_choices = n * choice->at.n_used;
+    c.tokens_an_item = tokens_an_item(choice->layout, choice->at.n_segments);
     if (c.tokens_an_item == 0 || c.n_choices > DEVICE_CHOSEN) {
         refuse(s);
-        return;
+        return false;
     }
-    c.items = (struct product_item *)tables;
+    c.n_items = choose_items(c.n_choices, choice->at.n_experts, c.tokens_an_item);
+    c.items = (struct product_item *)choice->tables;
     c.places = (const void **)(c.items + c.n_choices);
-    c.tokens = (uint32_t *)(c.places + (size_t)c.n_choices * at->n_segments);
-    c.row_of = row_of;
-    CUDA_LAUNCH(choose, 1, (c.n_choices + 31) / 32 * 32, 0, cuda_stream(s), c);
-    cuda_check(s, "choose");
+    c.tokens = (uint32_t *)(c.places + (size_t)c.n_choices * choice->at.n_segments);
+    c.row_of = choice->row_of;
+    *out = c;
+    return true;
+}
+
+void cuda_experts_chosen(struct device_stream *s, const struct device_choice *choice,
+                         const struct device_activations *in, float *rows, void *scratch,
+                         struct device_shared *shared)
+{
+    uint32_t n = in->n_tokens;
+    struct choose_call c;
+    struct product p = {};
+
+    if (n == 0 || !choose_call_of(s, choice, NULL, n, &c))
+        return;
     p.items = c.items;
     p.places = (const uint8_t *const *)c.places;
     p.tokens = c.tokens;
-    p.n_items = c.n_choices;
-    p.n_segments = at->n_segments;
+    p.n_items = c.n_items;
+    p.n_segments = choice->at.n_segments;
     p.n_tokens = n < c.tokens_an_item ? n : c.tokens_an_item;
-    run_tables(s, layout, in, p, c.n_choices * at->n_segments, rows, scratch);
+    run_tables(s, choice->layout, in, p, c.n_choices * choice->at.n_segments, rows, scratch,
+               shared);
 }

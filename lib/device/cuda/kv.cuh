@@ -1,4 +1,4 @@
-/* Addresses of keys and values in the paged cache (struct device_kv), and reading them. */
+/* Addresses of keys and values in the paged cache (struct device_kv), reading and writing them. */
 #ifndef MOED_DEVICE_CUDA_KV_CUH
 #define MOED_DEVICE_CUDA_KV_CUH
 
@@ -136,6 +136,33 @@ static __device__ __forceinline__ float4 kv_some(const device_kv &kv, const kv_r
         return at < n ? kv_floats(kv_load<T>(kv, rows, i, at)) : make_float4(0, 0, 0, 0);
     else
         return kv_quad(kv_row<T>(kv, rows, i), at, n);
+}
+
+/* A warp has 32 values next to each other, a whole block: write_q8_0 of kernels/attend.inc.c. */
+static __device__ __forceinline__ void kv_put_quant(const device_kv &kv, uint8_t *page, size_t at,
+                                                    float value)
+{
+    int max_bits = __float_as_int(value) & 0x7fffffff;
+
+#pragma unroll
+    for (int width = 16; width > 0; width /= 2)
+        max_bits = max(max_bits, __shfl_xor_sync(0xffffffffu, max_bits, width));
+    float inverse, d = cuda_block_scale(max_bits, &inverse);
+    ((int8_t *)page)[at] = (int8_t)cuda_quant(value, inverse);
+    if (at % 32 == 0)
+        kv_scales(kv, page)[at / 32] = cuda_float_to_half(d);
+}
+
+/* Writes a value. at: counted from the page's first one. */
+static __device__ __forceinline__ void kv_put(const device_kv &kv, uint8_t *page, size_t at,
+                                              float value)
+{
+    if (kv.type == TENSOR_Q8_0)
+        kv_put_quant(kv, page, at, value);
+    else if (kv.type == TENSOR_F16)
+        ((uint16_t *)page)[at] = cuda_float_to_half(value);
+    else
+        ((float *)page)[at] = value;
 }
 
 #endif

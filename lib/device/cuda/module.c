@@ -51,6 +51,18 @@ static enum error_code check_driver(unsigned ordinal, char version[64], struct e
     return ERROR_OK;
 }
 
+/* The kernels have to be the build for such a device, which waits (dependent.cuh); drivers before
+ * CUDA 12.3 cannot keep such launches in graphs. */
+static bool has_dependent_launches(int capability_major)
+{
+    int driver = 0;
+    const char *wanted = getenv("MOED_DEVICE_PDL");
+    cudaDriverGetVersion(&driver);
+    return capability_major >= 9 && driver >= 12030 &&
+           cuda_best_architecture(10 * capability_major) >= 90 &&
+           !(wanted && strcmp(wanted, "0") == 0);
+}
+
 static enum error_code read_properties(struct device *d, struct error *e)
 {
     struct cudaDeviceProp p;
@@ -71,6 +83,7 @@ static enum error_code read_properties(struct device *d, struct error *e)
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;
+    d->dependent_launches = has_dependent_launches(p.major);
     if (p.major * 10 + p.minor < cuda_least_architecture())
         return error_set(
             e, ERROR_UNSUPPORTED,
@@ -209,6 +222,8 @@ static const struct device_module module = {
             .activations_bind = cuda_activations_bind,
             .quantize = cuda_quantize,
             .multiply = cuda_multiply,
+            .multiply_several = cuda_multiply_several,
+            .multiply_gated = cuda_multiply_gated,
             .multiply_planes = cuda_multiply_planes,
             .multiply_many_scratch_bytes = cuda_multiply_many_scratch_bytes,
             .multiply_many = cuda_multiply_many,
@@ -216,20 +231,23 @@ static const struct device_module module = {
             .experts_scratch_bytes = cuda_experts_scratch_bytes,
             .experts = cuda_experts,
             .chosen_bytes = cuda_chosen_bytes,
+            .choose = cuda_choose,
             .experts_chosen = cuda_experts_chosen,
             .embed = cuda_embed,
             .norm = cuda_norm,
+            .norm_quantize = cuda_norm_quantize,
             .add = cuda_add,
-            .rotate = cuda_rotate,
-            .scatter = cuda_scatter,
-            .kv_store = cuda_kv_store,
+            .place_heads = cuda_place_heads,
+            .place_latent = cuda_place_latent,
             .attend_scratch_bytes = cuda_attend_scratch_bytes,
             .attend = cuda_attend,
             .gated = cuda_gated,
-            .scale = cuda_scale,
-            .scale_by_sigmoid = cuda_scale_by_sigmoid,
+            .gate_by_sigmoid = cuda_gate_by_sigmoid,
+            .gate_scratch_bytes = cuda_gate_scratch_bytes,
+            .gate = cuda_gate,
             .route = cuda_route,
             .combine = cuda_combine,
+            .largest_scratch_bytes = cuda_largest_scratch_bytes,
             .largest = cuda_largest,
         },
 };

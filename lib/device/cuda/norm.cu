@@ -1,8 +1,9 @@
 /* Norms of rows, as rms_norm and layer_norm of kernels/ops.inc.c: the 16 partial sums are 16 lanes.
- */
-#include "device/cuda/stream.h"
+ * norm_quantize also quantises the result, in the same launch. */
+#include "device/cuda/dependent.cuh"
+#include "device/cuda/norm.cuh"
 #include "device/cuda/ops.h"
-#include "device/cuda/scalar.cuh"
+#include "device/cuda/quantize.cuh"
 
 enum { NARROW_MOST = 1024, NARROW_THREADS = 128, WIDE_THREADS = 256, WIDE_SHARED_MOST = 12000 };
 
@@ -14,49 +15,8 @@ struct norm_call {
     uint32_t n, d;
     float *out;
     size_t out_stride;
+    device_activations quantized; /* q NULL: none */
 };
-
-/* The value to subtract from a row's values, and the factor to multiply them by. Lane l of a
- * half-warp has partial sum l; all lanes of the warp call it. */
-struct norm_factors {
-    float mean, scale;
-};
-
-static __device__ __forceinline__ norm_factors norm_measure(const norm_call &c, const float *row)
-{
-    uint32_t lane = threadIdx.x % 16;
-    norm_factors f = {0, 0};
-    float squares = 0;
-
-    if (c.bias != NULL) {
-        float sum = 0;
-#pragma unroll 8
-        for (uint32_t i = lane; i < c.d; i += 16)
-            sum = sum + row[i];
-        f.mean = cuda_fold_add(sum) / (float)c.d;
-#pragma unroll 8
-        for (uint32_t i = lane; i < c.d; i += 16) {
-            float v = row[i] - f.mean;
-            squares = __fmaf_rn(v, v, squares);
-        }
-    } else {
-#pragma unroll 8
-        for (uint32_t i = lane; i < c.d; i += 16)
-            squares = __fmaf_rn(row[i], row[i], squares);
-    }
-    f.scale = 1.0f / sqrtf(cuda_fold_add(squares) / (float)c.d + c.eps);
-    return f;
-}
-
-static __device__ __forceinline__ float norm_value(const norm_call &c, norm_factors f, float x,
-                                                   uint32_t i)
-{
-    float weight = c.weight != NULL ? c.weight[i] : 1.0f;
-
-    if (c.bias != NULL)
-        return __fmaf_rn((x - f.mean) * f.scale, weight, c.bias[i]);
-    return x * f.scale * weight;
-}
 
 /* Short rows, as heads: a half-warp each. */
 static __global__ void norm_narrow(norm_call c)
@@ -65,21 +25,24 @@ static __global__ void norm_narrow(norm_call c)
     uint32_t read =
         min(t, c.n - 1); /* a half-warp beyond the last row takes part in the other one's fold */
     const float *row = c.x + read * c.x_stride;
-    norm_factors f = norm_measure(c, row);
 
+    cuda_await_previous();
+    norm_factors f = norm_measure(row, c.d, c.bias != NULL, c.eps);
     if (t < c.n)
         for (uint32_t i = threadIdx.x % 16; i < c.d; i += 16)
-            c.out[t * c.out_stride + i] = norm_value(c, f, row[i], i);
+            c.out[t * c.out_stride + i] = norm_value(f, row[i], c.weight, c.bias, i);
 }
 
 /* One block for each row: all threads copy it to shared memory (if it fits), one warp sums it, all
- * write. */
-static __global__ void norm_wide(norm_call c)
+ * write. A warp has 32 columns at a time. */
+static __global__ void __launch_bounds__(WIDE_THREADS) norm_wide(norm_call c)
 {
     CUDA_SHARED(float, staged);
     __shared__ norm_factors factors;
     const float *row = c.x + blockIdx.x * c.x_stride;
+    float *out = c.out + blockIdx.x * c.out_stride;
 
+    cuda_await_previous();
     if (c.d <= WIDE_SHARED_MOST) {
 #pragma unroll 4
         for (uint32_t i = threadIdx.x; i < c.d; i += WIDE_THREADS)
@@ -88,28 +51,52 @@ static __global__ void norm_wide(norm_call c)
         __syncthreads();
     }
     if (threadIdx.x < 32) {
-        norm_factors f = norm_measure(c, row);
+        norm_factors f = norm_measure(row, c.d, c.bias != NULL, c.eps);
         if (threadIdx.x == 0)
             factors = f;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < c.d; i += WIDE_THREADS)
-        c.out[blockIdx.x * c.out_stride + i] = norm_value(c, factors, row[i], i);
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t first = threadIdx.x - lane; first < c.d; first += WIDE_THREADS) {
+        uint32_t i = first + lane;
+        float value = i < c.d ? norm_value(factors, row[i], c.weight, c.bias, i) : 0;
+        if (i < c.d)
+            out[i] = value;
+        if (c.quantized.q != NULL)
+            quantize_32(c.quantized, blockIdx.x, first / 32, value);
+    }
+}
+
+static void launch_wide(struct device_stream *s, const norm_call &c)
+{
+    CUDA_LAUNCH_EARLY(norm_wide, c.n, WIDE_THREADS,
+                      c.d <= WIDE_SHARED_MOST ? c.d * sizeof(float) : 0, s, c);
 }
 
 void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
                const float *bias, float eps, uint32_t n, uint32_t d, float *out, size_t out_stride)
 {
-    norm_call c = {x, x_stride, weight, bias, eps, n, d, out, out_stride};
+    norm_call c = {x, x_stride, weight, bias, eps, n, d, out, out_stride, {}};
     uint32_t rows_a_block = NARROW_THREADS / 16;
 
     if (n == 0)
         return;
     if (d <= NARROW_MOST && n >= 2)
-        CUDA_LAUNCH(norm_narrow, (n + rows_a_block - 1) / rows_a_block, NARROW_THREADS, 0,
-                    cuda_stream(s), c);
+        CUDA_LAUNCH_EARLY(norm_narrow, (n + rows_a_block - 1) / rows_a_block, NARROW_THREADS, 0, s,
+                          c);
     else
-        CUDA_LAUNCH(norm_wide, n, WIDE_THREADS, d <= WIDE_SHARED_MOST ? d * sizeof(float) : 0,
-                    cuda_stream(s), c);
+        launch_wide(s, c);
     cuda_check(s, "norm");
+}
+
+void cuda_norm_quantize(struct device_stream *s, const float *x, size_t x_stride,
+                        const float *weight, const float *bias, float eps, float *out,
+                        size_t out_stride, const struct device_activations *a)
+{
+    norm_call c = {x, x_stride, weight, bias, eps, a->n_tokens, a->cols, out, out_stride, *a};
+
+    if (a->n_tokens == 0)
+        return;
+    launch_wide(s, c);
+    cuda_check(s, "norm_quantize");
 }

@@ -2,7 +2,9 @@
 #ifndef MOED_DEVICE_CUDA_PRODUCT_CUH
 #define MOED_DEVICE_CUDA_PRODUCT_CUH
 
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/product_mma.cuh"
+#include "device/cuda/quantize.cuh"
 
 /* Half-warps of a block: 128 threads. */
 enum { PRODUCT_HALVES = 8, PRODUCT_THREADS = PRODUCT_HALVES * TILE_ROWS };
@@ -53,10 +55,11 @@ product_read_input(const struct product &p, const struct product_row &row, uint3
     in.q[0] = __ldg(q + 2 * sub);
     in.q[1] = __ldg(q + 2 * sub + 1);
     in.d = __ldg((const float2 *)p.d + row.block + sub);
-    if (T::MINIMUM == 32)
-        in.bias = __ldg(p.bias + row.block + sub);
-    if (T::OFFSET != 0 || T::MINIMUM == 16)
+    if (T::OFFSET != 0 || T::MINIMUM == 16 || (T::MINIMUM == 32 && p.bias == NULL))
         in.sum = __ldg((const int2 *)p.sum + row.block + sub);
+    if (T::MINIMUM == 32)
+        in.bias = p.bias != NULL ? __ldg(p.bias + row.block + sub)
+                                 : __fmaf_rn((float)in.sum.y, in.d.y, (float)in.sum.x * in.d.x);
     return in;
 }
 
@@ -219,6 +222,32 @@ product_floats(const struct product &p, uint8_t *place, const uint8_t *tile, uin
     }
 }
 
+/* The weights of a slice. */
+template <class T>
+static __device__ __forceinline__ const uint8_t *product_slice_at(const struct product &p,
+                                                                  const struct product_job &j,
+                                                                  uint32_t tile_row, uint32_t slice)
+{
+    uint32_t part = slice / p.groups, group = slice % p.groups;
+    const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
+
+    return segment + p.offset + tile_row * p.row_bytes + (size_t)group * tiles_256<T>::BYTES;
+}
+
+/* Asks for the weights of a slice, so that they are near when the half-warp comes to them. */
+template <class T>
+static __device__ __forceinline__ void product_prefetch(const struct product &p,
+                                                        const struct product_job &j,
+                                                        uint32_t tile_row, uint32_t slice)
+{
+    const uint8_t *tile = product_slice_at<T>(p, j, tile_row, slice);
+    uint32_t bytes = min((uint32_t)tiles_256<T>::BYTES,
+                         (uint32_t)(p.row_bytes - slice % p.groups * tiles_256<T>::BYTES));
+
+    for (uint32_t i = threadIdx.x % TILE_ROWS * 128; i < bytes; i += TILE_ROWS * 128)
+        cuda_prefetch(tile + i);
+}
+
 /* Computes slice number `slice` of the tile row; its sums for each token go to sums[token][row]. */
 template <class T, uint32_t N>
 static __device__ __forceinline__ void product_slice(const struct product &p,
@@ -226,9 +255,7 @@ static __device__ __forceinline__ void product_slice(const struct product &p,
                                                      uint32_t slice, uint8_t *place, float *sums)
 {
     uint32_t part = slice / p.groups, group = slice % p.groups;
-    const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
-    const uint8_t *tile =
-        segment + p.offset + tile_row * p.row_bytes + (size_t)group * tiles_256<T>::BYTES;
+    const uint8_t *tile = product_slice_at<T>(p, j, tile_row, slice);
     uint32_t rows[N];
     float acc[N];
 
@@ -260,14 +287,28 @@ static __device__ __forceinline__ float product_sum(const float *sums, uint32_t 
     return sum;
 }
 
-/* Finishes one row for one token. sums: of the tile row's first slice; `step` from one to the next.
- */
+/* Quantises 16 rows, one a lane of the half-warp: row `row` of token t. */
+static __device__ __forceinline__ void product_keep_quantized(const struct product &p, uint32_t row,
+                                                              size_t t, float value)
+{
+    quantized_16 q = quantize_16(0xffffu << (threadIdx.x & 16), value);
+    size_t at = 2 * t * ((p.rows + 31) / 32) + row / 16;
+
+    p.out_q[t * ((p.rows + 63) / 64 * 64) + row] = (int8_t)q.q;
+    if (threadIdx.x % TILE_ROWS == 0) {
+        p.out_d[at] = q.d;
+        p.out_sum[at] = q.sum;
+    }
+}
+
+/* Finishes one row for token t of the job. sums: of the tile row's first slice; `step` from one to
+ * the next. */
 static __device__ __forceinline__ void product_finish_row(const struct product &p,
                                                           const struct product_job &j, uint32_t row,
-                                                          const float *sums, uint32_t step,
-                                                          float *out)
+                                                          uint32_t t, const float *sums,
+                                                          uint32_t step)
 {
-    float first = product_sum(sums, p.groups, step);
+    float first = product_sum(sums, p.groups, step), *out = j.out + t * p.out_stride + row;
 
     if (p.finish == PRODUCT_GATED) {
         float gate = j.n_parts == 2 ? first : *out;
@@ -277,34 +318,44 @@ static __device__ __forceinline__ void product_finish_row(const struct product &
             gate += bias[row];
             up += bias[p.rows + row];
         }
-        *out = cuda_gated(p.activation, p.limit, gate, up);
+        float value = cuda_gated(p.activation, p.limit, gate, up);
+        if (p.out_q != NULL)
+            product_keep_quantized(p, row, j.out_row + t, value);
+        else
+            *out = value;
         return;
     }
     float total = j.add ? *out + first : first;
     for (uint32_t part = 1; part < j.n_parts; part++)
         total += product_sum(sums + part * p.groups * step, p.groups, step);
-    *out = total;
+    *out = p.row_bias != NULL ? total + p.row_bias[row] : total;
 }
 
-/* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
- * need not save registers for more. */
+/* Block number `block` of the product. shared: a place for each half-warp; then
+ * [n_tiles][slices][tokens_a_block][TILE_ROWS] sums. */
 template <class T, uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
-    product_kernel(const struct product p)
+static __device__ __forceinline__ void product_run(const struct product &p, uint32_t block,
+                                                   uint8_t *shared)
 {
-    /* a place for each half-warp; then [n_tiles][slices][tokens_a_block][TILE_ROWS] sums */
-    CUDA_SHARED(uint8_t, shared);
     float *sums = (float *)(shared + blockDim.x / TILE_ROWS * product_stage<T>::PLACE);
-    uint32_t index = blockIdx.x / p.n_blocks, first_tile = blockIdx.x % p.n_blocks * p.n_tiles;
-    const struct product_job j = product_job_of(p, index);
-    uint32_t slices = j.n_parts * p.groups, step = p.tokens_a_block * TILE_ROWS;
+    uint32_t index = block / p.n_blocks, first_tile = block % p.n_blocks * p.n_tiles;
+    uint32_t step = p.tokens_a_block * TILE_ROWS;
     uint32_t half = threadIdx.x / TILE_ROWS, tile = half / p.halves;
+    bool works = tile < p.n_tiles && (first_tile + tile) * TILE_ROWS < p.rows;
 
-    if (tile < p.n_tiles && (first_tile + tile) * TILE_ROWS < p.rows)
-        for (uint32_t slice = half % p.halves; slice < slices; slice += p.halves)
+    if (p.work == PRODUCT_PLANES && works) /* dense weights: where they are depends on nothing */
+        product_prefetch<T>(p, product_plane(p, index), first_tile + tile, half % p.halves);
+    cuda_await_previous();
+    const struct product_job j = product_job_of(p, index);
+    uint32_t slices = j.n_parts * p.groups;
+    if (works)
+        for (uint32_t slice = half % p.halves; slice < slices; slice += p.halves) {
+            if (slice + p.halves < slices)
+                product_prefetch<T>(p, j, first_tile + tile, slice + p.halves);
             product_slice<T, N>(p, j, first_tile + tile, slice,
                                 shared + half * product_stage<T>::PLACE,
                                 sums + (tile * slices + slice) * step);
+        }
     __syncthreads();
     if (p.guard != NULL && *p.guard != 0)
         return;
@@ -312,49 +363,76 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
         uint32_t t = i / TILE_ROWS % j.n_tokens, at = i / TILE_ROWS / j.n_tokens;
         uint32_t row = (first_tile + at) * TILE_ROWS + i % TILE_ROWS;
         if (row < p.rows)
-            product_finish_row(p, j, row, sums + at * slices * step + t * TILE_ROWS + i % TILE_ROWS,
-                               step, j.out + t * p.out_stride + row);
+            product_finish_row(p, j, row, t,
+                               sums + at * slices * step + t * TILE_ROWS + i % TILE_ROWS, step);
     }
+}
+
+/* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
+ * need not save registers for more. */
+template <class T, uint32_t N>
+static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
+    product_kernel(const __grid_constant__ struct product p)
+{
+    CUDA_SHARED(uint8_t, shared);
+    product_run<T, N>(p, blockIdx.x, shared);
 }
 
 /* Sets the fields that product_launch sets, except row_bytes. Returns the number of jobs for each
  * of the n_blocks. */
-static inline uint64_t product_shape(struct product *p, uint32_t slices)
+static inline uint64_t product_shape(struct product *p, uint32_t parts)
 {
     uint32_t tile_rows = tile_row_count(p->rows), chunks;
 
     p->groups = (p->cols + 255) / 256;
     p->x_aligned = ((uintptr_t)p->x % 16 | p->x_stride % 4 | p->in_plane % 4) == 0;
-    p->halves = min(slices, (uint32_t)PRODUCT_HALVES);
+    p->halves = min(parts * p->groups, (uint32_t)PRODUCT_HALVES);
     p->n_tiles = min(PRODUCT_HALVES / p->halves, tile_rows);
     p->n_blocks = (tile_rows + p->n_tiles - 1) / p->n_tiles;
     if (p->work != PRODUCT_PLANES) {
         p->tokens_a_block = p->n_tokens;
         return (uint64_t)p->n_items * (p->work == PRODUCT_SEGMENTS ? p->n_segments : 1);
     }
-    p->tokens_a_block = product_tokens(1, p->cols);
+    p->tokens_a_block = product_tokens(parts, p->cols);
     chunks = (p->n + p->tokens_a_block - 1) / p->tokens_a_block;
     p->tokens_a_block = (p->n + chunks - 1) / chunks;
     return (uint64_t)p->n_planes * chunks;
 }
 
-template <class T> static void product_dp4a_start(struct device_stream *s, struct product *p)
+/* A launch of products by product_run. */
+struct product_grid {
+    uint64_t blocks;
+    uint32_t threads;    /* of a block */
+    size_t places, sums; /* bytes of shared memory */
+};
+
+/* Sets p's last fields. threads: of a block; 0: as many as p needs. */
+template <class T>
+static inline struct product_grid product_grid_of(struct product *p, uint32_t threads)
 {
     uint32_t parts = p->work == PRODUCT_TASKS ? p->n_segments : p->part_bytes ? 2 : 1;
-    uint32_t slices = parts * ((p->cols + 255) / 256);
-    uint64_t jobs = product_shape(p, slices);
-    unsigned threads = (p->halves * p->n_tiles + 1) / 2 * 32;
-    size_t places = threads / TILE_ROWS * product_stage<T>::PLACE;
-    size_t sums = (size_t)p->n_tiles * slices * p->tokens_a_block * PRODUCT_ROW_BYTES;
+    uint64_t jobs = product_shape(p, parts);
+    struct product_grid g;
+
+    p->row_bytes = tiles_row_bytes<T>(p->cols);
+    g.blocks = jobs * p->n_blocks;
+    g.threads = threads ? threads : (p->halves * p->n_tiles + 1) / 2 * 32;
+    g.places = g.threads / TILE_ROWS * product_stage<T>::PLACE;
+    g.sums = (size_t)p->n_tiles * parts * p->groups * p->tokens_a_block * PRODUCT_ROW_BYTES;
+    return g;
+}
+
+template <class T> static void product_dp4a_start(struct device_stream *s, struct product *p)
+{
+    struct product_grid g = product_grid_of<T>(p, 0);
     void (*kernel)(struct product) =
         p->tokens_a_block == 1 ? product_kernel<T, 1> : product_kernel<T, PRODUCT_TOKENS>;
 
-    if (jobs * p->n_blocks > INT32_MAX) {
+    if (g.blocks > INT32_MAX) {
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);
         return;
     }
-    p->row_bytes = tiles_row_bytes<T>(p->cols);
-    CUDA_LAUNCH(kernel, (unsigned)(jobs * p->n_blocks), threads, places + sums, cuda_stream(s), *p);
+    CUDA_LAUNCH_EARLY(kernel, (unsigned)g.blocks, g.threads, g.places + g.sums, s, *p);
     cuda_check(s, "product");
 }
 

@@ -79,7 +79,8 @@ struct product_item {
 
 /* The work of one launch. */
 enum product_work {
-    PRODUCT_PLANES,   /* matrices plane_bytes apart, each with n rows of `in` */
+    PRODUCT_PLANES,   /* matrices plane_bytes apart, each with n rows of `in`; of two parts, where
+                         there are two (part_bytes), gate and up */
     PRODUCT_SEGMENTS, /* the rows of gate, of up, or of both as two parts, of each item's segments;
                          results go to the hidden rows */
     PRODUCT_TASKS,    /* the down rows of each item's segments, one part each, added in order */
@@ -97,11 +98,16 @@ struct product {
     uint32_t rows, cols;
     const float *x; /* for float types: row r of `in` begins at x + shift + r * x_stride */
     size_t x_stride;
-    const int8_t *q; /* as struct device_activations */
-    const float *d, *bias;
+    const int8_t *q;       /* as struct device_activations */
+    const float *d, *bias; /* bias NULL: made from d and sum, but not by tensor cores */
     const int32_t *sum;
     float *out; /* [.][out_stride] */
     size_t out_stride;
+    /* GATED: not NULL: results are quantised, as a struct device_activations of `rows` columns
+     * without its biases, and out is not written; not by tensor cores. Whole tile rows. */
+    int8_t *out_q;
+    float *out_d;
+    int32_t *out_sum;
     const uint32_t *guard; /* if it is not NULL and *guard is not 0, nothing is written */
 
     /* PLANES */
@@ -109,6 +115,7 @@ struct product {
     size_t plane_bytes, in_plane, out_plane;
     uint32_t n_planes, n;
     bool accumulate;
+    const float *row_bias; /* [rows], added last; NULL: none */
 
     /* SEGMENTS and TASKS; tables in device memory */
     const struct product_item *items;
@@ -117,7 +124,7 @@ struct product {
     uint32_t n_items;
     uint32_t n_segments, n_tokens; /* the most of any item */
     uint64_t offset;               /* of the first part in a segment */
-    uint64_t part_bytes;  /* SEGMENTS: from the first part to the second; 0: there is one */
+    uint64_t part_bytes;  /* from the first part to the second, modulo 2^64; 0: there is one */
     uint64_t bias_offset; /* GATED: in a segment, [2][rows]; 0: none */
     uint32_t activation;
     float limit;
@@ -134,6 +141,40 @@ struct product {
     uint32_t n_blocks; /* blocks of threads for the tile rows of one item */
     uint32_t tokens_a_block;
 };
+
+/* Some products in one launch, of types of one family. */
+enum product_family { PRODUCT_ALONE, PRODUCT_QUANTIZED, PRODUCT_FLOATS };
+enum { PRODUCT_SET = 4 };
+struct product_set {
+    enum product_family family; /* where n > 0 */
+    uint32_t n;
+    uint32_t first[PRODUCT_SET]; /* of each product's blocks; set by product_set_launch */
+    uint32_t type[PRODUCT_SET];  /* enum tensor_type */
+    struct product of[PRODUCT_SET];
+};
+
+/* PRODUCT_ALONE: product_set_launch does not take the type. It uses no tensor cores. */
+enum product_family product_family_of(uint32_t type);
+/* As product_launch, of set->n products. */
+void product_set_launch(struct device_stream *s, struct product_set *set);
+/* Adds a product that does not depend on others of the set. It is launched at once where it cannot
+ * be in a set, else at the latest by product_flush. */
+void product_add(struct device_stream *s, struct product_set *set, uint32_t type,
+                 const struct product *p);
+void product_flush(struct device_stream *s, struct product_set *set);
+
+/* The product of a matrix; without its out. */
+struct product product_of_matrix(const struct matrix *m, const struct device_activations *a);
+/* Chooses tensor cores where they take less time. False: the operation is refused, or there is no
+ * work. */
+bool product_prepare(struct device_stream *s, enum tensor_type type, struct product *p);
+/* True: gate and up may be one product of two parts, by product_pair, which multiplies and
+ * activates; *quantized, where it is quantised, gets quants without biases. */
+bool product_pairs(const struct device_stream *s, const struct matrix *gate,
+                   const struct matrix *up, const struct device_activations *a);
+struct product product_pair(const struct matrix *gate, const struct matrix *up,
+                            const struct device_activations *a, struct device_gating gating,
+                            struct device_activations *hidden);
 
 /* Launches p and sets p's last fields. p must have work, and product_tokens must not be 0. */
 void product_launch(struct device_stream *s, enum tensor_type type, struct product *p);

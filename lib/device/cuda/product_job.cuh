@@ -13,7 +13,8 @@ struct product_job {
     const uint32_t *tokens;  /* rows of `in`; NULL: */
     uint32_t row, part_rows; /* first row of `in`, and how many from one part to the next */
     int64_t x_shift;
-    float *out; /* of the first token */
+    float *out;       /* of the first token */
+    uint32_t out_row; /* where results are quantised: the first token's */
     bool add;
 };
 
@@ -25,11 +26,12 @@ static __device__ __forceinline__ struct product_job product_plane(const struct 
     struct product_job j = {};
 
     j.segment = p.tiles + plane * p.plane_bytes;
-    j.n_parts = 1;
+    j.n_parts = p.part_bytes ? 2 : 1;
     j.n_tokens = min(p.n - first, p.tokens_a_block);
     j.row = plane * p.n + first;
     j.x_shift = (int64_t)plane * ((int64_t)p.in_plane - (int64_t)(p.n * p.x_stride));
     j.out = p.out + plane * p.out_plane + first * p.out_stride;
+    j.out_row = j.row;
     j.add = p.accumulate;
     return j;
 }
@@ -47,7 +49,8 @@ static __device__ __forceinline__ struct product_job product_segment(const struc
     j.n_parts = p.part_bytes ? 2 : 1;
     j.n_tokens = item.n_tokens;
     j.tokens = p.tokens + item.token;
-    j.out = p.out + (size_t)(item.hidden_row + segment * item.task_tokens) * p.out_stride;
+    j.out_row = item.hidden_row + segment * item.task_tokens;
+    j.out = p.out + (size_t)j.out_row * p.out_stride;
     return j;
 }
 

@@ -506,7 +506,8 @@ static __device__ __forceinline__ void mma_store(const struct product &p,
         *out = cuda_gated(p.activation, p.limit, gate, sum);
         return;
     }
-    *out = part > 0 || j.add ? *out + sum : sum;
+    sum = part > 0 || j.add ? *out + sum : sum;
+    *out = p.row_bias != NULL ? sum + p.row_bias[row] : sum;
 }
 
 /* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. */

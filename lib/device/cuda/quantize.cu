@@ -1,8 +1,9 @@
 /* Activations: their layout, and quantising them (quantize_16 and quantize_block of
  * kernels/ops.inc.c). */
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/ops.h"
+#include "device/cuda/quantize.cuh"
 #include "device/cuda/quantize.h"
-#include "device/cuda/scalar.cuh"
 
 extern "C" {
 #include "base/checked.h"
@@ -58,32 +59,16 @@ void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t 
 static __global__ void __launch_bounds__(THREADS)
     quantize_kernel(const struct device_activations a, uint32_t n, size_t plane)
 {
-    const unsigned all = 0xffffffff;
     uint32_t blocks = (a.cols + 31) / 32, lane = threadIdx.x % 32;
     size_t at = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 
+    cuda_await_previous();
     if (at >= (size_t)blocks * a.n_tokens)
         return; /* the whole warp */
     uint32_t row = (uint32_t)(at / blocks), col = (uint32_t)(at % blocks) * 32 + lane;
     float x = col < a.cols ? a.x[row / n * plane + row % n * a.x_stride + col] : 0;
-    int max_bits = __float_as_int(x) & 0x7fffffff;
-#pragma unroll
-    for (int width = 8; width > 0; width /= 2)
-        max_bits = max(max_bits, __shfl_xor_sync(all, max_bits, width));
-    float inverse, d = cuda_block_scale(max_bits, &inverse);
-    int q = cuda_quant(x, inverse), sum = q;
-#pragma unroll
-    for (int width = 8; width > 0; width /= 2)
-        sum += __shfl_xor_sync(all, sum, width);
-    float d_1 = __shfl_sync(all, d, 16), sum_1 = __shfl_sync(all, (float)sum, 16);
 
-    a.q[(size_t)row * ((a.cols + 63) / 64 * 64) + col] = (int8_t)q;
-    if (lane % 16 == 0) {
-        a.d[2 * at + lane / 16] = d;
-        a.sum[2 * at + lane / 16] = sum;
-    }
-    if (lane == 0)
-        a.bias[at] = __fmaf_rn(sum_1, d_1, (float)sum * d);
+    quantize_32(a, row, (uint32_t)(at % blocks), x);
 }
 
 void quantize_planes(struct device_stream *s, const struct device_activations *a, uint32_t n,
@@ -93,8 +78,8 @@ void quantize_planes(struct device_stream *s, const struct device_activations *a
 
     if (warps == 0)
         return;
-    CUDA_LAUNCH(quantize_kernel, (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32)), THREADS,
-                0, cuda_stream(s), *a, n, plane);
+    CUDA_LAUNCH_EARLY(quantize_kernel, (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32)),
+                      THREADS, 0, s, *a, n, plane);
     cuda_check(s, "quantize");
 }
 

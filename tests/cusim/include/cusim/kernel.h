@@ -110,6 +110,9 @@ unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate);
 /* Waits for every lane of mask; returns the operation's result for this lane. source: for
  * CUSIM_SHFL, a lane. */
 uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsigned source);
+/* griddepcontrol.wait, in a kernel that may begin before the one in front of it has ended. Every
+ * thread of a kernel that CUDA_LAUNCH_DEPENDENT launched has to call it. */
+void cusim_await_previous();
 /* The kernel fails; the thread does not continue. */
 void cusim_trap(int error) __attribute__((noreturn));
 

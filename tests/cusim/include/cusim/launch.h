@@ -13,6 +13,7 @@ extern "C" {
 struct cusim_kernel {
     const char *name;
     const void *function;
+    bool dependent; /* by CUDA_LAUNCH_DEPENDENT */
     void *call;
     void (*invoke)(const void *call);
     void (*destroy)(void *call);
@@ -45,19 +46,23 @@ template <class T> struct same {
 
 /* Converts the arguments to the kernel's parameters here, as <<< >>> does. */
 template <class... P>
-void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-            cudaStream_t stream, typename same<P>::type... arguments)
+void launch(bool dependent, const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+            size_t shared_bytes, cudaStream_t stream, typename same<P>::type... arguments)
 {
     typedef kernel_call<P...> call;
-    cusim_kernel k = {name, reinterpret_cast<const void *>(kernel),
-                      new call{kernel, std::tuple<P...>(arguments...)}, call::invoke,
-                      call::destroy};
+    cusim_kernel k = {name,         reinterpret_cast<const void *>(kernel),
+                      dependent,    new call{kernel, std::tuple<P...>(arguments...)},
+                      call::invoke, call::destroy};
     cusim_launch(&k, &grid, &block, shared_bytes, stream);
 }
 } // namespace cusim
 
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    cusim::launch(#kernel, kernel, (grid), (block), (shared_bytes),                                \
+    cusim::launch(false, #kernel, kernel, (grid), (block), (shared_bytes),                         \
+                  (stream)__VA_OPT__(, ) __VA_ARGS__)
+/* A programmatic dependent launch: each thread has to call cusim_await_previous. */
+#define CUDA_LAUNCH_DEPENDENT(kernel, grid, block, shared_bytes, stream, ...)                      \
+    cusim::launch(true, #kernel, kernel, (grid), (block), (shared_bytes),                          \
                   (stream)__VA_OPT__(, ) __VA_ARGS__)
 #define CUDA_SHARED(type, name) type *name = static_cast<type *>(cusim_here.shared)
 

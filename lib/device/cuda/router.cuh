@@ -1,8 +1,11 @@
-/* Converts gate logits to experts and weights, step by step as model/router.c. One warp takes a
- * row: its lanes share the work for each expert; one lane computes what is defined as a chain. */
-#include "device/cuda/stream.h"
-#include "device/cuda/ops.h"
+/* Routing for kernels: converts gate logits to experts and weights, step by step as model/router.c.
+ * One warp takes a row: its lanes share the work for each expert; one lane computes what is defined
+ * as a chain. */
+#ifndef MOED_DEVICE_CUDA_ROUTER_CUH
+#define MOED_DEVICE_CUDA_ROUTER_CUH
+
 #include "device/cuda/scalar.cuh"
+#include "device/module.h"
 #include "model/architecture.h"
 
 #include <math.h>
@@ -19,9 +22,15 @@ struct route_call {
     device_router r;
     float *logits;
     const float *selection_bias;
+    const float *expert_scales; /* NULL: none */
     uint32_t *selected;
     float *weights;
 };
+
+static __device__ __forceinline__ uint32_t route_lane(void)
+{
+    return threadIdx.x % LANES;
+}
 
 /* Values of which some are taken. */
 struct choice {
@@ -32,7 +41,7 @@ struct choice {
 
 static __device__ __forceinline__ void take_none(const choice &c)
 {
-    for (uint32_t i = threadIdx.x; i < c.n; i += LANES)
+    for (uint32_t i = route_lane(); i < c.n; i += LANES)
         c.taken[i] = 0;
     __syncwarp();
 }
@@ -44,7 +53,7 @@ static __device__ uint32_t take_largest(const choice &c)
     uint32_t first = NO_CHOICE, best = NO_CHOICE;
     float value = 0;
 
-    for (uint32_t i = threadIdx.x; i < c.n; i += LANES) {
+    for (uint32_t i = route_lane(); i < c.n; i += LANES) {
         if (c.taken[i])
             continue;
         if (first == NO_CHOICE)
@@ -68,7 +77,7 @@ static __device__ uint32_t take_largest(const choice &c)
     if (best == NO_CHOICE || isnan(c.value[first]))
         best = first;
     __syncwarp();
-    if (threadIdx.x == 0)
+    if (route_lane() == 0)
         c.taken[best] = 1;
     __syncwarp();
     return best;
@@ -84,14 +93,14 @@ static __device__ void softmax(float *x, uint32_t n)
         top = cuda_max(top, x[i]);
     top = cuda_fold_max(top);
     __syncwarp();
-    for (uint32_t i = threadIdx.x; i < n; i += LANES)
+    for (uint32_t i = route_lane(); i < n; i += LANES)
         x[i] = cuda_exp(x[i] - top);
     __syncwarp();
     for (uint32_t i = lane; i < n; i += 16)
         sum = sum + x[i];
     float inverse = 1.0f / cuda_fold_add(sum);
     __syncwarp();
-    for (uint32_t i = threadIdx.x; i < n; i += LANES)
+    for (uint32_t i = route_lane(); i < n; i += LANES)
         x[i] = x[i] * inverse;
     __syncwarp();
 }
@@ -118,12 +127,12 @@ static __device__ void keep_best_groups(const device_router &r, float *selection
 {
     uint32_t size = r.n_experts / r.n_groups;
 
-    for (uint32_t g = threadIdx.x; g < r.n_groups; g += LANES)
+    for (uint32_t g = route_lane(); g < r.n_groups; g += LANES)
         groups.value[g] = group_score(selection + g * size, size, r.kind == ROUTER_SIGMOID);
     take_none(groups);
     for (uint32_t rank = 0; rank < r.n_groups_used; rank++)
         take_largest(groups);
-    for (uint32_t i = threadIdx.x; i < r.n_groups * size; i += LANES)
+    for (uint32_t i = route_lane(); i < r.n_groups * size; i += LANES)
         if (!groups.taken[i / size])
             selection[i] = -INFINITY;
     __syncwarp();
@@ -139,14 +148,14 @@ static __device__ void sparse_mixer(const device_router &r, const choice &expert
         /* Those that were taken before this rank do not count; the one that is taken now does. */
         uint32_t best = take_largest(experts);
         float top = experts.value[best];
-        for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES) {
+        for (uint32_t i = route_lane(); i < r.n_experts; i += LANES) {
             float logit = experts.value[i], size = fabsf(logit) > top ? fabsf(logit) : top;
             bool counts =
                 (i == best || !experts.taken[i]) && !((top - logit) / size > SPARSE_MIXER_REACH);
             near[i] = counts ? cuda_exp(logit - top) : -1.0f;
         }
         __syncwarp();
-        if (threadIdx.x == 0) {
+        if (route_lane() == 0) {
             float sum = 0;
             for (uint32_t i = 0; i < r.n_experts; i++)
                 if (!(near[i] < 0))
@@ -165,7 +174,7 @@ static __device__ void select_largest(const route_call &c, float *row, float *sc
 
     if (c.selection_bias != NULL || c.r.n_groups != 0) {
         experts.value = scratch;
-        for (uint32_t i = threadIdx.x; i < c.r.n_experts; i += LANES)
+        for (uint32_t i = route_lane(); i < c.r.n_experts; i += LANES)
             scratch[i] = row[i] + (c.selection_bias != NULL ? c.selection_bias[i] : 0);
         __syncwarp();
     }
@@ -174,7 +183,7 @@ static __device__ void select_largest(const route_call &c, float *row, float *sc
     take_none(experts);
     for (uint32_t rank = 0; rank < c.r.n_used; rank++) {
         uint32_t best = take_largest(experts);
-        if (threadIdx.x == 0)
+        if (route_lane() == 0)
             selected[rank] = best;
     }
     __syncwarp();
@@ -185,13 +194,14 @@ static __device__ void to_probabilities(const device_router &r, float *row)
     if (r.kind == ROUTER_SOFTMAX)
         softmax(row, r.n_experts);
     else if (r.kind == ROUTER_SIGMOID)
-        for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+        for (uint32_t i = route_lane(); i < r.n_experts; i += LANES)
             row[i] = 1.0f / (1.0f + cuda_exp(-row[i]));
     __syncwarp();
 }
 
-static __device__ void finish_weights(const device_router &r, float *weights)
+static __device__ void finish_weights(const route_call &c, const uint32_t *selected, float *weights)
 {
+    const device_router &r = c.r;
     float sum = 0;
 
     for (uint32_t rank = 0; rank < r.n_used; rank++)
@@ -199,21 +209,29 @@ static __device__ void finish_weights(const device_router &r, float *weights)
     if (!(sum > MIN_WEIGHT_SUM))
         sum = MIN_WEIGHT_SUM;
     __syncwarp();
-    for (uint32_t rank = threadIdx.x; rank < r.n_used; rank += LANES)
-        weights[rank] = (r.renormalise ? weights[rank] / sum : weights[rank]) * r.scale;
+    for (uint32_t rank = route_lane(); rank < r.n_used; rank += LANES) {
+        float weight = (r.renormalise ? weights[rank] / sum : weights[rank]) * r.scale;
+        weights[rank] = c.expert_scales != NULL ? weight * c.expert_scales[selected[rank]] : weight;
+    }
 }
 
-/* Shared memory: the row, as much scratch, the groups' scores, what is taken. */
-static __global__ void route_row(route_call c)
+/* Of the memory that a warp needs to route a row: the row, as much scratch, the groups' scores,
+ * what is taken. At most 4096 experts and 256 groups. */
+static inline __host__ __device__ uint32_t route_shared_bytes(const device_router &r)
 {
-    CUDA_SHARED(float, row);
-    const device_router &r = c.r;
-    float *scratch = row + r.n_experts, *logits = c.logits + (size_t)blockIdx.x * r.n_experts;
-    uint8_t *taken = (uint8_t *)(scratch + r.n_experts + r.n_groups);
-    uint32_t *selected = c.selected + (size_t)blockIdx.x * r.n_used;
-    float *weights = c.weights + (size_t)blockIdx.x * r.n_used;
+    return ((2 * r.n_experts + r.n_groups) * (uint32_t)sizeof(float) + r.n_experts + 15) / 16 * 16;
+}
 
-    for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+/* Row t, by one warp; row: route_shared_bytes of shared memory. */
+static __device__ void route_one(const route_call &c, uint32_t t, float *row)
+{
+    const device_router &r = c.r;
+    float *scratch = row + r.n_experts, *logits = c.logits + (size_t)t * r.n_experts;
+    uint8_t *taken = (uint8_t *)(scratch + r.n_experts + r.n_groups);
+    uint32_t *selected = c.selected + (size_t)t * r.n_used;
+    float *weights = c.weights + (size_t)t * r.n_used;
+
+    for (uint32_t i = route_lane(); i < r.n_experts; i += LANES)
         row[i] = logits[i];
     __syncwarp();
     if (r.kind == ROUTER_SPARSE_MIXER)
@@ -221,27 +239,16 @@ static __global__ void route_row(route_call c)
     else {
         to_probabilities(r, row);
         if (r.kind != ROUTER_SOFTMAX_SELECTED)
-            for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+            for (uint32_t i = route_lane(); i < r.n_experts; i += LANES)
                 logits[i] = row[i];
         select_largest(c, row, scratch, taken, selected);
-        for (uint32_t rank = threadIdx.x; rank < r.n_used; rank += LANES)
+        for (uint32_t rank = route_lane(); rank < r.n_used; rank += LANES)
             weights[rank] = row[selected[rank]];
         __syncwarp();
         if (r.kind == ROUTER_SOFTMAX_SELECTED)
             softmax(weights, r.n_used);
     }
-    finish_weights(r, weights);
+    finish_weights(c, selected, weights);
 }
 
-void cuda_route(struct device_stream *s, const struct device_router *r, float *logits,
-                const float *selection_bias, uint32_t n, uint32_t *selected, float *weights)
-{
-    route_call c = {*r, logits, selection_bias, selected, weights};
-    /* At most 4096 experts and 256 groups: less than what every device gives a block. */
-    size_t shared_bytes = (2 * (size_t)r->n_experts + r->n_groups) * sizeof(float) + r->n_experts;
-
-    if (n == 0)
-        return;
-    CUDA_LAUNCH(route_row, n, LANES, shared_bytes, cuda_stream(s), c);
-    cuda_check(s, "route");
-}
+#endif
