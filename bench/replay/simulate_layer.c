@@ -216,6 +216,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .n_slots = e->n_slots,
         .n_spare = e->reserve,
         .n_tokens = n_tokens,
+        .prefetches = s->predicts && s->run->policy->predictor != PREDICT_NONE,
         .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
         .device_call_s = simulate_call_s(s, true),
         .cpu_busy_s = simulate_call_s(s, false),
@@ -229,6 +230,8 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
                                                 .workload = s->workloads[i],
                                                 .there = residency(s, layer, s->experts[i])};
     layer_plan(s->layer, &state, s->activated, s->n_activated, &s->plan);
+    if (s->predicts)
+        layer_mean_add(&s->misses_s, s->plan.misses_s);
     s->decision_ns += clock_ns() - started;
     s->decisions++;
     count_plan(s, n_segments);
@@ -320,7 +323,8 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
     enum sched_predictor predictor = s->run->policy->predictor;
     double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
-    bool gates = prefetch_gate_pays(predicting_early(s->predicting), gate_s, s->layer_s);
+    bool gates =
+        prefetch_gate_pays(predicting_early(s->predicting), gate_s, s->layer_s, s->misses_s);
     gate_s = gates ? gate_s : 0;
     engine_advance_to(&s->engine,
                       s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);

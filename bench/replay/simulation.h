@@ -20,7 +20,9 @@ struct simulation {
     uint64_t step;
     uint32_t n_tokens; /* of the step */
     bool predicts;     /* the step has few enough tokens to predict */
-    double layer_s;    /* moving average of a layer's time with its attention, in predicted steps */
+    /* Moving averages of predicted steps: a layer's time with its attention; how much of that its
+     * misses take. */
+    double layer_s, misses_s;
 
     void *memory; /* of the arrays below */
     /* the current layer */

@@ -346,9 +346,25 @@ class Replay:
         resident_s = sum(device * c.device(experts[e]) for e, (device, _) in plan.items())
         load_s = c.device(experts[expert])
         at_once = link_end + call + resident_s + n * load_s
-        begin = max((call if resident_s else 0) + resident_s, link_end / n)  # at the first arrival
-        separately = max(begin + call + n * load_s, link_end + call + load_s)  # or after the last
-        return at_once < separately
+        begin = (call if resident_s else 0) + resident_s
+        return at_once < self.end_of_calls(begin, link_end / n, n, load_s)
+
+    def end_of_calls(self, now, step_s, n, load_s):
+        """When the device has computed n loads, in each call what has arrived by then. At first the slots kept free can be
+        copied into, as many more once the resident part is computed, and again after each call."""
+        slots = self.memory.reserve
+        slots_at = [0.0] * slots + [now] * slots if slots else [0.0] * n
+        link, arrived, done = 0.0, [], 0
+        while done < n:
+            for begin in slots_at[len(arrived):n]:
+                link = max(link, begin) + step_s
+                arrived.append(link)
+            now = max(now, arrived[done])
+            there = sum(at <= now for at in arrived)
+            now += self.machine["device-call"] + (there - done) * load_s
+            done = there
+            slots_at += [now] * slots
+        return now
 
     # ---- A layer ----
 

@@ -9,16 +9,19 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-/* moed asks a coming layer's gate where that takes a tenth of a layer at most, or three hundredths
- * with an early predictor; the other assigners ignore the time. */
+/* The worker asks a coming layer's gate where that takes a tenth of a layer at most, or three
+ * hundredths with an early predictor, and 0.6 of what misses take. */
 static void test_pays(void **state)
 {
     (void)state;
-    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6));
-    assert_false(prefetch_gate_pays(false, 15e-6, 140e-6));
-    assert_true(prefetch_gate_pays(true, 15e-6, 510e-6));
-    assert_false(prefetch_gate_pays(true, 15e-6, 490e-6));
-    assert_true(prefetch_gate_pays(false, 15e-6, 0)); /* not known */
+    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6, 1));
+    assert_false(prefetch_gate_pays(false, 15e-6, 140e-6, 1));
+    assert_true(prefetch_gate_pays(true, 15e-6, 510e-6, 1));
+    assert_false(prefetch_gate_pays(true, 15e-6, 490e-6, 1));
+    assert_true(prefetch_gate_pays(false, 15e-6, 0, 0)); /* not known */
+    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6, 26e-6));
+    assert_false(prefetch_gate_pays(false, 15e-6, 160e-6, 24e-6));
+    assert_false(prefetch_gate_pays(false, 15e-6, 160e-6, 0)); /* all is resident */
 }
 
 /* A copy of 3 seconds slows a CPU segment of 2 to 2.5: it costs 3 (1 - 2 / 2.5) = 0.6, and saves 2

@@ -116,6 +116,25 @@ static void test_all_resident(void **state)
     struct layer_plan plan;
     layer_plan(l, &s, experts, 2, &plan);
     assert_true(plan.all_resident);
+    expect_seconds(plan.misses_s, 0);
+    layer_free(l);
+}
+
+/* The CPU takes 2 segments of 5 seconds. On the device, with a call of 1, four segments would take
+ * 4 * 0.5 + 1. */
+static void test_misses(void **state)
+{
+    struct memory m = {0};
+    struct layer *l = make(&m);
+    const struct sched_costs c = {
+        .load_s = 9, .load_contended_s = 9, .device_s = 0.5, .cpu_s = 5, .cpu_contended_s = 5};
+    const struct layer_expert experts[] = {{2, 1, {SEGMENTS, 0}}, {3, 1, {0, 0}}};
+    const struct layer_state s = {
+        .step = 1, .assigner = ASSIGN_LAYERWISE, .costs = &c, .n_slots = 8, .device_call_s = 1};
+    struct layer_plan plan;
+    layer_plan(l, &s, experts, 2, &plan);
+    expect_seconds(plan.predicted_s, 10);
+    expect_seconds(plan.misses_s, 7);
     layer_free(l);
 }
 
@@ -284,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_plan_is_the_assigners),
         cmocka_unit_test(test_few_slots_and_no_loads),
         cmocka_unit_test(test_all_resident),
+        cmocka_unit_test(test_misses),
         cmocka_unit_test(test_hints_of_a_plan),
         cmocka_unit_test(test_judgement),
         cmocka_unit_test(test_answers),

@@ -26,6 +26,7 @@ struct cost_model {
      * layer's gate, and to the next step's first gate. 0: not known. */
     double attention_s, head_s;
     double layer_s;          /* of a layer from end to end, a moving average; 0: not known */
+    double misses_s;         /* layer_plan.misses_s, a moving average of steps with predictions */
     uint64_t n_gaps;         /* attentions of a step: layers with experts less one */
     uint64_t finished_ns;    /* end of the last layer; 0: there was none */
     uint64_t copies;         /* device_cache_copies at that time */

@@ -149,6 +149,8 @@ static void take_plan(struct experts *x, const struct layer_plan *plan)
     bool whole_layer = x->work.n_round == x->work.n_activated;
     x->work.predicted_s += plan->predicted_s;
     x->work.device_waits = plan->device_waits;
+    if (x->work.n_tokens <= PREDICT_MAX_TOKENS)
+        layer_mean_add(&x->cost.misses_s, plan->misses_s);
     prefetch_set_all_resident(x->prefetch, plan->all_resident && whole_layer &&
                                                device_cache_holds_all(x->device.cache));
     for (uint32_t i = 0; i < x->work.n_round; i++) {
@@ -178,6 +180,8 @@ void experts_plan(struct experts *x)
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
         .no_loads = loads_are_stopped(x),
+        .prefetches = x->work.n_tokens <= PREDICT_MAX_TOKENS &&
+                      prediction_is_on(prefetch_prediction(x->prefetch)),
         /* an expert on the device may be nowhere else, and must not go while the device waits */
         .never_waits = x->host,
         .device_call_s = x->cost.calibration.device_call_s,

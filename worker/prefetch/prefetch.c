@@ -246,7 +246,7 @@ static bool gates_pay(const struct prefetch *p, uint64_t step)
 {
     return !p->options.cache || cost_model_is_timed(step) ||
            prefetch_gate_pays(prediction_is_early(p->prediction), p->gate_s,
-                              p->options.costs->layer_s);
+                              p->options.costs->layer_s, p->options.costs->misses_s);
 }
 
 bool prefetch_gate(struct prefetch *p, const struct predict_seen *seen, uint32_t i,

@@ -120,20 +120,116 @@ static struct sides_end sides_end(const struct assignment *a, const struct assig
     return end;
 }
 
+/* The loads of a plan on the link. Only free_slots of them can be copied until the device has
+ * computed the resident part, and as many more after each further call: the slots of evicted
+ * segments are free once the device reads nothing. */
+struct arrivals {
+    double since_s, step_s;          /* the first of the current run of loads begins; each takes */
+    uint32_t before, limit, n, free; /* loads before this run; that have a slot; all */
+    uint32_t done;                   /* computed */
+};
+
+/* The device's calls are followed one by one up to here: beyond, a plan would take long. */
+#define MOST_CALLS 8
+
+/* The n-th load, counted from 1 and at most the limit, is there at this time; before it, if it
+ * belongs to an earlier run. */
+static double arrival(const struct arrivals *r, uint32_t nth)
+{
+    return nth > r->before ? r->since_s + (nth - r->before) * r->step_s : r->since_s;
+}
+
+/* If no slot is late from now on. */
+static double all_arrived(const struct arrivals *r)
+{
+    return r->since_s + (r->n - r->before) * r->step_s;
+}
+
+static uint32_t arrived(const struct arrivals *r, double now_s)
+{
+    if (!(r->step_s > 0))
+        return r->limit;
+    return now_s > r->since_s
+               ? (uint32_t)fmin(r->before + (now_s - r->since_s) / r->step_s, r->limit)
+               : r->before;
+}
+
+/* A call has ended. */
+static void free_more(struct arrivals *r, double now_s)
+{
+    if (r->limit >= r->n)
+        return;
+    double idle_s = arrival(r, r->limit);
+    if (idle_s < now_s) {
+        r->since_s = now_s;
+        r->before = r->limit;
+    }
+    r->limit = r->n - r->limit > r->free ? r->limit + r->free : r->n;
+}
+
+/* The end after MOST_CALLS calls, of which the last has ended now. The calls follow each other
+ * without a pause. Each computes as many loads as get slots at once; or, where those suffice, the
+ * last call begins half a call after the last arrival, in the mean. */
+static double after_many_calls(const struct arrivals *r, double now_s, double call_s, double each_s)
+{
+    uint32_t left = r->n - r->done, copies = r->n - arrived(r, now_s);
+    if (r->limit < r->n && call_s + r->free * each_s >= r->free * r->step_s)
+        return now_s + (1 + copies / r->free + (copies % r->free > 0)) * call_s + left * each_s;
+    double computed_s = now_s + (copies ? 2 : 1) * call_s + left * each_s;
+    return copies ? later(computed_s, all_arrived(r) + 1.5 * call_s + each_s) : computed_s;
+}
+
+/* As device_end, call by call. now_s: when the resident part is computed. */
+static double device_end_by_calls(const struct assignment *a, const struct assign_work *w,
+                                  double now_s, double link_s)
+{
+    const struct sched_layer *l = a->layer;
+    double each_s = w->loads ? w->loaded_s / w->loads : 0, call_s = l->device_call_s;
+    uint32_t free = l->free_slots ? l->free_slots : UINT32_MAX;
+    struct arrivals r = {.since_s = l->link_busy_s,
+                         .step_s = w->loads ? (link_s - l->link_busy_s) / w->loads : 0,
+                         .limit = w->loads < free ? w->loads : free,
+                         .n = w->loads,
+                         .free = free};
+    free_more(&r, now_s);
+    if (w->in_flight) {
+        double begins_s = later(now_s, l->link_busy_s);
+        r.done = arrived(&r, begins_s);
+        now_s = begins_s + call_s + w->in_flight_s + r.done * each_s;
+        free_more(&r, now_s);
+    }
+    for (uint32_t calls = 0; r.done < r.n; calls++) {
+        double next_s = arrival(&r, r.done + 1);
+        bool waits = now_s <= next_s;
+        if (waits && r.step_s >= call_s + each_s) /* and for each of the others, whose slot is free
+                                                     by then */
+            return all_arrived(&r) + call_s + each_s;
+        if (calls == MOST_CALLS)
+            return after_many_calls(&r, now_s, call_s, each_s);
+        uint32_t there = waits ? r.done + 1 : arrived(&r, now_s);
+        now_s = later(now_s, next_s) + call_s + (there - r.done) * each_s;
+        r.done = there;
+        free_more(&r, now_s);
+    }
+    return now_s;
+}
+
 /* When the device is done if it computes the resident part, and then in each call all that has
- * arrived. The link is done at link_s. With more than two arrivals this is the least time: calls
- * between the first arrival and the last are not counted. */
+ * arrived. The loads arrive evenly spaced until link_s. If calls take time, loads count with their
+ * mean time on the device. */
 static double device_end(const struct assignment *a, const struct assign_work *w, double link_s)
 {
     double busy_s = a->layer->link_busy_s, call_s = a->layer->device_call_s;
     double resident = w->resident_s > 0 ? call_s + w->resident_s : 0, end = resident;
+    if (call_s > 0)
+        return device_end_by_calls(a, w, resident, link_s);
     if (w->in_flight)
-        end = later(resident, busy_s) + call_s + w->in_flight_s + w->loaded_s;
+        end = later(resident, busy_s) + w->in_flight_s + w->loaded_s;
     if (w->loads) {
-        /* Arrivals are evenly spaced. The device waits for the first, for the last, or for none. */
+        /* The longest are computed first, so the device waits for the first, the last, or none. */
         double first = busy_s + (link_s - busy_s) / w->loads;
-        end = later(end, later(resident, first) + call_s + w->loaded_s);
-        end = later(end, link_s + call_s + w->last_loaded_s);
+        end = later(end, later(resident, first) + w->loaded_s);
+        end = later(end, link_s + w->last_loaded_s);
     }
     return end;
 }

@@ -106,6 +106,7 @@ struct sched_upcoming {
 struct sched_layer {
     uint32_t n_segments;
     uint32_t spare_slots; /* segments that may be loaded at once for this layer */
+    uint32_t free_slots;  /* of them, copied before the device's first call ends; 0: all */
     bool whole;
     uint32_t n_tokens;    /* of the step */
     double device_call_s; /* of a device call: one for the resident part, one for each arrival */

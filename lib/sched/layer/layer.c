@@ -111,12 +111,22 @@ static void limit_to_slots(struct sched_expert *e, uint32_t n_slots, bool whole)
     e->load = whole ? 0 : n_slots - e->device;
 }
 
+/* What the layer would take if all its experts were resident. */
+static double resident_s(const struct layer *l, const struct layer_state *state, uint32_t n)
+{
+    double s = state->device_call_s;
+    for (uint32_t i = 0; i < n; i++)
+        s += l->n_segments[state->layer] * sched_device_s(state->costs, l->plan[i].workload);
+    return s;
+}
+
 void layer_plan(struct layer *l, const struct layer_state *state,
                 const struct layer_expert *experts, uint32_t n, struct layer_plan *out)
 {
     struct sched_layer layer = {
         .n_segments = l->n_segments[state->layer],
         .spare_slots = sched_spare_slots(state->assigner, state->n_slots, state->n_spare),
+        .free_slots = state->prefetches ? state->n_spare - state->n_spare / 2 : state->n_spare,
         .whole = state->whole,
         .n_tokens = state->n_tokens,
         .device_call_s = state->device_call_s,
@@ -130,6 +140,7 @@ void layer_plan(struct layer *l, const struct layer_state *state,
     fill_upcoming(l, state);
     out->all_resident = fill_plan(l, state, experts, n);
     out->predicted_s = assign(l, state, &layer, n);
+    out->misses_s = fmax(out->predicted_s - resident_s(l, state, n), 0);
     if (state->no_loads)
         drop_loads(l, n, state->whole);
     out->device_waits = sched_device_waits(state->costs, &layer, l->plan, n);

@@ -56,6 +56,7 @@ struct layer_state {
     uint32_t n_tokens;         /* of the step */
     bool whole;                /* an expert must not be split */
     bool no_loads;             /* memd does not copy at present: the CPU takes all loads */
+    bool prefetches;           /* in this step, which may use half of n_spare */
     bool never_waits;          /* as sched_layer's, and the next four */
     double device_call_s, cpu_busy_s, link_busy_s, attention_s;
     /* The prediction of the next layers (predict_pending_upcoming), read by assigners that plan
@@ -67,6 +68,7 @@ struct layer_state {
 struct layer_plan {
     const struct sched_expert *experts; /* [n], in the given order: device and load are set */
     double predicted_s;                 /* of the layer's routed experts */
+    double misses_s;                    /* by how much that exceeds all of them being resident */
     bool device_waits;                  /* sched_device_waits */
     bool all_resident;                  /* every segment of the given experts */
     const struct sched_upcoming *upcoming;

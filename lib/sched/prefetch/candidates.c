@@ -12,14 +12,15 @@
 #include "sched/prefetch/candidates.h"
 
 enum { EXPLORE_STEPS = 32 };
-/* The share of a layer's time that asking a gate may take. */
-#define GATE_SHARE       0.1
-#define GATE_SHARE_EARLY 0.03
+/* The share of a layer's time that asking a gate may take, and that of what misses take. */
+#define GATE_SHARE        0.1
+#define GATE_SHARE_EARLY  0.03
+#define GATE_MISSES_SHARE 0.6
 
-bool prefetch_gate_pays(bool early, double gate_s, double layer_s)
+bool prefetch_gate_pays(bool early, double gate_s, double layer_s, double misses_s)
 {
     double share = early ? GATE_SHARE_EARLY : GATE_SHARE;
-    return !(layer_s > 0) || gate_s <= share * layer_s;
+    return !(layer_s > 0) || (gate_s <= share * layer_s && gate_s <= GATE_MISSES_SHARE * misses_s);
 }
 
 static void judge_all(struct prefetch_candidate *candidates, uint32_t n, enum sched_verdict verdict)
