@@ -228,7 +228,8 @@ static void a_beat_says_again_that_a_process_is_ready(void **state)
 static void gives_up_one_that_stays_silent(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {"--watchdog", "0.3", NULL};
+    static const char *const more[] = {"--watchdog", "1",
+                                       NULL}; /* longer than a loaded machine pauses */
     fixture_script(f, "cpuexec", "silent");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "cpuexec", "state", "failed", 30000));
