@@ -95,7 +95,8 @@ static enum error_code start(struct cpuexec *c, struct error *e)
 {
     if (!kernels_select(c->kernels))
         return error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", c->kernels);
-    enum error_code code = memory_client_attach(c->daemon.run, "cpuexec", 10000, &c->memory, e);
+    enum error_code code = memory_client_attach(c->daemon.run, c->daemon.process, MEMORY_CPUEXEC, 0,
+                                                10000, &c->memory, e);
     if (!code)
         code = make_pool(c, e);
     if (!code)
@@ -136,7 +137,11 @@ int main(int argc, char **argv)
     if (!code)
         code = daemon_serve(&c.daemon, &handlers, &c, &e);
     if (code)
-        daemon_fail(&c.daemon, code == ERROR_USAGE ? EXIT_BAD_USAGE : EXIT_RETRY, &e);
+        daemon_fail(&c.daemon,
+                    code == ERROR_USAGE     ? EXIT_BAD_USAGE
+                    : code == ERROR_VERSION ? EXIT_PERMANENT
+                                            : EXIT_RETRY,
+                    &e);
     daemon_status(&c.daemon, "serving %s with %u threads, %s kernels", c.memory.map.params.name,
                   pool_thread_count(c.pool), kernels_get()->name);
     if (c.daemon.confine)

@@ -272,11 +272,13 @@ static enum error_code start_connection(struct serve *s, int fd, pid_t pid, stru
     return c->used ? ERROR_OK : error_set(e, ERROR_MEMORY, "cannot start a thread for it");
 }
 
-static void on_accepted(void *arg, int fd, pid_t pid)
+static void on_accepted(void *arg, int fd, const struct lease_peer *peer)
 {
     struct error e;
-    if (start_connection(arg, fd, pid, &e)) {
-        log_warn("worker %d refused: %s", (int)pid, e.text);
+    if (peer->pidfd >= 0)
+        close(peer->pidfd); /* the end of the connection reports the worker's death, too */
+    if (start_connection(arg, fd, peer->pid, &e)) {
+        log_warn("worker %d refused: %s", (int)peer->pid, e.text);
         close(fd);
     }
 }

@@ -26,13 +26,22 @@ static void add_argument(struct process *p, const char *flag, const char *value)
 }
 
 enum {
-    TO_MEMD = 1 << MEMD,
-    TO_CPUEXEC = 1 << CPUEXEC,
-    TO_WORKER = 1 << WORKER,
-    TO_MODELS = 1 << MODELS,
-    TO_HTTP = 1 << HTTP,
+    TO_MEMD = 1,
+    TO_CPUEXEC = 2,
+    TO_WORKER = 4,
+    TO_MODELS = 8,
+    TO_HTTP = 16,
+    TO_ALL = TO_MEMD | TO_CPUEXEC | TO_WORKER
 };
-enum { TO_ALL = TO_MEMD | TO_CPUEXEC | TO_WORKER };
+
+static unsigned kind_of(int which)
+{
+    return which == MEMD      ? TO_MEMD
+           : which == CPUEXEC ? TO_CPUEXEC
+           : which == MODELS  ? TO_MODELS
+           : which == HTTP    ? TO_HTTP
+                              : TO_WORKER;
+}
 
 /* The value as text, which `text` holds; NULL for 0, the process's own default. */
 static const char *number(uint64_t value, char text[24])
@@ -76,6 +85,7 @@ static void build_arguments(struct supervisor *s)
         {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
         {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},
+        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[9])},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
         {TO_MEMD, "--kv-dir", o->kv_dir},
@@ -104,11 +114,16 @@ static void build_arguments(struct supervisor *s)
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         struct process *p = &s->processes[i];
         add_argument(p, p->program, NULL);
+        if (is_worker(i) && i > WORKER) {
+            char *text = s->worker_numbers[i - WORKER];
+            snprintf(text, sizeof s->worker_numbers[0], "%d", i - WORKER + 1);
+            add_argument(p, "--number", text);
+        }
         for (size_t k = 0; k < sizeof options / sizeof *options; k++)
-            if (options[k].value && (options[k].to & 1u << i))
+            if (options[k].value && (options[k].to & kind_of(i)))
                 add_argument(p, options[k].flag, options[k].value);
         for (size_t k = 0; k < sizeof switches / sizeof *switches; k++)
-            if (switches[k].given && (switches[k].to & 1u << i))
+            if (switches[k].given && (switches[k].to & kind_of(i)))
                 add_argument(p, switches[k].flag, NULL);
     }
 }
@@ -119,8 +134,8 @@ static enum error_code find_programs(struct supervisor *s, struct error *e)
         struct process *p = &s->processes[i];
         char file[64];
         p->name = supervise_process_names[i];
-        snprintf(file, sizeof file, "moed-%s", p->name);
-        if (p->unused)
+        snprintf(file, sizeof file, "moed-%s", is_worker(i) ? "worker" : p->name);
+        if (p->unused && (!is_worker(i) || !s->settings->model)) /* `moed workers` adds workers */
             continue;
         enum error_code code = program_find(file, s->settings->bindir, p->program, e);
         if (code)
@@ -173,9 +188,11 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
 static enum error_code clear_leftovers(struct supervisor *s, struct error *e)
 {
     int timeout_ms = (int)(s->policy.stop_timeout_ns / 1000000u);
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(s->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
         const char *name = s->processes[i].name;
-        pid_t pid = run_dir_find_holder(s->run, name);
+        pid_t pid = pids[i];
         if (!pid)
             continue;
         log_warn("%s of an earlier supervisor still runs (pid %d): stopping it", name, (int)pid);
@@ -282,11 +299,15 @@ static bool wants_cpuexec(const struct settings *o)
 static void choose_processes(struct supervisor *s)
 {
     const struct settings *o = s->settings;
-    s->processes[MEMD].unused = s->processes[WORKER].unused = !o->model;
+    s->processes[MEMD].unused = !o->model;
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        s->processes[i].unused = !o->model || i - WORKER >= (int)o->workers;
     s->processes[CPUEXEC].unused = !o->model || !wants_cpuexec(o);
     s->processes[MODELS].unused = !o->models;
     s->processes[HTTP].unused = !o->http;
-    s->processes[MEMD].runs_setuid = s->processes[WORKER].runs_setuid = has_gpu(o);
+    s->processes[MEMD].runs_setuid = has_gpu(o);
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        s->processes[i].runs_setuid = has_gpu(o);
     s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 

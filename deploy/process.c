@@ -240,6 +240,16 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
     process_send_due_signals(p);
 }
 
+void process_drain(struct process *p, enum process_state after_stop, uint64_t patience_ns,
+                   const struct process_policy *policy)
+{
+    if (p->pid == 0)
+        return;
+    if (p->state == PROCESS_READY) /* before that the signal would end it, too */
+        kill(p->pid, SIGUSR1);
+    process_stop(p, after_stop, p->state == PROCESS_READY ? patience_ns : 0, policy);
+}
+
 void process_send_due_signals(struct process *p)
 {
     if (p->state != PROCESS_STOPPING || p->pid == 0)

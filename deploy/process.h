@@ -30,6 +30,7 @@ struct process {
     char log_path[RUN_PATH_BYTES];
 
     bool unused;      /* the deployment does not have this process */
+    bool leaving;     /* and will not, once it has ended */
     bool runs_setuid; /* a GPU's driver in it may start a program that makes the device's files */
     enum process_state state;
     enum process_state after_stop; /* state after PROCESS_STOPPING: waiting or stopped */
@@ -68,6 +69,10 @@ void process_end(struct process *p, const struct process_policy *policy);
 /* Stops the process with SIGTERM after grace_ns (0: now). Does nothing where none runs. */
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
                   const struct process_policy *policy);
+/* Asks the process to take no new work and to end when it has none left; it is stopped after
+ * patience_ns. */
+void process_drain(struct process *p, enum process_state after_stop, uint64_t patience_ns,
+                   const struct process_policy *policy);
 /* Sends the signals that are due. */
 void process_send_due_signals(struct process *p);
 /* Takes a notification datagram of the process: READY=1, STATUS=. */

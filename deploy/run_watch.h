@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define RUN_WATCH_NAMES 16
+#define RUN_WATCH_NAMES 64
 #define RUN_WATCH_NAME  32
 
 struct run_watch {

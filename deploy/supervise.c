@@ -3,8 +3,8 @@
  *
  * There is one thread with one poll loop. An event (signal, notification, command, deadline) only
  * changes the states of processes. Then advance() acts on the states:
- * 1. cpuexec and the worker start only while memd is ready.
- * 2. memd starts only while neither of them runs: they may still map the model of a dead memd, and
+ * 1. cpuexec and the workers start only while memd is ready.
+ * 2. memd starts only while none of them runs: they may still map the model of a dead memd, and
  *    the new memd needs that memory.
  * 3. Processes stop in reverse order, each after the one before it is gone.
  * 4. http, the frontend, and models map no model: they start at once and go on while the others
@@ -30,6 +30,8 @@
 #include <unistd.h>
 
 /* The kill comes at most 1.25 intervals after the last beat, before a client's 30 s are over. */
+/* For the requests of a worker that is removed; then the other workers continue them. */
+#define DRAIN_S      60
 #define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
 /* A process that lost memd ends on its own within this time, or gets SIGTERM. */
 #define LOST_MEMD_GRACE_NS 1000000000ull
@@ -43,16 +45,25 @@
 
 /* -- acting on the states -- */
 
+static bool workers_run(const struct supervisor *s)
+{
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        if (s->processes[i].pid)
+            return true;
+    return false;
+}
+
 static bool dependents_run(const struct supervisor *s)
 {
-    return s->processes[CPUEXEC].pid || s->processes[WORKER].pid;
+    return s->processes[CPUEXEC].pid || workers_run(s);
 }
 
 static void stop_dependents(struct supervisor *s, enum process_state after_stop, uint64_t grace_ns)
 {
-    /* The worker first: cpuexec still computes for it. */
-    process_stop(&s->processes[WORKER], after_stop, grace_ns, &s->policy);
-    if (!s->processes[WORKER].pid || grace_ns)
+    /* The workers first: cpuexec still computes for them. */
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        process_stop(&s->processes[i], after_stop, grace_ns, &s->policy);
+    if (!workers_run(s) || grace_ns)
         process_stop(&s->processes[CPUEXEC], after_stop, grace_ns, &s->policy);
 }
 
@@ -77,22 +88,25 @@ static bool may_start(const struct supervisor *s, int which)
         return !dependents_run(s);
     if (memd->state != PROCESS_READY || s->restart_memd)
         return false;
-    if (which == WORKER && cpuexec->state == PROCESS_WAITING && !cpuexec->unused)
+    if (is_worker(which) && cpuexec->state == PROCESS_WAITING && !cpuexec->unused)
         return false;
     return which == CPUEXEC || cpuexec->state != PROCESS_STARTING ||
            clock_ns() - cpuexec->started_ns >= CPUEXEC_HEAD_START_NS;
 }
 
-/* Stops all processes in reverse order. */
+/* Stops all processes in reverse order, the workers at the same time. */
 static void advance_to_stop(struct supervisor *s)
 {
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
         struct process *p = &s->processes[i];
-        if (p->pid) {
+        if (p->pid)
             process_stop(p, PROCESS_STOPPED, 0, &s->policy);
+        else
+            set_idle(p, PROCESS_STOPPED);
+        if (p->pid && !is_worker(i))
             return;
-        }
-        set_idle(p, PROCESS_STOPPED);
+        if (i == WORKER && workers_run(s))
+            return;
     }
 }
 
@@ -113,8 +127,8 @@ static void advance(struct supervisor *s)
     }
     if (memd->state == PROCESS_FAILED) {
         stop_dependents(s, PROCESS_STOPPED, 0);
-        set_idle(&s->processes[CPUEXEC], PROCESS_STOPPED);
-        set_idle(&s->processes[WORKER], PROCESS_STOPPED);
+        for (int i = CPUEXEC; i <= LAST_WORKER; i++)
+            set_idle(&s->processes[i], PROCESS_STOPPED);
         for (int i = MODELS; i <= HTTP; i++)
             if (is_due(&s->processes[i]))
                 start(s, i);
@@ -144,7 +158,7 @@ static bool all_gone(const struct supervisor *s)
  * count as their failure. */
 static void memd_ended(struct supervisor *s)
 {
-    for (int i = CPUEXEC; i <= WORKER; i++) {
+    for (int i = CPUEXEC; i <= LAST_WORKER; i++) {
         struct process *p = &s->processes[i];
         p->failures = 0;
         set_idle(p, PROCESS_WAITING);
@@ -155,9 +169,9 @@ static void memd_ended(struct supervisor *s)
 /* Restarts memd, once, for a worker that does not start under MPS. After a client's fault MPS
  * accepts no new client until all old ones are gone. memd is an old client, and does not notice the
  * fault while it is idle. */
-static void free_device(struct supervisor *s)
+static void free_device(struct supervisor *s, const struct process *worker)
 {
-    const struct process *worker = &s->processes[WORKER], *memd = &s->processes[MEMD];
+    const struct process *memd = &s->processes[MEMD];
     if (worker->failures == 0) /* it was ready */
         s->freed = false;
     if (!s->settings->mps || s->freed || worker->failures != MPS_FAILURES ||
@@ -166,6 +180,17 @@ static void free_device(struct supervisor *s)
     s->freed = true;
     log_warn("worker does not start under MPS: restarting memd too");
     s->restart_memd = true;
+}
+
+void supervisor_forget_removed(struct supervisor *s)
+{
+    for (int i = WORKER; i <= LAST_WORKER; i++) {
+        struct process *p = &s->processes[i];
+        if (!p->leaving || p->pid)
+            continue;
+        p->leaving = false;
+        p->unused = true;
+    }
 }
 
 static void reap(struct supervisor *s)
@@ -184,10 +209,12 @@ static void reap(struct supervisor *s)
         if (!p->ended)
             continue;
         process_end(p, &s->policy);
+        if (p->leaving)
+            supervisor_forget_removed(s);
         if (i == MEMD)
             memd_ended(s);
-        if (i == WORKER)
-            free_device(s);
+        if (is_worker(i))
+            free_device(s, p);
     }
 }
 
@@ -270,129 +297,6 @@ static void check_files(struct supervisor *s)
     run_watch_clear(&s->watch);
 }
 
-/* -- commands -- */
-
-static const char *deployment_state(const struct supervisor *s, char *reason, size_t bytes)
-{
-    static const int of_model[] = {MEMD, WORKER}, of_folder[] = {MODELS, HTTP};
-    static const int helpful[] = {CPUEXEC, MODELS, HTTP};
-    const struct process *p = s->processes;
-    const int *essential = s->model[0] ? of_model : of_folder;
-    bool ready = true;
-    reason[0] = '\0';
-    if (s->stopping)
-        return "stopping";
-    for (int i = 0; i < 2; i++) {
-        const struct process *x = &p[essential[i]];
-        if (x->state == PROCESS_FAILED) {
-            snprintf(reason, bytes, "%s has failed: %s", x->name, x->reason);
-            return "failed";
-        }
-        ready = ready && (x->unused || x->state == PROCESS_READY);
-    }
-    if (!ready)
-        return "starting";
-    for (size_t i = 0; i < sizeof helpful / sizeof *helpful; i++) {
-        const struct process *h = &p[helpful[i]];
-        if (h->unused || h->state == PROCESS_READY)
-            continue;
-        snprintf(reason, bytes, "%s does not run (%s)%s%s", h->name, process_state_name(h->state),
-                 h->reason[0] ? ": " : "", h->reason);
-        return "degraded";
-    }
-    return "ready";
-}
-
-static unsigned long long milliseconds_since(uint64_t ns)
-{
-    return (clock_ns() - ns) / 1000000u;
-}
-
-static void command_status(const struct supervisor *s, struct strbuf *answer)
-{
-    char reason[640];
-    const char *state = deployment_state(s, reason, sizeof reason);
-    strbuf_printf(answer,
-                  "deployment\tname=%s\tstate=%s\tpid=%d\tuptime_ms=%llu\tmodel=%s\treason=%s\n",
-                  s->settings->name, state, (int)getpid(), milliseconds_since(s->started_ns),
-                  s->model, reason);
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
-        const struct process *p = &s->processes[i];
-        if (p->unused)
-            continue;
-        strbuf_printf(answer,
-                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tuptime_ms=%llu\tstatus=%s\t"
-                      "reason=%s\n",
-                      p->name, process_state_name(p->state), (int)p->pid,
-                      p->starts ? p->starts - 1 : 0, p->pid ? milliseconds_since(p->started_ns) : 0,
-                      p->status, p->reason);
-    }
-    strbuf_printf(answer, "ok\n");
-}
-
-static void forgive(struct process *p)
-{
-    p->failures = p->silences = 0;
-    p->backoff_ms = 0;
-    if (!p->pid)
-        p->state = PROCESS_WAITING;
-}
-
-static void command_restart(struct supervisor *s, const char *name, struct strbuf *answer)
-{
-    int which = 0;
-    while (which < SUPERVISE_PROCESSES && strcmp(name, s->processes[which].name) != 0)
-        which++;
-    if (which == SUPERVISE_PROCESSES) {
-        strbuf_printf(
-            answer, "error there is no process %s: memd, cpuexec, worker, models or http\n", name);
-        return;
-    }
-    if (s->processes[which].unused) {
-        strbuf_printf(answer, "error there is no %s: %s\n", name,
-                      which == HTTP      ? "start it with moed up --http"
-                      : which == MODELS  ? "start it with moed up --models DIR"
-                      : which == CPUEXEC ? "the worker computes the experts (moed up --cpuexec)"
-                                         : "the deployment has no model of its own");
-        return;
-    }
-    if (s->stopping) {
-        strbuf_printf(answer, "error the deployment is stopping\n");
-        return;
-    }
-    if (which != MEMD && which < MODELS && s->processes[MEMD].state == PROCESS_FAILED) {
-        strbuf_printf(answer, "error %s needs memd, which has failed: restart memd\n", name);
-        return;
-    }
-    log_info("restart of %s requested", name);
-    if (which == MEMD) {
-        for (int i = 0; i < SUPERVISE_PROCESSES; i++)
-            forgive(&s->processes[i]);
-        s->restart_memd = s->processes[MEMD].pid != 0;
-    } else {
-        forgive(&s->processes[which]);
-        process_stop(&s->processes[which], PROCESS_WAITING, 0, &s->policy);
-    }
-    strbuf_printf(answer, "ok\n");
-}
-
-static void command(void *arg, const char *line, struct strbuf *answer)
-{
-    struct supervisor *s = arg;
-    if (strcmp(line, "status") == 0) {
-        command_status(s, answer);
-    } else if (strncmp(line, "restart ", 8) == 0) {
-        command_restart(s, line + 8, answer);
-    } else if (strcmp(line, "down") == 0) {
-        if (!s->stopping)
-            log_info("down requested");
-        s->stopping = true;
-        strbuf_printf(answer, "ok\n");
-    } else {
-        strbuf_printf(answer, "error unknown command: status, restart PROCESS or down\n");
-    }
-}
-
 /* -- the loop -- */
 
 static int poll_timeout_ms(const struct supervisor *s)
@@ -405,8 +309,8 @@ static int poll_timeout_ms(const struct supervisor *s)
             continue;
         next = at < next ? at : next;
     }
-    const struct process *cpuexec = &s->processes[CPUEXEC], *worker = &s->processes[WORKER];
-    if (cpuexec->state == PROCESS_STARTING && !worker->pid &&
+    const struct process *cpuexec = &s->processes[CPUEXEC];
+    if (cpuexec->state == PROCESS_STARTING && !workers_run(s) &&
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS > now &&
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS < next)
         next = cpuexec->started_ns + CPUEXEC_HEAD_START_NS;
@@ -438,7 +342,7 @@ static void loop(struct supervisor *s)
         watch_processes(s);
         if (fds[0].revents)
             take_signals(s);
-        clients_serve(&s->clients, fds + 3, command, s);
+        clients_serve(&s->clients, fds + 3, supervisor_command, s);
         if (fds[2].revents)
             run_watch_take(&s->watch);
     }
@@ -471,6 +375,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"segment-bytes", OPTION_UINT, &o->segment_bytes, 0, 1u << 30, "N",
          "pass to memd; 0: its choice"},
         {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N", "pass to memd and worker; 0: their choice"},
+        {"workers", OPTION_UINT, &o->workers, 1, SUPERVISE_WORKERS, "N", "start N workers"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N",
          "pass to memd and worker; 0: their choice"},
         {"batch", OPTION_UINT, &o->batch, 0, 1u << 13, "N",
@@ -499,6 +404,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
          "wait S seconds from SIGTERM to SIGKILL"},
         {"watchdog", OPTION_FLOAT, &o->watchdog_s, 0, 3600, "S",
          "restart a process that is silent for S seconds; 0: never"},
+        {"drain-timeout", OPTION_FLOAT, &o->drain_s, 0, 86400, "S",
+         "give a worker that is removed S seconds to finish its requests"},
         {"stable-after", OPTION_FLOAT, &o->stable_s, 0.01, 3600, "S",
          "count a process as stable after S seconds"},
         {0},
@@ -545,9 +452,11 @@ int main(int argc, char **argv)
     open_standard_streams();
     umask(077);
     struct settings settings = {.name = "default",
+                                .workers = 1,
                                 .stop_timeout_s = 10,
                                 .stable_s = 10,
                                 .watchdog_s = SUPERVISE_WATCHDOG_S,
+                                .drain_s = DRAIN_S,
                                 .models_keep_s = 300};
     if (parse_settings(&settings, argc, argv) != 0)
         return 2;

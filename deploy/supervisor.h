@@ -1,4 +1,5 @@
-/* The supervisor's state, shared by its start (prepare.c) and its loop (supervise.c). */
+/* The supervisor's state, shared by its start (prepare.c), its loop (supervise.c) and its answers
+ * (commands.c). */
 #ifndef MOED_DEPLOY_SUPERVISOR_H
 #define MOED_DEPLOY_SUPERVISOR_H
 
@@ -13,8 +14,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Indices of supervise_process_names. */
-enum { MEMD, CPUEXEC, WORKER, MODELS, HTTP };
+/* Indices of supervise_process_names; the workers are WORKER to LAST_WORKER. */
+enum {
+    MEMD,
+    CPUEXEC,
+    WORKER = SUPERVISE_FIRST_WORKER,
+    LAST_WORKER = WORKER + SUPERVISE_WORKERS - 1,
+    MODELS,
+    HTTP
+};
+_Static_assert(HTTP + 1 == SUPERVISE_PROCESSES, "supervise_process_names has them");
+
+static inline bool is_worker(int which)
+{
+    return which >= WORKER && which <= LAST_WORKER;
+}
 
 struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
@@ -27,8 +41,9 @@ struct settings {
     uint64_t models_most;
     uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
+    uint64_t workers; /* at the start */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
-    double stop_timeout_s, stable_s, watchdog_s;
+    double stop_timeout_s, stable_s, watchdog_s, drain_s;
 };
 
 struct supervisor {
@@ -36,7 +51,8 @@ struct supervisor {
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];  /* empty: none of its own, but those of a folder */
     char models[PATH_MAX]; /* the folder */
-    char numbers[9][24];   /* the numbers above, as text */
+    char numbers[10][24];  /* the numbers above, as text */
+    char worker_numbers[SUPERVISE_WORKERS][4];
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];
     struct clients clients;
@@ -54,5 +70,10 @@ struct supervisor {
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
 /* Makes those of its own files (pid file, sockets) again that have vanished. */
 enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
+
+/* Answers a command of a client; arg: struct supervisor. */
+void supervisor_command(void *arg, const char *line, struct strbuf *answer);
+/* Workers that were removed, and have ended, are no part of the deployment any more. */
+void supervisor_forget_removed(struct supervisor *s);
 
 #endif

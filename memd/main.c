@@ -4,7 +4,6 @@
  * attached; the model file is parsed by a process of its own. */
 #include "memd.h"
 
-#include "memd/device/cache_metrics.h"
 #include "memd/host/tier_metrics.h"
 
 #include "base/clock.h"
@@ -108,9 +107,9 @@ static enum error_code make_residency(struct memd *m, struct error *e)
 static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
 {
     struct memd *m = arg;
-    if (m->cache) {
+    if (m->caches.n) {
         struct cache_state s;
-        cache_state(m->cache, &s);
+        caches_state(&m->caches, &s);
         values[RECENT_LINK_BYTES] = s.link_bytes;
         values[RECENT_LINK_BUSY_NS] = s.link_busy_ns;
         values[RECENT_DEMANDED_BYTES] = counter_read(m->cache_counters.demanded_bytes);
@@ -129,9 +128,9 @@ static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_
 {
     struct memd *m = arg;
     double s = (double)window_ns * 1e-9, moved = (double)growth[RECENT_LINK_BYTES];
-    if (m->cache && moved > 0) {
+    if (m->caches.n && moved > 0) {
         struct cache_state now;
-        cache_state(m->cache, &now);
+        caches_state(&m->caches, &now);
         log_info("cache, last %.0f s: %" PRIu64 " of %" PRIu64
                  " slots filled; %.1f MB copied (%.1f demanded, %.1f prefetched), "
                  "%.1f MB used, %.1f evicted unused; link busy %.1f %%, %.2f GB/s while busy",
@@ -140,7 +139,7 @@ static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_
                  (double)growth[RECENT_PREFETCHED_BYTES] * 1e-6,
                  (double)growth[RECENT_USED_BYTES] * 1e-6,
                  (double)growth[RECENT_WASTED_BYTES] * 1e-6,
-                 100 * (double)growth[RECENT_LINK_BUSY_NS] / (double)window_ns,
+                 100 * (double)growth[RECENT_LINK_BUSY_NS] / (double)(m->caches.n * window_ns),
                  growth[RECENT_LINK_BUSY_NS] ? moved / (double)growth[RECENT_LINK_BUSY_NS] : 0);
     }
     if (m->tier && growth[RECENT_READ_BYTES]) {
@@ -151,13 +150,6 @@ static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_
                  s, now.slots.resident, now.experts, (double)growth[RECENT_READ_BYTES] * 1e-6,
                  (double)growth[RECENT_READ_BYTES] / (double)window_ns);
     }
-}
-
-/* A worker that wrote an invalid record loses its lease. */
-static void worker_broken(void *arg, uint64_t lease)
-{
-    struct memd *m = arg;
-    leases_end(m->leases, lease);
 }
 
 /* Answers from two different files would be wrong in silence, so the deployment ends as failed. */
@@ -173,7 +165,7 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     m->tier_counters = tier_metrics_counters(m->daemon.metrics);
     struct tier_options options = {.plan = &m->tier_plan,
                                    .generation = m->generation,
-                                   .worker_broken = worker_broken,
+                                   .worker_broken = memd_worker_broken,
                                    .worker_broken_arg = m,
                                    .file_changed = file_changed,
                                    .file_changed_arg = m};
@@ -189,15 +181,17 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
-/* Tokens of prompts that a worker computes at once. */
+/* Tokens of prompts that a worker computes at once, of several devices the most. */
 static uint32_t batch_of(const struct memd *m)
 {
-    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY,
+    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY, batch = 0,
              context =
                  serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
-    return m->device_spec.kind != DEVICE_HOST ? m->device_plan.batch
-           : m->batch                         ? (uint32_t)m->batch
-                                              : serving_batch(most, context);
+    if (m->device_spec.kind == DEVICE_HOST)
+        return m->batch ? (uint32_t)m->batch : serving_batch(most, context);
+    for (unsigned i = 0; i < m->device_spec.n_devices; i++)
+        batch = m->devices[i].plan.batch > batch ? m->devices[i].plan.batch : batch;
+    return batch;
 }
 
 static enum error_code make_conversations(struct memd *m, struct error *e)
@@ -218,91 +212,6 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
     if (!code)
         conversations_register(&m->conversations, m->daemon.metrics);
     return code;
-}
-
-/* The driver is of no use any more: the supervisor starts memd again, which loads the model anew.
- */
-static void device_lost(void *arg, const struct error *e)
-{
-    struct memd *m = arg;
-    log_error("the device has failed: %s", e->text);
-    atomic_store(&m->device_failed, true);
-    daemon_request_stop(&m->daemon, EXIT_RETRY);
-}
-
-/* Plans and allocates the device's memory. This comes before the load of the model, which may take
- * minutes: a user must not wait for that to see that the device is too small. */
-static enum error_code take_device_memory(struct memd *m, struct error *e)
-{
-    struct pool_map planned = pool_plan_map(&m->plan);
-    struct device_plan_options options = {.device = &m->device_spec,
-                                          .parallel = (uint32_t)m->parallel,
-                                          .context = (uint32_t)m->context,
-                                          .batch = (uint32_t)m->batch,
-                                          .reproducible = m->reproducible};
-    enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
-    if (!code)
-        code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
-    const struct device_plan *p = &m->device_plan;
-    if (!code)
-        code = device_link_allocate(m->link, p->dense_bytes, p->n_flags, p->slot_bytes, p->layout,
-                                    p->n_slots, &m->arena, e);
-    return code;
-}
-
-/* The host computes a dense part that the device cannot compute. */
-static void keep_dense_on_host(struct memd *m)
-{
-    const struct pool_map map = pool_plan_map(&m->plan);
-    const char *host_only = params_host_dense(&map.params);
-    if (!host_only || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
-        return;
-    log_info("the model has %s: the host computes them and the rest of the dense part, as with "
-             "dense=host; the device has memory for experts only",
-             host_only);
-    m->device_spec.dense_on_host = true;
-}
-
-/* Copies the dense weights to the device, before any worker gets their address. */
-static enum error_code place_dense(struct memd *m, struct error *e)
-{
-    struct pool_range dense = pool_map_dense(&m->map);
-    uint64_t started = clock_ns();
-    if (!m->arena->dense_bytes)
-        return ERROR_OK;
-    enum error_code code = device_link_place_dense(m->link, m->map.base + dense.offset, e);
-    if (!code)
-        log_info("%.2f GB of dense weights copied to the device in %.2f s",
-                 (double)dense.bytes * 1e-9, (double)(clock_ns() - started) * 1e-9);
-    return code;
-}
-
-/* Makes the expert cache and its residency table. */
-static enum error_code make_cache(struct memd *m, struct error *e)
-{
-    m->cache_counters = cache_metrics_counters(m->daemon.metrics);
-    enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
-    if (!code)
-        code = place_dense(m, e);
-    struct cache_options options = {
-        .link = m->link,
-        .arena = m->arena,
-        .plan = &m->device_plan,
-        .cache = m->choice.cache,
-        .budget = m->choice.budget,
-        .prefetcher = m->choice.prefetcher,
-        .profile = m->predictors.region.base ? trained_activations(&m->predictors.view) : NULL,
-        .tier = m->tier,
-        .worker_broken = worker_broken,
-        .worker_broken_arg = m,
-        .device_lost = device_lost,
-        .device_lost_arg = m};
-    if (!code)
-        code = cache_new(&m->map, &options, &m->cache_counters, &m->cache, e);
-    if (code)
-        return code;
-    cache_metrics_state(m->daemon.metrics, m->cache, m->device_spec.kind == DEVICE_EMU);
-    return ERROR_OK;
 }
 
 static double read_clients(void *arg)
@@ -383,8 +292,11 @@ static void read_model(struct memd *m)
 /* Workers read in the table's header how much they may compute at once. */
 static void publish_batch(struct memd *m)
 {
-    const struct shm *table = m->cache ? cache_residency(m->cache) : &m->residency;
-    ((struct residency_header *)table->base)->batch = batch_of(m);
+    if (!m->caches.n)
+        ((struct residency_header *)m->residency.base)->batch = batch_of(m);
+    for (unsigned i = 0; i < m->caches.n; i++)
+        ((struct residency_header *)cache_residency(m->caches.each[i])->base)->batch =
+            m->devices[i].plan.batch;
 }
 
 static enum error_code start(struct memd *m, struct error *e)
@@ -394,19 +306,19 @@ static enum error_code start(struct memd *m, struct error *e)
         code = device_parse(m->device, &m->device_spec, e);
     bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
     if (has_memory) /* first: a missing device must not show after minutes of loading */
-        code = device_link_new(&m->device_spec, &m->link, e);
+        code = memd_open_devices(m, e);
     if (!code)
         code = tier_plan_new(&m->plan, m->ram, &m->tier_plan, e);
     if (code)
         return code;
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
-    keep_dense_on_host(m);
+    memd_keep_dense_on_host(m);
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
     if (!code)
         code = load_predictors(m, has_memory || m->tier_plan.n_slots, e);
     if (!code && has_memory)
-        code = take_device_memory(m, e);
+        code = memd_take_device_memory(m, e);
     if (code)
         return code;
     register_metrics(m);
@@ -422,13 +334,13 @@ static enum error_code start(struct memd *m, struct error *e)
         code = make_conversations(m, e);
     if (code)
         return code;
-    code = has_memory ? make_cache(m, e) : make_residency(m, e);
+    code = has_memory ? memd_make_caches(m, e) : make_residency(m, e);
     if (!code)
         publish_batch(m);
-    if (!code && (m->cache || m->tier))
+    if (!code && (m->caches.n || m->tier))
         code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
-    if (!code && (m->cache || m->tier)) {
-        m->policy_metrics = policy_metrics_new(m->daemon.metrics, &m->choice, m->cache, e);
+    if (!code && (m->caches.n || m->tier)) {
+        m->policy_metrics = policy_metrics_new(m->daemon.metrics, &m->choice, &m->caches, e);
         code = m->policy_metrics ? ERROR_OK : ERROR_MEMORY;
     }
     return code;
@@ -441,6 +353,7 @@ int main(int argc, char **argv)
                             .segment_bytes = POOL_SEGMENT_BYTES,
                             .kv_type = KV_TYPE_DEFAULT,
                             .parallel = DEFAULT_PARALLEL,
+                            .workers = 1,
                             .pool.fd = -1,
                             .predictors.region.fd = -1,
                             .residency.fd = -1,
@@ -448,8 +361,9 @@ int main(int argc, char **argv)
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "device that also keeps weights: host, cuda[:N][,vram=SIZE][,dense=host], or "
-         "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
+         "device that also keeps weights: host, cuda[:N[,N]...][,vram=SIZE][,dense=host], "
+         "or emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME "
+         ",devices=N"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
         {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
         {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},
@@ -467,6 +381,8 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
          "plan a CUDA device for the worker's --ctx N"},
         {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
+        {"workers", OPTION_UINT, &m.workers, 1, KV_POOL_WORKERS, "N",
+         "plan a CUDA device's memory for N workers"},
         {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",
          "tokens of prompts that a worker computes at once; 0: by memory"},
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
@@ -499,11 +415,12 @@ int main(int argc, char **argv)
     static const struct daemon_handlers handlers = {
         .health = memd_fill_health, .request = memd_handle_request, .peers = true};
     struct lent lent = {&m.pool,
-                        m.cache ? cache_residency(m.cache) : &m.residency,
-                        m.cache,
+                        &m.residency,
+                        &m.caches,
                         m.tier,
                         m.predictors.region.base ? &m.predictors.region : NULL,
                         &m.conversations.region,
+                        &m.conversations.pool,
                         m.conversations.saver ? &m.conversations.file.region : NULL,
                         m.conversations.file.read_fd,
                         m.generation};
@@ -524,7 +441,7 @@ int main(int argc, char **argv)
     recent_free(m.recent);
     place_map_free(m.watch.map);
     policy_metrics_free(m.policy_metrics);
-    cache_free(m.cache);
+    caches_free(&m.caches);
     tier_free(m.tier);
     return exit_code;
 }

@@ -2,7 +2,8 @@
 #ifndef MOED_MEMD_MEMD_H
 #define MOED_MEMD_MEMD_H
 
-#include "memd/device/cache.h"
+#include "memd/device/cache_metrics.h"
+#include "memd/device/caches.h"
 #include "device/device_plan.h"
 #include "place_map.h"
 #include "leases.h"
@@ -17,6 +18,13 @@
 #include "ipc/shm.h"
 #include "metrics/recent.h"
 
+struct memd_device {
+    struct device_spec spec;
+    struct device_link *link; /* until its cache takes it over */
+    struct device_plan plan;
+    const struct device_arena *arena;
+};
+
 struct memd {
     struct daemon daemon;
     /* options */
@@ -24,12 +32,10 @@ struct memd {
     struct policy_names names;
     uint64_t threads, segment_bytes;
     const char *kv_type; /* this and the next three: the worker's, for the plan of the device */
-    uint64_t context, parallel, batch;
+    uint64_t context, parallel, batch, workers;
     bool reproducible;
     struct device_spec device_spec;
-    struct device_link *link; /* until the cache takes it over; NULL: host */
-    struct device_plan device_plan;
-    const struct device_arena *arena;
+    struct memd_device devices[DEVICES_MAX]; /* [device_spec.n_devices] */
     struct policy_choice choice;
     struct policy_metrics *policy_metrics; /* NULL: no policy is in force */
     /* what it owns */
@@ -43,18 +49,18 @@ struct memd {
     uint64_t generation;
     struct tier_plan tier_plan;
     struct tier *tier;                 /* NULL: all experts are in the pool */
-    struct cache *cache;               /* NULL: the device has no memory of its own */
+    struct caches caches;              /* one a device with memory of its own */
     struct predictors_file predictors; /* region.base NULL: none */
     struct leases *leases;
     _Atomic bool device_failed;
     struct counter *loaded_bytes;
     struct tier_counters tier_counters;   /* where there is a tier */
-    struct cache_counters cache_counters; /* of the cache */
+    struct cache_counters cache_counters; /* of the caches, together */
     struct recent *recent;
     /* For people who watch, made with the first request; map NULL: nobody has asked yet. */
     struct memd_watch {
         struct place_map *map;
-        struct residency_table residency;
+        struct residency_table residency[DEVICES_MAX];
         struct host_tier tier;
     } watch;
     /* The link's counts when the present policy was chosen; all 0: at the start. */
@@ -77,6 +83,16 @@ enum {
     N_RECENT
 };
 _Static_assert((int)N_RECENT <= (int)RECENT_MOST, "they fit");
+
+/* devices.c, at the start, in this order. Open them: a missing device must not show after minutes
+ * of loading. Plan and allocate their memory: nor one that is too small. Fill it. */
+enum error_code memd_open_devices(struct memd *m, struct error *e);
+/* The host computes a dense part that the devices cannot compute. */
+void memd_keep_dense_on_host(struct memd *m);
+enum error_code memd_take_device_memory(struct memd *m, struct error *e);
+enum error_code memd_make_caches(struct memd *m, struct error *e);
+/* A worker that wrote an invalid record loses its lease; arg: struct memd. */
+void memd_worker_broken(void *arg, uint64_t lease);
 
 /* Of struct daemon_handlers; arg: struct memd. */
 enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,

@@ -46,12 +46,18 @@ void place_map_free(struct place_map *m)
 
 static uint8_t place_of(const struct place_map_sources *s, uint32_t layer, uint32_t expert)
 {
-    struct residency r = residency_read(s->residency, layer, expert);
-    if (r.resident && r.resident >= s->slabs[layer].n_segments)
+    unsigned whole = 0, part = 0, arriving = 0;
+    for (unsigned i = 0; i < s->n_devices; i++) {
+        struct residency r = residency_read(&s->residency[i], layer, expert);
+        whole += r.resident && r.resident >= s->slabs[layer].n_segments;
+        part += r.resident > 0;
+        arriving += r.in_flight > 0;
+    }
+    if (whole && whole == s->n_devices)
         return MOED__V1__EXPERT_PLACE__ON_DEVICE;
-    if (r.in_flight)
+    if (arriving)
         return MOED__V1__EXPERT_PLACE__ARRIVING;
-    if (r.resident)
+    if (part)
         return MOED__V1__EXPERT_PLACE__PARTLY_ON_DEVICE;
     if (!s->tier || host_tier_read(s->tier, layer, expert).slot_and_one)
         return MOED__V1__EXPERT_PLACE__IN_HOST_MEMORY;

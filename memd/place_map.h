@@ -16,7 +16,8 @@
 struct place_map_sources {
     const struct pool_slabs *slabs; /* [n_layers] */
     uint32_t n_layers, n_experts;
-    const struct residency_table *residency;
+    const struct residency_table *residency; /* [n_devices] */
+    unsigned n_devices;
     const struct host_tier *tier; /* NULL: all experts are in host memory */
 };
 

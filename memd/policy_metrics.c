@@ -14,7 +14,7 @@ struct one {
 
 struct policy_metrics {
     const struct policy_choice *choice;
-    struct cache *cache;
+    struct caches *caches;
     uint64_t since; /* the link's bytes when the present policy came into force */
     uint32_t n;
     struct one policies[]; /* [n] */
@@ -34,7 +34,7 @@ static void write_labels(void *arg, struct strbuf *out)
 static uint64_t bytes_since(const struct policy_metrics *p)
 {
     struct cache_state s;
-    cache_state(p->cache, &s);
+    caches_state(p->caches, &s);
     return s.link_bytes - p->since;
 }
 
@@ -46,7 +46,7 @@ static double read_bytes(void *arg)
 }
 
 struct policy_metrics *policy_metrics_new(struct metrics *r, const struct policy_choice *choice,
-                                          struct cache *cache, struct error *e)
+                                          struct caches *caches, struct error *e)
 {
     uint32_t n = 0;
     while (sched_policy_at(n))
@@ -57,10 +57,10 @@ struct policy_metrics *policy_metrics_new(struct metrics *r, const struct policy
         return NULL;
     }
     p->choice = choice;
-    p->cache = cache;
+    p->caches = caches;
     p->n = n;
     metrics_info(r, "moed_memd_policy_info", write_labels, p, "The policy in force and its parts.");
-    for (uint32_t i = 0; cache && i < n; i++) {
+    for (uint32_t i = 0; caches->n && i < n; i++) {
         char label[64];
         p->policies[i] = (struct one){.of = p, .policy = sched_policy_at(i)};
         snprintf(label, sizeof label, "policy=\"%s\"", p->policies[i].policy->name);
@@ -78,7 +78,7 @@ void policy_metrics_free(struct policy_metrics *p)
 
 void policy_metrics_changes(struct policy_metrics *p)
 {
-    if (!p->cache)
+    if (!p->caches->n)
         return;
     uint64_t bytes = bytes_since(p);
     for (uint32_t i = 0; i < p->n; i++)

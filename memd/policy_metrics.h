@@ -3,17 +3,17 @@
 #ifndef MOED_MEMD_POLICY_METRICS_H
 #define MOED_MEMD_POLICY_METRICS_H
 
-#include "memd/device/cache.h"
+#include "memd/device/caches.h"
 #include "policy_choice.h"
 
 #include "metrics/metrics.h"
 
 struct policy_metrics;
 
-/* choice: borrowed; its owner calls policy_metrics_changes before it changes it. cache: NULL:
- * nothing is copied. */
+/* choice: borrowed; its owner calls policy_metrics_changes before it changes it. caches: borrowed.
+ */
 struct policy_metrics *policy_metrics_new(struct metrics *r, const struct policy_choice *choice,
-                                          struct cache *cache, struct error *e);
+                                          struct caches *caches, struct error *e);
 void policy_metrics_free(struct policy_metrics *p); /* takes NULL; after the last rendering */
 
 /* *choice is about to change. */

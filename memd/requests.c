@@ -31,6 +31,41 @@ static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttach
     return ERROR_OK;
 }
 
+struct workers_list {
+    Moed__V1__WorkersReply reply;
+    Moed__V1__WorkerState states[KV_POOL_WORKERS], *pointers[KV_POOL_WORKERS];
+    char names[KV_POOL_WORKERS][16];
+};
+
+static void add_worker(void *arg, const char *process, pid_t pid, const struct kv_pool_worker *from)
+{
+    struct workers_list *list = arg;
+    size_t n = list->reply.n_workers;
+    uint32_t state = atomic_load(&from->state);
+    if (n == KV_POOL_WORKERS || state == KV_WORKER_STARTS)
+        return;
+    Moed__V1__WorkerState *to = list->pointers[n] = &list->states[n];
+    moed__v1__worker_state__init(to);
+    snprintf(list->names[n], sizeof list->names[n], "%s", process);
+    to->process = list->names[n];
+    to->pid = (uint32_t)pid;
+    to->running = atomic_load(&from->running);
+    to->waiting = atomic_load(&from->waiting);
+    to->leaving = state == KV_WORKER_LEAVES;
+    list->reply.n_workers++;
+}
+
+static enum error_code reply_workers(struct memd *m, Moed__V1__Reply *reply)
+{
+    static struct workers_list list;
+    moed__v1__workers_reply__init(&list.reply);
+    list.reply.workers = list.pointers;
+    leases_visit_workers(m->leases, add_worker, &list);
+    reply->body_case = MOED__V1__REPLY__BODY_WORKERS;
+    reply->workers = &list.reply;
+    return ERROR_OK;
+}
+
 static enum error_code reply_detach(struct memd *m, const Moed__V1__MemoryDetachRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
@@ -76,16 +111,18 @@ static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMap
 static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
 {
     static Moed__V1__DeviceMemory memory;
-    const struct device_plan *p = &m->device_plan;
     struct cache_state s;
-    cache_state(m->cache, &s);
+    caches_state(&m->caches, &s);
     moed__v1__device_memory__init(&memory);
     memory.device = (char *)m->device;
-    memory.dense_bytes = p->dense_bytes;
     memory.expert_bytes = s.usable * s.slots.slot_bytes;
-    memory.expert_bytes_most = (uint64_t)p->total_segments * s.slots.slot_bytes;
-    memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
-    memory.scratch_bytes = p->scratch_bytes;
+    memory.kv_bytes = m->devices[0].plan.kv_bytes ? s.kv_bytes : 0;
+    for (unsigned i = 0; i < m->caches.n; i++) {
+        const struct device_plan *p = &m->devices[i].plan;
+        memory.dense_bytes += p->dense_bytes;
+        memory.expert_bytes_most += (uint64_t)p->total_segments * s.slots.slot_bytes;
+        memory.scratch_bytes += p->scratch_bytes;
+    }
     return &memory;
 }
 
@@ -107,7 +144,7 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
         map.n_entries++;
     }
     map.entries = pointers;
-    if (m->cache)
+    if (m->caches.n)
         map.device = describe_device(m);
     reply->body_case = MOED__V1__REPLY__BODY_MEMORY_MAP;
     reply->memory_map = &map;
@@ -123,7 +160,7 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
     enum error_code code = policy_choose(&c, &names, e);
     bool predictor_only = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
                           !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
-    if (!code && !m->cache && !(m->tier && predictor_only))
+    if (!code && !m->caches.n && !(m->tier && predictor_only))
         code =
             error_set(e, ERROR_UNSUPPORTED, "device %s has no memory of its own: no expert cache%s",
                       m->device, m->tier ? "; only the predictor can be changed" : "");
@@ -133,19 +170,19 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
         code = trained_check_predictor(&m->predictors, &m->plan.header.params, c.predictor, e);
     bool other = c.cache != m->choice.cache || c.budget != m->choice.budget ||
                  (c.cache == CACHE_STATIC && c.prefetcher != m->choice.prefetcher);
-    if (!code && m->cache)
-        cache_set_prefetcher(m->cache, c.prefetcher);
-    if (!code && m->cache && other) /* the same policy keeps its state */
-        code = cache_set_policy(m->cache, c.cache, c.budget, e);
-    if (code && m->cache)
-        cache_set_prefetcher(m->cache, m->choice.prefetcher);
+    if (!code)
+        caches_set_prefetcher(&m->caches, c.prefetcher);
+    if (!code && other) /* the same policy keeps its state */
+        code = caches_set_policy(&m->caches, c.cache, c.budget, e);
+    if (code)
+        caches_set_prefetcher(&m->caches, m->choice.prefetcher);
     if (code)
         return code;
     policy_metrics_changes(m->policy_metrics);
     m->choice = c;
-    if (m->cache) {
+    if (m->caches.n) {
         struct cache_state now;
-        cache_state(m->cache, &now);
+        caches_state(&m->caches, &now);
         m->since = (struct memd_since){now.link_bytes, now.link_busy_ns, now.since_ns};
     }
     log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
@@ -186,9 +223,9 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
     policy.device = (char *)m->device;
     policy.assigner = (char *)sched_assigner_name(m->choice.assigner);
     policy.predictor = (char *)sched_predictor_name(m->choice.predictor);
-    if (m->cache) {
+    if (m->caches.n) {
         struct cache_state s;
-        cache_state(m->cache, &s);
+        caches_state(&m->caches, &s);
         policy.has_cache = true;
         policy.part = (char *)sched_cache_name(m->choice.cache);
         policy.budget = (char *)sched_budget_name(m->choice.budget);
@@ -228,31 +265,37 @@ static const char *resize_waits(enum cache_resize_wait waits)
     }
 }
 
+/* Begins the resize of every device to the same size. Nothing changes where one cannot have it. */
+static enum error_code begin_resize(struct memd *m, const char *vram, struct error *e)
+{
+    struct device_spec asked = m->device_spec;
+    uint32_t n_slots[DEVICES_MAX];
+    enum error_code code = device_parse_vram(vram, &asked, e);
+    for (unsigned i = 0; i < m->caches.n && !code; i++)
+        code = device_plan_resize(&m->devices[i].plan,
+                                  device_arena_bytes(&asked, m->plan.header.expert_bytes),
+                                  &n_slots[i], e);
+    for (unsigned i = 0; i < m->caches.n && !code; i++) {
+        log_info("resize of device %u to %s: %" PRIu32 " slots", i, vram, n_slots[i]);
+        cache_resize(m->caches.each[i], n_slots[i]);
+    }
+    return code;
+}
+
 static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__ResizeReply resize;
     static struct cache_resize_state now; /* its text is sent */
     struct cache_state before;
-    struct device_spec asked = m->device_spec;
-    uint32_t n_slots;
-    if (!m->cache)
+    if (!m->caches.n)
         return error_set(e, ERROR_UNSUPPORTED,
                          "device %s has no memory of its own: no expert cache", m->device);
-    cache_state(m->cache, &before);
-    if (request->vram[0]) {
-        enum error_code code = device_parse_vram(request->vram, &asked, e);
-        if (!code)
-            code = device_plan_resize(&m->device_plan,
-                                      device_arena_bytes(&asked, m->plan.header.expert_bytes),
-                                      &n_slots, e);
-        if (code)
-            return code;
-        log_info("resize to %s: %" PRIu64 " slots become %" PRIu32, request->vram, before.usable,
-                 n_slots);
-        cache_resize(m->cache, n_slots);
-    }
-    cache_resize_state(m->cache, &now);
+    caches_state(&m->caches, &before);
+    enum error_code code = request->vram[0] ? begin_resize(m, request->vram, e) : ERROR_OK;
+    if (code)
+        return code;
+    caches_resize_state(&m->caches, &now);
     moed__v1__resize_reply__init(&resize);
     resize.number = now.number;
     resize.busy = now.busy;
@@ -260,8 +303,9 @@ static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeReques
     resize.failed = now.busy || !now.failed.code ? (char *)"" : now.failed.text;
     resize.expert_bytes = before.usable * before.slots.slot_bytes;
     resize.slots = before.usable;
-    resize.total_slots = m->device_plan.total_segments;
-    resize.has_kv = m->device_plan.kv_bytes > 0;
+    for (unsigned i = 0; i < m->caches.n; i++)
+        resize.total_slots += m->devices[i].plan.total_segments;
+    resize.has_kv = m->devices[0].plan.kv_bytes > 0;
     resize.kv_bytes = resize.has_kv ? before.kv_bytes : 0;
     reply->body_case = MOED__V1__REPLY__BODY_RESIZE;
     reply->resize = &resize;
@@ -275,6 +319,8 @@ enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
     switch (request->body_case) {
     case MOED__V1__REQUEST__BODY_MEMORY_ATTACH:
         return reply_attach(m, request->memory_attach, reply, e);
+    case MOED__V1__REQUEST__BODY_WORKERS:
+        return reply_workers(m, reply);
     case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
         return reply_detach(m, request->memory_detach, reply, e);
     case MOED__V1__REQUEST__BODY_POLICY:
@@ -299,22 +345,22 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->load_ns = m->load_ns;
     struct kv_pool_use kv = kv_pool_use(&m->conversations.pool);
     health->kv_used_bytes = kv.pages_used * m->conversations.pool.page_bytes;
-    if (m->cache)
+    if (m->caches.n)
         health->device_memory = describe_device(m);
     if (!m->recent)
         return;
     static Moed__V1__CacheHealth cache;
     static Moed__V1__TierHealth tier;
     uint64_t growth[RECENT_MOST], window_ns = recent_read(m->recent, growth);
-    if (m->cache) {
+    if (m->caches.n) {
         struct cache_state now;
-        cache_state(m->cache, &now);
+        caches_state(&m->caches, &now);
         moed__v1__cache_health__init(&cache);
         cache.window_ns = window_ns;
         cache.slots = now.slots.total;
         cache.resident = now.slots.resident;
         cache.link_bytes = growth[RECENT_LINK_BYTES];
-        cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
+        cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS] / m->caches.n; /* the mean of the links */
         cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
         cache.predicted_bytes = growth[RECENT_PREDICTED_BYTES];
         cache.predicted_used_bytes = growth[RECENT_PREDICTED_USED_BYTES];

@@ -6,9 +6,13 @@
 static enum error_code make_map(struct memd *m, struct error *e)
 {
     const struct pool_header *h = &m->plan.header;
-    const struct shm *words = m->cache ? cache_residency(m->cache) : &m->residency;
     const struct shm *tier = m->tier ? tier_region(m->tier) : NULL;
-    enum error_code code = residency_attach(&m->watch.residency, words->base, words->bytes, e);
+    enum error_code code = ERROR_OK;
+    unsigned n = m->caches.n ? m->caches.n : 1;
+    for (unsigned i = 0; i < n && !code; i++) {
+        const struct shm *words = m->caches.n ? cache_residency(m->caches.each[i]) : &m->residency;
+        code = residency_attach(&m->watch.residency[i], words->base, words->bytes, e);
+    }
     if (!code && tier)
         code = host_tier_attach(&m->watch.tier, tier->base, tier->bytes, e);
     if (code)
@@ -16,7 +20,8 @@ static enum error_code make_map(struct memd *m, struct error *e)
     const struct place_map_sources sources = {.slabs = m->plan.slabs,
                                               .n_layers = h->n_layers,
                                               .n_experts = h->params.router.n_experts,
-                                              .residency = &m->watch.residency,
+                                              .residency = m->watch.residency,
+                                              .n_devices = n,
                                               .tier = tier ? &m->watch.tier : NULL};
     return place_map_new(&sources, &m->watch.map, e);
 }
@@ -34,7 +39,7 @@ enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapR
     answer.generation = m->generation;
     answer.version = map->version;
     answer.model_path = m->plan.header.path;
-    answer.policy = (char *)(m->cache ? m->choice.policy->name : "");
+    answer.policy = (char *)(m->caches.n ? m->choice.policy->name : "");
     answer.n_layers = map->n_rows;
     answer.layers = map->layers;
     answer.experts = map->sources.n_experts;

@@ -26,7 +26,7 @@ struct cache_report {
 
 static bool is_later(const struct kv_leaf *a, const struct kv_leaf *b)
 {
-    return a->used_s != b->used_s ? a->used_s > b->used_s : a->serial > b->serial;
+    return a->used_s != b->used_s ? a->used_s > b->used_s : a->tokens > b->tokens;
 }
 
 /* Keeps the latest ones. */
@@ -55,8 +55,8 @@ static void read_cache(void *arg)
     if (report->most)
         prefix_cache_visit(w->prefixes, add_leaf, report);
     for (uint32_t i = 0; i < report->n; i++) {
-        const uint32_t *tokens;
-        uint32_t n = prefix_cache_tokens(w->prefixes, report->leaves[i].root, &tokens);
+        uint32_t tokens[KV_POOL_TOKENS];
+        uint32_t n = prefix_cache_tokens(w->prefixes, report->leaves[i].root, tokens);
         strbuf_clear(&report->begins[i]);
         tokenizer_decode(w->tokenizer, tokens, n < BEGINNING_TOKENS ? n : BEGINNING_TOKENS, true,
                          &report->begins[i], &e);

@@ -17,11 +17,15 @@
 #include "model/speculate.h"
 
 #include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
+
+/* The engine is idle if it is so in a row of looks: a request may be on its way to it. */
+enum { DRAIN_MS = 20, DRAIN_LOOKS = 5 };
 
 static bool memd_gone(void *arg, int fd)
 {
@@ -176,19 +180,6 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     return code;
 }
 
-/* A pool of this process alone, as large as memd's: another worker has that one. */
-static enum error_code make_own_kv_pool(struct worker *w, struct error *e)
-{
-    size_t bytes = w->memory.kv_shm.bytes;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return error_set(e, ERROR_MEMORY, "no memory for a KV pool of this worker's own: %m");
-    log_warn("another worker has memd's KV pool: conversations of this one end with it");
-    kv_pool_init(memory, w->kv_pool.n_pages, w->kv_pool.page_bytes, w->kv_pool.generation);
-    return kv_pool_attach(&w->kv_pool, memory, bytes, e); /* mapped until this process ends */
-}
-
 /* Attaches to memd's KV pool, and settles the context. */
 static enum error_code attach_kv_pool(struct worker *w, struct error *e)
 {
@@ -197,8 +188,6 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
         return error_set(e, ERROR_PROTOCOL, "memd lends no KV pool");
     enum error_code code =
         kv_pool_attach(&w->kv_pool, w->memory.kv_shm.base, w->memory.kv_shm.bytes, e);
-    if (!code && !kv_pool_own(&w->kv_pool))
-        code = make_own_kv_pool(w, e);
     if (code)
         return code;
     struct kv_layout kv;
@@ -269,6 +258,7 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
                  (!w->dense->rounds && weights_all_quantized(&w->weights, &w->memory.map));
     const struct kv_layout *kv = &w->dense->kv;
     struct prefix_cache_options options = {.pool = w->kv_pool,
+                                           .worker = w->memory.kv_worker,
                                            .format = kv_format(w, exact),
                                            .vocab = w->memory.map.params.vocab,
                                            .exact = exact,
@@ -347,6 +337,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .vocab = w->memory.map.params.vocab,
                                    .d_model = w->memory.map.params.d_model,
                                    .prefixes = w->prefixes,
+                                   .siblings = {w->kv_pool.workers, w->memory.kv_worker},
                                    .snapshots = w->snapshots,
                                    .exact = w->exact,
                                    .parallel = (uint32_t)w->parallel,
@@ -395,13 +386,20 @@ static enum error_code check_device(const struct worker *w, struct error *e)
 
 static enum error_code start(struct worker *w, struct error *e)
 {
+    unsigned device = 0; /* this worker's, of the deployment's */
     enum error_code code = device_parse(w->device, &w->device_spec, e);
+    if (!code && w->device_spec.n_devices > 1) {
+        device = (unsigned)(w->number - 1) % w->device_spec.n_devices;
+        w->device_spec = device_of(&w->device_spec, device);
+        log_info("device %u of %s", device, w->device);
+    }
     if (!code)
         code = speculate_parse(w->speculate, &w->drafts, e);
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
-        code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
+        code = memory_client_attach(w->daemon.run, w->daemon.process, MEMORY_WORKER, device, 10000,
+                                    &w->memory, e);
     if (!code)
         code = check_device(w, e);
     if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
@@ -472,8 +470,42 @@ static void register_metrics(struct worker *w)
     metrics_gauge_function(m, name, "use=\"scratch\"", read_scratch_bytes, w, help);
 }
 
+/* What clients find (proto/memory.proto, WorkersRequest). */
+static void set_state(struct worker *w, enum kv_worker_state state)
+{
+    atomic_store(&w->kv_pool.workers[w->memory.kv_worker].state, state);
+}
+
+/* Ends the process once no request runs or waits. */
+static void *drain_main(void *arg)
+{
+    struct worker *w = arg;
+    pthread_setname_np(pthread_self(), "worker/drain");
+    for (int idle = 0; idle < DRAIN_LOOKS; poll(NULL, 0, DRAIN_MS))
+        idle = engine_is_idle(w->engine) ? idle + 1 : 0;
+    log_info("all requests have ended");
+    daemon_request_stop(&w->daemon, EXIT_CLEAN);
+    return NULL;
+}
+
+/* Clients send new requests to other workers. */
+static void drain(void *arg)
+{
+    struct worker *w = arg;
+    pthread_t thread;
+    if (w->draining)
+        return;
+    w->draining = true;
+    set_state(w, KV_WORKER_LEAVES);
+    if (pthread_create(&thread, NULL, drain_main, w) == 0)
+        pthread_detach(thread);
+    else
+        daemon_request_stop(&w->daemon, EXIT_CLEAN);
+}
+
 static void stop(struct worker *w)
 {
+    set_state(w, KV_WORKER_LEAVES);
     sessions_end(w->sessions);
     daemon_stop(&w->daemon);
     watch_free(w->watch); /* its thread uses the experts */
@@ -502,20 +534,28 @@ static void stop(struct worker *w)
     memory_client_detach(&w->memory);
 }
 
+static bool is_permanent(enum error_code code)
+{
+    return code == ERROR_UNSUPPORTED || code == ERROR_FORMAT || code == ERROR_VERSION;
+}
+
 int main(int argc, char **argv)
 {
     static struct worker w = {.device = "host",
                               .kernels = "auto",
                               .kv_type = KV_TYPE_DEFAULT,
                               .speculate = SPECULATE_DEFAULT,
+                              .number = 1,
                               .parallel = DEFAULT_PARALLEL,
                               .queue = 1024,
                               .decode_share = 50,
                               .spin_us = 20,
                               .pin = true};
     const struct option_spec options[] = {
+        {"number", OPTION_UINT, &w.number, 1, KV_POOL_WORKERS, "N",
+         "which of the deployment's workers this is"},
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE][,dense=host], or "
+         "host, cuda[:N[,N]...][,vram=SIZE][,dense=host], or "
          "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
@@ -546,26 +586,28 @@ int main(int argc, char **argv)
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_init(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    daemon_init_numbered(&w.daemon, "worker", &w.number, "a worker of a moed deployment", options,
+                         argc, argv);
     worker_confine_files(&w);
     daemon_start(&w.daemon);
     struct error e;
     enum error_code code = start(&w, &e);
-    static const struct daemon_handlers handlers = {.health = worker_fill_health,
-                                                    .request = worker_handle_request};
+    static const struct daemon_handlers handlers = {
+        .health = worker_fill_health, .request = worker_handle_request, .drain = drain};
     if (!code) {
         register_metrics(&w);
         code = daemon_serve(&w.daemon, &handlers, &w, &e);
     }
     if (code)
         daemon_fail(&w.daemon,
-                    code == ERROR_USAGE                                 ? EXIT_BAD_USAGE
-                    : code == ERROR_UNSUPPORTED || code == ERROR_FORMAT ? EXIT_PERMANENT
-                                                                        : EXIT_RETRY,
+                    code == ERROR_USAGE  ? EXIT_BAD_USAGE
+                    : is_permanent(code) ? EXIT_PERMANENT
+                                         : EXIT_RETRY,
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
     worker_confine_calls(&w);
+    set_state(&w, KV_WORKER_SERVES);
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);
     stop(&w);

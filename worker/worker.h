@@ -19,7 +19,7 @@ struct worker {
     struct daemon daemon;
     /* options */
     const char *device, *kernels, *kv_type, *speculate;
-    uint64_t threads, context, parallel, batch, queue, decode_share, spin_us;
+    uint64_t number, threads, context, parallel, batch, queue, decode_share, spin_us;
     uint32_t drafts; /* what speculate says */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
     bool exact; /* of prefix_cache_options */
@@ -43,6 +43,7 @@ struct worker {
     struct prediction_counters prediction; /* with device memory or a host tier; else zero */
     struct experts *experts;
     _Atomic bool device_failed;
+    bool draining;             /* the thread "signals" sets it */
     struct strbuf calibration; /* as text; empty where the device has no memory of its own */
     struct recent *recent;     /* NULL: neither device memory nor a host tier */
     /* Counters when the current policy was chosen; 0 where the device has no memory of its own. */

@@ -11,8 +11,8 @@
 
 enum { CACHE_TIMEOUT_MS = 30000, LISTED = 20, MOST_LISTED = 1000 };
 
-static enum error_code call(const char *run, bool clear, uint32_t conversations,
-                            Moed__V1__Reply **reply, struct error *e)
+static enum error_code call(const char *run, const char *process, bool clear,
+                            uint32_t conversations, Moed__V1__Reply **reply, struct error *e)
 {
     Moed__V1__CacheRequest cache = MOED__V1__CACHE_REQUEST__INIT;
     cache.clear = clear;
@@ -20,8 +20,36 @@ static enum error_code call(const char *run, bool clear, uint32_t conversations,
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
     request.body_case = MOED__V1__REQUEST__BODY_CACHE;
     request.cache = &cache;
-    return control_call(run, "worker", &request, MOED__V1__REPLY__BODY_CACHE, CACHE_TIMEOUT_MS,
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_CACHE, CACHE_TIMEOUT_MS,
                         reply, e);
+}
+
+/* Asks all workers, which share the conversations; each counts its own requests. Only the first
+ * lists conversations. */
+static enum error_code call_all(const char *run, bool clear, uint32_t conversations,
+                                Moed__V1__Reply **all, struct error *e)
+{
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    *all = NULL;
+    for (unsigned i = 0; i < n; i++) {
+        Moed__V1__Reply *reply;
+        enum error_code code = call(run, names[i], clear, *all ? 0 : conversations, &reply, e);
+        if (code && *all)
+            moed__v1__reply__free_unpacked(*all, NULL);
+        if (code)
+            return code;
+        if (!*all) {
+            *all = reply;
+            continue;
+        }
+        (*all)->cache->evictions += reply->cache->evictions;
+        (*all)->cache->cached_tokens += reply->cache->cached_tokens;
+        (*all)->cache->prompt_tokens += reply->cache->prompt_tokens;
+        (*all)->cache->cleared += reply->cache->cleared;
+        moed__v1__reply__free_unpacked(reply, NULL);
+    }
+    return n ? ERROR_OK : error_set(e, ERROR_UNAVAILABLE, "no worker runs now; try again");
 }
 
 static uint64_t age_s(const Moed__V1__Conversation *c)
@@ -130,7 +158,7 @@ int cache_main(int argc, char **argv)
         return exit_code;
     struct error e = {0};
     Moed__V1__Reply *reply;
-    if (call(run, clear, clear && !json ? 0 : all ? MOST_LISTED : LISTED, &reply, &e)) {
+    if (call_all(run, clear, clear && !json ? 0 : all ? MOST_LISTED : LISTED, &reply, &e)) {
         cli_complain("cache: %s", e.text);
         return CLI_FAILURE;
     }

@@ -9,6 +9,7 @@ int serve_main(int argc, char **argv);
 int down_main(int argc, char **argv);
 int models_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
+int workers_main(int argc, char **argv);
 int restart_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);

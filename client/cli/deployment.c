@@ -45,10 +45,11 @@ struct choice {
 static void visit_running(void *arg, const char *name, const char *run)
 {
     struct choice *c = arg;
+    const char *workers[SUPERVISE_WORKERS];
     bool supervised = run_dir_holder(run, "supervise") != 0;
     /* it has no model of its own, but loads those of a folder */
     bool has_model = !supervised || !run_dir_holder(run, "models") || run_dir_holder(run, "memd");
-    if ((!supervised && !run_dir_holder(run, "worker")) || c->of_model != has_model)
+    if ((!supervised && !deployment_workers(run, workers)) || c->of_model != has_model)
         return;
     c->has_default = c->has_default || strcmp(name, "default") == 0;
     strbuf_printf(&c->names, "%s%s", c->count++ ? ", " : "", name);
@@ -88,8 +89,8 @@ bool deployment_is_process(const char *verb, const char *process)
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (strcmp(process, supervise_process_names[i]) == 0)
             return true;
-    cli_complain("%s: there is no process %.40s: memd, cpuexec, worker, models or http", verb,
-                 process);
+    cli_complain("%s: there is no process %.40s: memd, cpuexec, worker, worker-N, models or http",
+                 verb, process);
     return false;
 }
 
@@ -121,10 +122,12 @@ enum error_code deployment_find_program(const char *name, char out[PATH_MAX], st
 
 bool deployment_has_processes(const char *run)
 {
+    pid_t pids[SUPERVISE_PROCESSES];
     if (run_dir_find_holder(run, "supervise"))
         return true;
+    run_dir_find_holders(run, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
-        if (run_dir_find_holder(run, supervise_process_names[i]))
+        if (pids[i])
             return true;
     return false;
 }
@@ -138,9 +141,11 @@ bool deployment_has_leftovers(const char *run)
 
 bool deployment_systemd_unit(const char *run, char unit[128])
 {
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(run, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         char path[64], line[512], prefix[48];
-        pid_t pid = run_dir_find_holder(run, supervise_process_names[i]);
+        pid_t pid = pids[i];
         snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
         snprintf(prefix, sizeof prefix, "/moed-%s@", supervise_process_names[i]);
         FILE *f = pid ? fopen(path, "re") : NULL;
@@ -167,8 +172,10 @@ static enum error_code stop_leftovers(const char *run, struct error *e)
     enum error_code code = run_dir_lock(run, "supervise", e);
     if (code)
         return code;
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(run, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
-        if (!run_dir_terminate(run, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
+        if (pids[i] && !run_dir_terminate(run, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
             return error_set(e, ERROR_TIMEOUT, "%s (pid %d) does not stop",
                              supervise_process_names[i],
                              (int)run_dir_find_holder(run, supervise_process_names[i]));

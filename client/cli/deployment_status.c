@@ -2,6 +2,7 @@
 #include "client/cli/deployment_status.h"
 
 #include "daemon/control.h"
+#include "daemon/run_dir.h"
 #include "daemon/supervisor_client.h"
 
 #include <stdio.h>
@@ -97,6 +98,64 @@ const struct deployment_process *deployment_status_find(const struct deployment_
         if (strcmp(s->processes[i].name, process) == 0)
             return &s->processes[i];
     return NULL;
+}
+
+unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS])
+{
+    unsigned n = 0;
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_hint(run, supervise_worker_name(i)))
+            names[n++] = supervise_worker_name(i);
+    return n;
+}
+
+/* The windows add up, too, so that a share is the mean of the workers'. */
+static void add_cache(Moed__V1__CacheHealth *all, const Moed__V1__CacheHealth *one)
+{
+    all->window_ns += one->window_ns;
+    all->segments += one->segments;
+    all->segments_resident += one->segments_resident;
+    all->predictions += one->predictions;
+    all->predictions_right += one->predictions_right;
+    all->device_busy_ns += one->device_busy_ns;
+    all->cpu_busy_ns += one->cpu_busy_ns;
+    all->layers += one->layers;
+    all->layer_ns += one->layer_ns;
+    all->layer_predicted_ns += one->layer_predicted_ns;
+    all->plans += one->plans;
+    all->plan_ns += one->plan_ns;
+}
+
+static void add_tier(Moed__V1__TierHealth *all, const Moed__V1__TierHealth *one)
+{
+    all->window_ns += one->window_ns;
+    all->activated += one->activated;
+    all->found += one->found;
+    all->decode_ns += one->decode_ns;
+    all->decode_wait_ns += one->decode_wait_ns;
+}
+
+void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply *one)
+{
+    if (all->n++ == 0) {
+        moed__v1__cache_health__init(&all->cache);
+        moed__v1__tier_health__init(&all->tier);
+    }
+    all->running += one->requests_running;
+    all->waiting += one->requests_waiting;
+    all->clients += one->clients;
+    all->tokens_per_s += one->tokens_per_s;
+    all->drafted += one->drafted_total;
+    all->accepted += one->accepted_total;
+    if (one->cache) {
+        all->has_cache = true;
+        add_cache(&all->cache, one->cache);
+        snprintf(all->predictor, sizeof all->predictor, "%s", one->cache->predictor);
+    }
+    if (one->tier) {
+        all->has_tier = true;
+        add_tier(&all->tier, one->tier);
+    }
 }
 
 enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,

@@ -40,6 +40,22 @@ enum error_code deployment_status(const char *run, struct deployment_status *out
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);
 
+/* The names of the workers that run, with or without a supervisor; returns their number. */
+unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS]);
+
+/* What all workers of a deployment report, together. */
+struct workers_health {
+    unsigned n; /* that have answered */
+    uint64_t running, waiting, clients;
+    double tokens_per_s;
+    uint64_t drafted, accepted;
+    bool has_cache, has_tier;
+    Moed__V1__CacheHealth cache; /* without its strings */
+    Moed__V1__TierHealth tier;
+    char predictor[32];
+};
+void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply *one);
+
 /* Asks a process for its health. The caller frees *reply with moed__v1__reply__free_unpacked. */
 enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
                                   struct error *e);

@@ -156,7 +156,24 @@ static bool add_vram(struct launch *l, const char *vram)
     return true;
 }
 
-int device_choice_make(struct launch *l, const char *vram)
+/* A worker for each device, unless the user gave a number. Complains. */
+static bool choose_workers(struct launch *l)
+{
+    struct device_spec spec;
+    struct error e;
+    if (!l->device || device_parse(l->device, &spec, &e)) /* the processes refuse it in detail */
+        return true;
+    if (!l->workers && spec.n_devices > 1)
+        l->workers = spec.n_devices;
+    if (!l->workers || l->workers >= spec.n_devices)
+        return true;
+    cli_complain("--workers %u for %u devices: a device without a worker computes nothing",
+                 (unsigned)l->workers, spec.n_devices);
+    return false;
+}
+
+/* False: *exit_code says why. */
+static bool choose_device(struct launch *l, const char *vram, int *exit_code)
 {
     static struct choice c;
     if (!l->device || !l->device[0]) {
@@ -169,8 +186,20 @@ int device_choice_make(struct launch *l, const char *vram)
                          c.reason[0] ? c.reason : "the model cannot be read");
         else if (c.seen)
             fprintf(stderr, "moed: uses the host: %s\n", c.reason);
-        if (vram && !c.found)
-            return CLI_FAILURE;
+        if (vram && !c.found) {
+            *exit_code = CLI_FAILURE;
+            return false;
+        }
     }
-    return !vram || add_vram(l, vram) ? CLI_OK : CLI_USAGE;
+    if (vram && !add_vram(l, vram))
+        *exit_code = CLI_USAGE;
+    return *exit_code == CLI_OK;
+}
+
+int device_choice_make(struct launch *l, const char *vram)
+{
+    int exit_code = CLI_OK;
+    if (choose_device(l, vram, &exit_code) && !choose_workers(l))
+        exit_code = CLI_USAGE;
+    return exit_code;
 }

@@ -2,6 +2,7 @@
 #include "client/cli/expert_map.h"
 
 #include "base/arrays.h"
+#include "client/cli/deployment_status.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>
@@ -102,20 +103,23 @@ static enum error_code fetch_places(struct expert_map *m, const char *run, struc
     return code;
 }
 
-/* ---- The worker ---- */
+/* ---- The workers ---- */
 
+/* Adds a worker's steps. An expert is used as much as by the worker that uses it most. */
 static void take_activity(struct expert_map *m, const Moed__V1__ActivityReply *r)
 {
-    bool fits = r && r->experts.len == m->n_cells;
-    m->step = fits ? r->step : 0;
+    if (r->experts.len != m->n_cells)
+        return;
+    m->step += r->step;
     for (uint32_t i = 0; i < m->n_cells; i++) {
-        uint8_t byte = fits ? r->experts.data[i] : 0;
-        m->now.use[i] = (uint8_t)((byte & LEVEL_BITS) * 255u / LEVEL_BITS);
-        m->now.chosen[i] = (byte & CHOSEN_BIT) != 0;
+        uint8_t byte = r->experts.data[i];
+        uint8_t use = (uint8_t)((byte & LEVEL_BITS) * 255u / LEVEL_BITS);
+        m->now.use[i] = use > m->now.use[i] ? use : m->now.use[i];
+        m->now.chosen[i] |= (byte & CHOSEN_BIT) != 0;
     }
 }
 
-static void fetch_activity(struct expert_map *m, const char *run)
+static void fetch_activity_of(struct expert_map *m, const char *run, const char *process)
 {
     Moed__V1__ActivityRequest ask = MOED__V1__ACTIVITY_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
@@ -123,13 +127,22 @@ static void fetch_activity(struct expert_map *m, const char *run)
     struct error why = {0};
     request.body_case = MOED__V1__REQUEST__BODY_ACTIVITY;
     request.activity = &ask;
-    if (control_call(run, "worker", &request, MOED__V1__REPLY__BODY_ACTIVITY, FETCH_TIMEOUT_MS,
-                     &reply, &why)) {
-        take_activity(m, NULL);
+    if (control_call(run, process, &request, MOED__V1__REPLY__BODY_ACTIVITY, FETCH_TIMEOUT_MS,
+                     &reply, &why))
         return;
-    }
     take_activity(m, reply->activity);
     moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void fetch_activity(struct expert_map *m, const char *run)
+{
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    m->step = 0;
+    memset(m->now.use, 0, m->n_cells);
+    memset(m->now.chosen, 0, m->n_cells);
+    for (unsigned i = 0; i < n; i++)
+        fetch_activity_of(m, run, names[i]);
 }
 
 enum error_code expert_map_fetch(struct expert_map *m, const char *run, struct error *e)

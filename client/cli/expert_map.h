@@ -19,7 +19,7 @@ struct expert_cells {
 
 struct expert_map {
     uint64_t generation, version; /* memd's */
-    uint64_t step;                /* the worker's latest that was counted; 0: none */
+    uint64_t step;                /* of all workers, that were counted; 0: none */
     uint64_t step_before;
     char model[96]; /* the model file's name without .gguf */
     char policy[64];

@@ -180,8 +180,11 @@ static int of_deployment(struct output *out, const char *run)
     Moed__V1__Reply *reply;
     request.body_case = MOED__V1__REQUEST__BODY_POLICY;
     request.policy = &policy;
-    enum error_code code = control_call(run, "worker", &request, MOED__V1__REPLY__BODY_POLICY,
-                                        POLICY_TIMEOUT_MS, &reply, &e);
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names); /* they have one calibration */
+    enum error_code code =
+        control_call(run, n ? names[0] : "worker", &request, MOED__V1__REPLY__BODY_POLICY,
+                     POLICY_TIMEOUT_MS, &reply, &e);
     if (code) {
         cli_complain("inspect: %s", e.text);
         return CLI_FAILURE;

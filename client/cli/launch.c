@@ -125,8 +125,11 @@ int launch_check_not_running(const struct launch *l)
     if (deployment_has_processes(l->run)) {
         fprintf(stderr, "moed: stopping the processes left of an earlier deployment %s\n",
                 launch_name(l));
+        pid_t pids[SUPERVISE_PROCESSES];
+        run_dir_find_holders(l->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
         for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
-            run_dir_terminate(l->run, supervise_process_names[i], 10000);
+            if (pids[i])
+                run_dir_terminate(l->run, supervise_process_names[i], 10000);
     }
     return CLI_OK;
 }
@@ -134,7 +137,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     8
+#define N_NUMBERS     9
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -186,13 +189,10 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     const struct {
         const char *flag;
         uint64_t value; /* 0: not given */
-    } numbers[N_NUMBERS] = {{"--threads", l->threads},
-                            {"--ctx", l->ctx},
-                            {"--parallel", l->parallel},
-                            {"--segment-bytes", l->segment_bytes},
-                            {"--queue", l->queue},
-                            {"--decode-share", l->decode_share},
-                            {"--models-most", l->models_most},
+    } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
+                            {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
+                            {"--queue", l->queue},       {"--decode-share", l->decode_share},
+                            {"--workers", l->workers},   {"--models-most", l->models_most},
                             {"--batch", l->batch}};
     const struct {
         const char *flag;
@@ -296,10 +296,9 @@ static int stop_again(struct launch *l, int exit_code)
 /* The process that has failed and without which no deployment answers; NULL: none. */
 static const struct deployment_process *failed_process(const struct deployment_status *s)
 {
-    static const char *const essential[] = {"memd", "worker", "models", "http"};
-    for (int i = 0; i < 4; i++) {
-        const struct deployment_process *p = deployment_status_find(s, essential[i]);
-        if (p && strcmp(p->state, "failed") == 0)
+    for (unsigned i = 0; i < s->n_processes; i++) {
+        const struct deployment_process *p = &s->processes[i];
+        if (strcmp(p->name, "cpuexec") != 0 && strcmp(p->state, "failed") == 0)
             return p;
     }
     return NULL;
@@ -311,26 +310,41 @@ static bool is_ready(const struct launch *l, const char *process)
     return p && strcmp(p->state, "ready") == 0;
 }
 
-/* Whether the processes are ready, by the supervisor and by the worker itself. An error: the worker
- * cannot be asked. */
-static enum error_code deployment_answers(const struct launch *l, bool *answers, struct error *e)
+/* Whether a worker says that it serves. An error: it cannot be asked. */
+static enum error_code worker_answers(const struct launch *l, const struct deployment_process *p,
+                                      bool *answers, struct error *e)
 {
-    const struct deployment_process *http = deployment_status_find(&l->status, "http");
     Moed__V1__Reply *reply;
     *answers = false;
-    if ((l->models && !is_ready(l, "models")) || (http && strcmp(http->state, "ready") != 0))
+    if (strcmp(p->state, "ready") != 0)
         return ERROR_OK;
-    if (!l->model) {
-        *answers = is_ready(l, "http");
-        return ERROR_OK;
-    }
-    if (!is_ready(l, "worker"))
-        return ERROR_OK;
-    enum error_code code = deployment_health(l->run, "worker", &reply, e);
+    enum error_code code = deployment_health(l->run, p->name, &reply, e);
     if (code)
         return code;
     *answers = reply->health->ready;
     moed__v1__reply__free_unpacked(reply, NULL);
+    return ERROR_OK;
+}
+
+/* Whether the processes are ready, by the supervisor and by the workers themselves. An error: a
+ * worker cannot be asked. */
+static enum error_code deployment_answers(const struct launch *l, bool *answers, struct error *e)
+{
+    bool all = true;
+    unsigned workers = 0;
+    *answers = false;
+    if ((l->models && !is_ready(l, "models")) || (l->http && !is_ready(l, "http")))
+        return ERROR_OK;
+    for (unsigned i = 0; i < l->status.n_processes && all; i++) {
+        const struct deployment_process *p = &l->status.processes[i];
+        if (!supervise_is_worker(p->name))
+            continue;
+        enum error_code code = worker_answers(l, p, &all, e);
+        if (code)
+            return code;
+        workers++;
+    }
+    *answers = all && (workers > 0 || !l->model);
     return ERROR_OK;
 }
 

@@ -16,7 +16,8 @@ struct launch {
     const char *model;  /* as model_file_find gives it; NULL: only those of `models` */
     const char *models; /* a folder whose models are loaded on demand; NULL: none */
     const char *models_keep, *models_memory;
-    uint64_t models_most, segment_bytes, threads, ctx, parallel, batch, queue, decode_share;
+    uint64_t models_most, segment_bytes, threads, ctx, parallel, batch, queue, decode_share,
+        workers;
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
     bool bound; /* the deployment ends with this process */
     /* set by launch_start, but for run */

@@ -20,6 +20,7 @@ static const struct verb verbs[] = {
     {"ps", ps_main, "", "list the processes of every deployment"},
     {"top", top_main, "", "watch a deployment on the whole terminal"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
+    {"workers", workers_main, "[N]", "show the workers, or change their number"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
     {"down", down_main, "[NAME]", "stop a deployment"},
     {"rm", rm_main, "NAME", "remove the logs of a stopped deployment"},

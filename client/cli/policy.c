@@ -22,6 +22,55 @@ static enum error_code call(const char *run, const char *process, Moed__V1__Poli
                         reply, e);
 }
 
+/* What a worker counted since the policy was chosen joins the first one's counts. Corrections and
+ * trials stay the first one's: workers learn them for themselves. */
+static void add_worker(Moed__V1__PolicyReply *all, const Moed__V1__PolicyReply *one)
+{
+    all->segments_resident += one->segments_resident;
+    all->segments_loaded += one->segments_loaded;
+    all->segments_cpu += one->segments_cpu;
+    for (size_t i = 0; i < all->n_predictions && i < one->n_predictions; i++) {
+        all->predictions[i] += one->predictions[i];
+        all->predictions_right[i] += one->predictions_right[i];
+    }
+    all->predict_shown += one->predict_shown;
+    all->predict_dropped += one->predict_dropped;
+    all->predict_in_time += one->predict_in_time;
+    all->predict_late += one->predict_late;
+    all->layers += one->layers;
+    all->layer_ns += one->layer_ns;
+    all->layer_predicted_ns += one->layer_predicted_ns;
+    all->layer_wrong_ns += one->layer_wrong_ns;
+    all->plan_ns += one->plan_ns;
+    all->device_busy_ns += one->device_busy_ns;
+    all->cpu_busy_ns += one->cpu_busy_ns;
+    all->experts_in_memory += one->experts_in_memory;
+    all->experts_on_disk += one->experts_on_disk;
+    all->decode_ns += one->decode_ns;
+    all->disk_wait_decode_ns += one->disk_wait_decode_ns;
+}
+
+/* Sends the request to every worker. *all: their replies together. */
+static enum error_code call_workers(const char *run, Moed__V1__PolicyRequest *request,
+                                    Moed__V1__Reply **all, struct error *e)
+{
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    enum error_code code =
+        n ? ERROR_OK : error_set(e, ERROR_UNAVAILABLE, "no worker runs now; try again");
+    for (unsigned i = 0; i < n && !code; i++) {
+        Moed__V1__Reply *reply = NULL;
+        code = call(run, names[i], request, &reply, e);
+        if (!code && !*all) {
+            *all = reply;
+        } else if (!code) {
+            add_worker((*all)->policy, reply->policy);
+            moed__v1__reply__free_unpacked(reply, NULL);
+        }
+    }
+    return code;
+}
+
 static double share(uint64_t part, uint64_t all)
 {
     return all ? 100.0 * (double)part / (double)all : 0;
@@ -275,7 +324,7 @@ int policy_main(int argc, char **argv)
     Moed__V1__Reply *memd = NULL, *worker = NULL;
     enum error_code code = call(run, "memd", &request, &memd, &e);
     if (!code)
-        code = call(run, "worker", &request, &worker, &e);
+        code = call_workers(run, &request, &worker, &e);
     if (code)
         cli_complain("policy: %s", e.text);
     else if (json)

@@ -25,15 +25,14 @@ struct listing {
     unsigned rows;
     struct strbuf out, notes;
     /* of the current deployment, where its device has memory of its own */
-    bool has_memd_cache, has_worker_cache;
-    Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are freed */
-    char predictor[32];
+    bool has_memd_cache;
+    Moed__V1__CacheHealth memd_cache; /* its strings are freed */
     char model[256], model_name[256]; /* the file's, and the name in it */
     struct strbuf device;             /* its line; empty: none */
-    uint64_t drafted, accepted;       /* of the current deployment: its worker's */
+    struct workers_health workers;    /* of the current deployment */
     /* of the current deployment, where not all experts are in host memory */
-    bool has_memd_tier, has_worker_tier;
-    Moed__V1__TierHealth memd_tier, worker_tier;
+    bool has_memd_tier;
+    Moed__V1__TierHealth memd_tier;
 };
 
 static const char *file_name(const char *path)
@@ -153,7 +152,7 @@ static void row_json(struct listing *l, const struct row *r)
 static void row_text(struct listing *l, const struct row *r)
 {
     const Moed__V1__HealthReply *h = r->health;
-    bool is_worker = strcmp(r->process, "worker") == 0;
+    bool is_worker = supervise_is_worker(r->process);
     char pid[16] = "-", uptime[24] = "-", restarts[24] = "-", memory[24] = "-", requests[32] = "-",
          speed[32] = "-";
     if (r->pid)
@@ -186,20 +185,20 @@ static void share_text(struct strbuf *b, const char *before, uint64_t part, uint
 /* A line for the expert cache. It omits values with no events in the last seconds. */
 static void cache_text(struct listing *l, const char *name)
 {
-    const Moed__V1__CacheHealth *m = &l->memd_cache, *w = &l->worker_cache;
+    const Moed__V1__CacheHealth *m = &l->memd_cache, *w = &l->workers.cache;
     struct strbuf *b = &l->out;
     if (!l->has_memd_cache)
         return;
     char predictions[64];
-    snprintf(predictions, sizeof predictions, ", predictions (%s) ", l->predictor);
+    snprintf(predictions, sizeof predictions, ", predictions (%s) ", l->workers.predictor);
     strbuf_printf(b, "%-10s cache: ", name);
-    if (l->has_worker_cache)
+    if (l->workers.has_cache)
         share_text(b, "hit rate ", w->segments_resident, w->segments, ", ");
     share_text(b, "", m->resident, m->slots, " filled");
     if (m->window_ns)
         strbuf_printf(b, ", link %.2f GB/s", (double)m->link_bytes / (double)m->window_ns);
     share_text(b, ", busy ", m->link_busy_ns, m->window_ns, "");
-    if (l->has_worker_cache)
+    if (l->workers.has_cache)
         share_text(b, predictions, w->predictions_right, w->predictions, " right");
     share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of the copied bytes unused");
     strbuf_printf(b, "\n");
@@ -208,9 +207,9 @@ static void cache_text(struct listing *l, const char *name)
 /* A line for the MoE layers; none where no layer was computed in the last seconds. */
 static void layers_text(struct listing *l, const char *name)
 {
-    const Moed__V1__CacheHealth *w = &l->worker_cache;
+    const Moed__V1__CacheHealth *w = &l->workers.cache;
     struct strbuf *b = &l->out;
-    if (!l->has_worker_cache || !w->layers)
+    if (!l->workers.has_cache || !w->layers)
         return;
     double n = (double)w->layers;
     strbuf_printf(b, "%-10s layers: %.3f ms each, predicted %.3f ms", name,
@@ -238,17 +237,17 @@ static void device_text(struct listing *l, const char *name)
 /* A line for the host tier. */
 static void tier_text(struct listing *l, const char *name)
 {
-    const Moed__V1__TierHealth *m = &l->memd_tier, *w = &l->worker_tier;
+    const Moed__V1__TierHealth *m = &l->memd_tier, *w = &l->workers.tier;
     struct strbuf *b = &l->out;
     if (!l->has_memd_tier)
         return;
     strbuf_printf(b, "%-10s memory: ", name);
     share_text(b, "", m->in_memory, m->experts, " of the experts");
-    if (l->has_worker_tier)
+    if (l->workers.has_tier)
         share_text(b, ", hit rate ", w->found, w->activated, "");
     if (m->window_ns)
         strbuf_printf(b, ", disk %.2f GB/s", (double)m->read_bytes / (double)m->window_ns);
-    if (l->has_worker_tier)
+    if (l->workers.has_tier)
         share_text(b, ", ", w->decode_wait_ns, w->decode_ns, " of decode time waiting for it");
     strbuf_printf(b, "\n");
 }
@@ -256,18 +255,10 @@ static void tier_text(struct listing *l, const char *name)
 /* A line for drafts of tokens; none where there were none. */
 static void drafts_text(struct listing *l, const char *name)
 {
-    if (l->drafted)
+    if (l->workers.drafted)
         strbuf_printf(&l->out, "%-10s drafts: %llu tokens computed, %.1f %% accepted\n", name,
-                      (unsigned long long)l->drafted,
-                      100.0 * (double)l->accepted / (double)l->drafted);
-}
-
-static void keep_drafts(struct listing *l, const struct row *r)
-{
-    if (r->health && strcmp(r->process, "worker") == 0) {
-        l->drafted = r->health->drafted_total;
-        l->accepted = r->health->accepted_total;
-    }
+                      (unsigned long long)l->workers.drafted,
+                      100.0 * (double)l->workers.accepted / (double)l->workers.drafted);
 }
 
 static void keep_tier(struct listing *l, const struct row *r)
@@ -276,9 +267,6 @@ static void keep_tier(struct listing *l, const struct row *r)
     if (tier && strcmp(r->process, "memd") == 0) {
         l->has_memd_tier = true;
         l->memd_tier = *tier;
-    } else if (tier && strcmp(r->process, "worker") == 0) {
-        l->has_worker_tier = true;
-        l->worker_tier = *tier;
     }
 }
 
@@ -295,10 +283,6 @@ static void keep_cache(struct listing *l, const struct row *r)
     if (cache && strcmp(r->process, "memd") == 0) {
         l->has_memd_cache = true;
         l->memd_cache = *cache;
-    } else if (cache && strcmp(r->process, "worker") == 0) {
-        l->has_worker_cache = true;
-        l->worker_cache = *cache;
-        snprintf(l->predictor, sizeof l->predictor, "%s", cache->predictor);
     }
 }
 
@@ -333,7 +317,8 @@ static void add_process(struct listing *l, struct row *r)
     keep_device(l, r);
     keep_cache(l, r);
     keep_tier(l, r);
-    keep_drafts(l, r);
+    if (r->health && supervise_is_worker(r->process))
+        workers_health_add(&l->workers, r->health);
     add_row(l, r);
     if (reply)
         moed__v1__reply__free_unpacked(reply, NULL);
@@ -385,12 +370,14 @@ static void list_unsupervised(struct listing *l, const char *name, const char *r
                         .pid = supervisor};
         add_row(l, &r);
     }
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(run, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         struct row r = {.deployment = name,
                         .run = run,
                         .process = supervise_process_names[i],
                         .state = "silent",
-                        .pid = run_dir_find_holder(run, supervise_process_names[i])};
+                        .pid = pids[i]};
         if (r.pid)
             add_process(l, &r);
     }
@@ -412,9 +399,9 @@ static void visit(void *arg, const char *name, const char *run)
         return;
     strbuf_clear(&l->device);
     l->model[0] = l->model_name[0] = '\0';
-    l->has_memd_cache = l->has_worker_cache = false;
-    l->has_memd_tier = l->has_worker_tier = false;
-    l->drafted = l->accepted = 0;
+    l->has_memd_cache = false;
+    l->has_memd_tier = false;
+    l->workers = (struct workers_health){0};
     if (deployment_status(run, &status, NULL) == ERROR_OK)
         list_supervised(l, name, run, &status);
     else

@@ -43,8 +43,9 @@ int restart_main(int argc, char **argv)
     int n, exit_code;
     if (!ask_arguments(
             table, "restart", "PROCESS [--name NAME]",
-            "Restarts memd, cpuexec, worker, models or http and waits until it is ready. A\n"
-            "restart of memd reads the model again and restarts cpuexec and worker too.",
+            "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is "
+            "ready.\n"
+            "A restart of memd reads the model again and restarts cpuexec and workers too.",
             argc, argv, 1, 1, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES], command[SUPERVISE_LINE_BYTES];

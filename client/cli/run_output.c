@@ -101,9 +101,9 @@ bool run_print_json(const struct run *run)
     strbuf_printf(&out,
                   ", \"prompt_tokens\": %" PRIu32 ", \"cached_tokens\": %" PRIu32
                   ", \"generated_tokens\": %" PRIu32 ", \"drafted_tokens\": %" PRIu32
-                  ", \"accepted_tokens\": %" PRIu32,
+                  ", \"accepted_tokens\": %" PRIu32 ", \"resumed\": %" PRIu32,
                   r->prompt_tokens, r->cached_tokens, r->generated_tokens, r->drafted_tokens,
-                  r->accepted_tokens);
+                  r->accepted_tokens, r->resumed);
     strbuf_printf(&out, ", \"queue_s\": %.6f, \"prefill_s\": %.6f, \"decode_s\": %.6f",
                   (double)r->queue_ns * 1e-9, (double)r->prefill_ns * 1e-9,
                   (double)r->decode_ns * 1e-9);

@@ -190,7 +190,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
         {"name", OPTION_STRING, &l->name, 0, 0, "NAME", "name the deployment (default: default)"},
         {"device", OPTION_STRING, &l->device, 0, 0, "D",
-         "run on host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE (default: a "
+         "run on host, cuda[:N[,N]...][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE "
+         "(default: a "
          "GPU, if there is one)"},
         {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
          "give experts SIZE of the device's memory: bytes, or a share of them (25%)"},
@@ -207,6 +208,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "HTTP: require one of the API keys in FILE"},
         {"parallel", OPTION_UINT, &l->parallel, 0, 256, "N",
          "compute N requests at once; 0: worker's choice"},
+        {"workers", OPTION_UINT, &l->workers, 0, SUPERVISE_WORKERS, "N",
+         "compute in N processes, which share model, cache and conversations; 0: one"},
         {"threads", OPTION_UINT, &l->threads, 0, 1024, "N",
          "use N threads a process; 0: one a core, half of that each with an emulated device"},
         {"kv-type", OPTION_STRING, &l->kv_type, 0, 0, "TYPE",

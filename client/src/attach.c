@@ -2,6 +2,7 @@
 #include "client/src/error.h"
 #include "client/src/options.h"
 #include "client/src/receive.h"
+#include "client/src/router.h"
 #include "client/src/session.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
@@ -15,13 +16,6 @@
 #define FLUSH_MS           200
 #define PROCESS_NAME_BYTES 32
 
-/* NULL or a copy. False: no memory. */
-static bool copy_text(const char *text, char **out)
-{
-    *out = text ? strdup(text) : NULL;
-    return !text || *out;
-}
-
 enum moed_code moed_attach(const struct moed_attach_options *options, struct moed_session **out,
                            struct moed_error *error)
 {
@@ -31,7 +25,8 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
     if (code)
         return code;
     struct moed_session *s = session_new(o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_TIMEOUT_MS);
-    if (!s || !copy_text(o.deployment, &s->deployment) || !copy_text(o.client, &s->client)) {
+    bool made = s && session_name(s, o.deployment, o.client) && (s->router = router_new(s));
+    if (!made) {
         if (s)
             session_unref(s);
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a session");
@@ -39,23 +34,17 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
     s->receive = session_receive;
     s->resume_ms = o.resume_ms < 0 ? 0 : o.resume_ms ? o.resume_ms : DEFAULT_RESUME_MS;
     code = session_open(s, s->timeout_ms, error);
-    if (code)
+    if (code) {
+        router_free(s->router);
         session_unref(s);
-    else
+    } else {
         *out = s;
+    }
     return code;
 }
 
-void moed_detach(struct moed_session *session)
+void session_detach(struct moed_session *session)
 {
-    if (!session)
-        return;
-    if (session_is_foreign(session, NULL)) {
-        /* the parent's descriptors: with them open here the worker would not notice its end */
-        channel_abandon(session->channel);
-        session->channel = NULL;
-        return;
-    }
     struct moed_error why;
     error_report(&why, MOED_ERROR_CANCELLED, false, "the session was detached");
     session_fail(session, &why);
@@ -65,6 +54,22 @@ void moed_detach(struct moed_session *session)
     session->channel = NULL;
     pthread_mutex_unlock(&session->send_lock);
     channel_close(channel, FLUSH_MS);
+}
+
+void moed_detach(struct moed_session *session)
+{
+    if (!session)
+        return;
+    if (session_is_foreign(session, NULL)) {
+        /* the parent's descriptors: with them open here the workers would not notice its end */
+        router_abandon(session->router);
+        return;
+    }
+    struct router *router = session->router;
+    session_detach(session);
+    router_close(router);
+    session->router = NULL; /* a chat may have the session still, and finds it dead */
+    router_free(router);    /* no thread of the session or its links runs any more */
     session_unref(session);
 }
 
@@ -75,7 +80,7 @@ enum moed_code moed_metrics(const char *deployment, const char *process, char **
     char run[RUN_DIR_BYTES];
     if (!process || !*process || strlen(process) >= PROCESS_NAME_BYTES || strchr(process, '/'))
         return error_report(error, MOED_ERROR_USAGE, false,
-                            "'%.40s' is not a process: memd, worker, cpuexec or http",
+                            "'%.40s' is not a process: memd, worker, worker-N, cpuexec or http",
                             process ? process : "");
     if (run_dir_path(deployment, run, &why) || run_dir_check(run, &why))
         return error_convert(error, &why);

@@ -5,6 +5,7 @@
 #include "client/src/options.h"
 #include "client/src/random.h"
 #include "client/src/request.h"
+#include "client/src/router.h"
 #include "client/src/sampling.h"
 
 #include <stdlib.h>
@@ -141,15 +142,20 @@ static enum moed_code generation_init(struct generation *g, const struct options
     return MOED_OK;
 }
 
-enum moed_code moed_generate_start(struct moed_session *session,
-                                   const struct moed_generate_options *options,
-                                   struct moed_request **out, struct moed_error *error)
+static enum moed_code route(struct moed_session *session, const struct moed_generate_options *o,
+                            struct moed_session **out, struct moed_error *error)
 {
-    struct options o;
+    return o->prompt_bytes
+               ? router_route(session, o->prompt, o->prompt_bytes, out, error)
+               : router_route(session, o->tokens, o->token_count * sizeof *o->tokens, out, error);
+}
+
+/* Starts it in this session, whichever worker it is attached to. */
+static enum moed_code start(struct moed_session *session, const struct options *o,
+                            struct moed_request **out, struct moed_error *error)
+{
     struct generation g;
-    enum moed_code code = read_options(options, &o, error);
-    if (!code)
-        code = generation_init(&g, &o, error);
+    enum moed_code code = generation_init(&g, o, error);
     if (code)
         return code;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
@@ -160,34 +166,60 @@ enum moed_code moed_generate_start(struct moed_session *session,
     return code;
 }
 
+enum moed_code moed_generate_start(struct moed_session *session,
+                                   const struct moed_generate_options *options,
+                                   struct moed_request **out, struct moed_error *error)
+{
+    struct options o;
+    struct moed_session *to;
+    enum moed_code code = read_options(options, &o, error);
+    if (!code)
+        code = route(session, &o.o, &to, error);
+    if (code)
+        return code;
+    code = start(to, &o, out, error);
+    session_unref(to);
+    return code;
+}
+
 enum moed_code moed_generate_answers_start(struct moed_session *session,
                                            const struct moed_generate_options *options,
                                            size_t count, struct moed_request **requests,
                                            struct moed_error *error)
 {
     struct options o;
+    struct moed_session *to;
     enum moed_code code = read_options(options, &o, error);
+    if (!code)
+        code = route(session, &o.o, &to, error); /* one worker: it computes the prompt once */
     if (code)
         return code;
-    /* this library's copies, all with sizes that it knows */
-    o.o.size = sizeof o.o;
-    o.sampling.size = sizeof o.sampling;
-    o.o.sampling = &o.sampling;
     if (o.sampling.seed == MOED_RANDOM_SEED)
         o.sampling.seed = random_seed();
-    for (size_t i = 0; i < count; i++, o.sampling.seed++) {
+    for (size_t i = 0; i < count && !code; i++, o.sampling.seed++) {
         if (o.sampling.seed == MOED_RANDOM_SEED) /* the name of no seed */
             o.sampling.seed = 0;
-        code = moed_generate_start(session, &o.o, &requests[i], error);
-        if (!code)
-            continue;
-        while (i-- > 0) {
-            moed_request_free(requests[i]);
-            requests[i] = NULL;
+        code = start(to, &o, &requests[i], error);
+        for (size_t k = 0; code && k < i; k++) {
+            moed_request_free(requests[k]);
+            requests[k] = NULL;
         }
-        return code;
     }
-    return MOED_OK;
+    session_unref(to);
+    return code;
+}
+
+static enum moed_code start_routed(struct moed_session *session, const uint32_t *tokens, size_t n,
+                                   Moed__V1__ToWorker *body, struct moed_request **out,
+                                   struct moed_error *error)
+{
+    struct moed_session *to;
+    enum moed_code code = router_route(session, tokens, n * sizeof *tokens, &to, error);
+    if (code)
+        return code;
+    code = request_start(to, body, out, error);
+    session_unref(to);
+    return code;
 }
 
 enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *tokens,
@@ -203,7 +235,7 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGITS;
     body.logits = &logits;
-    return request_start(session, &body, out, error);
+    return start_routed(session, tokens, token_count, &body, out, error);
 }
 
 enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
@@ -224,7 +256,7 @@ enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t 
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
-    return request_start(session, &body, out, error);
+    return start_routed(session, tokens, token_count, &body, out, error);
 }
 
 /* Events to the callback until the end; frees the request. */

@@ -1,21 +1,32 @@
 /* Opening a session's channel to its worker, and what the deployment's processes do; see session.h.
  */
 #include "client/src/error.h"
+#include "client/src/router.h"
 #include "client/src/session.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define WINDOW_MAX (1u << 20)
 
+static bool has_worker(const char *run)
+{
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_hint(run, supervise_worker_name(i)))
+            return true;
+    return false;
+}
+
 static bool deployment_runs(const char *run)
 {
-    return run_dir_hint(run, "supervise") || run_dir_hint(run, "memd") ||
-           run_dir_hint(run, "worker") || run_dir_hint(run, "cpuexec");
+    return run_dir_hint(run, "supervise") || run_dir_hint(run, "memd") || has_worker(run) ||
+           run_dir_hint(run, "cpuexec");
 }
 
 enum moed_code session_call_failed(struct moed_error *error, const char *deployment,
@@ -67,7 +78,7 @@ bool session_has_processes(const struct moed_session *s)
 {
     char run[RUN_DIR_BYTES];
     return run_dir_path(s->deployment, run, NULL) == ERROR_OK &&
-           (run_dir_hint(run, "memd") || run_dir_hint(run, "worker"));
+           (run_dir_hint(run, "memd") || has_worker(run));
 }
 
 enum supervisor_state session_supervisor_state(const struct moed_session *s, int timeout_ms,
@@ -81,6 +92,14 @@ enum supervisor_state session_supervisor_state(const struct moed_session *s, int
 
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error)
 {
+    char process[SESSION_WORKER_BYTES];
+    router_choose(s->router, process);
+    return session_open_to(s, process, timeout_ms, error);
+}
+
+enum moed_code session_open_to(struct moed_session *s, const char *process, int timeout_ms,
+                               struct moed_error *error)
+{
     struct error why = {0};
     char run[RUN_DIR_BYTES];
     if (run_dir_path(s->deployment, run, &why) || run_dir_check(run, &why))
@@ -93,9 +112,12 @@ enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_
     request.session_attach = &attach;
     Moed__V1__Reply *reply = NULL;
     int fd;
-    if (control_call_open(run, "worker", &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, timeout_ms,
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->worker, sizeof s->worker, "%s", process);
+    pthread_mutex_unlock(&s->lock);
+    if (control_call_open(run, process, &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, timeout_ms,
                           &reply, &fd, &why))
-        return session_call_failed(error, s->deployment, run, "worker", &why);
+        return session_call_failed(error, s->deployment, run, process, &why);
     enum moed_code code = open_channel(s, reply->session_attach, fd, error);
     moed__v1__reply__free_unpacked(reply, NULL);
     return code;

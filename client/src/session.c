@@ -5,6 +5,7 @@
 #include "ipc/rpc.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct moed_session *session_new(int timeout_ms)
@@ -24,6 +25,33 @@ struct moed_session *session_new(int timeout_ms)
     s->alive = true;
     s->timeout_ms = timeout_ms;
     s->pid = getpid();
+    return s;
+}
+
+/* NULL or a copy. False: no memory. */
+static bool copy_text(const char *text, char **out)
+{
+    *out = text ? strdup(text) : NULL;
+    return !text || *out;
+}
+
+bool session_name(struct moed_session *s, const char *deployment, const char *client)
+{
+    return copy_text(deployment, &s->deployment) && copy_text(client, &s->client);
+}
+
+struct moed_session *session_new_link(const struct moed_session *front)
+{
+    struct moed_session *s = session_new(front->timeout_ms);
+    if (s && !session_name(s, front->deployment, front->client)) {
+        session_unref(s);
+        s = NULL;
+    }
+    if (!s)
+        return NULL;
+    s->router = front->router;
+    s->receive = front->receive;
+    s->resume_ms = front->resume_ms;
     return s;
 }
 

@@ -4,8 +4,8 @@
  *       |  ^
  *       '--' session_resume: the channel closed; another worker continues the requests
  *
- * attach.c creates and detaches sessions, open.c opens their channels, receive.c takes the worker's
- * messages, request.c puts mailboxes into the session.
+ * attach.c creates and detaches sessions, router.c chooses their workers, open.c opens their
+ * channels, receive.c takes the worker's messages, request.c puts mailboxes into the session.
  *
  * Invariants:
  *  1. `lock` guards every field of the session and of its mailboxes but `channel`, which
@@ -28,11 +28,17 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define SESSION_GONE "the worker has gone; it is being restarted, try again"
+#define SESSION_WORKER_BYTES 16 /* of a worker's name */
+#define SESSION_GONE         "the worker has gone; it is being restarted, try again"
+
+struct router;
 
 struct moed_session {
+    struct router
+        *router; /* of the program's session and its links (router.h); the front owns it */
     pthread_mutex_t lock;
     unsigned references;
+    char worker[SESSION_WORKER_BYTES]; /* that it is attached to, or was last */
     struct mailbox *mailboxes;
     uint64_t next_id;
     uint32_t window;
@@ -61,6 +67,10 @@ struct moed_session {
 
 /* Returns a session without a channel, with one reference; NULL: no memory. */
 struct moed_session *session_new(int timeout_ms);
+/* Sets the deployment and the client's name; each may be NULL. False: no memory. */
+bool session_name(struct moed_session *s, const char *deployment, const char *client);
+/* Another one, as `front` was made, to be attached to another worker; NULL: no memory. */
+struct moed_session *session_new_link(const struct moed_session *front);
 /* This process is not the one that attached, but a child of it: the session's threads do not run
  * here, and its locks may be held by threads that do not exist. Then fills *error. */
 bool session_is_foreign(const struct moed_session *s, struct moed_error *error);
@@ -68,6 +78,8 @@ bool session_is_foreign(const struct moed_session *s, struct moed_error *error);
 void session_ref(struct moed_session *s);
 /* Drops a reference; the last one frees the session. */
 void session_unref(struct moed_session *s);
+/* Ends the session and closes its channel. The references stay. */
+void session_detach(struct moed_session *s);
 
 /* A number that no request of the session had. */
 uint64_t session_new_id(struct moed_session *s);
@@ -88,8 +100,11 @@ void session_fail(struct moed_session *s, const struct moed_error *why);
 bool session_resume(struct moed_session *s);
 /* Waits for that thread, which ends soon once the session is dead. */
 void session_resume_end(struct moed_session *s);
-/* One attempt to get a channel (open.c). */
+/* One attempt to get a channel (open.c), to the worker with least to do. */
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
+/* The same, to this worker. */
+enum moed_code session_open_to(struct moed_session *s, const char *process, int timeout_ms,
+                               struct moed_error *error);
 /* Reports a failed control_call. A deployment that does not run and a process that does not run now
  * get errors of their own. */
 enum moed_code session_call_failed(struct moed_error *error, const char *deployment,

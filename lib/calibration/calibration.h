@@ -84,6 +84,9 @@ enum error_code calibration_load(const struct calibration *of, struct calibratio
 enum error_code calibration_load_file(const char *path, struct calibration *out, struct error *e);
 /* Makes the folder and writes the file atomically. */
 enum error_code calibration_store(const struct calibration *c, struct error *e);
+/* Waits until no other process of this user measures for of's descriptions. Returns a descriptor to
+ * close once the measurement is stored; -1: nothing can be stored here. */
+int calibration_lock(const struct calibration *of);
 /* Stores c's corrections in the existing file of the same measurement. ERROR_NOT_FOUND: there is
  * none. */
 enum error_code calibration_store_corrections(const struct calibration *c, struct error *e);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -113,6 +114,23 @@ static bool write_all(int fd, const char *data, size_t len)
         len -= (size_t)n;
     }
     return fsync(fd) == 0;
+}
+
+int calibration_lock(const struct calibration *of)
+{
+    char folder[PATH_MAX], path[PATH_MAX], lock[PATH_MAX];
+    if (!calibration_folder(folder) || !calibration_path(of, path) || !make_folders(folder))
+        return -1;
+    int n = snprintf(lock, sizeof lock, "%s.lock", path);
+    int fd = n > 0 && (size_t)n < sizeof lock
+                 ? open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+                 : -1;
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    return fd;
 }
 
 enum error_code calibration_store(const struct calibration *c, struct error *e)

@@ -70,8 +70,18 @@ static _Noreturn void exit_usage(const char *process, const struct error *e)
     exit(EXIT_BAD_USAGE);
 }
 
+/* The process's own name, which its log has. */
+static void set_name(struct daemon *d, const uint64_t *number)
+{
+    static char name[16];
+    if (!number || *number < 2)
+        return;
+    snprintf(name, sizeof name, "%.8s-%u", d->process, (unsigned)*number % 1000);
+    d->process = name;
+}
+
 static void parse_options(struct daemon *d, const char *purpose, const struct option_spec *table,
-                          int argc, char **argv)
+                          const uint64_t *number, int argc, char **argv)
 {
     struct common_options common = {.log_level = "info", .confine = true};
     struct option_spec all[MAX_OPTIONS];
@@ -97,6 +107,7 @@ static void parse_options(struct daemon *d, const char *purpose, const struct op
         options_print_values(all);
         exit(EXIT_CLEAN);
     }
+    set_name(d, number);
     log_init(d->process, level);
     d->confine = common.confine;
     if (!common.run) {
@@ -133,6 +144,14 @@ static void on_signal(int signal_number)
     errno = saved_errno;
 }
 
+static void on_drain_signal(int signal_number)
+{
+    int saved_errno = errno;
+    (void)signal_number;
+    raise_event(internal.drain_event);
+    errno = saved_errno;
+}
+
 /* Before it is ready a process serves nobody and may be in the middle of minutes of work (loading,
  * measuring), so it ends at once. What it leaves in RUN is what a killed process leaves. */
 static void stop(struct daemon *d)
@@ -142,6 +161,18 @@ static void stop(struct daemon *d)
         _exit(EXIT_CLEAN);
     }
     daemon_request_stop(d, EXIT_CLEAN);
+}
+
+static void take_drain(struct daemon *d)
+{
+    const struct daemon_handlers *handlers = d->internal->handlers;
+    drain(d->internal->drain_event);
+    if (!atomic_load(&d->ready) || !handlers || !handlers->drain) {
+        stop(d);
+        return;
+    }
+    log_info("draining: no new work is taken");
+    handlers->drain(d->internal->handlers_arg);
 }
 
 static void take_signal(struct daemon *d)
@@ -157,6 +188,7 @@ static void stop_signals(sigset_t *set)
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
 }
 
 static void drain_removals(const struct daemon_internal *i)
@@ -219,11 +251,9 @@ static void *signals_main(void *arg)
     uint64_t beat_ns = pause_ms < 0 ? UINT64_MAX : 0; /* when to notify the watchdog */
     uint64_t check_ns = UINT64_MAX;                   /* when to look for the pid file */
     for (;;) {
-        struct pollfd fds[] = {{i->signal_event, POLLIN, 0},
-                               {i->shutdown_event, POLLIN, 0},
-                               {i->thread_event, POLLIN, 0},
-                               {i->removals, POLLIN, 0},
-                               {i->watchdog.probe_fd, POLLIN, 0}};
+        struct pollfd fds[] = {{i->signal_event, POLLIN, 0},      {i->shutdown_event, POLLIN, 0},
+                               {i->thread_event, POLLIN, 0},      {i->removals, POLLIN, 0},
+                               {i->watchdog.probe_fd, POLLIN, 0}, {i->drain_event, POLLIN, 0}};
         int n =
             poll(fds, sizeof fds / sizeof *fds, ms_until(beat_ns < check_ns ? beat_ns : check_ns));
         if (n > 0 && fds[4].revents)
@@ -244,6 +274,8 @@ static void *signals_main(void *arg)
             drain_removals(i);
             check_ns = clock_end_ns(REMOVAL_DELAY_MS);
         }
+        if (fds[5].revents)
+            take_drain(d);
         if (fds[1].revents) {
             drain(i->shutdown_event);
             poll(NULL, 0, SHUTDOWN_DELAY_MS);
@@ -267,26 +299,38 @@ static void make_events(struct daemon *d)
     i->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->shutdown_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->thread_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (i->signal_event < 0 || i->stop_event < 0 || i->shutdown_event < 0 || i->thread_event < 0) {
+    i->drain_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (i->drain_event < 0 || i->signal_event < 0 || i->stop_event < 0 || i->shutdown_event < 0 ||
+        i->thread_event < 0) {
         error_set(&e, ERROR_IO, "cannot create the event descriptors: %m");
         daemon_fail(d, EXIT_RETRY, &e);
     }
+    struct sigaction action = {.sa_handler = on_drain_signal, .sa_flags = SA_RESTART};
+    action.sa_mask = set;
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 void daemon_init(struct daemon *d, const char *process, const char *purpose,
                  const struct option_spec *table, int argc, char **argv)
 {
+    daemon_init_numbered(d, process, NULL, purpose, table, argc, argv);
+}
+
+void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                          const char *purpose, const struct option_spec *table, int argc,
+                          char **argv)
+{
     *d = (struct daemon){.process = process, .started_ns = clock_ns(), .internal = &internal};
-    parse_options(d, purpose, table, argc, argv);
+    parse_options(d, purpose, table, number, argc, argv);
     char name[16]; /* the kernel's limit */
-    snprintf(name, sizeof name, "moed-%s", process);
+    snprintf(name, sizeof name, "moed-%.10s", d->process);
     prctl(PR_SET_NAME, name);
     snprintf(internal.state, sizeof internal.state, "starting");
 
     struct error e = {0};
     if (run_dir_create(d->run, &e))
         daemon_fail(d, EXIT_PERMANENT, &e);
-    if (run_dir_lock(d->run, process, &e))
+    if (run_dir_lock(d->run, d->process, &e))
         daemon_fail(d, EXIT_RETRY, &e);
     d->metrics = internal.metrics = metrics_new();
     if (!d->metrics) {

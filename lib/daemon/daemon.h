@@ -34,7 +34,7 @@ enum { EXIT_CLEAN = 0, EXIT_RETRY = 1, EXIT_BAD_USAGE = 2, EXIT_PERMANENT = 3 };
 struct daemon_internal; /* one a process */
 
 struct daemon {
-    const char *process; /* "memd" */
+    const char *process; /* "memd", "worker-2" */
     char run[RUN_DIR_BYTES];
     struct metrics *metrics; /* lives until the process ends */
     uint64_t started_ns;
@@ -50,6 +50,11 @@ struct daemon {
  * blocked, process name set. Starts no thread. */
 void daemon_init(struct daemon *d, const char *process, const char *purpose,
                  const struct option_spec *table, int argc, char **argv);
+/* The same for a process of which a deployment has several: an option sets *number. From 2 on the
+ * name is "PROCESS-NUMBER". */
+void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                          const char *purpose, const struct option_spec *table, int argc,
+                          char **argv);
 /* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready; the
  * watchdog is notified. Starts the thread "signals". */
 void daemon_start(struct daemon *d);
@@ -64,9 +69,13 @@ typedef void daemon_health(void *arg, Moed__V1__HealthReply *health);
  * daemon_unknown(). */
 typedef enum error_code daemon_request(void *arg, const Moed__V1__Request *request,
                                        Moed__V1__Reply *reply, struct error *e);
+/* SIGUSR1 came: take no new work, and call daemon_request_stop once there is none left. On the
+ * thread "signals"; must not wait. */
+typedef void daemon_drain(void *arg);
 struct daemon_handlers {
     daemon_health *health;   /* NULL: the common fields only */
     daemon_request *request; /* NULL: the common requests only */
+    daemon_drain *drain;     /* NULL: SIGUSR1 stops the process, as SIGTERM does */
     bool peers;              /* other daemons call this one: RUN/PROCESS.peers (ipc/peer_rpc.h) */
 };
 /* From a request handler: hand the client's connection over once the reply has left; see `adopt`

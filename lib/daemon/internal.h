@@ -25,6 +25,7 @@ struct daemon_internal {
     int stop_event;     /* eventfd, readable once stopping */
     int shutdown_event; /* eventfd: a client requested it; the signals thread stops the process */
     int thread_event;   /* eventfd: ends the signals thread */
+    int drain_event;    /* eventfd: SIGUSR1 came */
     int removals;       /* inotify: a file in RUN was removed; -1: not watched */
     int signal_event;   /* eventfd: the signal handler has set last_signal */
     _Atomic int last_signal;

@@ -59,6 +59,8 @@ pid_t run_dir_hint(const char *run, const char *process);
 /* The same; where the file is gone, also a process that still holds its lock. Reads all of /proc,
  * which takes some milliseconds. */
 pid_t run_dir_find_holder(const char *run, const char *process);
+/* The same for several processes at once, of which pids has a place each. */
+void run_dir_find_holders(const char *run, const char *const *processes, unsigned n, pid_t *pids);
 /* Send a signal to the holder, which is `pid`. Nothing is sent where it holds the lock no more. */
 void run_dir_signal(const char *run, const char *process, pid_t pid, int signal_number);
 /* Stop the holder, also one whose file is gone: SIGTERM, after timeout_ms SIGKILL. True when no

@@ -113,36 +113,46 @@ static bool has_lock_line(int fdinfo_fd, const char *descriptor)
     return strstr(text, "\nlock:") != NULL;
 }
 
-static bool is_wanted(int fds_fd, const char *descriptor, const struct wanted *w)
+/* Which of n the descriptor is; -1: none. Removed ones, or one by its inode. */
+static int which_wanted(int fds_fd, const char *descriptor, const struct wanted *w, unsigned n)
 {
     struct stat s;
     if (w->inode)
         return fstatat(fds_fd, descriptor, &s, 0) == 0 && s.st_ino == w->inode &&
-               s.st_dev == w->device;
+                       s.st_dev == w->device
+                   ? 0
+                   : -1;
     char target[sizeof w->removed];
-    ssize_t n = readlinkat(fds_fd, descriptor, target, sizeof target - 1);
-    if (n <= 0)
-        return false;
-    target[n] = '\0';
-    return strcmp(target, w->removed) == 0;
+    ssize_t len = readlinkat(fds_fd, descriptor, target, sizeof target - 1);
+    if (len <= 0)
+        return -1;
+    target[len] = '\0';
+    for (unsigned i = 0; i < n; i++)
+        if (strcmp(target, w[i].removed) == 0)
+            return (int)i;
+    return -1;
 }
 
-/* Whether process `pid`, of this user, has the file open and holds its lock. */
-static bool holds(pid_t pid, const struct wanted *w)
+/* Whether process `pid`, of this user, has one of n files open and holds its lock: its index; -1:
+ * none. */
+static int held_by(pid_t pid, const struct wanted *w, unsigned n)
 {
     char path[64];
     struct stat s;
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
     int process = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (process < 0)
-        return false;
-    bool found = false;
+        return -1;
+    int found = -1;
     int infos = openat(process, "fdinfo", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int fds = openat(process, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fds >= 0 && fstat(process, &s) == 0 && s.st_uid == geteuid() ? fdopendir(fds) : NULL;
-    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
-        found = entry->d_name[0] != '.' && is_wanted(fds, entry->d_name, w) &&
-                has_lock_line(infos, entry->d_name);
+    for (struct dirent *entry; dir && found < 0 && (entry = readdir(dir));) {
+        if (entry->d_name[0] != '.')
+            found = which_wanted(fds, entry->d_name, w, n);
+        if (found >= 0 && !has_lock_line(infos, entry->d_name))
+            found = -1;
+    }
     if (dir)
         closedir(dir);
     else if (fds >= 0)
@@ -153,20 +163,22 @@ static bool holds(pid_t pid, const struct wanted *w)
     return found;
 }
 
-/* 0: none of this user's processes. */
-static pid_t find_process(const struct wanted *w)
+/* Sets the entries of pids whose files this user's processes hold. */
+static void find_processes(const struct wanted *w, unsigned n, pid_t *pids)
 {
-    pid_t found = 0;
+    unsigned left = n;
     DIR *proc = opendir("/proc");
-    for (struct dirent *entry; proc && !found && (entry = readdir(proc));) {
+    for (struct dirent *entry; proc && left && (entry = readdir(proc));) {
         char *end;
         long pid = strtol(entry->d_name, &end, 10);
-        if (pid > 0 && *end == '\0' && holds((pid_t)pid, w))
-            found = (pid_t)pid;
+        int held = pid > 0 && *end == '\0' ? held_by((pid_t)pid, w, n) : -1;
+        if (held < 0)
+            continue;
+        pids[held] = (pid_t)pid;
+        left--;
     }
     if (proc)
         closedir(proc);
-    return found;
 }
 
 /* The pid file of a process that lives; -1: there is none. */
@@ -205,8 +217,10 @@ pid_t run_dir_holder(const char *run, const char *process)
     if (fd >= 0) {
         struct wanted w = {.device = s.st_dev, .inode = s.st_ino};
         pid = named_holder(fd);
-        if (!pid && (!(pid = read_pid(fd)) || !holds(pid, &w)))
-            pid = find_process(&w); /* it has just started, or its number was overwritten */
+        if (!pid && (!(pid = read_pid(fd)) || held_by(pid, &w, 1) < 0)) {
+            pid = 0; /* it has just started, or its number was overwritten */
+            find_processes(&w, 1, &pid);
+        }
         close_looked_at(fd, &s);
     }
     return pid;
@@ -231,13 +245,31 @@ static bool removed_name(const char *run, const char *process, struct wanted *ou
     return n > 0 && (size_t)n < sizeof out->removed;
 }
 
+void run_dir_find_holders(const char *run, const char *const *processes, unsigned n, pid_t *pids)
+{
+    struct wanted *w = calloc(n, sizeof *w);
+    unsigned *of = calloc(n, sizeof *of), missing = 0;
+    pid_t *found = calloc(n, sizeof *found);
+    bool is_ours = run_dir_check(run, NULL) == ERROR_OK;
+    for (unsigned i = 0; i < n; i++) {
+        pids[i] = run_dir_holder(run, processes[i]);
+        if (!pids[i] && is_ours && w && of && found && removed_name(run, processes[i], &w[missing]))
+            of[missing++] = i;
+    }
+    if (missing)
+        find_processes(w, missing, found);
+    for (unsigned i = 0; i < missing; i++)
+        pids[of[i]] = found[i];
+    free(w);
+    free(of);
+    free(found);
+}
+
 pid_t run_dir_find_holder(const char *run, const char *process)
 {
-    struct wanted w = {0};
-    pid_t pid = run_dir_holder(run, process);
-    if (pid || run_dir_check(run, NULL) || !removed_name(run, process, &w))
-        return pid;
-    return find_process(&w);
+    pid_t pid;
+    run_dir_find_holders(run, &process, 1, &pid);
+    return pid;
 }
 
 /* ---- Taking it ---- */

@@ -1,5 +1,6 @@
 /* What is removed of a deployment that has ended; see run_dir.h. */
 #include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,19 +8,23 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool has_stem(const char *file, const char *dot, const char *stem)
+{
+    return strlen(stem) == (size_t)(dot - file) && strncmp(file, stem, (size_t)(dot - file)) == 0;
+}
+
 /* Whether a file of RUN is a deployment's own: its sockets, pid and port files, with `logs` its
  * logs. */
 static bool is_own(const char *file, bool logs)
 {
-    static const char *const stems[] = {"memd", "cpuexec", "worker", "http", "supervise", "notify"};
     static const char *const endings[] = {"ctl", "peers", "lease", "sock",
                                           "pid", "port",  "log",   "log.1"};
     size_t n_endings = sizeof endings / sizeof *endings - (logs ? 0 : 2);
     const char *dot = strchr(file, '.');
-    bool known = false, ends = false;
-    for (size_t i = 0; dot && i < sizeof stems / sizeof *stems; i++)
-        known |= strlen(stems[i]) == (size_t)(dot - file) &&
-                 strncmp(file, stems[i], (size_t)(dot - file)) == 0;
+    bool ends = false;
+    bool known = dot && (has_stem(file, dot, "supervise") || has_stem(file, dot, "notify"));
+    for (int i = 0; dot && i < SUPERVISE_PROCESSES; i++)
+        known |= has_stem(file, dot, supervise_process_names[i]);
     for (size_t i = 0; known && i < n_endings; i++)
         ends |= strcmp(dot + 1, endings[i]) == 0;
     return ends;

@@ -11,6 +11,9 @@
  *                     (a line for each process of the deployment)
  *   restart PROCESS   stops it, with the processes that need it, and starts it again; also a process
  *                     in state failed
+ *   workers N         changes the number of workers. One that is removed takes no new requests, and
+ *                     ends when those that it has are done, or after the drain time. Answers "ok"
+ *                     at once
  *   down              stops everything; answers "ok" at once, closes the connection at the end
  *
  * A process's state:
@@ -26,8 +29,8 @@
  * A deployment's state:
  *   starting  some process is not ready yet
  *   ready     all processes are ready
- *   degraded  answers, but its cpuexec, models or http does not run
- *   failed    memd or the worker has failed (reason: which and why); without memd the others stop.
+ *   degraded  answers, but its cpuexec, models or http or one of its workers does not run
+ *   failed    memd or all workers have failed (reason: which and why); without memd the others stop.
  *             Where it has no model of its own: models or http has failed
  *   stopping
  *
@@ -36,15 +39,34 @@
 #ifndef MOED_DAEMON_SUPERVISOR_PROTOCOL_H
 #define MOED_DAEMON_SUPERVISOR_PROTOCOL_H
 
+#include <stdbool.h>
+#include <string.h>
+
 #define SUPERVISE_SOCKET       "supervise.sock"
-#define SUPERVISE_LINE_BYTES   256  /* longest command with its newline */
-#define SUPERVISE_ANSWER_BYTES 8192 /* longest answer */
+#define SUPERVISE_LINE_BYTES   256   /* longest command with its newline */
+#define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
 #define SUPERVISE_WATCHDOG_S   20 /* how long a process may be silent, unless an option says so */
 
-/* In the order of their start; the supervisor stops them in reverse. */
-#define SUPERVISE_PROCESSES 5
+/* In the order of their start; the supervisor stops them in reverse. A deployment has the first n
+ * workers. */
+#define SUPERVISE_FIRST_WORKER 2
+#define SUPERVISE_WORKERS      16
+#define SUPERVISE_PROCESSES    (SUPERVISE_FIRST_WORKER + SUPERVISE_WORKERS + 2)
 static const char *const supervise_process_names[SUPERVISE_PROCESSES] = {
-    "memd", "cpuexec", "worker", "models", "http"};
+    "memd",      "cpuexec",   "worker",    "worker-2",  "worker-3",  "worker-4",  "worker-5",
+    "worker-6",  "worker-7",  "worker-8",  "worker-9",  "worker-10", "worker-11", "worker-12",
+    "worker-13", "worker-14", "worker-15", "worker-16", "models",    "http"};
+
+/* The name of worker n, from 1. */
+static inline const char *supervise_worker_name(unsigned n)
+{
+    return supervise_process_names[SUPERVISE_FIRST_WORKER + n - 1];
+}
+/* True for "worker" and "worker-N". */
+static inline bool supervise_is_worker(const char *process)
+{
+    return strncmp(process, "worker", 6) == 0 && (process[6] == '\0' || process[6] == '-');
+}
 
 #endif

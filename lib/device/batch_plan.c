@@ -1,6 +1,7 @@
 /* The default of --batch on a device; see batch_plan.h. */
 #include "device/batch_plan.h"
 
+#include "base/checked.h"
 #include "model/serving_limits.h"
 
 #define MOST_PART 16 /* of the free memory, for the scratch and KV cache of a larger batch */
@@ -13,8 +14,10 @@ static enum device_part share(const struct worker_memory_needs *needs, uint32_t 
     struct worker_memory capacity;
     with.max_tokens = serving_batch_tokens(batch, needs->parallel);
     worker_memory(&with, &capacity);
-    p->scratch_bytes = capacity.scratch_bytes;
-    p->kv_bytes = capacity.kv_bytes;
+    uint64_t workers = p->workers ? p->workers : 1;
+    if (!checked_mul(capacity.scratch_bytes, workers, &p->scratch_bytes) ||
+        !checked_mul(capacity.kv_bytes, workers, &p->kv_bytes))
+        p->scratch_bytes = UINT64_MAX; /* which does not fit */
     return device_plan_share(p);
 }
 

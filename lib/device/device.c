@@ -76,6 +76,12 @@ static bool set_call(struct device_spec *s, struct value v)
     return quantity_parse(v.text, v.len, time_units, &s->call_s) && s->call_s <= CALL_MAX_S;
 }
 
+static bool set_devices(struct device_spec *s, struct value v)
+{
+    s->n_devices = v.len == 1 ? (unsigned)(*v.text - '0') : 0;
+    return s->n_devices >= 1 && s->n_devices <= DEVICES_MAX;
+}
+
 struct option {
     const char *name;
     bool (*set)(struct device_spec *s, struct value v);
@@ -90,6 +96,7 @@ static const struct option emu_options[] = {
     {"latency", set_latency, "a time with us, ms or s, at most 1s", false},
     {"speed", set_speed, "a factor above 0, at most 1", false},
     {"call", set_call, "a time with us, ms or s, at most 10ms", false},
+    {"devices", set_devices, "a number from 1 to 8", false},
     {0},
 };
 static const struct option cuda_options[] = {
@@ -101,7 +108,7 @@ struct form {
     const struct option *options;
     const char *takes; /* their names */
 };
-static const struct form emu = {"emu", emu_options, "vram, link, latency, speed, call"};
+static const struct form emu = {"emu", emu_options, "vram, link, latency, speed, call, devices"};
 static const struct form cuda = {"cuda", cuda_options, "vram and dense, after the device's number"};
 
 static enum error_code parse_option(const struct form *f, const char *text, size_t len,
@@ -147,20 +154,36 @@ static enum error_code parse_options(const struct form *f, const char *text, str
     return ERROR_OK;
 }
 
-/* text: the rest after the name: "", ":N", ":N,vram=...", ",vram=...", ":vram=..." */
+/* Digits of a device's number behind ':', or behind ',' where it is not the first; 0: there is
+ * none.
+ */
+static size_t ordinal_digits(const char *text, bool first)
+{
+    return *text == (first ? ':' : ',') ? strspn(text + 1, "0123456789") : 0;
+}
+
+/* text: the rest after the name: "", ":N", ":N,N", ":N,vram=...", ",vram=...", ":vram=..." */
 static enum error_code parse_cuda(const char *text, struct device_spec *s, struct error *e)
 {
-    size_t digits = *text == ':' ? strspn(text + 1, "0123456789") : 0;
-    if (digits > ORDINAL_DIGITS)
-        return error_set(e, ERROR_USAGE, "device cuda: no device has a number as large as %.20s",
-                         text + 1);
-    if (digits) {
-        s->ordinal = (unsigned)strtoul(text + 1, NULL, 10);
-        text += 1 + digits;
-        if (*text && *text != ',')
+    unsigned n = 0;
+    for (size_t digits; (digits = ordinal_digits(text, n == 0)); text += 1 + digits) {
+        if (digits > ORDINAL_DIGITS)
+            return error_set(e, ERROR_USAGE,
+                             "device cuda: no device has a number as large as %.20s", text + 1);
+        unsigned ordinal = (unsigned)strtoul(text + 1, NULL, 10);
+        if (n == DEVICES_MAX)
+            return error_set(e, ERROR_USAGE, "device cuda: a deployment has at most %d devices",
+                             DEVICES_MAX);
+        for (unsigned i = 0; i < n; i++)
+            if (s->ordinals[i] == ordinal)
+                return error_set(e, ERROR_USAGE, "device cuda: device %u is given twice", ordinal);
+        s->ordinals[n++] = ordinal;
+        if (text[1 + digits] && text[1 + digits] != ',')
             return error_set(e, ERROR_USAGE, "device cuda: '%.20s' after the device's number",
-                             text);
+                             text + 1 + digits);
     }
+    s->n_devices = n ? n : 1;
+    s->ordinal = s->ordinals[0];
     return parse_options(&cuda, text, s, e);
 }
 
@@ -179,7 +202,8 @@ enum error_code device_parse(const char *text, struct device_spec *out, struct e
     struct device_spec s;
     enum error_code code;
     if (is_device(text, "emu")) {
-        s = (struct device_spec){.kind = DEVICE_EMU, .link_latency_s = 10e-6, .speed = 1};
+        s = (struct device_spec){
+            .kind = DEVICE_EMU, .link_latency_s = 10e-6, .speed = 1, .n_devices = 1};
         code = parse_options(&emu, text + 3, &s, e);
     } else if (is_device(text, "cuda") || strncmp(text, "cuda,", 5) == 0) {
         s = (struct device_spec){.kind = DEVICE_CUDA,
@@ -194,6 +218,14 @@ enum error_code device_parse(const char *text, struct device_spec *out, struct e
     if (!code)
         *out = s;
     return code;
+}
+
+struct device_spec device_of(const struct device_spec *s, unsigned index)
+{
+    struct device_spec one = *s;
+    one.n_devices = 1;
+    one.ordinal = one.ordinals[0] = s->ordinals[index];
+    return one;
 }
 
 enum error_code device_parse_vram(const char *text, struct device_spec *s, struct error *e)

@@ -2,17 +2,19 @@
  *
  *   host    No accelerator. Device memory is the host pool itself and nothing is copied. The CPU
  *           executor computes the routed experts, the worker's own threads the dense part.
- *   emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]
+ *   emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME][,devices=N]
  *           An emulated accelerator, for tests and for developing policies without one. Only copies
  *           over a paced link fill its memory, the arena. The worker's threads compute experts out
  *           of that arena, FACTOR times as fast (at most 1); each call of experts takes TIME more.
  *           SIZE: bytes with K, M, G (powers of 1000) or Ki, Mi, Gi, or "25%" of the model's routed
- *           experts. RATE: bytes a second, with K, M, G. TIME: with us, ms, s.
- *   cuda[:N][,vram=SIZE][,dense=host]
- *           A CUDA device, number N of the machine (0), through a module that is loaded at run time
- *           (module.h). Its memory holds the dense weights and the arena for experts; its kernels
- *           compute with both. vram: the arena's bytes; without it the arena gets what the other
- *           parts leave. dense=host: the dense weights stay in host memory.
+ *           experts. RATE: bytes a second, with K, M, G. TIME: with us, ms, s. devices: how many
+ *           (1), each with an arena and a link of its own.
+ *   cuda[:N[,N]...][,vram=SIZE][,dense=host]
+ *           A CUDA device, number N of the machine (0), or several, through a module that is loaded
+ *           at run time (module.h). Its memory holds the dense weights and the arena for experts;
+ *           its kernels compute with both. Several hold their own copies of both. vram: the bytes
+ *           of each arena; without it the arena gets what the other parts leave. dense=host: the
+ *           dense weights stay in host memory.
  *
  * device_parse refuses another name and lists these. */
 #ifndef MOED_DEVICE_DEVICE_H
@@ -25,6 +27,7 @@
 #include <stdint.h>
 
 enum device_kind { DEVICE_HOST, DEVICE_EMU, DEVICE_CUDA };
+enum { DEVICES_MAX = 8 }; /* of a deployment */
 
 struct device_spec {
     enum device_kind kind;
@@ -36,13 +39,17 @@ struct device_spec {
     double link_latency_s; /* before the bytes of each copy; default 10 us */
     double speed;          /* default 1 */
     double call_s;         /* emu: of each call of experts, added to its computing; default 0 */
-    unsigned ordinal;      /* cuda */
-    bool dense_on_host;    /* cuda: the device has no copy of the dense weights */
+    unsigned n_devices;    /* 0: host */
+    unsigned ordinals[DEVICES_MAX]; /* cuda: of each */
+    unsigned ordinal;   /* cuda: of the one that this is about; device_parse: the first */
+    bool dense_on_host; /* cuda: the device has no copy of the dense weights */
 };
 
 /* ERROR_UNSUPPORTED: an unknown device; the text lists the known ones. ERROR_USAGE: an option that
  * is not understood; the text names it. */
 enum error_code device_parse(const char *text, struct device_spec *out, struct error *e);
+/* Of several devices, what the index-th is: the same with another ordinal. */
+struct device_spec device_of(const struct device_spec *s, unsigned index);
 /* Parses a value of vram= into s->vram_bytes or s->vram_share. ERROR_USAGE. */
 enum error_code device_parse_vram(const char *text, struct device_spec *s, struct error *e);
 /* The requested bytes of the arena, at least 1, for a model with expert_bytes of routed experts. 0:

@@ -19,7 +19,6 @@
  * small device both together count as at most a quarter of the free memory. */
 #define CONTEXT_BYTES        (256ull << 20)
 #define MULTIPROCESSOR_BYTES (2ull << 20)
-#define CONTEXTS             2 /* memd's and the worker's */
 #define DRIVER_PART          4
 
 /* ---- Arithmetic ---- */
@@ -73,6 +72,12 @@ uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots)
     if (!p->kv_bytes)
         return UINT64_MAX;
     return left < p->kv_bytes ? left : p->kv_bytes;
+}
+
+uint64_t device_plan_worker_kv(const struct device_plan *p, uint32_t n_slots)
+{
+    uint64_t kv = device_plan_kv(p, n_slots);
+    return kv == UINT64_MAX || p->workers <= 1 ? kv : kv / p->workers;
 }
 
 enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
@@ -153,14 +158,22 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         .kv_type = o->kv_type,
         .dense = dense,
         .blas = !o->reproducible};
+    p->workers = o->workers ? o->workers : 1;
     p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
     p->unit_bytes = DEVICE_ALLOCATION_BYTES;
     return ERROR_OK;
 }
 
+static uint32_t workers_of(const struct device_plan *p)
+{
+    return p->workers ? p->workers : 1;
+}
+
+/* A context each of memd and the workers. */
 static void look_at(struct device_plan *p, const struct device_facts *facts, uint64_t free_bytes)
 {
-    uint64_t contexts = CONTEXTS * (CONTEXT_BYTES + facts->multiprocessors * MULTIPROCESSOR_BYTES);
+    uint64_t contexts =
+        (1ull + workers_of(p)) * (CONTEXT_BYTES + facts->multiprocessors * MULTIPROCESSOR_BYTES);
     uint64_t most = free_bytes / DRIVER_PART;
     p->free_bytes = free_bytes;
     p->driver_bytes = contexts < most ? contexts : most;
@@ -175,18 +188,20 @@ static void want_scratch(struct device_plan *p, const struct device_facts *facts
     p->batch = batch ? batch : batch_plan(needs, p);
     needs->max_tokens = serving_batch_tokens(p->batch, needs->parallel);
     worker_memory(needs, &capacity);
-    p->scratch_bytes = capacity.scratch_bytes;
-    p->kv_bytes = capacity.kv_bytes;
-    if (needs->dense)
-        p->kv_least_bytes = worker_memory_kv(&needs->map->params, needs->kv_type, 1, needs->context,
-                                             needs->max_tokens);
+    uint64_t least = needs->dense ? worker_memory_kv(&needs->map->params, needs->kv_type, 1,
+                                                     needs->context, needs->max_tokens)
+                                  : 0;
+    if (!checked_mul(capacity.scratch_bytes, workers_of(p), &p->scratch_bytes) ||
+        !checked_mul(capacity.kv_bytes, workers_of(p), &p->kv_bytes) ||
+        !checked_mul(least, workers_of(p), &p->kv_least_bytes))
+        p->scratch_bytes = UINT64_MAX; /* which does not fit */
 }
 
 /* ---- The plan as text ---- */
 
 struct words {
     char driver[24], dense[24], scratch[24], kv[24], slots[24], free[24], memory[24];
-    char requests[64]; /* of the KV cache */
+    char requests[96]; /* of the KV cache */
     char device[160];
 };
 
@@ -204,9 +219,12 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
                           : p->asked_bytes ? p->asked_bytes
                                            : p->slot_bytes,
                           w->slots);
-    snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
-             o->parallel, o->parallel == 1 ? "" : "s",
-             serving_context(&map->params, o->context, UINT32_MAX, true));
+    int n = snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
+                     o->parallel, o->parallel == 1 ? "" : "s",
+                     serving_context(&map->params, o->context, UINT32_MAX, true));
+    if (p->workers > 1)
+        snprintf(w->requests + n, sizeof w->requests - (size_t)n,
+                 " for each of %" PRIu32 " workers", p->workers);
     snprintf(w->device, sizeof w->device, "cuda:%u %s", o->device->ordinal, facts->name);
 }
 

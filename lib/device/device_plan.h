@@ -1,6 +1,6 @@
 /* How a device's memory is divided, before anything is allocated, in this order:
  *
- *     the driver | dense weights, flags | the worker's scratch | its KV cache | slots for experts
+ *     the driver | dense weights, flags | the workers' scratch | their KV caches | slots
  *
  * The slots get the size that the user sets, otherwise the rest, but never more than all segments
  * take. An emulated device has only slots. While serving, device_plan_resize can divide the memory
@@ -20,8 +20,9 @@ struct device_plan {
     uint64_t unit_bytes; /* the device allocates multiples of it */
     uint64_t driver_bytes, dense_bytes, scratch_bytes;
     uint32_t batch;                      /* tokens of prompts, for which the scratch is */
-    uint64_t kv_bytes;                   /* the whole KV cache; 0: none */
-    uint64_t kv_least_bytes;             /* one request's */
+    uint64_t kv_bytes;                   /* the whole KV cache, of all workers; 0: none */
+    uint64_t kv_least_bytes;             /* one request's of each worker */
+    uint32_t workers;                    /* that share the device; 0: one */
     uint64_t asked_bytes;                /* for slots; 0: what is left */
     uint64_t slot_bytes, total_segments; /* of the model */
     uint32_t n_segments;                 /* of an expert at most */
@@ -53,10 +54,13 @@ enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, 
 /* The bytes that n_slots leave for the KV cache, at most kv_bytes; UINT64_MAX: it shares nothing
  * with the slots. Pure. */
 uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots);
+/* Each worker's part of that. Pure. */
+uint64_t device_plan_worker_kv(const struct device_plan *p, uint32_t n_slots);
 
 struct device_plan_options {
     const struct device_spec *device;
-    uint32_t parallel, context; /* the worker's; context 0: its default */
+    uint32_t workers;           /* that share the device; 0: one */
+    uint32_t parallel, context; /* a worker's; context 0: its default */
     uint32_t batch;             /* 0: by memory (batch_plan.h) */
     enum tensor_type kv_type;
     bool reproducible; /* the worker uses no BLAS */

@@ -122,7 +122,7 @@ static void cut_tiles(struct attention *a, uint32_t n_rows, uint32_t rows_a_tile
 static void cut_units(struct attention *a, uint32_t n_rows)
 {
     const struct attention_shape *s = &a->shape;
-    uint32_t group = s->n_heads / s->n_kv_heads, threads = pool_thread_count(a->pool);
+    uint32_t group = s->n_heads / s->n_kv_heads, threads = pool_active_count(a->pool);
     for (uint32_t most = ATTEND_QUERIES;; most /= 2) {
         a->units_a_head = (group + most - 1) / most;
         a->heads_a_unit = (group + a->units_a_head - 1) / a->units_a_head;
@@ -255,7 +255,7 @@ static void run_waves(struct attention *a)
 /* True: one unit has so large a part of the work that the other threads would wait for it. */
 static bool wants_waves(const struct attention *a)
 {
-    uint64_t total = 0, most = 0, threads = pool_thread_count(a->pool);
+    uint64_t total = 0, most = 0, threads = pool_active_count(a->pool);
     for (uint32_t i = 0; i < a->n_tiles; i++) {
         uint32_t blocks = a->tiles[i].end_block - a->tiles[i].first_block;
         total += blocks;

@@ -335,7 +335,7 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
 
 struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens)
 {
-    unsigned n_threads = pool_thread_count(x->pool);
+    unsigned n_threads = pool_active_count(x->pool);
     return (struct exec_cutting){.left = tiles_by_tokens,
                                  .shares = n_threads > 1 ? 2 * n_threads : 1,
                                  .fair = (uint32_t)(tiles / n_threads)};

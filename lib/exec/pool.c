@@ -8,7 +8,10 @@
  *           none remain; counts itself out (release). If it comes late, because another process had
  *           its core, it finds the gate closed. The owner does not wait for it.
  * A job's chunks may stand in several queues, one per memory node. A thread empties its own node's
- * queue first, then takes from the others. */
+ * queue first, then takes from the others.
+ *
+ * Helpers from `active` on sleep on that word, so that a job does not wake them. One that is late
+ * may still take part in a job. */
 #include "exec/pool.h"
 
 #include "base/clock.h"
@@ -39,20 +42,24 @@ struct pool {
     void *arg;
     unsigned n_queues;
     bool stopping;
-    unsigned n_threads, spin_us, n_nodes;
+    bool pins;
+    unsigned n_threads, spin_us, n_nodes, rank, n_shares;
     char name[12];
+    struct topology *topology;   /* of all threads */
     struct pool_thread *threads; /* [n_threads]; thread 0 is the caller of pool_run */
 
     _Alignas(64) _Atomic uint32_t job;  /* futex word: number of the current job */
     _Atomic uint32_t sleepers;          /* helpers that may sleep on it */
+    _Atomic uint32_t active;            /* futex word: threads that compute */
     _Alignas(64) _Atomic uint32_t gate; /* futex word: GATE_CLOSED | helpers inside */
     struct pool_queue queues[TOPOLOGY_MAX_NODES];
 };
 
 struct pool_thread {
     struct pool *pool;
-    unsigned index, node;
-    cpu_set_t cpus; /* its CPUs; empty: any */
+    unsigned index;
+    _Atomic unsigned node;
+    cpu_set_t cpus; /* its CPUs; empty: any. The owner's */
     pthread_t thread;
 };
 
@@ -76,7 +83,8 @@ static void cpu_relax(void)
 static void run_chunks(struct pool *p, unsigned thread)
 {
     for (unsigned i = 0; i < p->n_queues; i++) {
-        struct pool_queue *q = &p->queues[(p->threads[thread].node + i) % p->n_queues];
+        unsigned node = atomic_load_explicit(&p->threads[thread].node, memory_order_relaxed);
+        struct pool_queue *q = &p->queues[(node + i) % p->n_queues];
         for (;;) {
             uint32_t chunk = atomic_fetch_add_explicit(&q->next, 1, memory_order_relaxed);
             if (chunk >= q->end)
@@ -126,10 +134,17 @@ static void leave(struct pool *p)
 }
 
 /* A hint: failing is harmless. */
-static void stay(const struct pool_thread *t)
+static void stay(pthread_t thread, const struct pool_thread *t)
 {
     if (CPU_COUNT(&t->cpus))
-        pthread_setaffinity_np(pthread_self(), sizeof t->cpus, &t->cpus);
+        pthread_setaffinity_np(thread, sizeof t->cpus, &t->cpus);
+}
+
+/* Sleeps while the thread has no part in the pool's share. */
+static void wait_active(struct pool *p, unsigned index)
+{
+    for (uint32_t active; (active = atomic_load(&p->active)) <= index;)
+        futex_sleep(&p->active, active);
 }
 
 static void *thread_main(void *arg)
@@ -139,8 +154,8 @@ static void *thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "%.10s/%u", p->name, t->index % 1000);
     pthread_setname_np(pthread_self(), name);
-    stay(t);
     for (uint32_t seen = 0;;) {
+        wait_active(p, t->index);
         wait_change(p, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
         if (!enter(p))
@@ -188,7 +203,7 @@ void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t
 {
     uint32_t n_chunks = first[n_nodes];
     assert(n_nodes <= p->n_nodes);
-    if (p->n_threads == 1 || n_chunks <= 1) {
+    if (pool_active_count(p) == 1 || n_chunks <= 1) {
         for (uint32_t chunk = 0; chunk < n_chunks; chunk++)
             work(arg, 0, chunk);
         return;
@@ -224,6 +239,8 @@ unsigned pool_useful_threads(unsigned asked)
 static void stop_threads(struct pool *p, unsigned n_started)
 {
     p->stopping = true;
+    atomic_store(&p->active, p->n_threads);
+    futex_wake_all(&p->active);
     publish(p);
     for (unsigned i = 1; i <= n_started; i++)
         pthread_join(p->threads[i].thread, NULL);
@@ -235,8 +252,9 @@ static void stop_threads(struct pool *p, unsigned n_started)
  * because other programs compute too: any first CPU of a core on the thread's node. */
 static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsigned index)
 {
-    bool one_each = p->n_threads >= t->n_cores;
-    unsigned n_cpus = p->n_threads > t->n_cores ? t->n_cpus : t->n_cores;
+    unsigned n_threads = pool_active_count(p);
+    bool one_each = n_threads >= t->n_cores;
+    unsigned n_cpus = n_threads > t->n_cores ? t->n_cpus : t->n_cores;
     cpu_set_t set;
     CPU_ZERO(&set);
     for (unsigned i = 0; i < n_cpus; i++)
@@ -245,19 +263,42 @@ static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsign
     return set;
 }
 
-static void place_threads(struct pool *p, const struct topology *t, bool pin)
+/* Gives the active threads their places on t. */
+static void place_threads(struct pool *p, const struct topology *t)
 {
-    for (unsigned i = 0; i < p->n_threads; i++) {
-        p->threads[i] = (struct pool_thread){
-            .pool = p, .index = i, .node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0};
-        if (pin)
+    for (unsigned i = 0; i < pool_active_count(p); i++) {
+        p->threads[i].node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0;
+        if (p->pins)
             p->threads[i].cpus = place_of(p, t, i);
     }
 }
 
 void pool_settle_caller(const struct pool *p)
 {
-    stay(&p->threads[0]);
+    stay(pthread_self(), &p->threads[0]);
+}
+
+unsigned pool_active_count(const struct pool *p)
+{
+    return atomic_load_explicit(&p->active, memory_order_relaxed);
+}
+
+void pool_share(struct pool *p, unsigned rank, unsigned n)
+{
+    static _Thread_local struct topology share; /* large */
+    if (rank == p->rank && n == p->n_shares)
+        return;
+    unsigned active = p->n_threads / n ? p->n_threads / n : 1;
+    p->rank = rank;
+    p->n_shares = n;
+    atomic_store(&p->active, active);
+    topology_share(p->topology, rank, n, &share);
+    place_threads(p, &share);
+    pool_settle_caller(p);
+    for (unsigned i = 1; i < active; i++)
+        stay(p->threads[i].thread, &p->threads[i]);
+    futex_wake_all(&p->active);
+    pool_wake(p); /* those that have no part any more find that out */
 }
 
 static enum error_code start_threads(struct pool *p, struct error *e)
@@ -269,6 +310,7 @@ static enum error_code start_threads(struct pool *p, struct error *e)
             return error_set(e, ERROR_MEMORY, "cannot start compute thread %u of %u: %s", i + 1,
                              p->n_threads, strerror(failed));
         }
+        stay(p->threads[i].thread, &p->threads[i]);
     }
     return ERROR_OK;
 }
@@ -280,21 +322,33 @@ enum error_code pool_new_on(const struct topology *t, const char *name, unsigned
         n_threads = topology_threads(t);
     struct pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     struct pool_thread *threads = calloc(n_threads, sizeof *threads);
-    if (!p || !threads) {
+    struct topology *topology = malloc(sizeof *topology);
+    if (!p || !threads || !topology) {
         free(p);
         free(threads);
+        free(topology);
         return error_set(e, ERROR_MEMORY, "no memory for a pool of %u threads", n_threads);
     }
     memset(p, 0, sizeof *p);
     atomic_init(&p->gate, GATE_CLOSED);
     p->n_threads = n_threads;
+    p->n_shares = 1;
+    atomic_init(&p->active, n_threads);
     p->n_nodes = t->n_nodes;
     p->spin_us = spin_us;
+    p->pins = pin;
     p->threads = threads;
+    p->topology = topology;
+    *topology = *t;
     snprintf(p->name, sizeof p->name, "%s", name);
-    place_threads(p, t, pin);
+    for (unsigned i = 0; i < n_threads; i++) {
+        threads[i].pool = p;
+        threads[i].index = i;
+    }
+    place_threads(p, t);
     enum error_code code = start_threads(p, e);
     if (code) {
+        free(topology);
         free(threads);
         free(p);
         return code;
@@ -326,6 +380,7 @@ void pool_free(struct pool *p)
         return;
     if (p->n_threads > 1)
         stop_threads(p, p->n_threads - 1);
+    free(p->topology);
     free(p->threads);
     free(p);
 }

@@ -26,6 +26,13 @@ enum error_code pool_new_on(const struct topology *t, const char *name, unsigned
 void pool_free(struct pool *p); /* takes NULL */
 unsigned pool_thread_count(const struct pool *p);
 
+/* From now on the pool computes on one of n equal shares of its threads, the rank-th of the cores
+ * where it pins (topology_share). Results do not depend on it. At first rank is 0 and n is 1. The
+ * caller of pool_run calls it, between two jobs. */
+void pool_share(struct pool *p, unsigned rank, unsigned n);
+/* The threads that compute now; others exist, and sleep. */
+unsigned pool_active_count(const struct pool *p);
+
 /* Calls work(arg, thread, chunk) for each chunk in [0, n_chunks), in any order on any thread.
  * thread is 0..pool_thread_count - 1, 0 for the caller, for per-thread scratch. The work sees what
  * the caller wrote before the call; afterwards the caller sees what the work wrote. */

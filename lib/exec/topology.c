@@ -169,3 +169,30 @@ unsigned topology_threads(const struct topology *t)
     unsigned n = t->quota && t->quota < t->n_cores ? t->quota : t->n_cores;
     return n ? n : 1;
 }
+
+/* The cores' lowest CPUs, node by node. */
+static unsigned list_cores(const struct topology *t, uint16_t *cores)
+{
+    unsigned n = 0;
+    for (unsigned node = 0; node < t->n_nodes; node++)
+        for (unsigned i = 0; i < t->n_cores; i++) /* one CPU of each core comes first */
+            if (t->cpus[i].node == node)
+                cores[n++] = t->cpus[i].core;
+    return n;
+}
+
+void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out)
+{
+    uint16_t cores[TOPOLOGY_MAX_CPUS];
+    unsigned n_cores = list_cores(t, cores), each = n_cores / n ? n_cores / n : 1;
+    *out = (struct topology){.n_nodes = t->n_nodes, .quota = t->quota ? t->quota / n : 0};
+    memcpy(out->node_ids, t->node_ids, sizeof out->node_ids);
+    if (t->quota && !out->quota)
+        out->quota = 1;
+    for (unsigned i = 0; i < t->n_cpus; i++)
+        for (unsigned k = 0; n_cores && k < each; k++)
+            if (cores[(rank * each + k) % n_cores] == t->cpus[i].core) {
+                out->n_cores += i < t->n_cores;
+                out->cpus[out->n_cpus++] = t->cpus[i];
+            }
+}

@@ -30,6 +30,11 @@ void topology_read(struct topology *out);
  * proc/self/cgroup. */
 void topology_read_from(const char *root, const cpu_set_t *allowed, struct topology *out);
 
+/* The rank-th of n equal shares of the cores (rank < n), with all CPUs of these; node by node, so
+ * that a share lies on one node where there are as many shares as nodes. Each share has a core of
+ * its own, unless there are fewer cores. out: another one than t. */
+void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out);
+
 /* The best number of threads, at least 1. One per core, because two threads of a core share its
  * units and its memory bandwidth. At most the quota, because above it the cgroup stops all threads
  * for a part of each period. */

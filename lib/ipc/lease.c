@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -194,6 +195,7 @@ enum error_code lease_receive(int fd, struct lease_message *m, int *fds, unsigne
     } control;
     struct msghdr h;
     ssize_t n;
+    bool again, reset = false;
     do {
         enum error_code code = wait_readable(fd, timeout_ms, e);
         if (code != ERROR_OK)
@@ -203,7 +205,10 @@ enum error_code lease_receive(int fd, struct lease_message *m, int *fds, unsigne
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof control.bytes};
         n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (n < 0 && (errno == EINTR || errno == EAGAIN));
+        /* A peer that closed with something unread is reported once, before its last message. */
+        again = n < 0 && (errno == EINTR || errno == EAGAIN || (errno == ECONNRESET && !reset));
+        reset |= n < 0 && errno == ECONNRESET;
+    } while (again);
     if (n < 0 && errno != ECONNRESET)
         return error_set(e, ERROR_IO, "lease: recvmsg: %m");
     int received[LEASE_MAX_FDS + 1];

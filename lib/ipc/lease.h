@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define LEASE_MAGIC   0x4d4f4c36u /* "MOL6" */
+#define LEASE_MAGIC   0x4d4f4c37u /* "MOL7" */
 #define LEASE_MAX_FDS 8
 
 /* Fixed size; both ends are on one machine, so the byte order is its own. Each kind says what its
@@ -21,10 +21,10 @@
 struct lease_message {
     uint32_t magic;
     uint32_t kind;
-    uint64_t value[12];
+    uint64_t value[16];
     uint8_t bytes[64]; /* zero where the kind has none */
 };
-_Static_assert(sizeof(struct lease_message) == 168, "wire layout");
+_Static_assert(sizeof(struct lease_message) == 200, "wire layout");
 
 struct lease_peer {
     pid_t pid;

@@ -2,7 +2,6 @@
 #include "ipc/lease_listener.h"
 
 #include "base/log.h"
-#include "ipc/lease.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -34,9 +33,7 @@ static bool accept_one(void *arg, int listen_fd)
         return true;
     }
     l->failing = false;
-    if (peer.pidfd >= 0)
-        close(peer.pidfd); /* the end of the connection reports the process's death, too */
-    l->accepted(l->arg, fd, peer.pid);
+    l->accepted(l->arg, fd, &peer);
     return true;
 }
 

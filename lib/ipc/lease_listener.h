@@ -7,12 +7,11 @@
 #ifndef MOED_IPC_LEASE_LISTENER_H
 #define MOED_IPC_LEASE_LISTENER_H
 
+#include "ipc/lease.h"
 #include "ipc/watch.h"
 
-#include <sys/types.h>
-
-/* Called on the watching thread for each accepted connection. Takes fd. */
-typedef void lease_accepted(void *arg, int fd, pid_t pid);
+/* Called on the watching thread for each accepted connection. Takes fd and peer->pidfd. */
+typedef void lease_accepted(void *arg, int fd, const struct lease_peer *peer);
 
 struct lease_listener {
     struct watch *watch; /* borrowed */

@@ -5,10 +5,27 @@
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
 #include "ipc/lease.h"
+#include "ipc/kv_pool.h"
 #include "ipc/rpc.h"
+#include "memory/layouts.h"
 
 #include <string.h>
 #include <unistd.h>
+
+static enum error_code refused(const struct lease_message *m, struct error *e)
+{
+    char difference[300];
+    if (m->kind != MEMORY_REFUSED)
+        return error_set(e, ERROR_PROTOCOL, "memd's answer is no grant of a lease");
+    if (m->value[0] == ERROR_VERSION)
+        return error_set(
+            e, ERROR_VERSION,
+            "memd is of another build, whose shared memory differs: %s; `moed upgrade` "
+            "replaces memd, too",
+            layouts_difference(m->value[1], difference, sizeof difference));
+    return error_set(e, ERROR_LIMIT, "memd refused the lease: %s",
+                     error_meaning((enum error_code)m->value[0]));
+}
 
 static enum error_code receive_grant(struct memory_client *c, bool is_worker, int timeout_ms,
                                      struct error *e)
@@ -26,18 +43,20 @@ static enum error_code receive_grant(struct memory_client *c, bool is_worker, in
                   grant.value[4] && !on_device,
                   grant.value[5] != 0,
                   grant.value[6] != 0,
-                  grant.value[10] != 0,
-                  grant.value[11] != 0,
-                  grant.value[11] != 0};
+                  is_worker && grant.value[10] != 0,
+                  is_worker && grant.value[11] != 0,
+                  is_worker && grant.value[11] != 0};
     unsigned expected = 0;
     for (unsigned i = 0; i < sizeof has / sizeof *has; i++)
         expected += has[i];
     if ((grant.kind != MEMORY_GRANT && !on_device) || n_fds != expected) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
-        return error_set(e, grant.kind == MEMORY_REFUSED ? ERROR_LIMIT : ERROR_PROTOCOL,
-                         "memd refused the lease");
+        return refused(&grant, e);
     }
+    if (is_worker && grant.value[10] && grant.value[12] >= KV_POOL_WORKERS)
+        code = error_set(e, ERROR_PROTOCOL, "memd gives the worker no number");
+    c->kv_worker = (uint32_t)grant.value[12];
     c->lease = grant.value[0];
     c->generation = grant.value[1];
     c->arena_bytes = grant.value[4];
@@ -48,26 +67,23 @@ static enum error_code receive_grant(struct memory_client *c, bool is_worker, in
     const struct {
         struct shm *region;
         uint64_t bytes;
-        bool writable, workers; /* workers: only theirs */
-    } regions[] = {{&c->pool, grant.value[2], false, false},
-                   {&c->residency_shm, grant.value[3], false, false},
-                   {&c->arena, grant.value[4], false, false},
-                   {&c->tier_shm, grant.value[5], false, false},
-                   {&c->predictors_shm, grant.value[6], false, false},
-                   {&c->kv_shm, grant.value[10], true, true},
-                   {&c->kv_index_shm, grant.value[11], false, true}};
-    if (grant.value[11] && is_worker)
-        c->kv_file_fd = fds[n_fds - 1];
-    else if (grant.value[11])
-        close(fds[n_fds - 1]);
-    for (unsigned i = 0, fd = 0; i < sizeof regions / sizeof *regions; i++) {
+        bool writable;
+    } regions[] = {
+        {&c->pool, grant.value[2], false},           {&c->residency_shm, grant.value[3], false},
+        {&c->arena, grant.value[4], false},          {&c->tier_shm, grant.value[5], false},
+        {&c->predictors_shm, grant.value[6], false}, {&c->kv_shm, grant.value[10], true},
+        {&c->kv_index_shm, grant.value[11], false}};
+    unsigned fd = 0;
+    for (unsigned i = 0; i < sizeof regions / sizeof *regions; i++) {
         if (!has[i])
             continue;
-        if (code || (regions[i].workers && !is_worker))
+        if (code)
             close(fds[fd++]);
         else
             code = shm_map(fds[fd++], regions[i].writable, regions[i].bytes, regions[i].region, e);
     }
+    if (fd < n_fds) /* the last one is no region */
+        c->kv_file_fd = fds[fd];
     return code;
 }
 
@@ -130,11 +146,11 @@ static enum error_code attach_maps(struct memory_client *c, struct error *e)
 }
 
 static enum error_code register_lease(const struct memory_client *c, const char *run,
-                                      const char *role, int timeout_ms, struct error *e)
+                                      const char *process, int timeout_ms, struct error *e)
 {
     Moed__V1__MemoryAttachRequest attach = MOED__V1__MEMORY_ATTACH_REQUEST__INIT;
     attach.lease = c->lease;
-    attach.role = (char *)role;
+    attach.role = (char *)process;
     attach.layout_version = POOL_LAYOUT_VERSION;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
     request.body_case = MOED__V1__REQUEST__BODY_MEMORY_ATTACH;
@@ -147,8 +163,16 @@ static enum error_code register_lease(const struct memory_client *c, const char 
     return code;
 }
 
-enum error_code memory_client_attach(const char *run, const char *role, int timeout_ms,
-                                     struct memory_client *out, struct error *e)
+static enum error_code ask(const struct memory_client *c, enum memory_role role, unsigned device,
+                           struct error *e)
+{
+    const struct lease_message m = {.kind = MEMORY_ASK, .value = {layouts_number(), role, device}};
+    return lease_send(c->lease_fd, &m, NULL, 0, e);
+}
+
+enum error_code memory_client_attach(const char *run, const char *process, enum memory_role role,
+                                     unsigned device, int timeout_ms, struct memory_client *out,
+                                     struct error *e)
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
@@ -163,11 +187,13 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
                               .kv_file_fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
-        code = receive_grant(&c, strcmp(role, "worker") == 0, timeout_ms, e);
+        code = ask(&c, role, device, e);
+    if (!code)
+        code = receive_grant(&c, role == MEMORY_WORKER, timeout_ms, e);
     if (!code)
         code = attach_maps(&c, e);
     if (!code)
-        code = register_lease(&c, run, role, timeout_ms, e);
+        code = register_lease(&c, run, process, timeout_ms, e);
     if (code) {
         memory_client_detach(&c);
         return code;

@@ -11,8 +11,10 @@
 #include "ipc/shm.h"
 #include "model/pool_map.h"
 
-/* lease_message.kind from memd on a new lease.
+/* lease_message.kind on a new lease. The client says who it is (MEMORY_ASK), memd answers.
  *
+ *     ASK            value[0]  layouts_number()              value[1]  enum memory_role
+ *                    value[2]  the device's number among the deployment's (0: the first)
  *     GRANT          value[0]  the lease's number            value[5]  bytes of the host tier
  *                    value[1]  generation of the pool        value[6]  bytes of trained predictors
  *                    value[2]  bytes of the pool             value[7]  bytes of the dense weights'
@@ -23,16 +25,20 @@
  *                                                             value[10] bytes of the KV pool
  *                                                             value[11] bytes of the index of
  *                                                                       conversations in a file
+ *                                                             value[12] the worker's number in the
+ *                                                                       KV pool
  *                    read-only descriptors, those that exist, in this order: pool, residency table,
- *                    the arena's first extent, host tier, trained predictors; the KV pool's,
- *                    which may be mapped writable; the index of conversations, and their file
+ *                    the arena's first extent, host tier, trained predictors; for a worker also
+ *                    the KV pool's, which may be mapped writable; the index of conversations, and
+ *                    their file
  *     GRANT_DEVICE   the same, but the arena is a device's memory, without a descriptor; bytes is
  *                    the first extent's struct device_handle. Only here is a copy of the dense
  *                    weights.
- *     REFUSED        value[0]  enum error_code
+ *     REFUSED        value[0]  enum error_code               value[1]  memd's layouts_number()
  *
  * The residency table names the arena's other extents. */
-enum { MEMORY_GRANT = 1, MEMORY_REFUSED, MEMORY_GRANT_DEVICE };
+enum { MEMORY_GRANT = 1, MEMORY_REFUSED, MEMORY_GRANT_DEVICE, MEMORY_ASK = 0x100 };
+enum memory_role { MEMORY_WORKER = 1, MEMORY_CPUEXEC, MEMORY_TOOL };
 
 struct memory_client {
     int lease_fd; /* becomes readable when memd has gone */
@@ -50,6 +56,7 @@ struct memory_client {
     struct shm tier_shm; /* base NULL: all experts are in the pool */
     struct shm predictors_shm; /* a file of `moed train` that memd has checked; base NULL: none */
     struct shm kv_shm;         /* of the KV pool; base NULL: not the worker's client */
+    uint32_t kv_worker;        /* this worker's number in it */
     struct shm kv_index_shm;   /* ipc/kv_store.h; base NULL: none, or not the worker's client */
     int kv_file_fd;            /* read-only; -1: none */
     struct pool_map map;
@@ -57,10 +64,11 @@ struct memory_client {
     struct host_tier tier; /* slots NULL: all experts are in the pool */
 };
 
-/* role: "worker", "cpuexec" or "tool"; only a worker maps the KV pool. Waits up to timeout_ms for
- * memd. */
-enum error_code memory_client_attach(const char *run, const char *role, int timeout_ms,
-                                     struct memory_client *out, struct error *e);
+/* device: its index among the deployment's. process: the name that memd's log has. Waits up to
+ * timeout_ms for memd. ERROR_VERSION: memd is of another build, whose layouts differ. */
+enum error_code memory_client_attach(const char *run, const char *process, enum memory_role role,
+                                     unsigned device, int timeout_ms, struct memory_client *out,
+                                     struct error *e);
 void memory_client_detach(struct memory_client *c);
 
 #endif

@@ -164,7 +164,7 @@ static enum error_code make_table(struct cache *c, const struct device_plan *p, 
                    c->map.header->generation);
     struct residency_header *shown = c->residency.base;
     atomic_store(&shown->n_spare, c->reserve);
-    atomic_store(&shown->kv_bytes, device_plan_kv(p, p->n_slots));
+    atomic_store(&shown->kv_bytes, device_plan_worker_kv(p, p->n_slots));
     shown->slots = c->arena->layout;
     cache_show_extents(c);
     code = residency_attach(&c->table, c->residency.base, bytes, e);
@@ -173,36 +173,21 @@ static enum error_code make_table(struct cache *c, const struct device_plan *p, 
     return shm_seal_writes(&c->residency, e); /* this mapping stays writable, no other can be */
 }
 
-/* A real device copies faster from pinned memory. Pinning takes about a second for each 10 GB, so
- * it has a thread of its own. */
-static void *pin_thread(void *arg)
+void cache_show_pinning(struct cache *c, bool pinning)
 {
-    struct cache *c = arg;
-    const struct shm *tier = c->options.tier ? tier_region(c->options.tier) : NULL;
-    const void *memory = tier ? tier->base : c->map.base;
-    uint64_t bytes = tier ? tier->bytes : c->map.header->bytes, started = clock_ns();
-    struct error e;
     struct residency_header *header = c->residency.base;
-    pthread_setname_np(pthread_self(), "memd/pin");
-    if (device_link_pin(c->link, memory, bytes, &c->stop_pinning, &e))
-        log_warn("of the host memory %s; copies from there to the device are slower", e.text);
-    else if (!atomic_load(&c->stop_pinning))
-        log_info("%.2f GB of host memory pinned in %.2f s", (double)bytes * 1e-9,
-                 (double)(clock_ns() - started) * 1e-9);
-    atomic_store(&header->pinning, 0);
-    return NULL;
+    atomic_store(&header->pinning, pinning);
 }
 
-static void start_pinning(struct cache *c)
+enum error_code cache_pin(struct cache *c, const _Atomic bool *stop, uint64_t *bytes,
+                          struct error *e)
 {
-    struct residency_header *header = c->residency.base;
-    atomic_store(&header->pinning, 1);
-    int failed = pthread_create(&c->pin_thread, NULL, pin_thread, c);
-    c->has_pin_thread = failed == 0;
-    if (failed)
-        atomic_store(&header->pinning, 0);
-    if (failed)
-        log_warn("cannot start the thread memd/pin: error %d", failed);
+    const struct shm *tier = c->options.tier ? tier_region(c->options.tier) : NULL;
+    *bytes = 0;
+    if (c->arena->extents[0].shared.base)
+        return ERROR_OK;
+    *bytes = tier ? tier->bytes : c->map.header->bytes;
+    return device_link_pin(c->link, tier ? tier->base : c->map.base, *bytes, stop, e);
 }
 
 static void ring_engine(void *arg)
@@ -239,13 +224,8 @@ static enum error_code make(struct cache *c, struct error *e)
     c->started_ns = clock_ns();
     struct tier_device device = {&c->table, ring_engine, c};
     if (c->options.tier)
-        tier_set_device(c->options.tier, &device);
-    code = slot_server_start(&c->server, "memd/copy", copy_thread, e);
-    if (code)
-        return code;
-    if (!c->arena->extents[0].shared.base)
-        start_pinning(c);
-    return ERROR_OK;
+        tier_add_device(c->options.tier, &device);
+    return slot_server_start(&c->server, "memd/copy", copy_thread, e);
 }
 
 enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
@@ -292,12 +272,8 @@ void cache_free(struct cache *c)
     if (!c)
         return;
     if (c->options.tier)
-        tier_set_device(c->options.tier, NULL);
+        tier_remove_device(c->options.tier, c);
     slot_server_stop(&c->server);
-    if (c->has_pin_thread) {
-        atomic_store(&c->stop_pinning, true);
-        pthread_join(c->pin_thread, NULL);
-    }
     transfer_scheduler_free(c->transfers);
     free(c->measured);
     sched_cache_free(c->policy);
@@ -332,10 +308,11 @@ const struct shm *cache_residency(const struct cache *c)
 void cache_state(struct cache *c, struct cache_state *out)
 {
     const struct residency_header *shown = c->residency.base;
+    uint64_t kv = atomic_load_explicit(&shown->kv_bytes, memory_order_relaxed);
     pthread_mutex_lock(&c->server.lock);
     *out = (struct cache_state){
         .usable = c->server.slots.limit,
-        .kv_bytes = atomic_load_explicit(&shown->kv_bytes, memory_order_relaxed),
+        .kv_bytes = kv == UINT64_MAX || !c->plan.workers ? kv : kv * c->plan.workers,
         .link_bytes = c->link_bytes,
         .link_busy_ns = c->link_busy_ns,
         .since_ns = clock_ns() - c->started_ns,

@@ -85,6 +85,13 @@ enum error_code cache_new(const struct pool_map *map, const struct cache_options
                           struct error *e);
 void cache_free(struct cache *c); /* takes NULL; stops the thread */
 
+/* While host memory is being pinned, copies are slower: workers look at it. Any thread. */
+void cache_show_pinning(struct cache *c, bool pinning);
+/* Pins the host memory that the cache copies from, for all devices; see device_link_pin. Returns at
+ * once where the device needs none pinned. */
+enum error_code cache_pin(struct cache *c, const _Atomic bool *stop, uint64_t *bytes,
+                          struct error *e);
+
 /* Lent to workers, which map shared memory read-only. */
 const struct device_arena *cache_arena(const struct cache *c);
 const struct shm *cache_residency(const struct cache *c);
@@ -121,7 +128,7 @@ void cache_resize_state(struct cache *c, struct cache_resize_state *out);
 
 struct cache_state {
     uint64_t usable;   /* slots; the others are about to go */
-    uint64_t kv_bytes; /* for a worker's KV cache; UINT64_MAX: not limited */
+    uint64_t kv_bytes; /* for the workers' KV caches; UINT64_MAX: not limited */
     struct slots_state slots;
     /* Over the cache's life, since_ns, without calibrations. */
     uint64_t link_bytes, link_busy_ns, since_ns;

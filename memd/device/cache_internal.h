@@ -82,9 +82,6 @@ struct cache {
     uint64_t step; /* forward passes of all workers */
 
     bool lost; /* the device has failed: the thread has ended */
-    pthread_t pin_thread;
-    bool has_pin_thread;
-    _Atomic bool stop_pinning;
 };
 
 static inline const struct pool_slabs *cache_slabs(const struct cache *c, uint32_t layer)

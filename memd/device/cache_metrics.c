@@ -49,15 +49,15 @@ static const struct metrics_row cache_rows[] = {
 static void read_cache(void *arg, double *values)
 {
     struct cache_state s;
-    cache_state(arg, &s);
+    caches_state(arg, &s);
     values = slots_metrics_values(&s.slots, values);
     *values++ = (double)s.link_bytes;
     *values++ = (double)s.link_busy_ns / 1e9;
 }
 
 #define DEVICE_HELP                                                                                \
-    "Bytes of the device's memory, by use: the KV cache that the worker may have, the scratch "    \
-    "that is planned for it."
+    "Bytes of the devices' memory, by use: the KV caches that the workers may have, the scratch "  \
+    "that is planned for them."
 static const struct metrics_row device_rows[] = {
     {"moed_memd_device_bytes", "use=\"experts\"", DEVICE_HELP},
     {"moed_memd_device_bytes", "use=\"dense\"", DEVICE_HELP},
@@ -68,23 +68,26 @@ static const struct metrics_row device_rows[] = {
 static void read_experts(void *arg, double *values)
 {
     struct cache_state s;
-    cache_state(arg, &s);
+    caches_state(arg, &s);
     values[0] = (double)(s.usable * s.slots.slot_bytes);
 }
 
 static void read_device(void *arg, double *values)
 {
-    const struct cache *c = arg;
+    const struct caches *c = arg;
     struct cache_state s;
-    cache_state(arg, &s);
+    caches_state(arg, &s);
     values[0] = (double)(s.usable * s.slots.slot_bytes);
-    values[1] = (double)c->plan.dense_bytes;
+    values[1] = values[3] = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        values[1] += (double)c->each[i]->plan.dense_bytes;
+        values[3] += (double)c->each[i]->plan.scratch_bytes;
+    }
     /* not limited: the device has no KV cache, for the host computes the dense part */
     values[2] = s.kv_bytes == UINT64_MAX ? 0 : (double)s.kv_bytes;
-    values[3] = (double)c->plan.scratch_bytes;
 }
 
-void cache_metrics_state(struct metrics *r, struct cache *c, bool experts_only)
+void cache_metrics_state(struct metrics *r, struct caches *c, bool experts_only)
 {
     metrics_group(r, cache_rows, sizeof cache_rows / sizeof *cache_rows, read_cache, c);
     if (experts_only)

@@ -1,12 +1,13 @@
 /* Saving the KV pool's pages; see kv_saver.h.
  *
- * The worker writes the pool meanwhile. A full page stays as it is until it is freed, and no two
- * contents of a page have one serial; so what was copied while the serial did not change is the
- * page. */
+ * Workers write the pool meanwhile. A full page stays as it is until it is freed, and no two
+ * contents of a page have one generation; so what was copied while the generation did not change is
+ * the page (ipc/kv_page.h). */
 #include "memd/host/kv_saver.h"
 
 #include "base/arrays.h"
 #include "base/log.h"
+#include "ipc/kv_page.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -22,7 +23,7 @@
 #define TOUCH_S 60
 
 struct page_state {
-    uint64_t serial; /* whose key this is; 0: none */
+    uint64_t generation; /* whose key this is; 0: none */
     uint64_t key;
     bool saved;
     uint64_t touched_s;
@@ -40,40 +41,53 @@ struct kv_saver {
     struct page_state *states; /* [n_pages] */
 };
 
-/* A copy of a record whose content was there under `serial`. */
+/* A copy of a record whose content was there under `generation`. */
 struct copied {
     uint32_t page;
-    uint64_t serial, parent_serial;
+    uint64_t generation, parent_generation, format;
     uint32_t parent, depth, kind, n;
     uint64_t cost_ns, used_s;
     uint32_t tokens[KV_POOL_TOKENS];
 };
 
-static uint64_t serial_of(const struct kv_saver *s, uint32_t page)
+/* 0: the page has no content. */
+static uint64_t generation_of(const struct kv_saver *s, uint32_t page)
 {
-    return atomic_load_explicit(&s->pool.records[page].serial, memory_order_acquire);
+    uint64_t word = kv_page_word(&s->pool, page);
+    return kv_page_has_content(word) ? kv_page_generation(word) : 0;
 }
 
 static bool is_unchanged(const struct kv_saver *s, const struct copied *c)
 {
-    atomic_thread_fence(memory_order_acquire); /* with prefix_cache.c's fence in free_page */
-    return serial_of(s, c->page) == c->serial;
+    return kv_page_is_still(&s->pool, c->page, c->generation);
+}
+
+static uint32_t field(const _Atomic uint32_t *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+static uint64_t long_field(const _Atomic uint64_t *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
 }
 
 /* False: the page is free, empty or changes just now, or its record is not sane. */
 static bool copy_record(struct kv_saver *s, uint32_t page, struct copied *c)
 {
     const struct kv_page_record *r = &s->pool.records[page];
-    *c = (struct copied){.page = page, .serial = serial_of(s, page)};
+    *c = (struct copied){.page = page, .generation = generation_of(s, page)};
     c->n = atomic_load_explicit(&r->n, memory_order_acquire);
-    c->parent = r->parent;
-    c->parent_serial = r->parent_serial;
-    c->depth = r->depth;
-    c->kind = r->kind | r->group << KV_STORE_GROUP_SHIFT;
-    c->cost_ns = r->cost_ns;
-    c->used_s = atomic_load_explicit(&r->used_s, memory_order_relaxed);
-    memcpy(c->tokens, r->tokens, sizeof c->tokens);
-    return c->serial && is_unchanged(s, c) && c->n >= 1 && c->n <= KV_POOL_TOKENS &&
+    c->parent = field(&r->parent);
+    c->parent_generation = long_field(&r->parent_generation);
+    c->format = long_field(&r->format);
+    c->depth = field(&r->depth);
+    c->kind = field(&r->kind) | field(&r->group) << KV_STORE_GROUP_SHIFT;
+    c->cost_ns = long_field(&r->cost_ns);
+    c->used_s = long_field(&r->used_s);
+    for (uint32_t i = 0; i < KV_POOL_TOKENS; i++)
+        c->tokens[i] = field(&r->tokens[i]);
+    return c->generation && is_unchanged(s, c) && c->n >= 1 && c->n <= KV_POOL_TOKENS &&
            (c->parent == KV_POOL_NO_PAGE || c->parent < s->pool.n_pages);
 }
 
@@ -81,9 +95,9 @@ static bool copy_record(struct kv_saver *s, uint32_t page, struct copied *c)
 static uint64_t parent_key(const struct kv_saver *s, const struct copied *c)
 {
     if (c->parent == KV_POOL_NO_PAGE)
-        return kv_store_root_key(s->file->index.seed, atomic_load(&s->pool.header->format));
+        return kv_store_root_key(s->file->index.seed, c->format);
     const struct page_state *parent = &s->states[c->parent];
-    return parent->serial == c->parent_serial ? parent->key : 0;
+    return parent->generation == c->parent_generation ? parent->key : 0;
 }
 
 struct validity {
@@ -127,7 +141,7 @@ static bool save_if_due(struct kv_saver *s, const struct copied *c, uint64_t par
 static void touch(struct kv_saver *s, uint32_t page, struct page_state *state)
 {
     struct copied c;
-    uint64_t used_s = atomic_load_explicit(&s->pool.records[page].used_s, memory_order_relaxed);
+    uint64_t used_s = long_field(&s->pool.records[page].used_s);
     if (used_s < state->touched_s + TOUCH_S || !copy_record(s, page, &c))
         return;
     state->touched_s = used_s;
@@ -149,11 +163,11 @@ static bool is_wanted(const struct kv_saver *s, uint32_t page)
 static bool look_at(struct kv_saver *s, uint32_t page, bool parts)
 {
     struct page_state *state = &s->states[page];
-    uint64_t serial = serial_of(s, page);
+    uint64_t generation = generation_of(s, page);
     struct copied c;
-    if (!serial || !is_wanted(s, page))
+    if (!generation || !is_wanted(s, page))
         return false;
-    if (state->serial == serial && state->saved) {
+    if (state->generation == generation && state->saved) {
         touch(s, page, state);
         return false;
     }
@@ -163,10 +177,10 @@ static bool look_at(struct kv_saver *s, uint32_t page, bool parts)
     if (!parent)
         return false;
     uint64_t key = kv_store_key(parent, c.kind, c.tokens, c.n);
-    bool saved = save_if_due(s, &c, parent, key), is_new = state->serial != c.serial;
+    bool saved = save_if_due(s, &c, parent, key), is_new = state->generation != c.generation;
     if (c.n == KV_POOL_TOKENS)
         *state = (struct page_state){
-            .serial = c.serial, .key = key, .saved = saved, .touched_s = c.used_s};
+            .generation = c.generation, .key = key, .saved = saved, .touched_s = c.used_s};
     return is_new && c.n == KV_POOL_TOKENS;
 }
 
@@ -192,8 +206,6 @@ static void follow_clear(struct kv_saver *s)
 void kv_saver_scan(struct kv_saver *s, bool all)
 {
     follow_clear(s);
-    if (!atomic_load(&s->pool.header->format)) /* no worker has attached yet */
-        return;
     s->hurry = all || few_pages_free(s);
     for (bool again = true; again;) { /* a page may stand before the one that it continues */
         again = false;

@@ -323,14 +323,25 @@ void tier_hint(struct tier *t, uint32_t layer, uint32_t expert, double probabili
 
 void tier_wake_hinter(struct tier *t)
 {
-    if (t->device.wake)
-        t->device.wake(t->device.wake_arg);
+    for (unsigned i = 0; i < t->n_devices; i++)
+        if (t->devices[i].wake)
+            t->devices[i].wake(t->devices[i].wake_arg);
 }
 
-void tier_set_device(struct tier *t, const struct tier_device *device)
+void tier_add_device(struct tier *t, const struct tier_device *device)
 {
     pthread_mutex_lock(&t->server.lock);
-    t->device = device ? *device : (struct tier_device){0};
+    assert(t->n_devices < DEVICES_MAX);
+    t->devices[t->n_devices++] = *device;
+    pthread_mutex_unlock(&t->server.lock);
+}
+
+void tier_remove_device(struct tier *t, const void *wake_arg)
+{
+    pthread_mutex_lock(&t->server.lock);
+    for (unsigned i = 0; i < t->n_devices; i++)
+        if (t->devices[i].wake_arg == wake_arg)
+            t->devices[i--] = t->devices[--t->n_devices];
     pthread_mutex_unlock(&t->server.lock);
 }
 

@@ -17,6 +17,7 @@
 
 #include "disk_reader.h"
 #include "memd/slots/cache_slots.h"
+#include "device/device.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"
@@ -77,10 +78,10 @@ void tier_unpin(struct tier *t, uint32_t layer, uint32_t expert, bool copied);
  * hint when the expert has come or cannot be read, when it was not repeated for two steps, and, if
  * it comes from a prediction, when its layer is entered. */
 void tier_hint(struct tier *t, uint32_t layer, uint32_t expert, double probability, bool urgent);
-/* The expert cache that copies from the tier. */
+/* An expert cache that copies from the tier. */
 struct tier_device {
-    /* What the device holds. The tier evicts experts that are whole there first: the device
-     * computes them. */
+    /* What the device holds. The tier evicts experts that are whole on all devices first: the
+     * devices compute them. */
     const struct residency_table *residency;
     /* Called when a hint's expert is in memory, and when a hint has become too old: the engine
      * repeats it if it still wants the expert. Any thread calls it, with the tier's lock held: it
@@ -88,8 +89,10 @@ struct tier_device {
     void (*wake)(void *arg);
     void *wake_arg;
 };
-/* NULL: none. After the return the tier uses the previous one no more. */
-void tier_set_device(struct tier *t, const struct tier_device *device);
+/* DEVICES_MAX at most. */
+void tier_add_device(struct tier *t, const struct tier_device *device);
+/* By its wake_arg; none is fine. After the return the tier uses it no more. */
+void tier_remove_device(struct tier *t, const void *wake_arg);
 
 struct tier_state {
     struct slots_state slots;

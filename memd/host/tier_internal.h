@@ -59,7 +59,8 @@ struct tier {
 
     struct tier_hint hints[TIER_HINTS]; /* in any order, of experts that are not in memory */
     uint32_t n_hints;
-    struct tier_device device;
+    struct tier_device devices[DEVICES_MAX];
+    unsigned n_devices;
 
     /* the first filling */
     uint64_t fill_next, fill_asked, fill_done, fill_total;

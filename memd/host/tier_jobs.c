@@ -102,13 +102,17 @@ static void evict(struct tier *t, uint32_t layer, uint32_t expert)
 struct blocked_by {
     struct tier *tier;
     bool queued; /* also spare experts that a queued fetch wants */
-    bool absent; /* also spare experts that are not whole on the device */
+    bool absent; /* also spare experts that are not whole on all devices */
 };
 
-static bool is_on_device(const struct tier *t, uint32_t layer, uint32_t expert)
+static bool is_on_devices(const struct tier *t, uint32_t layer, uint32_t expert)
 {
-    return residency_read(t->device.residency, layer, expert).resident >=
-           tier_slabs(t, layer)->n_segments;
+    for (unsigned i = 0; i < t->n_devices; i++)
+        if (t->devices[i].residency &&
+            residency_read(t->devices[i].residency, layer, expert).resident <
+                tier_slabs(t, layer)->n_segments)
+            return false;
+    return true;
 }
 
 static bool blocked(void *arg, uint32_t layer, uint32_t expert)
@@ -117,19 +121,19 @@ static bool blocked(void *arg, uint32_t layer, uint32_t expert)
     const struct tier_expert *x = tier_expert_at(b->tier, layer, expert);
     return x->pins || (b->queued && x->queued) ||
            tier_where(b->tier, layer, expert) != SLOT_RESIDENT ||
-           (b->absent && !is_on_device(b->tier, layer, expert));
+           (b->absent && !is_on_devices(b->tier, layer, expert));
 }
 
 static bool evict_for(struct tier *t, uint32_t layer, uint32_t expert, bool demanded,
                       double probability, bool spare_queued)
 {
-    struct blocked_by b = {t, spare_queued, t->device.residency};
+    struct blocked_by b = {t, spare_queued, t->n_devices > 0};
     uint32_t victim_layer, victim_expert;
     while (!sched_cache_victim(t->policy, layer, expert, demanded, probability, blocked, &b,
                                &victim_layer, &victim_expert)) {
         if (!b.absent)
             return false;
-        b.absent = false; /* the device holds no candidate */
+        b.absent = false; /* the devices hold no candidate */
     }
     /* A policy's fault must not corrupt the tier. */
     if (victim_layer >= t->n_layers || victim_expert >= t->n_experts ||

@@ -5,7 +5,7 @@
 
   full-disk      memd's files cannot grow (RLIMIT_FSIZE), with --kv-dir: conversations are no longer saved, answers are
                  right, also after the worker's death
-  read-only      no file can be opened for a while (EROFS), and a process dies meanwhile: it comes back afterwards
+  read-only      no file can be opened for writing for a while (EROFS), and a process dies meanwhile: it comes back afterwards
   descriptors    no descriptor is left for a while (EMFILE): clients wait, and get their answers
   clock          the wall clock jumps by hours and months, forwards and back, in all processes
   oom            the kernel's out-of-memory killer takes each process (needs a memory cgroup that this user may make)

@@ -222,6 +222,13 @@ static mode_t mode_of(int flags, va_list more)
     return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
 }
 
+/* A read-only file system refuses those who want to write. */
+static bool open_fails(int flags)
+{
+    bool writes = flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
+    return (writes || atomic_load(&control->error) != EROFS) && fails(OPEN);
+}
+
 #define WRAP_OPEN(name)                                                                            \
     int name(const char *path, int flags, ...)                                                     \
     {                                                                                              \
@@ -230,7 +237,7 @@ static mode_t mode_of(int flags, va_list more)
         mode_t mode = mode_of(flags, more);                                                        \
         va_end(more);                                                                              \
         NEXT(name)                                                                                 \
-        return fails(OPEN) ? -1 : next(path, flags, mode);                                         \
+        return open_fails(flags) ? -1 : next(path, flags, mode);                                   \
     }
 WRAP_OPEN(open)
 WRAP_OPEN(open64)
@@ -243,7 +250,7 @@ WRAP_OPEN(open64)
         mode_t mode = mode_of(flags, more);                                                        \
         va_end(more);                                                                              \
         NEXT(name)                                                                                 \
-        return fails(OPEN) ? -1 : next(at, path, flags, mode);                                     \
+        return open_fails(flags) ? -1 : next(at, path, flags, mode);                               \
     }
 WRAP_OPENAT(openat)
 WRAP_OPENAT(openat64)

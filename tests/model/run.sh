@@ -65,6 +65,10 @@ check slots right -DFLAGS
 for fault in FLAG_BEFORE_BYTES WORD_BEFORE_SLOT SAME_NUMBER EARLY_REUSE; do
     check slots wrong "-DFLAGS -DFAULT_$fault"
 done
+check pages right
+for fault in LATE_EMPTY SAME_GENERATION EVICT_PINNED NO_SECOND_LOOK EARLY_FORGET KEEP_CLAIM NO_LOOK_AT_N; do
+    check pages wrong "-DFAULT_$fault"
+done
 check copies right
 for fault in OUT_OF_ORDER FLAGS_FIRST END_ALL ONE_ANNOUNCEMENT EVICT_FILLING EARLY_REUSE; do
     check copies wrong "-DFAULT_$fault"

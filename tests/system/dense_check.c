@@ -80,7 +80,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: dense-check RUN [DEVICE-NUMBER]\n");
         return 2;
     }
-    if (memory_client_attach(argv[1], "tool", 10000, &memory, &e))
+    if (memory_client_attach(argv[1], "tool", MEMORY_TOOL, 0, 10000, &memory, &e))
         fail(&e);
     if (memory.dense_bytes) {
         struct reader r = {0};

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ enum {
     BATCH = 256, /* the most positions that are computed at once */
 };
 
-static uint64_t random_state;
+static _Thread_local uint64_t random_state;
+static pthread_mutex_t memd_lock = PTHREAD_MUTEX_INITIALIZER; /* memd is one thread */
 
 static inline uint32_t below(uint32_t n)
 {
@@ -40,6 +42,8 @@ struct bench {
     struct prefix_cache *cache;
     struct kv_store store; /* header NULL: none */
     bool exact;
+    bool shared;                 /* with other workers: what is found may change at any time */
+    uint32_t worker;             /* its number */
     uint32_t n_windowed, window; /* as prefix_cache_options */
 };
 
@@ -53,6 +57,11 @@ static inline void bench_attach(struct bench *b, uint64_t format)
                                            .n_windowed = b->n_windowed,
                                            .window = b->window,
                                            .store = b->store};
+    pthread_mutex_lock(&memd_lock);
+    int worker = kv_pool_join(&b->pool, 1);
+    pthread_mutex_unlock(&memd_lock);
+    assert_true(worker >= 0);
+    options.worker = b->worker = (uint32_t)worker;
     assert_int_equal(prefix_cache_new(&options, &b->cache, &e), ERROR_OK);
 }
 
@@ -76,9 +85,18 @@ static inline void bench_open(struct bench *b, uint32_t n_pages, bool exact)
     bench_open_windowed(b, n_pages, exact, 0, 0);
 }
 
-static inline void bench_close(struct bench *b)
+/* The worker is gone, as if it were killed. */
+static inline void bench_kill(struct bench *b)
 {
     prefix_cache_free(b->cache);
+    pthread_mutex_lock(&memd_lock);
+    kv_pool_forget(&b->pool, b->worker);
+    pthread_mutex_unlock(&memd_lock);
+}
+
+static inline void bench_close(struct bench *b)
+{
+    bench_kill(b);
     free(b->memory);
 }
 
@@ -144,7 +162,7 @@ static inline void open_talk(struct bench *b, struct talk *t)
     t->n_prompt = t->n;
     uint32_t found = prefix_cache_find(b->cache, t->tokens, t->n - 1, t->n_prompt, NULL);
     prefix_cache_open(b->cache, t->tokens, t->n - 1, t->n_prompt, &t->path);
-    assert_true((t->path.n <= found || b->store.header) && t->path.n < t->n);
+    assert_true((t->path.n <= found || b->store.header || b->shared) && t->path.n < t->n);
     t->n_past = t->path.n;
     t->path.kept[0] = (struct kv_kept){t->n - 1, t->n};
     t->open = true;
@@ -203,13 +221,14 @@ static inline void new_turn(struct talk *t, const struct talk *other)
 /* The worker dies and another one finds the pool: all paths are gone. */
 static inline void die(struct bench *b, struct talk *talks)
 {
-    prefix_cache_free(b->cache);
+    bench_kill(b);
+    if (!b->shared)
+        assert_int_equal(kv_pool_use(&b->pool).pages_in_use, 0);
     bench_attach(b, 1);
     for (uint32_t i = 0; i < PATHS; i++) {
         talks[i].open = false;
         talks[i].path.n_pages = talks[i].path.n = 0;
     }
-    assert_int_equal(prefix_cache_stats(b->cache).in_use, 0);
 }
 
 static inline void step(struct bench *b, struct talk *talks)

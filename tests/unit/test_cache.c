@@ -513,7 +513,8 @@ static void test_metrics(void **state)
     struct metrics *m = metrics_new();
     bench_open(&b, CACHE_LRU, 8, FAST);
     bench_attach(&w, &b, 1);
-    cache_metrics_state(m, b.cache, true);
+    struct caches caches = {.each = {b.cache}, .n = 1};
+    cache_metrics_state(m, &caches, true);
     bench_load(&w, 1, 0, 2);
     assert_true(bench_await(&w, 1, 0, 2));
     strbuf_init(&text);

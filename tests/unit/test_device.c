@@ -98,6 +98,23 @@ static void test_cuda(void **state)
     }
 }
 
+/* Several devices: each is the same with a number of its own. */
+static void test_several(void **state)
+{
+    struct device_spec s = parsed("cuda:3,1,vram=6G");
+    assert_int_equal(s.n_devices, 2);
+    assert_int_equal(s.vram_bytes, 6000000000);
+    assert_int_equal(device_of(&s, 0).ordinal, 3);
+    assert_int_equal(device_of(&s, 1).ordinal, 1);
+    assert_int_equal(device_of(&s, 1).vram_bytes, 6000000000);
+    assert_int_equal(device_of(&s, 1).n_devices, 1);
+    assert_int_equal(parsed("cuda:2,dense=host").n_devices, 1);
+    assert_int_equal(parsed("cuda").n_devices, 1);
+    assert_int_equal(parsed("emu:vram=25%,link=1G,devices=3").n_devices, 3);
+    assert_int_equal(parsed("emu:vram=25%,link=1G").n_devices, 1);
+    assert_int_equal(parsed("host").n_devices, 0);
+}
+
 /* Each message names the error. */
 static void test_refused(void **state)
 {
@@ -150,7 +167,11 @@ static void test_refused(void **state)
         {"cuda:0,vram=0", ERROR_USAGE, "vram is not"},
         {"cuda:0,vram=1G,vram=1G", ERROR_USAGE, "twice"},
         {"cuda:0,link=1G", ERROR_USAGE, "no option 'link'"},
-        {"cuda:0,1", ERROR_USAGE, "no option '1'"},
+        {"cuda:0,1,0", ERROR_USAGE, "device 0 is given twice"},
+        {"cuda:0,1x", ERROR_USAGE, "'x' after the device's number"},
+        {"cuda:0,1,2,3,4,5,6,7,8", ERROR_USAGE, "at most 8 devices"},
+        {"emu:vram=1G,link=1G,devices=0", ERROR_USAGE, "devices is not"},
+        {"emu:vram=1G,link=1G,devices=12", ERROR_USAGE, "devices is not"},
         {"cuda:0,dense", ERROR_USAGE, "dense is not host"},
         {"cuda:0,dense=hos", ERROR_USAGE, "dense is not host"},
         {"cuda:0,dense=hosts", ERROR_USAGE, "dense is not host"},
@@ -486,19 +507,13 @@ static void test_not_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host),
-        cmocka_unit_test(test_cuda),
-        cmocka_unit_test(test_emu),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_arena_bytes),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_pacing),
-        cmocka_unit_test(test_fast_links),
-        cmocka_unit_test(test_poisoned_slots),
-        cmocka_unit_test(test_idle_link),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_dropped_queue),
-        cmocka_unit_test(test_not_early),
+        cmocka_unit_test(test_host),          cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_emu),           cmocka_unit_test(test_several),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_arena_bytes),
+        cmocka_unit_test(test_poison),        cmocka_unit_test(test_pacing),
+        cmocka_unit_test(test_fast_links),    cmocka_unit_test(test_poisoned_slots),
+        cmocka_unit_test(test_idle_link),     cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_dropped_queue), cmocka_unit_test(test_not_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -548,6 +548,45 @@ static void test_late_helpers(void **state)
     }
 }
 
+struct seen_threads {
+    struct tally tally;
+    _Atomic uint32_t highest;
+};
+
+static void note_thread(void *arg, unsigned thread, uint32_t chunk)
+{
+    struct seen_threads *s = arg;
+    if (thread > atomic_load(&s->highest))
+        atomic_store(&s->highest, thread);
+    count_chunk(&s->tally, thread, chunk);
+}
+
+/* Shares of every size, one after the other: each job is done once, by the threads of its share
+ * once the others have noticed; threads that slept come back. */
+static void test_share(void **state)
+{
+    static struct seen_threads s;
+    struct pool *p;
+    struct error e;
+    (void)state;
+    must(pool_new("test", 4, true, 20, &p, &e), &e);
+    for (unsigned round = 0; round < 400; round++) {
+        unsigned n = 1 + round % 5, active = n > 4 ? 1 : 4 / n;
+        pool_share(p, round % n, n);
+        assert_int_equal(pool_active_count(p), active);
+        assert_int_equal(pool_thread_count(p), 4);
+        for (int i = 0; i < 3; i++) {
+            memset(&s, 0, sizeof s);
+            pool_run(p, note_thread, &s, 500);
+            for (uint32_t k = 0; k < 500; k++)
+                assert_int_equal(s.tally.plain[k], k + 1);
+        }
+        if (active == 1)
+            assert_int_equal(s.highest, 0); /* the caller's own */
+    }
+    pool_free(p); /* while some sleep */
+}
+
 /* Products of BF16 with the same slot and other values: a thread reuses packed inputs only within a
  * call. */
 static void test_packed_inputs(void **state)
@@ -597,10 +636,15 @@ static void test_packed_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),          cmocka_unit_test(test_late_helpers),
-        cmocka_unit_test(test_experts),       cmocka_unit_test(test_narrow_segments),
-        cmocka_unit_test(test_cut_sums),      cmocka_unit_test(test_blas_threads),
-        cmocka_unit_test(test_runs),          cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_late_helpers),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_narrow_segments),
+        cmocka_unit_test(test_cut_sums),
+        cmocka_unit_test(test_blas_threads),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_packed_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Broken GGUF files of every kind, built byte by byte: each gets its error code and a line that
- * names the thing and the place. */
+ * names the thing and the place. Among them are the faults that other readers had. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -341,6 +341,114 @@ static const struct {
     {split_key_alone, ERROR_FORMAT, "part 1 of 2", "rename"},
 };
 
+/* ---- Faults of other readers of the format, whose advisories are public ---- */
+
+/* Times the size of an entry it is a few bytes, also as a 64-bit number. */
+static void tensors_wrap(struct strbuf *b)
+{
+    header(b, 3, UINT64_MAX / 8 + 2, 0);
+    zeros(b, 256);
+}
+
+static void keys_wrap(struct strbuf *b)
+{
+    header(b, 3, 0, UINT64_MAX);
+    kv_u32(b, "a", 1);
+    zeros(b, 256);
+}
+
+/* With room for a terminating zero it is of no bytes. */
+static void key_of_all_bytes(struct strbuf *b)
+{
+    header(b, 3, 0, 1);
+    u64(b, UINT64_MAX);
+    zeros(b, 256);
+}
+
+static void value_of_all_bytes(struct strbuf *b)
+{
+    header(b, 3, 0, 1);
+    str(b, "general.name");
+    u32(b, GGUF_STRING);
+    u64(b, UINT64_MAX);
+    zeros(b, 256);
+}
+
+static void array_wraps(struct strbuf *b)
+{
+    header(b, 3, 0, 1);
+    str(b, "wrapped.strings");
+    u32(b, GGUF_ARRAY);
+    u32(b, GGUF_STRING);
+    u64(b, (1ull << 60) + 1); /* times 16 it is 16 */
+    zeros(b, 256);
+}
+
+static void dimensions_past_the_table(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    str(b, "wide.weight");
+    u32(b, 1000);
+    zeros(b, 8 * 1000);
+}
+
+/* Each size is possible by itself, their sum wraps. */
+static void sum_of_sizes_wraps(struct strbuf *b)
+{
+    header(b, 3, 5, 0);
+    for (uint64_t i = 0; i < 5; i++) {
+        char name[] = "part0.weight";
+        name[4] = (char)('0' + i);
+        tensor2(b, name, TENSOR_F32, 1ull << 30, 1ull << 30, i << 62);
+    }
+    zeros(b, 256);
+}
+
+static void negative_tensor_type(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    tensor2(b, "minus.weight", UINT32_MAX, 32, 2, 0);
+    zeros(b, 256);
+}
+
+static void tensor_beyond_the_file(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    tensor2(b, "more.weight", TENSOR_F16, 1 << 20, 1 << 10, 0);
+    zeros(b, 256);
+}
+
+static const struct {
+    const char *advisory;
+    void (*build)(struct strbuf *b);
+    const char *names;
+} advisories[] = {
+    {"CVE-2024-21836", tensors_wrap, "number of tensors is 2305843009213693953"},
+    {"CVE-2024-23605", keys_wrap, "number of keys is 18446744073709551615"},
+    {"CVE-2024-23496", key_of_all_bytes, "18446744073709551615"},
+    {"CVE-2024-23496", value_of_all_bytes, "general.name"},
+    {"CVE-2024-21825", array_wraps, "wrapped.strings"},
+    {"CVE-2024-21802", dimensions_past_the_table, "1000 dimensions"},
+    {"CVE-2025-53630, CVE-2026-27940", sum_of_sizes_wraps, "part0.weight"},
+    {"a tensor's type of -1", negative_tensor_type, "minus.weight"},
+    {"CVE-2026-7482", tensor_beyond_the_file, "more.weight"},
+};
+
+static void test_advisories(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof advisories / sizeof advisories[0]; i++) {
+        struct strbuf b;
+        struct error e = {0};
+        struct gguf *g = NULL;
+        strbuf_init(&b);
+        advisories[i].build(&b);
+        if (open_bytes(b.data, b.len, &g, &e) == ERROR_OK || !strstr(e.text, advisories[i].names))
+            fail_msg("%s: text: %s", advisories[i].advisory, e.text);
+        strbuf_fini(&b);
+    }
+}
+
 static void test_broken_files(void **state)
 {
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
@@ -361,6 +469,7 @@ static void test_broken_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_files),
+                                       cmocka_unit_test(test_advisories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

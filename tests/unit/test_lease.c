@@ -189,7 +189,7 @@ static void test_wrong_messages(void **state)
     int listener = do_listen(), client, server, fds[LEASE_MAX_FDS];
     make_pair(listener, &client, &server);
     struct lease_message good = {.magic = LEASE_MAGIC, .kind = 1}, bad = {.magic = 0x12345678}, in;
-    uint8_t big[200] = {0};
+    uint8_t big[sizeof good + 32] = {0};
     memcpy(big, &good, sizeof good);
     const struct {
         const void *data;
@@ -432,9 +432,11 @@ static void test_watch_remove(void **state)
 
 /* ---- accepting on the watching thread ---- */
 
-static void on_accepted(void *arg, int fd, pid_t pid)
+static void on_accepted(void *arg, int fd, const struct lease_peer *peer)
 {
-    assert_int_equal(pid, getpid());
+    assert_int_equal(peer->pid, getpid());
+    if (peer->pidfd >= 0)
+        close(peer->pidfd);
     close(fd);
     atomic_fetch_add((atomic_int *)arg, 1);
 }

@@ -5,9 +5,11 @@
 #include "process_counts.h"
 
 #include "daemon/run_dir.h"
+#include "ipc/kv_page.h"
 #include "ipc/lease.h"
 #include "ipc/lease_offer.h"
 #include "memd/leases.h"
+#include "memory/layouts.h"
 #include "memory/memory_client.h"
 
 #include <signal.h>
@@ -23,6 +25,7 @@ static char path[RUN_PATH_BYTES];
 
 struct lender {
     struct shm pool, residency, predictors;
+    struct caches caches;
     struct lent lent;
     struct leases *leases;
 };
@@ -48,18 +51,30 @@ static void make_region(struct shm *s, const char *text, struct error *e)
     check(shm_seal_writes(s, e), e);
 }
 
-static void lender_open(struct lender *l, struct cache *cache)
+static void lend(struct lender *l, const struct lent *more)
 {
     struct error e;
     make_region(&l->pool, "the pool", &e);
     make_region(&l->residency, "the table", &e);
     make_region(&l->predictors, "the predictors", &e);
-    l->lent = (struct lent){.pool = &l->pool,
-                            .residency = cache ? cache_residency(cache) : &l->residency,
-                            .cache = cache,
-                            .predictors = &l->predictors,
-                            .generation = BENCH_GENERATION};
+    l->lent = *more;
+    l->lent.pool = &l->pool;
+    l->lent.residency = &l->residency;
+    l->lent.predictors = &l->predictors;
+    l->lent.generation = BENCH_GENERATION;
     check(leases_open(run, &l->lent, &l->leases, &e), &e);
+}
+
+static void lender_open(struct lender *l, struct cache *cache)
+{
+    l->caches = (struct caches){.each = {cache}, .n = cache != NULL};
+    lend(l, &(struct lent){.caches = &l->caches});
+}
+
+static void lend_pages(struct lender *l, const struct shm *region, struct kv_pool *pool)
+{
+    l->caches = (struct caches){.n = 0};
+    lend(l, &(struct lent){.caches = &l->caches, .kv = region, .kv_pool = pool});
 }
 
 static void lender_close(struct lender *l)
@@ -70,15 +85,27 @@ static void lender_close(struct lender *l)
     shm_close(&l->predictors);
 }
 
-/* Connects and receives the answer of any kind. */
-static struct holder ask(void)
+static enum error_code send_question(int fd, uint64_t layouts, enum memory_role role)
+{
+    const struct lease_message m = {.kind = MEMORY_ASK, .value = {layouts, role}};
+    return lease_send(fd, &m, NULL, 0, NULL);
+}
+
+/* Connects, asks and receives the answer of any kind. */
+static struct holder ask_as(enum memory_role role, uint64_t layouts)
 {
     struct holder h = {.fd = -1};
     struct error e;
     check(lease_connect(path, 5000, &h.fd, &e), &e);
+    send_question(h.fd, layouts, role);
     check(lease_receive(h.fd, &h.grant, h.fds, LEASE_MAX_FDS, &h.n_fds, 5000, &e), &e);
     h.number = h.grant.value[0];
     return h;
+}
+
+static struct holder ask(void)
+{
+    return ask_as(MEMORY_TOOL, layouts_number());
 }
 
 static struct holder hold(unsigned n_fds)
@@ -209,6 +236,7 @@ static pid_t start_holder(void)
         return pid;
     struct holder h = {0};
     if (lease_connect(path, 10000, &h.fd, NULL) ||
+        send_question(h.fd, layouts_number(), MEMORY_TOOL) ||
         lease_receive(h.fd, &h.grant, h.fds, LEASE_MAX_FDS, &h.n_fds, 10000, NULL))
         _exit(1);
     for (;;)
@@ -230,6 +258,121 @@ static void test_holder_killed(void **state)
     check(leases_attach(l.leases, other.number, "worker", &e), &e);
     leave(&other);
     lender_close(&l);
+}
+
+/* Another build, and one that says nothing of the kind, gets nothing and harms nobody. */
+static void test_other_build(void **state)
+{
+    struct lender l;
+    struct error e;
+    char text[200];
+    lender_open(&l, NULL);
+    struct holder good = hold(3);
+    for (int i = 0; i < 2; i++) {
+        struct holder h = ask_as(MEMORY_WORKER, layouts_number() + (i ? 1 : 1u << 7));
+        assert_int_equal(h.grant.kind, MEMORY_REFUSED);
+        assert_int_equal(h.grant.value[0], ERROR_VERSION);
+        assert_int_equal(h.grant.value[1], layouts_number());
+        assert_int_equal(h.n_fds, 0);
+        assert_true(is_ended(&h));
+        leave(&h);
+    }
+    struct holder other = {0};
+    check(lease_connect(path, 5000, &other.fd, &e), &e);
+    const struct lease_message m = {.kind = CACHE_OFFER, .value = {layouts_number()}};
+    check(lease_send(other.fd, &m, NULL, 0, &e), &e);
+    check(lease_receive(other.fd, &other.grant, NULL, 0, NULL, 5000, &e), &e);
+    assert_int_equal(other.grant.value[0], ERROR_PROTOCOL);
+    leave(&other);
+    await_count(&l, 1);
+    leave(&good);
+    lender_close(&l);
+    layouts_difference(layouts_number() + 1, text, sizeof text);
+    assert_non_null(strstr(text, "messages"));
+    assert_null(strchr(text, ','));
+    assert_string_equal(layouts_difference(layouts_number(), text, sizeof text), "");
+}
+
+/* ---- Workers and the KV pool ---- */
+
+static void make_pool(struct shm *region, struct kv_pool *pool)
+{
+    struct error e;
+    check(shm_create("moed-test-kv", kv_pool_bytes(4, KV_POOL_ALIGN), region, &e), &e);
+    kv_pool_init(region->base, 4, KV_POOL_ALIGN, BENCH_GENERATION);
+    check(kv_pool_attach(pool, region->base, region->bytes, &e), &e);
+}
+
+static struct holder hold_worker(void)
+{
+    struct holder h = ask_as(MEMORY_WORKER, layouts_number());
+    assert_int_equal(h.grant.kind, MEMORY_GRANT);
+    assert_int_equal(h.n_fds, 4);
+    assert_true(h.grant.value[12] < KV_POOL_WORKERS);
+    return h;
+}
+
+/* A worker that holds a page, and writes another one, until it is killed. */
+static pid_t start_worker(void)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid)
+        return pid;
+    struct holder h = {0};
+    struct shm region;
+    struct kv_pool pool;
+    if (lease_connect(path, 10000, &h.fd, NULL) ||
+        send_question(h.fd, layouts_number(), MEMORY_WORKER) ||
+        lease_receive(h.fd, &h.grant, h.fds, LEASE_MAX_FDS, &h.n_fds, 10000, NULL) ||
+        h.n_fds != 4 || shm_map(h.fds[3], true, h.grant.value[10], &region, NULL) ||
+        kv_pool_attach(&pool, region.base, region.bytes, NULL))
+        _exit(1);
+    uint32_t worker = (uint32_t)h.grant.value[12];
+    for (uint32_t page = 0; page < 2; page++) {
+        if (!kv_page_claim(&pool, worker, page, kv_page_word(&pool, page)))
+            _exit(1);
+        kv_page_begin(&pool, worker, page);
+    }
+    atomic_store(&pool.records[0].n, 5);
+    kv_page_finish(&pool, 0);
+    for (;;)
+        pause();
+}
+
+/* Each worker has a number of its own. What a killed one used is free, and its number too. */
+static void test_worker_killed(void **state)
+{
+    struct lender l;
+    struct shm region;
+    struct kv_pool pool;
+    make_pool(&region, &pool);
+    pid_t pid = start_worker(); /* before there are threads */
+    lend_pages(&l, &region, &pool);
+    BENCH_UNTIL(!kv_page_has_writer(kv_page_word(&pool, 0)) &&
+                kv_page_has_content(kv_page_word(&pool, 0)));
+    struct holder a = hold_worker(), b = hold_worker();
+    assert_int_not_equal(a.grant.value[12], b.grant.value[12]);
+    assert_int_equal(kv_pool_use(&pool).pages_in_use, 2);
+    kill(pid, SIGKILL);
+    BENCH_UNTIL(kv_pool_use(&pool).pages_in_use == 0); /* it is not waited for yet */
+    waitpid(pid, NULL, 0);
+    assert_int_equal(kv_pool_use(&pool).tokens, 5);
+    struct holder c[KV_POOL_WORKERS];
+    int n = 0;
+    for (; n < KV_POOL_WORKERS - 2; n++)
+        c[n] = hold_worker();
+    struct holder more = ask_as(MEMORY_WORKER, layouts_number());
+    assert_int_equal(more.grant.kind, MEMORY_REFUSED);
+    assert_int_equal(more.grant.value[0], ERROR_LIMIT);
+    leave(&more);
+    while (n-- > 0)
+        leave(&c[n]);
+    leave(&a);
+    leave(&b);
+    await_count(&l, 0);
+    lender_close(&l);
+    shm_close(&region);
 }
 
 /* A malformed message ends the connection that it came over, and no other. */
@@ -323,7 +466,8 @@ static void test_cache_channel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_holder_killed), cmocka_unit_test(test_grant),
+        cmocka_unit_test(test_holder_killed), cmocka_unit_test(test_worker_killed),
+        cmocka_unit_test(test_other_build),   cmocka_unit_test(test_grant),
         cmocka_unit_test(test_attach),        cmocka_unit_test(test_limit),
         cmocka_unit_test(test_garbage),       cmocka_unit_test(test_end),
         cmocka_unit_test(test_cache_channel),

@@ -46,6 +46,7 @@ static void machine_init(struct machine *m, bool has_tier)
                                               .n_layers = LAYERS,
                                               .n_experts = EXPERTS,
                                               .residency = &m->residency,
+                                              .n_devices = 1,
                                               .tier = has_tier ? &m->tier : NULL};
     assert_int_equal(place_map_new(&sources, &m->map, &e), ERROR_OK);
 }

@@ -1,6 +1,8 @@
 /* The prefix cache (worker/kv/prefix_cache.h) against the definition (prefix_bench.h). */
 #include "prefix_bench.h"
 
+#include "ipc/kv_page.h"
+
 enum { PAGES = 40 };
 
 /* A page in the pool by its memory. */
@@ -185,7 +187,7 @@ static uint32_t count_windowed(const struct bench *b)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->pool.n_pages; i++)
-        n += atomic_load(&b->pool.records[i].serial) != 0 && b->pool.records[i].group > 0;
+        n += kv_page_has_content(kv_page_word(&b->pool, i)) && b->pool.records[i].group > 0;
     return n;
 }
 
@@ -234,10 +236,11 @@ static void test_window_at_branch(void **state)
     open_talk(&b, &one);
     compute_all(&b, &one);
     close_talk(&b, &one);
-    prefix_cache_free(b.cache); /* the windows in the middle get lost with their worker's pool */
-    for (uint32_t i = 0; i < b.pool.n_pages; i++)
-        if (b.pool.records[i].group > 0 && b.pool.records[i].depth < 5)
-            atomic_store(&b.pool.records[i].serial, 0);
+    bench_kill(&b);
+    for (uint32_t i = 0; i < b.pool.n_pages; i++) /* the windows in the middle get lost */
+        if (b.pool.records[i].group > 0 && b.pool.records[i].depth < 5 &&
+            kv_page_claim(&b.pool, 0, i, kv_page_word(&b.pool, i)))
+            kv_page_release(&b.pool, i);
     bench_attach(&b, 1);
     set_tokens(&two, 400, 200);
     uint32_t known;
@@ -314,7 +317,8 @@ static void test_eviction(void **state)
 
 /* ---- Adoption ---- */
 
-/* Another format frees all; damaged records, and what continues them, are dropped. */
+/* Pages of another format are of no use, but stay while there is room; damaged records, and what
+ * continues them, are dropped. */
 static void test_adoption(void **state)
 {
     static struct talk t;
@@ -327,25 +331,25 @@ static void test_adoption(void **state)
         compute_all(&b, &t);
         struct kv_page_record *r = &b.pool.records[t.path.pages[1]];
         uint32_t last = t.path.pages[3];
-        prefix_cache_free(b.cache);
+        bench_kill(&b);
         switch (fault) {
         case 1:
-            r->tokens[3] = VOCAB;
+            atomic_store(&r->tokens[3], VOCAB);
             break;
         case 2:
             atomic_store(&r->n, KV_POOL_TOKENS + 1);
             break;
         case 3:
-            r->parent = 8;
+            atomic_store(&r->parent, 8);
             break;
         case 4:
-            r->parent_serial++;
+            atomic_fetch_add(&r->parent_generation, 2);
             break;
         case 5:
-            r->depth = 3;
+            atomic_store(&r->depth, 3);
             break;
         case 6:
-            r->parent = last; /* a circle */
+            atomic_store(&r->parent, last); /* a circle */
             break;
         }
         bench_attach(&b, 1);
@@ -357,11 +361,201 @@ static void test_adoption(void **state)
     set_tokens(&t, 200, 200);
     open_talk(&b, &t);
     compute_all(&b, &t);
-    prefix_cache_free(b.cache);
+    bench_kill(&b);
     bench_attach(&b, 2);
-    assert_int_equal(prefix_cache_stats(b.cache).adopted, 0);
-    assert_int_equal(prefix_cache_stats(b.cache).free, 8);
+    assert_int_equal(prefix_cache_stats(b.cache).adopted, 4);
+    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200, NULL), 0);
+    set_tokens(&t, 8 * KV_POOL_TOKENS, MOST);
+    open_talk(&b, &t);
+    compute_all(&b, &t);
+    assert_int_equal(t.path.n_pages, 8);
     bench_close(&b);
+}
+
+/* ---- Several workers on one pool ---- */
+
+enum { WORKERS = 3 };
+
+struct crew {
+    struct bench bench;
+    struct talk talks[PATHS];
+};
+
+/* Adds a worker to the pool of the first. */
+static void join(struct crew *new, const struct crew *first)
+{
+    new->bench = first->bench;
+    new->bench.shared = true;
+    bench_attach(&new->bench, 1);
+}
+
+static void end_all(struct crew *crew)
+{
+    for (uint32_t i = 0; i < PATHS; i++)
+        if (crew->talks[i].open)
+            close_talk(&crew->bench, &crew->talks[i]);
+}
+
+/* Nothing is used, and all pages can be had: none was lost, whatever died. */
+static void check_all_free(struct crew *first, uint32_t n_pages)
+{
+    struct prefix_cache *c = first->bench.cache;
+    assert_int_equal(kv_pool_use(&first->bench.pool).pages_in_use, 0);
+    assert_int_equal(prefix_cache_available(c), n_pages);
+    prefix_cache_clear(c);
+    assert_int_equal(prefix_cache_stats(c).free, n_pages);
+}
+
+static void check_workers(bool exact, uint64_t seed, struct windows w)
+{
+    static struct crew crews[WORKERS];
+    uint64_t shared = 0;
+    random_state = seed;
+    memset(crews, 0, sizeof crews);
+    bench_open_windowed(&crews[0].bench, PAGES, exact, w.n, w.window);
+    crews[0].bench.shared = true;
+    for (uint32_t i = 1; i < WORKERS; i++)
+        join(&crews[i], &crews[0]);
+    for (uint32_t i = 0; i < (w.n ? 4000 : 12000); i++) {
+        struct crew *crew = &crews[below(WORKERS)];
+        step(&crew->bench, crew->talks);
+        if (below(20) == 0) /* another one asks the same */
+            crews[0].talks[0].open ? (void)0
+                                   : (void)memcpy(crews[0].talks[0].tokens, crew->talks[1].tokens,
+                                                  sizeof crew->talks[1].tokens);
+        if (below(400) == 0) {
+            shared += prefix_cache_stats(crew->bench.cache).shared;
+            die(&crew->bench, crew->talks);
+        }
+    }
+    for (uint32_t i = 0; i < WORKERS; i++)
+        end_all(&crews[i]);
+    check_all_free(&crews[0], PAGES);
+    for (uint32_t i = 1; i < WORKERS; i++)
+        bench_kill(&crews[i].bench);
+    bench_close(&crews[0].bench);
+}
+
+static void test_workers(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        check_workers(seed % 2, seed, (struct windows){0, 0});
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        check_workers(seed % 2, seed, (struct windows){1 + seed % 2, 30 * (uint32_t)seed});
+}
+
+/* What one worker computed another finds; a page that is being written is copied, not shared. */
+static void test_two_workers(void **state)
+{
+    static struct crew one, two;
+    (void)state;
+    memset(&one, 0, sizeof one);
+    memset(&two, 0, sizeof two);
+    bench_open(&one.bench, 8, true);
+    join(&two, &one);
+    set_tokens(&one.talks[0], 100, MOST);
+    open_talk(&one.bench, &one.talks[0]);
+    compute_all(&one.bench, &one.talks[0]);
+    set_tokens(&two.talks[0], 120, MOST);
+    open_talk(&two.bench, &two.talks[0]); /* 64 shared, 36 copied */
+    assert_int_equal(two.talks[0].path.n, 100);
+    assert_int_equal(two.talks[0].path.pages[0], one.talks[0].path.pages[0]);
+    assert_int_not_equal(two.talks[0].path.pages[1], one.talks[0].path.pages[1]);
+    assert_int_equal(prefix_cache_available(one.bench.cache), 8 - 3);
+    compute_all(&two.bench, &two.talks[0]);
+    close_talk(&two.bench, &two.talks[0]);
+    /* the first one dies in the middle: its page keeps what is valid */
+    bench_kill(&one.bench);
+    assert_int_equal(prefix_cache_available(two.bench.cache), 8);
+    set_tokens(&two.talks[1], 130, MOST);
+    open_talk(&two.bench, &two.talks[1]);
+    assert_int_equal(two.talks[1].path.n, 120);
+    close_talk(&two.bench, &two.talks[1]);
+    bench_close(&two.bench);
+}
+
+/* Two that compute the same at once have one set of full pages in the end. */
+static void test_twins_of_workers(void **state)
+{
+    static struct crew one, two;
+    (void)state;
+    memset(&one, 0, sizeof one);
+    memset(&two, 0, sizeof two);
+    bench_open(&one.bench, 8, true);
+    join(&two, &one);
+    set_tokens(&one.talks[0], 130, MOST);
+    set_tokens(&two.talks[0], 130, MOST);
+    open_talk(&one.bench, &one.talks[0]);
+    open_talk(&two.bench, &two.talks[0]);
+    compute_all(&one.bench, &one.talks[0]);
+    compute_all(&two.bench, &two.talks[0]);
+    assert_int_equal(prefix_cache_stats(two.bench.cache).shared, 2);
+    assert_memory_equal(one.talks[0].pages, two.talks[0].pages, 2 * sizeof *one.talks[0].pages);
+    close_talk(&one.bench, &one.talks[0]);
+    close_talk(&two.bench, &two.talks[0]);
+    bench_kill(&two.bench);
+    bench_close(&one.bench);
+}
+
+/* A worker cannot take pages that another one uses, and gets them when that one is done. */
+static void test_pages_of_others(void **state)
+{
+    static struct crew one, two;
+    (void)state;
+    memset(&one, 0, sizeof one);
+    memset(&two, 0, sizeof two);
+    bench_open(&one.bench, 4, true);
+    join(&two, &one);
+    set_tokens(&one.talks[0], 190, MOST);
+    open_talk(&one.bench, &one.talks[0]);
+    compute_all(&one.bench, &one.talks[0]);
+    set_tokens(&two.talks[0], 100, 0);
+    open_talk(&two.bench, &two.talks[0]);
+    assert_true(prefix_cache_extend(two.bench.cache, &two.talks[0].path, 64));
+    assert_false(prefix_cache_extend(two.bench.cache, &two.talks[0].path, 100));
+    close_talk(&one.bench, &one.talks[0]);
+    compute_all(&two.bench, &two.talks[0]);
+    close_talk(&two.bench, &two.talks[0]);
+    check_all_free(&one, 4);
+    bench_kill(&two.bench);
+    bench_close(&one.bench);
+}
+
+/* Threads in the place of workers: ThreadSanitizer sees what processes would do. */
+static void *work(void *arg)
+{
+    struct crew *crew = arg;
+    random_state = 77 + crew->bench.worker;
+    for (uint32_t i = 0; i < 2500; i++) {
+        step(&crew->bench, crew->talks);
+        if (below(300) == 0)
+            die(&crew->bench, crew->talks);
+    }
+    end_all(crew);
+    return NULL;
+}
+
+static void test_at_once(void **state)
+{
+    static struct crew crews[WORKERS];
+    pthread_t threads[WORKERS];
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        memset(crews, 0, sizeof crews);
+        bench_open_windowed(&crews[0].bench, PAGES, way % 2, way / 2, 70);
+        crews[0].bench.shared = true;
+        for (uint32_t i = 1; i < WORKERS; i++)
+            join(&crews[i], &crews[0]);
+        for (uint32_t i = 0; i < WORKERS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, work, &crews[i]), 0);
+        for (uint32_t i = 0; i < WORKERS; i++)
+            pthread_join(threads[i], NULL);
+        check_all_free(&crews[0], PAGES);
+        for (uint32_t i = 1; i < WORKERS; i++)
+            bench_kill(&crews[i].bench);
+        bench_close(&crews[0].bench);
+    }
 }
 
 static void count_leaf(void *arg, const struct kv_leaf *leaf)
@@ -405,6 +599,11 @@ int main(void)
         cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_adoption),
         cmocka_unit_test(test_visit),
+        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_two_workers),
+        cmocka_unit_test(test_twins_of_workers),
+        cmocka_unit_test(test_pages_of_others),
+        cmocka_unit_test(test_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,7 +385,7 @@ static void test_device_holds(void **state)
     residency_init(memory, 3, 16, segments, 64, 4, BENCH_GENERATION);
     must(residency_attach(&table, memory, sizeof memory, &e), &e);
     struct tier_device device = {&table, NULL, NULL};
-    tier_set_device(b.tier, &device);
+    tier_add_device(b.tier, &device);
     /* seven are in memory: (l, 0), (l, 1), and (0, 2) */
     assert_int_equal(bench_state(&b).slots.resident, 7);
     for (uint32_t step = 1; step < 5; step++)
@@ -412,7 +412,7 @@ static void test_device_holds(void **state)
     assert_true(bench_await(&w, 0, 12));
     BENCH_UNTIL(bench_state(&b).slots.resident == 7 && bench_state(&b).slots.free == 1);
     bench_count(&w, 3);
-    tier_set_device(b.tier, NULL);
+    tier_remove_device(b.tier, device.wake_arg);
     bench_close(&b);
 }
 
@@ -440,7 +440,7 @@ static void test_hints_are_reported(void **state)
     bench_start(&b);
     bench_attach(&w, &b, 1);
     struct tier_device device = {NULL, count_wakes, &wakes};
-    tier_set_device(b.tier, &device);
+    tier_add_device(b.tier, &device);
     tier_hint(b.tier, 1, 15, 1, true);
     BENCH_UNTIL(wakes == 1);
     assert_true(bench_slot(&b, 1, 15) >= 0);
@@ -454,7 +454,7 @@ static void test_hints_are_reported(void **state)
     BENCH_UNTIL(wakes == 3);
     assert_int_equal(hints(&b), 0);
     bench_count(&w, 1);
-    tier_set_device(b.tier, NULL);
+    tier_remove_device(b.tier, device.wake_arg);
     tier_hint(b.tier, 2, 14, 1, true);
     BENCH_UNTIL(bench_slot(&b, 2, 14) >= 0);
     assert_int_equal(wakes, 3);
@@ -481,7 +481,7 @@ static void test_hints_expire(void **state)
     bench_start(&b);
     bench_attach(&w, &b, 1);
     struct tier_device device = {NULL, count_wakes, &wakes};
-    tier_set_device(b.tier, &device);
+    tier_add_device(b.tier, &device);
     for (uint32_t step = 1; step < 5; step++)
         use_the_others(&b, &w, step);
     tier_hint(b.tier, 0, 9, 0, false);

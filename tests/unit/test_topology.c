@@ -125,6 +125,33 @@ static void test_two_nodes(void **state)
     assert_int_equal(topology_threads(t), 4);
 }
 
+/* A share is of neighbouring cores, with their second threads: a node each for two, and no core is
+ * in two shares unless there are more shares than cores. */
+static void test_shares(void **state)
+{
+    static struct topology s;
+    (void)state;
+    make_server();
+    struct topology *t = read_machine(0, 7);
+    topology_share(t, 0, 1, &s);
+    check_order(&s, (const unsigned[]){0, 2, 1, 3, 4, 6, 5, 7}, 8);
+    topology_share(t, 0, 2, &s);
+    check_order(&s, (const unsigned[]){0, 1, 4, 5}, 4);
+    assert_int_equal(s.n_cores, 2);
+    assert_int_equal(topology_threads(&s), 2);
+    topology_share(t, 1, 2, &s);
+    check_order(&s, (const unsigned[]){2, 3, 6, 7}, 4);
+    assert_int_equal(s.cpus[0].node, 1);
+    assert_int_equal(s.n_nodes, 2); /* a CPU's node keeps its number */
+    topology_share(t, 2, 3, &s);
+    check_order(&s, (const unsigned[]){2, 6}, 2);
+    topology_share(t, 4, 5, &s); /* the first core again */
+    check_order(&s, (const unsigned[]){0, 4}, 2);
+    t->quota = 3;
+    topology_share(t, 1, 2, &s);
+    assert_int_equal(topology_threads(&s), 1);
+}
+
 /* Limited to the second socket: only one node remains, whatever its number. */
 static void test_affinity(void **state)
 {
@@ -182,10 +209,13 @@ static void test_here(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        ON_A_MACHINE(test_bare),      ON_A_MACHINE(test_neighbouring_siblings),
-        ON_A_MACHINE(test_two_nodes), ON_A_MACHINE(test_affinity),
-        ON_A_MACHINE(test_quota),     ON_A_MACHINE(test_node_without_cpus),
-        cmocka_unit_test(test_here)};
+    const struct CMUnitTest tests[] = {ON_A_MACHINE(test_bare),
+                                       ON_A_MACHINE(test_neighbouring_siblings),
+                                       ON_A_MACHINE(test_two_nodes),
+                                       ON_A_MACHINE(test_shares),
+                                       ON_A_MACHINE(test_affinity),
+                                       ON_A_MACHINE(test_quota),
+                                       ON_A_MACHINE(test_node_without_cpus),
+                                       cmocka_unit_test(test_here)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

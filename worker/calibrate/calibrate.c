@@ -44,31 +44,54 @@ static void identify(const struct calibration_parts *p, struct calibration *c)
     c->segment_bytes = s->segment_bytes;
 }
 
-enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
-                          struct error *e)
+/* Whether a stored calibration is of use; *out is set then. */
+static bool is_stored(const struct calibration_parts *p, const struct calibration *c,
+                      struct calibration *out)
 {
     struct error why;
-    struct calibration c = {0};
-    identify(p, &c);
-    enum error_code code = calibration_load(&c, out, &why);
+    enum error_code code = calibration_load(c, out, &why);
     if (code == ERROR_FORMAT || code == ERROR_IO)
         log_warn("calibration ignored: %s", why.text);
     if (!code && !(out->link_segment_s > 0) && !device_cache_holds_all(p->cache))
         code = ERROR_NOT_FOUND; /* it was measured while everything was resident */
     /* a pool's generation is the time of its load */
-    if (!code && !(p->anew && out->measured_at < (int64_t)(p->memory->generation / 1000000000u))) {
-        log_info("calibration of an earlier start is used");
-        return ERROR_OK;
-    }
+    return !code && !(p->anew && out->measured_at < (int64_t)(p->memory->generation / 1000000000u));
+}
+
+static enum error_code measure(const struct calibration_parts *p, struct calibration *c,
+                               struct error *e)
+{
+    struct error why;
     uint64_t started = clock_ns();
     bool whole;
-    code = calibration_measure(p, &c, &whole, e);
+    enum error_code code = calibration_measure(p, c, &whole, e);
     if (code)
         return code;
     log_info("calibrated in %.2f s%s", (double)(clock_ns() - started) * 1e-9,
              whole ? "" : ", without cpuexec: not stored");
-    if (whole && calibration_store(&c, &why))
+    if (whole && calibration_store(c, &why))
         log_warn("cannot store the calibration: %s", why.text);
-    *out = c;
     return ERROR_OK;
+}
+
+/* Workers that start together measure one after the other, and the second uses what the first has
+ * stored. */
+enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
+                          struct error *e)
+{
+    struct calibration c = {0};
+    identify(p, &c);
+    if (is_stored(p, &c, out)) {
+        log_info("calibration of an earlier start is used");
+        return ERROR_OK;
+    }
+    int lock = calibration_lock(&c);
+    enum error_code code = ERROR_OK;
+    if (lock >= 0 && is_stored(p, &c, out))
+        log_info("the calibration of another worker is used");
+    else if (!(code = measure(p, &c, e)))
+        *out = c;
+    if (lock >= 0)
+        close(lock);
+    return code;
 }

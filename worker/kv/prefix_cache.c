@@ -1,8 +1,24 @@
-/* The prefix cache: paths through the tree; see prefix_cache.h and prefix_cache_internal.h. */
+/* The prefix cache; see prefix_cache.h.
+ *
+ * Invariants:
+ * 1. The tree's (page_tree.h).
+ * 2. A page of a path is held, and so are all its ancestors, which are in the path. So no page that
+ *    another one needs is evicted.
+ * 3. Only the path that a page was made for, or taken over by, extends it: `owned` is set while
+ *    there is one. A full page has no owner.
+ * 4. A record is changed in the order that kv_page.h gives, a windowed page's before its owner's: a
+ *    worker that dies leaves windowed pages with all positions that the owner has.
+ * 5. Of the pages [first_windowed, n_windowed) of a path the windowed pages are held, too. Where
+ * the path is a page's writer, it is that of its windowed pages. */
 #include "prefix_cache_internal.h"
 
+#include "base/arrays.h"
+
 #include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
 {
@@ -13,34 +29,128 @@ enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
     return position / KV_SMALL_TOKENS < n_prompt / KV_SMALL_TOKENS ? KV_SMALL_GROUP : KV_DEFINED;
 }
 
+static uint32_t token_at(const struct kv_page_record *r, uint32_t i)
+{
+    return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);
+}
+
+static void use_now(struct kv_page_record *r)
+{
+    atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
+}
+
+static uint64_t value_of(const struct prefix_cache *c, uint32_t page)
+{
+    return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
+           atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
+}
+
+void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
+{
+    struct kv_page_record *r = page_tree_record(c->tree, page);
+    atomic_store_explicit(&r->value, value_of(c, page), memory_order_relaxed);
+    use_now(r);
+}
+
+void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep)
+{
+    uint64_t value = value_of(c, page);
+    if (!page_tree_has_windows(c->tree, page))
+        return;
+    for (uint32_t i = 0; i < c->tree->n_windowed; i++) {
+        struct kv_page_record *r = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
+        /* 0: left behind */
+        atomic_store_explicit(&r->value, !keep ? 0 : value ? value : 1, memory_order_relaxed);
+        atomic_store_explicit(&r->kept, keep, memory_order_relaxed);
+        if (keep)
+            use_now(r);
+    }
+}
+
+/* ---- Pages for new positions ---- */
+
+uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
+{
+    uint32_t page = page_tree_add(c->tree, parent, c->format);
+    if (page != NONE)
+        prefix_cache_touch(c, page);
+    return page;
+}
+
+static void fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
+                        uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        atomic_store_explicit(&r->tokens[i], tokens[i - first], memory_order_relaxed);
+    atomic_store_explicit(&r->n, end, memory_order_release);
+}
+
+static uint64_t cost_of(const struct kv_page_record *r)
+{
+    return atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
+}
+
+void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                               uint32_t first, uint32_t end)
+{
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    for (uint32_t i = 0; i < c->tree->n_windowed && page_tree_has_windows(c->tree, page); i++) {
+        struct kv_page_record *w = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
+        atomic_store_explicit(&w->kind, page_field(&r->kind), memory_order_relaxed);
+        atomic_store_explicit(&w->cost_ns, cost_of(r), memory_order_relaxed);
+        fill_record(w, tokens, first, end);
+    }
+}
+
+void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                            uint32_t first, uint32_t end)
+{
+    prefix_cache_fill_windows(c, page, tokens, first, end);
+    fill_record(page_tree_record(c->tree, page), tokens, first, end);
+}
+
+static void push_page(struct kv_path *path, uint32_t page)
+{
+    assert(path->n_pages < path->capacity);
+    path->pages[path->n_pages++] = page;
+}
+
+static uint32_t last_page(const struct kv_path *path)
+{
+    return path->n_pages ? path->pages[path->n_pages - 1] : NONE;
+}
+
 /* ---- Finding a prefix ---- */
 
 static uint32_t common_tokens(const struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                               uint32_t n)
 {
-    const struct kv_page_record *r = prefix_record(c, page);
-    uint32_t valid = prefix_valid(c, page), same = 0;
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    uint32_t valid = page_tree_valid(c->tree, page), same = 0;
     n = n < valid ? n : valid;
-    while (same < n && r->tokens[same] == tokens[same])
+    while (same < n && token_at(r, same) == tokens[same])
         same++;
     return same;
 }
 
-struct prefix_match prefix_best_child(const struct prefix_cache *c, uint32_t parent,
-                                      uint32_t position, const uint32_t *tokens, uint32_t n,
-                                      uint32_t n_prompt)
+struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
+                                        uint32_t position, const uint32_t *tokens, uint32_t n,
+                                        uint32_t n_prompt)
 {
-    struct prefix_match best = {NO_PAGE, 0};
+    struct kv_match best = {NONE, 0};
     enum kv_kind kind = kv_kind_of(position, n_prompt, c->exact);
-    for (uint32_t page = prefix_first_child(c, parent); page != NO_PAGE;
-         page = c->nodes[page].next_sibling) {
-        if (prefix_record(c, page)->kind != (uint32_t)kind)
+    for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
+         page = c->tree->nodes[page].next_sibling) {
+        const struct kv_page_record *r = page_tree_record(c->tree, page);
+        if (c->tree->nodes[page].format != c->format ||
+            atomic_load_explicit(&r->kind, memory_order_relaxed) != (uint32_t)kind)
             continue;
         uint32_t same = common_tokens(c, page, tokens, n);
         if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
             same = 0; /* a group is computed whole, or not at all */
-        if (same > best.n || (same > 0 && same == best.n && !prefix_has_windows(c, best.page)))
-            best = (struct prefix_match){page, same};
+        if (same > best.n ||
+            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
+            best = (struct kv_match){page, same};
     }
     return best;
 }
@@ -54,23 +164,26 @@ static uint32_t whole_groups(const struct prefix_cache *c, uint32_t n, uint32_t 
 }
 
 /* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
- * it. Returns its positions; *known: those of the longest prefix, whatever its windows. */
+ * it. Returns its positions; *known: those of the longest prefix, whatever its windows. Another
+ * worker may evict any of these pages before it is held, or may have: a content that is held then
+ * was the one that was compared. */
 static uint32_t find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                      uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known)
 {
-    uint32_t at = 0, parent = NO_PAGE, found = 0;
+    uint32_t at = 0, parent = NONE, found = 0;
     uint32_t windows = 0; /* from the page with this index on, all have windowed pages */
     for (uint32_t i = 0; at < n && i < most; i++) {
-        struct prefix_match m = prefix_best_child(c, parent, at, tokens + at, n - at, n_prompt);
-        if (m.page == NO_PAGE)
+        struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
+        if (m.page == NONE)
             break;
         if (pages)
             pages[i] = m.page;
         at += m.n;
-        if (!prefix_has_windows(c, m.page))
+        if (!page_tree_has_windows(c->tree, m.page))
             windows = i + 1;
         uint32_t end = whole_groups(c, at, n_prompt);
-        if (end > found && windows <= prefix_window_begin(c, end))
+        if (end > found &&
+            (!c->tree->n_windowed || windows <= page_tree_window_begin(c->tree, end)))
             found = end;
         if (m.n < KV_POOL_TOKENS)
             break;
@@ -80,102 +193,100 @@ static uint32_t find(const struct prefix_cache *c, const uint32_t *tokens, uint3
     return found;
 }
 
-uint32_t prefix_cache_find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                            uint32_t n_prompt, uint32_t *known)
 {
     uint32_t whatever;
+    page_tree_follow(c->tree);
     return find(c, tokens, n, n_prompt, NULL, UINT32_MAX, known ? known : &whatever);
 }
 
-/* ---- A path's pages ---- */
+/* ---- A path begins ---- */
 
-static uint32_t last_page(const struct kv_path *path)
+/* Frees a page of this worker's that has no positions. */
+static void discard(struct prefix_cache *c, uint32_t page)
 {
-    return path->n_pages ? path->pages[path->n_pages - 1] : NO_PAGE;
-}
-
-static void push_page(struct prefix_cache *c, struct kv_path *path, uint32_t page)
-{
-    assert(path->n_pages < path->capacity);
-    path->pages[path->n_pages++] = page;
-    prefix_enter(c, page);
-}
-
-static void push_windows(struct prefix_cache *c, struct kv_path *path)
-{
-    prefix_enter_windows(c, path->pages[path->n_windowed++]);
-}
-
-/* Takes back the last page, which has no valid positions. */
-static void pop_page(struct prefix_cache *c, struct kv_path *path)
-{
-    uint32_t page = path->pages[--path->n_pages];
-    prefix_leave(c, page);
-    prefix_free(c, page);
+    page_tree_finish(c->tree, page);
+    page_tree_release(c->tree, page);
+    page_tree_drop(c->tree, page);
 }
 
 static void copy_memory(struct prefix_cache *c, uint32_t to, uint32_t from)
 {
-    memcpy(kv_pool_page(&c->pool, to), kv_pool_page(&c->pool, from), c->pool.page_bytes);
+    const struct kv_pool *pool = &c->tree->pool;
+    kv_page_copy(kv_pool_page(pool, to), kv_pool_page(pool, from), pool->page_bytes);
 }
 
-/* Puts the first n positions of `page`, which the path cannot have, into a page of its own. */
+/* Puts the first n positions of a page that is held, and that the path cannot have, into a page of
+ * its own. Another worker may be writing behind them. */
 static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
                       bool windows)
 {
-    prefix_enter(c, page); /* not to be evicted for its copy */
-    if (windows)
-        prefix_enter_windows(c, page);
-    uint32_t copy = prefix_new_page(c, last_page(path), path->n_pages);
-    if (copy != NO_PAGE)
-        push_page(c, path, copy);
-    bool copied = copy != NO_PAGE && (!windows || prefix_new_windows(c, copy));
-    if (windows)
-        prefix_leave_windows(c, page);
-    prefix_leave(c, page);
-    if (!copied) {
-        if (copy != NO_PAGE)
-            pop_page(c, path);
+    uint32_t copy = prefix_cache_new_page(c, last_page(path));
+    if (copy == NONE)
+        return false;
+    if (windows && !page_tree_add_windows(c->tree, copy)) {
+        discard(c, copy);
         return false;
     }
-    struct kv_page_record *from = prefix_record(c, page), *to = prefix_record(c, copy);
+    struct kv_page_record *from = page_tree_record(c->tree, page),
+                          *to = page_tree_record(c->tree, copy);
+    uint32_t tokens[KV_POOL_TOKENS];
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = token_at(from, i);
     copy_memory(c, copy, page);
-    for (uint32_t i = 0; i < c->n_windowed && windows; i++)
-        copy_memory(c, prefix_windowed(c, copy)[i], prefix_windowed(c, page)[i]);
-    memcpy(to->tokens, from->tokens, n * sizeof *to->tokens);
-    to->cost_ns = from->cost_ns * n / prefix_valid(c, page);
-    prefix_update_windows(c, copy, n);
-    atomic_store_explicit(&to->n, n, memory_order_release);
-    prefix_touch(c, copy);
+    for (uint32_t i = 0; i < c->tree->n_windowed && windows; i++)
+        copy_memory(c, page_tree_windowed(c->tree, copy)[i], page_tree_windowed(c->tree, page)[i]);
+    atomic_store_explicit(&to->cost_ns, cost_of(from) * n / page_tree_valid(c->tree, page),
+                          memory_order_relaxed);
+    prefix_cache_fill_page(c, copy, tokens, 0, n);
+    prefix_cache_touch(c, copy);
+    push_page(path, copy);
     c->stats.copies++;
     return true;
 }
 
-/* Adds a page of which the path wants the first n positions. False: there is no page for a copy. */
+/* Adds a page that is held, and whose windowed pages are where the path wants them. */
+static bool take_held(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
+                      bool windows)
+{
+    prefix_cache_touch(c, page);
+    if (windows)
+        prefix_cache_keep_windows(c, page, true);
+    if (n == KV_POOL_TOKENS || page_tree_take_over(c->tree, page, n, windows)) {
+        push_page(path, page);
+        return true;
+    }
+    bool copied = copy_page(c, path, page, n, windows);
+    if (windows)
+        page_tree_release_windows(c->tree, page);
+    page_tree_release(c->tree, page);
+    return copied;
+}
+
+/* Adds a page of which the path wants the first n positions. False: it has gone, or there is no
+ * page for a copy. */
 static bool take_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n)
 {
-    struct node *node = &c->nodes[page];
-    bool windows = c->n_windowed > 0 && path->n_pages >= path->first_windowed;
-    prefix_touch(c, page);
-    if (n < KV_POOL_TOKENS && (node->owned || n < prefix_valid(c, page))) {
-        if (!copy_page(c, path, page, n, windows))
-            return false;
-    } else {
-        node->owned = n < KV_POOL_TOKENS;
-        push_page(c, path, page);
+    bool windows = c->tree->n_windowed > 0 && path->n_pages >= path->first_windowed;
+    if (!page_tree_hold(c->tree, page))
+        return false;
+    if (windows && !page_tree_hold_windows(c->tree, page, n)) {
+        page_tree_release(c->tree, page);
+        return false;
     }
-    if (windows) {
-        prefix_keep_windows(c, page, true);
-        push_windows(c, path);
-    }
+    if (!take_held(c, path, page, n, windows))
+        return false;
+    path->n_windowed += windows;
     return true;
 }
 
-/* Takes the pages that `find` put into the path. False: there is no page for a copy; path->n is as
- * far as it came. */
+/* Takes the pages that `find` put into the path. False: one is not to be had; path->n is as far as
+ * it came. */
 static bool take_pages(struct prefix_cache *c, struct kv_path *path, uint32_t found)
 {
-    path->first_windowed = path->n_windowed = prefix_window_begin(c, found);
+    if (c->tree->n_windowed)
+        path->first_windowed = path->n_windowed = page_tree_window_begin(c->tree, found);
     while (path->n < found) {
         uint32_t left = found - path->n, part = left < KV_POOL_TOKENS ? left : KV_POOL_TOKENS;
         if (!take_page(c, path, path->pages[path->n_pages], part))
@@ -190,7 +301,8 @@ void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
                        uint32_t n_prompt, struct kv_path *path)
 {
     uint32_t known;
-    prefix_restore(c, tokens, n, n_prompt);
+    page_tree_follow(c->tree);
+    prefix_cache_restore(c, tokens, n, n_prompt, path);
     for (;;) {
         uint32_t found = find(c, tokens, n, n_prompt, path->pages, path->capacity, &known);
         if (take_pages(c, path, found))
@@ -205,7 +317,7 @@ void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
 /* Whether the path's last page is to have windowed pages. */
 static bool wants_windows(const struct prefix_cache *c, const struct kv_path *path)
 {
-    return c->n_windowed > 0 && path->n_windowed + 1 == path->n_pages &&
+    return c->tree->n_windowed > 0 && path->n_windowed + 1 == path->n_pages &&
            (path->window_pages == 0 ||
             path->n_windowed - path->first_windowed < path->window_pages);
 }
@@ -213,64 +325,79 @@ static bool wants_windows(const struct prefix_cache *c, const struct kv_path *pa
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions)
 {
     while ((uint64_t)path->n_pages * KV_POOL_TOKENS < positions) {
-        uint32_t page = prefix_new_page(c, last_page(path), path->n_pages);
-        if (page == NO_PAGE)
+        uint32_t page = prefix_cache_new_page(c, last_page(path));
+        if (page == NONE)
             return false;
-        push_page(c, path, page);
+        push_page(path, page);
         if (!wants_windows(c, path))
             continue;
-        if (!prefix_new_windows(c, page)) {
-            pop_page(c, path);
+        if (!page_tree_add_windows(c->tree, page)) {
+            path->n_pages--;
+            discard(c, page);
             return false;
         }
-        push_windows(c, path);
+        path->n_windowed++;
     }
     return true;
 }
 
-/* A page with the content of `page`, which is full. NO_PAGE: there is no other. */
+/* A page with the content of `page`, which is full. NONE: there is no other. */
 static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
 {
-    const struct kv_page_record *r = prefix_record(c, page);
-    for (uint32_t other = prefix_first_child(c, r->parent); other != NO_PAGE;
-         other = c->nodes[other].next_sibling)
-        if (other != page && prefix_record(c, other)->kind == r->kind &&
-            prefix_valid(c, other) == KV_POOL_TOKENS &&
-            memcmp(prefix_record(c, other)->tokens, r->tokens, sizeof r->tokens) == 0)
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    const struct page_node *node = &c->tree->nodes[page];
+    uint32_t tokens[KV_POOL_TOKENS];
+    for (uint32_t i = 0; i < KV_POOL_TOKENS; i++)
+        tokens[i] = token_at(r, i);
+    for (uint32_t other = page_tree_first(c->tree, node->parent); other != NONE;
+         other = c->tree->nodes[other].next_sibling) {
+        const struct kv_page_record *o = page_tree_record(c->tree, other);
+        if (other != page && c->tree->nodes[other].format == node->format &&
+            atomic_load_explicit(&o->kind, memory_order_relaxed) ==
+                atomic_load_explicit(&r->kind, memory_order_relaxed) &&
+            common_tokens(c, other, tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS)
             return other;
-    return NO_PAGE;
+    }
+    return NONE;
 }
 
-/* The path has the windowed pages of `twin` instead of those of `page`. */
-static void share_windows(struct prefix_cache *c, uint32_t page, uint32_t twin)
+/* The path has the windowed pages of `twin`, which is held, instead of those of `page`. False:
+ * those that twin has are not the same. */
+static bool share_windows(struct prefix_cache *c, uint32_t page, uint32_t twin)
 {
-    prefix_leave_windows(c, page);
-    if (!prefix_has_windows(c, twin))
-        prefix_move_windows(c, page, twin);
-    prefix_enter_windows(c, twin);
+    if (page_tree_hold_windows(c->tree, twin, KV_POOL_TOKENS)) {
+        page_tree_release_windows(c->tree, page);
+        return true;
+    }
+    if (page_tree_has_windows(c->tree, twin)) /* another path holds them */
+        return false;
+    page_tree_move_windows(c->tree, page, twin);
+    return true;
 }
 
 /* The page at this index of the path has become full: takes the page that has the same content
  * instead, if there is one. The path's next page, which is empty yet, then continues that. */
 static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t index)
 {
-    uint32_t page = path->pages[index], next = NO_PAGE;
+    uint32_t page = path->pages[index], next = NONE;
     if (index + 1 < path->n_pages)
         next = path->pages[index + 1];
-    c->nodes[page].owned = false;
+    page_tree_follow(c->tree);
     uint32_t twin = find_twin(c, page);
-    if (twin == NO_PAGE)
+    page_tree_finish(c->tree, page);
+    page_tree_changed(c->tree);
+    if (twin == NONE || !page_tree_hold(c->tree, twin))
         return false;
-    assert(c->nodes[page].paths == 1 && c->nodes[page].children == (next != NO_PAGE));
-    if (next != NO_PAGE)
-        prefix_change_parent(c, next, twin);
-    if (c->n_windowed)
-        share_windows(c, page, twin);
-    prefix_leave(c, page);
-    prefix_free(c, page);
+    if (c->tree->n_windowed && !share_windows(c, page, twin)) {
+        page_tree_release(c->tree, twin);
+        return false;
+    }
+    if (next != NONE)
+        page_tree_move(c->tree, next, twin);
+    page_tree_release(c->tree, page);
+    page_tree_drop(c->tree, page); /* unless another worker uses it already */
     path->pages[index] = twin;
-    prefix_enter(c, twin);
-    prefix_touch(c, twin);
+    prefix_cache_touch(c, twin);
     c->stats.shared++;
     return true;
 }
@@ -283,15 +410,14 @@ uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const u
         uint32_t index = path->n / KV_POOL_TOKENS, first = path->n % KV_POOL_TOKENS;
         uint32_t end = n - index * KV_POOL_TOKENS, page = path->pages[index];
         end = end < KV_POOL_TOKENS ? end : KV_POOL_TOKENS;
-        struct kv_page_record *r = prefix_record(c, page);
-        assert(c->nodes[page].owned && prefix_valid(c, page) == first);
-        assert(c->n_windowed == 0 || (index >= path->first_windowed && index < path->n_windowed));
-        r->kind = (uint32_t)kind;
-        r->cost_ns += ns * (end - first) / all;
-        memcpy(r->tokens + first, tokens + path->n, (end - first) * sizeof *r->tokens);
-        prefix_update_windows(c, page, end);
-        atomic_store_explicit(&r->n, end, memory_order_release);
-        prefix_touch(c, page);
+        struct kv_page_record *r = page_tree_record(c->tree, page);
+        assert(c->tree->nodes[page].owned && page_tree_valid(c->tree, page) == first);
+        assert(c->tree->n_windowed == 0 ||
+               (index >= path->first_windowed && index < path->n_windowed));
+        atomic_store_explicit(&r->kind, (uint32_t)kind, memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->cost_ns, ns * (end - first) / all, memory_order_relaxed);
+        prefix_cache_fill_page(c, page, tokens + path->n, first, end);
+        prefix_cache_touch(c, page);
         path->n += end - first;
         if (end == KV_POOL_TOKENS && share_page(c, path, index) && changed == UINT32_MAX)
             changed = index;
@@ -306,7 +432,7 @@ static bool is_kept(const struct prefix_cache *c, const struct kv_path *path, ui
 {
     for (int i = 0; i < KV_PATH_KEPT; i++) {
         const struct kv_kept *kept = &path->kept[i];
-        if (kept->end > 0 && index >= prefix_window_begin(c, kept->first) &&
+        if (kept->end > 0 && index >= page_tree_window_begin(c->tree, kept->first) &&
             index <= (kept->end - 1) / KV_POOL_TOKENS)
             return true;
     }
@@ -317,22 +443,22 @@ static bool is_kept(const struct prefix_cache *c, const struct kv_path *path, ui
 static void pass_windows(struct prefix_cache *c, struct kv_path *path)
 {
     uint32_t index = path->first_windowed++, page = path->pages[index];
-    prefix_leave_windows(c, page);
-    if (prefix_valid(c, page) > 0) {
+    if (page_tree_valid(c->tree, page) > 0) {
         if (index >= path->n_found || is_kept(c, path, index))
-            prefix_keep_windows(c, page, is_kept(c, path, index));
+            prefix_cache_keep_windows(c, page, is_kept(c, path, index));
+        page_tree_release_windows(c->tree, page);
     } else if (path->n_windowed < path->n_pages) {
-        prefix_move_windows(c, page, path->pages[path->n_windowed]);
-        push_windows(c, path);
-    } else
-        prefix_free_windows(c, page);
+        page_tree_move_windows(c->tree, page, path->pages[path->n_windowed++]);
+    } else {
+        page_tree_discard_windows(c->tree, page);
+    }
 }
 
 bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t position)
 {
     uint32_t before = path->first_windowed;
-    while (c->n_windowed > 0 && path->first_windowed < path->n_windowed &&
-           path->first_windowed < prefix_window_begin(c, position))
+    while (c->tree->n_windowed > 0 && path->first_windowed < path->n_windowed &&
+           path->first_windowed < page_tree_window_begin(c->tree, position))
         pass_windows(c, path);
     return path->first_windowed != before;
 }
@@ -341,26 +467,28 @@ bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t po
  * page. */
 static void close_windows(struct prefix_cache *c, struct kv_path *path)
 {
-    uint32_t begin = prefix_window_begin(c, path->n - path->n % KV_POOL_TOKENS);
-    for (uint32_t i = path->first_windowed; i < path->n_windowed; i++)
-        prefix_leave_windows(c, path->pages[i]);
+    uint32_t begin = page_tree_window_begin(c->tree, path->n - path->n % KV_POOL_TOKENS);
     for (uint32_t i = begin; i < path->n_pages; i++)
-        prefix_keep_windows(c, path->pages[i], true);
+        prefix_cache_keep_windows(c, path->pages[i], true);
+    for (uint32_t i = path->first_windowed; i < path->n_windowed; i++)
+        page_tree_release_windows(c->tree, path->pages[i]);
 }
 
 void prefix_cache_close(struct prefix_cache *c, struct kv_path *path)
 {
-    if (c->n_windowed)
+    for (uint32_t i = path->n / KV_POOL_TOKENS; i < path->n_pages; i++)
+        page_tree_finish(c->tree, path->pages[i]); /* a full page has no owner already */
+    if (c->tree->n_windowed)
         close_windows(c, path);
     for (uint32_t i = path->n_pages; i-- > 0;) {
         uint32_t page = path->pages[i];
-        if (i * KV_POOL_TOKENS + KV_POOL_TOKENS > path->n)
-            c->nodes[page].owned = false; /* a full page has no owner already */
-        prefix_touch(c, page);
-        prefix_leave(c, page);
-        if (prefix_valid(c, page) == 0)
-            prefix_free(c, page);
+        prefix_cache_touch(c, page);
+        page_tree_release(c->tree, page);
+        if (page_tree_valid(c->tree, page) == 0)
+            page_tree_drop(c->tree, page);
     }
+    if (path->n_pages)
+        page_tree_changed(c->tree);
     path->n_pages = path->n = path->n_found = path->first_windowed = path->n_windowed = 0;
 }
 
@@ -368,49 +496,128 @@ void prefix_cache_close(struct prefix_cache *c, struct kv_path *path)
 
 uint32_t prefix_cache_available(const struct prefix_cache *c)
 {
-    return c->pool.n_pages - c->n_in_use;
+    return c->tree->pool.n_pages - kv_pool_use(&c->tree->pool).pages_in_use;
+}
+
+uint32_t prefix_cache_pages(const struct prefix_cache *c)
+{
+    return c->tree->pool.n_pages;
+}
+
+uint32_t prefix_cache_clear(struct prefix_cache *c)
+{
+    struct page_tree *t = c->tree;
+    uint32_t before = kv_pool_use(&t->pool).pages_used;
+    page_tree_follow(t);
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t page = 0; page < t->pool.n_pages; page++)
+            again |= t->nodes[page].group == 0 && page_tree_drop(t, page);
+    }
+    for (uint32_t page = 0; page < t->pool.n_pages && t->n_windowed; page++)
+        if (t->nodes[page].generation && t->nodes[page].group == 0)
+            page_tree_drop_windows(t, page);
+    /* Last: what memd saves of these pages until it sees this, it drops. */
+    atomic_fetch_add(&t->pool.header->cleared, 1);
+    uint32_t after = kv_pool_use(&t->pool).pages_used;
+    return before > after ? before - after : 0;
 }
 
 uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)
 {
-    return kv_pool_page(&c->pool, group == 0 ? page : prefix_windowed(c, page)[group - 1]);
+    if (group)
+        page = page_tree_windowed(c->tree, page)[group - 1];
+    return kv_pool_page(&c->tree->pool, page);
 }
 
 struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c)
 {
     struct prefix_cache_stats s = c->stats;
-    s.pages = c->pool.n_pages;
-    s.free = c->n_free;
-    s.in_use = c->n_in_use;
-    s.page_bytes = c->pool.page_bytes;
+    struct kv_pool_use use = kv_pool_use(&c->tree->pool);
+    s.pages = use.pages;
+    s.free = use.pages - use.pages_used;
+    s.in_use = use.pages_in_use;
+    s.page_bytes = c->tree->pool.page_bytes;
+    s.evictions = c->tree->evictions;
+    s.windows_evicted = c->tree->windows_evicted;
     return s;
 }
 
-uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page, const uint32_t **tokens)
+uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page,
+                             uint32_t tokens[KV_POOL_TOKENS])
 {
-    *tokens = prefix_record(c, page)->tokens;
-    return prefix_valid(c, page);
+    uint32_t n = page_tree_valid(c->tree, page);
+    n = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = token_at(page_tree_record(c->tree, page), i);
+    return n;
 }
 
 static uint32_t root_of(const struct prefix_cache *c, uint32_t page)
 {
-    while (prefix_record(c, page)->parent != NO_PAGE)
-        page = prefix_record(c, page)->parent;
+    while (c->tree->nodes[page].parent != NONE)
+        page = c->tree->nodes[page].parent;
     return page;
 }
 
-void prefix_cache_visit(const struct prefix_cache *c,
+void prefix_cache_visit(struct prefix_cache *c,
                         void (*visit)(void *arg, const struct kv_leaf *leaf), void *arg)
 {
-    for (uint32_t page = 0; page < c->pool.n_pages; page++) {
-        struct kv_page_record *r = prefix_record(c, page);
-        if (!atomic_load(&r->serial) || r->group || c->nodes[page].children)
+    page_tree_follow(c->tree);
+    for (uint32_t page = 0; page < c->tree->pool.n_pages; page++) {
+        const struct page_node *node = &c->tree->nodes[page];
+        struct kv_page_record *r = page_tree_record(c->tree, page);
+        if (!node->generation || node->group || node->children)
             continue;
         struct kv_leaf leaf = {.root = root_of(c, page),
-                               .serial = atomic_load(&r->serial),
-                               .tokens = r->depth * KV_POOL_TOKENS + prefix_valid(c, page),
-                               .used_s = atomic_load(&r->used_s),
-                               .in_use = c->nodes[page].paths > 0};
+                               .tokens =
+                                   node->depth * KV_POOL_TOKENS + page_tree_valid(c->tree, page),
+                               .used_s = atomic_load_explicit(&r->used_s, memory_order_relaxed),
+                               .in_use = !kv_page_is_idle(kv_page_word(&c->tree->pool, page))};
         visit(arg, &leaf);
     }
+}
+
+/* ---- Making it ---- */
+
+static uint32_t pages_in_tree(const struct page_tree *t)
+{
+    uint32_t n = 0;
+    for (uint32_t page = 0; page < t->pool.n_pages; page++)
+        n += t->nodes[page].generation != 0;
+    return n;
+}
+
+enum error_code prefix_cache_new(const struct prefix_cache_options *options,
+                                 struct prefix_cache **out, struct error *e)
+{
+    struct prefix_cache *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(e, ERROR_MEMORY, "no memory for the prefix cache");
+    struct page_tree_options tree = {.pool = options->pool,
+                                     .worker = options->worker,
+                                     .vocab = options->vocab,
+                                     .n_windowed = options->n_windowed,
+                                     .window = options->window};
+    enum error_code code = page_tree_new(&tree, &c->tree, e);
+    if (code) {
+        free(c);
+        return code;
+    }
+    c->exact = options->exact;
+    c->format = options->format;
+    if (options->store.header && options->store.page_bytes == options->pool.page_bytes)
+        c->store = options->store;
+    page_tree_follow(c->tree);
+    c->stats.adopted = pages_in_tree(c->tree);
+    *out = c;
+    return ERROR_OK;
+}
+
+void prefix_cache_free(struct prefix_cache *c)
+{
+    if (!c)
+        return;
+    page_tree_free(c->tree);
+    free(c);
 }

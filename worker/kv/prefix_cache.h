@@ -1,20 +1,21 @@
 /* The prefix cache: which tokens' keys and values the KV pool holds, as a tree of pages
- * (ipc/kv_pool.h). A running request has a path: the pages of its tokens, from the root. A new
- * request's path begins with the longest prefix that is there. If the request cannot share a page,
- * because it diverges inside the page or another request extends it, the cache copies the page.
- * Pages stay in the tree when their request ends, until their memory is needed.
+ * (page_tree.h) that all workers of the pool share. A running request has a path: the pages of its
+ * tokens, from the root. A new request's path begins with the longest prefix that is there. If the
+ * request cannot share a page, because it diverges inside the page or another request extends it,
+ * the cache copies the page. Pages stay in the tree when their request ends, until their memory is
+ * needed.
  *
  * Windows: layers with a window have pages of their own (model/kv_layout.h), the windowed pages of
  * the same positions. A path holds those that its next position attends to, and leaves the others
  * behind as it goes on; a new path begins where it finds the pages of a whole window. So the prefix
  * that is found can be shorter than the prefix whose other pages are there.
  *
- * Eviction: the page whose loss costs least, among the leaves that no path has. A page's value is
- * the time that computing it took, plus the value of the last page evicted when it was last used
- * (GreedyDual: the value of a page that is seldom used falls behind; Young, "The k-server dual and
- * loose competitiveness for paging", 1994). Before that go the windowed pages that a path has left
- * behind, but for those at places where another path is likely to begin (kv_path.kept), and what no
- * path can begin after.
+ * Eviction: the page whose loss costs least, among the leaves that no worker's path has. A page's
+ * value is the time that computing it took, plus the value of the last page evicted when it was
+ * last used (GreedyDual: the value of a page that is seldom used falls behind; Young, "The k-server
+ * dual and loose competitiveness for paging", 1994). Before that go the windowed pages that a path
+ * has left behind, but for those at places where another path is likely to begin (kv_path.kept),
+ * and what no path can begin after.
  *
  * Keys and values have the same bits only if they were computed in the same way. enum kv_kind names
  * the ways. A path takes only pages of the kinds that computing its prompt again would give, so an
@@ -64,13 +65,14 @@ struct kv_path {
 
 struct prefix_cache_options {
     struct kv_pool pool; /* its region must stay mapped */
-    uint64_t format;     /* of the worker's pages; other pages in the pool are dropped */
+    uint32_t worker;     /* this one's number (kv_pool_join) */
+    uint64_t format;     /* of this worker's pages; it finds no others */
     uint32_t vocab;      /* records with other tokens are dropped */
     bool exact;          /* see kv_kind_of */
     uint32_t n_windowed; /* windowed pages of the same positions: groups after 0; 0: none */
     uint32_t window;     /* of those layers: positions that one attends to, its own included */
-    /* pages in a file, which a path that needs them reads; header NULL: none */
-    struct kv_store store;
+    struct kv_store
+        store; /* pages in a file, which a path that needs them reads; header NULL: none */
 };
 
 /* Reads the pool's records. */
@@ -80,7 +82,7 @@ void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes N
 
 /* How many positions prefix_cache_open would find. known: of how many the pages but for windowed
  * ones are there; may be NULL. */
-uint32_t prefix_cache_find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                            uint32_t n_prompt, uint32_t *known);
 
 /* Begins a path, which was {0} but for its array, with pages of the longest prefix of tokens[0, n);
@@ -103,7 +105,8 @@ bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t po
 /* The request has ended. A page without valid positions is free then. */
 void prefix_cache_close(struct prefix_cache *c, struct kv_path *path);
 
-/* Pages that are free, or could be evicted now or as their descendants are. */
+/* Pages that are free, or could be evicted now or as their descendants are: those that no worker
+ * uses. */
 uint32_t prefix_cache_available(const struct prefix_cache *c);
 
 /* Drops all pages that no path has; returns how many. */
@@ -112,27 +115,30 @@ uint32_t prefix_cache_clear(struct prefix_cache *c);
 /* The memory of a page's positions in a group of layers; a windowed group's only while the page is
  * in a path that has it. */
 uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group);
+uint32_t prefix_cache_pages(const struct prefix_cache *c); /* of the pool */
 
 struct prefix_cache_stats {
-    uint32_t pages, free, in_use; /* in_use: in a path */
+    uint32_t pages, free, in_use; /* in_use: in a path, of any worker */
     uint64_t page_bytes;
-    uint64_t evictions, copies, shared; /* pages, since the start; shared: found computed twice */
-    uint32_t adopted;                   /* pages that prefix_cache_new found */
-    uint64_t windows_evicted;           /* windowed pages of positions whose other page stayed */
-    uint64_t restored;                  /* pages read from the store */
+    /* of this worker: pages, since the start; shared: found computed twice */
+    uint64_t evictions, copies, shared;
+    uint32_t adopted;         /* pages that prefix_cache_new found */
+    uint64_t windows_evicted; /* windowed pages of positions whose other page stayed */
+    uint64_t restored;        /* pages read from the store */
 };
 struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c);
 
 /* The ends of the conversations: calls visit for each leaf, in no order. */
 struct kv_leaf {
-    uint32_t root;           /* the page that its path begins with */
-    uint32_t tokens;         /* of its whole path */
-    uint64_t serial, used_s; /* a later one was made later */
+    uint32_t root;   /* the page that its path begins with */
+    uint32_t tokens; /* of its whole path */
+    uint64_t used_s;
     bool in_use;
 };
-void prefix_cache_visit(const struct prefix_cache *c,
+void prefix_cache_visit(struct prefix_cache *c,
                         void (*visit)(void *arg, const struct kv_leaf *leaf), void *arg);
-/* The tokens of a page; their number. */
-uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page, const uint32_t **tokens);
+/* The tokens of a page; returns their number. */
+uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page,
+                             uint32_t tokens[KV_POOL_TOKENS]);
 
 #endif

@@ -1,5 +1,4 @@
-/* Pages of the prefix cache that only the file of conversations has (ipc/kv_store.h); see
- * prefix_cache_internal.h. */
+/* Pages that only the file of --kv-dir has (ipc/kv_store.h); see prefix_cache.h. */
 #include "prefix_cache_internal.h"
 
 #include "base/clock.h"
@@ -7,14 +6,6 @@
 #include <string.h>
 
 #define RESTORE_PATIENCE_NS 200000000 /* of reading pages that cost less to compute */
-
-/* Requests wait for the reading: it stops where it takes longer than computing would. */
-struct restoring {
-    struct prefix_cache *c;
-    const uint32_t *tokens;
-    uint32_t n, n_prompt;
-    uint64_t start_ns, saved_ns;
-};
 
 static uint32_t common_in_store(const struct kv_store_page *page, const uint32_t *tokens,
                                 uint32_t n)
@@ -46,33 +37,79 @@ static bool best_in_store(const struct prefix_cache *c, uint64_t key, enum kv_ki
     return found;
 }
 
-/* Reads a page of the store into the pool, after parent. NO_PAGE: there is no page free, or the
- * file is damaged there. */
+/* Reads a page of the store into the pool, after parent; it is held. NONE: there is no page free,
+ * or the file is damaged there. */
 static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint32_t slot,
                              const struct kv_store_page *from)
 {
-    uint32_t depth = parent == NO_PAGE ? 0 : prefix_record(c, parent)->depth + 1;
-    if (parent != NO_PAGE)
-        c->nodes[parent].paths++; /* not to be evicted for what continues it */
-    uint32_t page = prefix_new_page(c, parent, depth);
-    if (parent != NO_PAGE)
-        c->nodes[parent].paths--;
-    if (page == NO_PAGE)
-        return NO_PAGE;
-    c->nodes[page].owned = false;
-    if (!kv_store_read(&c->store, slot, from, kv_pool_page(&c->pool, page))) {
-        prefix_free(c, page);
-        return NO_PAGE;
+    uint32_t page = prefix_cache_new_page(c, parent);
+    if (page == NONE)
+        return NONE;
+    if (!kv_store_read(&c->store, slot, from, kv_pool_page(&c->tree->pool, page))) {
+        page_tree_finish(c->tree, page);
+        page_tree_release(c->tree, page);
+        page_tree_drop(c->tree, page);
+        return NONE;
     }
-    struct kv_page_record *r = prefix_record(c, page);
-    r->kind = from->kind;
-    r->cost_ns = from->cost_ns;
-    memcpy(r->tokens, from->tokens, sizeof r->tokens);
-    atomic_store_explicit(&r->n, from->n, memory_order_release);
-    prefix_touch(c, page);
+    struct kv_page_record *r = page_tree_record(c->tree, page);
+    atomic_store_explicit(&r->kind, from->kind, memory_order_relaxed);
+    atomic_store_explicit(&r->cost_ns, from->cost_ns, memory_order_relaxed);
+    prefix_cache_fill_page(c, page, from->tokens, 0, from->n);
+    page_tree_finish(c->tree, page);
+    prefix_cache_touch(c, page);
+    page_tree_changed(c->tree);
     c->stats.restored++;
     return page;
 }
+
+/* ---- Windowed pages ---- */
+
+/* Reads what the store has of a group of the page's positions. False: nothing. */
+static bool read_windowed(struct prefix_cache *c, uint32_t page, uint32_t group, uint64_t parent,
+                          const uint32_t *tokens, uint32_t n)
+{
+    uint32_t kind =
+        page_field(&page_tree_record(c->tree, page)->kind) | group << KV_STORE_GROUP_SHIFT;
+    uint64_t key = kv_store_key(parent, kind, tokens, n);
+    struct kv_store_page found;
+    for (uint32_t at = 0; kv_store_next(&c->store, parent, &at, &found); at++)
+        if (found.key == key)
+            return kv_store_read(&c->store, at, &found, prefix_cache_memory(c, page, group));
+    return false;
+}
+
+/* parent: the key that the page, which is held, continues. False: the store has not all of it, or
+ * no page is free. */
+static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t parent)
+{
+    uint32_t tokens[KV_POOL_TOKENS], n = prefix_cache_tokens(c, page, tokens);
+    if (!page_tree_add_windows(c->tree, page))
+        return false;
+    for (uint32_t group = 1; group <= c->tree->n_windowed; group++)
+        if (!read_windowed(c, page, group, parent, tokens, n)) {
+            page_tree_discard_windows(c->tree, page);
+            return false;
+        }
+    prefix_cache_fill_windows(c, page, tokens, 0, n);
+    page_tree_finish_windows(c->tree, page);
+    prefix_cache_keep_windows(c, page, true);
+    page_tree_release_windows(c->tree, page);
+    page_tree_changed(c->tree);
+    c->stats.restored += c->tree->n_windowed;
+    return true;
+}
+
+/* ---- A prefix ---- */
+
+/* Requests wait for the reading: it stops where it takes longer than computing would. */
+struct restoring {
+    struct prefix_cache *c;
+    const uint32_t *tokens;
+    uint32_t n, n_prompt;
+    uint32_t *pages; /* of the prefix; the first `held` are held */
+    uint32_t held, most;
+    uint64_t start_ns, saved_ns;
+};
 
 static bool is_patient(const struct restoring *r)
 {
@@ -81,113 +118,96 @@ static bool is_patient(const struct restoring *r)
 
 static uint64_t root_key(const struct prefix_cache *c)
 {
-    return kv_store_root_key(c->store.seed, atomic_load(&c->pool.header->format));
+    return kv_store_root_key(c->store.seed, c->format);
 }
 
+/* The key that a child of a full page continues. */
 static uint64_t key_after(const struct prefix_cache *c, uint64_t key, uint32_t page)
 {
-    const struct kv_page_record *r = prefix_record(c, page);
-    return kv_store_key(key, r->kind, r->tokens, KV_POOL_TOKENS);
-}
-
-/* Whether the tokens from `at` on are those of a page with the match m, as far as both go. */
-static bool part_inside(const struct restoring *r, const struct kv_store_page *page, uint32_t at)
-{
-    uint32_t n = r->n - at < KV_POOL_TOKENS ? r->n - at : KV_POOL_TOKENS;
-    return memcmp(page->tokens, r->tokens + at, n * sizeof *r->tokens) != 0;
-}
-
-static void restore_pages(struct restoring *r)
-{
-    struct prefix_cache *c = r->c;
-    uint64_t key = root_key(c);
-    uint32_t parent = NO_PAGE;
-    for (uint32_t at = 0; at < r->n; at += KV_POOL_TOKENS) {
-        enum kv_kind kind = kv_kind_of(at, r->n_prompt, c->exact);
-        struct prefix_match m =
-            prefix_best_child(c, parent, at, r->tokens + at, r->n - at, r->n_prompt);
-        struct kv_store_page page;
-        uint32_t slot;
-        if (m.n < KV_POOL_TOKENS) {
-            if (!best_in_store(c, key, kind, r->tokens + at, r->n - at, m.n, &slot, &page) ||
-                !is_patient(r))
-                return;
-            r->saved_ns += page.cost_ns;
-            m.page = restore_page(c, parent, slot, &page);
-            if (m.page == NO_PAGE || page.n < KV_POOL_TOKENS || part_inside(r, &page, at))
-                return;
-        }
-        parent = m.page;
-        key = key_after(c, key, parent);
-    }
-}
-
-/* ---- Windowed pages ---- */
-
-/* Reads what the store has of a group of the page's positions. False: nothing. */
-static bool read_windowed(struct prefix_cache *c, uint32_t page, uint32_t group, uint64_t parent)
-{
-    const struct kv_page_record *r = prefix_record(c, page);
-    uint32_t n = prefix_valid(c, page), kind = r->kind | group << KV_STORE_GROUP_SHIFT;
-    uint64_t key = kv_store_key(parent, kind, r->tokens, n);
-    uint8_t *memory = prefix_cache_memory(c, page, group);
-    struct kv_store_page found;
-    for (uint32_t at = 0; kv_store_next(&c->store, parent, &at, &found); at++)
-        if (found.key == key)
-            return kv_store_read(&c->store, at, &found, memory);
-    return false;
-}
-
-/* parent: the key that the page continues. False: the store has not all of it, or no page is free.
- */
-static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t parent)
-{
-    if (!prefix_new_windows(c, page))
-        return false;
-    for (uint32_t group = 1; group <= c->n_windowed; group++)
-        if (!read_windowed(c, page, group, parent)) {
-            prefix_free_windows(c, page);
-            return false;
-        }
-    prefix_update_windows(c, page, prefix_valid(c, page));
-    prefix_keep_windows(c, page, true);
-    c->stats.restored += c->n_windowed;
-    return true;
-}
-
-/* Reads the windowed pages that a path with all known positions would begin with. */
-static void restore_last_window(struct restoring *r)
-{
-    struct prefix_cache *c = r->c;
-    uint32_t known, parent = NO_PAGE;
-    uint32_t found = prefix_cache_find(c, r->tokens, r->n, r->n_prompt, &known);
-    uint64_t key = root_key(c);
-    for (uint32_t at = 0; found < known && at < known && is_patient(r); at += KV_POOL_TOKENS) {
-        struct prefix_match m =
-            prefix_best_child(c, parent, at, r->tokens + at, r->n - at, r->n_prompt);
-        if (m.page == NO_PAGE)
-            return;
-        if (at / KV_POOL_TOKENS >= prefix_window_begin(c, known) &&
-            !prefix_has_windows(c, m.page) && !restore_windows(c, m.page, key))
-            return;
-        parent = m.page;
-        key = key_after(c, key, parent);
-    }
+    uint32_t tokens[KV_POOL_TOKENS];
+    prefix_cache_tokens(c, page, tokens);
+    return kv_store_key(key, page_field(&page_tree_record(c->tree, page)->kind), tokens,
+                        KV_POOL_TOKENS);
 }
 
 /* Whether the store is of use, and follows what the pool was told to drop. */
 static bool has_store(const struct prefix_cache *c)
 {
     return c->store.header &&
-           atomic_load(&c->store.header->cleared) == atomic_load(&c->pool.header->cleared);
+           atomic_load(&c->store.header->cleared) == atomic_load(&c->tree->pool.header->cleared);
 }
 
-void prefix_restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n, uint32_t n_prompt)
+/* The page of the prefix at `at`, held; it is read where the store has more of it than the pool.
+ * NONE: the prefix ends. *last: it ends with this page. */
+static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, uint32_t at,
+                          bool *last)
 {
-    struct restoring r = {c, tokens, n, n_prompt, clock_ns(), RESTORE_PATIENCE_NS};
+    struct prefix_cache *c = r->c;
+    const uint32_t *tokens = r->tokens + at;
+    uint32_t n = r->n - at, slot;
+    struct kv_match m = prefix_cache_best_child(c, parent, at, tokens, n, r->n_prompt);
+    struct kv_store_page page;
+    *last = false;
+    if (m.n < KV_POOL_TOKENS && is_patient(r) &&
+        best_in_store(c, key, kv_kind_of(at, r->n_prompt, c->exact), tokens, n, m.n, &slot,
+                      &page)) {
+        uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
+        r->saved_ns += page.cost_ns;
+        *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
+        return restore_page(c, parent, slot, &page);
+    }
+    *last = m.n < KV_POOL_TOKENS;
+    return m.page != NONE && page_tree_hold(c->tree, m.page) ? m.page : NONE;
+}
+
+static void restore_pages(struct restoring *r)
+{
+    uint64_t key = root_key(r->c);
+    uint32_t parent = NONE;
+    bool last = false;
+    for (uint32_t at = 0; at < r->n && r->held < r->most && !last; at += KV_POOL_TOKENS) {
+        uint32_t page = next_page(r, parent, key, at, &last);
+        if (page == NONE)
+            return;
+        r->pages[r->held++] = parent = page;
+        if (!last)
+            key = key_after(r->c, key, page);
+    }
+}
+
+/* Reads the windowed pages that a path with all known positions would begin with. */
+static void restore_last_window(struct restoring *r)
+{
+    struct prefix_cache *c = r->c;
+    uint32_t known, found = prefix_cache_find(c, r->tokens, r->n, r->n_prompt, &known);
+    uint64_t key = root_key(c);
+    for (uint32_t i = 0; found < known && i < r->held && is_patient(r); i++) {
+        uint32_t page = r->pages[i];
+        if (i >= page_tree_window_begin(c->tree, known) && !page_tree_has_windows(c->tree, page) &&
+            !restore_windows(c, page, key))
+            return;
+        if (page_tree_valid(c->tree, page) < KV_POOL_TOKENS)
+            return;
+        key = key_after(c, key, page);
+    }
+}
+
+void prefix_cache_restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                          uint32_t n_prompt, const struct kv_path *path)
+{
+    struct restoring r = {.c = c,
+                          .tokens = tokens,
+                          .n = n,
+                          .n_prompt = n_prompt,
+                          .pages = path->pages,
+                          .most = path->capacity,
+                          .start_ns = clock_ns(),
+                          .saved_ns = RESTORE_PATIENCE_NS};
     if (!has_store(c))
         return;
     restore_pages(&r);
-    if (c->n_windowed)
+    if (c->tree->n_windowed)
         restore_last_window(&r);
+    while (r.held > 0)
+        page_tree_release(c->tree, r.pages[--r.held]);
 }

@@ -29,7 +29,8 @@
 /* How often an idle engine looks at what memd wants. */
 #define IDLE_NS       50000000 /* of wait_for_work: at first, and at most */
 #define IDLE_MOST_NS  400000000
-#define ERRAND_S      20 /* for a step to end: less than a client waits for its reply */
+#define PAGES_NS      10000000 /* how often to look for pages that other workers leave */
+#define ERRAND_S      20       /* for a step to end: less than a client waits for its reply */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 /* ---- Other threads ---- */
@@ -165,6 +166,7 @@ static void publish_status(struct engine *g)
 {
     atomic_store(&g->n_running, g->n_slots_used);
     atomic_store(&g->n_waiting, g->waiting.n);
+    siblings_report(&g->config.siblings, g->n_slots_used, g->waiting.n);
     gauge_set(g->counters.running, g->n_slots_used);
     gauge_set(g->counters.waiting, g->waiting.n);
     if (!g->paged)
@@ -293,6 +295,7 @@ static bool is_late(const struct request *r)
 static void admit(struct engine *g)
 {
     int64_t slot;
+    uint64_t waits_since_ns = 0;
     struct request *r;
     struct error e;
     engine_end_waits(g);
@@ -312,13 +315,17 @@ static void admit(struct engine *g)
         if (engine_waits_for_prompt(g, r))
             continue;
         enum page_supply supply = engine_page_supply(g, r);
-        if (supply == PAGES_LATER)
+        if (supply == PAGES_LATER) {
+            waits_since_ns = r->submitted_ns;
             break;
+        }
         if (supply == PAGES_NOW)
             start_request(g, r, slot);
         else
             refuse(g, r);
     }
+    siblings_wait(&g->config.siblings, waits_since_ns);
+    g->waits_for_pages = waits_since_ns != 0;
 }
 
 /* Makes the KV cache as large as memd allows. Growing reports the new size first and then reads the
@@ -341,24 +348,27 @@ static void follow_kv_limit(struct engine *g)
     experts_report_kv(x, d->ops->kv_use(d).bytes);
 }
 
-/* Waits until something may have changed; under the lock. Where the experts share the device's
- * memory with memd, an idle engine also follows what memd wants, now and then without the lock:
- * memd may want memory back, or allow a KV cache in which a waiting request fits. The longer
- * nothing changes, the less often. */
+/* Waits until something may have changed; under the lock. Other workers may leave pages that a
+ * request waits for. Where the experts share the device's memory with memd, an idle engine also
+ * follows what memd wants, now and then without the lock: memd may want memory back, or allow a KV
+ * cache in which a waiting request fits. The longer nothing changes, the less often. */
 static void wait_for_work(struct engine *g)
 {
     struct experts *x = g->config.experts;
     struct timespec until;
     heartbeat_rest(g->config.heartbeat);
-    if (!experts_share_memory(x)) {
+    if (!experts_share_memory(x) && !g->waits_for_pages) {
         pthread_cond_wait(&g->changed, &g->lock);
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += g->idle_ns;
+    until.tv_nsec += (long)(g->waits_for_pages ? PAGES_NS : g->idle_ns);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
+        return;
+    g->woken |= g->waits_for_pages;
+    if (!experts_share_memory(x))
         return;
     pthread_mutex_unlock(&g->lock);
     bool changed = experts_follow(x);
@@ -391,6 +401,7 @@ static void *engine_main(void *arg)
         follow_kv_limit(g);
         admit(g);
         publish_status(g);
+        siblings_share_cores(&g->config.siblings, g->config.pool);
         busy = engine_step(g);
     }
     heartbeat_rest(g->config.heartbeat);
@@ -543,6 +554,14 @@ void engine_free(struct engine *g)
     pthread_cond_destroy(&g->changed);
     pthread_cond_destroy(&g->errand_done);
     free(g);
+}
+
+bool engine_is_idle(struct engine *g)
+{
+    pthread_mutex_lock(&g->lock);
+    bool idle = g->n_queued == 0 && atomic_load(&g->n_running) == 0;
+    pthread_mutex_unlock(&g->lock);
+    return idle;
 }
 
 struct engine_status engine_status(struct engine *g)

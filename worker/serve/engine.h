@@ -21,6 +21,7 @@
 #include "model/serving_limits.h"
 #include "request.h"
 #include "worker/forward/forward.h"
+#include "worker/serve/siblings.h"
 
 struct engine;
 
@@ -33,6 +34,7 @@ struct engine_config {
     const struct tokenizer *tokenizer;
     uint32_t vocab, d_model;
     struct prefix_cache *prefixes;
+    struct siblings siblings;          /* that share the pool of the prefix cache */
     struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     bool exact;                        /* the prefix cache's */
     uint32_t parallel;                 /* requests at once: slots of the KV cache */
@@ -70,6 +72,9 @@ void engine_resume(struct engine *g);
 /* Runs work on the engine's thread, between steps, and waits for it. False: the engine is stopping,
  * or its step has not ended in time; work does not run. Not from the engine's thread. */
 bool engine_call(struct engine *g, void (*work)(void *arg), void *arg);
+
+/* True: no request runs or waits. Any thread. */
+bool engine_is_idle(struct engine *g);
 
 struct engine_status {
     uint32_t running, waiting;

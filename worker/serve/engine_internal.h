@@ -72,6 +72,7 @@ struct engine {
     struct prompt_pace prompt_pace;
     uint64_t prefill_debt_ns;  /* time of decode steps that must come before the next prefill */
     uint64_t n_admitted;       /* requests that got a slot */
+    bool waits_for_pages;      /* the first request of the queue does */
     bool paged;                /* the KV cache is a pool of pages that memd may limit */
     uint64_t kv_limit;         /* the last limit of its bytes that was applied */
     int64_t idle_ns;           /* until an idle engine looks at it again */

@@ -160,7 +160,7 @@ static uint64_t pages_for(const struct engine *g, uint32_t positions)
 /* The pages that a request alone could have. */
 static uint32_t most_pages(const struct engine *g)
 {
-    uint32_t pages = prefix_cache_stats(g->config.prefixes).pages;
+    uint32_t pages = prefix_cache_pages(g->config.prefixes);
     uint32_t on_device = g->config.dense->ops->kv_use(g->config.dense).pages_most;
     return g->paged && on_device < pages ? on_device : pages;
 }
@@ -179,7 +179,8 @@ enum page_supply engine_page_supply(const struct engine *g, const struct request
     if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
     if (needed > prefix_cache_available(g->config.prefixes) ||
-        (g->paged && needed > use.pages_free))
+        (g->paged && needed > use.pages_free) ||
+        !siblings_may_start(&g->config.siblings, r->submitted_ns))
         return PAGES_LATER;
     return PAGES_NOW;
 }

@@ -48,17 +48,24 @@ static double metric_sum(const char *text, const char *name, const char *label)
     return sum;
 }
 
+/* To a sum of the workers; NaN: none was measured. */
+static void add(double *sum, double value)
+{
+    if (!isnan(value))
+        *sum = (isnan(*sum) ? 0 : *sum) + value;
+}
+
 static void read_metrics(struct sample *s, struct sample_process *p)
 {
     char *text = metrics_of(s->run, p->name);
     if (!text)
         return;
     p->cpu_s = metric_sum(text, "process_cpu_seconds_total", "");
-    if (strcmp(p->name, "worker") == 0) {
-        s->requests_ended = metric_sum(text, "moed_worker_requests_total", "");
-        s->generated_tokens = metric_sum(text, "moed_worker_generated_tokens_total", "");
-        s->prompt_tokens = metric_sum(text, "moed_worker_prompt_tokens_total", "");
-        s->cached_tokens = metric_sum(text, "moed_worker_cached_prompt_tokens_total", "");
+    if (supervise_is_worker(p->name)) {
+        add(&s->requests_ended, metric_sum(text, "moed_worker_requests_total", ""));
+        add(&s->generated_tokens, metric_sum(text, "moed_worker_generated_tokens_total", ""));
+        add(&s->prompt_tokens, metric_sum(text, "moed_worker_prompt_tokens_total", ""));
+        add(&s->cached_tokens, metric_sum(text, "moed_worker_cached_prompt_tokens_total", ""));
     } else if (strcmp(p->name, "memd") == 0) {
         s->kv_used_bytes = metric_sum(text, "moed_memd_kv_bytes", "state=\"used\"");
         s->kv_free_bytes = metric_sum(text, "moed_memd_kv_bytes", "state=\"free\"");
@@ -76,17 +83,27 @@ static double share(uint64_t part, uint64_t whole)
 
 static void read_cache(struct sample *s, const Moed__V1__CacheHealth *c)
 {
-    if (c->slots) { /* memd */
-        s->slots = (double)c->slots;
-        s->resident = (double)c->resident;
-        s->link_bytes_per_s = share(c->link_bytes, c->window_ns) * 1e9;
-        s->link_busy = share(c->link_busy_ns, c->window_ns);
+    s->slots = (double)c->slots;
+    s->resident = (double)c->resident;
+    s->link_bytes_per_s = share(c->link_bytes, c->window_ns) * 1e9;
+    s->link_busy = share(c->link_busy_ns, c->window_ns);
+}
+
+/* What the workers have reported, together. */
+static void read_workers(struct sample *s, const struct workers_health *w)
+{
+    if (!w->n)
         return;
-    }
-    s->hit_rate = share(c->segments_resident, c->segments);
-    s->precision = share(c->predictions_right, c->predictions);
-    s->device_busy = share(c->device_busy_ns, c->window_ns);
-    s->cpu_busy = share(c->cpu_busy_ns, c->window_ns);
+    s->requests_running = (double)w->running;
+    s->requests_waiting = (double)w->waiting;
+    s->clients = (double)w->clients;
+    s->tokens_per_s = w->tokens_per_s;
+    if (!w->has_cache)
+        return;
+    s->hit_rate = share(w->cache.segments_resident, w->cache.segments);
+    s->precision = share(w->cache.predictions_right, w->cache.predictions);
+    s->device_busy = share(w->cache.device_busy_ns, w->cache.window_ns);
+    s->cpu_busy = share(w->cache.cpu_busy_ns, w->cache.window_ns);
 }
 
 static void read_health(struct sample *s, struct sample_process *p, const Moed__V1__HealthReply *h)
@@ -94,17 +111,15 @@ static void read_health(struct sample *s, struct sample_process *p, const Moed__
     p->memory_bytes = (double)h->memory_bytes;
     if (h->model[0] && !s->model[0])
         snprintf(s->model, sizeof s->model, "%s", h->model);
-    if (h->cache)
+    if (h->cache && h->cache->slots) /* memd's */
         read_cache(s, h->cache);
     if (h->tier && h->tier->experts) {
         s->experts = (double)h->tier->experts;
         s->host_experts = (double)h->tier->in_memory;
     }
-    if (strcmp(p->name, "worker") == 0) {
-        s->requests_running = h->requests_running;
-        s->requests_waiting = h->requests_waiting;
-        s->clients = h->clients;
-        s->tokens_per_s = h->tokens_per_s;
+    if (supervise_is_worker(p->name)) {
+        workers_health_add(&s->workers, h);
+        read_workers(s, &s->workers);
     }
 }
 
@@ -154,11 +169,11 @@ static void list_supervised(struct sample *s, const struct deployment_status *st
 /* systemd or a person runs the processes. */
 static void list_unsupervised(struct sample *s)
 {
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
-        pid_t pid = run_dir_find_holder(s->run, supervise_process_names[i]);
-        if (pid)
-            read_process(s, add_process(s, supervise_process_names[i], "silent", pid), false);
-    }
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(s->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        if (pids[i])
+            read_process(s, add_process(s, supervise_process_names[i], "silent", pids[i]), false);
 }
 
 /* ---- The model's experts ---- */

@@ -3,6 +3,7 @@
 #ifndef MOED_CLI_TOP_SAMPLE_H
 #define MOED_CLI_TOP_SAMPLE_H
 
+#include "client/cli/deployment_status.h"
 #include "daemon/run_dir.h"
 #include "daemon/supervisor_protocol.h"
 
@@ -27,7 +28,8 @@ struct sample {
     unsigned n_processes;
     struct sample_process processes[SAMPLE_PROCESSES];
 
-    /* the worker */
+    /* the workers together */
+    struct workers_health workers;
     double requests_running, requests_waiting, clients, tokens_per_s;
     double requests_ended, generated_tokens, prompt_tokens, cached_tokens; /* since its start */
 

@@ -3,6 +3,8 @@
 #include "client/http/api/app.h"
 #include "client/http/api/state.h"
 #include "daemon/daemon.h"
+#include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
 #include "metrics/merge.h"
 
 #include <stdio.h>
@@ -11,9 +13,7 @@
 
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* moed-models is of the frontend's own deployment only. */
-static const char *const processes[] = {"memd", "cpuexec", "worker", "models"};
-#define N_PROCESSES (sizeof processes / sizeof *processes)
+#define N_PROCESSES (SUPERVISE_PROCESSES - 1) /* all but http, which comes last */
 
 struct page;
 
@@ -34,12 +34,19 @@ struct page {
     unsigned waiting;
 };
 
+static bool runs(const char *deployment, const char *process)
+{
+    char run[RUN_DIR_BYTES];
+    return run_dir_path(deployment, run, NULL) == ERROR_OK && run_dir_hint(run, process);
+}
+
 static void part_work(struct job *job)
 {
     struct part *p = (struct part *)job;
     struct moed_error error;
     for (size_t i = 0; i < N_PROCESSES; i++)
-        if (moed_metrics(p->name, processes[i], &p->texts[i], &error))
+        if (!runs(p->name, supervise_process_names[i]) ||
+            moed_metrics(p->name, supervise_process_names[i], &p->texts[i], &error))
             p->texts[i] = NULL;
 }
 
@@ -72,7 +79,7 @@ static void write_page(struct page *page)
     for (const struct part *p = page->parts; p; p = p->next)
         for (size_t i = 0; i < N_PROCESSES; i++) {
             snprintf(labels, sizeof labels, "deployment=\"%s\",process=\"%s\"", p->name,
-                     processes[i]);
+                     supervise_process_names[i]);
             if (p->texts[i])
                 metrics_merge_add(&m, p->texts[i], labels);
         }

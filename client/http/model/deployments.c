@@ -6,6 +6,7 @@
 #include "client/http/model/chat_render.h"
 #include "client/http/model/vocabulary.h"
 #include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,12 +80,20 @@ static struct deployment *add(struct deployments *d, const char *name)
     return new;
 }
 
+static bool has_worker(const char *run)
+{
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_hint(run, supervise_worker_name(i)))
+            return true;
+    return false;
+}
+
 static void visit(void *arg, const char *name, const char *run)
 {
     struct deployments *d = arg;
     char path[PATH_MAX];
-    pid_t worker = run_dir_hint(run, "worker");
-    if (!worker)
+    pid_t memd = run_dir_hint(run, "memd");
+    if (!memd || !has_worker(run))
         return;
     if (realpath(run, path) && strcmp(path, d->own_run) == 0)
         name = d->own; /* $MOED_RUN may end in anything */
@@ -94,10 +103,10 @@ static void visit(void *arg, const char *name, const char *run)
     if (!each)
         return;
     each->running = true;
-    if (each->worker != worker) { /* perhaps of another model */
+    if (each->memd != memd) { /* perhaps of another model */
         moed_model_free(each->facts);
         each->facts = NULL;
-        each->worker = worker;
+        each->memd = memd;
     }
 }
 

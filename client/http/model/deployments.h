@@ -35,7 +35,7 @@ struct deployment {
     char name[DEPLOYMENT_NAME_BYTES];
     char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
     bool running;                 /* its worker runs */
-    pid_t worker;                 /* the one that `facts` are of */
+    pid_t memd;                   /* the one that `facts` are of */
     time_t since;                 /* when the frontend first knew the model */
     uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
     struct moed_model *facts;     /* NULL: not known yet. The loop's thread reads it */

@@ -1,6 +1,7 @@
 /* Changing a deployment; see control.h. */
 #include "client/http/watch/control.h"
 
+#include "client/cli/deployment_status.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>
@@ -27,14 +28,33 @@ static enum error_code send_policy(const char *run, const char *process, const c
                         reply, e);
 }
 
-/* memd decides; the worker follows. */
+/* Sends the policy to every worker. *first: the first one's reply. */
+static enum error_code send_workers(const char *run, const char *policy, Moed__V1__Reply **first,
+                                    struct error *e)
+{
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    enum error_code code =
+        n ? ERROR_OK : error_set(e, ERROR_UNAVAILABLE, "no worker runs now: try again");
+    for (unsigned i = 0; i < n && !code; i++) {
+        Moed__V1__Reply *reply = NULL;
+        code = send_policy(run, names[i], policy, &reply, e);
+        if (!code && !*first)
+            *first = reply;
+        else if (!code)
+            moed__v1__reply__free_unpacked(reply, NULL);
+    }
+    return code;
+}
+
+/* memd decides; the workers follow. */
 enum error_code control_set_policy(const char *run, const char *policy, struct strbuf *out,
                                    struct error *e)
 {
     Moed__V1__Reply *memd = NULL, *worker = NULL;
     enum error_code code = send_policy(run, "memd", policy, &memd, e);
     if (!code)
-        code = send_policy(run, "worker", policy, &worker, e);
+        code = send_workers(run, policy, &worker, e);
     if (!code) {
         strbuf_printf(out, "{\"policy\":");
         strbuf_json_string(out, policy, strlen(policy));

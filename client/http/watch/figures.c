@@ -52,15 +52,31 @@ static void cache_figures(struct strbuf *out, const Moed__V1__CacheHealth *memd,
     share(out, "device_busy", w->device_busy_ns, w->window_ns);
 }
 
-static void worker_figures(struct strbuf *out, const Moed__V1__HealthReply *worker)
+static void worker_figures(struct strbuf *out, const struct workers_health *w)
 {
     key(out, "tokens_per_second");
-    if (worker)
-        strbuf_printf(out, "%.3f", worker->tokens_per_s);
+    if (w->n)
+        strbuf_printf(out, "%.3f", w->tokens_per_s);
     else
         strbuf_printf(out, "null");
-    count(out, "requests_running", worker, worker ? worker->requests_running : 0);
-    count(out, "requests_waiting", worker, worker ? worker->requests_waiting : 0);
+    count(out, "requests_running", w->n, w->running);
+    count(out, "requests_waiting", w->n, w->waiting);
+    count(out, "workers", true, w->n);
+}
+
+/* All workers' health, together. */
+static void ask_workers(const char *run, struct workers_health *all)
+{
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    for (unsigned i = 0; i < n; i++) {
+        struct error e = {0};
+        Moed__V1__Reply *reply;
+        if (deployment_health(run, names[i], &reply, &e))
+            continue;
+        workers_health_add(all, reply->health);
+        moed__v1__reply__free_unpacked(reply, NULL);
+    }
 }
 
 static void memory_figures(struct strbuf *out, const Moed__V1__HealthReply *memd)
@@ -91,21 +107,19 @@ static void policies(struct strbuf *out, bool has_cache)
 
 void figures_json(const char *run, struct strbuf *out)
 {
-    Moed__V1__Reply *memd_reply = NULL, *worker_reply = NULL;
+    Moed__V1__Reply *memd_reply = NULL;
     struct error e = {0};
-    const Moed__V1__HealthReply *memd = NULL, *worker = NULL;
+    const Moed__V1__HealthReply *memd = NULL;
+    struct workers_health workers = {0};
     if (deployment_health(run, "memd", &memd_reply, &e) == ERROR_OK)
         memd = memd_reply->health;
-    if (deployment_health(run, "worker", &worker_reply, &e) == ERROR_OK)
-        worker = worker_reply->health;
+    ask_workers(run, &workers);
     strbuf_printf(out, "{");
-    cache_figures(out, memd ? memd->cache : NULL, worker ? worker->cache : NULL);
-    worker_figures(out, worker);
+    cache_figures(out, memd ? memd->cache : NULL, workers.has_cache ? &workers.cache : NULL);
+    worker_figures(out, &workers);
     memory_figures(out, memd);
     policies(out, memd && memd->cache);
     strbuf_printf(out, "}");
     if (memd_reply)
         moed__v1__reply__free_unpacked(memd_reply, NULL);
-    if (worker_reply)
-        moed__v1__reply__free_unpacked(worker_reply, NULL);
 }

@@ -96,10 +96,12 @@ static void http_stands_alone(void **state)
     static const char *const more[] = {
         "--http", "[::1]:80", "--api-key-file", "K", "--admin-key-file", "A", "--http-config",
         "C",      NULL};
-    fixture_script(f, "memd", "slow 150");
+    fixture_script(f, "memd", "hang");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "http", "state", "ready", 5000));
     assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
+    fixture_script(f, "memd", "serve");
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     char expected[512];
     snprintf(expected, sizeof expected,
@@ -109,7 +111,7 @@ static void http_stands_alone(void **state)
     assert_string_equal(fixture_file(f, "arguments.http"), expected);
     pid_t http = fixture_pid(f, "http");
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "2", 5000));
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     assert_int_equal(fixture_pid(f, "http"), http);
     pid_t worker = fixture_pid(f, "worker");
@@ -226,7 +228,8 @@ static void a_beat_says_again_that_a_process_is_ready(void **state)
 static void gives_up_one_that_stays_silent(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {"--watchdog", "0.3", NULL};
+    static const char *const more[] = {"--watchdog", "1",
+                                       NULL}; /* longer than a loaded machine pauses */
     fixture_script(f, "cpuexec", "silent");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "cpuexec", "state", "failed", 30000));

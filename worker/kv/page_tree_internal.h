@@ -1,0 +1,30 @@
+/* What page_tree.c (links, following) and page_claim.c (uses, eviction) share. */
+#ifndef MOED_WORKER_KV_PAGE_TREE_INTERNAL_H
+#define MOED_WORKER_KV_PAGE_TREE_INTERNAL_H
+
+#include "worker/kv/page_tree.h"
+
+#include <assert.h>
+
+#define NONE KV_POOL_NO_PAGE
+
+static inline uint32_t page_field(const _Atomic uint32_t *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+/* ---- page_tree.c ---- */
+
+void page_tree_link(struct page_tree *t, uint32_t page, uint32_t parent);
+void page_tree_unlink(struct page_tree *t, uint32_t page);
+/* Makes a windowed page, whose node says which group it is of, the owner's. */
+void page_tree_attach(struct page_tree *t, uint32_t windowed, uint32_t owner);
+/* Takes a windowed page out of the tree. */
+void page_tree_detach(struct page_tree *t, uint32_t windowed);
+/* Takes a page out of the tree whose content has gone, with all that continues it. */
+void page_tree_forget(struct page_tree *t, uint32_t page);
+/* Whether a windowed page has the first n positions of `page`. */
+bool page_tree_is_window_of(const struct page_tree *t, uint32_t windowed, uint32_t page,
+                            uint32_t n);
+
+#endif
