@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    8u
+#define DEVICE_MODULE_ABI    9u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -255,7 +255,7 @@ struct device_attention {
 /* Operations on one stream, asynchronous. Float pointers are device memory unless a comment says
  * otherwise; n is the number of rows. The portable build of kernels/kernels.h (or the file that is
  * named) defines each result to the bit, and no result depends on the other rows of the batch. The
- * exceptions are multiply_many and multiply_many_planes. */
+ * exceptions are multiply_many, multiply_many_planes and attend_many. */
 struct device_ops {
     /* activations_bind sets *a, with its buffers in memory, activations_bytes of it; quantize fills
      * the buffers. */
@@ -366,6 +366,14 @@ struct device_ops {
                    const struct device_row *rows, uint32_t n, uint32_t most_positions,
                    const float *q, const struct device_attention *a, float *out,
                    const struct device_activations *quantized, void *scratch);
+    /* As attend, for rows of prompts, by tensor cores: queries, shares, and keys and values of
+     * Q8_0, are rounded to FP16, sums are float32 in the device's order. A row's result depends on
+     * no other row. Where the device has no tensor cores, with a cache of F32, latent, and with
+     * heads of more than 128 dimensions or no multiple of 16: attend. */
+    void (*attend_many)(struct device_stream *s, const struct device_kv *kv,
+                        const struct device_row *rows, uint32_t n, uint32_t most_positions,
+                        const float *q, const struct device_attention *a, float *out,
+                        const struct device_activations *quantized, void *scratch);
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
     void (*gated)(struct device_stream *s, uint32_t activation, float limit, const float *gate,
                   const float *up, float *h, size_t n);

@@ -317,6 +317,125 @@ static void check_prompt(const struct shape *shape, uint32_t before, uint32_t n)
     release_all();
 }
 
+/* A row's head in float64, and what attend_many may differ by: its rounding of the scaled query, of
+ * keys and values of Q8_0 and of shares to FP16 (2^-11 each), where values are at most 1. An error
+ * of d in all scores changes a share by a factor of at most exp(2 d). */
+static double attend_exactly(const struct cache *c, struct device_row row, uint32_t head,
+                             const float *q, const float *sinks, double *out)
+{
+    const struct shape *s = &c->shape;
+    uint32_t end = row.position + 1, first = s->window && end > s->window ? end - s->window : 0;
+    size_t stride = c->kv.row_values, kv_head = head / (s->n_heads / s->n_kv_heads);
+    size_t slot = (size_t)row.slot * c->positions * stride;
+    const float *keys = c->keys + slot + kv_head * s->k_dim,
+                *values = c->values + slot + kv_head * s->v_dim;
+    double *score = malloc(end * sizeof *score), scale = 1 / sqrt(s->k_dim);
+    double max = sinks ? (double)sinks[head] : -INFINITY, sum = 0, most = 0;
+
+    for (uint32_t j = first; j < end; j++) {
+        double size = score[j] = 0;
+        for (uint32_t i = 0; i < s->k_dim; i++) {
+            double term = scale * (double)q[i] * (double)keys[j * stride + i];
+            score[j] += term;
+            size += fabs(term);
+        }
+        most = fmax(most, size);
+        max = fmax(max, score[j]);
+    }
+    for (uint32_t i = 0; i < s->v_dim; i++)
+        out[i] = 0;
+    for (uint32_t j = first; j < end; j++) {
+        double share = exp(score[j] - max);
+        sum += share;
+        for (uint32_t i = 0; i < s->v_dim; i++)
+            out[i] += share * (double)values[j * stride + i];
+    }
+    sum += sinks ? exp((double)sinks[head] - max) : 0;
+    for (uint32_t i = 0; i < s->v_dim; i++)
+        out[i] /= sum;
+    free(score);
+    double rounding = 0x1p-11, of_scores = most * rounding * (s->type == TENSOR_Q8_0 ? 2 : 1);
+    return expm1(2 * of_scores) + 2 * rounding + 1e-5;
+}
+
+struct many_rows {
+    const struct cache *c;
+    const struct device_row *rows;
+    const float *q, *sinks; /* device */
+};
+
+static void attend_many(const struct many_rows *m, uint32_t first, uint32_t end, float *out)
+{
+    const struct shape *s = &m->c->shape;
+    uint32_t most = m->c->positions;
+    size_t scratch = module->ops.attend_scratch_bytes(end - first, s->n_heads, s->v_dim, most);
+
+    const struct device_attention a = {.n_heads = s->n_heads,
+                                       .n_kv_heads = s->n_kv_heads,
+                                       .k_dim = s->k_dim,
+                                       .v_dim = s->v_dim,
+                                       .scale = 1.0f / sqrtf((float)s->k_dim),
+                                       .window = s->window,
+                                       .sinks = m->sinks};
+    module->ops.attend_many(stream, &m->c->kv, m->rows + first, end - first, most,
+                            m->q + (size_t)first * s->n_heads * s->k_dim, &a,
+                            out + (size_t)first * s->n_heads * s->v_dim, NULL, on_device(scratch));
+}
+
+/* n rows of one request after `before` positions, then some of another: within the bound, and the
+ * same in one call and in two. exact: the shape is none of attend_many's own, so attend's bits. */
+static void check_many(const struct shape *s, uint32_t before, uint32_t n, bool exact)
+{
+    uint64_t state = 99 + n;
+    uint32_t all = n + 5;
+    struct cache c = make_cache(s, 2, before + n, &state);
+    struct device_row *rows = malloc(all * sizeof *rows);
+    size_t n_q = (size_t)all * s->n_heads * s->k_dim, n_out = (size_t)all * s->n_heads * s->v_dim;
+    float *q = random_floats(n_q, s->size, &state), *sinks = random_floats(s->n_heads, 3, &state);
+    float *out = malloc(n_out * sizeof *out), *parts = malloc(n_out * sizeof *parts);
+    float *defined = malloc(s->v_dim * sizeof *defined), *device_out = on_device(n_out * 4);
+    double *expected = malloc(s->v_dim * sizeof *expected);
+    bool differs = false;
+    char what[160];
+
+    for (uint32_t t = 0; t < all; t++)
+        rows[t] = t < n ? (struct device_row){1, before + t} : (struct device_row){0, t - n};
+    struct many_rows m = {&c, to_device(rows, all * sizeof *rows), to_device(q, n_q * sizeof *q),
+                          s->sinks ? to_device(sinks, s->n_heads * sizeof *sinks) : NULL};
+    attend_many(&m, 0, all, device_out);
+    from_device(out, device_out, n_out * sizeof *out);
+    attend_many(&m, n / 3, all, device_out);
+    attend_many(&m, 0, n / 3, device_out);
+    from_device(parts, device_out, n_out * sizeof *out);
+    assert_same_floats(parts, out, n_out, "attend_many in two calls");
+    for (uint32_t t = 0; t < all; t++)
+        for (uint32_t h = 0; h < s->n_heads; h++) {
+            size_t at = (size_t)t * s->n_heads + h;
+            const float *own = out + at * s->v_dim, *own_sinks = s->sinks ? sinks : NULL;
+            double bound = attend_exactly(&c, rows[t], h, q + at * s->k_dim, own_sinks, expected);
+            snprintf(what, sizeof what, "%s, %u of %u heads, %u x %u, window %u: row %u, head %u",
+                     tensor_type_info(s->type)->name, s->n_kv_heads, s->n_heads, s->k_dim, s->v_dim,
+                     s->window, t, h);
+            attend_defined(&c, rows[t], h, q + at * s->k_dim, own_sinks, defined);
+            differs |= memcmp(own, defined, s->v_dim * sizeof *own) != 0;
+            for (uint32_t i = 0; i < s->v_dim && !exact; i++)
+                if (!(fabs((double)own[i] - expected[i]) <= bound))
+                    fail_msg("%s: value %u is %.9g, not %.9g, which is beyond %.3g", what, i,
+                             (double)own[i], expected[i], bound);
+        }
+    if (differs == exact) /* not computed by tensor cores, or not by attend */
+        fail_msg("%s: %s the definition's bits", what, exact ? "not" : "exactly");
+    free(expected);
+    free(defined);
+    free(parts);
+    free(out);
+    free(sinks);
+    free(q);
+    free(rows);
+    free_cache(&c);
+    release_all();
+}
+
 #ifdef __SANITIZE_ADDRESS__ /* minutes instead of seconds; it finds the same in fewer */
 enum { sanitized = 1 };
 static const uint32_t contexts[] = {1, 65, 257, 700};
@@ -510,6 +629,27 @@ static void test_scratch(void **state)
     }
 }
 
+/* Prompts by tensor cores: whole pages and parts of them, groups of heads that fill tiles or not,
+ * dimensions that fill them or not, windows, sinks, Q8_0; and the shapes that go to attend. */
+static void test_attend_many(void **state)
+{
+    (void)state;
+    const enum tensor_type f16 = TENSOR_F16, q8 = TENSOR_Q8_0;
+    check_many(&(struct shape){f16, 8, 2, 64, 64, .size = 2}, 0, 70, false);
+    check_many(&(struct shape){f16, 4, 1, 128, 128, .size = 2}, 60, 9, false);
+    check_many(&(struct shape){q8, 7, 1, 64, 32, .size = 2, .sinks = true}, 200, 33, false);
+    check_many(&(struct shape){f16, 5, 5, 16, 48, .size = 2, .window = 70}, 130, 40, false);
+    check_many(&(struct shape){TENSOR_F32, 4, 2, 32, 32, .size = 2}, 10, 20, true);
+    check_many(&(struct shape){f16, 4, 2, 20, 32, .size = 2}, 10, 20, true);
+    if (sanitized)
+        return;
+    check_many(&(struct shape){f16, 64, 1, 96, 112, .size = 2}, 63, 4, false);
+    check_many(&(struct shape){f16, 80, 1, 32, 32, .size = 2, .sinks = true}, 127, 3, false);
+    check_many(&(struct shape){q8, 8, 2, 128, 128, .size = 1, .window = 64}, 300, 66, false);
+    check_many(&(struct shape){f16, 4, 2, 64, 64, .size = 10, .window = 3}, 64, 66, false);
+    check_many(&(struct shape){f16, 4, 2, 144, 144, .size = 1}, 10, 20, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_long_contexts),
         cmocka_unit_test(test_extreme_scores),
         cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_attend_many),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

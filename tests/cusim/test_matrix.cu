@@ -62,6 +62,71 @@ static void test_multiply()
     check_multiply(true);
 }
 
+struct half_matrices {
+    uint16_t a[M][K], b[K][N];
+    float d[M][N];
+};
+
+/* The manual's a_i: row group where i is 0, 1, 4 or 5; column + 8 from i = 4 on. b_i: row + 8 from
+ * i = 2 on. */
+static __global__ void multiply_halves(struct half_matrices *m)
+{
+    int group = (int)threadIdx.x >> 2, thread = (int)threadIdx.x % 4;
+    uint32_t a[4] = {}, b[2] = {};
+    float d[4];
+    for (int i = 0; i < 8; i++) {
+        bool upper = i == 0 || i == 1 || i == 4 || i == 5;
+        int row = upper ? group : group + 8, col = thread * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+        a[i / 2] |= (uint32_t)m->a[row][col] << 16 * (i % 2);
+    }
+    for (int i = 0; i < 4; i++)
+        b[i / 2] |= (uint32_t)m->b[thread * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] << 16 * (i % 2);
+    for (int i = 0; i < 4; i++)
+        d[i] = m->d[i < 2 ? group : group + 8][thread * 2 + (i & 1)];
+    tensor_multiply_f16(a, b[0], b[1], d);
+    for (int i = 0; i < 4; i++)
+        m->d[i < 2 ? group : group + 8][thread * 2 + (i & 1)] = d[i];
+}
+
+/* An integer of at most 1024 as a half. */
+static uint16_t half_of(int n)
+{
+    int size = n < 0 ? -n : n, exponent = 0;
+    while (size >> (exponent + 1))
+        exponent++;
+    unsigned bits =
+        size ? (unsigned)(exponent + 15) << 10 | ((unsigned)size << (10 - exponent) & 1023u) : 0;
+    return (uint16_t)(bits | (n < 0 ? 0x8000u : 0u));
+}
+
+/* Integers, whose sums are exact in any order. */
+static void test_multiply_halves()
+{
+    struct half_matrices host, *device;
+    int a[M][K], b[K][N], c[M][N];
+    uint32_t state = 54321;
+    auto next = [&](int n) {
+        return (int)((state = state * 1664525u + 1013904223u) >> 16) % (2 * n + 1) - n;
+    };
+    for (int i = 0; i < M * K; i++)
+        (&host.a[0][0])[i] = half_of((&a[0][0])[i] = next(1024));
+    for (int i = 0; i < K * N; i++)
+        (&host.b[0][0])[i] = half_of((&b[0][0])[i] = next(500));
+    for (int i = 0; i < M * N; i++)
+        (&host.d[0][0])[i] = (float)((&c[0][0])[i] = next(10000));
+    OK(cudaMalloc(&device, sizeof *device));
+    OK(cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice));
+    CUDA_LAUNCH(multiply_halves, 1, 32, 0, 0, device);
+    OK(cudaMemcpy(&host, device, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            int sum = c[i][j];
+            for (int k = 0; k < K; k++)
+                sum += a[i][k] * b[k][j];
+            CHECK_EQUAL((int)host.d[i][j], sum);
+        }
+}
+
 /* Lane l gives row l, which is at the 16 bytes (7 * l) mod 32. */
 static __global__ void load(uint32_t *out)
 {
@@ -83,6 +148,30 @@ static void test_load()
             for (unsigned i = 0; i < 4; i++) {
                 unsigned row = matrix * 8 + lane / 4, byte = lane % 4 * 4 + i;
                 CHECK_EQUAL(host[lane][matrix] >> 8 * i & 255, (row * 16 + byte) & 255);
+            }
+}
+
+/* Halves 8 * row + column, by rows of 16 bytes. */
+static __global__ void load_transposed(uint32_t *out)
+{
+    CUDA_SHARED(uint16_t, shared);
+    for (unsigned i = 0; i < 8; i++)
+        shared[threadIdx.x * 8 + i] = (uint16_t)(threadIdx.x * 8 + i);
+    __syncthreads();
+    tensor_load_4_transposed(shared + threadIdx.x * 8, out + threadIdx.x * 4);
+}
+
+static void test_load_transposed()
+{
+    uint32_t host[32][4], *device;
+    OK(cudaMalloc(&device, sizeof host));
+    CUDA_LAUNCH(load_transposed, 1, 32, 512, 0, device);
+    OK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost));
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned matrix = 0; matrix < 4; matrix++)
+            for (unsigned i = 0; i < 2; i++) {
+                unsigned row = matrix * 8 + lane % 4 * 2 + i, column = lane / 4;
+                CHECK_EQUAL(host[lane][matrix] >> 16 * i & 0xffff, row * 8 + column);
             }
 }
 
@@ -132,6 +221,8 @@ int main(int argc, char **argv)
     static const struct test tests[] = {
         {"multiply", test_multiply},
         {"load", test_load},
+        {"load_transposed", test_load_transposed},
+        {"multiply_halves", test_multiply_halves},
         {"copies_cusim", test_copies_cusim},
     };
     return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);

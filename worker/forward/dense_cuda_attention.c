@@ -193,6 +193,42 @@ void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer
     c->module->ops.place_latent(c->stream, &c->kv[layer], c->rows.own, d->n, &latent);
 }
 
+/* How many rows from `at` on are all of groups that may round otherwise, or all of none. */
+static uint32_t rows_alike(const struct dense_cuda *c, uint32_t at, bool *grouped)
+{
+    struct row_run run = row_groups_run(&c->groups, NULL, c->base.n, at);
+    uint32_t n = run.n;
+    *grouped = run.grouped;
+    for (; at + n < c->base.n; n += run.n) {
+        run = row_groups_run(&c->groups, NULL, c->base.n, at + n);
+        if (run.grouped != *grouped)
+            break;
+    }
+    return n;
+}
+
+static void attend_by_groups(struct dense_cuda *c, uint32_t layer, const float *q,
+                             const struct device_attention *a, float *out,
+                             const struct device_activations *quantized)
+{
+    const struct device_ops *ops = &c->module->ops;
+    const struct device_row *rows = c->rows.own;
+    struct device_attention only = *a;
+    size_t q_row = (size_t)a->n_heads * a->k_dim, out_row = (size_t)a->n_heads * a->v_dim;
+    bool grouped;
+    only.gate = NULL;
+    for (uint32_t at = 0, n; at < c->base.n; at += n) {
+        n = rows_alike(c, at, &grouped);
+        (grouped ? ops->attend_many : ops->attend)(c->stream, &c->kv[layer], rows + at, n,
+                                                   c->most_positions, q + at * q_row, &only,
+                                                   out + at * out_row, NULL, c->attend_scratch);
+    }
+    if (a->gate)
+        ops->gate_by_sigmoid(c->stream, a->gate, out, c->base.n * out_row);
+    if (quantized)
+        ops->quantize(c->stream, quantized);
+}
+
 static void attend(struct dense_cuda *c, uint32_t layer, const float *q, const float *sinks,
                    const float *gate, float *out, const struct device_activations *quantized)
 {
@@ -206,8 +242,12 @@ static void attend(struct dense_cuda *c, uint32_t layer, const float *q, const f
                                        .window = l->window,
                                        .sinks = sinks,
                                        .gate = gate};
-    c->module->ops.attend(c->stream, &c->kv[layer], c->rows.own, c->base.n, c->most_positions, q,
-                          &a, out, quantized, c->attend_scratch);
+    const struct device_ops *ops = &c->module->ops;
+    if (c->groups.n && c->base.rounds)
+        attend_by_groups(c, layer, q, &a, out, quantized);
+    else
+        ops->attend(c->stream, &c->kv[layer], c->rows.own, c->base.n, c->most_positions, q, &a, out,
+                    quantized, c->attend_scratch);
 }
 
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,

@@ -158,14 +158,9 @@ static uint32_t tile_queries(const struct device_stream *s, const struct device_
     return group > 8 ? 16 : 8;
 }
 
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
-                 uint32_t n, uint32_t most_positions, const float *q,
-                 const struct device_attention *a, float *out,
-                 const struct device_activations *quantized, void *scratch)
+static attend_call call_of(const struct device_kv *kv, const struct device_row *rows,
+                           const float *q, const struct device_attention *a, float *out)
 {
-    uint32_t group = a->n_heads / a->n_kv_heads, rows_a_launch = GRID_ROWS;
-    uint32_t blocks = blocks_of(most_positions), queries = tile_queries(s, a, n, blocks);
-    bool walk = walks(n, a->n_heads), quantize_after = quantized && a->v_dim % 32 != 0;
     attend_call c = {};
 
     c.kv = *kv;
@@ -179,12 +174,33 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
     c.window = a->window;
     c.sinks = a->sinks;
     c.out = out;
-    c.tiles_a_kv_head = (group + queries - 1) / queries;
-    c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
-    c.tile_rows = queries / c.tile_heads;
     c.aligned = aligned_to(a->k_dim, 4) && aligned_to(a->v_dim, 4) &&
                 aligned_to(kv->row_values, 4) && aligned_to((uintptr_t)q, 16) &&
                 aligned_to((uintptr_t)out, 16);
+    return c;
+}
+
+/* Tiles of at most so many queries. */
+static void cut_tiles(attend_call *c, uint32_t queries)
+{
+    uint32_t group = c->n_heads / c->n_kv_heads;
+
+    c->tiles_a_kv_head = (group + queries - 1) / queries;
+    c->tile_heads = (group + c->tiles_a_kv_head - 1) / c->tiles_a_kv_head;
+    c->tile_rows = queries / c->tile_heads;
+}
+
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
+                 uint32_t n, uint32_t most_positions, const float *q,
+                 const struct device_attention *a, float *out,
+                 const struct device_activations *quantized, void *scratch)
+{
+    uint32_t rows_a_launch = GRID_ROWS;
+    uint32_t blocks = blocks_of(most_positions), queries = tile_queries(s, a, n, blocks);
+    bool walk = walks(n, a->n_heads), quantize_after = quantized && a->v_dim % 32 != 0;
+    attend_call c = call_of(kv, rows, q, a, out);
+
+    cut_tiles(&c, queries);
     if (!walk) {
         rows_a_launch = rows_a_split(row_partial_bytes(a->n_heads, a->v_dim, blocks));
         c.row_blocks = a->window != 0 ? min(blocks, (a->window + BLOCK - 2) / BLOCK + 1) : blocks;
@@ -204,4 +220,21 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
         finish_walked(s, a, n, out, quantized);
     else if (n > 0 && quantize_after)
         cuda_quantize(s, quantized);
+}
+
+void cuda_attend_many(struct device_stream *s, const struct device_kv *kv,
+                      const struct device_row *rows, uint32_t n, uint32_t most_positions,
+                      const float *q, const struct device_attention *a, float *out,
+                      const struct device_activations *quantized, void *scratch)
+{
+    attend_call c = call_of(kv, rows, q, a, out);
+
+    if (!s->device->tensor_cores || !attend_many_takes(c)) {
+        cuda_attend(s, kv, rows, n, most_positions, q, a, out, quantized, scratch);
+        return;
+    }
+    cut_tiles(&c, ATTEND_MANY);
+    c.end_row = n;
+    attend_many(s, c);
+    finish_walked(s, a, n, out, quantized);
 }

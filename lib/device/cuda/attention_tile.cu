@@ -14,42 +14,6 @@ enum {
     SMALL_TILE = ATTEND_SMALL,
 };
 
-/* Query i of a tile is head first_head + i % heads of row first_row + i / heads. */
-struct tile {
-    uint32_t first_row, rows, slot;
-    uint32_t first_head, heads, kv_head;
-    uint32_t queries;
-    span seen; /* by any */
-};
-
-/* A tile begins where a multiple of tile_rows, the launch or another slot's rows do. */
-static __device__ __forceinline__ bool begins_tile(const attend_call &c, uint32_t t)
-{
-    return t == c.first_row || t % c.tile_rows == 0 || c.rows[t - 1].slot != c.rows[t].slot;
-}
-
-/* The tile that begins at row t, of this block's heads. */
-static __device__ tile find_tile(const attend_call &c, uint32_t t)
-{
-    uint32_t group = c.n_heads / c.n_kv_heads, part = blockIdx.y % c.tiles_a_kv_head;
-    tile g;
-
-    g.first_row = t;
-    g.slot = c.rows[t].slot;
-    g.kv_head = blockIdx.y / c.tiles_a_kv_head;
-    g.first_head = g.kv_head * group + part * c.tile_heads;
-    g.heads = min(c.tile_heads, group - part * c.tile_heads);
-    g.seen = row_span(c, t);
-    for (t++; t < c.end_row && !begins_tile(c, t); t++) {
-        span s = row_span(c, t);
-        g.seen.first = min(g.seen.first, s.first);
-        g.seen.end = max(g.seen.end, s.end);
-    }
-    g.rows = t - g.first_row;
-    g.queries = g.rows * g.heads;
-    return g;
-}
-
 /* The memory that the threads of a block share. Positions count from the first one of the block. */
 template <int QUERIES> struct shared_tile {
     /* Whose keys are here at a time: 128 threads have 8 products each. */

@@ -241,6 +241,7 @@ static const struct device_module module = {
             .place_latent = cuda_place_latent,
             .attend_scratch_bytes = cuda_attend_scratch_bytes,
             .attend = cuda_attend,
+            .attend_many = cuda_attend_many,
             .gated = cuda_gated,
             .gate_by_sigmoid = cuda_gate_by_sigmoid,
             .gate_scratch_bytes = cuda_gate_scratch_bytes,

@@ -63,6 +63,10 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
                  uint32_t n, uint32_t most_positions, const float *q,
                  const struct device_attention *a, float *out,
                  const struct device_activations *quantized, void *scratch);
+void cuda_attend_many(struct device_stream *s, const struct device_kv *kv,
+                      const struct device_row *rows, uint32_t n, uint32_t most_positions,
+                      const float *q, const struct device_attention *a, float *out,
+                      const struct device_activations *quantized, void *scratch);
 void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
                 const float *up, float *h, size_t n);
 void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *rows, size_t n);

@@ -5,6 +5,10 @@
  *   A, 16 rows x 16 columns of int8    word i: row group + 8 * i, columns 4 * place to + 3
  *   B, 16 x 8 columns of int8          one word: rows 4 * place to + 3 of column group
  *   C and D, 16 rows x 8 of int32      i: row group + 8 * (i / 2), column 2 * place + i % 2
+ *   A, 16 rows x 16 columns of halves  word i: row group + 8 * (i % 2), columns 2 * place +
+ *                                      8 * (i / 2) and the next
+ *   B, 16 x 8 columns of halves        word i: rows 2 * place + 8 * i and the next, of column group
+ *   C and D, 16 rows x 8 of float32    as of int32
  *
  * In memory B is transposed: a row of 16 bytes is a column of the matrix.
  *
@@ -16,7 +20,7 @@
 
 #include <stdint.h>
 
-/* Device code for a device with int8 matrix functions. */
+/* Device code for a device with matrix functions. */
 #if defined(MOED_CUSIM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750)
 #define TENSOR_CORE_CODE 1
 #else
@@ -34,6 +38,42 @@ static __device__ __forceinline__ void tensor_load_4(const void *row, uint32_t w
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                  : "r"((unsigned)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* As tensor_load_4, with each matrix of 8 x 8 halves transposed: word i is rows 2 * place and the
+ * next, of column `group`, of matrix i. */
+static __device__ __forceinline__ void tensor_load_4_transposed(const void *row, uint32_t words[4])
+{
+#if defined(MOED_CUSIM)
+    cusim_load_matrices_4_transposed(row, words);
+#elif TENSOR_CORE_CODE
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* d += A B of halves. Products are exact, sums float32, in the device's own order and rounding.
+ * Before 8.0 the instruction has 8 columns of A. */
+static __device__ __forceinline__ void tensor_multiply_f16(const uint32_t a[4], uint32_t b0,
+                                                           uint32_t b1, float d[4])
+{
+#if defined(MOED_CUSIM)
+    const uint32_t b[2] = {b0, b1};
+    cusim_multiply_m16n8k16_f16(a, b, d);
+#elif TENSOR_CORE_CODE && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif TENSOR_CORE_CODE
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(half ? b1 : b0));
 #endif
 }
 
