@@ -63,9 +63,9 @@ int restart_main(int argc, char **argv)
     int n, exit_code;
     if (!ask_arguments(
             table, "restart", "PROCESS [--name NAME]",
-            "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is "
-            "ready.\n"
-            "A restart of memd reads the model again and restarts cpuexec and workers too.",
+            "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is\n"
+            "ready. A restart of memd reads the model again and restarts cpuexec and workers\n"
+            "too.",
             argc, argv, 1, 1, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
