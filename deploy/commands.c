@@ -86,12 +86,13 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
         const struct process *p = &s->processes[i];
         if (p->unused)
             continue;
-        strbuf_printf(answer,
-                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tuptime_ms=%llu\tstatus=%s\t"
-                      "reason=%s\n",
-                      p->name, process_state_name(p->state), (int)p->pid,
-                      p->starts ? p->starts - 1 : 0, p->pid ? milliseconds_since(p->started_ns) : 0,
-                      p->status, p->reason);
+        strbuf_printf(
+            answer,
+            "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tuptime_ms=%llu\treplaced=%d\t"
+            "status=%s\treason=%s\n",
+            p->name, process_state_name(p->state), (int)p->pid, p->starts ? p->starts - 1 : 0,
+            p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p), p->status,
+            p->reason);
     }
     strbuf_printf(answer, "ok\n");
 }

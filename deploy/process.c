@@ -83,6 +83,21 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     _exit(EXIT_NOT_STARTED);
 }
 
+static void note_program(struct process *p)
+{
+    struct stat s = {0};
+    stat(p->program, &s);
+    p->program_device = s.st_dev;
+    p->program_file = s.st_ino;
+}
+
+bool process_is_replaced(const struct process *p)
+{
+    struct stat s;
+    return p->pid && stat(p->program, &s) == 0 &&
+           (s.st_dev != p->program_device || s.st_ino != p->program_file);
+}
+
 void process_start(struct process *p, const struct process_policy *policy)
 {
     int log = process_open_log(p->log_path);
@@ -92,6 +107,7 @@ void process_start(struct process *p, const struct process_policy *policy)
         log_warn("cannot write %s: %m", p->log_path);
         log = open("/dev/null", O_WRONLY | O_CLOEXEC);
     }
+    note_program(p);
     pid_t self = getpid(), pid = fork();
     if (pid == 0)
         become(p, self, log);

@@ -47,6 +47,8 @@ struct process {
     bool silent;         /* the watchdog has killed it; process_end has not run yet */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;
+    dev_t program_device; /* the file that was started */
+    ino_t program_file;
     off_t log_start; /* where the log lines of this start begin */
     char status[256];
     char reason[512];
@@ -73,6 +75,8 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
  * patience_ns. */
 void process_drain(struct process *p, enum process_state after_stop, uint64_t patience_ns,
                    const struct process_policy *policy);
+/* True: it runs, and its program's file is another now. */
+bool process_is_replaced(const struct process *p);
 /* Sends the signals that are due. */
 void process_send_due_signals(struct process *p);
 /* Takes a notification datagram of the process: READY=1, STATUS=. */

@@ -4,6 +4,7 @@
 #include "watch.h"
 
 #include "base/log.h"
+#include "memory/layouts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -343,6 +344,7 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->clients = leases_count(m->leases);
     health->loaded_bytes = m->bytes_loaded;
     health->load_ns = m->load_ns;
+    health->layouts = layouts_number();
     struct kv_pool_use kv = kv_pool_use(&m->conversations.pool);
     health->kv_used_bytes = kv.pages_used * m->conversations.pool.page_bytes;
     if (m->caches.n)

@@ -54,6 +54,8 @@ static void read_process_field(struct deployment_process *p, const char *key, co
         p->restarts = to_number(value);
     else if (strcmp(key, "uptime_ms") == 0)
         p->uptime_ms = to_number(value);
+    else if (strcmp(key, "replaced") == 0)
+        p->replaced = strcmp(value, "1") == 0;
 }
 
 static void read_status_line(struct deployment_status *s, char *line)

@@ -2,6 +2,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/restart.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -9,19 +10,18 @@
 
 #define POLL_MS 50
 
-/* Waits until the process is ready, without a limit: a model may load for long. Ctrl-C ends only
- * the waiting. */
-static int wait_until_ready(const char *run, const char *process)
+/* Without a limit: a model may load for long. Ctrl-C ends only the waiting. */
+int restart_wait(const char *verb, const char *run, const char *process, pid_t before)
 {
     struct error e = {0};
     for (;; poll(NULL, 0, POLL_MS)) {
         struct deployment_status status;
         if (deployment_status(run, &status, &e)) {
-            cli_complain("restart: %s", e.text);
+            cli_complain("%s: %s", verb, e.text);
             return CLI_FAILURE;
         }
         const struct deployment_process *p = deployment_status_find(&status, process);
-        if (p && strcmp(p->state, "ready") == 0) {
+        if (p && p->pid != before && strcmp(p->state, "ready") == 0) {
             printf("%s is ready (pid %d)\n", process, (int)p->pid);
             return fflush(stdout) ? CLI_FAILURE : CLI_OK;
         }
@@ -31,6 +31,26 @@ static int wait_until_ready(const char *run, const char *process)
             return CLI_FAILURE;
         }
     }
+}
+
+int restart_process(const char *verb, const char *run, const char *process)
+{
+    char command[SUPERVISE_LINE_BYTES];
+    snprintf(command, sizeof command, "restart %s", process);
+    static struct deployment_status status; /* large */
+    struct strbuf answer;
+    struct error e = {0};
+    enum error_code code = deployment_status(run, &status, &e);
+    const struct deployment_process *p = deployment_status_find(&status, process);
+    pid_t before = !code && p ? p->pid : 0;
+    strbuf_init(&answer);
+    if (!code)
+        code = deployment_command(run, command, &answer, &e);
+    strbuf_fini(&answer);
+    if (!code)
+        return restart_wait(verb, run, process, before);
+    cli_complain("%s: %s", verb, e.text);
+    return CLI_FAILURE;
 }
 
 int restart_main(int argc, char **argv)
@@ -43,27 +63,17 @@ int restart_main(int argc, char **argv)
     int n, exit_code;
     if (!ask_arguments(
             table, "restart", "PROCESS [--name NAME]",
-            "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is "
-            "ready.\n"
-            "A restart of memd reads the model again and restarts cpuexec and workers too.",
+            "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is\n"
+            "ready. A restart of memd reads the model again and restarts cpuexec and workers\n"
+            "too.",
             argc, argv, 1, 1, &n, &exit_code))
         return exit_code;
-    char run[RUN_DIR_BYTES], command[SUPERVISE_LINE_BYTES];
+    char run[RUN_DIR_BYTES];
     if (!deployment_choose(&name, &exit_code))
         return exit_code;
     if (!deployment_is_process("restart", argv[1]) || !deployment_path(name, run))
         return CLI_USAGE;
     if (!run_dir_holder(run, "supervise"))
         return deployment_not_running(name);
-    snprintf(command, sizeof command, "restart %s", argv[1]);
-    struct strbuf answer;
-    strbuf_init(&answer);
-    struct error e = {0};
-    enum error_code code = deployment_command(run, command, &answer, &e);
-    strbuf_fini(&answer);
-    if (code) {
-        cli_complain("restart: %s", e.text);
-        return CLI_FAILURE;
-    }
-    return wait_until_ready(run, argv[1]);
+    return restart_process("restart", run, argv[1]);
 }

@@ -7,8 +7,9 @@
  * newline.
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
- *                     process     name= state= pid= restarts= uptime_ms= status= reason=
- *                     (a line for each process of the deployment)
+ *                     process     name= state= pid= restarts= uptime_ms= replaced= status= reason=
+ *                     (a line for each process of the deployment; replaced=1: its program's file
+ *                     is another than the one that runs)
  *   restart PROCESS   stops it, with the processes that need it, and starts it again; also a process
  *                     in state failed
  *   workers N         changes the number of workers. One that is removed takes no new requests, and

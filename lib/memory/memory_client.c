@@ -20,7 +20,7 @@ static enum error_code refused(const struct lease_message *m, struct error *e)
     if (m->value[0] == ERROR_VERSION)
         return error_set(
             e, ERROR_VERSION,
-            "memd is of another build, whose shared memory differs: %s; `moed upgrade` "
+            "memd is of another build, whose shared memory differs: %s; `moed upgrade --reload` "
             "replaces memd, too",
             layouts_difference(m->value[1], difference, sizeof difference));
     return error_set(e, ERROR_LIMIT, "memd refused the lease: %s",
