@@ -94,16 +94,32 @@ bool deployment_is_process(const char *verb, const char *process)
     return false;
 }
 
-bool deployment_find_running(const char *name, char run[RUN_DIR_BYTES], int *exit_code)
+static bool has_supervisor(const char *run)
+{
+    return run_dir_holder(run, "supervise") != 0;
+}
+
+static bool find(const char *name, bool (*runs)(const char *run), char run[RUN_DIR_BYTES],
+                 int *exit_code)
 {
     *exit_code = CLI_OK;
     if (!deployment_choose(&name, exit_code))
         return false;
     if (!deployment_path(name, run))
         *exit_code = CLI_USAGE;
-    else if (!deployment_has_processes(run))
+    else if (!runs(run))
         *exit_code = deployment_not_running(name);
     return *exit_code == CLI_OK;
+}
+
+bool deployment_find_running(const char *name, char run[RUN_DIR_BYTES], int *exit_code)
+{
+    return find(name, deployment_has_processes, run, exit_code);
+}
+
+bool deployment_find_supervised(const char *name, char run[RUN_DIR_BYTES], int *exit_code)
+{
+    return find(name, has_supervisor, run, exit_code);
 }
 
 int deployment_not_running(const char *name)

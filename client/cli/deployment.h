@@ -25,6 +25,8 @@ bool deployment_choose(const char **name, int *exit_code);
 /* deployment_choose and deployment_path, where any process of the deployment runs. False: it has
  * complained, and *exit_code is set. */
 bool deployment_find_running(const char *name, char run[RUN_DIR_BYTES], int *exit_code);
+/* The same, where its supervisor runs. */
+bool deployment_find_supervised(const char *name, char run[RUN_DIR_BYTES], int *exit_code);
 /* True for one of supervise_process_names; complains otherwise. */
 bool deployment_is_process(const char *verb, const char *process);
 /* Complains that the deployment is not running; returns CLI_NOT_RUNNING. */

@@ -163,10 +163,5 @@ void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply 
 enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
                                   struct error *e)
 {
-    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
-    request.health = &health;
-    return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH,
-                        DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
+    return control_health(run, process, DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
 }

@@ -69,11 +69,9 @@ int restart_main(int argc, char **argv)
             argc, argv, 1, 1, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_choose(&name, &exit_code))
-        return exit_code;
-    if (!deployment_is_process("restart", argv[1]) || !deployment_path(name, run))
+    if (!deployment_is_process("restart", argv[1]))
         return CLI_USAGE;
-    if (!run_dir_holder(run, "supervise"))
-        return deployment_not_running(name);
+    if (!deployment_find_supervised(name, run, &exit_code))
+        return exit_code;
     return restart_process("restart", run, argv[1]);
 }

@@ -121,12 +121,8 @@ int upgrade_main(int argc, char **argv)
             argc, argv, 0, 0, NULL, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_choose(&name, &exit_code))
+    if (!deployment_find_supervised(name, run, &exit_code))
         return exit_code;
-    if (!deployment_path(name, run))
-        return CLI_USAGE;
-    if (!run_dir_holder(run, "supervise"))
-        return deployment_not_running(name);
     static struct deployment_status status; /* large */
     struct error e = {0};
     if (deployment_status(run, &status, &e)) {

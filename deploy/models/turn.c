@@ -30,13 +30,8 @@ struct look {
 
 static void ask_worker(const char *run, struct look *l)
 {
-    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    Moed__V1__Reply *reply = NULL;
-    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
-    request.health = &health;
-    if (control_call(run, "worker", &request, MOED__V1__REPLY__BODY_HEALTH, ASK_TIMEOUT_MS, &reply,
-                     NULL))
+    Moed__V1__Reply *reply;
+    if (control_health(run, "worker", ASK_TIMEOUT_MS, &reply, NULL))
         return;
     l->answers = reply->health->ready;
     l->requests = reply->health->requests_running + reply->health->requests_waiting;
@@ -48,13 +43,8 @@ static void ask_worker(const char *run, struct look *l)
  * its health, so its device memory tells. */
 static void ask_memd(const char *run, struct look *l)
 {
-    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    Moed__V1__Reply *reply = NULL;
-    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
-    request.health = &health;
-    if (control_call(run, "memd", &request, MOED__V1__REPLY__BODY_HEALTH, ASK_TIMEOUT_MS, &reply,
-                     NULL))
+    Moed__V1__Reply *reply;
+    if (control_health(run, "memd", ASK_TIMEOUT_MS, &reply, NULL))
         return;
     l->on_gpu = reply->health->device_memory != NULL;
     moed__v1__reply__free_unpacked(reply, NULL);

@@ -119,6 +119,16 @@ enum error_code control_call(const char *run, const char *process, Moed__V1__Req
     return call_with(over_stream, "ctl", run, process, request, want, timeout_ms, reply, NULL, e);
 }
 
+enum error_code control_health(const char *run, const char *process, int timeout_ms,
+                               Moed__V1__Reply **reply, struct error *e)
+{
+    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH, timeout_ms, reply, e);
+}
+
 enum error_code control_call_open(const char *run, const char *process, Moed__V1__Request *request,
                                   Moed__V1__Reply__BodyCase want, int timeout_ms,
                                   Moed__V1__Reply **reply, int *fd, struct error *e)

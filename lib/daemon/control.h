@@ -11,7 +11,10 @@
 enum error_code control_call(const char *run, const char *process, Moed__V1__Request *request,
                              Moed__V1__Reply__BodyCase want, int timeout_ms,
                              Moed__V1__Reply **reply, struct error *e);
-/* The same; hands over the connection, for a session (rpc_call_open). */
+/* A process's health. */
+enum error_code control_health(const char *run, const char *process, int timeout_ms,
+                               Moed__V1__Reply **reply, struct error *e);
+/* As control_call; hands over the connection, for a session (rpc_call_open). */
 enum error_code control_call_open(const char *run, const char *process, Moed__V1__Request *request,
                                   Moed__V1__Reply__BodyCase want, int timeout_ms,
                                   Moed__V1__Reply **reply, int *fd, struct error *e);

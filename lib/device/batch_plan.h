@@ -7,10 +7,13 @@
 #include "device/device_plan.h"
 #include "device/worker_memory.h"
 
-/* The largest batch of at most BATCH_ON_DEVICE tokens, and of one request's, with which the plan's
- * parts fit; whose scratch and KV cache take at most a sixteenth of the free memory more than the
- * least batch's; and with which as many experts fit as with that one, where those are all. p:
- * free_bytes, driver_bytes and what its users want are set, but for scratch_bytes and kv_bytes.
+/* The largest batch for which all of this holds:
+ *   - it has at most BATCH_ON_DEVICE tokens, and at most one request's;
+ *   - the plan's parts fit;
+ *   - its scratch and KV cache take at most a sixteenth of the free memory more than the least
+ *     batch's;
+ *   - all experts fit, if they do with the least batch.
+ * p: free_bytes, driver_bytes and what its users want are set, but for scratch_bytes and kv_bytes.
  * Pure. */
 uint32_t batch_plan(const struct worker_memory_needs *needs, const struct device_plan *p);
 
