@@ -7,7 +7,10 @@ MOED=$1 MODULE=$2 KV_LIMIT=$3 MODEL=$4
 . "$(dirname "$0")/../deployment.sh"
 [ -e "$MODULE" ] || skip "$MODULE is not here"
 export MOED_CUDA_MODULE=$MODULE
-prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
+# repeat N TEXT: prompts of some 104 tokens. Two pages hold one with 12 more tokens, three with 40.
+repeat() { printf "%0.s$2 " $(seq "$1"); }
+prompts=("$(repeat 21 "Once upon a time")" "$(repeat 17 "int main(void) {")" "$(repeat 13 "0 1 2 3")")
+SHORT=12 LONG=40
 CTX=256 PARALLEL=4
 PAGES=$((PARALLEL * CTX / 64)) # of 64 positions
 
@@ -28,8 +31,8 @@ same() { cmp -s "$WORK/want-$1" "$WORK/got" || fail "$2: other tokens than on th
 tokens() { "$MOED" run -n "$1" --ignore-end --temp 0 --json "$2" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p'; }
 
 up
-ask_all 12 want-short
-ask_all 150 want-long # three pages, with the prompt
+ask_all $SHORT want-short
+ask_all $LONG want-long
 "$MOED" down >/dev/null
 up --device cuda:0,vram=30% --policy lru
 PAGE_BYTES=$(($(kv_bytes) / PAGES))
@@ -40,7 +43,7 @@ for n in 5 $PAGES 1 7; do
     limit $n
     settles $n
 done
-ask_all 12 got
+ask_all $SHORT got
 same short "seven pages"
 settles 7
 say "ok: an idle worker"
@@ -48,7 +51,7 @@ say "ok: an idle worker"
 # Pages for one long request at a time: the other requests wait for them and run later.
 limit 4
 settles 4
-ask_all 150 got & asking=$!
+ask_all $LONG got & asking=$!
 waiting() { [ "$(metric worker moed_worker_requests_waiting)" -gt 0 ] && [ "$(metric worker moed_worker_requests_running)" -lt $PARALLEL ]; }
 wait_until 20 waiting || fail "no request waits"
 wait $asking || fail "answers with few pages"
@@ -58,17 +61,17 @@ settles 4
 # The worker refuses a request that needs more pages than the limit, in one line. It serves smaller requests afterwards.
 limit 2
 settles 2
-! "$MOED" run -n 150 --ignore-end "${prompts[0]}" >/dev/null 2>"$WORK/refused" || fail "the worker accepts a request of three pages with a limit of two"
+! "$MOED" run -n $LONG --ignore-end "${prompts[0]}" >/dev/null 2>"$WORK/refused" || fail "the worker accepts a request of three pages with a limit of two"
 grep -qE "the request may need [0-9]+ positions, but the KV cache holds at most 128: ask for fewer tokens" "$WORK/refused" ||
     fail "the message of the refusal: $(cat "$WORK/refused")"
-ask_all 12 got
+ask_all $SHORT got
 same short "two pages"
 say "ok: few pages"
 
 # The limit changes while requests run. It stays at three pages at least: below that the worker refuses a long request.
 for round in 1 2; do
     limit max
-    ask_all 150 got & asking=$!
+    ask_all $LONG got & asking=$!
     for n in 3 $PAGES 6 4 9 3 5; do
         sleep 0.15
         limit $n
@@ -77,7 +80,7 @@ for round in 1 2; do
     same long "the limit changes, round $round"
     settles 5
 done
-tokens 150 "${prompts[0]}" > "$WORK/got"
+tokens $LONG "${prompts[0]}" > "$WORK/got"
 cmp -s "$WORK/got" <(head -n 1 "$WORK/want-long") || fail "another answer after the changes of the limit"
 
 # A worker that starts allocates what the limit allows, and no more.
@@ -88,6 +91,6 @@ wait_until 20 restarted || fail "no worker after its death"
 settles 5
 limit max
 settles $PAGES
-ask_all 150 got
+ask_all $LONG got
 same long "after the worker's death"
 say "ok: changes of the limit"
