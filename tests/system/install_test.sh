@@ -29,7 +29,10 @@ for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service moed-h
         fail "$unit does not start the installed program: $(grep ^ExecStart= "$PREFIX/lib/systemd/system/$unit")"
 done
 installed lib/systemd/system/moed@.target
-[ ! -e "$BUILD/lib/moed/libmoed-cuda.so" ] || installed lib/moed/libmoed-cuda.so
+# A module of an earlier configuration may be left in the build.
+if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF" "$BUILD/CMakeCache.txt"; then
+    installed lib/moed/libmoed-cuda.so
+fi
 
 if command -v man > /dev/null; then
     say "man(1) finds the pages beside the programs, built and installed"
