@@ -95,7 +95,8 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
         return CLI_FAILURE;
     }
     int exit_code = CLI_OK;
-    if (memd && memd->pid && reload && (memd->replaced || difference[0]))
+    bool failed = memd && strcmp(memd->state, "failed") == 0; /* there is nothing to keep */
+    if (failed || (memd && memd->pid && reload && (memd->replaced || difference[0])))
         exit_code = replace_memd(run, s);
     else if (memd && memd->replaced)
         printf("memd keeps the model, and its program of before; --reload replaces it\n");
