@@ -158,6 +158,9 @@ static inline uint64_t cache_random(uint64_t *state)
     X(CACHE_LRFU, lrfu)                                                                            \
     X(CACHE_TINYLFU, tinylfu)                                                                      \
     X(CACHE_LEAST_STALE, least_stale)                                                              \
+    X(CACHE_PROMPT, prompt)                                                                        \
+    X(CACHE_STREAMED, streamed)                                                                    \
+    X(CACHE_LEARNED, learned)                                                                      \
     X(CACHE_BELADY, belady)                                                                        \
     X(CACHE_RANDOM, random)
 
