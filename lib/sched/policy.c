@@ -52,6 +52,13 @@
           ASSIGN_LOAD_ALL, CACHE_STREAMED, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)        \
     SEP X("flashmoe", "longest learned time until the next use of the layer goes (FlashMoE)",      \
           ASSIGN_LOAD_ALL, CACHE_LEARNED, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)         \
+    SEP X("adapmoe", "next-gate prefetch, each layer's share by how it predicts (AdapMoE)",        \
+          ASSIGN_LOAD_ALL, CACHE_ALLOCATED, BUDGET_UNIFORM, PREDICT_NEXT_GATE, PREFETCH_LOADED)    \
+    SEP X("fate", "the first layers stay, prefetches by the next gate's scores (Fate)",            \
+          ASSIGN_LOAD_ALL, CACHE_SHALLOW, BUDGET_UNIFORM, PREDICT_GATE_SCORES, PREFETCH_PROBABLE)  \
+    SEP X("klotski",                                                                               \
+          "hot experts by a table of correlations, computed while others come (Klotski)",          \
+          ASSIGN_LOAD_ALL, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_CORRELATION, PREFETCH_PROBABLE) \
     SEP X("moed", "segments balanced between link and CPU; cache and prefetch by what they save",  \
           ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_PROBABLE)
 
@@ -116,7 +123,11 @@
     SEP X("streamed", "a part of each layer stays, the next layer's rest comes (MoE-Lightning)",   \
           CACHE_STREAMED)                                                                          \
     SEP X("learned", "longest learned time until the next use of the layer goes (FlashMoE)",       \
-          CACHE_LEARNED)
+          CACHE_LEARNED)                                                                           \
+    SEP X("lru-allocated", "as lru; each layer's share by how well it is predicted (AdapMoE)",     \
+          CACHE_ALLOCATED)                                                                         \
+    SEP X("shallow", "the first four layers stay, equal shares with ARC for the others (Fate)",    \
+          CACHE_SHALLOW)
 
 /* For replay only: one knows the future, one is a baseline. */
 #define REPLAY_CACHES(X, SEP)                                                                      \
@@ -140,7 +151,10 @@
           PREDICT_MLP)                                                                             \
     SEP X("llapor", "the same from the compressed input and the choices (PreScope)",               \
           PREDICT_LLAPOR)                                                                          \
-    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)
+    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)      \
+    SEP X("correlation",                                                                           \
+          "what the layer's choices led to most often, in the background (Klotski)",               \
+          PREDICT_CORRELATION)
 
 #define BUDGETS(X, SEP)                                                                            \
     X("global", "layers compete for all slots of the device", BUDGET_GLOBAL)                       \

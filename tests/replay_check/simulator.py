@@ -2,7 +2,7 @@
 
 Written from the definitions in docs/replay.md (cost model), docs/design/replay.md (order of events, bound),
 docs/design/prefetching.md (order of transfers), docs/design/caching.md and docs/design/assignment.md. It knows
-policies without predictions: load-all or q*, with the caches none, lru, lfu, learned and belady."""
+policies without predictions: load-all or q*, with the caches none, lru, lfu, learned, lru-allocated and belady."""
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ POLICIES = {
     "lfu": ("load-all", "lfu", "uniform"),
     "qstar/assign=qstar": ("qstar", "lru", "global"),
     "flashmoe": ("load-all", "learned", "uniform"),
+    "adapmoe/predictor=none": ("load-all", "allocated", "uniform"),
     "belady": ("load-all", "belady", "global"),
     "qstar/cache=belady": ("qstar", "belady", "global"),
 }
@@ -184,6 +185,9 @@ class Memory:
         self.reserve = 0 if self.n_slots >= total else min(trace.n_used * segments, self.n_slots // 8)
         self.layer_share = (self.n_slots - self.reserve) // self.n_expert_layers
         self.cache, self.budget, self.future = cache, budget, future
+        experts = (self.n_slots - self.reserve) // segments  # of `allocated`: without predictions in equal parts
+        whole, more = divmod(min(experts, self.n_expert_layers * trace.n_experts), self.n_expert_layers)
+        self.shares = [(whole + (layer < more)) * segments for layer in range(self.n_expert_layers)]
         self.resident = {}  # (layer, expert): segments, if any
         self.by_layer = [0] * self.n_expert_layers
         self.last_use, self.tokens, self.clock = {}, {}, 0
@@ -233,6 +237,10 @@ class Memory:
 
     def layer_to_shrink(self, layer):
         """A layer that has its share shrinks; else the one farthest above its share."""
+        if self.cache == "allocated":
+            above = [n - share for n, share in zip(self.by_layer, self.shares)]
+            most = max(range(self.n_expert_layers), key=lambda i: above[i])
+            return layer if (above[layer] >= 0 and self.by_layer[layer]) or above[most] <= 0 else most
         if self.by_layer[layer] and self.by_layer[layer] >= self.layer_share:
             return layer
         most = max(range(self.n_expert_layers), key=lambda i: self.by_layer[i])

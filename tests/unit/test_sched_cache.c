@@ -67,6 +67,8 @@ static void test_budgets(void **state)
         [CACHE_PROMPT] = {[BUDGET_UNIFORM] = true},
         [CACHE_STREAMED] = {[BUDGET_UNIFORM] = true},
         [CACHE_LEARNED] = {[BUDGET_UNIFORM] = true},
+        [CACHE_ALLOCATED] = {[BUDGET_UNIFORM] = true},
+        [CACHE_SHALLOW] = {[BUDGET_UNIFORM] = true},
         [CACHE_BELADY] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
         [CACHE_RANDOM] = {[BUDGET_UNIFORM] = true},
     };

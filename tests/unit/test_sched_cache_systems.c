@@ -1,6 +1,8 @@
-/* lib/sched's caches of KTransformers, MoE-Lightning and FlashMoE: cases worked out by hand from
- * the rule of each. */
+/* lib/sched's caches of KTransformers, MoE-Lightning, FlashMoE, AdapMoE and Fate: cases worked out
+ * by hand from the rule of each. */
 #include "cache_owner.h"
+
+#include <math.h>
 
 /* Two layers of four experts, two of each on the device. Nothing is known at first: the first ones
  * stay. A token activates two experts, so 512 tokens are 1,024 activations; with 1,023 the step is
@@ -146,12 +148,146 @@ static void test_learned_sums(void **state)
     }
 }
 
+/* AdapMoE's published function for 8 experts of which a token activates two: the loads on demand of
+ * a layer with t experts, if the prefetch of one missing expert is right with probability b. */
+static double expected_loads(double b, uint32_t t)
+{
+    double both = (8.0 - t) * (7.0 - t) / 56, one = 2.0 * (8 - t) * t / 56;
+    return 2 * both * (1 - b) + both * b + one * (1 - b);
+}
+
+static double least_loads(const double b[3], uint32_t capacity)
+{
+    double least = INFINITY;
+    for (uint32_t x = 0; x <= 8 && x <= capacity; x++)
+        for (uint32_t y = 0; y <= 8 && x + y <= capacity; y++) {
+            uint32_t z = capacity - x - y < 8 ? capacity - x - y : 8;
+            least = fmin(least, expected_loads(b[0], x) + expected_loads(b[1], y) +
+                                    expected_loads(b[2], z));
+        }
+    return least;
+}
+
+/* Three layers and ten experts: 4, 3 and 3 at first. Of the predictions of 64 steps all are right
+ * in layer 0, none in layer 1, every second in layer 2, so b = 65 / 66, 1 / 66, 33 / 66. One more
+ * expert saves 1/4 - b t / 28 loads: the first one 1/4 everywhere, each further one of layer 1 at
+ * least 0.246, of layer 2 0.232, of layer 0 0.215. So layer 1 gets all of its 8. */
+static void test_allocated(void **state)
+{
+    const double b[] = {65.0 / 66, 1.0 / 66, 33.0 / 66};
+    const uint32_t first[] = {4, 3, 3}, then[] = {1, 8, 1};
+    struct owner o = new_owner(CACHE_ALLOCATED, shape(3, 8, 1, 10), NULL);
+    uint64_t segments;
+    uint32_t n;
+    double loads = 0;
+    assert_int_equal(sched_cache_reads(CACHE_ALLOCATED), CACHE_READS_PREDICTIONS);
+    for (uint32_t l = 0; l < 3; l++)
+        assert_true(sched_cache_configuration(o.cache, l, &segments, &n) && n == first[l]);
+    for (o.step = 1; o.step <= 64; o.step++)
+        for (uint32_t l = 0; l < 3; l++) {
+            uint16_t right = l == 0 || (l == 2 && o.step % 2) ? 5 : 6;
+            sched_cache_predicted(o.cache, o.step, l, (const uint16_t[]){right, 5},
+                                  (const float[]){0.9f, 0.8f}, 2);
+            route(&o, l, (const uint16_t[]){1, 5}, (const uint16_t[]){1, 1}, 2);
+        }
+    route_one(&o, 0, 1, 1); /* step 64 is over */
+    for (uint32_t l = 0; l < 3; l++) {
+        assert_true(sched_cache_configuration(o.cache, l, &segments, &n));
+        assert_true(n == then[l] && segments == n);
+        loads += expected_loads(b[l], n);
+    }
+    assert_true(fabs(loads - least_loads(b, 10)) < 1e-12);
+    for (uint32_t e = 0; e < 8; e++) /* layer 2 is 2 above its share, layer 0 has it */
+        report(&o, e < 5 ? 1 : e < 6 ? 0 : 2, e, 1);
+    report(&o, 2, 0, 1);
+    expect_victim(&o, 0, 1, true, 0, 5);
+    expect_victim(&o, 1, 7, true, 2, 6);
+    sched_cache_free(o.cache);
+}
+
+/* The shares reach the program's optimum for any accuracies. */
+static void test_allocated_is_optimal(void **state)
+{
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t capacity = 1 + i % 24;
+        struct owner o = new_owner(CACHE_ALLOCATED, shape(3, 8, 1, capacity), NULL);
+        double b[3], loads = 0;
+        uint64_t segments;
+        uint32_t n, right[3] = {0};
+        for (o.step = 1; o.step <= 64; o.step++)
+            for (uint32_t l = 0; l < 3; l++) {
+                bool hits = (o.step * (7 + i) + l * 13) % 64 < (i * 29 + l * 17) % 65;
+                right[l] += hits;
+                sched_cache_predicted(o.cache, o.step, l, (const uint16_t[]){hits ? 1 : 2},
+                                      (const float[]){0.5f}, 1);
+                route_one(&o, l, 1, 1);
+            }
+        route_one(&o, 0, 1, 1);
+        for (uint32_t l = 0; l < 3; l++) {
+            b[l] = (right[l] + 1) / 66.0;
+            assert_true(sched_cache_configuration(o.cache, l, &segments, &n));
+            loads += expected_loads(b[l], n);
+        }
+        assert_true(fabs(loads - least_loads(b, capacity)) < 1e-12);
+        sched_cache_free(o.cache);
+    }
+}
+
+struct use_case {
+    uint16_t expert;
+    int evicted; /* -1: none, into a free slot or because it is there */
+};
+
+/* Two layers: a sixth is one, which stays whole. Layer 1 has the other three slots, and ARC: the
+ * case of Megiddo and Modha's figure 4 in test_arc (test_sched_cache_general.c). */
+static void test_shallow(void **state)
+{
+    static const struct use_case cases[] = {{0, -1}, {0, -1}, {1, -1}, {2, -1}, {3, 1},
+                                            {1, 2},  {4, 0},  {0, 3},  {5, 4},  {2, 5}};
+    struct owner o = new_owner(CACHE_SHALLOW, shape(2, 6, 1, 9), NULL);
+    uint32_t layer, expert;
+    fill(&o);
+    assert_int_equal(o.layer_resident[0], 6);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        o.step++;
+        route_one(&o, 0, 0, 1);
+        route_one(&o, 1, cases[i].expert, 1);
+        if (o.resident[1][cases[i].expert])
+            continue;
+        bool full = o.total == 9;
+        assert_int_equal(full, cases[i].evicted >= 0);
+        if (full) {
+            expect_victim(&o, 1, cases[i].expert, true, 1, (uint32_t)cases[i].evicted);
+            report(&o, 1, (uint32_t)cases[i].evicted, 0);
+        }
+        report(&o, 1, cases[i].expert, 1);
+    }
+    for (uint32_t e = 0; e < 6; e++)
+        o.blocked[1][e] = true;
+    expect_no_victim(&o, 1, 3, false); /* a prefetch takes nothing from layer 0, a load does */
+    assert_true(ask_victim(&o, 1, 3, true, &layer, &expert) && layer == 0);
+    sched_cache_free(o.cache);
+    o = new_owner(CACHE_SHALLOW, shape(2, 6, 1, 4), NULL); /* not even one layer fits */
+    fill(&o);
+    assert_int_equal(o.total, 0);
+    report(&o, 1, 0, 1);
+    for (uint32_t e = 0; e < 3; e++)
+        report(&o, 0, e, 1);
+    expect_victim(&o, 0, 3, false, 1, 0); /* all slots are layer 0's */
+    sched_cache_free(o.cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prompt),       cmocka_unit_test(test_prompt_profile),
-        cmocka_unit_test(test_streamed),     cmocka_unit_test(test_learned),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_prompt_profile),
+        cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_learned),
         cmocka_unit_test(test_learned_sums),
+        cmocka_unit_test(test_allocated),
+        cmocka_unit_test(test_allocated_is_optimal),
+        cmocka_unit_test(test_shallow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

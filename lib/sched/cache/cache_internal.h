@@ -106,6 +106,9 @@ static inline bool cache_obtainable(const struct sched_cache *c, const struct ca
  * share, else the one farthest above its share (an earlier policy's rest, or the remainder of the
  * division). */
 uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s);
+/* The same with each layer's own share, [n_layers] segments. */
+uint32_t cache_layer_over_share(const struct sched_cache *c, const struct cache_search *s,
+                                const uint64_t *shares);
 /* The evictable expert of a layer with the least value, [layer][expert]; of equal ones the one used
  * the longest ago. */
 bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
@@ -161,6 +164,8 @@ static inline uint64_t cache_random(uint64_t *state)
     X(CACHE_PROMPT, prompt)                                                                        \
     X(CACHE_STREAMED, streamed)                                                                    \
     X(CACHE_LEARNED, learned)                                                                      \
+    X(CACHE_ALLOCATED, allocated)                                                                  \
+    X(CACHE_SHALLOW, shallow)                                                                      \
     X(CACHE_BELADY, belady)                                                                        \
     X(CACHE_RANDOM, random)
 
