@@ -131,6 +131,12 @@ bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search 
 /* The oldest evictable expert of a list. */
 bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
                           const struct slab_lists *l, uint8_t list, uint32_t *slab);
+/* The whole experts in an equal share of a layer. */
+static inline uint32_t cache_share_experts(const struct sched_cache *c, uint32_t layer)
+{
+    uint64_t n = c->limit[layer] ? c->layer_share / c->limit[layer] : 0;
+    return n < c->shape.n_experts ? (uint32_t)n : c->shape.n_experts;
+}
 /* As many whole experts as have the capacity's segments. */
 uint64_t cache_capacity_experts(const struct sched_cache *c);
 

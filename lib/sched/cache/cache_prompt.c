@@ -22,12 +22,6 @@ struct prompt_set {
     uint64_t rows;    /* their sum: tokens times experts that a token activates */
 };
 
-static uint32_t layer_capacity(const struct sched_cache *c, uint32_t layer)
-{
-    uint64_t n = c->limit[layer] ? c->layer_share / c->limit[layer] : 0;
-    return n < c->shape.n_experts ? (uint32_t)n : c->shape.n_experts;
-}
-
 /* The layer's most activated experts by tokens, [n_experts], become its set. */
 static void choose(struct sched_cache *c, uint32_t layer, const uint32_t *tokens)
 {
@@ -35,7 +29,7 @@ static void choose(struct sched_cache *c, uint32_t layer, const uint32_t *tokens
     uint32_t first = cache_slab(c, layer, 0), n = c->shape.n_experts;
     for (uint32_t e = 0; e < n; e++)
         p->chosen[e] = false;
-    for (uint32_t left = layer_capacity(c, layer); left; left--) {
+    for (uint32_t left = cache_share_experts(c, layer); left; left--) {
         uint32_t best = n;
         for (uint32_t e = 0; e < n; e++)
             if (!p->chosen[e] && (best == n || tokens[e] > tokens[best]))
