@@ -196,14 +196,15 @@ static uint32_t batch_of(const struct memd *m)
 
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
-    struct conversations_options options = {.params = &m->plan.header.params,
-                                            .size = m->kv_cache,
-                                            .generation = m->generation,
-                                            .dir = m->kv_dir,
-                                            .dir_size = m->kv_dir_size,
-                                            .gguf = m->gguf,
-                                            .parallel = memory_parallel(&m->plan.header.params, m->parallel),
-                                            .batch = batch_of(m)};
+    struct conversations_options options = {
+        .params = &m->plan.header.params,
+        .size = m->kv_cache,
+        .generation = m->generation,
+        .dir = m->kv_dir,
+        .dir_size = m->kv_dir_size,
+        .gguf = m->gguf,
+        .parallel = memory_parallel(&m->plan.header.params, m->parallel),
+        .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);

@@ -445,7 +445,8 @@ static enum error_code plan_on(struct stand_in *s, const char *device, const cha
         .module = stand_in_module, .facts = stand_in_facts, .await = stand_in_await};
     struct pool_map map = sample_map();
     struct device_spec spec;
-    struct device_plan_options o = {.device = &spec, .parallel = 8, .kv_requests = 3, .context = context};
+    struct device_plan_options o = {
+        .device = &spec, .parallel = 8, .kv_requests = 3, .context = context};
     s->base.kind = &kind;
     if (device_parse(device, &spec, e) || kv_type_parse(kv, &o.kv_type, e))
         fail_msg("%s", e->text);
