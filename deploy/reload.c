@@ -84,37 +84,76 @@ void reload_init(struct supervisor *s)
     }
 }
 
-/* The settings of the one that serves, but for the fields of the request, which g keeps. */
-static const char *read_request(struct generation *g, bool *stop_first)
+/* The settings that a request may change, and the generation's own copies of their texts. */
+struct text_setting {
+    const char *key, **value;
+    char *own;
+    size_t bytes;
+};
+enum { TEXT_SETTINGS = 6 };
+
+static void list_texts(struct generation *g, struct text_setting out[TEXT_SETTINGS])
 {
-    const struct {
-        const char *key, **value;
-    } texts[] = {{"model", &g->settings.model},       {"predictors", &g->settings.predictors},
-                 {"ram", &g->settings.ram},           {"device", &g->settings.device},
-                 {"kv_cache", &g->settings.kv_cache}, {"policy", &g->settings.policy}};
-    char *rest = g->request;
-    g->settings.model = g->settings.predictors = NULL; /* those of the other model */
-    for (char *field; (field = strsep(&rest, "\t"));) {
-        char *value = strchr(field, '=');
-        bool known = false;
-        if (!value)
-            return "a field has no value";
-        *value++ = '\0';
-        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-            if (strcmp(field, texts[i].key) == 0 && (known = true))
-                *texts[i].value = value;
-        if (strcmp(field, "ctx") == 0 && (known = true))
-            g->settings.ctx = strtoull(value, NULL, 10);
-        if (strcmp(field, "stop_first") == 0 && (known = true))
-            *stop_first = strcmp(value, "1") == 0;
-        if (!known)
-            return "a field is unknown";
-    }
-    if (!g->settings.model || g->settings.model[0] != '/' ||
-        strlen(g->settings.model) >= sizeof g->model)
-        return "model= must be an absolute path";
-    strcpy(g->model, g->settings.model);
+    const struct text_setting texts[TEXT_SETTINGS] = {
+        {"model", &g->settings.model, g->model, sizeof g->model},
+        {"predictors", &g->settings.predictors, g->predictors, sizeof g->predictors},
+        {"ram", &g->settings.ram, g->ram, sizeof g->ram},
+        {"device", &g->settings.device, g->device, sizeof g->device},
+        {"kv_cache", &g->settings.kv_cache, g->kv_cache, sizeof g->kv_cache},
+        {"policy", &g->settings.policy, g->policy, sizeof g->policy}};
+    memcpy(out, texts, sizeof texts);
+}
+
+/* False: it is too long. */
+static bool keep_text(const struct text_setting *t, const char *text)
+{
+    bool fits = strlen(text) < t->bytes;
+    if (fits)
+        memmove(t->own, text, strlen(text) + 1);
+    *t->value = t->own;
+    return fits;
+}
+
+static const char *read_field(struct generation *g, char *field, bool *stop_first)
+{
+    struct text_setting texts[TEXT_SETTINGS];
+    char *value = strchr(field, '=');
+    if (!value)
+        return "a field has no value";
+    *value++ = '\0';
+    list_texts(g, texts);
+    for (int i = 0; i < TEXT_SETTINGS; i++)
+        if (strcmp(field, texts[i].key) == 0)
+            return keep_text(&texts[i], value) ? NULL : "a value is too long";
+    if (strcmp(field, "ctx") == 0)
+        g->settings.ctx = strtoull(value, NULL, 10);
+    else if (strcmp(field, "stop_first") == 0)
+        *stop_first = strcmp(value, "1") == 0;
+    else
+        return "a field is unknown";
     return NULL;
+}
+
+/* The settings of the generation that serves, but for the fields of the request. */
+static const char *read_request(const struct supervisor *s, struct generation *g,
+                                const char *request, bool *stop_first)
+{
+    char copy[SUPERVISE_LINE_BYTES], *rest = copy;
+    struct text_setting texts[TEXT_SETTINGS];
+    const char *why = NULL;
+    g->settings = *s->settings;
+    g->settings.workers = supervisor_count_workers(s);
+    g->settings.model = g->settings.predictors = NULL; /* those of the other model */
+    list_texts(g, texts);
+    for (int i = 0; i < TEXT_SETTINGS && !why; i++)
+        if (*texts[i].value && !keep_text(&texts[i], *texts[i].value))
+            why = "an option of `moed up` is too long";
+    snprintf(copy, sizeof copy, "%s", request);
+    for (char *field; !why && (field = strsep(&rest, "\t"));)
+        why = read_field(g, field, stop_first);
+    if (!why && (!g->settings.model || g->settings.model[0] != '/'))
+        why = "model= must be an absolute path";
+    return why;
 }
 
 /* The processes of the new generation, as those that serve. */
@@ -152,12 +191,8 @@ void reload_command(struct supervisor *s, const char *request, struct strbuf *an
     struct error e = {0};
     bool stop_first = false;
     const char *why = refusal(s);
-    if (!why) {
-        g->settings = *s->settings;
-        g->settings.workers = supervisor_count_workers(s);
-        snprintf(g->request, sizeof g->request, "%s", request);
-        why = read_request(g, &stop_first);
-    }
+    if (!why)
+        why = read_request(s, g, request, &stop_first);
     if (!why && !run_dir_place(s->run, place, g->dir))
         why = "the path of the runtime directory is too long for a second place in it";
     if (!why && run_dir_create(g->dir, &e))
@@ -261,6 +296,8 @@ static void switch_over(struct supervisor *s)
         struct process old = s->processes[i];
         s->processes[i] = *other(s, i);
         *other(s, i) = old;
+        s->processes[i].arguments[0] = s->processes[i].program;
+        other(s, i)->arguments[0] = other(s, i)->program;
     }
     s->serving = !s->serving;
     s->settings = &s->generations[s->serving].settings;

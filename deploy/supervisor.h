@@ -54,10 +54,11 @@ struct settings {
  * into it. */
 struct generation {
     struct settings settings;
-    char dir[RUN_DIR_BYTES];            /* their place (daemon/run_dir.h) */
-    char model[PATH_MAX];               /* empty: none of its own, but those of a folder */
-    char request[SUPERVISE_LINE_BYTES]; /* of reload, in which the settings' texts lie */
-    char numbers[10][24];               /* the settings' numbers, as text */
+    char dir[RUN_DIR_BYTES]; /* their place (daemon/run_dir.h) */
+    char model[PATH_MAX];    /* empty: none of its own, but those of a folder */
+    /* Texts of the settings of `reload`: */
+    char predictors[PATH_MAX], device[512], ram[64], kv_cache[64], policy[128];
+    char numbers[10][24]; /* the settings' numbers, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
 };
 

@@ -93,7 +93,7 @@ enum supervisor_state session_supervisor_state(const struct moed_session *s, int
 void session_find_place(struct moed_session *s)
 {
     char run[RUN_DIR_BYTES];
-    if ((s->model && s->dir[0]) || run_dir_path(s->deployment, run, NULL))
+    if (s->dir[0] || run_dir_path(s->deployment, run, NULL))
         return;
     if (!run_dir_place(run, run_dir_serving(run), s->dir))
         s->dir[0] = '\0';

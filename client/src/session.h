@@ -106,7 +106,7 @@ void session_fail(struct moed_session *s, const struct moed_error *why);
 bool session_resume(struct moed_session *s);
 /* Waits for that thread, which ends soon once the session is dead. */
 void session_resume_end(struct moed_session *s);
-/* Sets s->dir, unless the session was attached before. */
+/* Sets s->dir, unless it is set. */
 void session_find_place(struct moed_session *s);
 /* One attempt to get a channel (open.c), to the worker with least to do. */
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
