@@ -125,7 +125,9 @@
           PREDICT_MLP)                                                                             \
     SEP X("llapor", "the same from the compressed input and the choices (PreScope)",               \
           PREDICT_LLAPOR)                                                                          \
-    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)
+    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)      \
+    SEP X("mtp", "a trained block, of the next token before this one is computed (ours)",          \
+          PREDICT_MTP)
 
 #define BUDGETS(X, SEP)                                                                            \
     X("global", "layers compete for all slots of the device", BUDGET_GLOBAL)                       \

@@ -31,8 +31,10 @@ enum sched_predictor {
     PREDICT_MIXTURE, /* several of them, weighed by their record (ours) */
     PREDICT_GATE_SCORES, /* all experts by the next layer's gate's scores on this layer's gate input
                             (MoEpic) */
+    PREDICT_MTP, /* a trained block that predicts the next token, before this one is computed (ours)
+                  */
 };
-enum { PREDICT_KINDS = PREDICT_GATE_SCORES + 1 };
+enum { PREDICT_KINDS = PREDICT_MTP + 1 };
 
 struct trained_predictors;
 
