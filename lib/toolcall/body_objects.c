@@ -1,6 +1,6 @@
 /* Calls that are JSON objects: {"name": N, "arguments": {...}}, in any order of the keys; one,
- * several, or an array of them. "parameters" stands for "arguments"; OpenAI's own form, in which
- * both are inside of "function", is taken too. */
+ * several, or an array of them. "parameters" stands for "arguments", Cohere's "tool_name" for
+ * "name"; OpenAI's own form, in which both are inside of "function", is taken too. */
 #include "toolcall/parser.h"
 
 #include <string.h>
@@ -14,6 +14,7 @@ static const struct {
 } fields[] = {
     {"name", FIELD_NAME},         {"arguments", FIELD_ARGUMENTS}, {"parameters", FIELD_ARGUMENTS},
     {"function", FIELD_FUNCTION}, {"type", FIELD_OTHER},          {"id", FIELD_OTHER},
+    {"tool_name", FIELD_NAME},    {"tool_call_id", FIELD_OTHER},
 };
 
 void objects_begin(struct tool_parser *p, bool bare)

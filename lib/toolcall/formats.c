@@ -6,6 +6,8 @@
 /* Full-width bars and low lines, as DeepSeek's tokens have them. */
 #define DS(word) "<｜" word "｜>"
 #define DSML     "｜DSML｜"
+/* Hy3's template puts this into each of its marks. */
+#define HY3 ":opensource"
 
 static const struct tool_format formats[] = {
     {.name = "hermes",
@@ -98,6 +100,49 @@ static const struct tool_format formats[] = {
      .value_end = "</arg_value>",
      .call_end = "</tool_call>",
      .gap = "\n"},
+    {.name = "hy3",
+     .body = BODY_TAGS,
+     .section_begin = "<tool_calls" HY3 ">",
+     .section_end = "</tool_calls" HY3 ">",
+     .call_begin = "<tool_call" HY3 ">",
+     .name_end = "<tool_sep" HY3 ">",
+     .key_begin = "<arg_key" HY3 ">",
+     .key_end = "</arg_key" HY3 ">",
+     .value_begin = "<arg_value" HY3 ">",
+     .value_end = "</arg_value" HY3 ">",
+     .call_end = "</tool_call" HY3 ">",
+     .gap = "\n",
+     .reasoning = {"<think" HY3 ">", "</think" HY3 ">"}},
+    {.name = "hy3-preview",
+     .body = BODY_TAGS,
+     .section_begin = "<tool_calls>",
+     .section_end = "</tool_calls>",
+     .call_begin = "<tool_call>",
+     .name_end = "<tool_sep>",
+     .key_begin = "<arg_key>",
+     .key_end = "</arg_key>",
+     .value_begin = "<arg_value>",
+     .value_end = "</arg_value>",
+     .call_end = "</tool_call>",
+     .gap = "\n"},
+    {.name = "cohere",
+     .body = BODY_OBJECTS,
+     .action_keys = true,
+     .ends_reasoning = true,
+     .call_begin = "<|START_ACTION|>",
+     .call_end = "<|END_ACTION|>",
+     .gap = "",
+     .text_begin = "<|START_TEXT|>",
+     .text_end = "<|END_TEXT|>"},
+    {.name = "command-a",
+     .body = BODY_OBJECTS,
+     .action_keys = true,
+     .ends_reasoning = true,
+     .call_begin = "<|START_ACTION|>",
+     .call_end = "<|END_ACTION|>",
+     .gap = "",
+     .text_begin = "<|START_RESPONSE|>",
+     .text_end = "<|END_RESPONSE|>"},
     {.name = "mistral",
      .body = BODY_NAMED,
      .id = ID_NINE,
@@ -161,7 +206,11 @@ static const struct {
     {"seed", {"<seed:tool_call>", "<function="}},
     {"seed", {"seed:tool_call", "<function="}},
     {"gemma4", {"<|tool_call>call:"}},
+    {"hy3", {"'" HY3 "'", "<tool_sep{}>", "<arg_key{}>"}},
+    {"hy3-preview", {"<tool_sep>", "<arg_key>"}},
     {"glm", {"<arg_key>", "<tool_call>"}},
+    {"cohere", {"<|START_ACTION|>", "<|START_TEXT|>"}},
+    {"command-a", {"<|START_ACTION|>"}},
     {"qwen3-coder", {"<function=", "<tool_call>", "<parameter="}},
     {"mistral", {"[TOOL_CALLS]", "[ARGS]"}},
     {"mistral-array", {"[TOOL_CALLS]"}},
@@ -218,8 +267,11 @@ const struct reasoning_marks *reasoning_detect(const char *template_text, size_t
 {
     /* The end mark decides: some templates have the begin mark only in the model's answer, and
      * Gemma's begin mark has a newline that the template writes as an escape. */
-    if (tool_format_detect(template_text, len)->body == BODY_HARMONY)
+    const struct tool_format *format = tool_format_detect(template_text, len);
+    if (format->body == BODY_HARMONY)
         return NULL;
+    if (format->reasoning.end)
+        return &format->reasoning;
     for (size_t i = 0; i < sizeof reasonings / sizeof reasonings[0]; i++)
         if (has(template_text, len, reasonings[i].end))
             return &reasonings[i];

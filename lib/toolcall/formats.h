@@ -22,13 +22,18 @@ enum tool_id_form {
     ID_ORDINAL, /* "functions.NAME:INDEX" */
 };
 
+struct reasoning_marks {
+    const char *begin, *end;
+};
+
 /* A field that a format does not have is NULL. */
 struct tool_format {
     const char *name;
     enum tool_body body;
     enum tool_id_form id;
-    bool bare;                               /* a call may begin with { at the answer's start */
-    bool ends_reasoning;                     /* section_begin does */
+    bool bare;           /* a call may begin with { at the answer's start */
+    bool ends_reasoning; /* what begins calls or the text does */
+    bool action_keys; /* BODY_OBJECTS: an array, and the keys tool_call_id, tool_name, parameters */
     const char *section_begin, *section_end; /* around all calls */
     const char *call_begin, *call_end;
     const char *separator; /* BODY_NAMED: before the arguments */
@@ -40,6 +45,8 @@ struct tool_format {
     bool newline_values; /* one newline after value_begin and one before value_end are no value */
     bool typed_values;   /* the key's tag says whether the value is a string (DSML) */
     const char *gap;     /* grammar: between call_begin and the body, and the body and call_end */
+    const char *text_begin, *text_end; /* around the answer's text */
+    struct reasoning_marks reasoning;  /* which the template does not spell */
 };
 
 /* The format of a chat template, by the marks in its text. A template without known marks gets
@@ -50,10 +57,6 @@ const struct tool_format *tool_format_detect(const char *template_text, size_t l
 const struct tool_format *tool_format_find(const char *name);
 /* By number, from 0; NULL behind the last. */
 const struct tool_format *tool_format_at(size_t i);
-
-struct reasoning_marks {
-    const char *begin, *end;
-};
 
 /* NULL: the template has no marks of reasoning, or the format has its own (harmony). */
 const struct reasoning_marks *reasoning_detect(const char *template_text, size_t len);

@@ -27,11 +27,16 @@ static enum step reasoning_step(struct tool_parser *p)
             return STEP_WAIT;
         p->space = SPACE_KEEP;
     }
-    const char *marks[] = {p->o.reasoning->end, p->o.format->section_begin};
-    size_t n = p->o.format->ends_reasoning && takes_calls(p) ? 2 : 1, which;
+    const struct tool_format *f = p->o.format;
+    const char *marks[3] = {p->o.reasoning->end};
+    size_t n = 1, which;
+    if (f->ends_reasoning && takes_calls(p))
+        marks[n++] = f->section_begin ? f->section_begin : f->call_begin;
+    if (f->ends_reasoning && f->text_begin)
+        marks[n++] = f->text_begin;
     enum step s = scan_text(p, TOOL_REASONING, marks, n, NEWLINES_OF_A_MARK, &which);
     if (s == STEP_AGAIN) {
-        if (which == 1) /* content_step reads the section's mark again */
+        if (which > 0) /* content_step reads the mark again */
             p->at = p->mark;
         p->mark = p->at;
         p->state = PARSER_CONTENT;
@@ -40,8 +45,10 @@ static enum step reasoning_step(struct tool_parser *p)
     return s;
 }
 
-/* The marks of calls in content. The first one is a section's if the format has sections. */
-static size_t content_marks(const struct tool_parser *p, const char *marks[2])
+enum { CONTENT_MARKS_MAX = 4 };
+
+/* The marks in content. The first one is a section's if the format has sections. */
+static size_t content_marks(const struct tool_parser *p, const char *marks[CONTENT_MARKS_MAX])
 {
     const struct tool_format *f = p->o.format;
     size_t n = 0;
@@ -49,6 +56,10 @@ static size_t content_marks(const struct tool_parser *p, const char *marks[2])
         marks[n++] = f->section_begin;
     if (takes_calls(p) && f->call_begin)
         marks[n++] = f->call_begin;
+    if (f->text_begin)
+        marks[n++] = f->text_begin;
+    if (f->text_end)
+        marks[n++] = f->text_end;
     return n;
 }
 
@@ -137,9 +148,17 @@ static enum step start_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
+/* A mark around the text is behind `at`, and `mark` at the whitespace before it. */
+static void drop_text_mark(struct tool_parser *p, const char *mark)
+{
+    if (mark == p->o.format->text_end)
+        emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - strlen(mark) - p->mark);
+    p->mark = p->at;
+}
+
 static enum step content_step(struct tool_parser *p)
 {
-    const char *marks[2];
+    const char *marks[CONTENT_MARKS_MAX];
     size_t n = content_marks(p, marks), which;
     enum step s = STEP_AGAIN;
     if (p->space != SPACE_KEEP)
@@ -150,6 +169,10 @@ static enum step content_step(struct tool_parser *p)
         s = scan_text(p, TOOL_CONTENT, marks, n, n > 0 ? NEWLINES_OF_A_MARK : 0, &which);
     if (s != STEP_AGAIN)
         return s;
+    if (marks[which] == p->o.format->text_begin || marks[which] == p->o.format->text_end) {
+        drop_text_mark(p, marks[which]);
+        return STEP_AGAIN;
+    }
     p->region_done = false;
     p->in_section = p->o.format->section_begin && which == 0;
     if (p->in_section)

@@ -37,8 +37,8 @@ static void join(char out[128], const char *a, const char *b, const char *c)
 
 static void frame_of_objects(const struct tool_format *f, struct frame *x)
 {
-    if (f->id == ID_NINE || f->body == BODY_PYTHON) { /* an array */
-        join(x->open, f->call_begin, f->body == BODY_PYTHON ? "[" : " [", NULL);
+    if (f->id == ID_NINE || f->body == BODY_PYTHON || f->action_keys) { /* an array */
+        join(x->open, f->call_begin, f->id == ID_NINE ? " [" : "[", NULL);
         join(x->between, ", ", NULL, NULL);
         join(x->close, "]", f->call_end, NULL);
     } else if (f->bare) {
@@ -254,6 +254,20 @@ static enum error_code tagged_arguments(struct builder *b, const struct tool *t)
 
 /* -- Calls -- */
 
+/* A call's object up to its arguments. */
+static void object_begin(struct builder *b, const struct tool *t)
+{
+    const struct tool_format *f = b->r->format;
+    bool parameters = f->action_keys || (f->bare && f->call_begin);
+    if (f->action_keys) {
+        literal(b, "{\"tool_call_id\": \"");
+        strbuf_printf(&b->out, "[0-9]{1,3} ");
+    }
+    literal(b, f->action_keys ? "\", \"tool_name\": \"" : "{\"name\": \"");
+    literal(b, t->name);
+    literal(b, parameters ? "\", \"parameters\": " : "\", \"arguments\": ");
+}
+
 static enum error_code call_rule(struct builder *b, const struct tool *t)
 {
     const struct tool_format *f = b->r->format;
@@ -261,9 +275,7 @@ static enum error_code call_rule(struct builder *b, const struct tool *t)
     case BODY_OBJECTS:
     case BODY_GENERIC:
     case BODY_PYTHON: /* LFM2 also reads and writes JSON between its marks */
-        literal(b, "{\"name\": \"");
-        literal(b, t->name);
-        literal(b, f->bare && f->call_begin ? "\", \"parameters\": " : "\", \"arguments\": ");
+        object_begin(b, t);
         arguments_item(b, t);
         literal(b, "}");
         if (f->call_end && b->frame.prefix[0]) {
@@ -415,6 +427,13 @@ static void shared_rules(struct builder *b)
         gbnf_json(&b->out);
 }
 
+/* Could be a token: a tag of its own, and not the beginning of one. */
+static bool is_tag(const char *text)
+{
+    size_t n = text ? strlen(text) : 0;
+    return n > 2 && text[0] == '<' && text[n - 1] == '>';
+}
+
 static void find_marks(const struct builder *b, struct tool_grammar *g)
 {
     const struct tool_grammar_request *r = b->r;
@@ -430,15 +449,18 @@ static void find_marks(const struct builder *b, struct tool_grammar *g)
                          r->reasoning ? r->reasoning->end : NULL,
                          f->body == BODY_GEMMA ? "<|\"|>" : NULL,
                          f->body == BODY_GEMMA ? "<|channel>" : NULL};
-    _Static_assert(sizeof own / sizeof own[0] <= TOOL_GRAMMAR_MARKS_MAX, "space for each");
+    const char *tags[] = {f->name_end, f->key_begin, f->key_end, f->value_begin, f->value_end};
     size_t n = 0;
     if (f->body == BODY_HARMONY)
         for (size_t i = 0; i < sizeof harmony / sizeof harmony[0]; i++)
             g->marks[n++] = harmony[i];
     else
         for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-            if (own[i])
+            if (own[i] && n < TOOL_GRAMMAR_MARKS_MAX)
                 g->marks[n++] = own[i];
+    for (size_t i = 0; i < sizeof tags / sizeof tags[0] && n < TOOL_GRAMMAR_MARKS_MAX; i++)
+        if (is_tag(tags[i]))
+            g->marks[n++] = tags[i];
 }
 
 enum error_code tool_grammar_build(const struct tool_grammar_request *request,

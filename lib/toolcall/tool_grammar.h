@@ -26,7 +26,7 @@ struct tool_grammar_request {
     bool reasoning_open; /* the prompt ended inside reasoning; of harmony: behind it */
 };
 
-enum { TOOL_GRAMMAR_MARKS_MAX = 9 };
+enum { TOOL_GRAMMAR_MARKS_MAX = 11 };
 
 struct tool_grammar {
     /* GBNF with one addition: `%json SCHEMA` is an item that stands for the JSON texts of a JSON

@@ -151,6 +151,15 @@ def check_streams_are_wholes():
     assert texts == [c["text"] for c in whole["choices"]], (texts, whole)
     assert reasons == [c["finish_reason"] for c in whole["choices"]], (reasons, whole)
     assert len(set(texts[:2])) == 2, ("two choices of one prompt are the same", texts)
+    # beside a chunk with the usage the others have none; vLLM's option gives it in each
+    one = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, **GREEDY}
+    for path, ask in (("/v1/completions", {"prompt": "a", "max_tokens": 4, **GREEDY}), ("/v1/chat/completions", one)):
+        for options, seen in (({}, False), ({"include_usage": True}, None), ({"include_usage": True, "continuous_usage_stats": True}, True)):
+            chunks = [json.loads(d) for _, d in events(path, **ask, stream_options=options)[:-1]]
+            used = [c.get("usage", False) for c in chunks if c["choices"]]
+            assert all(u is seen if not seen else u["prompt_tokens"] > 0 for u in used), (options, chunks)
+            counts = [u["completion_tokens"] for u in used if u]
+            assert counts == sorted(counts) and (not seen or counts[-1] == 4), counts
 
 
 def check_echo():
@@ -199,6 +208,8 @@ def check_chats():
                     metadata={"a": "b"}, truncation="auto")
     assert response["metadata"] == {"a": "b"} and response["truncation"] == "disabled", response
     assert response["output"][0]["content"][0]["text"] == text, response
+    for member in ("completed_at", "reasoning", "user", "top_logprobs", "background", "service_tier", "presence_penalty"):
+        assert member in response, member
     numbered = [json.loads(d) for _, d in events("/v1/responses", instructions="Be brief.", input=[user],
                                                  max_output_tokens=8, temperature=0)]
     assert [e["sequence_number"] for e in numbered] == list(range(len(numbered))), numbered
@@ -337,6 +348,20 @@ def check_tools():
     post("/v1/chat/completions", **{**one, "messages": result, "max_tokens": 3}, tools=tools)
     whole = post("/v1/chat/completions", **one, tools=tools)["choices"][0]  # the model decides: a call, or content
     assert bool(whole["message"].get("tool_calls")) == (whole["finish_reason"] == "tool_calls"), whole
+    # of several tools only those that are allowed are called; the prompt has all
+    other = {"type": "function", "function": {"name": "now"}}
+    both = tools + [other]
+    for mode, name in (("required", "now"), ("required", "get_weather"), ("auto", "now")):
+        allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": name}}]}
+        message = post("/v1/chat/completions", **one, tools=both, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+        calls = message["choices"][0]["message"].get("tool_calls", [])
+        assert {c["function"]["name"] for c in calls} <= {name} and (calls or mode == "auto"), message
+    flat = [{"type": "function", **f["function"]} for f in both]
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "now"}]}
+    item = post("/v1/responses", input=messages, max_output_tokens=200, temperature=0, tools=flat, tool_choice=allowed)["output"][0]
+    assert item["name"] == "now", item
+    for bad in ({"mode": "auto", "tools": []}, {"mode": "all", "tools": [other]}, {"mode": "auto", "tools": [{"name": "x"}]}):
+        refused("/v1/chat/completions", {**one, "tools": both, "tool_choice": {"type": "allowed_tools", "allowed_tools": bad}}, 400, "tool_choice")
     refused("/v1/chat/completions", {**one, "tool_choice": "required"}, 400, "tool_choice")
     refused("/v1/chat/completions", {**one, "tools": [{"type": "web_search"}]}, 400, "tools")
 
@@ -390,6 +415,23 @@ def check_errors():
     assert refused("/v1/messages", {"messages": [{"role": "user", "content": "a"}]}, 400)["type"] == "error"
     assert isinstance(refused("/api/chat", {"model": "nope", "messages": chat["messages"]}, 404)["error"], str)
     refused("/v1/embeddings", {"input": "a"}, 501)
+    # a message says what it is about, also in APIs without a member for it
+    assert "temperature" in refused("/v1/messages", {**chat, "max_tokens": 1, "temperature": "hot"}, 400)["error"]["message"]
+    assert "temperature" in refused("/api/chat", {**chat, "options": {"temperature": "hot"}}, 400)["error"]
+    assert "temperature" in refused("/v1/chat/completions", {**chat, "temperature": "hot"}, 400)["error"]["message"]
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        answer = refused(path, {"messages": [{"role": "user"}], "max_tokens": 1}, 400)
+        assert "messages[0]: content is missing" in answer["error"]["message"], answer
+    counts = [post("/v1/messages/count_tokens", messages=chat["messages"], **more)["input_tokens"] for more in ({}, {"system": []})]
+    assert counts[0] == counts[1], counts
+    # what an API does not have is refused in its shape
+    assert call("GET", "/v1/messages/batches")[2]["type"] == "error"
+    for method, path, status in (("POST", "/api/push", 501), ("DELETE", "/api/delete", 501), ("GET", "/api/nothing", 404)):
+        got, _, answer = call(method, path, {} if status == 501 else None)
+        assert got == status and isinstance(answer["error"], str), (path, got, answer)
+    got, head, answer = call("POST", "/v1/completions", {"prompt": "a"}, ["Content-Encoding: gzip"])
+    assert got == 415 and head["accept-encoding"] == "identity" and "gzip" in answer["error"]["message"], (got, head, answer)
+    post("/v1/completions", prompt="a", max_tokens=1)
     # a stream that fails before its first token has a status of its own
     assert refused("/v1/completions", {"prompt": "a " * 5000, "stream": True}, 400)["error"]["message"]
     post("/v1/chat/completions", **chat, max_tokens=1, presence_penalty=0, tools=[], tool_choice="none", logprobs=False, unknown=1)
@@ -523,6 +565,11 @@ def check_framing():
     assert status("GET /livez HTTP/1.1\r\n" + HOST + "Origin: null\r\n\r\n") == 403
     own = "GET /livez HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\nOrigin: http://localhost:1\r\n\r\n"
     assert status(own) == 200
+    # a target may have the absolute form, with the same host; a path does not end at %00
+    assert status("GET http://localhost/livez HTTP/1.1\r\n" + HOST + "Connection: close\r\n\r\n") == 200
+    assert status("GET http://evil.example/livez HTTP/1.1\r\n" + HOST + "\r\n") == 400
+    assert status("GET /%6civez HTTP/1.1\r\n" + HOST + "Connection: close\r\n\r\n") == 200
+    assert status("GET /livez%00x HTTP/1.1\r\n" + HOST + "\r\n") == 404
     _, head, _ = call("GET", "/livez", headers=["Origin: https://listed.example"])
     assert head["access-control-allow-origin"] == "https://listed.example", head
     names = ",".join(f"x-header-number-{i}" for i in range(30))

@@ -1,8 +1,8 @@
 #!/bin/bash
 # The place where an expert is computed does not change the results. Tokens and logits are equal, to the bit, on the host and on an
 # emulated device: for every policy, predictor and budget, for one request and for several, and while the policy changes.
-#   [MOED_TEST_SHORT=1|2] expert_cache.sh MOED MODEL...     1: fewer deployments; 2: also fewer tokens, and of several models each
-#   takes a third of the policies in its turn, for very slow builds
+#   [MOED_TEST_SHORT=1|2] expert_cache.sh MOED MODEL...     1: fewer deployments, and of several models each checks a third of the
+#   policies; 2: also fewer tokens, for very slow builds
 # A model whose experts can be cut has three deployments: device memory for 40 % of the experts, for one expert and for one segment;
 # experts whole, in a few segments and in as many as possible. With SHORT, or with a model that is large or cannot be cut, the test
 # runs one of these deployments, or one with device memory for all experts.
@@ -61,9 +61,9 @@ check_refusals() {
     refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-prefetch, lcp, score, workload-guarded" --budget uniform
     refused "cache lfu does not take budget global; those that do are none, static, lru, layerwise, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" lfu --budget global
     refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance, qstar-stream, greedy-unbound" --assign chance
-    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" --cache fifo
+    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale, prompt-frequency, streamed, learned, lru-allocated, shallow" --cache fifo
     refused "cache 'belady' is not known" --cache belady
-    refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
+    refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture, correlation" --predictor oracle
     refused "there are probable, chunked, rotating, urgent, cleared, loaded, value" --prefetch random
     refused "there are global, uniform, configured" --budget fair
     [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
@@ -202,7 +202,7 @@ set_part() {
     "$MOED" policy "$@" >/dev/null || fail "policy $*"
     [ "$(policy_field "$key")" = "\"$name\"" ] || fail "policy $*: $key is not $name"
 }
-# omitted: whether another model checks the next policy (MOED_TEST_SHORT=2)
+# omitted: whether another model checks the next policy (MOED_TEST_SHORT)
 omitted() {
     turn=$((turn + 1))
     [ $thirds = yes ] && [ $(((turn + number) % 3)) != 0 ]
@@ -210,7 +210,7 @@ omitted() {
 # All policies, and every second part of a policy: the next deployment checks the parts that this one omits.
 check_policies() {
     choice=0 turn=0
-    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd; do
+    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd ktransformers moe-lightning flashmoe adapmoe fate klotski; do
         omitted && continue
         "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
         check "$policy"
@@ -277,7 +277,7 @@ check_changes() {
 }
 
 thirds=no
-[ "${MOED_TEST_SHORT:-}" != 2 ] || [ $# -lt 3 ] || thirds=yes
+[ -z "${MOED_TEST_SHORT:-}" ] || [ $# -lt 3 ] || thirds=yes
 at_once=0 # layers computed in one call: the costs decide whether that is faster, and for some models it never is
 could_split=0 did_split=0 number=0 changes=0 trained_predictions=0 trained_models=0
 predicted() { # predicted PREDICTOR: prints its number of predictions, 0 if the worker did not use it

@@ -164,7 +164,7 @@ static void test_problems(void **state)
         const char *body;
     } shapes[] = {
         {HTTP_API_OPENAI, "{\"error\":{\"message\":\"a \\\"b\\\"\",\"type\":\"not_found_error\","
-                          "\"param\":\"model\",\"code\":\"model_not_found\"}}"},
+                          "\"param\":\"a\",\"code\":\"model_not_found\"}}"},
         {HTTP_API_ANTHROPIC, "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\","
                              "\"message\":\"a \\\"b\\\"\"}}"},
         {HTTP_API_OLLAMA, "{\"error\":\"a \\\"b\\\"\"}"},
@@ -172,7 +172,7 @@ static void test_problems(void **state)
     struct problem p;
     assert_false(problem_set(&p, 404, "a \"%s\"", "b"));
     p.code = "model_not_found";
-    strcpy(p.parameter, "model");
+    strcpy(p.parameter, "a");
     for (size_t i = 0; i < 3; i++) {
         struct strbuf out;
         strbuf_init(&out);
@@ -180,6 +180,13 @@ static void test_problems(void **state)
         assert_string_equal(out.data, shapes[i].body);
         strbuf_fini(&out);
     }
+    /* a message that does not begin with its parameter gets it in front */
+    struct strbuf out;
+    strbuf_init(&out);
+    strcpy(p.parameter, "seed");
+    problem_body(&p, HTTP_API_OLLAMA, &out);
+    assert_string_equal(out.data, "{\"error\":\"seed: a \\\"b\\\"\"}");
+    strbuf_fini(&out);
 }
 
 static void test_events(void **state)

@@ -115,6 +115,79 @@ static void test_tags(void **state)
           "N(edit)A({\"path\":\"a\\nb\"})E");
 }
 
+/* Laguna's prompt ends with one of the marks of reasoning; nothing stands behind the name. */
+static void test_laguna(void **state)
+{
+    check("glm",
+          "<think>\nHm\n</think>\nOk\n<tool_call>get_weather<arg_key>city</arg_key>\n"
+          "<arg_value>Ulm</arg_value>\n<arg_key>tags</arg_key>\n<arg_value>[\"a\"]</arg_value>\n"
+          "</tool_call>\n<tool_call>now</tool_call>\n",
+          "R(Hm)C(Ok)N(get_weather)A({\"city\":\"Ulm\",\"tags\":[\"a\"]})EN(now)A({})E");
+}
+
+/* Hy3's published weights have a suffix in each mark; the preview has none. */
+static void test_hy3(void **state)
+{
+    static const struct reasoning_marks marks = {"<think:opensource>", "</think:opensource>"};
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = {.format = tool_format_find("hy3"),
+                                    .reasoning = &marks,
+                                    .reasoning_open = true,
+                                    .tools = tools,
+                                    .parallel = true};
+    assert_events(
+        o,
+        "Hm</think:opensource>Ok<tool_calls:opensource>\n<tool_call:opensource>get_weather"
+        "<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n"
+        "<arg_value:opensource>Ulm</arg_value:opensource>\n<arg_key:opensource>days"
+        "</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>now<tool_sep:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "R(Hm)C(Ok)N(get_weather)A({\"city\":\"Ulm\",\"days\":3})EN(now)A({})E");
+    o.reasoning_open = false;
+    assert_events(o, "<think:opensource></think:opensource>A <tool_calls> is text.",
+                  "C(A <tool_calls> is text.)");
+    tool_list_free(tools);
+    check("hy3-preview",
+          "Ok\n<tool_calls>\n<tool_call>edit<tool_sep>\n<arg_key>path</arg_key>\n<arg_value>12"
+          "</arg_value>\n</tool_call>\n<tool_call>now<tool_sep></tool_call>\n</tool_calls>",
+          "C(Ok)N(edit)A({\"path\":\"12\"})EN(now)A({})E");
+    /* cut by a limit: what came is an incomplete call, and an unknown tool is text */
+    check("hy3-preview", "<tool_calls>\n<tool_call>nope<tool_sep>\n</tool_call>\n</tool_calls>",
+          "C(<tool_calls>\n<tool_call>nope<tool_sep>\n</tool_call>\n</tool_calls>)");
+}
+
+#define COHERE_CALLS                                                                               \
+    "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", "            \
+    "\"parameters\": {\"city\": \"Ulm\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\"," \
+    " \"parameters\": {}}\n]<|END_ACTION|>"
+#define COHERE_EVENTS "N(get_weather)A({\"city\": \"Ulm\"})EN(now)A({})E"
+
+/* The answer's text stands between marks, which are no content, also without tools. */
+static void test_cohere(void **state)
+{
+    static const struct reasoning_marks marks = {"<|START_THINKING|>", "<|END_THINKING|>"};
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = {.format = tool_format_find("cohere"),
+                                    .reasoning = &marks,
+                                    .reasoning_open = true,
+                                    .tools = tools,
+                                    .parallel = true};
+    assert_events(o, "Look.<|END_THINKING|>" COHERE_CALLS, "R(Look.)" COHERE_EVENTS);
+    assert_events(o, "Look.\n" COHERE_CALLS, "R(Look.)" COHERE_EVENTS); /* no end mark */
+    for (int with = 0; with < 2; with++) {
+        o.tools = with ? tools : NULL;
+        assert_events(o, "Hm\n<|END_THINKING|><|START_TEXT|>It is\n\n5.\n<|END_TEXT|>",
+                      "R(Hm)C(It is\n\n5.\n)");
+        assert_events(o, "Hm<|START_TEXT|>It < is", "R(Hm)C(It < is)");
+    }
+    o = (struct tool_parser_options){.format = tool_format_find("command-a"), .tools = tools};
+    o.parallel = true;
+    assert_events(o, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "C(Yes.)");
+    assert_events(o, COHERE_CALLS, COHERE_EVENTS);
+    tool_list_free(tools);
+}
+
 static void test_deepseek(void **state)
 {
     check("deepseek-v3",
@@ -250,6 +323,8 @@ int main(void)
         cmocka_unit_test(test_mistral),     cmocka_unit_test(test_llama3),
         cmocka_unit_test(test_lfm2),        cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_harmony),     cmocka_unit_test(test_generic),
+        cmocka_unit_test(test_laguna),      cmocka_unit_test(test_hy3),
+        cmocka_unit_test(test_cohere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,18 @@ static const struct sample {
     {"glm",
      "<tool_call>edit\n<arg_key>path</arg_key>\n<arg_value>a.c</arg_value>\n<arg_key>n</arg_key>\n"
      "<arg_value>7</arg_value>\n</tool_call>"},
+    {"hy3", "<tool_calls:opensource>\n<tool_call:opensource>edit<tool_sep:opensource>\n"
+            "<arg_key:opensource>path</arg_key:opensource>\n<arg_value:opensource>a.c"
+            "</arg_value:opensource>\n<arg_key:opensource>n</arg_key:opensource>\n"
+            "<arg_value:opensource>7</arg_value:opensource>\n</tool_call:opensource>\n"
+            "</tool_calls:opensource>"},
+    {"hy3-preview",
+     "<tool_calls>\n<tool_call>edit<tool_sep>\n<arg_key>path</arg_key>\n<arg_value>a.c"
+     "</arg_value>\n<arg_key>n</arg_key>\n<arg_value>7</arg_value>\n</tool_call>\n</tool_calls>"},
+    {"cohere", "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"edit\", "
+               "\"parameters\": " ARGUMENTS "}]<|END_ACTION|>"},
+    {"command-a", "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"edit\", "
+                  "\"parameters\": " ARGUMENTS "}]<|END_ACTION|>"},
     {"mistral", "[TOOL_CALLS]edit[ARGS]" ARGUMENTS},
     {"mistral-array", "[TOOL_CALLS] [" OBJECT "]"},
     {"llama3", "{\"name\": \"edit\", \"parameters\": " ARGUMENTS "}"},

@@ -29,6 +29,15 @@ static void test_detect(void **state)
     check_template("'｜DSML｜' + 'tool_calls>'", "deepseek-v4", NULL);
     check_template("<|tool_calls_section_begin|>", "kimi-k2", NULL);
     check_template("<tool_call>{function-name}\n<arg_key>", "glm", NULL);
+    check_template(
+        "set HYTK = ':opensource' '<tool_calls{}>' '<tool_sep{}>' '<arg_key{}>' </think{}>", "hy3",
+        "</think:opensource>");
+    check_template("<tool_calls> <tool_call>{function-name}<tool_sep>\n<arg_key> </think>",
+                   "hy3-preview", "</think>");
+    check_template("<|START_ACTION|>[ <|END_THINKING|> <|START_TEXT|>", "cohere",
+                   "<|END_THINKING|>");
+    check_template("<|START_ACTION|>[ <|END_THINKING|> <|START_RESPONSE|>", "command-a",
+                   "<|END_THINKING|>");
     check_template("'[TOOL_CALLS]' + n + '[ARGS]' [/THINK]", "mistral", "[/THINK]");
     check_template("'[TOOL_CALLS] ['", "mistral-array", NULL);
     check_template("<|start_header_id|> {\"name\": n, \"parameters\": p}", "llama3", NULL);

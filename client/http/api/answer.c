@@ -232,10 +232,11 @@ static void hold_back(struct choice *c, const struct moed_event *e)
 
 static void take_tokens(struct choice *c, const struct moed_event *event)
 {
-    uint32_t n = (uint32_t)event->token_count;
+    uint32_t all = (uint32_t)event->token_count, n = all;
     note_first_token(c);
     if (budget_is_reached(c))
-        return; /* they came while the request was being cancelled */
+        return;       /* they came while the request was being cancelled */
+    c->tokens += all; /* first: what the text is written into may have the count */
     if (c->score_request) {
         hold_back(c, event);
     } else {
@@ -245,7 +246,7 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
         else
             budget_note(c, event->tokens, n);
     }
-    c->tokens += n;
+    c->tokens -= all - n;
 }
 
 /* The choice is complete. */

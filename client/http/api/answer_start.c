@@ -59,17 +59,18 @@ static enum moed_code bind_answer(struct answer *a, struct moed_error *error)
 }
 
 /* Finds the text of prompts that came as ids, and the ids of those that came as text and are not
- * computed, or whose log-probabilities are asked for. */
-static enum moed_code prepare_echo(struct answer *a, struct moed_error *error)
+ * computed, whose log-probabilities are asked for, or whose length each chunk has. */
+static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error)
 {
     enum moed_code code = MOED_OK;
     struct moed_session *session = a->deployment->session;
-    for (size_t i = 0; i < a->ask.prompt_count && a->ask.echo && !code; i++) {
+    bool echo = a->ask.echo;
+    for (size_t i = 0; i < a->ask.prompt_count && !code; i++) {
         struct ask_prompt *p = &a->ask.prompts[i];
-        if (!p->text)
+        if (!p->text && echo)
             code = moed_detokenize(session, p->tokens, p->token_count, true, &p->shown,
                                    &p->shown_bytes, error);
-        else if (a->only_echo || a->ask.logprobs)
+        else if (p->text && (a->ask.usage_in_chunks || (echo && (a->only_echo || a->ask.logprobs))))
             code = moed_tokenize(session, p->text, p->text_bytes, MOED_ADD_SPECIAL, &p->tokens,
                                  &p->token_count, error);
     }
@@ -113,7 +114,7 @@ void answer_start_work(struct job *job)
     if (!code)
         code = bind_answer(a, &error);
     if (!code)
-        code = prepare_echo(a, &error);
+        code = prepare_prompts(a, &error);
     if (!code && (a->ask.logprobs || a->ask.reasoning_budget))
         code = vocabulary_get(a->deployment, &a->vocabulary, &error);
     for (unsigned i = 0; i < a->n_choices && !code; i++)

@@ -137,6 +137,8 @@ static bool take_turn(struct ask *ask, const json_t *message, const char *where,
                            content_text(json_object_get(message, "content"), where, p), p);
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
         return problem_set(p, 400, "%s: the role user, assistant or system is expected", where);
+    if (!json_object_get(message, "content"))
+        return problem_set(p, 400, "%s: content is missing", where);
     b.assistant = strcmp(role, "assistant") == 0;
     strbuf_init(&b.text);
     strbuf_init(&b.thinking);

@@ -221,7 +221,9 @@ bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
     if (!json_is_object(value))
         return problem_set(p, 400, "an object is expected");
     json_t *usage = json_object_get(value, "include_usage");
-    return !usage || json_is_null(usage) || read_bool(usage, &ask->include_usage, p);
+    json_t *chunks = json_object_get(value, "continuous_usage_stats"); /* vLLM's */
+    return (!usage || json_is_null(usage) || read_bool(usage, &ask->include_usage, p)) &&
+           (!chunks || json_is_null(chunks) || read_bool(chunks, &ask->usage_in_chunks, p));
 }
 
 bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)

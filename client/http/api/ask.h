@@ -38,6 +38,7 @@ struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
     bool stream, include_usage;
+    bool usage_in_chunks; /* each chunk has the usage so far; only with include_usage */
     enum moed_priority priority;
     bool has_keep;
     double keep_s; /* how long a model on demand stays loaded; below 0: for ever */
@@ -69,6 +70,7 @@ struct ask {
     struct tool_list *tool_list;  /* owned; of `tools` */
     enum ask_calls calls;         /* only where there are tools */
     const char *call_name;        /* CALLS_NAMED */
+    const json_t *allowed;        /* borrowed: the tools that may be called; NULL: all */
     bool one_call;                /* no parallel calls */
     json_t *kwargs;               /* borrowed; NULL: none */
     enum moed_grammar_kind form;  /* what the answer's text must satisfy */

@@ -45,17 +45,40 @@ bool take_tools(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* The name in a tool or a choice: chat completions have it in `function`, Responses have not. */
+static const char *function_name(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    return json_string_value(json_object_get(function ? function : tool, "name"));
+}
+
 static bool choose_name(struct ask *ask, const json_t *choice, struct problem *p)
 {
     const char *type = json_string_value(json_object_get(choice, "type"));
-    const json_t *function = json_object_get(choice, "function");
-    const char *name = json_string_value(json_object_get(function ? function : choice, "name"));
+    const char *name = function_name(choice);
     if (!type || strcmp(type, "function") != 0 || !name)
         return problem_set(p, 400,
                            "none, auto, required or {\"type\": \"function\", \"function\": "
                            "{\"name\": ...}} is expected");
     ask->calls = CALLS_NAMED;
     ask->call_name = name;
+    return true;
+}
+
+/* {"type": "allowed_tools", "mode", "tools"}; chat completions have both in `allowed_tools`. */
+static bool choose_allowed(struct ask *ask, const json_t *choice, struct problem *p)
+{
+    const json_t *inner = json_object_get(choice, "allowed_tools");
+    const json_t *allowed = inner ? inner : choice, *tools = json_object_get(allowed, "tools");
+    const char *mode = json_string_value(json_object_get(allowed, "mode"));
+    bool required = mode && strcmp(mode, "required") == 0;
+    if (!mode || (!required && strcmp(mode, "auto") != 0) || json_array_size(tools) == 0)
+        return problem_set(p, 400, "allowed_tools needs the mode auto or required, and tools");
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!function_name(json_array_get(tools, i)))
+            return problem_set(p, 400, "allowed_tools: tool %zu has no name", i);
+    ask->calls = required ? CALLS_REQUIRED : CALLS_AUTO;
+    ask->allowed = tools;
     return true;
 }
 
@@ -71,6 +94,9 @@ bool take_tool_choice(struct ask *ask, json_t *value, struct problem *p)
             ask->calls = known[i].calls;
             return true;
         }
+    const char *type = json_string_value(json_object_get(value, "type"));
+    if (type && strcmp(type, "allowed_tools") == 0)
+        return choose_allowed(ask, value, p);
     return choose_name(ask, value, p);
 }
 
@@ -90,9 +116,47 @@ static bool refuse_choice(struct problem *p, const char *message)
     return false;
 }
 
-bool finish_tools(struct ask *ask, struct problem *p)
+/* The model sees all tools, so that the prompt stays the same, and may call these; a new reference.
+ * NULL: *p is set. */
+static json_t *callable_tools(const struct ask *ask, struct problem *p)
+{
+    json_t *some = ask->allowed ? json_array() : json_incref(ask->tools), *tool = NULL;
+    size_t i, k;
+    for (i = 0; some && i < json_array_size(ask->allowed); i++) {
+        const char *name = function_name(json_array_get(ask->allowed, i));
+        json_array_foreach(ask->tools, k, tool)
+        {
+            const char *other = function_name(tool);
+            if (other && strcmp(other, name) == 0)
+                break;
+        }
+        if (k == json_array_size(ask->tools) || json_array_append(some, tool) != 0) {
+            json_decref(some);
+            refuse_choice(p, "allowed_tools names a function that is not in tools");
+            return NULL;
+        }
+    }
+    if (!some)
+        problem_fill(p, 503, "no memory for the tools");
+    return some;
+}
+
+static bool list_tools(struct ask *ask, struct problem *p)
 {
     struct error why;
+    json_t *tools = callable_tools(ask, p);
+    enum error_code code = tools ? tool_list_new(tools, &ask->tool_list, &why) : ERROR_OK;
+    if (code) {
+        problem_fill(p, code == ERROR_MEMORY ? 503 : 400, "%s", why.text);
+        memcpy(p->parameter, "tools", sizeof "tools");
+    }
+    bool good = tools && !code;
+    json_decref(tools);
+    return good;
+}
+
+bool finish_tools(struct ask *ask, struct problem *p)
+{
     if (json_array_size(ask->tools) == 0 || ask->calls == CALLS_NONE) {
         json_decref(ask->tools);
         ask->tools = NULL;
@@ -106,11 +170,8 @@ bool finish_tools(struct ask *ask, struct problem *p)
         memcpy(p->parameter, "tools", sizeof "tools");
         return false;
     }
-    if (tool_list_new(ask->tools, &ask->tool_list, &why)) {
-        problem_fill(p, why.code == ERROR_MEMORY ? 503 : 400, "%s", why.text);
-        memcpy(p->parameter, "tools", sizeof "tools");
+    if (!list_tools(ask, p))
         return false;
-    }
     if (ask->calls == CALLS_NAMED &&
         !tool_list_find(ask->tool_list, ask->call_name, strlen(ask->call_name)))
         return refuse_choice(p, "it names a function that is not in tools");

@@ -121,6 +121,10 @@ bool add_system(struct ask *ask, json_t *content, struct problem *p)
 {
     if (!content)
         return false;
+    if (json_string_length(content) == 0) { /* none: the template may have its own */
+        json_decref(content);
+        return true;
+    }
     json_t *turn = json_pack("{s:s, s:o}", "role", "system", "content", content);
     if (!ask->messages)
         ask->messages = json_array();
@@ -192,6 +196,8 @@ static bool take_message(struct ask *ask, const json_t *message, const char *whe
                            where);
     if (!check_calls(json_object_get(message, "tool_calls"), where, p))
         return false;
+    if (!json_object_get(message, "content") && strcmp(role, "assistant") != 0)
+        return problem_set(p, 400, "%s: content is missing", where);
     json_t *content = content_text(json_object_get(message, "content"), where, p);
     if (!add_message(ask, role, content, p))
         return false;

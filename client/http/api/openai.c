@@ -24,6 +24,14 @@ void openai_usage(const struct answer *a, struct strbuf *out)
                   (unsigned long long)u.reasoning);
 }
 
+void openai_chunk_usage(const struct answer *a, struct strbuf *out)
+{
+    if (a->ask.include_usage && a->ask.usage_in_chunks)
+        openai_usage(a, out);
+    else if (a->ask.include_usage)
+        strbuf_printf(out, ",\"usage\":null");
+}
+
 void openai_head(const struct answer *a, const char *object, struct strbuf *out)
 {
     strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld", a->id, object,

@@ -8,6 +8,8 @@
 const char *openai_finish_reason(const struct choice *c);
 /* ,"usage":{...} */
 void openai_usage(const struct answer *a, struct strbuf *out);
+/* The same in a chunk: null, or the usage so far; nothing where it was not asked for. */
+void openai_chunk_usage(const struct answer *a, struct strbuf *out);
 /* A stream's end: the usage, where it was asked for, in a chunk of `object`; then [DONE]. */
 void openai_stream_end(struct answer *a, const char *object);
 /* {"id":...,"object":...,"created":...,"model":... */

@@ -181,9 +181,11 @@ static void end_chunk(struct choice *c, const char *finish_reason)
     strbuf_printf(out, "}");
     logprobs_json(c, out);
     if (finish_reason)
-        strbuf_printf(out, ",\"finish_reason\":\"%s\"}]}", finish_reason);
+        strbuf_printf(out, ",\"finish_reason\":\"%s\"}]", finish_reason);
     else
-        strbuf_printf(out, ",\"finish_reason\":null}]}");
+        strbuf_printf(out, ",\"finish_reason\":null}]");
+    openai_chunk_usage(c->answer, out);
+    strbuf_printf(out, "}");
     event_end(out);
 }
 

@@ -166,7 +166,9 @@ static void write_chunk(struct choice *c, const char *text, size_t len, bool end
     openai_head(a, "text_completion", out);
     strbuf_printf(out, ",\"choices\":[");
     choice_json(c, text, len, end, out);
-    strbuf_printf(out, "]}");
+    strbuf_printf(out, "]");
+    openai_chunk_usage(a, out);
+    strbuf_printf(out, "}");
     event_end(out);
 }
 

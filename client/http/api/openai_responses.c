@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Each part of the answer is an item. Text and reasoning have one part of content. */
 
@@ -122,8 +123,15 @@ static void echo_json(const struct answer *a, struct strbuf *out)
     repeat_json(a, "tools", "[]", out);
     repeat_json(a, "text", "{\"format\":{\"type\":\"text\"}}", out);
     repeat_json(a, "metadata", "{}", out);
-    strbuf_printf(out,
-                  ",\"store\":false,\"previous_response_id\":null,\"truncation\":\"disabled\"");
+    repeat_json(a, "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    repeat_json(a, "user", "null", out);
+    repeat_json(a, "safety_identifier", "null", out);
+    repeat_json(a, "prompt_cache_key", "null", out);
+    strbuf_printf(out, ",\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"top_logprobs\":%u",
+                  (double)s->presence_penalty, (double)s->frequency_penalty, a->ask.top_logprobs);
+    strbuf_printf(out, ",\"store\":false,\"background\":false,\"previous_response_id\":null,"
+                       "\"max_tool_calls\":null,\"service_tier\":\"default\","
+                       "\"truncation\":\"disabled\"");
 }
 
 static void response_json(const struct answer *a, bool full, const struct problem *failure,
@@ -147,6 +155,10 @@ static void response_json(const struct answer *a, bool full, const struct proble
     strbuf_printf(out, full && is_cut(a)
                            ? ",\"incomplete_details\":{\"reason\":\"max_output_tokens\"}"
                            : ",\"incomplete_details\":null");
+    if (full && !failure && !is_cut(a))
+        strbuf_printf(out, ",\"completed_at\":%lld", (long long)time(NULL));
+    else
+        strbuf_printf(out, ",\"completed_at\":null");
     echo_json(a, out);
     strbuf_printf(out, ",\"output\":[");
     for (unsigned i = 0; full && i < a->choices[0].output.count; i++) {

@@ -68,5 +68,15 @@ const struct route routes[] = {
      .handle = handle_unsupported,
      .api = HTTP_API_OLLAMA},
     {.method = "POST", .path = "/api/pull", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/push", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/create", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/copy", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.method = "DELETE",
+     .path = "/api/delete",
+     .handle = handle_unsupported,
+     .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/blobs/", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.path = "/api/", .api = HTTP_API_OLLAMA}, /* the shape of errors */
+    {.path = "/v1/messages/", .api = HTTP_API_ANTHROPIC},
     {0},
 };

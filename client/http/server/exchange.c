@@ -106,10 +106,14 @@ static bool method_fits(const struct route *r, const char *method)
 
 static void find_route(struct exchange *x, const char *url, struct problem *p)
 {
-    const struct route *other = NULL;
+    const struct route *other = NULL, *shape = NULL;
     for (const struct route *r = x->server->routes; r->path; r++) {
         if (!path_fits(r, url))
             continue;
+        if (!r->handle) {
+            shape = r;
+            continue;
+        }
         other = r;
         if (!method_fits(r, x->log.method))
             continue;
@@ -119,7 +123,7 @@ static void find_route(struct exchange *x, const char *url, struct problem *p)
             snprintf(x->rest, sizeof x->rest, "%s", url + n);
         return;
     }
-    x->route = other; /* for the shape of the error */
+    x->route = other ? other : shape; /* for the shape of the error */
     if (other) {
         problem_fill(p, 405, "%.100s takes %s, not %s", url, other->method, x->log.method);
         exchange_add_header(x, "Allow", other->method);
@@ -140,7 +144,26 @@ static bool check_framing(struct exchange *x, const char *version, struct proble
     if (f.has_length && f.length > limit)
         return problem_set(p, 413, "the body has %llu bytes; %llu are allowed",
                            (unsigned long long)f.length, (unsigned long long)limit);
+    const char *coding = exchange_header(x, "Content-Encoding");
+    if (coding && *coding && strcasecmp(coding, "identity") != 0) {
+        exchange_add_header(x, "Accept-Encoding", "identity");
+        return problem_set(p, 415, "a body in the coding '%.40s': send it as it is", coding);
+    }
     return true;
+}
+
+/* The path of a target in absolute form, "http://HOST/PATH", whose host must be the field's. */
+static bool take_origin_form(struct exchange *x, const char **url, struct problem *p)
+{
+    const char *host = exchange_header(x, "Host"), *colon = strstr(*url, "://");
+    if (!colon || (strncasecmp(*url, "http:", 5) != 0 && strncasecmp(*url, "https:", 6) != 0))
+        return true;
+    const char *authority = colon + 3;
+    size_t n = strcspn(authority, "/");
+    *url = authority[n] ? authority + n : "/";
+    if (host && strlen(host) == n && strncasecmp(host, authority, n) == 0)
+        return true;
+    return problem_set(p, 400, "the request is ambiguous: its target and Host differ");
 }
 
 static bool check_origin(struct exchange *x, struct problem *p)
@@ -213,12 +236,13 @@ void exchange_admit(struct exchange *x, const char *url, const char *method, con
     struct problem p = {0};
     const char *trace = exchange_header(x, "traceparent");
     x->log.method = known_method(method);
+    bool one_host = take_origin_form(x, &url, &p);
     snprintf(x->log.path, sizeof x->log.path, "%s", url);
     if (trace)
         access_take_trace(trace, x->log.trace);
     struct problem unknown = {0};
     find_route(x, url, &unknown);
-    if (check_framing(x, version, &p) && check_origin(x, &p) && !is_preflight(x) &&
+    if (one_host && check_framing(x, version, &p) && check_origin(x, &p) && !is_preflight(x) &&
         check_key(x, &p))
         p = unknown;
     if (p.status) {

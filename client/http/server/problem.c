@@ -17,6 +17,7 @@ static const struct {
     {405, "invalid_request_error", "invalid_request_error"},
     {408, "timeout_error", "timeout_error"},
     {413, "invalid_request_error", "request_too_large"},
+    {415, "invalid_request_error", "invalid_request_error"},
     {429, "rate_limit_error", "rate_limit_error"},
     {501, "not_supported_error", "invalid_request_error"},
     {503, "unavailable_error", "overloaded_error"},
@@ -45,10 +46,19 @@ static void append_string(struct strbuf *out, const char *text)
     strbuf_json_string(out, text, strlen(text));
 }
 
+/* Clients show the message alone, so it names the parameter. */
+static void append_message(struct strbuf *out, const struct problem *p)
+{
+    char text[sizeof p->parameter + sizeof p->message + sizeof ": "];
+    bool named = strncmp(p->message, p->parameter, strlen(p->parameter)) == 0;
+    snprintf(text, sizeof text, "%s%s%s", named ? "" : p->parameter, named ? "" : ": ", p->message);
+    append_string(out, text);
+}
+
 static void openai_body(const struct problem *p, struct strbuf *out)
 {
     strbuf_printf(out, "{\"error\":{\"message\":");
-    append_string(out, p->message);
+    append_message(out, p);
     strbuf_printf(out, ",\"type\":\"%s\",\"param\":", type_of(p->status, HTTP_API_OPENAI));
     if (p->parameter[0])
         append_string(out, p->parameter);
@@ -67,11 +77,11 @@ void problem_body(const struct problem *p, enum http_api api, struct strbuf *out
     } else if (api == HTTP_API_ANTHROPIC) {
         strbuf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                       type_of(p->status, api));
-        append_string(out, p->message);
+        append_message(out, p);
         strbuf_printf(out, "}}");
     } else {
         strbuf_printf(out, "{\"error\":");
-        append_string(out, p->message);
+        append_message(out, p);
         strbuf_printf(out, "}");
     }
 }

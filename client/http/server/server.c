@@ -83,6 +83,27 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 
 /* ---- Requests ---- */
 
+static int digit_of(char c)
+{
+    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c | 0x20) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Decodes %XX in place. %00 stays as it is: a decoded NUL would cut the path. */
+static size_t unescape(void *arg, struct MHD_Connection *mhd, char *text)
+{
+    char *out = text;
+    (void)arg, (void)mhd;
+    for (const char *in = text; *in; in++) {
+        int high = *in == '%' ? digit_of(in[1]) : -1, low = high >= 0 ? digit_of(in[2]) : -1;
+        bool decode = low >= 0 && high + low > 0;
+        *out++ = decode ? (char)(high * 16 + low) : *in;
+        in += decode ? 2 : 0;
+    }
+    *out = '\0';
+    return (size_t)(out - text);
+}
+
 static struct connection *connection_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info =
@@ -262,10 +283,10 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
     };
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)o->connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
