@@ -1,13 +1,13 @@
 #!/bin/bash
 # The expert cache under kills. Under each policy the script kills the worker, cpuexec or both at random instants of their requests,
 # from the first of the prompt on, and sometimes the next worker while it attaches. No token may be wrong, and no slot may be lost.
-#   [ROUNDS=2] [STEPS=0] [POLICIES="moed ..."] [TOKENS=48] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
+#   [ROUNDS=2] [STEPS=0] [POLICIES="moed ..."] [TOKENS=80] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
 # ROUNDS: least rounds a policy. STEPS: least decode steps a policy; 1000 is a long run. TOKENS: of an answer.
 MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2} STEPS=${STEPS:-0} DEVICE=${DEVICE:-emu:vram=30%,link=400M}
 read -ra POLICIES <<< "${POLICIES:-moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe}"
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=7
-N=${TOKENS:-48}
+N=${TOKENS:-80}
 prompts=("Once upon a time" "$(seq -s ' ' 1 $((N < 80 ? 3 * N / 2 : 120)))" "0 1 2 3") # the second has a long prefill
 SEGMENTS="--segment-bytes 65536"
 "$MOED" up "$MODEL" --reproducible $SEGMENTS >/dev/null 2>&1
