@@ -194,13 +194,14 @@ static void want_scratch(struct device_plan *p, const struct device_facts *facts
     if (!checked_mul(capacity.scratch_bytes, workers_of(p), &p->scratch_bytes) ||
         !checked_mul(capacity.kv_bytes, workers_of(p), &p->kv_bytes) ||
         !checked_mul(least, workers_of(p), &p->kv_least_bytes))
-        p->scratch_bytes = UINT64_MAX; /* which does not fit */
+        p->scratch_bytes = UINT64_MAX;                     /* which does not fit */
+    p->state_bytes = capacity.state_bytes * workers_of(p); /* less than scratch_bytes */
 }
 
 /* ---- The plan as text ---- */
 
 struct words {
-    char driver[24], dense[24], scratch[24], kv[24], slots[24], free[24], memory[24];
+    char driver[24], dense[24], scratch[24], states[24], kv[24], slots[24], free[24], memory[24];
     char requests[96]; /* of the KV cache */
     char device[160];
 };
@@ -212,6 +213,7 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
     quantity_format_bytes(p->driver_bytes, w->driver);
     quantity_format_bytes(p->dense_bytes, w->dense);
     quantity_format_bytes(p->scratch_bytes, w->scratch);
+    quantity_format_bytes(p->state_bytes, w->states);
     quantity_format_bytes(p->kv_bytes, w->kv);
     quantity_format_bytes(p->free_bytes, w->free);
     quantity_format_bytes(facts->memory_bytes, w->memory);
@@ -300,10 +302,10 @@ static void report_plan(const struct device_plan *p, const struct words *w)
     strbuf_init(&b);
     if (p->dense_bytes)
         strbuf_printf(&b, "%s dense weights, %s KV cache (%s), ", w->dense, w->kv, w->requests);
-    strbuf_printf(&b,
-                  "%s scratch (batches of %" PRIu32
-                  " tokens), %s for the driver; %s for experts, %.0f %% of them",
-                  w->scratch, p->batch, w->driver, w->slots,
+    strbuf_printf(&b, "%s scratch (batches of %" PRIu32 " tokens", w->scratch, p->batch);
+    if (p->state_bytes)
+        strbuf_printf(&b, "; %s of it states of requests", w->states);
+    strbuf_printf(&b, "), %s for the driver; %s for experts, %.0f %% of them", w->driver, w->slots,
                   100 * (double)p->n_slots / (double)p->total_segments);
     if (!p->dense_bytes)
         strbuf_printf(&b, "; the dense weights stay in host memory");

@@ -19,11 +19,12 @@ struct device_plan {
     uint64_t free_bytes;
     uint64_t unit_bytes; /* the device allocates multiples of it */
     uint64_t driver_bytes, dense_bytes, scratch_bytes;
-    uint32_t batch;                      /* tokens of prompts, for which the scratch is */
-    uint64_t kv_bytes;                   /* the whole KV cache, of all workers; 0: none */
-    uint64_t kv_least_bytes;             /* one request's of each worker */
-    uint32_t workers;                    /* that share the device; 0: one */
-    uint64_t asked_bytes;                /* for slots; 0: what is left */
+    uint32_t batch;          /* tokens of prompts, for which the scratch is */
+    uint64_t state_bytes;    /* of the scratch, the states of recurrent layers, of all workers */
+    uint64_t kv_bytes;       /* the whole KV cache, of all workers; 0: none */
+    uint64_t kv_least_bytes; /* one request's of each worker */
+    uint32_t workers;        /* that share the device; 0: one */
+    uint64_t asked_bytes;    /* for slots; 0: what is left */
     uint64_t slot_bytes, total_segments; /* of the model */
     uint32_t n_segments;                 /* of an expert at most */
     uint64_t n_flags; /* one for each slot that there could ever be; 0: no flags */

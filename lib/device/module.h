@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    9u
+#define DEVICE_MODULE_ABI    10u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -252,6 +252,65 @@ struct device_attention {
     const float *gate;  /* [n][n_heads][v_dim]: results are multiplied by its sigmoid; NULL: none */
 };
 
+/* Adjacent rows of a batch that are one slot's. n 0: none. */
+struct device_run {
+    uint32_t first, n;
+};
+
+/* The states of a recurrent layer, and the rows that step them. A slot's state is
+ * params_layer_state_floats of model/params.h, slot * slot_floats behind `states`. Nothing is read
+ * of it that a position before the slot's first row has not written, so it needs no zeros where a
+ * request begins. Pointers to values of rows, here and in the operations' structs, are those of the
+ * batch's row 0. */
+struct device_recurrent {
+    float *states;
+    size_t slot_floats;
+    const struct device_row *rows; /* device: of the batch */
+    const struct device_run *runs; /* device: [n_runs], all the batch's runs, at most one a slot */
+    uint32_t n_runs;
+    uint32_t first, n; /* the rows of this call; those before them have been stepped */
+};
+
+/* Gated DeltaNet of all heads. qkv [.][channels] is q, then k of all key heads, then v of all value
+ * heads, before the convolution. */
+struct device_delta {
+    uint32_t k_heads, v_heads, k_dim, v_dim; /* k_dim: at most DELTA_KEY_MOST_ON_DEVICE */
+    uint32_t taps;                           /* at most CONVOLVE_TAPS */
+    bool grouped; /* value head j reads key head j / (v_heads / k_heads); else j mod k_heads */
+    const float *qkv, *z; /* [.][channels], [.][v_heads][v_dim] */
+    /* [.][v_heads], before sigmoid and softplus; alpha NULL: beta has both, of each key head its
+     * value heads' beta, then their alpha */
+    const float *beta, *alpha;
+    const float *conv;              /* [channels][taps] */
+    const float *dt, *a;            /* [v_heads] */
+    float q_scale, k_scale, l2_eps; /* the RMS norm of q and k with these is the L2 norm */
+    const float *norm;              /* [v_dim], of the output */
+    float eps;
+    float *placed; /* scratch [.][channels]: q, k and v convolved and normed */
+    float *rates;  /* scratch [.][2][v_heads]: decay, beta */
+    float *out;    /* [.][v_heads][v_dim]: normed and gated by silu(z) */
+};
+
+/* A gated short convolution: out [.][width] = c * the convolution of b * x. */
+struct device_short_convolution {
+    uint32_t width, taps; /* taps: at most CONVOLVE_TAPS */
+    const float *in;      /* [.][3][width]: b, c, x */
+    const float *weights; /* [width][taps] */
+    float *out;
+};
+
+/* Where adjacent values of each part of a row go: the first to[0].width of the part to to[0], the
+ * next to to[1], ... */
+enum { DEVICE_SPLIT = 4 };
+struct device_split {
+    uint32_t n_parts, n_to;
+    struct {
+        float *at; /* of row 0, part 0; the parts are `width` apart, the rows `stride` */
+        uint32_t width;
+        size_t stride;
+    } to[DEVICE_SPLIT];
+};
+
 /* Operations on one stream, asynchronous. Float pointers are device memory unless a comment says
  * otherwise; n is the number of rows. The portable build of kernels/kernels.h (or the file that is
  * named) defines each result to the bit, and no result depends on the other rows of the batch. The
@@ -377,7 +436,16 @@ struct device_ops {
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
     void (*gated)(struct device_stream *s, uint32_t activation, float limit, const float *gate,
                   const float *up, float *h, size_t n);
-    /* rows[i] *= sigmoid(gate[i]). */
+    /* from [n][n_parts][the sum of the widths]. */
+    void (*split)(struct device_stream *s, const float *from, uint32_t n,
+                  const struct device_split *to);
+    /* Step the states; see kernels.h. quantized: also filled, bound to all of the batch's rows of
+     * out; NULL: none. */
+    void (*delta)(struct device_stream *s, const struct device_recurrent *r,
+                  const struct device_delta *d, const struct device_activations *quantized);
+    void (*short_convolution)(struct device_stream *s, const struct device_recurrent *r,
+                              const struct device_short_convolution *c);
+    /* rows[i] from gate[i] by ACTIVATION_SIGMOID. */
     void (*gate_by_sigmoid)(struct device_stream *s, const float *gate, float *rows, size_t n);
     /* A layer's gate, of in->n_tokens rows: model/router.h. The products never go through a
      * library. */
@@ -444,8 +512,9 @@ struct device_module {
     /* Waits until everything in the stream is done. Returns the first error since open. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
 
-    /* From now on add, combine and an accumulating multiply change nothing if *stop (device) is not
-     * 0 when they run. So operations that were queued behind a failure do no harm. NULL: no guard.
+    /* From now on add, combine, an accumulating multiply, and the states of delta and
+     * short_convolution change nothing if *stop (device) is not 0 when they run. So operations that
+     * were queued behind a failure do no harm. NULL: no guard.
      */
     void (*guard)(struct device_stream *s, const uint32_t *stop);
     /* Between begin and end the stream keeps operations, their arguments and the guard, instead of

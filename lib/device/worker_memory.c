@@ -129,6 +129,26 @@ uint64_t worker_memory_many(const struct device_module *module, const struct poo
     return most;
 }
 
+/* Of the states of recurrent layers: worker/forward/dense_cuda_recurrent.c. */
+static uint64_t states(const struct worker_memory_needs *n)
+{
+    uint64_t each = params_state_bytes(&n->map->params);
+    return each ? product(n->parallel, each + sizeof(struct device_run)) : 0;
+}
+
+/* Floats of a row in recurrent layers and gates of queries: worker/forward/forward.c, and the
+ * scratch of dense_cuda_recurrent.c. */
+static uint64_t recurrent_floats(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    uint64_t channels = params_convolved(p), values = (uint64_t)d->v_heads * d->v_dim;
+    if (d->taps == 0)
+        return 0;
+    if (d->v_heads == 0)
+        return 4 * channels;
+    return 3 * channels + 3 * values + 5 * (uint64_t)d->v_heads + 3 * (uint64_t)params_most(p).q;
+}
+
 /* Floats of a batch's row. In worker/forward/forward.c: the residual stream, the normed row, the
  * shared expert's; queries, keys, values and attention's result; the gates' logits and choices,
  * real and predicted; the values between gate and down. In worker/forward/dense_cuda.c: the angles,
@@ -141,11 +161,12 @@ static uint64_t dense_floats(const struct model_params *p)
     uint64_t routing = 2 * (uint64_t)p->router.n_experts + 7 * (uint64_t)p->router.n_used;
     uint64_t feed_forward = 2 * larger(p->d_shared, p->d_dense) + 1;
     uint64_t brought = p->rope.dims + 1 + p->d_model + p->router.n_used;
-    return 3 * (uint64_t)p->d_model + heads + latent + routing + feed_forward + brought;
+    return 3 * (uint64_t)p->d_model + heads + latent + routing + feed_forward + brought +
+           recurrent_floats(p);
 }
 
 /* The most buffers of these; each one's size is rounded up. */
-#define DENSE_BUFFERS 32
+#define DENSE_BUFFERS 48
 
 static uint64_t dense_scratch(const struct worker_memory_needs *n)
 {
@@ -180,6 +201,8 @@ void worker_memory(const struct worker_memory_needs *n, struct worker_memory *ou
         return;
     out->kv_bytes =
         worker_memory_kv(&n->map->params, n->kv_type, n->parallel, n->context, n->max_tokens);
+    out->state_bytes = states(n);
     add(&out->scratch_bytes, dense_scratch(n));
+    add(&out->scratch_bytes, out->state_bytes);
     add(&out->scratch_bytes, device_only_scratch(n));
 }

@@ -24,6 +24,7 @@ struct worker_memory_needs {
 struct worker_memory {
     uint64_t kv_bytes;      /* struct device_kv's memory, exactly */
     uint64_t scratch_bytes; /* everything else: an upper bound */
+    uint64_t state_bytes;   /* of that, the states of recurrent layers */
 };
 
 void worker_memory(const struct worker_memory_needs *n, struct worker_memory *out);

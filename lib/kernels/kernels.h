@@ -68,6 +68,7 @@
  *     a_ts    = -g(t, s) * (k_t . k_s), b_ts = g(t, s) * (q_t . k_s)     products as attention's
  *     u_tj    = beta_t * (v_tj - g(t) * r_tj + sum_(s<t) a_ts u_sj)      fmaf(a_ts, u_sj, ...)
  *     o_tj    = g(t) * p_tj + sum_(s<=t) b_ts u_sj                       fmaf(b_ts, u_sj, ...)
+ * d_t = exp(a * softplus(alpha_t + dt)) is computed in float64 (kernels/decay.h).
  * After the chunk's last position t:
  *     S_ij    = g(t) * S_ij + sum_s k_si * (g(t, s) * u_sj)              fmaf(k_si, ..., ...)
  * So a position's bits do not depend on how many positions a call computes.
@@ -155,7 +156,8 @@ struct attend_part {
 
 enum {
     DELTA_CHUNK = 16,
-    DELTA_KEY_MOST = 512, /* the largest k_dim */
+    DELTA_KEY_MOST = 512,           /* the largest k_dim */
+    DELTA_KEY_MOST_ON_DEVICE = 128, /* of the CUDA kernel: a part of S lies in shared memory */
 };
 
 /* One head's rows of adjacent positions, with strides in floats. */

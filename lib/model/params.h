@@ -140,7 +140,7 @@ uint32_t params_angles(const struct model_params *p);
  * its shared expert or dense FFN. */
 struct gating params_expert_gating(const struct model_params *p, uint32_t layer);
 struct gating params_shared_gating(const struct model_params *p, uint32_t layer);
-/* What a CUDA device does not compute of the dense part ("recurrent layers"), so that the host
+/* What a CUDA device does not compute of the dense part ("norms of this kind"), so that the host
  * computes all of it; NULL: nothing. */
 const char *params_host_dense(const struct model_params *p);
 /* Layers with a state instead of keys and values. */

@@ -94,8 +94,8 @@ struct gating params_shared_gating(const struct model_params *p, uint32_t layer)
 
 const char *params_host_dense(const struct model_params *p)
 {
-    if (params_recurrent_layers(p))
-        return "recurrent layers";
+    if (p->delta.k_dim > DELTA_KEY_MOST_ON_DEVICE)
+        return "linear attention with keys of more than 128 values";
     if (p->windowed_rope.dims)
         return "layers with other heads and another rotation";
     if (p->arch && p->arch->output_gate)

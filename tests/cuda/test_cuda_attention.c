@@ -261,8 +261,7 @@ static void check_rows(const struct cache *c, const struct device_row *rows, uin
             attend_defined(c, rows[t], h, q + at * s->k_dim, s->sinks ? sinks : NULL,
                            expected + at * s->v_dim);
             for (uint32_t i = 0; gate && i < s->v_dim; i++)
-                expected[at * s->v_dim + i] *=
-                    1.0f / (1.0f + kernels_exp(-gate[at * s->v_dim + i]));
+                expected[at * s->v_dim + i] /= 1.0f + kernels_exp(-gate[at * s->v_dim + i]);
             snprintf(what, sizeof what,
                      "%s, %u of %u heads, %u x %u, window %u: row %u of %u, position %u, head %u",
                      tensor_type_info(s->type)->name, s->n_kv_heads, s->n_heads, s->k_dim, s->v_dim,

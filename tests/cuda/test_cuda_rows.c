@@ -178,7 +178,7 @@ static void check_gate_by_sigmoid(size_t n)
     float *device_rows = floats_to_device(rows, n);
     module->ops.gate_by_sigmoid(stream, floats_to_device(gate, n), device_rows, n);
     for (size_t i = 0; i < n; i++)
-        rows[i] *= 1.0f / (1.0f + kernels_exp(-gate[i]));
+        rows[i] = rows[i] / (1.0f + kernels_exp(-gate[i]));
     check_floats(device_rows, rows, n, "gate_by_sigmoid");
     free(gate);
     free(rows);

@@ -50,4 +50,5 @@ nodes gpt-oss 11
 nodes olmoe 13
 nodes glm4moe 11 1
 nodes deepseek2 16 1
+nodes qwen35moe 13 # two layers of linear attention, whose heads of 16 values are quantised in a launch of their own
 say "ok: nodes"

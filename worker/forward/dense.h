@@ -56,6 +56,15 @@ struct dense_product {
     bool defined;      /* never through BLAS, which rounds otherwise */
 };
 
+/* The products that a gated DeltaNet layer begins with, of a batch. */
+struct delta_inputs {
+    float *qkv;     /* [n][channels] */
+    const float *z; /* [n][v_heads * v_dim] */
+    /* [n][v_heads], before their sigmoid and softplus; where the model has both in one
+     * (delta_weights.ba), beta has those and alpha is NULL */
+    const float *beta, *alpha;
+};
+
 /* A layer's gate: model/router.h. */
 struct dense_gate {
     const struct layer_weights *w; /* its biases and factors */
@@ -97,6 +106,9 @@ struct dense_ops {
      * batch_kind. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, const struct row_groups *groups);
+    /* All layers have computed the batch. Without this call the states of its slots' requests are
+     * of no use (save_state). NULL: nothing to do. */
+    void (*end)(struct dense *d);
 
     /* The KV cache, between batches: pages of KV_PAGE positions of a group of layers in host
      * memory, of kv.page_bytes each, which the caller owns. A slot's pages of a group are put in
@@ -167,33 +179,33 @@ struct dense_ops {
     const void *(*attend_prepare)(struct dense *d, unsigned slot, uint32_t layer, const float *q,
                                   const float *sinks, const float *gate, float *out, bool quantize);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
-     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
+     * [n][n_heads][2][k_dim]. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
-    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as split_gate. */
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as the three
+     * below: no architecture of this dense part needs it. */
     void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
                        uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
      * qkv [n][channels] and z [n][v_heads * v_dim]. */
     void (*split_delta)(struct dense *d, const float *x, float *qkv, float *z);
-    /* Gated DeltaNet of all heads of all rows: convolves qkv [n][channels] in place, norms q and k,
-     * and steps each request's state from its rows in order. out [n][v_heads * v_dim] = the heads'
-     * outputs, normed and gated by silu(z). beta and alpha [n][v_heads], before their sigmoid and
-     * softplus; where the model has both in one (delta_weights.ba), beta has those and alpha is
-     * NULL. A slot's rows are adjacent; its state begins at 0 with position 0. */
-    void (*delta)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
-                  const float *z, const float *beta, const float *alpha, float *out);
+    /* Gated DeltaNet of all heads of all rows: convolves qkv [n][channels], which may change, norms
+     * q and k, and steps each request's state from its rows in order. out [n][v_heads * v_dim] =
+     * the heads' outputs, normed and gated by silu(z), then prepared. A slot's rows are adjacent;
+     * its state begins at 0 with position 0. */
+    const void *(*delta_prepare)(struct dense *d, unsigned slot, uint32_t layer,
+                                 const struct layer_weights *w, const struct delta_inputs *in,
+                                 float *out, bool quantize);
     /* Short convolution: in [n][3][d_model] is b, c and x; out [n][d_model] = c * the convolution
-     * of b * x. Steps the states as `delta` does. */
+     * of b * x. Steps the states as delta_prepare does. */
     void (*short_convolution)(struct dense *d, uint32_t layer, const struct layer_weights *w,
                               const float *in, float *out);
     /* Copy a slot's state of all recurrent layers, params_state_bytes, between batches. `position`
      * is the next one. save, false: the state is that of another position, after a batch that
-     * failed. */
+     * failed. NULL: the model has no such layers. */
     bool (*save_state)(struct dense *d, uint32_t slot, uint32_t position, void *state);
     void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
-    /* rows [n][width] *= by. NULL, as the two after it: no architecture of this dense part needs
-     * it. */
+    /* rows [n][width] *= by. NULL, as the two after it and gate_parts. */
     void (*scale)(struct dense *d, float by, float *rows, uint32_t width);
     /* rows [n][width] = 0. */
     void (*clear)(struct dense *d, float *rows, uint32_t width);

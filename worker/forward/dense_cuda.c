@@ -25,6 +25,7 @@ static void cuda_free(struct dense *d)
     c->module->finish(c->stream, &e); /* the device reads the buffers until then */
     layer_graphs_free(c->graphs);
     kv_pages_free(c->pages);
+    dense_cuda_free_states(c);
     while (c->n_buffers)
         c->module->release(c->device, c->buffers[--c->n_buffers]);
     while (c->n_pinned)
@@ -66,7 +67,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
-    c->kept = n <= WORKER_DEVICE_ONLY_TOKENS && groups->n == 0;
+    c->kept = dense_cuda_begin_states(c) && n <= WORKER_DEVICE_ONLY_TOKENS && groups->n == 0;
     if (c->kept) /* so that its layers' graphs serve for a while */
         c->most_positions = layer_graphs_positions(c->most_positions, c->context);
     memcpy(c->angles.host, cos_sin, angles);
@@ -235,7 +236,8 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
     kv_layout_make(p, options->kv_type, &c->base.kv);
     if (!make_tables(c))
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
-    if (dense_cuda_make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c))
+    if (dense_cuda_make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c) &&
+        dense_cuda_make_states(c))
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
                      "the device has no memory for %" PRIu32 " requests of %" PRIu32
@@ -253,6 +255,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .wait = dense_cuda_wait,
                                          .bring = dense_cuda_bring,
                                          .begin = cuda_begin,
+                                         .end = dense_cuda_end,
                                          .put_page = dense_cuda_put_page,
                                          .save_page = dense_cuda_save_page,
                                          .pass_pages = dense_cuda_pass_pages,
@@ -272,6 +275,12 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .place_latent = dense_cuda_place_latent,
                                          .attend = dense_cuda_attend,
                                          .attend_prepare = dense_cuda_attend_prepare,
+                                         .split_gate = dense_cuda_split_gate,
+                                         .split_delta = dense_cuda_split_delta,
+                                         .delta_prepare = dense_cuda_delta_prepare,
+                                         .short_convolution = dense_cuda_short_convolution,
+                                         .save_state = dense_cuda_save_state,
+                                         .load_state = dense_cuda_load_state,
                                          .gate = cuda_gate,
                                          .shared = cuda_shared,
                                          .again = cuda_again,

@@ -1,6 +1,6 @@
 /* What the files of the dense part on a CUDA device share. dense_cuda.c (the batch, rows, the
- * table) stands on dense_cuda_products.c and dense_cuda_attention.c, and these on
- * dense_cuda_memory.c. */
+ * table) stands on dense_cuda_products.c, dense_cuda_attention.c and dense_cuda_recurrent.c, and
+ * these on dense_cuda_memory.c. */
 #ifndef MOED_WORKER_FORWARD_DENSE_CUDA_INTERNAL_H
 #define MOED_WORKER_FORWARD_DENSE_CUDA_INTERNAL_H
 
@@ -57,6 +57,8 @@ struct dense_cuda {
     uint32_t *largest;      /* on the device [2][logits_rows][DEVICE_LARGEST]: values, places */
     uint32_t *largest_host; /* in host memory, of a whole batch: logits_rows rows after another */
 
+    struct cuda_states *states; /* NULL: the model has no recurrent layers */
+
     /* memory */
     struct mirrored_values staged; /* pinned: dense_ops.bring */
     size_t staged_bytes, staged_used;
@@ -110,6 +112,25 @@ enum error_code dense_cuda_largest(struct dense *d, const struct matrix *m, cons
 enum error_code dense_cuda_logits(struct dense *d, const struct matrix *m, const float *bias,
                                   const float *hidden, uint32_t n, bool bulk, float *logits,
                                   struct error *e);
+
+/* ---- dense_cuda_recurrent.c ---- */
+
+/* The states of the recurrent layers, where the model has some. False: c->failed says why. */
+bool dense_cuda_make_states(struct dense_cuda *c);
+void dense_cuda_free_states(struct dense_cuda *c);
+/* The batch's part of `begin`. False: its layers cannot be graphs, because states are copied. */
+bool dense_cuda_begin_states(struct dense_cuda *c);
+void dense_cuda_end(struct dense *d);
+void dense_cuda_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,
+                           float *gate);
+void dense_cuda_split_delta(struct dense *d, const float *x, float *qkv, float *z);
+const void *dense_cuda_delta_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                     const struct layer_weights *w, const struct delta_inputs *in,
+                                     float *out, bool quantize);
+void dense_cuda_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                                  const float *in, float *out);
+bool dense_cuda_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);
+void dense_cuda_load_state(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
 /* ---- dense_cuda_attention.c ---- */
 

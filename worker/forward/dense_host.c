@@ -326,6 +326,14 @@ static const void *host_attend_prepare(struct dense *d, unsigned slot, uint32_t 
     return host_prepare(d, slot, out, width, quantize);
 }
 
+static const void *host_delta_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                      const struct layer_weights *w, const struct delta_inputs *in,
+                                      float *out, bool quantize)
+{
+    dense_host_delta(d, layer, w, in, out);
+    return host_prepare(d, slot, out, w->o.cols, quantize);
+}
+
 /* ---- Around the experts ---- */
 
 struct route_job {
@@ -487,7 +495,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .split_gate = dense_host_split_gate,
                                          .gate_parts = dense_host_gate_parts,
                                          .split_delta = dense_host_split_delta,
-                                         .delta = dense_host_delta,
+                                         .delta_prepare = host_delta_prepare,
                                          .short_convolution = dense_host_short_convolution,
                                          .save_state = dense_host_save_state,
                                          .load_state = dense_host_load_state,

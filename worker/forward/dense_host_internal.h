@@ -64,8 +64,9 @@ void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows,
 void dense_host_gate_parts(struct dense *d, struct gating g, float *gate, float *rows,
                            uint32_t n_gates, uint32_t width);
 void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
-void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
-                      const float *z, const float *beta, const float *alpha, float *out);
+/* Without `prepare`. */
+void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                      const struct delta_inputs *in, float *out);
 void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
                                   const float *in, float *out);
 bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);

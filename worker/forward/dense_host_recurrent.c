@@ -6,6 +6,7 @@
 #include "dense_host_internal.h"
 
 #include "base/checked.h"
+#include "kernels/decay.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -190,12 +191,6 @@ static void convolve_part(void *arg, unsigned thread, uint32_t chunk)
     convolve_run(job->h, job->layer, run, job->w->delta.conv, first, n, job->qkv, channels, true);
 }
 
-/* softplus in double precision: about one call for each head and position. */
-static double softplus(double x)
-{
-    return x > 20 ? x : log1p(exp(x));
-}
-
 /* The decay and the rate of each head of row t, and its normed q and k. */
 static void prepare_row(void *arg, unsigned thread, uint32_t t)
 {
@@ -214,7 +209,7 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
         float beta = job->alpha ? job->beta[at] : job->beta[pair];
         float alpha = job->alpha ? job->alpha[at] : job->beta[pair + group];
         s->beta[at] = 1.0f / (1.0f + kernels_exp(-beta));
-        s->decay[at] = (float)exp((double)w->a[j] * softplus((double)alpha + (double)w->dt[j]));
+        s->decay[at] = decay_of(w->a[j], alpha, w->dt[j]);
     }
     for (uint32_t i = 0; i < d->k_heads; i++, q += d->k_dim, k += d->k_dim) {
         h->kernels->rms_norm(q, s->q_scale, L2_EPS / (float)d->k_dim, d->k_dim, q);
@@ -275,18 +270,18 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
     }
 }
 
-void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
-                      const float *z, const float *beta, const float *alpha, float *out)
+void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                      const struct delta_inputs *in, float *out)
 {
     struct dense_host *h = dense_host_of(d);
     uint32_t channels = params_convolved(d->params);
     struct delta_job job = {.h = h,
                             .layer = layer,
                             .w = w,
-                            .qkv = qkv,
-                            .z = z,
-                            .beta = beta,
-                            .alpha = alpha,
+                            .qkv = in->qkv,
+                            .z = in->z,
+                            .beta = in->beta,
+                            .alpha = in->alpha,
                             .out = out,
                             .n_runs = begin_runs(h, layer),
                             .parts = (channels + CHANNELS_AT_ONCE - 1) / CHANNELS_AT_ONCE};

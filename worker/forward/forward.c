@@ -700,6 +700,8 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         if (run_layers(f, layer, &done, e))
             return NULL;
     }
+    if (f->ops->end)
+        f->ops->end(f->dense);
     f->ops->norm(f->dense, f->x.own, &f->weights->output_norm, p->norm_eps, p->d_model, f->h.own);
     if (!fetch)
         return f->h.host;

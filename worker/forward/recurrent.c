@@ -34,9 +34,10 @@ void forward_delta(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     project(f, w);
-    f->ops->delta(f->dense, layer, w, f->delta.qkv, f->delta.z, f->delta.beta,
-                  w->delta.ba.tiles ? NULL : f->delta.alpha, f->delta.out);
-    const void *in = f->ops->prepare(f->dense, 0, f->delta.out, w->o.cols, weights_quantize(&w->o));
+    const struct delta_inputs inputs = {f->delta.qkv, f->delta.z, f->delta.beta,
+                                        w->delta.ba.tiles ? NULL : f->delta.alpha};
+    const void *in = f->ops->delta_prepare(f->dense, 0, layer, w, &inputs, f->delta.out,
+                                           weights_quantize(&w->o));
     f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
 }
 

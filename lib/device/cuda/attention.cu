@@ -22,7 +22,7 @@ static __device__ __forceinline__ void finish_value(const attend_call &c, uint32
     size_t at = ((size_t)t * c.n_heads + head) * c.v_dim + d;
 
     if (c.gate != NULL)
-        value *= 1.0f / (1.0f + cuda_exp(-c.gate[at]));
+        value = value / (1.0f + cuda_exp(-c.gate[at]));
     c.out[at] = value;
     if (c.quantized.q != NULL)
         quantize_32(c.quantized, t, (head * c.v_dim + d) / 32, value);

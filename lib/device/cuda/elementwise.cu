@@ -69,7 +69,7 @@ static __global__ void gate_by_sigmoid(const float *gate, float *rows, size_t n)
 
     cuda_await_previous();
     if (i < n)
-        rows[i] *= 1.0f / (1.0f + cuda_exp(-gate[i]));
+        rows[i] = rows[i] / (1.0f + cuda_exp(-gate[i]));
 }
 
 void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *rows, size_t n)
@@ -78,6 +78,40 @@ void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *row
         return;
     CUDA_LAUNCH_EARLY(gate_by_sigmoid, parts(n), THREADS, 0, s, gate, rows, n);
     cuda_check(s, "gate_by_sigmoid");
+}
+
+struct split_call {
+    const float *from;
+    uint32_t part; /* values of a part */
+    device_split to;
+};
+
+/* A row in x, its values in y. */
+static __global__ void split_rows(const __grid_constant__ split_call c)
+{
+    uint32_t i = element(), row = c.part * c.to.n_parts;
+
+    cuda_await_previous();
+    if (i >= row)
+        return;
+    uint32_t part = i / c.part, at = i % c.part, k = 0;
+    for (; at >= c.to.to[k].width; k++)
+        at -= c.to.to[k].width;
+    c.to.to[k].at[blockIdx.x * c.to.to[k].stride + (size_t)part * c.to.to[k].width + at] =
+        c.from[(size_t)blockIdx.x * row + i];
+}
+
+void cuda_split(struct device_stream *s, const float *from, uint32_t n,
+                const struct device_split *to)
+{
+    split_call c = {from, 0, *to};
+
+    for (uint32_t k = 0; k < to->n_to; k++)
+        c.part += to->to[k].width;
+    if (n == 0 || c.part == 0)
+        return;
+    CUDA_LAUNCH_EARLY(split_rows, dim3(n, parts((size_t)c.part * to->n_parts)), THREADS, 0, s, c);
+    cuda_check(s, "split");
 }
 
 struct combine_call {

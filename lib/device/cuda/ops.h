@@ -69,6 +69,12 @@ void cuda_attend_many(struct device_stream *s, const struct device_kv *kv,
                       const struct device_activations *quantized, void *scratch);
 void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
                 const float *up, float *h, size_t n);
+void cuda_split(struct device_stream *s, const float *from, uint32_t n,
+                const struct device_split *to);
+void cuda_delta(struct device_stream *s, const struct device_recurrent *r,
+                const struct device_delta *d, const struct device_activations *quantized);
+void cuda_short_convolution(struct device_stream *s, const struct device_recurrent *r,
+                            const struct device_short_convolution *c);
 void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *rows, size_t n);
 size_t cuda_gate_scratch_bytes(uint32_t n_experts, uint32_t cols);
 void cuda_gate(struct device_stream *s, const struct device_gate *g,
