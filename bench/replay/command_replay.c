@@ -5,12 +5,11 @@
 #include "bench/replay/predicting.h"
 #include "bench/replay/report.h"
 #include "bench/replay/steps.h"
+#include "bench/replay/trained_file.h"
 
-#include "base/file_map.h"
 #include "base/file_writer.h"
 #include "base/quantity.h"
 #include "daemon/options.h"
-#include "sched/predict/trained.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,8 +21,7 @@
 
 struct request {
     const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *predictors_path;
-    struct file_map predictors_file;
-    struct trained_predictors predictors;
+    struct trained_file predictors;
     uint64_t tokens, prompt, chunk, predict_tokens, half_life;
     const char *path;
     struct replay_plan plan;
@@ -42,7 +40,7 @@ static void print_help(const struct option_spec *options)
         options, "moed-replay", "TRACE [OPTION]...",
         "Simulates policies on a routing trace, in virtual time, on the cost model of a\n"
         "machine. Also: moed-replay --list, moed-replay --synthesize --help,\n"
-        "moed-replay --fit --help.");
+        "moed-replay --fit --help, moed-replay --accuracy --help.");
     printf("A report over a grid of traces and machines: moed-replay --report --help.\n\n");
     options_print_list("policies: ", sched_policy_names_any());
     options_print_list("machines: ", machine_names());
@@ -200,48 +198,11 @@ static enum error_code report(const struct request *r, const struct trace *t,
     return code;
 }
 
-static struct predict_shape shape_of(const struct trace *t)
-{
-    const struct trace_shape *s = trace_shape(t);
-    return (struct predict_shape){.n_layers = s->n_layers,
-                                  .first_layer = s->first_layer,
-                                  .n_experts = s->n_experts,
-                                  .n_used = s->n_used,
-                                  .d_model = s->d_model};
-}
-
-/* Computed as in trained predictors; 0: the trace has no routers. */
-static uint64_t hash_routers(const struct trace *t)
-{
-    const struct trace_shape *s = trace_shape(t);
-    uint64_t hash = 0;
-    for (uint32_t l = s->first_layer; s->has & TRACE_ROUTERS && l < s->n_layers; l++)
-        hash = trained_hash(hash, trace_layer(t, l)->matrix,
-                            (size_t)s->n_experts * s->d_model * sizeof(float));
-    return hash;
-}
-
-static enum error_code open_trained(struct request *r, const struct trace *t, struct error *e)
-{
-    char why[TRAINED_WHY];
-    if (!r->predictors_path)
-        return ERROR_OK;
-    const struct trained_model model = {
-        .name = trace_shape(t)->model, .shape = shape_of(t), .routers = hash_routers(t)};
-    enum error_code code =
-        file_map_open(r->predictors_path, "a file of `moed train`", &r->predictors_file, e);
-    if (!code &&
-        (!trained_view(r->predictors_file.data, r->predictors_file.bytes, &r->predictors, why) ||
-         !trained_fits(&r->predictors, &model, why)))
-        code = error_set(e, ERROR_FORMAT, "%.200s: %s", r->predictors_path, why);
-    return code;
-}
-
 static enum error_code settle_predictors(struct request *r, const struct trace *t, struct error *e)
 {
-    struct predict_shape shape = shape_of(t);
+    struct predict_shape shape = trained_file_shape(t);
     struct strbuf settled;
-    shape.trained = r->predictors_path ? &r->predictors : NULL;
+    shape.trained = r->predictors_path ? &r->predictors.view : NULL;
     strbuf_init(&settled);
     enum error_code code = plan_settle_predictors(&r->plan, &shape, &settled, e);
     if (!code && settled.len)
@@ -287,7 +248,7 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
     const struct replay_run run = {.trace = t,
                                    .machine = &r->on,
                                    .costs = r->calibrated ? &r->costs : NULL,
-                                   .predictors = r->predictors_path ? &r->predictors : NULL,
+                                   .predictors = r->predictors_path ? &r->predictors.view : NULL,
                                    .max_tokens = r->tokens,
                                    .prompt = (uint32_t)r->prompt,
                                    .chunk = (uint32_t)r->chunk,
@@ -317,8 +278,8 @@ int command_replay(int argc, char **argv)
         enum error_code code = find_machine(&r, &e);
         if (!code)
             code = trace_open(r.path, &t, &e);
-        if (!code)
-            code = open_trained(&r, t, &e);
+        if (!code && r.predictors_path)
+            code = trained_file_open(r.predictors_path, t, &r.predictors, &e);
         if (!code)
             code = settle_predictors(&r, t, &e);
         if (!code)
@@ -328,7 +289,7 @@ int command_replay(int argc, char **argv)
         trace_close(t);
         exit_code = code ? command_failed(&e) : 0;
     }
-    file_map_close(&r.predictors_file);
+    trained_file_close(&r.predictors);
     strbuf_fini(&r.command);
     return exit_code;
 }

@@ -8,6 +8,7 @@ int command_replay(int argc, char **argv);
 int command_report(int argc, char **argv);
 int command_synthesize(int argc, char **argv);
 int command_fit(int argc, char **argv);
+int command_accuracy(int argc, char **argv);
 int command_list(int argc, char **argv);
 
 /* "moed-replay: TEXT" on standard error; 2 for wrong use, else 1. */

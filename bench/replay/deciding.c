@@ -17,7 +17,7 @@ static const double predict_share[PREDICT_KINDS] = {
     [PREDICT_NONE] = 0,        [PREDICT_NEXT_GATE] = 1,    [PREDICT_RESIDUAL] = 1.5,
     [PREDICT_FREQUENCY] = 1.4, [PREDICT_EXPERT_MAP] = 1.1, [PREDICT_ACTIVATION_MATRIX] = 1,
     [PREDICT_MLP] = 0.1,       [PREDICT_LLAPOR] = 0.2,     [PREDICT_MIXTURE] = 1.4,
-    [PREDICT_GATE_SCORES] = 1, [PREDICT_CORRELATION] = 1,
+    [PREDICT_GATE_SCORES] = 1, [PREDICT_CORRELATION] = 1,  [PREDICT_MTP] = 0.1,
 };
 
 double deciding_plan_s(const struct machine *m, enum sched_assigner assigner, uint32_t n_experts)

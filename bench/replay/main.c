@@ -25,6 +25,8 @@ int main(int argc, char **argv)
         return command_synthesize(argc, argv);
     if (has_flag(argc, argv, "--report"))
         return command_report(argc, argv);
+    if (has_flag(argc, argv, "--accuracy"))
+        return command_accuracy(argc, argv);
     if (has_flag(argc, argv, "--fit"))
         return command_fit(argc, argv);
     if (has_flag(argc, argv, "--list"))

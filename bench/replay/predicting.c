@@ -146,6 +146,7 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
         a->target = target;
         a->n = predictor_list(p->background, &p->traits, p->n_tokens, NULL, p->probability,
                               a->experts, &a->n_known);
+        p->n_answers -= !a->n; /* nothing is predicted */
     }
     uint32_t layer;
     while (p->updates && predictor_next_update(p->background, &layer, p->update))

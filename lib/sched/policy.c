@@ -154,7 +154,9 @@
     SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)      \
     SEP X("correlation",                                                                           \
           "what the layer's choices led to most often, in the background (Klotski)",               \
-          PREDICT_CORRELATION)
+          PREDICT_CORRELATION)                                                                     \
+    SEP X("mtp", "a trained block, of the next token before this one is computed (ours)",          \
+          PREDICT_MTP)
 
 #define BUDGETS(X, SEP)                                                                            \
     X("global", "layers compete for all slots of the device", BUDGET_GLOBAL)                       \

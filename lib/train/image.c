@@ -47,6 +47,12 @@ void image_place_network(struct image *m, struct trained_network *n, const struc
                                   place(m, p.n_biases * 4 + (p.n - p.n_biases) * 2)};
 }
 
+void image_place_mtp(struct image *m, const struct net_shape *shape)
+{
+    m->header.mtp = place(m, sizeof m->mtp);
+    image_place_network(m, &m->mtp, shape);
+}
+
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components)
 {
     m->groups[group] = (struct trained_group){
@@ -65,6 +71,8 @@ bool image_allocate(struct image *m)
     memcpy(m->bytes + m->header.layers, m->layers, m->header.n_layers * sizeof *m->layers);
     if (m->header.n_groups)
         memcpy(m->bytes + m->header.groups, m->groups, m->header.n_groups * sizeof *m->groups);
+    if (m->header.mtp)
+        memcpy(m->bytes + m->header.mtp, &m->mtp, sizeof m->mtp);
     return true;
 }
 
@@ -93,6 +101,11 @@ void image_fill_network(struct image *m, const struct trained_network *n, const 
     unsigned char *at = m->bytes + n->offset;
     memcpy(at, net->w, p->n_biases * sizeof *net->w);
     fill_halves(at + p->n_biases * sizeof *net->w, net->w + p->n_biases, p->n - p->n_biases);
+}
+
+void image_fill_mtp(struct image *m, const struct net *net)
+{
+    image_fill_network(m, &m->mtp, net);
 }
 
 void image_fill_group(struct image *m, uint32_t group, const struct pca *pca)

@@ -10,9 +10,10 @@ struct image {
     struct trained_header header;
     struct trained_layer *layers; /* [n_layers], copied into bytes by image_allocate */
     struct trained_group *groups; /* [n_groups] */
-    void *memory;                 /* of layers and groups */
-    uint64_t end;                 /* of the places so far */
-    unsigned char *bytes;         /* [end] */
+    struct trained_network mtp;
+    void *memory;         /* of layers and groups */
+    uint64_t end;         /* of the places so far */
+    unsigned char *bytes; /* [end] */
 };
 
 /* header: everything except offsets and checksum. Also makes the place of the activations. False:
@@ -23,6 +24,7 @@ void image_free(struct image *m); /* takes a zeroed one */
 /* Places, before image_allocate. */
 void image_place_residual(struct image *m, uint32_t layer);
 void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape);
+void image_place_mtp(struct image *m, const struct net_shape *shape);
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components);
 bool image_allocate(struct image *m); /* false: no memory */
 
@@ -30,6 +32,7 @@ bool image_allocate(struct image *m); /* false: no memory */
 void image_fill_activations(struct image *m, const uint64_t *counts); /* [n_layers][n_experts] */
 void image_fill_residual(struct image *m, uint32_t layer, const float *residual);
 void image_fill_network(struct image *m, const struct trained_network *n, const struct net *net);
+void image_fill_mtp(struct image *m, const struct net *net);
 void image_fill_group(struct image *m, uint32_t group, const struct pca *pca);
 void image_finish(struct image *m); /* the checksum */
 

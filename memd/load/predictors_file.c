@@ -130,6 +130,8 @@ enum error_code trained_check_predictor(const struct predictors_file *f,
     return error_set(
         e, ERROR_UNSUPPORTED,
         "predictor %s has to be trained for this model: run `moed profile MODEL --text "
-        "FILES -o TRACE`, then `moed train TRACE --model MODEL`, then start it anew",
-        sched_predictor_name(predictor));
+        "FILES%s -o TRACE`, then `%s`, then start it anew",
+        sched_predictor_name(predictor), predictor == PREDICT_MTP ? " --hidden all" : "",
+        predictor == PREDICT_MTP ? "tools/train/mtp.py TRACE -o MODEL.predictors"
+                                 : "moed train TRACE --model MODEL");
 }

@@ -34,19 +34,28 @@ static void use(const struct predict_shape *s, enum sched_predictor kind)
     for (size_t i = 0; i < (size_t)TOKENS * s->d_model; i++)
         hidden[i] = (float)(i % 7) - 3;
     struct predict_traits traits = predictor_traits(kind, s);
-    for (uint32_t layer = s->first_layer; layer < s->n_layers; layer++) {
-        const struct predict_seen seen = {.step = 1,
-                                          .layer = layer,
-                                          .n_tokens = TOKENS,
-                                          .hidden = hidden,
-                                          .gate = gate,
-                                          .selected = selected};
-        struct predict_target target;
-        predictor_observe(q, &seen);
-        if (!predict_target(&traits, s, 1, layer, 0, &target))
-            continue;
-        predictor_predict(q, &seen, &target, NULL, p);
-        check_probabilities(p, s->n_experts);
+    struct predict_token tokens[TOKENS];
+    /* the MTP reads the step before */
+    for (uint32_t step = 1; step <= (kind == PREDICT_MTP ? 2u : 1u); step++) {
+        for (uint32_t i = 0; i < TOKENS; i++)
+            tokens[i] = (struct predict_token){.request = i, .position = step};
+        struct predict_seen seen = {.step = step,
+                                    .layer = PREDICT_EMBEDDING,
+                                    .n_tokens = TOKENS,
+                                    .tokens = tokens,
+                                    .hidden = hidden};
+        if (traits.reads & PREDICT_READS_EMBEDDING)
+            predictor_observe(q, &seen);
+        seen.gate = gate;
+        seen.selected = selected;
+        for (seen.layer = s->first_layer; seen.layer < s->n_layers; seen.layer++) {
+            struct predict_target target;
+            predictor_observe(q, &seen);
+            if (!predict_target(&traits, s, step, seen.layer, 0, &target))
+                continue;
+            predictor_predict(q, &seen, &target, NULL, p);
+            check_probabilities(p, s->n_experts);
+        }
     }
     predictor_free(q);
     free(hidden);
@@ -99,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((uint64_t)s.n_layers * s.d_model <= MOST && s.n_experts <= 64) {
         use_residual(&s);
         use(&s, PREDICT_MLP);
+        use(&s, PREDICT_MTP);
         s.fine_tune = true;
         use(&s, PREDICT_LLAPOR);
     }

@@ -82,6 +82,17 @@ done
     fail "no message about the replaced predictors: $(cat "$work/1.err")"
 refused 2 "predictor mlp has to be trained" "$work/a.trace" --policies promoe/predictor=mlp
 
+# --accuracy counts as the replay does, without a machine; it has a row for each layer. Prompts of 40 tokens have no predictions.
+"$replay" "$work/a.trace" --prompt 40 --policies lru/predictor=frequency --csv "$work/frequency.csv" >"$work/out"
+"$replay" "$work/a.trace" --prompt 40 --accuracy --predictor next-gate,frequency >"$work/accuracy" || fail "--accuracy"
+[ "$(grep -c '^[0-3] ' "$work/accuracy")" = 4 ] || fail "--accuracy has not four layers: $(cat "$work/accuracy")"
+awk -v want="$(figure "$work/frequency.csv" lru/predictor=frequency prefetch_accuracy)" '$1 == "all" { got = $6 }
+    END { exit !(got > 100 * want - 0.06 && got < 100 * want + 0.06) }' "$work/accuracy" || fail "--accuracy: $(cat "$work/accuracy")"
+awk '$1 == "0" { none = $2 == "-" && $3 == "0.0" } END { exit !none }' "$work/accuracy" || fail "next-gate predicts the first layer"
+"$replay" "$work/a.trace" --accuracy --predictor frequency --ahead 3 | grep -q '^all  *-  *0.0' || fail "--ahead counts late predictions"
+refused 2 "predictor mtp has to be trained" "$work/a.trace" --accuracy --predictor mtp
+refused 2 'predictor "nope" is not known' "$work/a.trace" --accuracy --predictor nope
+
 make --seed 5 --first-sequence 1000 -o "$work/other.trace"
 "$moed" train "$work/other.trace" -o "$work/trained" --epochs 4 --threads 1 >/dev/null 2>"$work/err" || fail "train: $(cat "$work/err")"
 "$replay" "$work/a.trace" --policies promoe,prescope,moed --predictors "$work/trained" --csv "$work/trained.csv" >"$work/out" 2>"$work/err"

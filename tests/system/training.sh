@@ -62,6 +62,12 @@ answer > "$WORK/residual"
 cmp -s "$WORK/plain" "$WORK/residual" || fail "another answer"
 down
 
+say "a block that predicts the next token"
+up --predictor mtp --predictors "$(dirname "$MODEL")/demo.mtp.predictors" || { cat "$WORK/up" >&2; fail "up with mtp"; }
+answer | cmp -s - "$WORK/plain" || fail "another answer with mtp"
+wait_until 30 used || fail "mtp predicts nothing"
+down
+
 say "broken and foreign files"
 head -c 3000 "$trained_file" > "$WORK/cut"
 sed 's/moedlern/nothing!/' "$trained_file" > "$WORK/none"

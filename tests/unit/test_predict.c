@@ -520,7 +520,8 @@ static void test_probabilities(void **state)
             free(h.update);
         }
     for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
-        if (kind == PREDICT_MLP || kind == PREDICT_LLAPOR) /* without trained predictors */
+        if (kind == PREDICT_MLP || kind == PREDICT_LLAPOR ||
+            kind == PREDICT_MTP) /* without trained predictors */
             assert_true(n_predicted[kind] == 0);
         else
             assert_true(n_predicted[kind] > 1000);

@@ -84,6 +84,40 @@ static const float llapor_4[] = {/* b_in, b_first, b_second, b_gate */ 0,
                                  -1,
                                  0};
 
+/* mtp, one hidden value: h = relu(embedding 0 + 2 input 1), z = b + h for even places of the 12
+ * pairs of layer and expert, b - h for odd ones, with b = place / 8. */
+static const struct net_shape mtp_shape = {2 * WIDTH,    1, (LAYERS - FIRST) * EXPERTS, 0,
+                                           TRAINED_RELU, 0};
+static const float mtp[] = {0,
+                            /* b_out */ 0,
+                            0.125f,
+                            0.25f,
+                            0.375f,
+                            0.5f,
+                            0.625f,
+                            0.75f,
+                            0.875f,
+                            1,
+                            1.125f,
+                            1.25f,
+                            1.375f,
+                            /* w_in */ 1,
+                            0,
+                            0,
+                            2,
+                            /* w_out */ 1,
+                            -1,
+                            1,
+                            -1,
+                            1,
+                            -1,
+                            1,
+                            -1,
+                            1,
+                            -1,
+                            1,
+                            -1};
+
 /* One count does not match. */
 static const uint64_t activations[LAYERS * EXPERTS] = {0, 0, 0, 1, 2,  3,  4,         5,
                                                        6, 7, 8, 9, 10, 11, 1ull << 40};
@@ -113,6 +147,7 @@ static struct image make_image(void)
     image_place_network(&m, &m.layers[3].llapor, &shallow);
     image_place_network(&m, &m.layers[4].llapor, &deep);
     image_place_group(&m, 0, 1);
+    image_place_mtp(&m, &mtp_shape);
     assert_true(image_allocate(&m));
     image_fill_activations(&m, activations);
     image_fill_residual(&m, 1, residual);
@@ -121,6 +156,7 @@ static struct image make_image(void)
     fill(&m, &m.layers[3].llapor, &shallow, llapor_3);
     fill(&m, &m.layers[4].llapor, &deep, llapor_4);
     image_fill_group(&m, 0, &pca);
+    fill(&m, &m.mtp, &mtp_shape, mtp);
     image_finish(&m);
     return m;
 }
@@ -297,6 +333,72 @@ static void test_predict_mlp(void **state)
     image_free(&m);
 }
 
+/* The embeddings of a step, then layer 2, then the last layer. Returns what the layer predicts for
+ * the next step. */
+static void mtp_step(struct predictor *q, const struct predict_shape *s, uint64_t step,
+                     const struct predict_token *tokens, const float *embeddings,
+                     const float *inputs, uint32_t n, double *p)
+{
+    struct predict_seen seen = {.step = step,
+                                .layer = PREDICT_EMBEDDING,
+                                .n_tokens = n,
+                                .tokens = tokens,
+                                .hidden = embeddings};
+    struct predict_traits traits = predictor_traits(PREDICT_MTP, s);
+    struct predict_target target;
+    predictor_observe(q, &seen);
+    assert_true(predict_target(&traits, s, step, PREDICT_EMBEDDING, 0, &target));
+    predictor_predict(q, &seen, &target, NULL, p); /* not before the layer */
+    assert_true(p[0] == 0 && p[1] == 0 && p[2] == 0);
+    seen.layer = 2;
+    seen.hidden = inputs;
+    predictor_observe(q, &seen);
+    assert_true(predict_target(&traits, s, step, 2, 0, &target));
+    assert_true(target.step == step + 1 && target.layer == 2);
+    assert_false(predict_target(&traits, s, step, 2, 1, &target));
+    predictor_predict(q, &seen, &target, NULL, p);
+    seen.layer = LAYERS - 1;
+    predictor_observe(q, &seen);
+}
+
+/* Layer 2 of step t shows layer 2 of step t + 1: places 3 to 5, with the embedding of this token
+ * and the last layer's input for the token before. */
+static void test_predict_mtp(void **state)
+{
+    struct image m = make_image();
+    struct trained_predictors l = view(&m);
+    struct predict_shape s = model_shape;
+    double p[3];
+    const struct predict_token first[] = {{9, 0}}, both[] = {{5, 7}, {9, 1}},
+                               next[] = {{9, 2}, {5, 8}}, draft[] = {{9, 4}, {5, 8}};
+    const float one[] = {1, 4}, two[] = {8, 8, 2, 7}, in[] = {0.5f, 3}, in_two[] = {0, 1, 0, -4};
+    assert_false(predictor_is_trained(PREDICT_MTP, &s));
+    struct predictor *q = predictor_new(PREDICT_MTP, PREDICT_BACKGROUND, &s);
+    mtp_step(q, &s, 1, first, one, in, 1, p);
+    mtp_step(q, &s, 2, both, two, in_two, 2, p);
+    assert_true(p[0] == 0 && p[1] == 0 && p[2] == 0);
+    predictor_free(q);
+
+    s.trained = &l;
+    assert_true(predictor_is_trained(PREDICT_MTP, &s));
+    q = predictor_new(PREDICT_MTP, PREDICT_BACKGROUND, &s);
+    mtp_step(q, &s, 1, first, one, in, 1, p); /* nothing is known of the token before */
+    assert_true(p[0] == 0 && p[1] == 0 && p[2] == 0);
+    mtp_step(q, &s, 2, both, two, in_two, 2, p); /* of request 9 alone: h = 2 + 2 * 3 */
+    assert_close(p[0], sigmoid(0.375 - 8));
+    assert_close(p[1], sigmoid(0.5 + 8));
+    assert_close(p[2], sigmoid(0.625 - 8));
+    /* in another order: of 9 h = relu(8 - 8), of 5 h = 2 + 2 */
+    mtp_step(q, &s, 3, next, two, in_two, 2, p);
+    assert_close(p[0], 1 - (1 - sigmoid(0.375)) * (1 - sigmoid(0.375 - 4)));
+    assert_close(p[1], 1 - (1 - sigmoid(0.5)) * (1 - sigmoid(0.5 + 4)));
+    /* positions do not follow: a rejected draft, and a token again */
+    mtp_step(q, &s, 4, draft, two, in_two, 2, p);
+    assert_true(p[0] == 0 && p[1] == 0 && p[2] == 0);
+    predictor_free(q);
+    image_free(&m);
+}
+
 /* What is shown of layer 1 predicts layer 3, whose z is (gelu(1/2 + choice 0), gelu(weight 1), -1).
  */
 static void test_predict_llapor(void **state)
@@ -435,6 +537,13 @@ static void test_damaged(void **state)
     DAMAGED(h->activations, h->activations + 4, "its profile");
     DAMAGED(g->n_components, WIDTH + 1, "a PCA");
     DAMAGED(g->offset, (m.end + 63) & ~63ull, "a PCA");
+    DAMAGED(h->mtp, (m.end + 63) & ~63ull, "its MTP");
+    DAMAGED(h->mtp, h->mtp + 8, "its MTP");
+    struct trained_network *block = (struct trained_network *)(m.bytes + h->mtp);
+    DAMAGED(block->n_in, WIDTH, "its MTP");
+    DAMAGED(block->n_hidden, 60000, "its MTP");
+    DAMAGED(block->n_gated, WIDTH, "its MTP");
+    DAMAGED(block->offset, 0, "its MTP");
     DAMAGED(y[3].mlp.n_hidden, 60000, "layer 3");
     DAMAGED(y[3].mlp.n_in, 3, "layer 3");
     DAMAGED(y[4].llapor.n_gated, 2, "layer 4");
@@ -501,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_affine),
         cmocka_unit_test(test_probabilities),
         cmocka_unit_test(test_predict_mlp),
+        cmocka_unit_test(test_predict_mtp),
         cmocka_unit_test(test_predict_llapor),
         cmocka_unit_test(test_fine_tune),
         cmocka_unit_test(test_residual_starts),

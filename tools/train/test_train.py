@@ -1,8 +1,10 @@
 """Tests of the demo's tools: python -m unittest test_train (torch, numpy, gguf, tokenizers)."""
+import argparse
 import datetime
 import pathlib
 import random
 import re
+import struct
 import tempfile
 import unittest
 
@@ -16,10 +18,12 @@ import evaluate
 import export
 import generate
 import model as demo
+import mtp
 import optimiser
 import routing
 import stories
 import tokens
+import traces
 import train
 
 
@@ -230,6 +234,100 @@ class Measures(unittest.TestCase):
         rows = np.random.default_rng(1).integers(0, 50, (40, 513)).astype(np.uint16)
         every = np.stack([np.full(4096, 7), np.arange(4096)], 1).astype(np.uint16)
         self.assertAlmostEqual(np.exp(-evaluate.bigram_losses(rows, every)).sum(), 1.0, places=6)
+
+
+class NextTokensExperts(unittest.TestCase):
+    """mtp.py on a trace whose experts follow from the next token: layer 1 chooses (next + 1) % 4."""
+    LAYERS, FIRST, EXPERTS, USED, WIDTH, TOKENS = 3, 1, 4, 2, 8, 6
+
+    def write(self, path):
+        """Token n + 1 follows token n, so this token says all of the next one."""
+        layers = self.LAYERS - self.FIRST
+        shape = struct.pack("<6IQ4If I96s", self.LAYERS, self.FIRST, self.EXPERTS, self.USED, self.WIDTH, 14,
+                            0, 0, 0, 0, 1, 1.0, 0, b"made up")
+        parts = struct.pack("<QII", 64, 1, 0) * layers
+        r = np.random.default_rng(1)
+        routers = r.normal(size=(layers, self.EXPERTS, self.WIDTH)).astype("<f4")
+        self.table = r.normal(size=(self.TOKENS, self.WIDTH)).astype("<f2")
+        ids = np.arange(self.TOKENS, dtype="<u4")
+        chunks = [(1, shape), (2, parts), (3, routers.tobytes()),
+                  (4, struct.pack("<I", self.TOKENS) + ids.tobytes() + self.table.tobytes())]
+        self.hidden, self.selected = [], []
+        for n in range(20):
+            row = (np.arange(30) + n) % self.TOKENS
+            hidden = r.normal(size=(30, layers, self.WIDTH)).astype("<f2")
+            selected = np.stack([np.stack([(row + layer) % 4, (row + layer + 1) % 4], -1)
+                                 for layer in range(layers)], 1).astype("<u1")
+            chunks.append((5, struct.pack("<4I", 30, 5, 30, 0) + row.astype("<u4").tobytes()
+                           + np.arange(30, dtype="<u4").tobytes() + hidden.tobytes() + selected.tobytes()))
+            self.hidden.append(hidden)
+            self.selected.append(selected)
+        chunks.append((6, struct.pack("<3Q", 20, 600, self.TOKENS)))
+        with open(path, "wb") as f:
+            f.write(b"moedtrac" + struct.pack("<I", 1) + bytes(52))
+            for kind, payload in chunks:
+                f.write(struct.pack("<IIQ", kind, 0, len(payload)) + payload + bytes(-(16 + len(payload)) % 64))
+
+    def read_network(self, data):
+        """From the bytes of the file, by the offsets that trained.h gives."""
+        place, = struct.unpack_from("<Q", data, 192)
+        inputs, hidden, gated, activation, at = struct.unpack_from("<4IQ", data, place)
+        self.assertEqual((inputs, gated, activation), (2 * self.WIDTH, 2 * self.WIDTH, 1))
+        outputs = (self.LAYERS - self.FIRST) * self.EXPERTS
+        biases, matrices = [], []
+        for width in (hidden, hidden, hidden, hidden, outputs):
+            biases.append(torch.from_numpy(np.frombuffer(data, "<f4", width, at).copy()))
+            at += 4 * width
+        for rows, width in ((inputs, hidden), (hidden, hidden), (hidden, hidden), (inputs, hidden), (hidden, outputs)):
+            halves = np.frombuffer(data, "<u2", rows * width, at).astype(np.uint32) << 16
+            matrices.append(torch.from_numpy(halves.view(np.float32).reshape(rows, width)))
+            at += 2 * rows * width
+        self.assertEqual(at, len(data))
+
+        def run(x):
+            into, first, second, gate, out = (lambda x, w=w, b=b: x @ w + b for w, b in zip(matrices, biases))
+            u = F.gelu(into(x))
+            u = u + torch.sigmoid(gate(x)) * F.gelu(second(F.gelu(first(u))))
+            return out(u)
+        return run
+
+    def test_trace_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.write(pathlib.Path(folder) / "t")
+            trace = traces.Trace(pathlib.Path(folder) / "t")
+            self.assertEqual((trace.layers, trace.experts, trace.used, trace.width), (2, 4, 2, 8))
+            self.assertEqual(trace.model.rstrip(bytes(1)), b"made up")
+            for n, s in enumerate(trace.sequences):
+                self.assertTrue((s.hidden == self.hidden[n]).all() and (s.selected == self.selected[n]).all())
+            samples = mtp.Samples(trace, trace.sequences[3:4])
+            # Token 5 of the sequence: its embedding, the last layer's input for token 4, the experts of token 6.
+            self.assertTrue((samples.x[4, :8].numpy() == self.table[(5 + 3) % 6].astype(np.float32)).all())
+            self.assertTrue((samples.x[4, 8:].numpy() == self.hidden[3][4, 1].astype(np.float32)).all())
+            self.assertTrue((samples.chosen[4].numpy() == self.selected[3][6]).all())
+
+    def test_block_learns_and_is_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.write(pathlib.Path(folder) / "t")
+            trace = traces.Trace(pathlib.Path(folder) / "t")
+            torch.manual_seed(1)
+            samples, held = mtp.Samples(trace, trace.sequences[:16]), mtp.Samples(trace, trace.sequences[16:])
+            block = mtp.Block(trace.width, 8, 32)
+            args = argparse.Namespace(rate=5e-3, epochs=12, batch=32, draft=0.1, seed=1)
+            mtp.train(block, samples, trace.experts, args)
+            hits, drafts = mtp.measure(block, held, trace.experts)
+            self.assertGreater(hits[0].min(), 0.95)
+            self.assertGreater(drafts, 0.95)
+            data = bytes(mtp.add_block(mtp.empty_file(trace, len(samples)), block))
+            self.assertEqual(struct.unpack_from("<Q", data, 48)[0], len(data))
+            counts = np.frombuffer(data, "<u4", 12, struct.unpack_from("<Q", data, 184)[0]).reshape(3, 4)
+            self.assertEqual(counts.sum(1).tolist(), [0, 1200, 1200])
+            with torch.no_grad():
+                difference = self.read_network(data)(held.x) - block(held.x)
+            self.assertLess(difference.abs().max(), 0.2)  # of bf16
+
+    def test_hash(self):
+        # One word, worked out: (1 * 0x9e3779b97f4a7c15 + 1), its upper half on the lower one.
+        self.assertEqual(mtp.trained_hash(bytes([1])), 0x9e3779b97f4a7c16 ^ 0x9e3779b9)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ static const struct predictor_kind *const kinds[] = {
     [PREDICT_MIXTURE] = &predictor_mixture,
     [PREDICT_GATE_SCORES] = &predictor_gate_scores,
     [PREDICT_CORRELATION] = &predictor_correlation,
+    [PREDICT_MTP] = &predictor_mtp,
 };
 
 const struct predictor_kind *predictor_kind_of(enum sched_predictor kind)
@@ -49,7 +50,7 @@ struct predict_traits predictor_traits(enum sched_predictor kind, const struct p
 
 bool predictor_is_trained(enum sched_predictor kind, const struct predict_shape *shape)
 {
-    bool needs = kind == PREDICT_MLP || kind == PREDICT_LLAPOR;
+    bool needs = kind == PREDICT_MLP || kind == PREDICT_LLAPOR || kind == PREDICT_MTP;
     return !needs || (shape->trained && trained_fits_shape(shape->trained, shape) &&
                       trained_has(shape->trained, kind));
 }

@@ -32,8 +32,10 @@ enum sched_predictor {
     PREDICT_GATE_SCORES, /* all experts by the next layer's gate's scores on this layer's gate input
                             (MoEpic) */
     PREDICT_CORRELATION, /* the experts that a token's choice led to most often (Klotski) */
+    PREDICT_MTP, /* a trained block that predicts the next token, before this one is computed (ours)
+                  */
 };
-enum { PREDICT_KINDS = PREDICT_CORRELATION + 1 };
+enum { PREDICT_KINDS = PREDICT_MTP + 1 };
 
 struct trained_predictors;
 

@@ -40,10 +40,10 @@ static bool lies_inside(const struct trained_predictors *l, uint64_t offset, uin
            bytes <= l->header.bytes - offset;
 }
 
-static uint64_t network_bytes(const struct trained_network *n, uint64_t n_experts)
+static uint64_t network_bytes(const struct trained_network *n, uint64_t n_out)
 {
     uint64_t in = n->n_in, hidden = n->n_hidden, gated = n->n_gated;
-    uint64_t floats = hidden + n_experts, halves = in * hidden + hidden * n_experts;
+    uint64_t floats = hidden + n_out, halves = in * hidden + hidden * n_out;
     if (gated) {
         floats += 3 * hidden;
         halves += 2 * hidden * hidden + gated * hidden;
@@ -87,12 +87,18 @@ static bool check_header(const struct trained_header *h, size_t n, char why[TRAI
     return true;
 }
 
+/* The MTP predicts all layers at once. */
+static uint32_t mtp_outputs(const struct trained_predictors *l)
+{
+    return (l->header.n_layers - l->header.first_layer) * l->header.n_experts;
+}
+
 static bool check_network(const struct trained_predictors *l, const struct trained_network *n,
-                          uint32_t n_in, uint32_t n_gated)
+                          uint32_t n_in, uint32_t n_gated, uint32_t n_out)
 {
     return n->n_in == n_in && n->n_hidden && n->n_hidden <= TRAINED_MAX_WIDTH &&
            (n->n_gated == 0 || n->n_gated == n_gated) && n->activation <= TRAINED_GELU &&
-           lies_inside(l, n->offset, network_bytes(n, l->header.n_experts));
+           lies_inside(l, n->offset, network_bytes(n, n_out));
 }
 
 static bool check_residual(const struct trained_predictors *l, uint64_t offset)
@@ -113,14 +119,14 @@ static bool check_layer(const struct trained_predictors *l, uint32_t layer)
     if (y->residual && (layer < h->first_layer || !check_residual(l, y->residual)))
         return false;
     if (y->mlp.offset && (!h->stride || layer < h->first_layer + h->stride ||
-                          !check_network(l, &y->mlp, h->d_model, 0)))
+                          !check_network(l, &y->mlp, h->d_model, 0, h->n_experts)))
         return false;
     if (!y->llapor.offset)
         return true;
     if (layer < h->first_layer + LLAPOR_DISTANCE || y->group >= h->n_groups)
         return false;
     uint32_t n = l->groups[y->group].n_components;
-    return check_network(l, &y->llapor, n + 2 * h->n_experts, n);
+    return check_network(l, &y->llapor, n + 2 * h->n_experts, n, h->n_experts);
 }
 
 static bool check_groups(const struct trained_predictors *l)
@@ -132,6 +138,18 @@ static bool check_groups(const struct trained_predictors *l)
             return false;
     }
     return true;
+}
+
+static const struct trained_network *mtp_network(const struct trained_predictors *l)
+{
+    return (const struct trained_network *)(l->bytes + l->header.mtp);
+}
+
+static bool check_mtp(const struct trained_predictors *l)
+{
+    uint32_t n_in = 2 * l->header.d_model;
+    return lies_inside(l, l->header.mtp, sizeof(struct trained_network)) &&
+           check_network(l, mtp_network(l), n_in, n_in, mtp_outputs(l));
 }
 
 bool trained_view(const void *bytes, size_t n, struct trained_predictors *out,
@@ -159,6 +177,8 @@ bool trained_view(const void *bytes, size_t n, struct trained_predictors *out,
         l.groups = (const struct trained_group *)(l.bytes + l.header.groups);
     if (!check_groups(&l))
         return refuse(why, "it is damaged: a PCA in it is none");
+    if (l.header.mtp && !check_mtp(&l))
+        return refuse(why, "it is damaged: its MTP is none");
     for (uint32_t i = 0; i < l.header.n_layers; i++)
         if (!check_layer(&l, i))
             return refuse(why, "it is damaged: what it has of layer %u is nothing of it",
@@ -229,9 +249,9 @@ static struct trained_affine take(struct place *at, uint32_t n_in, uint32_t n_ou
 }
 
 static void open_network(const struct trained_predictors *l, const struct trained_network *n,
-                         struct trained_net *out)
+                         uint32_t n_out, struct trained_net *out)
 {
-    uint32_t hidden = n->n_hidden, n_out = l->header.n_experts;
+    uint32_t hidden = n->n_hidden;
     size_t floats = (size_t)hidden * (n->n_gated ? 4 : 1) + n_out;
     struct place at = {.bias = (const float *)(l->bytes + n->offset)};
     at.w = (const uint16_t *)(at.bias + floats);
@@ -250,7 +270,7 @@ bool trained_mlp(const struct trained_predictors *l, uint32_t layer, struct trai
 {
     const struct trained_network *n = &l->layers[layer].mlp;
     if (n->offset)
-        open_network(l, n, out);
+        open_network(l, n, l->header.n_experts, out);
     return n->offset != 0;
 }
 
@@ -261,15 +281,24 @@ bool trained_llapor(const struct trained_predictors *l, uint32_t layer, struct t
     if (!y->llapor.offset)
         return false;
     const struct trained_group *g = &l->groups[y->group];
-    open_network(l, &y->llapor, out);
+    open_network(l, &y->llapor, l->header.n_experts, out);
     const float *bias = (const float *)(l->bytes + g->offset);
     *pca = (struct trained_affine){l->header.d_model, g->n_components, bias,
                                    (const uint16_t *)(bias + g->n_components)};
     return true;
 }
 
+bool trained_mtp(const struct trained_predictors *l, struct trained_net *out)
+{
+    if (l->header.mtp)
+        open_network(l, mtp_network(l), mtp_outputs(l), out);
+    return l->header.mtp != 0;
+}
+
 bool trained_has(const struct trained_predictors *l, enum sched_predictor kind)
 {
+    if (kind == PREDICT_MTP)
+        return l->header.mtp != 0;
     for (uint32_t i = 0; i < l->header.n_layers; i++) {
         const struct trained_layer *y = &l->layers[i];
         if ((kind == PREDICT_RESIDUAL && y->residual) || (kind == PREDICT_MLP && y->mlp.offset) ||

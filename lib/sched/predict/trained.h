@@ -15,13 +15,15 @@
  *     uint32_t [n_layers][n_experts]     at header.activations: tokens that activated the expert
  *     bodies, in any order:
  *       residual  float [d_model]
+ *       MTP       struct trained_network at header.mtp, which has a network of its own; d_model
+ *                 embedding values and d_model gate inputs in, experts of all layers out
  *       PCA       float bias [n_components], then bf16 basis [d_model][n_components]
  *       network   float b_in [n_hidden];
  *                 with a block b_first, b_second, b_gate [n_hidden] each;
- *                 b_out [n_experts];
+ *                 b_out [n_out]: n_experts, of the MTP [layers with experts][n_experts];
  *                 then bf16 w_in [n_in][n_hidden];
  *                 with a block w_first, w_second [n_hidden][n_hidden], w_gate [n_gated][n_hidden];
- *                 w_out [n_hidden][n_experts]
+ *                 w_out [n_hidden][n_out]
  *
  * bf16 is the upper half of a float. A matrix has a row for each input, so that the numbers that
  * one input multiplies lie side by side, and the row of an input that is 0 need not be read. */
@@ -50,7 +52,8 @@ struct trained_header {
     uint64_t layers, groups;
     char model[TRAINED_NAME]; /* its name, ended by a 0 */
     uint64_t activations;     /* of the tokens that it was trained on */
-    uint64_t reserved[2];
+    uint64_t mtp;             /* 0: none */
+    uint64_t reserved;
 };
 _Static_assert(sizeof(struct trained_header) == 208, "file layout");
 
@@ -137,6 +140,8 @@ bool trained_mlp(const struct trained_predictors *l, uint32_t layer, struct trai
 /* pca: compresses the hidden state; its components are the network's first inputs. */
 bool trained_llapor(const struct trained_predictors *l, uint32_t layer, struct trained_net *out,
                     struct trained_affine *pca);
+/* predict_mtp.c describes input and output. */
+bool trained_mtp(const struct trained_predictors *l, struct trained_net *out);
 bool trained_has(const struct trained_predictors *l, enum sched_predictor kind); /* for any layer */
 
 #endif
