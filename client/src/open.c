@@ -103,9 +103,9 @@ bool session_is_replaced(struct moed_session *s)
 {
     char run[RUN_DIR_BYTES], dir[RUN_DIR_BYTES];
     pthread_mutex_lock(&s->lock);
-    bool other = s->other_model;
+    bool other = s->other_model, known = s->model != 0;
     pthread_mutex_unlock(&s->lock);
-    return other || (s->model && s->dir[0] && !run_dir_path(s->deployment, run, NULL) &&
+    return other || (known && s->dir[0] && !run_dir_path(s->deployment, run, NULL) &&
                      run_dir_place(run, run_dir_serving(run), dir) && strcmp(dir, s->dir) != 0);
 }
 

@@ -71,6 +71,7 @@ struct stand_in {
     struct rpc_server *server;
     pthread_mutex_t lock; /* everything below, and what is in peers */
     uint32_t window;
+    _Atomic uint64_t model; /* SessionAttachReply.model */
     unsigned n_peers;
     struct peer peers[STAND_IN_SESSIONS];
     char client[64];
@@ -627,6 +628,7 @@ static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachReque
     w->pid = request->pid;
     moed__v1__session_attach_reply__init(&attach);
     attach.window = w->window;
+    attach.model = w->model;
     reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
     reply->session_attach = &attach;
 }

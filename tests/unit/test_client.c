@@ -406,6 +406,30 @@ static void test_no_worker_comes(void **state)
     stand_in_refuse(&worker, false);
 }
 
+/* The worker that comes back has another model: the answer does not continue with it. */
+static void test_another_model_comes(void **state)
+{
+    (void)state;
+    struct moed_session *s;
+    worker.model = 7;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    assert_false(moed_session_replaced(s));
+    struct moed_generate_options prompt = prompt_of("quiet");
+    struct moed_request *r;
+    assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+    worker.model = 8;
+    stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+    const struct moed_event *event;
+    struct moed_error error;
+    assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_true(error.retry);
+    assert_non_null(strstr(error.message, "another model"));
+    assert_false(moed_session_alive(s));
+    assert_true(moed_session_replaced(s));
+    moed_request_free(r);
+    moed_detach(s);
+}
+
 /* A supervisor that reports the deployment's state, to the first command of each client. */
 struct stand_in_supervisor {
     int fd;
@@ -557,6 +581,7 @@ int main(void)
         WITH_WORKER(test_threads),
         WITH_WORKER(test_continues),
         WITH_WORKER(test_no_worker_comes),
+        WITH_WORKER(test_another_model_comes),
         WITH_WORKER(test_supervisor_gave_up),
         cmocka_unit_test(test_supervisor_state),
         WITH_WORKER(test_worker_goes_under_threads),

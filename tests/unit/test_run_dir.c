@@ -180,6 +180,42 @@ static void one_holder_a_pid_file(void **state)
     assert_int_equal(run_dir_holder(run, "memd"), getpid());
 }
 
+/* memd and the workers are looked for in the place that serves, the supervisor in RUN. */
+static void finds_the_place_that_serves(void **state)
+{
+    char run[RUN_DIR_BYTES], second[RUN_DIR_BYTES], dir[RUN_DIR_BYTES];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    assert_true(run_dir_place(run, 1, second));
+    assert_int_equal(run_dir_create(second, &why), 0);
+    pid_t pid = start_holder(second, false);
+    assert_int_equal(run_dir_serving(run), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    assert_int_equal(run_dir_holder(second, "memd"), pid);
+    for (int i = 0; i < 2; i++) { /* twice: the link is replaced */
+        assert_int_equal(run_dir_serve(run, 1, &why), 0);
+        assert_int_equal(run_dir_serving(run), 1);
+    }
+    assert_int_equal(run_dir_holder(run, "memd"), pid);
+    assert_int_equal(run_dir_hint(run, "memd"), pid);
+    run_dir_of(run, "worker-3", dir);
+    assert_string_equal(dir, second);
+    run_dir_of(run, "supervise", dir);
+    assert_string_equal(dir, run);
+    assert_int_equal(run_dir_serve(run, 0, &why), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(run_dir_serve(run, 1, &why), 0);
+    assert_int_equal(run_dir_remove(run, &why), 0); /* with both places */
+
+    memset(run, 'a', sizeof run - 1);
+    run[0] = '/';
+    run[sizeof run - 1] = '\0';
+    assert_false(run_dir_place(run, 1, dir)); /* two bytes too long for a socket */
+    assert_true(run_dir_place(run, 0, dir));
+}
+
 static void terminates_a_holder(void **state)
 {
     char run[RUN_DIR_BYTES];
@@ -436,6 +472,7 @@ int main(void)
         TEST(creates_and_checks),
         TEST(another_users_directory),
         TEST(one_holder_a_pid_file),
+        TEST(finds_the_place_that_serves),
         TEST(terminates_a_holder),
         TEST(sweeps_sockets_and_keeps_logs),
         TEST(lists_the_deployments),
