@@ -100,6 +100,7 @@ void supervisor_build_arguments(struct supervisor *s, struct generation *g, stru
         {TO_HTTP, "--listen", o->http},
         {TO_HTTP, "--api-key-file", o->api_key_file},
         {TO_HTTP, "--admin-key-file", o->admin_key_file},
+        {TO_HTTP, "--chat-template", o->chat_template},
         {TO_HTTP, "--tls-cert", o->tls_cert},
         {TO_HTTP, "--tls-key", o->tls_key},
     };

@@ -405,6 +405,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"http-config", OPTION_STRING, &o->http_config, 0, 0, "FILE", "pass to moed-http"},
         {"api-key-file", OPTION_STRING, &o->api_key_file, 0, 0, "FILE", "pass to moed-http"},
         {"admin-key-file", OPTION_STRING, &o->admin_key_file, 0, 0, "FILE", "pass to moed-http"},
+        {"chat-template", OPTION_STRING, &o->chat_template, 0, 0, "FILE", "pass to moed-http"},
         {"tls-cert", OPTION_STRING, &o->tls_cert, 0, 0, "FILE", "pass to moed-http"},
         {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",

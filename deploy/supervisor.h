@@ -38,7 +38,7 @@ struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
-    const char *http, *http_config, *api_key_file, *admin_key_file, *tls_cert,
+    const char *http, *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert,
         *tls_key;                       /* http NULL: none */
     const char *models, *models_memory; /* models: a folder; NULL: none */
     double models_keep_s;

@@ -17,6 +17,10 @@ static const char *const variants[] = {"cache=lru",    "cache=lfu",       "cache
                                        "cache=lrfu",   "cache=w-tinylfu", "cache=least-stale",
                                        "assign=qstar", "predictor=none"};
 
+/* Second readings of papers: docs/policies.md. */
+static const char *const readings[] = {"qstar/assign=qstar-stream", "dali/assign=greedy-unbound",
+                                       "prescope/prefetch=probable", "fate/predictor=next-gate"};
+
 struct request {
     const char *folder, *policies;
     uint64_t n_processes;
@@ -37,13 +41,15 @@ static bool has_cache(const char *variant)
     return !cache || sched_cache_find_any(cache, &kind);
 }
 
-/* Every preset that does not know the future, and the variants. */
+/* Every preset that does not know the future, the readings and the variants. */
 static void list_policies(struct strbuf *out)
 {
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at_any(i)); i++)
         if (!sched_cache_replay_only(p->cache))
             strbuf_printf(out, "%s%s", i ? "," : "", p->name);
+    for (size_t i = 0; i < sizeof readings / sizeof *readings; i++)
+        strbuf_printf(out, ",%s", readings[i]);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
         if (has_cache(variants[i]))
             strbuf_printf(out, "," GRID_SUBJECT "/%s", variants[i]);

@@ -128,14 +128,21 @@ double score_log_speed(const struct score_cell *c, const struct score_table *s, 
     return n ? sum / n : NAN;
 }
 
+/* The subject with a part replaced; of another preset that is a second reading of its paper. */
+static bool is_variant(const struct score_table *s, uint32_t policy)
+{
+    const char *subject = s->policies[s->subject];
+    size_t n = strlen(subject);
+    return strncmp(s->policies[policy], subject, n) == 0 && s->policies[policy][n] == '/';
+}
+
 uint32_t score_other(const struct score_table *s, const struct score_cell *c, uint32_t other)
 {
     uint32_t best = s->n_policies;
     if (other < s->n_policies)
         return other;
     for (uint32_t p = 0; p < s->n_policies; p++) {
-        bool counts =
-            p != s->subject && (other == SCORE_BEST_OTHER || !strchr(s->policies[p], '/'));
+        bool counts = p != s->subject && (other == SCORE_BEST_OTHER || !is_variant(s, p));
         double speed = score_log_speed(c, s, p);
         if (counts && !isnan(speed) &&
             (best == s->n_policies || speed > score_log_speed(c, s, best)))

@@ -12,7 +12,7 @@ enum { SCORE_MOST_POLICIES = 64 };
 /* Others, beside the index of a policy. */
 enum {
     SCORE_BEST_OTHER = SCORE_MOST_POLICIES, /* of the cell */
-    SCORE_BEST_PRESET,                      /* of those without replaced parts */
+    SCORE_BEST_PRESET, /* of those that are not the subject with parts replaced */
 };
 
 struct score_cell {

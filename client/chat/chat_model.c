@@ -185,9 +185,10 @@ static enum moed_code render(const struct chat_model *m, struct moed_session *se
         return report(error, &why);
     enum moed_code code =
         tokenise(session, m->facts, &text, &out->tokens, &out->token_count, error);
-    if (!code && out->style.reasoning)
-        out->reasoning_open = reasoning_left_open(out->style.reasoning, text.text, text.len) ||
-                              continues_reasoning(q, out->style.reasoning);
+    const struct reasoning_marks *marks = out->style.reasoning;
+    out->reasoning_open =
+        !code && (reasoning_left_open(marks, text.text, text.len) || continues_reasoning(q, marks));
+    out->reasoning_closed = !code && reasoning_left_closed(marks, text.text, text.len);
     jinja_output_fini(&text);
     return code;
 }

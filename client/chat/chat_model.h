@@ -21,7 +21,8 @@ struct chat_rendered {
     uint32_t *tokens; /* the caller frees them with moed_free */
     size_t token_count;
     struct chat_style style;
-    bool reasoning_open; /* the prompt ends inside reasoning */
+    bool reasoning_open;   /* the prompt ends inside reasoning */
+    bool reasoning_closed; /* it ends behind reasoning: the model is not to reason */
 };
 
 /* A model's facts and its template. It never changes, so any thread may render. */

@@ -177,6 +177,7 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--http-config", l->http_config},
                  {"--api-key-file", l->api_key_file},
                  {"--admin-key-file", l->admin_key_file},
+                 {"--chat-template", l->chat_template},
                  {"--tls-cert", l->tls_cert},
                  {"--tls-key", l->tls_key},
                  {"--watchdog", l->watchdog},

@@ -242,6 +242,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "log error, warn, info or debug"},
         {"watchdog", OPTION_UINT, &watchdog, 0, 3600, "S",
          "restart a process that is silent for S seconds (default: 20); 0: never"},
+        {"chat-template", OPTION_STRING, &l->chat_template, 0, 0, "FILE",
+         "HTTP: use this chat template, not the model's"},
         {"tls-cert", OPTION_STRING, &l->tls_cert, 0, 0, "FILE", "HTTP: use TLS with a certificate"},
         {"tls-key", OPTION_STRING, &l->tls_key, 0, 0, "FILE",
          "HTTP: the certificate's private key"},
@@ -289,10 +291,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
-    if (!l->http &&
-        (l->http_config || l->api_key_file || l->admin_key_file || l->tls_cert || l->tls_key)) {
-        cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --tls-cert and "
-                     "--tls-key need --http",
+    if (!l->http && (l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
+                     l->tls_cert || l->tls_key)) {
+        cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --chat-template, "
+                     "--tls-cert and --tls-key need --http",
                      verb);
         return CLI_USAGE;
     }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "client/http/api/app.h"
 #include "client/http/api/routes.h"
+#include "chat/chat_template.h"
 #include "client/http/confine.h"
 #include "client/http/listen.h"
 #include "client/http/port_file.h"
@@ -22,7 +23,8 @@
 struct frontend {
     /* options */
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
-        *log_format;
+        *log_format, *template_file;
+    char *chat_template; /* owned; NULL: the model's */
     bool insecure, models;
     struct server_settings settings;
 
@@ -47,6 +49,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "require one of the API keys in FILE"},
         {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
          "let who has a key in FILE change policy and memory, too"},
+        {"chat-template", OPTION_STRING, &f->template_file, 0, 0, "FILE",
+         "use this chat template for that deployment, not the model's"},
         {"models", OPTION_BOOL, &f->models, 0, 0, NULL,
          "have moed-models, which runs beside, load models that requests name"},
         {"insecure", OPTION_BOOL, &f->insecure, 0, 0, NULL,
@@ -96,6 +100,20 @@ static char *read_text(const char *path, struct error *e)
     return b.data;
 }
 
+/* A template that does not compile is refused here, not at each request. */
+static enum error_code read_template(struct frontend *f, struct error *e)
+{
+    struct chat_template *t = NULL;
+    struct error why;
+    f->chat_template = read_text(f->template_file, e);
+    if (!f->chat_template)
+        return e->code;
+    struct chat_source source = {.text = f->chat_template};
+    enum error_code code = chat_template_new(&source, &t, &why);
+    chat_template_free(t);
+    return code ? error_set(e, code, "%s: %s", f->template_file, why.text) : ERROR_OK;
+}
+
 static enum error_code check_options(struct frontend *f, struct error *e)
 {
     struct server_settings *s = &f->settings;
@@ -114,6 +132,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         code = auth_read(f->api_key_file, &f->server.auth, e);
     if (!code && f->admin_key_file)
         code = auth_read(f->admin_key_file, &f->server.admin, e);
+    if (!code && f->template_file)
+        code = read_template(f, e);
     return code;
 }
 
@@ -192,6 +212,7 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     server_metrics_register(&f->server.metrics, f->daemon.metrics);
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
+    f->app.deployments.own_template = f->chat_template;
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
     if (f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);

@@ -97,7 +97,7 @@ static enum moed_code bind_answer(struct answer *a, const struct chat_settings *
         .format = prompt->style.format,
         .reasoning = prompt->style.reasoning,
         .reasoning_open = prompt->reasoning_open,
-        .thinking_off = s->thinking == MOED_THINKING_OFF,
+        .thinking_off = s->thinking == MOED_THINKING_OFF || prompt->reasoning_closed,
         .tools = s->tool_list,
         .calls = calls_of(s->choice),
         .call_name = s->tool_name,

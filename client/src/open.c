@@ -36,10 +36,11 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
         return error_convert(error, why);
     if (!deployment)
         deployment = "default";
+    bool named = strcmp(deployment, "default") != 0;
     if (!deployment_runs(run))
         return error_report(error, MOED_ERROR_NOT_FOUND, false,
-                            "deployment '%s' is not running: start it with: moed up MODEL.gguf",
-                            deployment);
+                            "deployment '%s' is not running: start it with: moed up MODEL.gguf%s%s",
+                            deployment, named ? " --name " : "", named ? deployment : "");
     if (strcmp(process, "cpuexec") == 0) /* without a device there need not be one */
         return error_report(error, MOED_ERROR_UNAVAILABLE, false,
                             "deployment '%s' has no cpuexec: its worker computes the experts, or "

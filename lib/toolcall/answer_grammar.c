@@ -30,6 +30,12 @@ static bool is_harmony(const struct answer_request *q)
     return q->format && q->format->body == BODY_HARMONY;
 }
 
+/* NULL: no reasoning may come. */
+static const struct reasoning_marks *marks_of(const struct answer_request *q)
+{
+    return q->thinking_off && !q->reasoning_open ? NULL : q->reasoning;
+}
+
 /* Beside a form the model may only choose between calls and the form; behind reasoning of harmony,
  * between calls and the answer: unbound, it could reason again. */
 static bool chooses(const struct answer_request *q)
@@ -62,7 +68,7 @@ static enum error_code take_text(struct answer_grammar *g, struct strbuf *text, 
 static enum error_code allow_answer(struct answer_grammar *g, const struct answer_request *q,
                                     struct error *e)
 {
-    const struct reasoning_marks *marks = q->reasoning;
+    const struct reasoning_marks *marks = marks_of(q);
     struct strbuf text;
     strbuf_init(&text);
     strbuf_printf(&text,
@@ -86,7 +92,7 @@ static enum error_code bind_calls(struct answer_grammar *g, const struct answer_
 {
     struct tool_grammar_request calls = {
         .format = q->format,
-        .reasoning = q->reasoning,
+        .reasoning = marks_of(q),
         .tools = q->tools,
         .choice = choice_of(q),
         .name = q->call_name,
@@ -152,11 +158,11 @@ static enum error_code bind_harmony(struct answer_grammar *g, const char *schema
 static enum error_code bind_form(struct answer_grammar *g, const struct answer_request *q,
                                  struct error *e)
 {
-    const struct reasoning_marks *marks = q->reasoning;
+    const struct reasoning_marks *marks = marks_of(q);
     bool schema = q->form == ANSWER_FORM_SCHEMA;
     if (is_harmony(q) && schema)
         return bind_harmony(g, q->form_text, !q->reasoning_open, e);
-    if (marks && !q->reasoning_open && schema && !q->thinking_off)
+    if (marks && !q->reasoning_open && schema)
         return allow_reasoning(g, q->form_text, marks, e);
     g->kind = ANSWER_FORM;
     if (is_harmony(q))

@@ -285,9 +285,19 @@ static size_t without_space(const char *text, size_t len)
     return len;
 }
 
+static bool ends_with(const char *prompt, size_t len, const char *mark)
+{
+    size_t n = mark ? without_space(mark, strlen(mark)) : 0;
+    len = without_space(prompt, len);
+    return n > 0 && len >= n && memcmp(prompt + len - n, mark, n) == 0;
+}
+
 bool reasoning_left_open(const struct reasoning_marks *marks, const char *prompt, size_t len)
 {
-    size_t n = marks ? without_space(marks->begin, strlen(marks->begin)) : 0;
-    len = without_space(prompt, len);
-    return n > 0 && len >= n && memcmp(prompt + len - n, marks->begin, n) == 0;
+    return ends_with(prompt, len, marks ? marks->begin : NULL);
+}
+
+bool reasoning_left_closed(const struct reasoning_marks *marks, const char *prompt, size_t len)
+{
+    return ends_with(prompt, len, marks ? marks->end : NULL);
 }

@@ -62,5 +62,7 @@ const struct tool_format *tool_format_at(size_t i);
 const struct reasoning_marks *reasoning_detect(const char *template_text, size_t len);
 /* The prompt, which the template rendered, ends inside reasoning. */
 bool reasoning_left_open(const struct reasoning_marks *marks, const char *prompt, size_t len);
+/* The prompt ends behind reasoning, which is empty: the model is not to reason. */
+bool reasoning_left_closed(const struct reasoning_marks *marks, const char *prompt, size_t len);
 
 #endif

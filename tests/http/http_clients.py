@@ -154,6 +154,10 @@ def check_openai_errors():
 
 def check_anthropic():
     c = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
+    models = c.models.list()
+    assert [checked(m).id for m in models.data] == ["demo"] and models.has_more is False, models
+    assert checked(c.models.retrieve("demo")).type == "model"
+    assert c.messages.create(model="demo", messages=[USER], max_tokens=1)._request_id.startswith("req-")
     ask = {"model": "demo", "max_tokens": 8, "system": "Be brief.", "messages": [USER], "extra_body": {"temperature": 0}}
     whole = checked(c.messages.create(**ask))
     assert whole.content[0].text and whole.stop_reason in ("end_turn", "max_tokens"), whole

@@ -71,11 +71,19 @@ grep -q 'key=alice' "$WORK/http2.log" || fail "the key's name is not in the log"
 kill "$second"
 wait "$second" || fail "the second frontend's exit code is $?"
 
-# moed serve: in the foreground, says what clients need, stops when it is interrupted.
+# moed serve: in the foreground, says what clients need, stops when it is interrupted; with another chat template.
 "$MOED" down > /dev/null
-"$MOED" serve "$MODEL" --ctx 256 --http 127.0.0.1:0 > "$WORK/serve" 2>&1 &
+echo '{{ messages[0].content' > "$WORK/broken.jinja"
+! "$http" --run "$WORK/run2" --listen 0 --chat-template "$WORK/broken.jinja" > /dev/null 2> "$WORK/err" || fail "a broken template is taken"
+grep -q 'broken.jinja: .*line' "$WORK/err" || fail "$(cat "$WORK/err")"
+echo 'Q: {{ messages[0].content }} A:' > "$WORK/other.jinja"
+"$MOED" serve "$MODEL" --ctx 256 --http 127.0.0.1:0 --chat-template "$WORK/other.jinja" > "$WORK/serve" 2>&1 &
 serve=$!
 wait_until 20 grep -q OPENAI_BASE_URL= "$WORK/serve" || fail "moed serve: $(cat "$WORK/serve")"
+post() { python3 -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:2], sys.argv[2].encode())).read().decode())' "$@"; }
+post "http://127.0.0.1:$(port_of "$RUN/http.log")/apply-template" '{"messages": [{"role": "user", "content": "Why?"}]}' > "$WORK/prompt"
+grep -q '"prompt":"Q: Why? A:' "$WORK/prompt" || fail "--chat-template: $(cat "$WORK/prompt")"
+post "http://127.0.0.1:$(port_of "$RUN/http.log")/api/show" '{}' | grep -q '"template":"Q: ' || fail "/api/show has another template"
 [ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ] || fail "moed serve does not serve"
 kill -INT "$serve"
 wait "$serve" || fail "moed serve ended with $?"

@@ -72,12 +72,15 @@ class Sessions(unittest.TestCase):
         for arguments in ({"tempreture": 1}, {"regex": "a", "choices": ["b"]}):
             with self.assertRaises(TypeError):
                 self.session.generate(PROMPT, **arguments)
+        for arguments in ({"logprobs": 2}, {"max_tokens": -1}, {"top_k": "a"}):  # the message names the option
+            with self.assertRaisesRegex(TypeError, next(iter(arguments))):
+                self.session.generate(PROMPT, **arguments)
         with self.assertRaises(moed.Error) as raised:
             self.session.complete([10**9], max_tokens=1)
         self.assertEqual((raised.exception.code, raised.exception.retry), ("usage", False))
         os.environ["XDG_RUNTIME_DIR"], run = os.path.dirname(TRACE), os.environ.pop("MOED_RUN")
         try:
-            with self.assertRaisesRegex(moed.Error, "nobody"):
+            with self.assertRaisesRegex(moed.Error, "nobody.*--name nobody"):
                 moed.Session("nobody")
         finally:
             os.environ["MOED_RUN"] = run

@@ -1,13 +1,13 @@
 #!/bin/bash
 # The expert cache under kills. Under each policy the script kills the worker, cpuexec or both at random instants of their requests,
 # from the first of the prompt on, and sometimes the next worker while it attaches. No token may be wrong, and no slot may be lost.
-#   [ROUNDS=2] [STEPS=0] [POLICIES="moed ..."] [TOKENS=80] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
+#   [ROUNDS=2] [STEPS=0] [POLICIES="moed ..."] [TOKENS=48] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
 # ROUNDS: least rounds a policy. STEPS: least decode steps a policy; 1000 is a long run. TOKENS: of an answer.
 MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2} STEPS=${STEPS:-0} DEVICE=${DEVICE:-emu:vram=30%,link=400M}
 read -ra POLICIES <<< "${POLICIES:-moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe}"
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=7
-N=${TOKENS:-80}
+N=${TOKENS:-48}
 prompts=("Once upon a time" "$(seq -s ' ' 1 $((N < 80 ? 3 * N / 2 : 120)))" "0 1 2 3") # the second has a long prefill
 SEGMENTS="--segment-bytes 65536"
 "$MOED" up "$MODEL" --reproducible $SEGMENTS >/dev/null 2>&1
@@ -148,8 +148,11 @@ for policy in "${POLICIES[@]}"; do
     all_steps=$((all_steps + policy_steps))
     [ -n "$fewest" ] && [ "$fewest" -le $policy_steps ] || fewest=$policy_steps
 done
+# Of many rounds some are to hit a prefill, and a worker that attaches: on a busy machine that may take more of them.
+many=$((ROUNDS * ${#POLICIES[@]} >= 32))
+for ((try = 0; many && try < 40 && (in_prompts == 0 || in_attach == 0); try++)); do kill_round || true; done
 say "$kills kills under ${#POLICIES[@]} policies on $DEVICE: $in_work during work ($in_prompts of them in prefill), \
 $in_attach while a worker attached; $all_steps decode steps, at least $fewest a policy; $whole whole answers"
 [ "$whole" -gt 0 ] || fail "no answer survived, so the test did not cover cpuexec's death"
 [ "$in_work" -gt 0 ] && [ $((in_work * 2)) -ge $aimed ] || fail "most kills hit idle processes"
-[ $((ROUNDS * ${#POLICIES[@]})) -lt 32 ] || { [ "$in_prompts" -gt 0 ] && [ "$in_attach" -gt 0 ]; } || fail "no kill in prefill, or none while a worker attached"
+[ $many = 0 ] || { [ "$in_prompts" -gt 0 ] && [ "$in_attach" -gt 0 ]; } || fail "no kill in prefill, or none while a worker attached"

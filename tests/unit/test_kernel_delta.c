@@ -120,6 +120,8 @@ static void check_head(uint32_t k_dim, uint32_t v_dim, enum heads heads)
     assert_true(delta_state_floats(k_dim, v_dim) < STATE_FLOATS);
     for (int b = 0; b < n_builds; b++)
         for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+            if (b == 0 && k_dim * v_dim > 5000 && (p == 1 || p == 2))
+                continue; /* the portable build is slow */
             memset(state, 0, sizeof state);
             memset(out, 0, sizeof out);
             run(builds[b], k_dim, v_dim, pieces[p][0], pieces[p][1], state, out);
@@ -142,10 +144,15 @@ static void test_heads(void **state)
 {
     static const uint32_t dims[][2] = {{1, 1},   {16, 16},  {12, 16},  {16, 24},  {7, 65},
                                        {64, 64}, {128, 80}, {80, 160}, {128, 128}};
+    enum {
+        N_SMALL = 6,
+        N_DIMS = sizeof dims / sizeof *dims
+    }; /* of the large ones one has all heads */
     (void)state;
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+    for (size_t i = 0; i < N_DIMS; i++)
         for (enum heads heads = 0; heads < N_HEADS; heads++)
-            check_head(dims[i][0], dims[i][1], heads);
+            if (heads == HEADS_USUAL || i < N_SMALL || i + 1 == N_DIMS)
+                check_head(dims[i][0], dims[i][1], heads);
 }
 
 static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c, bool silu)

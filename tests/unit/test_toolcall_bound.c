@@ -2,6 +2,7 @@
  * format's text, that the parser reads as a call; as bytes, and with the marks as control tokens.
  */
 #include "grammar_texts.h"
+#include "toolcall/answer_grammar.h"
 #include "toolcall/tool_grammar.h"
 #include "toolcall_run.h"
 
@@ -226,6 +227,35 @@ static void test_reasoning(void **state)
     check(&samples[0], r, LOOSE, "hm</think>\n\n");
 }
 
+/* Behind reasoning that the prompt has closed, or that was switched off, comes the call. */
+static void test_no_reasoning(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct tool_list *list = tools_of(LOOSE);
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        struct answer_request q = {.format = tool_format_find("hermes"),
+                                   .reasoning = &think,
+                                   .thinking_off = off,
+                                   .tools = list,
+                                   .calls = ANSWER_CALLS_REQUIRED};
+        struct answer_grammar g;
+        assert_int_equal(answer_grammar_build(&q, &g, NULL), ERROR_OK);
+        struct tool_grammar bound = {.text = (char *)g.text, .len = g.len};
+        assert_true(follows(&bound,
+                            "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n"
+                            "</tool_call>",
+                            false));
+        assert_int_equal(follows(&bound,
+                                 "<think>Hm</think>\n<tool_call>\n{\"name\": \"now\", "
+                                 "\"arguments\": {}}\n</tool_call>",
+                                 false),
+                         !off);
+        answer_grammar_fini(&g);
+    }
+    tool_list_free(list);
+}
+
 /* ---- Marks ---- */
 
 static const char marked_grammar[] = "root ::= \"a<x>b\" ( \"<y>\" | string )\n"
@@ -276,9 +306,8 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),
-        cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_marks_only_in_literals),
         cmocka_unit_test(test_marks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

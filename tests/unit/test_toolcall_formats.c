@@ -110,6 +110,9 @@ static void test_left_open(void **state)
     assert_false(reasoning_left_open(&marks, closed, strlen(closed)));
     assert_false(reasoning_left_open(&marks, "", 0));
     assert_false(reasoning_left_open(NULL, open, strlen(open)));
+    assert_true(reasoning_left_closed(&marks, closed, strlen(closed)));
+    assert_false(reasoning_left_closed(&marks, open, strlen(open)));
+    assert_false(reasoning_left_closed(NULL, closed, strlen(closed)));
 }
 
 static void check_refused(const char *text, const char *words)

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A handler that waits until the deployments are known. */
 struct listing {
@@ -46,6 +47,16 @@ void models_listing(struct exchange *x, void (*write)(struct exchange *x))
     deployments_refresh(&app_of(x)->deployments, &l->waiter);
 }
 
+/* What Anthropic's list has of a model beside OpenAI's; clients skip what they do not know. */
+static void anthropic_json(const char *name, time_t since, struct strbuf *out)
+{
+    struct tm utc;
+    char text[32];
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&since, &utc));
+    strbuf_printf(out, ",\"type\":\"model\",\"created_at\":\"%s\",\"lifecycle\":\"active\"", text);
+    json_member(out, "display_name", name, strlen(name));
+}
+
 static void model_json(const struct deployment *d, struct strbuf *out)
 {
     strbuf_printf(out, "{");
@@ -58,10 +69,12 @@ static void model_json(const struct deployment *d, struct strbuf *out)
     json_member(out, "architecture", d->facts->architecture, strlen(d->facts->architecture));
     strbuf_printf(out,
                   ",\"n_params\":%llu,\"size\":%llu,\"n_vocab\":%u,\"n_ctx_train\":%u,"
-                  "\"n_experts\":%u,\"n_experts_used\":%u},\"status\":{\"value\":\"loaded\"}}",
+                  "\"n_experts\":%u,\"n_experts_used\":%u},\"status\":{\"value\":\"loaded\"}",
                   (unsigned long long)d->facts->parameters,
                   (unsigned long long)d->facts->file_bytes, d->facts->vocab,
                   d->facts->context_trained, d->facts->experts, d->facts->experts_used);
+    anthropic_json(d->model, (time_t)d->since, out);
+    strbuf_printf(out, "}");
 }
 
 /* One of the folder that is not loaded. */
@@ -77,7 +90,9 @@ static void unloaded_json(const struct demand_model *m, time_t created, struct s
                   (unsigned long long)m->parameters, (unsigned long long)m->file_bytes, m->context);
     const char *status = m->state == DEMAND_STARTING ? "loading" : "unloaded";
     json_member(out, "value", status, strlen(status));
-    strbuf_printf(out, "}}");
+    strbuf_printf(out, "}");
+    anthropic_json(m->id, created, out);
+    strbuf_printf(out, "}");
 }
 
 /* The deployment of a model of the folder runs and is known. */
@@ -119,7 +134,7 @@ static void write_models(struct exchange *x)
         separator = ",";
     }
     models_each_unloaded(all, add_unloaded, x);
-    strbuf_printf(&x->out, "]}");
+    strbuf_printf(&x->out, "],\"has_more\":false}");
     exchange_reply(x, 200, "application/json");
 }
 

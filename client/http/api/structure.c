@@ -153,7 +153,7 @@ static struct answer_request request_of(const struct ask *ask, const struct chat
         .format = chat ? chat->style.format : NULL,
         .reasoning = chat ? chat->style.reasoning : NULL,
         .reasoning_open = chat && chat->reasoning_open,
-        .thinking_off = ask->thinking == CHAT_OFF,
+        .thinking_off = ask->thinking == CHAT_OFF || (chat && chat->reasoning_closed),
         .tools = ask->tool_list,
         .calls = calls[ask->calls],
         .call_name = ask->call_name,

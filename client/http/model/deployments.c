@@ -206,12 +206,21 @@ static void file_stem(const char *path, char out[MODEL_NAME_BYTES])
         *end = '\0';
 }
 
+const char *deployment_template(const struct deployment *d)
+{
+    return strcmp(d->name, d->all->own) == 0 ? d->all->own_template : NULL;
+}
+
 /* The model's name: that in the folder, or the deployment's where somebody chose one. */
 static void learn_model(struct deployment *d, struct moed_model *facts)
 {
     const struct demand_model *on_demand = demand_find(&d->all->demand, d->name);
     moed_model_free(d->facts);
     d->facts = facts;
+    if (deployment_template(d)) {
+        facts->chat_template = deployment_template(d);
+        facts->chat_template_tools = "";
+    }
     d->since = time(NULL);
     if (on_demand)
         snprintf(d->model, sizeof d->model, "%s", on_demand->id);

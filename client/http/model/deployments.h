@@ -69,8 +69,9 @@ struct deployments_waiter {
 
 struct deployments {
     struct loop *loop;
-    const char *own;        /* the name of the frontend's deployment */
-    char own_run[PATH_MAX]; /* its runtime directory */
+    const char *own;          /* the name of the frontend's deployment */
+    char own_run[PATH_MAX];   /* its runtime directory */
+    const char *own_template; /* its chat template; NULL: the model's */
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
     struct deployments_waiter *waiters;
@@ -79,6 +80,8 @@ struct deployments {
 };
 
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
+/* The chat template that replaces the model's; NULL: none. On any thread. */
+const char *deployment_template(const struct deployment *d);
 /* Ends the threads. */
 void deployments_fini(struct deployments *d);
 

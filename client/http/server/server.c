@@ -148,6 +148,8 @@ static struct MHD_Response *make_response(struct exchange *x)
     if (x->content_type)
         MHD_add_response_header(r, "Content-Type", x->content_type);
     MHD_add_response_header(r, "x-request-id", x->log.id);
+    if (x->route && x->route->api == HTTP_API_ANTHROPIC)
+        MHD_add_response_header(r, "request-id", x->log.id);
     if (x->state == EXCHANGE_STREAMING)
         MHD_add_response_header(r, "Cache-Control", "no-cache");
     for (size_t i = 0; i < x->n_headers; i++)

@@ -29,8 +29,12 @@ class Options:
         if len(grammars) > 1:
             raise TypeError(f"{grammars[0]} and {grammars[1]} exclude each other")
         for name, value in arguments.items():
-            if value is not None:
+            if value is None:
+                continue
+            try:
                 self._set(name, value)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise error if name in str(error) else TypeError(f"{name}: {error}") from error
 
     def _keep(self, value: Any) -> Any:
         self._kept.append(value)
