@@ -94,6 +94,7 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
             p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p), p->status,
             p->reason);
     }
+    reload_status(s, answer);
     strbuf_printf(answer, "ok\n");
 }
 
@@ -146,7 +147,7 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     strbuf_printf(answer, "ok\n");
 }
 
-static unsigned count_workers(const struct supervisor *s)
+unsigned supervisor_count_workers(const struct supervisor *s)
 {
     unsigned n = 0;
     for (int i = WORKER; i <= LAST_WORKER; i++)
@@ -197,7 +198,7 @@ static void command_workers(struct supervisor *s, const char *text, struct strbu
                       s->stopping ? "is stopping" : "has no model of its own");
         return;
     }
-    log_info("%lu workers requested, %u now", n, count_workers(s));
+    log_info("%lu workers requested, %u now", n, supervisor_count_workers(s));
     for (int i = WORKER; i <= LAST_WORKER; i++) {
         struct process *p = &s->processes[i];
         bool wanted = i - WORKER < (int)n;
@@ -213,7 +214,11 @@ static void command_workers(struct supervisor *s, const char *text, struct strbu
 void supervisor_command(void *arg, const char *line, struct strbuf *answer)
 {
     struct supervisor *s = arg;
-    if (strcmp(line, "status") == 0) {
+    if (strncmp(line, "reload\t", 7) == 0) {
+        reload_command(s, line + 7, answer);
+    } else if (strcmp(line, "reload-cancel") == 0) {
+        reload_cancel(s, answer);
+    } else if (strcmp(line, "status") == 0) {
         command_status(s, answer);
     } else if (strncmp(line, "restart ", 8) == 0) {
         command_restart(s, line + 8, answer);
@@ -225,7 +230,7 @@ void supervisor_command(void *arg, const char *line, struct strbuf *answer)
         s->stopping = true;
         strbuf_printf(answer, "ok\n");
     } else {
-        strbuf_printf(answer,
-                      "error unknown command: status, restart PROCESS, workers N or down\n");
+        strbuf_printf(
+            answer, "error unknown command: status, restart PROCESS, workers N, reload or down\n");
     }
 }

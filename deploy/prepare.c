@@ -56,18 +56,19 @@ static const char *number_or_less(double value, char text[24])
     return text;
 }
 
-/* Hands each process the options that it takes. */
-static void build_arguments(struct supervisor *s)
+void supervisor_build_arguments(struct supervisor *s, struct generation *g, struct process *first,
+                                int n)
 {
-    const struct settings *o = s->settings;
+    const struct settings *o = &g->settings;
     const struct {
         unsigned to;
         const char *flag, *value; /* NULL: not given */
     } options[] = {
-        {TO_ALL | TO_MODELS | TO_HTTP, "--run", s->run},
+        {TO_ALL, "--run", g->dir},
+        {TO_MODELS | TO_HTTP, "--run", s->run},
         {TO_ALL | TO_MODELS | TO_HTTP, "--log-level", o->log_level},
-        {TO_ALL, "--threads", number(o->threads, s->numbers[0])},
-        {TO_MEMD, "--model", s->model},
+        {TO_ALL, "--threads", number(o->threads, g->numbers[0])},
+        {TO_MEMD, "--model", g->model},
         {TO_ALL, "--device", o->device},
         {TO_MEMD, "--ram", o->ram},
         {TO_MEMD, "--policy", o->policy},
@@ -77,22 +78,22 @@ static void build_arguments(struct supervisor *s)
         {TO_MEMD, "--budget", o->budget},
         {TO_MEMD, "--prefetch", o->prefetch},
         {TO_MEMD, "--predictors", o->predictors},
-        {TO_MEMD, "--segment-bytes", number(o->segment_bytes, s->numbers[3])},
+        {TO_MEMD, "--segment-bytes", number(o->segment_bytes, g->numbers[3])},
         /* memd reserves device memory for the worker's context. */
-        {TO_MEMD | TO_WORKER, "--ctx", number(o->ctx, s->numbers[1])},
-        {TO_MEMD | TO_WORKER, "--parallel", number(o->parallel, s->numbers[2])},
-        {TO_MEMD | TO_WORKER, "--batch", number(o->batch, s->numbers[8])},
-        {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
-        {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
+        {TO_MEMD | TO_WORKER, "--ctx", number(o->ctx, g->numbers[1])},
+        {TO_MEMD | TO_WORKER, "--parallel", number(o->parallel, g->numbers[2])},
+        {TO_MEMD | TO_WORKER, "--batch", number(o->batch, g->numbers[8])},
+        {TO_WORKER, "--queue", number(o->queue, g->numbers[4])},
+        {TO_WORKER, "--decode-share", number(o->decode_share, g->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},
-        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[9])},
+        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, g->numbers[9])},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
         {TO_MEMD, "--kv-dir", o->kv_dir},
         {TO_MEMD, "--kv-dir-size", o->kv_dir_size},
         {TO_MODELS, "--folder", s->models},
-        {TO_MODELS, "--keep", number_or_less(o->models_keep_s, s->numbers[6])},
-        {TO_MODELS, "--most", number(o->models_most, s->numbers[7])},
+        {TO_MODELS, "--keep", number_or_less(o->models_keep_s, g->numbers[6])},
+        {TO_MODELS, "--most", number(o->models_most, g->numbers[7])},
         {TO_MODELS, "--memory", o->models_memory},
         {TO_HTTP, "--name", o->name},
         {TO_HTTP, "--config", o->http_config},
@@ -111,12 +112,13 @@ static void build_arguments(struct supervisor *s)
         {TO_WORKER, "--cpuexec", o->cpuexec},        {TO_WORKER, "--calibrate", o->calibrate},
         {TO_WORKER, "--fine-tune", o->fine_tune},
     };
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
-        struct process *p = &s->processes[i];
+    for (int i = 0; i < n; i++) {
+        struct process *p = &first[i];
+        memset(p->arguments, 0, sizeof p->arguments);
         add_argument(p, p->program, NULL);
         if (is_worker(i) && i > WORKER) {
-            char *text = s->worker_numbers[i - WORKER];
-            snprintf(text, sizeof s->worker_numbers[0], "%d", i - WORKER + 1);
+            char *text = g->worker_numbers[i - WORKER];
+            snprintf(text, sizeof g->worker_numbers[0], "%d", i - WORKER + 1);
             add_argument(p, "--number", text);
         }
         for (size_t k = 0; k < sizeof options / sizeof *options; k++)
@@ -174,7 +176,9 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     if (!realpath(s->run, absolute) || strlen(absolute) >= sizeof s->run)
         return error_set(e, ERROR_LIMIT, "the full path of %s is too long", s->run);
     memcpy(s->run, absolute, strlen(absolute) + 1);
-    if (o->model && !realpath(o->model, s->model))
+    struct generation *first = &s->generations[0];
+    memcpy(first->dir, s->run, sizeof first->dir);
+    if (o->model && !realpath(o->model, first->model))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the model %s: %m", o->model);
     if (o->models && !realpath(o->models, s->models))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the folder %s: %m", o->models);
@@ -183,24 +187,35 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     return ERROR_OK;
 }
 
-/* Stops the processes that a killed supervisor left running: they hold the locks of the pid files.
- */
-static enum error_code clear_leftovers(struct supervisor *s, struct error *e)
+static enum error_code clear_place(struct supervisor *s, const char *dir, struct error *e)
 {
     int timeout_ms = (int)(s->policy.stop_timeout_ns / 1000000u);
     pid_t pids[SUPERVISE_PROCESSES];
-    run_dir_find_holders(s->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
+    run_dir_find_holders(dir, supervise_process_names, SUPERVISE_PROCESSES, pids);
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
         const char *name = s->processes[i].name;
         pid_t pid = pids[i];
         if (!pid)
             continue;
         log_warn("%s of an earlier supervisor still runs (pid %d): stopping it", name, (int)pid);
-        if (!run_dir_terminate(s->run, name, timeout_ms))
+        if (!run_dir_terminate(dir, name, timeout_ms))
             return error_set(e, ERROR_EXISTS, "%s (pid %d) of an earlier deployment does not stop",
                              name, (int)pid);
     }
     return ERROR_OK;
+}
+
+/* Stops the processes that a killed supervisor left running: they hold the locks of the pid files.
+ */
+static enum error_code clear_leftovers(struct supervisor *s, struct error *e)
+{
+    enum error_code code = run_dir_serve(s->run, 0, e);
+    for (unsigned i = RUN_PLACES; i-- > 0 && !code;) {
+        char dir[RUN_DIR_BYTES];
+        if (run_dir_place(s->run, i, dir) && access(dir, F_OK) == 0)
+            code = clear_place(s, dir, e);
+    }
+    return code;
 }
 
 static enum error_code redirect_log(const struct supervisor *s, struct error *e)
@@ -334,7 +349,8 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
         code = run_watch_open(&s->watch, s->run, e);
     if (code)
         return code;
-    build_arguments(s);
+    supervisor_build_arguments(s, &s->generations[0], s->processes, SUPERVISE_PROCESSES);
+    reload_init(s);
     mps_start(s->run, wants_mps(s->settings));
     return ERROR_OK;
 }

@@ -84,6 +84,8 @@ static bool may_start(const struct supervisor *s, int which)
     const struct process *memd = &s->processes[MEMD], *cpuexec = &s->processes[CPUEXEC];
     if (which == HTTP || which == MODELS)
         return true;
+    if (reload_holds(s))
+        return false;
     if (which == MEMD)
         return !dependents_run(s);
     if (memd->state != PROCESS_READY || s->restart_memd)
@@ -97,6 +99,7 @@ static bool may_start(const struct supervisor *s, int which)
 /* Stops all processes in reverse order, the workers at the same time. */
 static void advance_to_stop(struct supervisor *s)
 {
+    reload_stop(s);
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
         struct process *p = &s->processes[i];
         if (p->pid)
@@ -110,28 +113,29 @@ static void advance_to_stop(struct supervisor *s)
     }
 }
 
-static void start(struct supervisor *s, int which)
+void supervisor_start(struct supervisor *s, struct process *p)
 {
-    process_start(&s->processes[which], &s->policy);
-    process_heard(&s->processes[which], s->awake_ns);
+    process_start(p, &s->policy);
+    process_heard(p, s->awake_ns);
 }
 
 static void advance(struct supervisor *s)
 {
     struct process *memd = &s->processes[MEMD];
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+    for (int i = 0; i < ALL_PROCESSES; i++)
         process_send_due_signals(&s->processes[i]);
     if (s->stopping) {
         advance_to_stop(s);
         return;
     }
+    reload_advance(s);
     if (memd->state == PROCESS_FAILED) {
         stop_dependents(s, PROCESS_STOPPED, 0);
         for (int i = CPUEXEC; i <= LAST_WORKER; i++)
             set_idle(&s->processes[i], PROCESS_STOPPED);
         for (int i = MODELS; i <= HTTP; i++)
             if (is_due(&s->processes[i]))
-                start(s, i);
+                supervisor_start(s, &s->processes[i]);
         return;
     }
     if (s->restart_memd) {
@@ -143,13 +147,13 @@ static void advance(struct supervisor *s)
     }
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (is_due(&s->processes[i]) && may_start(s, i))
-            start(s, i);
+            supervisor_start(s, &s->processes[i]);
 }
 
 static bool all_gone(const struct supervisor *s)
 {
     return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[MODELS].pid &&
-           !s->processes[HTTP].pid;
+           !s->processes[HTTP].pid && !reload_runs(s);
 }
 
 /* -- events -- */
@@ -198,13 +202,13 @@ static void reap(struct supervisor *s)
     pid_t pid;
     int status;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        for (int i = 0; i < ALL_PROCESSES; i++)
             if (s->processes[i].pid == pid) {
                 s->processes[i].ended = true;
                 s->processes[i].wait_status = status;
             }
     /* memd first: when worker and cpuexec end too, that counts as its consequence. */
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
+    for (int i = 0; i < ALL_PROCESSES; i++) {
         struct process *p = &s->processes[i];
         if (!p->ended)
             continue;
@@ -236,7 +240,7 @@ static void take_notifications(struct supervisor *s)
     for (int n = 0; n < NOTIFICATIONS_A_TURN; n++) {
         if (!notify_socket_receive(s->notify_fd, text, sizeof text, &pid))
             return;
-        for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        for (int i = 0; i < ALL_PROCESSES; i++)
             if (pid && s->processes[i].pid == pid) {
                 if (strstr(text, "WATCHDOG=1"))
                     process_heard(&s->processes[i], s->awake_ns);
@@ -265,7 +269,7 @@ static void watch_processes(struct supervisor *s)
 {
     if (!s->policy.watchdog_ns)
         return;
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+    for (int i = 0; i < ALL_PROCESSES; i++)
         process_check_silence(&s->processes[i], s->awake_ns, &s->policy);
 }
 
@@ -286,7 +290,9 @@ static void check_files(struct supervisor *s)
     }
     for (int i = 0; i < SUPERVISE_PROCESSES && !s->stopping; i++) {
         struct process *p = &s->processes[i];
-        if (p->state != PROCESS_READY || !run_watch_misses_socket(&s->watch, s->run, p->name))
+        bool is_watched = i > LAST_WORKER || s->serving == 0; /* not RUN/2 */
+        if (!is_watched || p->state != PROCESS_READY ||
+            !run_watch_misses_socket(&s->watch, s->run, p->name))
             continue;
         log_warn("a socket of %s has vanished: restarting it", p->name);
         if (i == MEMD)
@@ -301,11 +307,12 @@ static void check_files(struct supervisor *s)
 
 static int poll_timeout_ms(const struct supervisor *s)
 {
-    uint64_t next = s->watch.due_ns, now = clock_ns();
-    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
+    uint64_t next = s->watch.due_ns, now = clock_ns(), turn = reload_deadline(s);
+    next = turn < next ? turn : next;
+    for (int i = 0; i < ALL_PROCESSES; i++) {
         uint64_t at = process_deadline(&s->processes[i]);
         /* A process whose delay is over and that waits for another one has no deadline. */
-        if (s->processes[i].state == PROCESS_BACKOFF && !may_start(s, i))
+        if (i < OTHER && s->processes[i].state == PROCESS_BACKOFF && !may_start(s, i))
             continue;
         next = at < next ? at : next;
     }
@@ -451,21 +458,24 @@ int main(int argc, char **argv)
 {
     open_standard_streams();
     umask(077);
-    struct settings settings = {.name = "default",
-                                .workers = 1,
-                                .stop_timeout_s = 10,
-                                .stable_s = 10,
-                                .watchdog_s = SUPERVISE_WATCHDOG_S,
-                                .drain_s = DRAIN_S,
-                                .models_keep_s = 300};
-    if (parse_settings(&settings, argc, argv) != 0)
-        return 2;
     static struct supervisor s;
-    s.settings = &settings;
+    struct settings *settings = &s.generations[0].settings;
+    *settings = (struct settings){.name = "default",
+                                  .workers = 1,
+                                  .stop_timeout_s = 10,
+                                  .stable_s = 10,
+                                  .watchdog_s = SUPERVISE_WATCHDOG_S,
+                                  .drain_s = DRAIN_S,
+                                  .models_keep_s = 300};
+    if (parse_settings(settings, argc, argv) != 0)
+        return 2;
+    s.settings = settings;
+    s.model = s.generations[0].model;
     s.started_ns = s.turn_ns = clock_ns();
-    s.policy = (struct process_policy){.stable_ns = (uint64_t)(settings.stable_s * 1e9),
-                                       .stop_timeout_ns = (uint64_t)(settings.stop_timeout_s * 1e9),
-                                       .watchdog_ns = (uint64_t)(settings.watchdog_s * 1e9)};
+    s.policy =
+        (struct process_policy){.stable_ns = (uint64_t)(settings->stable_s * 1e9),
+                                .stop_timeout_ns = (uint64_t)(settings->stop_timeout_s * 1e9),
+                                .watchdog_ns = (uint64_t)(settings->watchdog_s * 1e9)};
     struct error e = {0};
     enum error_code code = supervisor_prepare(&s, &e);
     if (code) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "daemon/run_dir.h"
 #include "deploy/process.h"
+#include "deploy/reload.h"
 #include "deploy/run_watch.h"
 #include "deploy/sockets.h"
 #include "daemon/supervisor_protocol.h"
@@ -21,7 +22,10 @@ enum {
     WORKER = SUPERVISE_FIRST_WORKER,
     LAST_WORKER = WORKER + SUPERVISE_WORKERS - 1,
     MODELS,
-    HTTP
+    HTTP,
+    /* Process i of the generation that does not serve (reload.h) is OTHER + i. */
+    OTHER,
+    ALL_PROCESSES = OTHER + LAST_WORKER + 1
 };
 _Static_assert(HTTP + 1 == SUPERVISE_PROCESSES, "supervise_process_names has them");
 
@@ -46,15 +50,28 @@ struct settings {
     double stop_timeout_s, stable_s, watchdog_s, drain_s;
 };
 
-struct supervisor {
-    const struct settings *settings;
-    char run[RUN_DIR_BYTES];
-    char model[PATH_MAX];  /* empty: none of its own, but those of a folder */
-    char models[PATH_MAX]; /* the folder */
-    char numbers[10][24];  /* the numbers above, as text */
+/* memd, cpuexec and the workers of one model: what they are started with. Their arguments point
+ * into it. */
+struct generation {
+    struct settings settings;
+    char dir[RUN_DIR_BYTES]; /* their place (daemon/run_dir.h) */
+    char model[PATH_MAX];    /* empty: none of its own, but those of a folder */
+    /* Texts of the settings of `reload`: */
+    char predictors[PATH_MAX], device[512], ram[64], kv_cache[64], policy[128];
+    char numbers[10][24]; /* the settings' numbers, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
+};
+
+struct supervisor {
+    const struct settings *settings; /* of the generation that serves */
+    const char *model;               /* the same */
+    char run[RUN_DIR_BYTES];
+    char models[PATH_MAX]; /* the folder */
+    struct generation generations[RUN_PLACES];
+    unsigned serving; /* which of them, and which place */
+    struct reload reload;
     struct process_policy policy;
-    struct process processes[SUPERVISE_PROCESSES];
+    struct process processes[ALL_PROCESSES];
     struct clients clients;
     struct run_watch watch;
     int signal_fd, notify_fd;
@@ -71,6 +88,13 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
 /* Makes those of its own files (pid file, sockets) again that have vanished. */
 enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
 
+/* Hands each of n processes from `first` on the options that it takes. */
+void supervisor_build_arguments(struct supervisor *s, struct generation *g, struct process *first,
+                                int n);
+/* Starts a process that may be started. */
+void supervisor_start(struct supervisor *s, struct process *p);
+/* The workers that the deployment has. */
+unsigned supervisor_count_workers(const struct supervisor *s);
 /* Answers a command of a client; arg: struct supervisor. */
 void supervisor_command(void *arg, const char *line, struct strbuf *answer);
 /* Workers that were removed, and have ended, are no part of the deployment any more. */

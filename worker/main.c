@@ -80,6 +80,9 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
                            map->header->path, &g, e);
     if (code)
         return code;
+    w->model_identity =
+        checksum64(map->header->file_bytes ^ map->header->parameters,
+                   map->base + map->header->metadata_offset, (size_t)map->header->metadata_bytes);
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
     w->chat_template = copy_template(g, "tokenizer.chat_template");
     w->chat_template_tools = copy_template(g, "tokenizer.chat_template.tool_use");

@@ -20,6 +20,7 @@ static enum error_code reply_attach(struct worker *w, const Moed__V1__SessionAtt
     daemon_adopt(&w->daemon, sessions_open, frontend);
     moed__v1__session_attach_reply__init(&attached);
     attached.window = SESSION_WINDOW;
+    attached.model = w->model_identity;
     reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
     reply->session_attach = &attached;
     return ERROR_OK;

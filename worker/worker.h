@@ -43,6 +43,7 @@ struct worker {
     struct prediction_counters prediction; /* with device memory or a host tier; else zero */
     struct experts *experts;
     _Atomic bool device_failed;
+    uint64_t model_identity;   /* for clients that continue an answer at another worker */
     bool draining;             /* the thread "signals" sets it */
     struct strbuf calibration; /* as text; empty where the device has no memory of its own */
     struct recent *recent;     /* NULL: neither device memory nor a host tier */

@@ -8,7 +8,7 @@ static const double plan_share[] = {
     [ASSIGN_LOAD_ALL] = 0.3,     [ASSIGN_THRESHOLD] = 0.3,       [ASSIGN_QSTAR] = 0.3,
     [ASSIGN_GREEDY] = 0.65,      [ASSIGN_LAYERWISE] = 0.3,       [ASSIGN_PRESCHED] = 1,
     [ASSIGN_BALANCE] = 1,        [ASSIGN_SCORE_QUEUE] = 0.4,     [ASSIGN_OPTIMAL] = 0,
-    [ASSIGN_QSTAR_STREAM] = 0.3, [ASSIGN_GREEDY_UNBOUND] = 0.65,
+    [ASSIGN_QSTAR_STREAM] = 0.3, [ASSIGN_GREEDY_UNBOUND] = 0.65, [ASSIGN_LAYERWISE_STREAM] = 0.3,
 };
 
 /* Prediction time relative to `next-gate`, from the first table of prediction times in
@@ -17,7 +17,7 @@ static const double predict_share[PREDICT_KINDS] = {
     [PREDICT_NONE] = 0,        [PREDICT_NEXT_GATE] = 1,    [PREDICT_RESIDUAL] = 1.5,
     [PREDICT_FREQUENCY] = 1.4, [PREDICT_EXPERT_MAP] = 1.1, [PREDICT_ACTIVATION_MATRIX] = 1,
     [PREDICT_MLP] = 0.1,       [PREDICT_LLAPOR] = 0.2,     [PREDICT_MIXTURE] = 1.4,
-    [PREDICT_GATE_SCORES] = 1,
+    [PREDICT_GATE_SCORES] = 1, [PREDICT_CORRELATION] = 1,
 };
 
 double deciding_plan_s(const struct machine *m, enum sched_assigner assigner, uint32_t n_experts)

@@ -11,6 +11,7 @@ int models_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
 int workers_main(int argc, char **argv);
 int restart_main(int argc, char **argv);
+int reload_main(int argc, char **argv);
 int upgrade_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);

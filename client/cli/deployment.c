@@ -182,21 +182,38 @@ bool deployment_systemd_unit(const char *run, char unit[128])
 
 /* -- stopping -- */
 
+static enum error_code stop_place(const char *dir, struct error *e)
+{
+    pid_t pids[SUPERVISE_PROCESSES];
+    run_dir_find_holders(dir, supervise_process_names, SUPERVISE_PROCESSES, pids);
+    for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
+        if (pids[i] && !run_dir_terminate(dir, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
+            return error_set(e, ERROR_TIMEOUT, "%s (pid %d) does not stop",
+                             supervise_process_names[i],
+                             (int)run_dir_find_holder(dir, supervise_process_names[i]));
+    return ERROR_OK;
+}
+
+enum error_code deployment_stop_processes(const char *run, struct error *e)
+{
+    char dir[RUN_DIR_BYTES];
+    enum error_code code = run_dir_serve(run, 0, e); /* so that each place is looked at */
+    for (unsigned i = RUN_PLACES; i-- > 0 && !code;)
+        if (run_dir_place(run, i, dir) && access(dir, F_OK) == 0)
+            code = stop_place(dir, e);
+    return code;
+}
+
 static enum error_code stop_leftovers(const char *run, struct error *e)
 {
     /* The lock keeps a new supervisor from starting; it ends with this process. */
     enum error_code code = run_dir_lock(run, "supervise", e);
     if (code)
         return code;
-    pid_t pids[SUPERVISE_PROCESSES];
-    run_dir_find_holders(run, supervise_process_names, SUPERVISE_PROCESSES, pids);
-    for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
-        if (pids[i] && !run_dir_terminate(run, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
-            return error_set(e, ERROR_TIMEOUT, "%s (pid %d) does not stop",
-                             supervise_process_names[i],
-                             (int)run_dir_find_holder(run, supervise_process_names[i]));
-    run_dir_sweep(run);
-    return ERROR_OK;
+    code = deployment_stop_processes(run, e);
+    if (!code)
+        run_dir_sweep(run);
+    return code;
 }
 
 enum error_code deployment_stop(const char *run, struct error *e)

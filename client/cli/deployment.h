@@ -41,6 +41,8 @@ bool deployment_has_leftovers(const char *run);
 /* The systemd unit ("moed-memd@x.service") to which a process of RUN belongs; false: none does. */
 bool deployment_systemd_unit(const char *run, char unit[128]);
 
+/* Stops the processes that a supervisor which was killed left. */
+enum error_code deployment_stop_processes(const char *run, struct error *e);
 /* Stops all processes, also those that a killed supervisor left, and waits for their end. Removes
  * sockets and pid files, keeps logs. */
 enum error_code deployment_stop(const char *run, struct error *e);

@@ -58,13 +58,32 @@ static void read_process_field(struct deployment_process *p, const char *key, co
         p->replaced = strcmp(value, "1") == 0;
 }
 
+static void read_reload_field(struct deployment_status *s, const char *key, const char *value)
+{
+    if (strcmp(key, "number") == 0)
+        s->reload.number = (unsigned)to_number(value);
+    else if (strcmp(key, "state") == 0)
+        snprintf(s->reload.state, sizeof s->reload.state, "%s", value);
+    else if (strcmp(key, "model") == 0)
+        snprintf(s->reload.model, sizeof s->reload.model, "%s", value);
+    else if (strcmp(key, "reason") == 0)
+        snprintf(s->reload.reason, sizeof s->reload.reason, "%s", value);
+}
+
+/* NULL: the line is of no process, or of one too many. */
+static struct deployment_process *add_process(struct deployment_status *s, const char *kind)
+{
+    if (strcmp(kind, "process") == 0 && s->n_processes < SUPERVISE_PROCESSES)
+        return &s->processes[s->n_processes++];
+    if (strcmp(kind, "other") == 0 && s->n_others < SUPERVISE_PROCESSES)
+        return &s->others[s->n_others++];
+    return NULL;
+}
+
 static void read_status_line(struct deployment_status *s, char *line)
 {
     const char *kind = strsep(&line, "\t");
-    bool is_process = strcmp(kind, "process") == 0;
-    if (is_process && s->n_processes == SUPERVISE_PROCESSES)
-        return;
-    struct deployment_process *p = is_process ? &s->processes[s->n_processes++] : NULL;
+    struct deployment_process *p = add_process(s, kind);
     for (char *field; (field = strsep(&line, "\t"));) {
         char *equals = strchr(field, '=');
         if (!equals)
@@ -74,6 +93,8 @@ static void read_status_line(struct deployment_status *s, char *line)
             read_process_field(p, field, equals + 1);
         else if (strcmp(kind, "deployment") == 0)
             read_deployment_field(s, field, equals + 1);
+        else if (strcmp(kind, "reload") == 0)
+            read_reload_field(s, field, equals + 1);
     }
 }
 

@@ -30,6 +30,12 @@ struct deployment_status {
     uint64_t uptime_ms;
     unsigned n_processes;
     struct deployment_process processes[SUPERVISE_PROCESSES];
+    struct {             /* the last one (daemon/supervisor_protocol.h) */
+        unsigned number; /* 0: there was none */
+        char state[16], model[PATH_MAX], reason[700];
+    } reload;
+    unsigned n_others; /* processes of the model that does not serve, during a reload */
+    struct deployment_process others[SUPERVISE_PROCESSES];
 };
 
 /* Sends one command to the supervisor; answer: its lines without the last "ok". ERROR_UNAVAILABLE:

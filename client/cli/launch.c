@@ -72,8 +72,7 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
                      l->ctx, p->context_trained);
 }
 
-/* Finds what the processes would refuse, before any of them is started. */
-static int check_model(const struct launch *l)
+int launch_check_model(const struct launch *l, bool beside)
 {
     struct read_model m;
     struct error e = {0};
@@ -96,7 +95,7 @@ static int check_model(const struct launch *l)
             code = tier_plan_new(&m.plan, l->ram, &tier, &e);
         if (tier.n_slots)
             pool_plan_keep_dense(&m.plan);
-        if (!code)
+        if (!code && beside)
             code = memory_need_check(&m.plan, tier.bytes + tier.read_bytes, &e);
         read_model_free(&m);
     }
@@ -125,11 +124,7 @@ int launch_check_not_running(const struct launch *l)
     if (deployment_has_processes(l->run)) {
         fprintf(stderr, "moed: stopping the processes left of an earlier deployment %s\n",
                 launch_name(l));
-        pid_t pids[SUPERVISE_PROCESSES];
-        run_dir_find_holders(l->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
-        for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
-            if (pids[i])
-                run_dir_terminate(l->run, supervise_process_names[i], 10000);
+        deployment_stop_processes(l->run, NULL);
     }
     return CLI_OK;
 }
@@ -432,7 +427,7 @@ int launch_start(struct launch *l)
 {
     int result = launch_check_not_running(l);
     if (!result && l->model)
-        result = check_model(l);
+        result = launch_check_model(l, true);
     if (result)
         return result;
     struct sigaction before[N_CAUGHT];

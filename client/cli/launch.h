@@ -39,6 +39,11 @@ void launch_stop(struct launch *l);
 /* That the deployment of l->run does not run. Ends what is left of one whose supervisor was killed.
  * Returns an exit code; where it is not CLI_OK, it has complained. */
 int launch_check_not_running(const struct launch *l);
+/* Finds what the processes would refuse: the file, the options and, if `beside`, that the model
+ * fits in memory beside what is there. Returns an exit code; where it is not CLI_OK, it has
+ * complained.
+ */
+int launch_check_model(const struct launch *l, bool beside);
 /* Waits until the supervisor ends, and passes Ctrl-C on to it. Returns an exit code. */
 int launch_wait(struct launch *l);
 /* "default" where the deployment has no name. */

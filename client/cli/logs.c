@@ -21,7 +21,8 @@
 #define MAX_TAIL_BYTES (8 << 20) /* of each log, from its end */
 #define TIME_BYTES     25        /* with the NUL */
 #define FOLLOW_MS      200
-#define N_LOGS         (SUPERVISE_PROCESSES + 1)
+#define N_NAMES        (SUPERVISE_PROCESSES + 1)
+#define N_LOGS         (RUN_PLACES * N_NAMES)
 
 struct line {
     char time[TIME_BYTES];
@@ -288,10 +289,14 @@ static bool open_logs(const char *run, const char *only, struct log *logs)
 {
     bool any = false;
     for (int i = 0; i < N_LOGS; i++) {
-        const char *process = i < SUPERVISE_PROCESSES ? supervise_process_names[i] : "supervise";
+        int which = i % N_NAMES;
+        char dir[RUN_DIR_BYTES];
+        const char *process =
+            which < SUPERVISE_PROCESSES ? supervise_process_names[which] : "supervise";
         logs[i].process = process;
-        logs[i].wanted = !only || strcmp(only, process) == 0;
-        bool found = logs[i].wanted && find_log(run, process, &logs[i]);
+        logs[i].wanted = (!only || strcmp(only, process) == 0) &&
+                         run_dir_place(run, (unsigned)(i / N_NAMES), dir);
+        bool found = logs[i].wanted && find_log(dir, process, &logs[i]);
         for (int k = 0; k < i && found; k++) /* two processes may write into one file */
             if (logs[k].wanted && strcmp(logs[k].path, logs[i].path) == 0)
                 logs[i].wanted = false;

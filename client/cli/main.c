@@ -22,6 +22,7 @@ static const struct verb verbs[] = {
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"workers", workers_main, "[N]", "show the workers, or change their number"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
+    {"reload", reload_main, "", "load another model while this one serves"},
     {"upgrade", upgrade_main, "", "replace processes whose programs are newer"},
     {"down", down_main, "[NAME]", "stop a deployment"},
     {"rm", rm_main, "NAME", "remove the logs of a stopped deployment"},

@@ -324,6 +324,19 @@ static void add_process(struct listing *l, struct row *r)
         moed__v1__reply__free_unpacked(reply, NULL);
 }
 
+/* A reload that goes on, or whose failure nobody may have seen. */
+static void reload_text(struct listing *l, const char *name, const struct deployment_status *s)
+{
+    const char *state = s->reload.state;
+    if (!s->reload.number || strcmp(state, "done") == 0)
+        return;
+    if (strcmp(state, "draining") == 0)
+        strbuf_printf(&l->notes, "%s: the model before finishes its requests\n", name);
+    else
+        strbuf_printf(&l->notes, "%s: reload of %s: %s%s%s\n", name, file_name(s->reload.model),
+                      state, s->reload.reason[0] ? ": " : "", s->reload.reason);
+}
+
 static void list_supervised(struct listing *l, const char *name, const char *run,
                             const struct deployment_status *s)
 {
@@ -354,6 +367,7 @@ static void list_supervised(struct listing *l, const char *name, const char *run
     }
     if (s->reason[0])
         strbuf_printf(&l->notes, "%s: %s (logs: %s)\n", name, s->reason, run);
+    reload_text(l, name, s);
 }
 
 /* A deployment that systemd or a person runs, or what a killed supervisor left. */

@@ -124,6 +124,10 @@ MOED_API MOED_MUST_USE enum moed_code moed_attach(const struct moed_attach_optio
  * crash: the program sees a pause (moed_result.resumed). Routing that was asked for, logits and
  * logprobs of a prompt cannot be continued: those requests fail. */
 MOED_API bool moed_session_alive(const struct moed_session *session);
+/* True once the deployment has another model than this session (`moed reload`). Requests that run
+ * end with the model that began them, and so would new ones for a while; then the session ends.
+ * Before a new request: attach again. Cheap enough to ask before each request. */
+MOED_API bool moed_session_replaced(const struct moed_session *session);
 
 /* Ends the session and cancels its requests; takes NULL. The program must still free the requests;
  * moed_request_next fails on them with MOED_ERROR_CANCELLED. */

@@ -90,9 +90,70 @@ enum supervisor_state session_supervisor_state(const struct moed_session *s, int
     return supervisor_state_get(run, timeout_ms, reason, reason_bytes);
 }
 
+void session_find_place(struct moed_session *s)
+{
+    char run[RUN_DIR_BYTES];
+    if (s->dir[0] || run_dir_path(s->deployment, run, NULL))
+        return;
+    if (!run_dir_place(run, run_dir_serving(run), s->dir))
+        s->dir[0] = '\0';
+}
+
+bool session_is_replaced(struct moed_session *s)
+{
+    char run[RUN_DIR_BYTES], dir[RUN_DIR_BYTES];
+    pthread_mutex_lock(&s->lock);
+    bool other = s->other_model;
+    pthread_mutex_unlock(&s->lock);
+    return other || (s->model && s->dir[0] && !run_dir_path(s->deployment, run, NULL) &&
+                     run_dir_place(run, run_dir_serving(run), dir) && strcmp(dir, s->dir) != 0);
+}
+
+bool moed_session_replaced(const struct moed_session *session)
+{
+    /* const is a promise to the caller; the lock changes. */
+    return !session_is_foreign(session, NULL) &&
+           session_is_replaced((struct moed_session *)session);
+}
+
+static bool has_worker_at(const char *dir)
+{
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_hint_at(dir, supervise_worker_name(i)))
+            return true;
+    return false;
+}
+
+static enum moed_code report_replaced(struct moed_error *error)
+{
+    return error_report(error, MOED_ERROR_UNAVAILABLE, true,
+                        "the deployment has another model now: attach again");
+}
+
+bool session_lost_model(struct moed_session *s, struct moed_error *error)
+{
+    if (!session_is_replaced(s) || (!s->other_model && has_worker_at(s->dir)))
+        return false;
+    report_replaced(error);
+    return true;
+}
+
+/* A worker of another model: the session ends there. */
+static bool is_other_model(struct moed_session *s, uint64_t model)
+{
+    pthread_mutex_lock(&s->lock);
+    s->other_model = s->model && model != s->model;
+    if (!s->model)
+        s->model = model;
+    bool other = s->other_model;
+    pthread_mutex_unlock(&s->lock);
+    return other;
+}
+
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error)
 {
     char process[SESSION_WORKER_BYTES];
+    session_find_place(s);
     router_choose(s->router, process);
     return session_open_to(s, process, timeout_ms, error);
 }
@@ -115,10 +176,16 @@ enum moed_code session_open_to(struct moed_session *s, const char *process, int 
     pthread_mutex_lock(&s->lock);
     snprintf(s->worker, sizeof s->worker, "%s", process);
     pthread_mutex_unlock(&s->lock);
-    if (control_call_open(run, process, &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, timeout_ms,
-                          &reply, &fd, &why))
+    if (control_call_open(s->dir, process, &request, MOED__V1__REPLY__BODY_SESSION_ATTACH,
+                          timeout_ms, &reply, &fd, &why))
         return session_call_failed(error, s->deployment, run, process, &why);
-    enum moed_code code = open_channel(s, reply->session_attach, fd, error);
+    enum moed_code code = MOED_OK;
+    if (is_other_model(s, reply->session_attach->model)) {
+        close(fd);
+        code = report_replaced(error);
+    } else {
+        code = open_channel(s, reply->session_attach, fd, error);
+    }
     moed__v1__reply__free_unpacked(reply, NULL);
     return code;
 }

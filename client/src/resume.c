@@ -94,6 +94,8 @@ static bool attach_again(struct moed_session *s, struct moed_error *why)
             return true;
         if (code != MOED_ERROR_UNAVAILABLE && code != MOED_ERROR_TIMEOUT)
             return false;
+        if (session_lost_model(s, why))
+            return false;
         if (!may_come(s, &hope, why))
             return false;
     }

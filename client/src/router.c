@@ -86,23 +86,23 @@ static void know(struct router *r, const char *process, uint32_t load)
 }
 
 /* Without memd's answer: the workers whose pid files are locked. */
-static void look_for_workers(struct router *r, const char *run)
+static void look_for_workers(struct router *r, const char *dir)
 {
     for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
-        if (run_dir_hint(run, supervise_worker_name(i)))
+        if (run_dir_hint_at(dir, supervise_worker_name(i)))
             know(r, supervise_worker_name(i), 0);
 }
 
 /* Asks without the lock. NULL: memd does not answer. */
-static Moed__V1__Reply *ask_memd(const char *run)
+static Moed__V1__Reply *ask_memd(const char *dir)
 {
     Moed__V1__WorkersRequest workers = MOED__V1__WORKERS_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
     request.body_case = MOED__V1__REQUEST__BODY_WORKERS;
     request.workers = &workers;
     Moed__V1__Reply *reply;
-    return control_call(run, "memd", &request, MOED__V1__REPLY__BODY_WORKERS, ASK_TIMEOUT_MS,
-                        &reply, NULL)
+    return control_call_at(dir, "memd", &request, MOED__V1__REPLY__BODY_WORKERS, ASK_TIMEOUT_MS,
+                           &reply, NULL)
                ? NULL
                : reply;
 }
@@ -120,10 +120,10 @@ static bool must_ask(struct router *r)
 
 static void look(struct router *r)
 {
-    char run[RUN_DIR_BYTES];
-    if (run_dir_path(r->front->deployment, run, NULL) || run_dir_check(run, NULL))
+    const char *dir = r->front->dir; /* it does not change once requests can be routed */
+    if (!dir[0] || run_dir_check(dir, NULL))
         return;
-    Moed__V1__Reply *reply = ask_memd(run);
+    Moed__V1__Reply *reply = ask_memd(dir);
     pthread_mutex_lock(&r->lock);
     if (reply)
         r->n_known = 0;
@@ -133,7 +133,7 @@ static void look(struct router *r)
             know(r, w->process, w->running + w->waiting);
     }
     if (!reply && r->n_known == 0)
-        look_for_workers(r, run);
+        look_for_workers(r, dir);
     r->ask_ns = clock_ns() + (!reply ? RETRY_NS : r->n_known > 1 ? SEVERAL_NS : ALONE_NS);
     pthread_mutex_unlock(&r->lock);
     if (reply)

@@ -52,6 +52,8 @@ struct moed_session *session_new_link(const struct moed_session *front)
     s->router = front->router;
     s->receive = front->receive;
     s->resume_ms = front->resume_ms;
+    s->model = front->model;
+    memcpy(s->dir, front->dir, sizeof s->dir);
     return s;
 }
 

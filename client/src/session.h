@@ -22,6 +22,7 @@
 #include "client/include/moed.h"
 #include "client/src/mailbox.h"
 
+#include "daemon/run_dir.h"
 #include "daemon/supervisor_client.h"
 #include "ipc/channel.h"
 
@@ -39,6 +40,11 @@ struct moed_session {
     pthread_mutex_t lock;
     unsigned references;
     char worker[SESSION_WORKER_BYTES]; /* that it is attached to, or was last */
+    /* The place of the model that it is attached to (run_dir.h), and that model. It stays there
+     * when another model serves, so no answer begins with one model and ends with another. */
+    char dir[RUN_DIR_BYTES]; /* empty before the first attach */
+    uint64_t model;          /* SessionAttachReply.model; 0: not known */
+    bool other_model;        /* a worker there had another one */
     struct mailbox *mailboxes;
     uint64_t next_id;
     uint32_t window;
@@ -100,6 +106,8 @@ void session_fail(struct moed_session *s, const struct moed_error *why);
 bool session_resume(struct moed_session *s);
 /* Waits for that thread, which ends soon once the session is dead. */
 void session_resume_end(struct moed_session *s);
+/* Sets s->dir, unless it is set. */
+void session_find_place(struct moed_session *s);
 /* One attempt to get a channel (open.c), to the worker with least to do. */
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
 /* The same, to this worker. */
@@ -111,6 +119,11 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
                                    const char *run, const char *process, const struct error *why);
 /* Whether memd or a worker of the deployment lives, perhaps to answer later. */
 bool session_has_processes(const struct moed_session *s);
+/* Whether the deployment has another model now than the session: at its place, or because another
+ * place serves. */
+bool session_is_replaced(struct moed_session *s);
+/* Whether nothing of the session's model runs any more; *error says so. */
+bool session_lost_model(struct moed_session *s, struct moed_error *error);
 /* What the deployment's supervisor does about its processes; see daemon/supervisor_client.h. */
 enum supervisor_state session_supervisor_state(const struct moed_session *s, int timeout_ms,
                                                char *reason, size_t reason_bytes);

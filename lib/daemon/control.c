@@ -112,11 +112,20 @@ static enum error_code call_with(transport *call, const char *ending, const char
     return ERROR_OK;
 }
 
+enum error_code control_call_at(const char *dir, const char *process, Moed__V1__Request *request,
+                                Moed__V1__Reply__BodyCase want, int timeout_ms,
+                                Moed__V1__Reply **reply, struct error *e)
+{
+    return call_with(over_stream, "ctl", dir, process, request, want, timeout_ms, reply, NULL, e);
+}
+
 enum error_code control_call(const char *run, const char *process, Moed__V1__Request *request,
                              Moed__V1__Reply__BodyCase want, int timeout_ms,
                              Moed__V1__Reply **reply, struct error *e)
 {
-    return call_with(over_stream, "ctl", run, process, request, want, timeout_ms, reply, NULL, e);
+    char dir[RUN_DIR_BYTES];
+    run_dir_of(run, process, dir);
+    return control_call_at(dir, process, request, want, timeout_ms, reply, e);
 }
 
 enum error_code control_health(const char *run, const char *process, int timeout_ms,
@@ -129,11 +138,11 @@ enum error_code control_health(const char *run, const char *process, int timeout
     return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH, timeout_ms, reply, e);
 }
 
-enum error_code control_call_open(const char *run, const char *process, Moed__V1__Request *request,
+enum error_code control_call_open(const char *dir, const char *process, Moed__V1__Request *request,
                                   Moed__V1__Reply__BodyCase want, int timeout_ms,
                                   Moed__V1__Reply **reply, int *fd, struct error *e)
 {
-    return call_with(over_stream, "ctl", run, process, request, want, timeout_ms, reply, fd, e);
+    return call_with(over_stream, "ctl", dir, process, request, want, timeout_ms, reply, fd, e);
 }
 
 enum error_code control_call_peer(const char *run, const char *process, Moed__V1__Request *request,

@@ -12,7 +12,12 @@
  *     PROCESS.lease    lease sockets
  *     PROCESS.pid      locked by PROCESS while it lives
  *     PROCESS.log
- *     supervise.sock */
+ *     supervise.sock
+ *
+ * memd, cpuexec and the workers have their files in a *place*: RUN itself, or RUN/2. `moed reload`
+ * starts those of the next model in the place that is free. The link RUN/serving leads to RUN/2
+ * while the processes there serve; without it those in RUN do. Functions that take RUN and a
+ * process look for memd, cpuexec and workers in the place that serves. */
 #ifndef MOED_DAEMON_RUN_DIR_H
 #define MOED_DAEMON_RUN_DIR_H
 
@@ -42,6 +47,18 @@ void run_dir_file(const char *run, const char *file, char out[RUN_PATH_BYTES]);
 #define RUN_URL_BYTES (RUN_PATH_BYTES + 8)
 void run_dir_url(const char *run, const char *file, char out[RUN_URL_BYTES]);
 
+/* ---- Places (run_dir_place.c) ---- */
+
+enum { RUN_PLACES = 2 };
+/* The directory of place 0 or 1; false: its path would be too long. */
+bool run_dir_place(const char *run, unsigned place, char out[RUN_DIR_BYTES]);
+/* Which place serves now. */
+unsigned run_dir_serving(const char *run);
+/* Makes this place serve, in one step. Only the supervisor calls it. */
+enum error_code run_dir_serve(const char *run, unsigned place, struct error *e);
+/* The directory of the process's files: the place that serves, or RUN. */
+void run_dir_of(const char *run, const char *process, char out[RUN_DIR_BYTES]);
+
 /* ---- Pid files (run_dir_lock.c) ---- */
 
 /* Write and lock RUN/PROCESS.pid for this process's life. ERROR_EXISTS names the pid that holds the
@@ -56,8 +73,10 @@ pid_t run_dir_holder(const char *run, const char *process);
  * some process holds its lock; 0: none does. It tells one run of a process from the next; the
  * process may be another one, so never signal it. */
 pid_t run_dir_hint(const char *run, const char *process);
-/* The same; where the file is gone, also a process that still holds its lock. Reads all of /proc,
- * which takes some milliseconds. */
+/* The same, of exactly this directory: RUN or a place. */
+pid_t run_dir_hint_at(const char *dir, const char *process);
+/* As run_dir_holder; where the file is gone, also a process that still holds its lock. Reads all of
+ * /proc, which takes some milliseconds. */
 pid_t run_dir_find_holder(const char *run, const char *process);
 /* The same for several processes at once, of which pids has a place each. */
 void run_dir_find_holders(const char *run, const char *const *processes, unsigned n, pid_t *pids);

@@ -198,10 +198,10 @@ static int open_locked(const char *run, const char *process, struct stat *s)
     return -1;
 }
 
-pid_t run_dir_hint(const char *run, const char *process)
+pid_t run_dir_hint_at(const char *dir, const char *process)
 {
     struct stat s;
-    int fd = open_locked(run, process, &s);
+    int fd = open_locked(dir, process, &s);
     if (fd < 0)
         return 0;
     pid_t pid = read_pid(fd);
@@ -209,11 +209,20 @@ pid_t run_dir_hint(const char *run, const char *process)
     return pid;
 }
 
+pid_t run_dir_hint(const char *run, const char *process)
+{
+    char dir[RUN_DIR_BYTES];
+    run_dir_of(run, process, dir);
+    return run_dir_hint_at(dir, process);
+}
+
 pid_t run_dir_holder(const char *run, const char *process)
 {
     struct stat s;
     pid_t pid = 0;
-    int fd = open_locked(run, process, &s);
+    char dir[RUN_DIR_BYTES];
+    run_dir_of(run, process, dir);
+    int fd = open_locked(dir, process, &s);
     if (fd >= 0) {
         struct wanted w = {.device = s.st_dev, .inode = s.st_ino};
         pid = named_holder(fd);
@@ -230,7 +239,7 @@ pid_t run_dir_holder(const char *run, const char *process)
 static bool removed_name(const char *run, const char *process, struct wanted *out)
 {
     char parent[RUN_DIR_BYTES], real[PATH_MAX];
-    snprintf(parent, sizeof parent, "%s", run);
+    run_dir_of(run, process, parent);
     size_t len = strlen(parent);
     while (len > 1 && parent[len - 1] == '/')
         parent[--len] = '\0';

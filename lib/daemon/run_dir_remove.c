@@ -30,6 +30,13 @@ static bool is_own(const char *file, bool logs)
     return ends;
 }
 
+/* What only the switch between places has (run_dir.h). */
+static bool is_of_places(const char *file)
+{
+    return strcmp(file, "serving") == 0 || strcmp(file, "serving.next") == 0 ||
+           strcmp(file, "2") == 0;
+}
+
 static DIR *open_checked(const char *run, struct error *e)
 {
     int run_fd;
@@ -46,10 +53,30 @@ static DIR *open_checked(const char *run, struct error *e)
     return dir;
 }
 
+/* The second place: its files, and where it is empty then, itself. */
+static void remove_second(int run_fd, bool logs)
+{
+    int fd = openat(run_fd, "2", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (is_own(entry->d_name, logs))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    unlinkat(run_fd, "2", AT_REMOVEDIR);
+}
+
 /* supervise.pid last: until then nobody else starts. */
 static void remove_own(DIR *dir, bool logs)
 {
     rewinddir(dir);
+    unlinkat(dirfd(dir), "serving", 0);
+    unlinkat(dirfd(dir), "serving.next", 0);
+    remove_second(dirfd(dir), logs);
     for (struct dirent *entry; (entry = readdir(dir));)
         if (strcmp(entry->d_name, "supervise.pid") != 0 && is_own(entry->d_name, logs))
             unlinkat(dirfd(dir), entry->d_name, 0);
@@ -70,7 +97,7 @@ static enum error_code check_own(DIR *dir, const char *run, struct error *e)
 {
     for (struct dirent *entry; (entry = readdir(dir));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            !is_own(entry->d_name, true))
+            !is_own(entry->d_name, true) && !is_of_places(entry->d_name))
             return error_set(e, ERROR_USAGE,
                              "%s has a file that is not moed's, %.100s: remove the directory by "
                              "hand",

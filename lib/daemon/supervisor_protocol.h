@@ -10,11 +10,19 @@
  *                     process     name= state= pid= restarts= uptime_ms= replaced= status= reason=
  *                     (a line for each process of the deployment; replaced=1: its program's file
  *                     is another than the one that runs)
+ *                     reload      number= state= model= reason=     (of the last reload)
+ *                     other       name= state= pid= status= reason= (during it: a line for each
+ *                     process of the model that does not serve: the next one, or the one before)
  *   restart PROCESS   stops it, with the processes that need it, and starts it again; also a process
  *                     in state failed
  *   workers N         changes the number of workers. One that is removed takes no new requests, and
  *                     ends when those that it has are done, or after the drain time. Answers "ok"
  *                     at once
+ *   reload<TAB>KEY=VALUE...  loads another model beside the one that serves, and switches to it
+ *                     (deploy/reload.h). Keys: model (an absolute path), predictors, ram, device,
+ *                     kv_cache, policy, ctx; stop_first=1: stops the first model before. What is
+ * not given stays as it is, but for predictors. Answers at once: reload number=
+ *   reload-cancel     undoes a reload before its switch
  *   down              stops everything; answers "ok" at once, closes the connection at the end
  *
  * A process's state:
@@ -35,6 +43,13 @@
  *             Where it has no model of its own: models or http has failed
  *   stopping
  *
+ * A reload's state:
+ *   making-room  (stop_first) the model that served finishes its requests and stops
+ *   loading      the next model starts
+ *   undoing      it did not start: its processes end
+ *   draining     it serves; the model before finishes its requests and stops
+ *   done, failed
+ *
  * Exit status of moed-supervise: 0 stopped on request; 1 unusable environment (message on standard
  * error and in supervise.log); 2 usage; 4 the deployment runs already. */
 #ifndef MOED_DAEMON_SUPERVISOR_PROTOCOL_H
@@ -44,7 +59,7 @@
 #include <string.h>
 
 #define SUPERVISE_SOCKET       "supervise.sock"
-#define SUPERVISE_LINE_BYTES   256   /* longest command with its newline */
+#define SUPERVISE_LINE_BYTES   10240 /* longest command with its newline: reload has two paths */
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
 #define SUPERVISE_WATCHDOG_S   20 /* how long a process may be silent, unless an option says so */

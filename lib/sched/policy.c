@@ -45,6 +45,20 @@
           PREFETCH_URGENT)                                                                         \
     SEP X("specmd", "prefetches by the next gate, keeps what this pass used (SpecMD)",             \
           ASSIGN_LOAD_ALL, CACHE_LEAST_STALE, BUDGET_GLOBAL, PREDICT_NEXT_GATE, PREFETCH_PROBABLE) \
+    SEP X("ktransformers",                                                                         \
+          "the experts of the last long prompt stay, the others on the CPU (KTransformers)",       \
+          ASSIGN_LAYERWISE_STREAM, CACHE_PROMPT, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)  \
+    SEP X("moe-lightning", "streams each layer while the one before is computed (MoE-Lightning)",  \
+          ASSIGN_LOAD_ALL, CACHE_STREAMED, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)        \
+    SEP X("flashmoe", "longest learned time until the next use of the layer goes (FlashMoE)",      \
+          ASSIGN_LOAD_ALL, CACHE_LEARNED, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)         \
+    SEP X("adapmoe", "next-gate prefetch, each layer's share by how it predicts (AdapMoE)",        \
+          ASSIGN_LOAD_ALL, CACHE_ALLOCATED, BUDGET_UNIFORM, PREDICT_NEXT_GATE, PREFETCH_LOADED)    \
+    SEP X("fate", "the first layers stay, prefetches by the next gate's scores (Fate)",            \
+          ASSIGN_LOAD_ALL, CACHE_SHALLOW, BUDGET_UNIFORM, PREDICT_GATE_SCORES, PREFETCH_PROBABLE)  \
+    SEP X("klotski",                                                                               \
+          "hot experts by a table of correlations, computed while others come (Klotski)",          \
+          ASSIGN_LOAD_ALL, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_CORRELATION, PREFETCH_PROBABLE) \
     SEP X("moed", "segments balanced between link and CPU; cache and prefetch by what they save",  \
           ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_PROBABLE)
 
@@ -71,7 +85,9 @@
     SEP X("qstar-stream", "as qstar; a prompt loads every missing segment (FreeToken's prefill)",  \
           ASSIGN_QSTAR_STREAM)                                                                     \
     SEP X("greedy-unbound", "as greedy; loads may use half of the device, not the free slots",     \
-          ASSIGN_GREEDY_UNBOUND)
+          ASSIGN_GREEDY_UNBOUND)                                                                   \
+    SEP X("layerwise-stream", "as layerwise; a prompt of 512 loads all (KTransformers)",           \
+          ASSIGN_LAYERWISE_STREAM)
 
 #define REPLAY_ASSIGNERS(X, SEP) X("optimal", "the exact 0-1 assignment", ASSIGN_OPTIMAL)
 
@@ -101,7 +117,17 @@
     SEP X("w-tinylfu", "a small window, and beyond it only what is used more often (W-TinyLFU)",   \
           CACHE_TINYLFU)                                                                           \
     SEP X("least-stale", "what this pass has not used goes, the first layers first (SpecMD)",      \
-          CACHE_LEAST_STALE)
+          CACHE_LEAST_STALE)                                                                       \
+    SEP X("prompt-frequency", "what the last long prompt activated most stays (KTransformers)",    \
+          CACHE_PROMPT)                                                                            \
+    SEP X("streamed", "a part of each layer stays, the next layer's rest comes (MoE-Lightning)",   \
+          CACHE_STREAMED)                                                                          \
+    SEP X("learned", "longest learned time until the next use of the layer goes (FlashMoE)",       \
+          CACHE_LEARNED)                                                                           \
+    SEP X("lru-allocated", "as lru; each layer's share by how well it is predicted (AdapMoE)",     \
+          CACHE_ALLOCATED)                                                                         \
+    SEP X("shallow", "the first four layers stay, equal shares with ARC for the others (Fate)",    \
+          CACHE_SHALLOW)
 
 /* For replay only: one knows the future, one is a baseline. */
 #define REPLAY_CACHES(X, SEP)                                                                      \
@@ -125,7 +151,10 @@
           PREDICT_MLP)                                                                             \
     SEP X("llapor", "the same from the compressed input and the choices (PreScope)",               \
           PREDICT_LLAPOR)                                                                          \
-    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)
+    SEP X("mixture", "several, weighed by how often they were right (ours)", PREDICT_MIXTURE)      \
+    SEP X("correlation",                                                                           \
+          "what the layer's choices led to most often, in the background (Klotski)",               \
+          PREDICT_CORRELATION)
 
 #define BUDGETS(X, SEP)                                                                            \
     X("global", "layers compete for all slots of the device", BUDGET_GLOBAL)                       \

@@ -2,7 +2,7 @@
 
 Written from the definitions in docs/replay.md (cost model), docs/design/replay.md (order of events, bound),
 docs/design/prefetching.md (order of transfers), docs/design/caching.md and docs/design/assignment.md. It knows
-policies without predictions: load-all or q*, with the caches none, lru, lfu and belady."""
+policies without predictions: load-all or q*, with the caches none, lru, lfu, learned, lru-allocated and belady."""
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ POLICIES = {
     "lru": ("load-all", "lru", "uniform"),
     "lfu": ("load-all", "lfu", "uniform"),
     "qstar/assign=qstar": ("qstar", "lru", "global"),
+    "flashmoe": ("load-all", "learned", "uniform"),
+    "adapmoe/predictor=none": ("load-all", "allocated", "uniform"),
     "belady": ("load-all", "belady", "global"),
     "qstar/cache=belady": ("qstar", "belady", "global"),
 }
@@ -122,6 +124,53 @@ class Future:
         return times[at] if at < len(times) else NEVER
 
 
+# ---- FlashMoE's regression ----
+
+
+class Distances:
+    """The mean distance to the next use, by classes of age and of frequency, in steps of the layer; all layers share
+    it. A layer's experts are noted after a step, and counted when three quarters of their number of steps are over."""
+
+    PRIOR = 8
+
+    def __init__(self, n_layers, n_experts):
+        self.cap = max(2, n_experts * 3 // 4)
+        self.n_experts = n_experts
+        self.steps = [0] * n_layers
+        self.noted = [None] * n_layers  # (step, [class of each expert])
+        self.uses = [[[] for _ in range(n_experts)] for _ in range(n_layers)]
+        self.sums = {}
+
+    def class_of(self, layer, expert, now):
+        uses = self.uses[layer][expert]
+        most = max(len(u) for u in self.uses[layer])
+        age = "never" if not uses else 0 if uses[-1] == now else 1 + min(8, int(math.log2(now - uses[-1])))
+        return age, min(7, 8 * len(uses) // most) if most else 0
+
+    def distance(self, key):
+        age = key[0]
+        first = self.cap if age == "never" else 1 if age == 0 else min(self.cap, 2 ** (age - 1) + 1)
+        total, n = self.sums.get(key, (0, 0))
+        return (self.PRIOR * first + total) / (self.PRIOR + n)
+
+    def routed(self, layer, experts):
+        for expert in experts:
+            self.uses[layer][expert].append(self.steps[layer] + 1)
+
+    def step_over(self, layer):
+        self.steps[layer] += 1
+        now = self.steps[layer]
+        if self.noted[layer] and now - self.noted[layer][0] < self.cap:
+            return
+        if self.noted[layer]:
+            since, classes = self.noted[layer]
+            for expert, key in enumerate(classes):
+                after = [u - since for u in self.uses[layer][expert] if u > since]
+                total, n = self.sums.get(key, (0, 0))
+                self.sums[key] = total + min(after + [self.cap]), n + 1
+        self.noted[layer] = now, [self.class_of(layer, e, now) for e in range(self.n_experts)]
+
+
 # ---- The device's memory ----
 
 
@@ -136,12 +185,17 @@ class Memory:
         self.reserve = 0 if self.n_slots >= total else min(trace.n_used * segments, self.n_slots // 8)
         self.layer_share = (self.n_slots - self.reserve) // self.n_expert_layers
         self.cache, self.budget, self.future = cache, budget, future
+        experts = (self.n_slots - self.reserve) // segments  # of `allocated`: without predictions in equal parts
+        whole, more = divmod(min(experts, self.n_expert_layers * trace.n_experts), self.n_expert_layers)
+        self.shares = [(whole + (layer < more)) * segments for layer in range(self.n_expert_layers)]
         self.resident = {}  # (layer, expert): segments, if any
         self.by_layer = [0] * self.n_expert_layers
         self.last_use, self.tokens, self.clock = {}, {}, 0
         self.locked = 0  # slots evicted while the device reads: reusable when it has read
         self.filling = None
         self.now = 0  # of the future
+        self.distances = Distances(self.n_expert_layers, trace.n_experts)
+        self.layer = None  # under way
 
     def keeps_loads(self):
         return self.cache != "none"
@@ -158,6 +212,11 @@ class Memory:
 
     def routed(self, layer, experts, now):
         self.now = now
+        if self.cache == "learned":
+            if self.layer is not None:
+                self.distances.step_over(self.layer)
+            self.distances.routed(layer, experts)
+        self.layer = layer
         for expert in sorted(experts):
             self.use((layer, expert))
             self.tokens[layer, expert] = self.tokens.get((layer, expert), 0) + experts[expert]
@@ -178,6 +237,10 @@ class Memory:
 
     def layer_to_shrink(self, layer):
         """A layer that has its share shrinks; else the one farthest above its share."""
+        if self.cache == "allocated":
+            above = [n - share for n, share in zip(self.by_layer, self.shares)]
+            most = max(range(self.n_expert_layers), key=lambda i: above[i])
+            return layer if (above[layer] >= 0 and self.by_layer[layer]) or above[most] <= 0 else most
         if self.by_layer[layer] and self.by_layer[layer] >= self.layer_share:
             return layer
         most = max(range(self.n_expert_layers), key=lambda i: self.by_layer[i])
@@ -192,6 +255,10 @@ class Memory:
         of_layer = [s for s in candidates if s[0] == shrinks]
         if of_layer and self.cache == "lfu":
             return min(of_layer, key=lambda s: (self.tokens.get(s, 0), self.last_use[s]))
+        if of_layer and self.cache == "learned":
+            now = self.distances.steps[shrinks] + (shrinks == self.layer)
+            far = lambda s: self.distances.distance(self.distances.class_of(*s, now))
+            return min(of_layer, key=lambda s: (-far(s), self.last_use[s]))
         if of_layer:
             return self.oldest(of_layer)
         for back in range(self.n_expert_layers):  # a demanded load gets a slot from any layer

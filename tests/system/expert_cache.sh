@@ -60,9 +60,9 @@ check_refusals() {
     refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-prefetch, lcp, score, workload-guarded" --budget uniform
     refused "cache lfu does not take budget global; those that do are none, static, lru, layerwise, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" lfu --budget global
     refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance, qstar-stream, greedy-unbound" --assign chance
-    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" --cache fifo
+    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale, prompt-frequency, streamed, learned, lru-allocated, shallow" --cache fifo
     refused "cache 'belady' is not known" --cache belady
-    refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
+    refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture, correlation" --predictor oracle
     refused "there are probable, chunked, rotating, urgent, cleared, loaded, value" --prefetch random
     refused "there are global, uniform, configured" --budget fair
     [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
@@ -204,7 +204,7 @@ set_part() {
 # All policies, and every second part of a policy: the next deployment checks the parts that this one omits.
 check_policies() {
     choice=0
-    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd; do
+    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd ktransformers moe-lightning flashmoe adapmoe fate klotski; do
         "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
         check "$policy"
         case $policy in moed | lru | qstar) check_logits "$policy" ;; esac

@@ -68,7 +68,7 @@ column "$work/1.csv" hit_rate | awk '!($1 >= 0 && $1 <= 1) { exit 1 }' || fail "
 # figure FILE POLICY NAME: prints a figure of a policy's first row.
 figure() { awk -F, -v policy="$2" -v name="$3" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
     $1 == policy { print $at; exit }' "$1"; }
-predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe specmd moed"
+predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe specmd adapmoe fate klotski moed"
 for policy in $policies; do
     accuracy=$(figure "$work/1.csv" "$policy" prefetch_accuracy)
     case " $predicts " in

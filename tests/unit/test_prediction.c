@@ -512,7 +512,7 @@ static void *choose(void *arg)
             chooser.failures += prediction_choose(
                 chooser.prediction, (enum sched_predictor)((i - i / 5) % PREDICT_KINDS), NULL);
         chooser.choices++;
-        nap_ms(i % 11 == 0 ? 30 : i % 3); /* long enough to learn something, now and then */
+        nap_ms(i % 13 == 0 ? 30 : i % 3); /* long enough to learn something, each in turn */
     }
     return NULL;
 }
@@ -522,9 +522,12 @@ static bool all_predicted(const struct bench *b)
     bool all = n_seen > 20;
     const struct predict_shape untrained = {.n_layers =
                                                 1}; /* untrained predictors predict nothing */
-    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
-        all = all && (counter_read(b->counters.predictions[kind]) > 0 ||
+    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++) {
+        const struct predict_traits *t = sched_predictor_traits((enum sched_predictor)kind);
+        bool next_only = !t->in_line && t->distance_last == 1; /* late here, with no work between */
+        all = all && (counter_read(b->counters.predictions[kind]) > 0 || next_only ||
                       !predictor_is_trained((enum sched_predictor)kind, &untrained));
+    }
     return all;
 }
 

@@ -94,6 +94,23 @@ static void test_qstar_stream(void **state)
     }
 }
 
+/* KTransformers: experts that are not whole on the device go to the CPU, in a prompt of 512 tokens
+ * they are loaded. */
+static void test_layerwise_stream(void **state)
+{
+    for (uint32_t n_tokens = 511; n_tokens <= 512; n_tokens++) {
+        struct sched_costs c = costs(1, 0.1, 0, 0, 1);
+        struct sched_layer layer = {.n_segments = 2, .spare_slots = 8, .n_tokens = n_tokens};
+        struct sched_expert e[] = {{.expert = 0, .workload = 1, .resident = 2},
+                                   {.expert = 1, .workload = 9, .resident = 1},
+                                   {.expert = 2, .workload = 9}};
+        sched_assign(ASSIGN_LAYERWISE_STREAM, &c, &layer, e, 3);
+        expect_plan(&e[0], 2, 0);
+        expect_plan(&e[1], n_tokens == 512, n_tokens == 512);
+        expect_plan(&e[2], 0, n_tokens == 512 ? 2 : 0);
+    }
+}
+
 /* DALI loads into the slots outside of its cache; greedy-unbound may use half of the device. */
 static void test_spare_slots(void **state)
 {
@@ -347,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_qstar),
         cmocka_unit_test(test_qstar_stream),
+        cmocka_unit_test(test_layerwise_stream),
         cmocka_unit_test(test_spare_slots),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_layerwise),

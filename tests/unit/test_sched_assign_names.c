@@ -29,6 +29,12 @@ static void test_names(void **state)
         {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
         {"dali", ASSIGN_GREEDY, CACHE_DALI, BUDGET_UNIFORM, true},
         {"specmd", ASSIGN_LOAD_ALL, CACHE_LEAST_STALE, BUDGET_GLOBAL, true},
+        {"ktransformers", ASSIGN_LAYERWISE_STREAM, CACHE_PROMPT, BUDGET_UNIFORM, false},
+        {"moe-lightning", ASSIGN_LOAD_ALL, CACHE_STREAMED, BUDGET_UNIFORM, false},
+        {"flashmoe", ASSIGN_LOAD_ALL, CACHE_LEARNED, BUDGET_UNIFORM, false},
+        {"adapmoe", ASSIGN_LOAD_ALL, CACHE_ALLOCATED, BUDGET_UNIFORM, true},
+        {"fate", ASSIGN_LOAD_ALL, CACHE_SHALLOW, BUDGET_UNIFORM, true},
+        {"klotski", ASSIGN_LOAD_ALL, CACHE_LAYERWISE, BUDGET_GLOBAL, true},
         {"moed", ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, true},
     };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
@@ -53,10 +59,11 @@ static void test_names(void **state)
         assert_true(strlen(p->what) > 10);
         assert_true(sched_cache_takes(p->cache, p->budget));
     }
-    assert_int_equal(n, 17);
+    assert_int_equal(n, 23);
     assert_string_equal(sched_policy_names(),
                         "ondemand, static, lru, lfu, mixtral-offloading, eam, threshold, score, "
-                        "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, specmd, moed");
+                        "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, specmd, "
+                        "ktransformers, moe-lightning, flashmoe, adapmoe, fate, klotski, moed");
     /* The oracles are for replay only. */
     assert_string_equal(sched_policy_at_any(n)->name, "belady");
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
@@ -77,7 +84,7 @@ static void test_names(void **state)
     }
     assert_string_equal(sched_assigner_names(),
                         "load-all, threshold, qstar, greedy, layerwise, presched, score-queue, "
-                        "balance, qstar-stream, greedy-unbound");
+                        "balance, qstar-stream, greedy-unbound, layerwise-stream");
     assert_non_null(strstr(sched_assigner_help(), sched_assigner_names()));
     for (int kind = 0; kind < CACHE_KINDS; kind++) {
         enum sched_cache_kind found = CACHE_NONE;
@@ -97,7 +104,7 @@ static void test_names(void **state)
     assert_string_equal(sched_cache_names(),
                         "none, static, lru, lfu, workload, workload-guarded, layerwise, "
                         "lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, "
-                        "least-stale");
+                        "least-stale, prompt-frequency, streamed, learned, lru-allocated, shallow");
     assert_null(strstr(sched_cache_names(), "belady"));
     assert_null(strstr(sched_cache_help(), "random"));
     assert_non_null(strstr(sched_cache_help(), sched_cache_names()));

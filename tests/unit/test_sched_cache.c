@@ -64,6 +64,11 @@ static void test_budgets(void **state)
         [CACHE_LRFU] = {[BUDGET_GLOBAL] = true},
         [CACHE_TINYLFU] = {[BUDGET_GLOBAL] = true},
         [CACHE_LEAST_STALE] = {[BUDGET_GLOBAL] = true},
+        [CACHE_PROMPT] = {[BUDGET_UNIFORM] = true},
+        [CACHE_STREAMED] = {[BUDGET_UNIFORM] = true},
+        [CACHE_LEARNED] = {[BUDGET_UNIFORM] = true},
+        [CACHE_ALLOCATED] = {[BUDGET_UNIFORM] = true},
+        [CACHE_SHALLOW] = {[BUDGET_UNIFORM] = true},
         [CACHE_BELADY] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
         [CACHE_RANDOM] = {[BUDGET_UNIFORM] = true},
     };

@@ -26,7 +26,7 @@ static enum moed_code attach(struct talk *t, struct moed_error *error)
 {
     struct moed_attach_options options = {
         .size = sizeof options, .deployment = t->deployment, .client = "moed chat"};
-    if (t->session && moed_session_alive(t->session))
+    if (t->session && moed_session_alive(t->session) && !moed_session_replaced(t->session))
         return MOED_OK;
     moed_detach(t->session);
     t->session = NULL;

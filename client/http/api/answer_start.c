@@ -109,6 +109,7 @@ void answer_start_work(struct job *job)
     struct answer *a = (struct answer *)job;
     struct moed_error error;
     enum moed_code code = deployment_attach(a->deployment, &error);
+    a->replacements = a->deployment->replacements;
     if (!code)
         code = render(a, &error);
     if (!code)

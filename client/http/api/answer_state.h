@@ -85,7 +85,8 @@ struct answer {
     const struct dialect *dialect;
     struct ask ask;
     struct deployment *deployment;
-    char id[40]; /* "chatcmpl-..." */
+    unsigned replacements; /* of the deployment's model, when the answer began */
+    char id[40];           /* "chatcmpl-..." */
     char model[MODEL_NAME_BYTES];
     time_t created;
     struct chat_rendered chat;     /* of a conversation: how its answer is read */

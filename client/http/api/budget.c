@@ -159,6 +159,15 @@ static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, siz
     return code;
 }
 
+/* The reasoning was another model's, `moed reload` came between. */
+static enum moed_code replaced(struct moed_error *error)
+{
+    *error = (struct moed_error){.code = MOED_ERROR_UNAVAILABLE, .retry = true};
+    snprintf(error->message, sizeof error->message,
+             "the model was replaced while it answered: try again");
+    return error->code;
+}
+
 static void work(struct job *job)
 {
     struct budget *b = (struct budget *)job;
@@ -167,6 +176,8 @@ static void work(struct job *job)
     uint32_t *tokens = NULL;
     size_t n = 0;
     enum moed_code code = deployment_attach(c->answer->deployment, &error);
+    if (!code && c->answer->replacements != c->answer->deployment->replacements)
+        code = replaced(&error);
     if (!code)
         code = join_tokens(c, &tokens, &n, &error);
     if (!code)

@@ -39,6 +39,36 @@ static void detach(struct deployment *d)
     d->vocabulary = NULL;
 }
 
+/* Ends the sessions whose model has gone, so that no answer of theirs runs; `all`: every one. */
+static void forget_replaced(struct deployment *d, bool all)
+{
+    for (unsigned i = 0; i < DEPLOYMENT_REPLACED; i++)
+        if (d->replaced[i] && (all || !moed_session_alive(d->replaced[i]))) {
+            moed_detach(d->replaced[i]);
+            d->replaced[i] = NULL;
+        }
+}
+
+/* True where it can take a request. Else *session is NULL: one whose model was replaced is kept
+ * until its answers have ended. */
+static bool is_current(struct deployment *d, struct moed_session **session)
+{
+    forget_replaced(d, false);
+    if (*session && moed_session_alive(*session)) {
+        if (!moed_session_replaced(*session))
+            return true;
+        d->replacements++;
+        for (unsigned i = 0; i < DEPLOYMENT_REPLACED && *session; i++)
+            if (!d->replaced[i]) {
+                d->replaced[i] = *session;
+                *session = NULL;
+            }
+    }
+    moed_detach(*session);
+    *session = NULL;
+    return false;
+}
+
 void deployments_fini(struct deployments *d)
 {
     for (unsigned i = 0; i < d->count; i++) {
@@ -46,6 +76,7 @@ void deployments_fini(struct deployments *d)
         jobs_stop(&each->queue);
         detach(each);
         moed_detach(each->grammar_session);
+        forget_replaced(each, true);
         moed_model_free(each->facts);
         free(each);
     }
@@ -133,7 +164,7 @@ static enum moed_code attach(struct deployment *d, struct moed_session **out,
 
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error)
 {
-    if (d->session && moed_session_alive(d->session))
+    if (is_current(d, &d->session))
         return MOED_OK;
     detach(d);
     return attach(d, &d->session, error);
@@ -143,14 +174,13 @@ enum moed_code deployment_generate(struct deployment *d,
                                    const struct moed_generate_options *options,
                                    struct moed_request **out, struct moed_error *error)
 {
-    enum moed_code code = deployment_attach(d, error);
+    /* The session of deployment_attach, also if its model was replaced since: the prompt is one for
+     * that model. */
+    enum moed_code code =
+        d->session && moed_session_alive(d->session) ? MOED_OK : deployment_attach(d, error);
     if (code || !options->grammar)
         return code ? code : moed_generate_start(d->session, options, out, error);
-    if (d->grammar_session && !moed_session_alive(d->grammar_session)) {
-        moed_detach(d->grammar_session);
-        d->grammar_session = NULL;
-    }
-    if (!d->grammar_session)
+    if (!is_current(d, &d->grammar_session))
         code = attach(d, &d->grammar_session, error);
     return code ? code : moed_generate_start(d->grammar_session, options, out, error);
 }

@@ -26,6 +26,7 @@
 #define DEPLOYMENTS_MAX       32
 #define DEPLOYMENT_NAME_BYTES 40
 #define MODEL_NAME_BYTES      96
+#define DEPLOYMENT_REPLACED   8
 
 struct deployments;
 struct chat_model;
@@ -46,6 +47,9 @@ struct deployment {
     /* The same, for answers under a grammar: the worker compiles grammars on the session's thread,
      * so one that takes long delays no others. */
     struct moed_session *grammar_session;
+    /* Its thread's, too: sessions of a model that was replaced, whose answers end there. */
+    struct moed_session *replaced[DEPLOYMENT_REPLACED];
+    unsigned replacements; /* how often its session's model was */
     /* Of the session's model, its thread's; NULL: not known yet. */
     struct chat_model *chat;       /* chat_render.h */
     struct vocabulary *vocabulary; /* vocabulary.h */

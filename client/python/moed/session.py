@@ -105,6 +105,11 @@ class Session:
         return self._session is not None and bool(lib.moed_session_alive(self._session))
 
     @property
+    def replaced(self) -> bool:
+        """True once the deployment has another model than this session (`moed reload`): attach again for new requests."""
+        return self._session is not None and bool(lib.moed_session_replaced(self._session))
+
+    @property
     def model(self) -> Model:
         out, error = ffi.new("struct moed_model **"), ffi.new("struct moed_error *")
         check(lib.moed_model_get(self._handle(), out, error), error)

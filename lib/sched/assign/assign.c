@@ -268,6 +268,18 @@ static void assign_layerwise(const struct assignment *a)
     }
 }
 
+/* KTransformers computes a layer's long prompts on the device, experts that are not there included
+ * (its --kt-gpu-prefill-token-threshold; this value is its tutorial's). */
+enum { DEVICE_PROMPT_TOKENS = 512 };
+
+static void assign_layerwise_stream(const struct assignment *a)
+{
+    if (a->layer->n_tokens >= DEVICE_PROMPT_TOKENS)
+        assign_load_all(a);
+    else
+        assign_layerwise(a);
+}
+
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
 {
@@ -282,6 +294,7 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
         [ASSIGN_BALANCE] = assign_balance,
         [ASSIGN_QSTAR_STREAM] = assign_qstar_stream,
         [ASSIGN_GREEDY_UNBOUND] = assign_greedy,
+        [ASSIGN_LAYERWISE_STREAM] = assign_layerwise_stream,
         [ASSIGN_OPTIMAL] = assign_greedy,
     };
     struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,

@@ -261,6 +261,21 @@ uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_s
     return most;
 }
 
+uint32_t cache_layer_over_share(const struct sched_cache *c, const struct cache_search *s,
+                                const uint64_t *shares)
+{
+    uint64_t most = 0;
+    uint32_t found = s->layer;
+    if (c->layer_resident[s->layer] >= shares[s->layer] && c->layer_resident[s->layer])
+        return s->layer;
+    for (uint32_t i = 0; i < c->shape.n_layers; i++)
+        if (c->layer_resident[i] > shares[i] + most) {
+            most = c->layer_resident[i] - shares[i];
+            found = i;
+        }
+    return found;
+}
+
 bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
                           const double *values, uint32_t *slab)
 {

@@ -31,6 +31,15 @@ enum sched_cache_kind {
     CACHE_LRFU,         /* least combined recency and frequency, all layers */
     CACHE_TINYLFU,      /* W-TinyLFU: a window, and admission by frequency, all layers */
     CACHE_LEAST_STALE,  /* SpecMD: what this pass has not used, the first layers first */
+    CACHE_PROMPT,    /* KTransformers: the experts that the last long prompt activated most, fixed
+                        until   the next one */
+    CACHE_STREAMED,  /* MoE-Lightning: an equal part of each layer stays, the rest of the next layer
+                        is copied while this one is computed */
+    CACHE_LEARNED,   /* FlashMoE: longest time until the next use, as learned from recency and
+                        frequency */
+    CACHE_ALLOCATED, /* AdapMoE: least recently used of the layer; each layer's share by a dynamic
+                        program */
+    CACHE_SHALLOW,   /* Fate: the first four layers stay; the others have equal shares, and ARC */
     /* for replay only */
     CACHE_BELADY, /* used the farthest in the future (sched_cache_options.next_use) */
     CACHE_RANDOM, /* a random expert of the layer */

@@ -21,18 +21,12 @@ struct workload_cache {
     bool guard;
 };
 
-static uint32_t layer_capacity(const struct sched_cache *c, uint32_t layer)
-{
-    uint64_t n = c->limit[layer] ? c->layer_share / c->limit[layer] : 0;
-    return n < c->shape.n_experts ? (uint32_t)n : c->shape.n_experts;
-}
-
 /* Selection sampling: takes each expert with the probability that yields as many as are needed. */
 static void start_random(struct sched_cache *c, struct workload_cache *w)
 {
     uint64_t state = 1;
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++) {
-        uint32_t needed = layer_capacity(c, layer);
+        uint32_t needed = cache_share_experts(c, layer);
         for (uint32_t expert = 0; expert < c->shape.n_experts && needed; expert++) {
             if (cache_random(&state) % (c->shape.n_experts - expert) >= needed)
                 continue;

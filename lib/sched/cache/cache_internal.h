@@ -106,6 +106,9 @@ static inline bool cache_obtainable(const struct sched_cache *c, const struct ca
  * share, else the one farthest above its share (an earlier policy's rest, or the remainder of the
  * division). */
 uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s);
+/* The same with each layer's own share, [n_layers] segments. */
+uint32_t cache_layer_over_share(const struct sched_cache *c, const struct cache_search *s,
+                                const uint64_t *shares);
 /* The evictable expert of a layer with the least value, [layer][expert]; of equal ones the one used
  * the longest ago. */
 bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
@@ -128,6 +131,12 @@ bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search 
 /* The oldest evictable expert of a list. */
 bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
                           const struct slab_lists *l, uint8_t list, uint32_t *slab);
+/* The whole experts in an equal share of a layer. */
+static inline uint32_t cache_share_experts(const struct sched_cache *c, uint32_t layer)
+{
+    uint64_t n = c->limit[layer] ? c->layer_share / c->limit[layer] : 0;
+    return n < c->shape.n_experts ? (uint32_t)n : c->shape.n_experts;
+}
 /* As many whole experts as have the capacity's segments. */
 uint64_t cache_capacity_experts(const struct sched_cache *c);
 
@@ -158,6 +167,11 @@ static inline uint64_t cache_random(uint64_t *state)
     X(CACHE_LRFU, lrfu)                                                                            \
     X(CACHE_TINYLFU, tinylfu)                                                                      \
     X(CACHE_LEAST_STALE, least_stale)                                                              \
+    X(CACHE_PROMPT, prompt)                                                                        \
+    X(CACHE_STREAMED, streamed)                                                                    \
+    X(CACHE_LEARNED, learned)                                                                      \
+    X(CACHE_ALLOCATED, allocated)                                                                  \
+    X(CACHE_SHALLOW, shallow)                                                                      \
     X(CACHE_BELADY, belady)                                                                        \
     X(CACHE_RANDOM, random)
 

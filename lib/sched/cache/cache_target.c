@@ -45,9 +45,8 @@ void cache_target_changed(const struct sched_cache *c, struct cache_target *t, u
     account(c, t, slab, before, t->segments[slab]);
 }
 
-/* Of the experts above their target, the one used the longest ago. */
-static bool surplus_of_layer(const struct sched_cache *c, const struct cache_target *t,
-                             const struct cache_search *s, uint32_t layer, uint32_t *slab)
+bool cache_surplus_of_layer(const struct sched_cache *c, const struct cache_target *t,
+                            const struct cache_search *s, uint32_t layer, uint32_t *slab)
 {
     if (t->surplus[layer] == 0)
         return false;
@@ -67,7 +66,7 @@ bool cache_target_victim(const struct sched_cache *c, const struct cache_target 
 {
     for (uint32_t i = 0; i < c->shape.n_layers && t->total_surplus; i++) {
         uint32_t layer = (s->layer + c->shape.n_layers - i) % c->shape.n_layers;
-        if (surplus_of_layer(c, t, s, layer, slab))
+        if (cache_surplus_of_layer(c, t, s, layer, slab))
             return true;
     }
     return s->demanded && cache_oldest_anywhere(c, s, slab);

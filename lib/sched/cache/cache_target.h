@@ -19,6 +19,10 @@ void cache_target_fini(struct cache_target *t);
 void cache_target_set(const struct sched_cache *c, struct cache_target *t, uint32_t slab,
                       uint32_t segments);
 
+/* Of a layer's evictable experts above their target, the one used the longest ago. */
+bool cache_surplus_of_layer(const struct sched_cache *c, const struct cache_target *t,
+                            const struct cache_search *s, uint32_t layer, uint32_t *slab);
+
 /* For the policies' functions of the same names. */
 void cache_target_changed(const struct sched_cache *c, struct cache_target *t, uint32_t slab,
                           uint32_t before);

@@ -20,6 +20,7 @@ static const struct predictor_kind *const kinds[] = {
     [PREDICT_LLAPOR] = &predictor_llapor,
     [PREDICT_MIXTURE] = &predictor_mixture,
     [PREDICT_GATE_SCORES] = &predictor_gate_scores,
+    [PREDICT_CORRELATION] = &predictor_correlation,
 };
 
 const struct predictor_kind *predictor_kind_of(enum sched_predictor kind)

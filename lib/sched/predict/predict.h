@@ -31,8 +31,9 @@ enum sched_predictor {
     PREDICT_MIXTURE, /* several of them, weighed by their record (ours) */
     PREDICT_GATE_SCORES, /* all experts by the next layer's gate's scores on this layer's gate input
                             (MoEpic) */
+    PREDICT_CORRELATION, /* the experts that a token's choice led to most often (Klotski) */
 };
-enum { PREDICT_KINDS = PREDICT_GATE_SCORES + 1 };
+enum { PREDICT_KINDS = PREDICT_CORRELATION + 1 };
 
 struct trained_predictors;
 

@@ -35,7 +35,7 @@ struct predictor_kind {
 
 extern const struct predictor_kind predictor_next_gate, predictor_residual, predictor_frequency,
     predictor_expert_map, predictor_activation_matrix, predictor_mlp, predictor_llapor,
-    predictor_mixture, predictor_gate_scores;
+    predictor_mixture, predictor_gate_scores, predictor_correlation;
 /* Parts of the mixture only: what a place in an expert map is worth; the time since an expert's
  * last activation. */
 extern const struct predictor_kind predictor_map_shares, predictor_recency;

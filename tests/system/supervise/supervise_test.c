@@ -1,6 +1,7 @@
 /* The supervisor with fake daemons: order, restarts, giving up, stopping, and its own death. */
 #include "deployment_fixture.h"
 
+#include "daemon/supervisor_protocol.h"
 #include "base/clock.h"
 
 #include <setjmp.h>
@@ -515,7 +516,7 @@ static void outlives_bad_clients(void **state)
     assert_string_equal(fixture_value(f, "worker", "state"), "ready");
 
     int endless = fixture_connect(f); /* a line without an end */
-    char block[512];
+    static char block[SUPERVISE_LINE_BYTES];
     memset(block, 'a', sizeof block);
     assert_int_equal(send(endless, block, sizeof block, MSG_NOSIGNAL), sizeof block);
     ssize_t n = recv(endless, block, sizeof block - 1, 0);
