@@ -319,7 +319,7 @@ void begin_block(size_t shared_bytes)
         run.threads[t].state = UNSTARTED;
     memset(run.at_warp_op, 0, sizeof run.at_warp_op);
     run.shared_bytes = shared_bytes;
-    copies_begin_block();
+    copies_begin_block(run.n_threads);
     races_begin_block(cusim_here.shared, shared_bytes);
     if (shared_bytes != 0)
         memset(cusim_here.shared, 0xff, shared_bytes);

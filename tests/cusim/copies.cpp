@@ -40,11 +40,11 @@ void finish(copier &c, unsigned end)
 }
 } // namespace
 
-void copies_begin_block()
+void copies_begin_block(unsigned n_threads)
 {
-    for (copier &c : copiers) {
-        c.pending.clear();
-        c.n_groups = 0;
+    for (unsigned t = 0; t < n_threads; t++) {
+        copiers[t].pending.clear();
+        copiers[t].n_groups = 0;
     }
 }
 

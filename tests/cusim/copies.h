@@ -3,7 +3,7 @@
 #define CUSIM_COPIES_H
 
 /* No thread has any. */
-void copies_begin_block();
+void copies_begin_block(unsigned n_threads);
 /* True: the thread has copies that it has not waited for. */
 bool copies_pending(unsigned thread);
 

@@ -13,6 +13,7 @@
 
 #include "block.h"
 
+#ifndef CUSIM_NO_RACES
 namespace
 {
 enum { MAX_THREADS = 1024, WARP = 32, MAX_WORDS = (100 << 10) / 4 };
@@ -35,17 +36,16 @@ uint32_t epoch = 1;
 uintptr_t shared_first;
 size_t shared_bytes;
 
-bool is_ordered(const struct access &before, unsigned thread)
+inline bool is_ordered(const struct access &before, unsigned thread)
 {
-    return before.epoch < epoch || before.thread == thread ||
-           (before.thread / WARP == thread / WARP &&
-            before.clock <= seen[thread][before.thread % WARP]);
+    return before.thread == thread || (before.thread / WARP == thread / WARP &&
+                                       before.clock <= seen[thread][before.thread % WARP]);
 }
 
-void check(const struct access &before, unsigned thread, uint8_t bytes, size_t word, bool wrote,
-           bool writes)
+inline void check(const struct access &before, unsigned thread, uint8_t bytes, size_t word,
+                  bool wrote, bool writes)
 {
-    if (!(before.bytes & bytes) || is_ordered(before, thread))
+    if (before.epoch < epoch || !(before.bytes & bytes) || is_ordered(before, thread))
         return;
     block_die("race: thread %u %s and thread %u %s bytes %zu to %zu of the shared memory without a "
               "barrier between,",
@@ -54,7 +54,7 @@ void check(const struct access &before, unsigned thread, uint8_t bytes, size_t w
 }
 
 /* The access to `bytes` of a word. */
-void touch(unsigned thread, size_t at, uint8_t bytes, bool writes)
+inline void touch(unsigned thread, size_t at, uint8_t bytes, bool writes)
 {
     struct word &w = words[at];
     struct access now = {epoch, clocks[thread] + 1, (uint16_t)thread, bytes};
@@ -78,7 +78,10 @@ void access_bytes(unsigned thread, const void *p, size_t bytes, bool writes)
     if (first >= shared_bytes)
         return;
     uintptr_t end = first + bytes < shared_bytes ? first + bytes : shared_bytes;
-    for (uintptr_t at = first; at < end;) {
+    uintptr_t at = first;
+    for (; at % 4 == 0 && end - at >= 4; at += 4) /* whole words, as most are */
+        touch(thread, at / 4, 15, writes);
+    while (at < end) {
         uintptr_t next = (at | 3) + 1 < end ? (at | 3) + 1 : end;
         touch(thread, at / 4, (uint8_t)((1u << (next - at)) - 1) << at % 4, writes);
         at = next;
@@ -120,6 +123,7 @@ void races_write(unsigned thread, const void *p, size_t bytes)
 {
     access_bytes(thread, p, bytes, true);
 }
+#endif
 
 #ifdef CUSIM_RACES
 /* The compiler's calls. Kernels run on one thread; other threads of the host access other memory.

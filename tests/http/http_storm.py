@@ -231,13 +231,21 @@ right = {(kind, i): ask(kind, i, False) for kind in KINDS for i in range(len(PRO
 pid = pid_of("http")
 calm = run(right, [], SECONDS / 6)
 assert set(calm.counts) == {"right"}, calm.counts
-time.sleep(1)
+
+
+def at_rest():
+    was = held(pid)[:2]
+    time.sleep(1)
+    return held(pid)[:2] == was
+
+
+wait_for(at_rest, 60, "moed-http does not come to rest")
 before, before_fds = held(pid), targets(pid)
 assert "channel" in before[1] and any(t.startswith("ask/") for t in before[1]), before[1]
 run(right, ["worker", "cpuexec", "memd"], SECONDS / 2)
 assert pid_of("http") == pid, "moed-http was restarted too"
 try:
-    wait_for(lambda: held(pid)[0] <= before[0] and [t for t in held(pid)[1] if t != RESUMER] == before[1], 10, "leaks")
+    wait_for(lambda: held(pid)[0] <= before[0] and [t for t in held(pid)[1] if t != RESUMER] == before[1], 60, "leaks")
 finally:
     after = held(pid)
     if after[0] > before[0]:

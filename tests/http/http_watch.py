@@ -18,8 +18,11 @@ WORKER = int(sys.argv[5]) if len(sys.argv) > 5 else 0
 ARRAYS = ("place", "use", "chosen")
 
 
+LIMIT_S = 60  # for whatever is waited for: the machine may be busy
+
+
 def call(method, path, body=None, key=KEY):
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=20)
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=LIMIT_S)
     c.request(method, path, json.dumps(body) if body is not None else None, {"Authorization": "Bearer " + key} if key else {})
     r = c.getresponse()
     data = r.read()
@@ -33,8 +36,8 @@ def metric(name):
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith(name + " ")))
 
 
-def until(what, seconds, check):
-    end = time.monotonic() + seconds
+def until(what, check):
+    end = time.monotonic() + LIMIT_S
     while True:
         value = check()
         if value:
@@ -67,7 +70,7 @@ class Viewer(threading.Thread):
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
+        self.connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=LIMIT_S)
         self.connection.request("GET", "/moed/events?model=demo", headers={"x-api-key": KEY})
         self.reply = self.connection.getresponse()
         assert self.reply.status == 200, self.reply.status
@@ -121,7 +124,7 @@ class Viewer(threading.Thread):
 
     def leave(self):
         self.connection.sock.shutdown(2)
-        self.join(10)
+        self.join(LIMIT_S)
 
 
 def check_keys():
@@ -143,26 +146,28 @@ def check_once():
     m = unpack(call("GET", "/moed/map")[1])
     assert m == unpack(call("GET", "/moed/map?model=demo")[1]) == shown()
     assert m["model"] == "demo" and len(m["layers"]) == 8 and m["experts"] == 32 and m["experts_used"] == 4, m
-    until("the one-shot viewer is still there", 5, lambda: metric("moed_http_viewers") == 0)
+    until("the one-shot viewer is still there", lambda: metric("moed_http_viewers") == 0)
 
 
 def check_nobody_looks():
-    until("somebody looks", 5, lambda: metric("moed_http_viewers") == 0)
-    time.sleep(0.3)  # a poll under way
-    polls = metric("moed_http_watch_polls_total")
-    time.sleep(1)
-    assert metric("moed_http_watch_polls_total") == polls, "polls without viewers"
+    until("somebody looks", lambda: metric("moed_http_viewers") == 0)
+
+    def quiet():  # a poll may be under way
+        polls = metric("moed_http_watch_polls_total")
+        time.sleep(1)
+        return metric("moed_http_watch_polls_total") == polls
+    until("polls without viewers", quiet)
 
 
 def check_activity():
     """Events follow what the model does; two viewers share one poller and see the same."""
     a = Viewer()
     b = Viewer()
-    until("no figures, no processes", 5, lambda: a.map and b.map and a.figures and b.processes)
+    until("no figures, no processes", lambda: a.map and b.map and a.figures and b.processes)
     assert a.events[0] == b.events[0] == "map", (a.events, b.events)
     generate()
-    until("the rebuilt map is not the map", 10, a.same)
-    until("the second viewer's map is not the map", 10, b.same)
+    until("the rebuilt map is not the map", a.same)
+    until("the second viewer's map is not the map", b.same)
     m, used = a.map, a.map["experts_used"]
     assert m["step"] and all(sum(m["chosen"][r * 32:r * 32 + 32]) == used for r in range(8)), m["chosen"]
     assert all(u > 0 for u, c in zip(m["use"], m["chosen"]) if c), "a chosen expert is not used"
@@ -170,8 +175,9 @@ def check_activity():
     assert metric("moed_http_viewers") == 2
     polls, begin = metric("moed_http_watch_polls_total"), time.monotonic()
     time.sleep(1.5)
+    until("no polls", lambda: metric("moed_http_watch_polls_total") > polls)
     more, seconds = metric("moed_http_watch_polls_total") - polls, time.monotonic() - begin
-    assert 1 <= more <= 4 * seconds + 2, (more, seconds)  # two pollers would be twice that
+    assert more <= 4 * seconds + 2, (more, seconds)  # two pollers would be twice that
     b.leave()
     return a
 
@@ -183,11 +189,11 @@ def check_policy(v):
     moved, whole = v.moved, v.events.count("map")
     status, m = call("POST", "/moed/policy", {"model": "demo", "policy": "lru"}, key=ADMIN)
     assert status == 200 and m["policy"] == "lru" and m["cache"] == "lru", (status, m)
-    until("no map of the new policy", 5, lambda: v.map["policy"] == "lru")
+    until("no map of the new policy", lambda: v.map["policy"] == "lru")
     assert v.events.count("map") > whole
     generate(12, "The king had three")
-    until("the rebuilt map is not the map under lru", 10, v.same)
-    until("no expert moved under lru", 10, lambda: v.moved > moved)
+    until("the rebuilt map is not the map under lru", v.same)
+    until("no expert moved under lru", lambda: v.moved > moved)
     assert {1, 4} <= set(v.map["place"]), set(v.map["place"])
 
 
@@ -196,8 +202,8 @@ def check_resize(v):
     assert 0 < before < most, v.figures
     status, m = call("POST", "/moed/resize", {"model": "demo", "device_bytes": before // 2}, key=ADMIN)
     assert status == 200 and m["device_cache_bytes"] == before, (status, m)
-    until("the cache has not shrunk", 10, lambda: 0 < v.figures["device_cache_bytes"] <= before // 2)
-    until("the rebuilt map is not the map after a resize", 10, v.same)
+    until("the cache has not shrunk", lambda: 0 < v.figures["device_cache_bytes"] <= before // 2)
+    until("the rebuilt map is not the map after a resize", v.same)
     status, m = call("POST", "/moed/resize", {"device_bytes": 1}, key=ADMIN)
     assert status == 400, (status, m)
 
@@ -211,7 +217,7 @@ def kill(v, name):
     def restarted():
         p = next((p for p in v.processes if p["name"] == name), before)
         return p["restarts"] == before["restarts"] + 1 and p["state"] == "ready" and p["pid"] != before["pid"]
-    until("no restart is shown: " + name, 20, restarted)
+    until("no restart is shown: " + name, restarted)
 
 
 def check_death(v):
@@ -220,14 +226,14 @@ def check_death(v):
     assert names[0] == "memd" and {"worker", "http"} <= set(names), names
     assert next(p["pid"] for p in v.processes if p["name"] == "worker") == WORKER
     kill(v, "worker")
-    until("the dead worker's activity is shown", 10, lambda: not any(v.map["use"]))
+    until("the dead worker's activity is shown", lambda: not any(v.map["use"]))
     generate(6)
-    until("the rebuilt map is not the new worker's", 20, lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
+    until("the rebuilt map is not the new worker's", lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
     whole = v.events.count("map")
     kill(v, "memd")
-    until("no map of the new memd", 20, lambda: v.events.count("map") > whole)
+    until("no map of the new memd", lambda: v.events.count("map") > whole)
     generate(6)
-    until("the rebuilt map is not the new memd's", 20, lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
+    until("the rebuilt map is not the new memd's", lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
 
 
 def check_silence(v):
@@ -236,18 +242,18 @@ def check_silence(v):
     os.kill(memd, signal.SIGSTOP)
     try:
         begin = len(v.events)
-        until("no reason is given", 20, lambda: "failed" in v.events[begin:])
+        until("no reason is given", lambda: "failed" in v.events[begin:])
         at = len(v.events)
-        until("the processes are no longer shown", 20, lambda: "processes" in v.events[at:])
+        until("the processes are no longer shown", lambda: "processes" in v.events[at:])
         assert v.events[begin:].count("failed") == 1, v.events[begin:]
     finally:
         os.kill(memd, signal.SIGCONT)
     at = len(v.events)
-    until("no map of the memd that answers again", 20, lambda: "map" in v.events[at:])
+    until("no map of the memd that answers again", lambda: "map" in v.events[at:])
 
 
 def check_figures(v):
-    until("no conversation is counted", 5, lambda: v.figures["kv_bytes"]["host"] and v.figures["requests_running"] == 0)
+    until("no conversation is counted", lambda: v.figures["kv_bytes"]["host"] and v.figures["requests_running"] == 0)
     f = v.figures
     assert f["hit_rate"] is None or 0 <= f["hit_rate"] <= 1
     for name in ("link_busy", "cpu_busy", "device_busy"):
@@ -258,12 +264,12 @@ def check_figures(v):
 def check_plain():
     """Without a device cache: experts in memory or in the file, no figures of a cache, nothing to change."""
     v = Viewer()
-    until("no figures", 5, lambda: v.map and v.figures)
+    until("no figures", lambda: v.map and v.figures)
     assert v.map["policy"] is None and set(v.map["place"]) == {0, 1}, (v.map["policy"], set(v.map["place"]))
     for name in ("hit_rate", "link_busy", "layer_ns", "device_busy", "policies", "device_cache_bytes"):
         assert v.figures[name] is None, (name, v.figures)
     generate(16)
-    until("the rebuilt map is not the map", 10, v.same)
+    until("the rebuilt map is not the map", v.same)
     assert v.moved > 0, "no expert was read"
     for path, body in (("/moed/policy", {"policy": "lru"}), ("/moed/resize", {"device_bytes": 1 << 20})):
         status, m = call("POST", path, body, key=ADMIN)
@@ -274,9 +280,9 @@ def check_plain():
 def check_end():
     """A server that stops ends the stream; the client sees its end, not a broken connection."""
     v = Viewer()
-    until("no map", 5, lambda: v.map)
+    until("no map", lambda: v.map)
     subprocess.run([MOED, "down"], stdout=subprocess.DEVNULL, check=True)
-    v.join(20)
+    v.join(LIMIT_S)
     assert v.complete, v.fault
 
 

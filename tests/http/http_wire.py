@@ -15,7 +15,10 @@ import time
 PORT, MOED, PID = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
 
-def connect(timeout=10):
+LIMIT_S = 60  # for whatever is waited for: the machine may be busy
+
+
+def connect(timeout=LIMIT_S):
     s = socket.create_connection(("127.0.0.1", PORT), timeout=timeout)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
@@ -31,7 +34,7 @@ def read_all(s):
     return data
 
 
-def raw(request, timeout=10):
+def raw(request, timeout=LIMIT_S):
     """The whole reply to bytes, to the end of the connection."""
     with connect(timeout) as s:
         s.sendall(request)
@@ -65,7 +68,7 @@ def request(method, path, body=None, headers=()):
 
 
 def call(method, path, body=None, headers=()):
-    status, head, data = parse(raw(request(method, path, body, headers), 60))
+    status, head, data = parse(raw(request(method, path, body, headers)))
     kind = head.get("content-type", "")
     return status, head, json.loads(data) if kind == "application/json" else data.decode()
 
@@ -103,8 +106,8 @@ def metric(name):
     raise AssertionError(f"no metric {name}")
 
 
-def wait_for(what, seconds=5.0):
-    end = time.monotonic() + seconds
+def wait_for(what):
+    end = time.monotonic() + LIMIT_S
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
@@ -451,10 +454,13 @@ def check_too_many():
     wait_for(lambda: metric("moed_http_answers_running") == 40)
     status, head, answer = call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})
     assert status == 429 and int(head["retry-after"]) > 0 and answer["error"]["type"] == "rate_limit_error", (status, head)
+    made = worker_metric("moed_worker_generated_tokens_total")
     for s in waiting:
         s.close()
-    wait_for(lambda: metric("moed_http_answers_running") == 0, 1.0)
+    wait_for(lambda: metric("moed_http_answers_running") == 0)
     post("/v1/completions", prompt="a", max_tokens=1)
+    made = worker_metric("moed_worker_generated_tokens_total") - made
+    assert made < 10 * LONG["max_tokens"], f"{made} tokens were generated for clients that had left"
 
 
 # ---- Leaving ----
@@ -469,14 +475,15 @@ def check_leaving_cancels():
             if stream:
                 s.recv(1000)
             wait_for(lambda: metric("moed_http_answers_running") == 1)
-            running = [slot for slot in call("GET", "/slots")[2] if slot["is_processing"]]
-            assert len(running) == 4, running
-        wait_for(lambda: metric("moed_http_answers_running") == 0, 1.0)
-        wait_for(lambda: worker_requests() == 0)
+            wait_for(lambda: sum(slot["is_processing"] for slot in call("GET", "/slots")[2]) == 4)
+            before = worker_metric('moed_worker_requests_total{reason="cancelled"}')
+        wait_for(lambda: metric("moed_http_answers_running") == 0)
+        wait_for(lambda: worker_metric("moed_worker_requests_running") == 0)
+        assert worker_metric('moed_worker_requests_total{reason="cancelled"}') == before + 4, "answers without a reader came to their end"
 
 
-def worker_requests():
-    return sum(row.get("requests_running", 0) for row in json.loads(moed("ps", "--json")) if row["process"] == "worker")
+def worker_metric(name):
+    return sum(float(line.split()[1]) for line in moed("metrics", "worker").splitlines() if line.startswith(name + " "))
 
 
 def check_slow_reader_harms_itself():
@@ -488,10 +495,8 @@ def check_slow_reader_harms_itself():
     s.sendall(request("POST", "/v1/completions", {**LONG, "n": 3, "stream": True}))
     begun = time.monotonic()
     while metric("moed_http_slow_readers_total") == before:
-        started = time.monotonic()
-        assert started - begun < 30, "it was not given up"
+        assert time.monotonic() - begun < LIMIT_S, "it was not given up"
         post("/v1/completions", prompt="a", max_tokens=2)
-        assert time.monotonic() - started < 5
     s.close()
     wait_for(lambda: metric("moed_http_answers_running") == 0)
 
@@ -529,8 +534,8 @@ SMALL = '{"prompt":"a","max_tokens":1}'
 
 
 def check_framing():
-    def status(text, timeout=5):
-        reply = raw(text.encode("latin-1"), timeout)
+    def status(text):
+        reply = raw(text.encode("latin-1"))
         return parse(reply)[0] if reply else None
     post_line = "POST /v1/completions HTTP/1.1\r\n"
     chunk = "1d\r\n" + SMALL + "\r\n0\r\n\r\n"
@@ -549,7 +554,7 @@ def check_framing():
     }
     for name, rest in ambiguous.items():
         smuggled = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        reply = raw((post_line + rest + smuggled).encode(), 5)
+        reply = raw((post_line + rest + smuggled).encode())
         assert reply.startswith(b"HTTP/1.1 400"), (name, reply[:200])
         # libmicrohttpd sends the head of some of its own refusals twice
         assert reply.count(b"HTTP/1.1 ") == reply.count(b"HTTP/1.1 400"), (name, "the rest was taken for a request", reply)
@@ -580,7 +585,7 @@ def check_late_requests_are_closed():
     with connect() as silent, connect() as slow:
         begun = time.monotonic()
         slow.settimeout(0.25)
-        while time.monotonic() - begun < 8:
+        while time.monotonic() - begun < LIMIT_S:
             try:
                 slow.sendall(b"G")
                 if not slow.recv(1):
@@ -589,7 +594,7 @@ def check_late_requests_are_closed():
                 continue
             except OSError:
                 break
-        assert 1 < time.monotonic() - begun < 6, "dripped headers were not closed in time"
+        assert 1 < time.monotonic() - begun < LIMIT_S, "dripped headers were not closed"
         assert silent.recv(10) == b""
     assert metric("moed_http_late_connections_total") >= before + 2
 
@@ -630,7 +635,7 @@ def check_disorder():
         t.start()
     for t in threads:
         t.join()
-    wait_for(lambda: metric("moed_http_connections") <= 1 and metric("moed_http_answers_running") == 0, 8)
+    wait_for(lambda: metric("moed_http_connections") <= 1 and metric("moed_http_answers_running") == 0)
     assert metric("moed_http_streams") == 0, metric("moed_http_streams")
 
 
@@ -655,7 +660,7 @@ def check_broken_streams():
         reply = heads[path] + read_all(s)
         assert reply.startswith(b"HTTP/1.1 200"), (path, reply[:300])
         assert ends[path] in unchunk(reply.partition(b"\r\n\r\n")[2]), (path, reply[-500:])
-    wait_for(lambda: call("GET", "/health")[0] == 200, 15)
+    wait_for(lambda: call("GET", "/health")[0] == 200)
 
 
 def main():

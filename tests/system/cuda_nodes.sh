@@ -12,9 +12,9 @@ graphs() {
     rm -f "$WORK/graphs"
     "$MOED" up "$WORK/model" --device "$1" --policy lru --assign load-all >/dev/null 2>"$WORK/up" || fail "up: $(cat "$WORK/up")"
     local i
-    for ((i = 0; i < 6; i++)); do # until every expert has been used, and then once more
-        [ "$(policy_field free)" != 0 ] || i=5
-        "$MOED" run -n 40 --ignore-end "$i" >/dev/null || fail "no answer"
+    for ((i = 0; i < 20; i++)); do # until every expert has been used, and then once more
+        [ "$(policy_field free)" != 0 ] || i=19
+        "$MOED" run -n 12 --ignore-end "$i" >/dev/null || fail "no answer"
     done
     "$MOED" down >/dev/null
     [ -s "$WORK/graphs" ] || fail "no graph was made"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # The place where an expert is computed does not change the results. Tokens and logits are equal, to the bit, on the host and on an
 # emulated device: for every policy, predictor and budget, for one request and for several, and while the policy changes.
-#   [MOED_TEST_SHORT=1|2] expert_cache.sh MOED MODEL...     1: fewer deployments; 2: also fewer tokens, for very slow builds
+#   [MOED_TEST_SHORT=1|2] expert_cache.sh MOED MODEL...     1: fewer deployments, and of several models each checks a third of the
+#   policies; 2: also fewer tokens, for very slow builds
 # A model whose experts can be cut has three deployments: device memory for 40 % of the experts, for one expert and for one segment;
 # experts whole, in a few segments and in as many as possible. With SHORT, or with a model that is large or cannot be cut, the test
 # runs one of these deployments, or one with device memory for all experts.
@@ -201,10 +202,16 @@ set_part() {
     "$MOED" policy "$@" >/dev/null || fail "policy $*"
     [ "$(policy_field "$key")" = "\"$name\"" ] || fail "policy $*: $key is not $name"
 }
+# omitted: whether another model checks the next policy (MOED_TEST_SHORT)
+omitted() {
+    turn=$((turn + 1))
+    [ $thirds = yes ] && [ $(((turn + number) % 3)) != 0 ]
+}
 # All policies, and every second part of a policy: the next deployment checks the parts that this one omits.
 check_policies() {
-    choice=0
+    choice=0 turn=0
     for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd ktransformers moe-lightning flashmoe adapmoe fate klotski; do
+        omitted && continue
         "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
         check "$policy"
         case $policy in moed | lru | qstar) check_logits "$policy" ;; esac
@@ -213,7 +220,8 @@ check_policies() {
     for part in predictor={none,next-gate,gate-scores,residual,frequency,expert-map,activation-matrix,mixture} $trained budget={global,uniform} \
         cache={lcp,workload-guarded} prefetcher={chunked,cleared,loaded,rotating,urgent,value}; do
         kind=${part%=*} name=${part#*=}
-        if [ $(((choice + row) % 2)) = 1 ]; then
+        omitted && continue
+        if [ $thirds = no ] && [ $(((choice + row) % 2)) = 1 ]; then
             choice=$((choice + 1))
             continue
         fi
@@ -268,6 +276,8 @@ check_changes() {
     for i in "${pids[@]}"; do wait "$i" || fail "$device: answers while the policy changes"; done
 }
 
+thirds=no
+[ -z "${MOED_TEST_SHORT:-}" ] || [ $# -lt 3 ] || thirds=yes
 at_once=0 # layers computed in one call: the costs decide whether that is faster, and for some models it never is
 could_split=0 did_split=0 number=0 changes=0 trained_predictions=0 trained_models=0
 predicted() { # predicted PREDICTOR: prints its number of predictions, 0 if the worker did not use it

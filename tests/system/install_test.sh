@@ -29,6 +29,10 @@ for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service moed-h
         fail "$unit does not start the installed program: $(grep ^ExecStart= "$PREFIX/lib/systemd/system/$unit")"
 done
 installed lib/systemd/system/moed@.target
+for n in 2 3 4; do
+    installed "lib/systemd/system/moed-worker-$n@.service"
+    grep -q "^ExecStart=$PREFIX/bin/moed-worker --run=/run/moed/%i --number=%j " "$PREFIX/lib/systemd/system/moed-worker-$n@.service" || fail "moed-worker-$n@ has no number"
+done
 # A module of an earlier configuration may be left in the build.
 if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF" "$BUILD/CMakeCache.txt"; then
     installed lib/moed/libmoed-cuda.so

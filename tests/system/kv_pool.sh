@@ -26,7 +26,7 @@ limit() { # limit PAGES
 }
 has() { [ "$(kv_bytes)" = $(($1 * PAGE_BYTES)) ]; }
 idle() { [ "$(pages reserved)" = 0 ] && [ "$(pages free)" = "$1" ]; }
-settles() { wait_until 10 has "$1" && wait_until 10 idle "$1" || fail "a limit of $1 pages: $(kv_bytes) bytes, $(pages reserved) pages reserved, $(pages free) free"; }
+settles() { wait_until 30 has "$1" && wait_until 30 idle "$1" || fail "a limit of $1 pages: $(kv_bytes) bytes, $(pages reserved) pages reserved, $(pages free) free"; }
 same() { cmp -s "$WORK/want-$1" "$WORK/got" || fail "$2: other tokens than on the host"; }
 tokens() { "$MOED" run -n "$1" --ignore-end --temp 0 --json "$2" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p'; }
 
@@ -69,17 +69,23 @@ same short "two pages"
 say "ok: few pages"
 
 # The limit changes while requests run. It stays at three pages at least: below that the worker refuses a long request.
-for round in 1 2; do
-    limit max
-    ask_all $LONG got & asking=$!
-    for n in 3 $PAGES 6 4 9 3 5; do
-        sleep 0.15
-        limit $n
+answer_on() {
+    until [ -e "$WORK/stop" ]; do
+        ask_all $LONG got
+        same long "the limit changes"
     done
-    wait $asking || fail "answers while the limit changes"
-    same long "the limit changes, round $round"
-    settles 5
+}
+goes_on() { [ "$(metric worker moed_worker_generated_tokens_total)" -gt "$made" ]; }
+limit max
+answer_on & asking=$!
+for n in 3 $PAGES 6 4 9 3 5 $PAGES 3 5; do
+    made=$(metric worker moed_worker_generated_tokens_total)
+    wait_until 60 goes_on || { touch "$WORK/stop"; fail "no tokens while the limit changes"; }
+    limit $n
 done
+touch "$WORK/stop"
+wait $asking || fail "answers while the limit changes"
+settles 5
 tokens $LONG "${prompts[0]}" > "$WORK/got"
 cmp -s "$WORK/got" <(head -n 1 "$WORK/want-long") || fail "another answer after the changes of the limit"
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # `moed resize`: the device memory for experts shrinks and grows while requests run, on the emulated device and on the simulated CUDA
 # device. The tokens equal the host's, also when a process dies; the slots add up; moed shows the sizes and refuses invalid ones.
-#   resize.sh MOED MODULE     MODULE may be missing. On a GPU: DEVICE=cuda:N; the script omits the parts that need the simulation
+#   [MOED_TEST_SHORT=1] resize.sh MOED MODULE     MODULE may be missing. MOED_TEST_SHORT: shorter answers. On a GPU: DEVICE=cuda:N;
+#   the script omits the parts that need the simulation
 MOED=$1 MODULE=$2
 . "$(dirname "$0")/../deployment.sh"
 # Background jobs end first: they write into the directory that is removed.
@@ -14,6 +15,8 @@ MODEL=$WORK/model.gguf
 "$MOED" mkmodel --arch qwen3moe --layers 4 --hidden 256 --heads 4 --kv-heads 2 --head-dim 64 --experts 48 --top-k 2 \
     --expert-width 512 --vocab 500 --ctx 512 --type Q8_0 --seed 5 -o "$MODEL" >/dev/null 2>&1
 
+N=40 LONG=60 # tokens of answers, and of those that a kill interrupts
+[ -z "${MOED_TEST_SHORT:-}" ] || N=16 LONG=40
 PARALLEL=2 # requests at once: the third request of ask_all waits
 up() { start_deployment "$MODEL" --reproducible --parallel $PARALLEL --ctx 512 "$@"; }
 down() { "$MOED" down >/dev/null 2>&1 || true; }
@@ -52,7 +55,8 @@ resize_all_the_time() {
     local n=0 size code
     while :; do
         for size in 12% 100% 3% 55% 1M 40M 80%; do
-            [ ! -e "$WORK/stop" ] || { echo $n > "$WORK/resizes"; return; }
+            [ ! -e "$WORK/stop" ] || return 0
+            echo $n > "$WORK/resizes"
             n=$((n + 1))
             case $((n % 3)) in
             0) timeout 60 "$MOED" resize --vram $size --no-wait >/dev/null 2>"$WORK/resize-error" ;;
@@ -62,20 +66,28 @@ resize_all_the_time() {
     done
 }
 start_resizing() {
-    rm -f "$WORK/stop" "$WORK/deaths"
+    rm -f "$WORK/stop" "$WORK/deaths" "$WORK/resizes"
     [ $# -eq 0 ] || touch "$WORK/deaths" # a process may be missing
     resize_all_the_time & resizing=$!
 }
 stop_resizing() {
     touch "$WORK/stop"
     wait $resizing || fail "$1: $(cat "$WORK/resize-error")"
-    [ "$(cat "$WORK/resizes")" -gt 1 ] || fail "$1: only $(cat "$WORK/resizes") resizes"
+}
+resized() { [ "$(cat "$WORK/resizes" 2>/dev/null || echo 0)" -ge "$1" ]; }
+# answer_while_resizing WHAT: answers until a few resizes are over.
+answer_while_resizing() {
+    until
+        ask_all $N got
+        cmp -s "$WORK/want" "$WORK/got" || fail "$1: other tokens than on the host"
+        resized 3 || ! kill -0 $resizing 2>/dev/null
+    do :; done
 }
 
 up
-ask_all 40 want
+ask_all $N want
 refused "device host has no memory of its own" 25%
-for i in "${!prompts[@]}"; do "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/whole-$i"; done
+for i in "${!prompts[@]}"; do "$MOED" run -n $LONG --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/whole-$i"; done
 down
 
 check_device() { # check_device DEVICE...: DEVICE has 50 %
@@ -100,18 +112,15 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     for policy in moed ondemand; do
         "$MOED" policy $policy >/dev/null || fail "policy $policy"
         start_resizing
-        for _ in 1 2; do # two frontends
-            ask_all 40 got
-            cmp -s "$WORK/want" "$WORK/got" || fail "$device, $policy: other tokens than on the host"
-        done
+        answer_while_resizing "$device, $policy"
         stop_resizing "$device, $policy"
-        wait_until 10 settled || fail "$device, $policy: slots: $("$MOED" policy --json)"
+        wait_until 30 settled || fail "$device, $policy: slots: $("$MOED" policy --json)"
         resize 50%
         has 50
     done
     # With load-all the device computes what it has; with balance only where that pays, which depends on the machine's load.
     "$MOED" policy moed --assign load-all >/dev/null || fail "policy --assign"
-    ask_all 20 got
+    ask_all 8 got
     [ "$(metric worker 'moed_worker_segments_total{where="resident"}')" -gt 0 ] || fail "$device: the device computed nothing"
     down
     say "ok: $device, the same tokens while its memory shrinks and grows"
@@ -123,7 +132,7 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     for pause in 0.05 0.2 0.4; do
         local pids=() i code
         for i in "${!prompts[@]}"; do
-            "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/cut-$i" 2>"$WORK/err-$i" & pids+=($!)
+            "$MOED" run -n $LONG --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/cut-$i" 2>"$WORK/err-$i" & pids+=($!)
         done
         sleep $pause
         kill -9 "$(pid_of worker)" || fail "no worker to kill"
@@ -134,37 +143,37 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
             cmp -s -n "$(($(wc -c < "$WORK/cut-$i") > 4 ? $(wc -c < "$WORK/cut-$i") - 4 : 0))" "$WORK/whole-$i" "$WORK/cut-$i" ||
                 fail "$device: wrong tokens before a kill"
         done
-        wait_until 20 answers || fail "no answer after the worker died"
-        ask_all 40 got
+        wait_until 30 answers || fail "no answer after the worker died"
+        ask_all $N got
         cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after the worker died"
     done
     [ "$(pid_of memd)" = "$memd" ] || fail "memd was restarted"
     stop_resizing "$device, the worker dies"
     resize 25%
     has 25
-    wait_until 10 settled || fail "$device: slots: $("$MOED" policy --json)"
+    wait_until 30 settled || fail "$device: slots: $("$MOED" policy --json)"
     start_resizing deaths
     sleep 0.2
     kill_memd
-    ask_all 40 got
+    ask_all $N got
     cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after memd died"
     stop_resizing "$device, memd dies"
     resize 75%
     has 75
     kill_memd # the next memd uses the size of `moed up`
-    wait_until 10 becomes 50 || fail "$device: a new memd: $(policy_field slots) slots"
+    wait_until 30 becomes 50 || fail "$device: a new memd: $(policy_field slots) slots"
     # A stopped worker delays a resize. A second resize replaces the first one, and completes when the worker continues.
     worker=$(pid_of worker)
     kill -STOP "$worker"
     "$MOED" resize --vram 3% > "$WORK/first" 2>&1 & first=$!
-    wait_until 10 grep -q "waiting for a worker to close the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }
+    wait_until 30 grep -q "waiting for a worker to close the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }
     "$MOED" resize --vram 100% --no-wait | grep -q -- '-> under way$' || { kill -CONT "$worker"; fail "--no-wait"; }
     code=0
     wait $first || code=$?
     [ $code -ne 0 ] && grep -q "another resize has taken its place" "$WORK/first" || { kill -CONT "$worker"; fail "first: $(cat "$WORK/first")"; }
     kill -CONT "$worker"
-    wait_until 10 becomes 100 || fail "$device: after a worker was stopped: $(policy_field slots) slots"
-    ask_all 40 got
+    wait_until 30 becomes 100 || fail "$device: after a worker was stopped: $(policy_field slots) slots"
+    ask_all $N got
     cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after a worker was stopped"
     down
     say "ok: $device, kills"
@@ -179,12 +188,9 @@ check_device emu:vram=50%,link=8G
 # With a host tier: the host memory may lack a segment that the device evicts.
 up --device emu:vram=50%,link=8G --ram 50% --policy moed
 start_resizing
-for _ in 1 2; do
-    ask_all 40 got
-    cmp -s "$WORK/want" "$WORK/got" || fail "--ram 50%: other tokens"
-done
+answer_while_resizing "--ram 50%"
 stop_resizing "--ram 50%"
-wait_until 10 settled || fail "--ram 50%: slots: $("$MOED" policy --json)"
+wait_until 30 settled || fail "--ram 50%: slots: $("$MOED" policy --json)"
 down
 say "ok: with a part of the experts in host memory"
 [ -e "$MODULE" ] || { say "$MODULE does not exist: no test on a simulated device"; exit 0; }
@@ -205,7 +211,7 @@ less=$(metric memd 'moed_memd_device_bytes{use="kv"}')
 [ "$(metric memd 'moed_memd_device_bytes{use="experts"}')" -gt "$before" ] || fail "no more bytes of experts than $before"
 resize 3%
 [ "$(metric memd 'moed_memd_device_bytes{use="kv"}')" = "$kv" ] || fail "the KV cache is not whole again"
-ask_all 40 got
+ask_all $N got
 cmp -s "$WORK/want" "$WORK/got" || fail "other tokens with a smaller KV cache"
 down
 say "ok: the KV cache's share"

@@ -17,6 +17,11 @@
 #include <math.h>
 
 enum { HIDDEN = 256, WIDTH = 1536, EXPERTS = 3, TOKENS = 40, MANY = 150 };
+#ifdef __SANITIZE_THREAD__ /* slow, and what threads share is the same for all types */
+enum { OF_ALL_TYPES = 0, ALL_NARROW = 64 };
+#else
+enum { OF_ALL_TYPES = 1, ALL_NARROW = 256 };
+#endif
 
 static float inputs[MANY][HIDDEN]; /* of most tests the first TOKENS */
 
@@ -202,10 +207,12 @@ static void test_experts(void **state)
     (void)state;
     fill_inputs();
     check_type("F32", 1e-6);
-    check_type("F16", 1e-6);
     check_type("BF16", 1e-6);
-    check_type("Q8_0", 0.02);
     check_type("Q4_0", 0.02);
+    if (!OF_ALL_TYPES)
+        return;
+    check_type("F16", 1e-6);
+    check_type("Q8_0", 0.02);
     check_type("Q4_1", 0.02);
     check_type("Q5_0", 0.02);
     check_type("Q5_1", 0.02);
@@ -376,7 +383,7 @@ static void test_groups(void **state)
  * whole width. A token gets the same bits in a large batch and in a batch of one. */
 static void test_narrow_segments(void **state)
 {
-    enum { N = 256, WIDE = 3584, EXPERT_WIDTH = 2560 };
+    enum { N = ALL_NARROW, WIDE = 3584, EXPERT_WIDTH = 2560 };
     struct mkmodel_options o;
     struct loaded_model m;
     (void)state;
@@ -406,7 +413,7 @@ static void test_narrow_segments(void **state)
                                         .tokens = all,
                                         .out = out + (size_t)i * N * WIDE};
     exec_experts(x, &m.map, 0, a, tasks, 2);
-    for (uint32_t t = 0; t < N; t += 85) {
+    for (uint32_t t = 0; t < N; t += N / 3) {
         struct expert_task single = {
             .expert = 1, .n_segments = 16, .n_tokens = 1, .tokens = &all[t], .out = one};
         exec_experts(x, &m.map, 0, a, &single, 1);

@@ -34,12 +34,12 @@ static uint32_t token_at(const struct kv_page_record *r, uint32_t i)
     return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);
 }
 
-static void use_now(struct kv_page_record *r)
+void prefix_cache_use_now(struct kv_page_record *r)
 {
     atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
 }
 
-static uint64_t value_of(const struct prefix_cache *c, uint32_t page)
+uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page)
 {
     return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
            atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
@@ -48,23 +48,8 @@ static uint64_t value_of(const struct prefix_cache *c, uint32_t page)
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
 {
     struct kv_page_record *r = page_tree_record(c->tree, page);
-    atomic_store_explicit(&r->value, value_of(c, page), memory_order_relaxed);
-    use_now(r);
-}
-
-void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep)
-{
-    uint64_t value = value_of(c, page);
-    if (!page_tree_has_windows(c->tree, page))
-        return;
-    for (uint32_t i = 0; i < c->tree->n_windowed; i++) {
-        struct kv_page_record *r = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
-        /* 0: left behind */
-        atomic_store_explicit(&r->value, !keep ? 0 : value ? value : 1, memory_order_relaxed);
-        atomic_store_explicit(&r->kept, keep, memory_order_relaxed);
-        if (keep)
-            use_now(r);
-    }
+    atomic_store_explicit(&r->value, prefix_cache_value(c, page), memory_order_relaxed);
+    prefix_cache_use_now(r);
 }
 
 /* ---- Pages for new positions ---- */
@@ -77,8 +62,8 @@ uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
     return page;
 }
 
-static void fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
-                        uint32_t end)
+void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
+                              uint32_t end)
 {
     for (uint32_t i = first; i < end; i++)
         atomic_store_explicit(&r->tokens[i], tokens[i - first], memory_order_relaxed);
@@ -90,23 +75,11 @@ static uint64_t cost_of(const struct kv_page_record *r)
     return atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
 }
 
-void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                               uint32_t first, uint32_t end)
-{
-    const struct kv_page_record *r = page_tree_record(c->tree, page);
-    for (uint32_t i = 0; i < c->tree->n_windowed && page_tree_has_windows(c->tree, page); i++) {
-        struct kv_page_record *w = page_tree_record(c->tree, page_tree_windowed(c->tree, page)[i]);
-        atomic_store_explicit(&w->kind, page_field(&r->kind), memory_order_relaxed);
-        atomic_store_explicit(&w->cost_ns, cost_of(r), memory_order_relaxed);
-        fill_record(w, tokens, first, end);
-    }
-}
-
 void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                             uint32_t first, uint32_t end)
 {
     prefix_cache_fill_windows(c, page, tokens, first, end);
-    fill_record(page_tree_record(c->tree, page), tokens, first, end);
+    prefix_cache_fill_record(page_tree_record(c->tree, page), tokens, first, end);
 }
 
 static void push_page(struct kv_path *path, uint32_t page)
@@ -314,14 +287,6 @@ void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
 
 /* ---- A path grows ---- */
 
-/* Whether the path's last page is to have windowed pages. */
-static bool wants_windows(const struct prefix_cache *c, const struct kv_path *path)
-{
-    return c->tree->n_windowed > 0 && path->n_windowed + 1 == path->n_pages &&
-           (path->window_pages == 0 ||
-            path->n_windowed - path->first_windowed < path->window_pages);
-}
-
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions)
 {
     while ((uint64_t)path->n_pages * KV_POOL_TOKENS < positions) {
@@ -329,7 +294,7 @@ bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t 
         if (page == NONE)
             return false;
         push_page(path, page);
-        if (!wants_windows(c, path))
+        if (!prefix_cache_wants_windows(c, path))
             continue;
         if (!page_tree_add_windows(c->tree, page)) {
             path->n_pages--;
@@ -361,20 +326,6 @@ static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
     return NONE;
 }
 
-/* The path has the windowed pages of `twin`, which is held, instead of those of `page`. False:
- * those that twin has are not the same. */
-static bool share_windows(struct prefix_cache *c, uint32_t page, uint32_t twin)
-{
-    if (page_tree_hold_windows(c->tree, twin, KV_POOL_TOKENS)) {
-        page_tree_release_windows(c->tree, page);
-        return true;
-    }
-    if (page_tree_has_windows(c->tree, twin)) /* another path holds them */
-        return false;
-    page_tree_move_windows(c->tree, page, twin);
-    return true;
-}
-
 /* The page at this index of the path has become full: takes the page that has the same content
  * instead, if there is one. The path's next page, which is empty yet, then continues that. */
 static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t index)
@@ -388,7 +339,7 @@ static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t in
     page_tree_changed(c->tree);
     if (twin == NONE || !page_tree_hold(c->tree, twin))
         return false;
-    if (c->tree->n_windowed && !share_windows(c, page, twin)) {
+    if (c->tree->n_windowed && !prefix_cache_share_windows(c, page, twin)) {
         page_tree_release(c->tree, twin);
         return false;
     }
@@ -425,61 +376,14 @@ uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const u
     return changed;
 }
 
-/* ---- A path leaves windowed pages behind ---- */
-
-/* Whether another path is likely to begin with positions of this page in its window. */
-static bool is_kept(const struct prefix_cache *c, const struct kv_path *path, uint32_t index)
-{
-    for (int i = 0; i < KV_PATH_KEPT; i++) {
-        const struct kv_kept *kept = &path->kept[i];
-        if (kept->end > 0 && index >= page_tree_window_begin(c->tree, kept->first) &&
-            index <= (kept->end - 1) / KV_POOL_TOKENS)
-            return true;
-    }
-    return false;
-}
-
-/* The first of the path's windowed pages is of no use to it any more. */
-static void pass_windows(struct prefix_cache *c, struct kv_path *path)
-{
-    uint32_t index = path->first_windowed++, page = path->pages[index];
-    if (page_tree_valid(c->tree, page) > 0) {
-        if (index >= path->n_found || is_kept(c, path, index))
-            prefix_cache_keep_windows(c, page, is_kept(c, path, index));
-        page_tree_release_windows(c->tree, page);
-    } else if (path->n_windowed < path->n_pages) {
-        page_tree_move_windows(c->tree, page, path->pages[path->n_windowed++]);
-    } else {
-        page_tree_discard_windows(c->tree, page);
-    }
-}
-
-bool prefix_cache_pass(struct prefix_cache *c, struct kv_path *path, uint32_t position)
-{
-    uint32_t before = path->first_windowed;
-    while (c->tree->n_windowed > 0 && path->first_windowed < path->n_windowed &&
-           path->first_windowed < page_tree_window_begin(c->tree, position))
-        pass_windows(c, path);
-    return path->first_windowed != before;
-}
-
-/* The windowed pages with which the path can go on stay, also if it goes on from its last full
- * page. */
-static void close_windows(struct prefix_cache *c, struct kv_path *path)
-{
-    uint32_t begin = page_tree_window_begin(c->tree, path->n - path->n % KV_POOL_TOKENS);
-    for (uint32_t i = begin; i < path->n_pages; i++)
-        prefix_cache_keep_windows(c, path->pages[i], true);
-    for (uint32_t i = path->first_windowed; i < path->n_windowed; i++)
-        page_tree_release_windows(c->tree, path->pages[i]);
-}
+/* ---- A path ends ---- */
 
 void prefix_cache_close(struct prefix_cache *c, struct kv_path *path)
 {
     for (uint32_t i = path->n / KV_POOL_TOKENS; i < path->n_pages; i++)
         page_tree_finish(c->tree, path->pages[i]); /* a full page has no owner already */
     if (c->tree->n_windowed)
-        close_windows(c, path);
+        prefix_cache_close_windows(c, path);
     for (uint32_t i = path->n_pages; i-- > 0;) {
         uint32_t page = path->pages[i];
         prefix_cache_touch(c, page);

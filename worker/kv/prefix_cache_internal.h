@@ -1,4 +1,5 @@
-/* What prefix_cache.c (paths) and prefix_store.c (pages in a file) share. */
+/* What paths (prefix_cache.c), their windowed pages (prefix_windows.c) and pages in a file
+ * (prefix_store.c) share. */
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 #define MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 
@@ -29,13 +30,28 @@ uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent);
  * and are of these tokens; the record's kind and cost are set. */
 void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                             uint32_t first, uint32_t end);
-/* The same of the windowed pages alone. */
-void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                               uint32_t first, uint32_t end);
 /* The page has been used. */
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page);
-/* Another path is likely to begin where its windowed pages are needed, or not. */
+void prefix_cache_use_now(struct kv_page_record *r);
+/* What a page that is used now is worth (GreedyDual). */
+uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page);
+/* The positions [first, end) are valid, and are of these tokens. */
+void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
+                              uint32_t end);
+
+/* Another path is likely to begin where the page's windowed pages are needed, or not. */
 void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep);
+/* As prefix_cache_fill_page, of the windowed pages alone. */
+void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                               uint32_t first, uint32_t end);
+/* Whether the path's last page is to have windowed pages. */
+bool prefix_cache_wants_windows(const struct prefix_cache *c, const struct kv_path *path);
+/* The path has the windowed pages of `twin`, which is held, instead of those of `page`. False:
+ * those that twin has are not the same. */
+bool prefix_cache_share_windows(struct prefix_cache *c, uint32_t page, uint32_t twin);
+/* The path ends. The windowed pages with which it can go on stay, also if it goes on from its last
+ * full page. */
+void prefix_cache_close_windows(struct prefix_cache *c, struct kv_path *path);
 
 /* Reads those pages of the prefix that the pool has not, and the store has. path: empty; its array
  * is used. No effect without a store. */

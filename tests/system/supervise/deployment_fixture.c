@@ -124,10 +124,10 @@ int fixture_connect(const struct fixture *f)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s/supervise.sock", f->run);
-    uint64_t deadline = clock_ns() + 5000000000u;
+    uint64_t deadline = clock_ns() + LIMIT_MS * 1000000ull;
     for (;;) {
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        struct timeval timeout = {.tv_sec = 5};
+        struct timeval timeout = {.tv_sec = LIMIT_MS / 1000};
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
         if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
             return fd;

@@ -12,6 +12,8 @@ struct fixture {
     pid_t supervisor; /* 0: not running, or already waited for */
 };
 
+enum { LIMIT_MS = 60000 }; /* for whatever is waited for: the machine may be busy */
+
 /* Paths of the two programs, from main's arguments. */
 extern const char *fixture_supervise, *fixture_fake_daemon;
 
@@ -28,7 +30,7 @@ int fixture_wait_supervisor(struct fixture *f, int timeout_ms);
 /* Connects to the supervisor's socket, waiting until it exists; -1: it does not appear. */
 int fixture_connect(const struct fixture *f);
 /* Sends one command. Returns the answer (NUL-terminated) in a static buffer, NULL if none arrives
- * within 5 s. */
+ * in time. */
 const char *fixture_command(const struct fixture *f, const char *command);
 /* Returns the value of key in the status line of `process` ("deployment" for that line); static
  * buffer. */

@@ -48,13 +48,13 @@ static void starts_in_order_and_stops_in_reverse(void **state)
     fixture_script(f, "memd", "slow 150");
     fixture_script(f, "cpuexec", "slow 50");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "memd", "status", "loading 50%", 5000));
+    assert_true(fixture_until(f, "memd", "status", "loading 50%", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
     assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "restarts"), "0");
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     assert_string_equal(fixture_file(f, "events"),
                         "start memd\nready memd\nstart cpuexec\nready cpuexec\nstart worker\n"
                         "ready worker\nstop worker\nstop cpuexec\nstop memd\n");
@@ -73,7 +73,7 @@ static void hands_each_process_its_options(void **state)
                                        "--parallel", "5", "--reproducible", "--device",
                                        "host",       NULL};
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char expected[512];
     snprintf(expected, sizeof expected,
              "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n--ctx\n4096\n"
@@ -99,11 +99,11 @@ static void http_stands_alone(void **state)
         "C",      NULL};
     fixture_script(f, "memd", "hang");
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "http", "state", "ready", 5000));
+    assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
     fixture_script(f, "memd", "serve");
     assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char expected[512];
     snprintf(expected, sizeof expected,
              "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n"
@@ -112,21 +112,21 @@ static void http_stands_alone(void **state)
     assert_string_equal(fixture_file(f, "arguments.http"), expected);
     pid_t http = fixture_pid(f, "http");
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "restarts", "2", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "2", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_int_equal(fixture_pid(f, "http"), http);
     pid_t worker = fixture_pid(f, "worker");
     fixture_script(f, "http", "exit 3");
     kill(http, SIGKILL);
-    assert_true(fixture_until(f, "http", "state", "failed", 5000));
+    assert_true(fixture_until(f, "http", "state", "failed", LIMIT_MS));
     assert_string_equal(fixture_value(f, "deployment", "state"), "degraded");
     assert_contains(fixture_value(f, "deployment", "reason"), "http does not run");
     assert_int_equal(fixture_pid(f, "worker"), worker);
     fixture_script(f, "http", "serve");
     assert_string_equal(fixture_command(f, "restart http"), "ok\n");
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     const char *events = fixture_file(f, "events");
     assert_true(strstr(events, "stop http\nstop worker\n"));
 }
@@ -135,7 +135,7 @@ static void without_it_there_is_no_http(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "http", "state"), "(none)");
     assert_contains(fixture_command(f, "restart http"), "moed up --http");
 }
@@ -144,12 +144,12 @@ static void restarts_the_worker_alone(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
     uint64_t before = clock_ns();
     kill(worker, SIGKILL);
-    assert_true(fixture_until(f, "worker", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_true(clock_ns() - before < 1000000000u);
     assert_int_not_equal(fixture_pid(f, "worker"), worker);
     assert_int_equal(fixture_pid(f, "memd"), memd);
@@ -164,13 +164,13 @@ static void restarts_a_stable_one_at_once(void **state)
     struct fixture *f = *state;
     static const char *const more[] = {"--stable-after", "0.2", NULL};
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     poll(NULL, 0, 300);
     kill(fixture_pid(f, "cpuexec"), SIGKILL);
-    assert_true(fixture_until(f, "cpuexec", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "cpuexec", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     kill(fixture_pid(f, "cpuexec"), SIGKILL);
-    assert_true(fixture_until(f, "cpuexec", "restarts", "2", 5000));
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", LIMIT_MS));
     const char *log = fixture_file(f, "supervise.log");
     assert_contains(log, "starting it again in 0 ms");
     assert_contains(log, "starting it again in 100 ms");
@@ -181,11 +181,11 @@ static void restarts_a_silent_one(void **state)
     struct fixture *f = *state;
     static const char *const more[] = {"--watchdog", "2", NULL};
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t memd = fixture_pid(f, "memd"), cpuexec = fixture_pid(f, "cpuexec");
     kill(fixture_pid(f, "worker"), SIGSTOP);
-    assert_true(fixture_until(f, "worker", "restarts", "1", 30000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "reason"), "killed by the watchdog: silent");
     assert_int_equal(fixture_pid(f, "memd"), memd);
     assert_int_equal(fixture_pid(f, "cpuexec"), cpuexec);
@@ -199,7 +199,7 @@ static void a_pause_of_all_is_no_silence(void **state)
     static const char *const names[] = {"memd", "cpuexec", "worker"};
     pid_t pids[3];
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     kill(f->supervisor, SIGSTOP);
     for (int i = 0; i < 3; i++) {
         char file[64];
@@ -233,7 +233,7 @@ static void gives_up_one_that_stays_silent(void **state)
                                        NULL}; /* longer than a loaded machine pauses */
     fixture_script(f, "cpuexec", "silent");
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "cpuexec", "state", "failed", 30000));
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", LIMIT_MS));
     assert_string_equal(fixture_value(f, "cpuexec", "reason"), "killed by the watchdog: silent");
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 5);
 }
@@ -257,7 +257,7 @@ static void gives_up_after_five_failures(void **state)
 
     fixture_script(f, "worker", "serve");
     assert_string_equal(fixture_command(f, "restart worker"), "ok\n");
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
 static void gives_up_at_once_where_restarting_is_useless(void **state)
@@ -266,8 +266,8 @@ static void gives_up_at_once_where_restarting_is_useless(void **state)
     fixture_script(f, "cpuexec", "exit 2");
     fixture_script(f, "worker", "exit 3");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "worker", "state", "failed", 5000));
-    assert_true(fixture_until(f, "cpuexec", "state", "failed", 5000));
+    assert_true(fixture_until(f, "worker", "state", "failed", LIMIT_MS));
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", LIMIT_MS));
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 1);
     assert_int_equal(fixture_count_events(f, "start worker"), 1);
 }
@@ -277,7 +277,7 @@ static void is_degraded_without_cpuexec(void **state)
     struct fixture *f = *state;
     fixture_script(f, "cpuexec", "exit 3");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "degraded", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "degraded", LIMIT_MS));
     assert_contains(fixture_value(f, "deployment", "reason"), "last words of cpuexec");
 }
 
@@ -286,15 +286,15 @@ static void does_without_cpuexec_on_the_host(void **state)
     struct fixture *f = *state;
     static const char *const more[] = {"--no-cpuexec", "--device", "host", NULL};
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_null(strstr(fixture_command(f, "status"), "cpuexec"));
     assert_contains(fixture_command(f, "restart cpuexec"), "error there is no cpuexec");
     assert_null(strstr(fixture_file(f, "arguments.worker"), "--cpuexec"));
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 0);
     assert_int_equal(fixture_count_events(f, "start worker"), 2);
 }
@@ -304,7 +304,7 @@ static void always_has_cpuexec_with_a_device(void **state)
     struct fixture *f = *state;
     static const char *const more[] = {"--no-cpuexec", "--device", "emu:vram=1M,link=1G", NULL};
     fixture_start(f, more, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "cpuexec", "state"), "ready");
 }
 
@@ -313,7 +313,7 @@ static void a_failure_before_ready_is_tried_again(void **state)
     struct fixture *f = *state;
     fixture_script(f, "memd", "once 1");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_int_equal(fixture_count_events(f, "start memd"), 2);
     assert_int_equal(fixture_count_events(f, "start worker"), 1);
 }
@@ -322,33 +322,33 @@ static void memd_failing_stops_the_others(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t worker = fixture_pid(f, "worker");
     fixture_script(f, "memd", "exit 3");
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "state", "failed", 5000));
-    assert_true(fixture_until(f, "worker", "state", "stopped", 5000));
-    assert_true(fixture_until(f, "cpuexec", "state", "stopped", 5000));
+    assert_true(fixture_until(f, "memd", "state", "failed", LIMIT_MS));
+    assert_true(fixture_until(f, "worker", "state", "stopped", LIMIT_MS));
+    assert_true(fixture_until(f, "cpuexec", "state", "stopped", LIMIT_MS));
     assert_true(fixture_gone(worker, 0));
     assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
     assert_contains(fixture_value(f, "deployment", "reason"), "memd has failed: exit status 3");
     assert_contains(fixture_command(f, "restart worker"), "error worker needs memd");
     fixture_script(f, "memd", "serve");
     assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
 static void memd_killed_restarts_all_in_order(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char path[160];
     snprintf(path, sizeof path, "%s/events", f->run);
     assert_int_equal(truncate(path, 0), 0);
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     const char *events = fixture_file(f, "events");
     assert_contains(events, "lost-memd cpuexec\n");
     assert_contains(events, "lost-memd worker\n");
@@ -363,30 +363,30 @@ static void one_that_ignores_memds_death_is_stopped(void **state)
     struct fixture *f = *state;
     fixture_script(f, "worker", "stubborn");
     fixture_start(f, quick_stop, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t worker = fixture_pid(f, "worker");
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
     assert_true(fixture_gone(worker, 0));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
 static void restarts_on_command(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char path[160];
     snprintf(path, sizeof path, "%s/events", f->run);
     assert_int_equal(truncate(path, 0), 0);
     assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_file(f, "events"),
                         "stop worker\nstop cpuexec\nstop memd\nstart memd\nready memd\n"
                         "start cpuexec\nready cpuexec\nstart worker\nready worker\n");
     assert_string_equal(fixture_command(f, "restart cpuexec"), "ok\n");
-    assert_true(fixture_until(f, "cpuexec", "restarts", "2", 5000));
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "restarts"), "1");
     assert_contains(fixture_command(f, "restart nobody"), "error there is no process nobody");
     assert_contains(fixture_command(f, "dance"), "error unknown command");
@@ -397,10 +397,10 @@ static void kills_one_that_does_not_stop(void **state)
     struct fixture *f = *state;
     fixture_script(f, "cpuexec", "stubborn");
     fixture_start(f, quick_stop, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t cpuexec = fixture_pid(f, "cpuexec");
     kill(f->supervisor, SIGTERM);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     assert_true(fixture_gone(cpuexec, 0));
     assert_contains(fixture_file(f, "supervise.log"), "cpuexec does not stop: killing it");
     assert_contains(fixture_file(f, "events"), "stop worker\nstop memd\n");
@@ -411,10 +411,10 @@ static void stops_while_starting(void **state)
     struct fixture *f = *state;
     fixture_script(f, "memd", "hang");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "memd", "state", "starting", 5000));
+    assert_true(fixture_until(f, "memd", "state", "starting", LIMIT_MS));
     pid_t memd = fixture_pid(f, "memd");
     kill(f->supervisor, SIGINT);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     assert_true(fixture_gone(memd, 0));
     assert_int_equal(fixture_count_events(f, "start worker"), 0);
 }
@@ -423,14 +423,14 @@ static void its_death_takes_the_processes_along(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t pids[] = {fixture_pid(f, "memd"), fixture_pid(f, "cpuexec"), fixture_pid(f, "worker")};
     kill(f->supervisor, SIGKILL);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), -SIGKILL);
     for (int i = 0; i < 3; i++)
-        assert_true(fixture_gone(pids[i], 3000));
+        assert_true(fixture_gone(pids[i], LIMIT_MS));
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
 static void clears_what_an_earlier_one_left(void **state)
@@ -438,14 +438,14 @@ static void clears_what_an_earlier_one_left(void **state)
     struct fixture *f = *state;
     fixture_script(f, "worker", "stubborn");
     fixture_start(f, quick_stop, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t worker = fixture_pid(f, "worker");
     kill(f->supervisor, SIGKILL);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), -SIGKILL);
     assert_false(fixture_gone(worker, 100)); /* it ignores SIGTERM */
     fixture_script(f, "worker", "serve");
     fixture_start(f, quick_stop, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_true(fixture_gone(worker, 0));
     assert_contains(fixture_file(f, "supervise.log"), "worker of an earlier supervisor");
 }
@@ -454,7 +454,7 @@ static void runs_once_a_directory(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     struct fixture second = *f;
     int stderr_copy = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
     dup2(null, STDERR_FILENO); /* its complaint is expected */
@@ -462,7 +462,7 @@ static void runs_once_a_directory(void **state)
     dup2(stderr_copy, STDERR_FILENO);
     close(stderr_copy);
     close(null);
-    assert_int_equal(fixture_wait_supervisor(&second, 5000), 4);
+    assert_int_equal(fixture_wait_supervisor(&second, LIMIT_MS), 4);
     assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
 }
 
@@ -470,10 +470,10 @@ static void works_without_standard_streams(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, true);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_contains(fixture_file(f, "supervise.log"), "worker is ready");
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
 }
 
 static void believes_only_the_process_itself(void **state)
@@ -481,7 +481,7 @@ static void believes_only_the_process_itself(void **state)
     struct fixture *f = *state;
     fixture_script(f, "memd", "forge");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "memd", "state", "starting", 5000));
+    assert_true(fixture_until(f, "memd", "state", "starting", LIMIT_MS));
     poll(NULL, 0, 300);
     assert_string_equal(fixture_value(f, "memd", "state"), "starting");
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 0);
@@ -491,7 +491,7 @@ static void outlives_bad_clients(void **state)
 {
     struct fixture *f = *state;
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     struct stat s;
     char path[160];
     snprintf(path, sizeof path, "%s/supervise.sock", f->run);
@@ -595,7 +595,7 @@ static void starts_and_ends_mps(void **state)
     make_control(f, "0");
     use_path(f, "path");
     fixture_start(f, with_mps, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     expect_calls(f, (const char *const[]){"-d", NULL});
     assert_true(fixture_exists(f, "mps/control") && fixture_exists(f, "mps-log"));
     snprintf(line, sizeof line, "CUDA_MPS_PIPE_DIRECTORY=%s/mps\n", f->run);
@@ -605,20 +605,20 @@ static void starts_and_ends_mps(void **state)
     assert_contains(fixture_file(f, "environment.memd"), line);
     assert_contains(fixture_file(f, "environment.worker"), line);
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     assert_false(fixture_exists(f, "mps"));
     /* not without the option */
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_file(f, "environment.worker"), "");
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     /* not on another device */
     static const char *const no_use[] = {"--mps", "--device", "emu:vram=1G,link=1G", NULL};
     fixture_start(f, no_use, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_contains(fixture_file(f, "supervise.log"), "no MPS: the device is not a CUDA one");
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     use_path(f, "");
@@ -634,11 +634,11 @@ static void restarts_memd_that_holds_mps(void **state)
         use_path(f, "path");
         fixture_script(f, "worker", "exit 1");
         fixture_start(f, with ? with_mps : NULL, false);
-        assert_true(fixture_until(f, "worker", "state", "failed", 20000));
+        assert_true(fixture_until(f, "worker", "state", "failed", LIMIT_MS));
         bool again = strstr(fixture_file(f, "supervise.log"), "restarting memd too") != NULL;
         assert_int_equal(again, with);
         assert_string_equal(fixture_command(f, "down"), "ok\n");
-        assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+        assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
     }
     fixture_script(f, "worker", "serve");
     use_path(f, "");
@@ -650,21 +650,21 @@ static void ends_mps_that_an_earlier_one_left(void **state)
     make_control(f, "0");
     use_path(f, "path");
     fixture_start(f, with_mps, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t memd = fixture_pid(f, "memd");
     kill(f->supervisor, SIGKILL);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
-    assert_true(fixture_gone(memd, 5000));
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), -SIGKILL);
+    assert_true(fixture_gone(memd, LIMIT_MS));
     assert_true(fixture_exists(f, "mps/control"));
     fixture_start(f, with_mps, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_contains(fixture_file(f, "supervise.log"),
                     "stopping the MPS daemon of an earlier supervisor");
     expect_calls(f, (const char *const[]){"-d", "quit", "-d", NULL});
     kill(f->supervisor, SIGKILL);
-    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), -SIGKILL);
     fixture_start(f, NULL, false); /* without MPS too */
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     expect_calls(f, (const char *const[]){"-d", "quit", "-d", "quit", NULL});
     assert_false(fixture_exists(f, "mps"));
     use_path(f, "");
@@ -680,12 +680,12 @@ static void goes_on_without_mps(void **state)
         make_control(f, installed ? "7" : "127");
         use_path(f, "path");
         fixture_start(f, with_mps, false);
-        assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+        assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
         assert_contains(fixture_file(f, "supervise.log"), messages[!installed]);
         assert_false(fixture_exists(f, "mps"));
         assert_string_equal(fixture_file(f, "environment.worker"), "");
         assert_string_equal(fixture_command(f, "down"), "ok\n");
-        assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+        assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
         use_path(f, "");
     }
     expect_calls(f, (const char *const[]){"-d", "-d", NULL}); /* no daemon to stop */
@@ -711,7 +711,7 @@ static void makes_removed_files_again(void **state)
     struct fixture *f = *state;
     static const char *const own[] = {"supervise.pid", "supervise.sock", "notify.sock"};
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         remove_file(f, own[i]);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -720,15 +720,15 @@ static void makes_removed_files_again(void **state)
     assert_string_equal(fixture_value(f, "worker", "restarts"), "0");
 
     remove_file(f, "worker.ctl");
-    assert_true(fixture_until(f, "worker", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
     assert_true(
-        fixture_until(f, "deployment", "state", "ready", 5000)); /* by the new notify.sock */
+        fixture_until(f, "deployment", "state", "ready", LIMIT_MS)); /* by the new notify.sock */
     assert_true(fixture_exists(f, "worker.ctl"));
     remove_file(f, "memd.ctl");
-    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
-    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_command(f, "down"), "ok\n");
-    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
 }
 
 /* Without its directory no command reaches it: it ends, with all processes, and leaves a directory
@@ -739,7 +739,7 @@ static void ends_without_its_directory(void **state)
     for (int replaced = 0; replaced < 2; replaced++) {
         char moved[128];
         fixture_start(f, NULL, false);
-        assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+        assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
         pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
         snprintf(moved, sizeof moved, "%s-moved-%d", f->run, replaced);
         assert_int_equal(rename(f->run, moved), 0);
@@ -749,9 +749,9 @@ static void ends_without_its_directory(void **state)
             snprintf(path, sizeof path, "%s/memd.ctl", f->run);
             close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         }
-        assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
-        assert_true(fixture_gone(memd, 1000));
-        assert_true(fixture_gone(worker, 1000));
+        assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+        assert_true(fixture_gone(memd, LIMIT_MS));
+        assert_true(fixture_gone(worker, LIMIT_MS));
         assert_int_equal(fixture_exists(f, "memd.ctl"), replaced);
         if (!replaced)
             assert_int_equal(rename(moved, f->run), 0);
