@@ -278,6 +278,10 @@ static void test_recurrent_layers(void **state)
     struct model_params p;
     struct error e;
     check_recurrent(&f, fourth, 6);
+    p = params_of(&f);
+    assert_null(params_host_dense(&p));
+    p.delta.k_dim = DELTA_KEY_MOST_ON_DEVICE + 1;
+    assert_non_null(params_host_dense(&p));
     f.key = "full_attention_interval";
     f.value = 3;
     check_recurrent(&f, third, 6);
