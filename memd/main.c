@@ -196,14 +196,15 @@ static uint32_t batch_of(const struct memd *m)
 
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
-    struct conversations_options options = {.params = &m->plan.header.params,
-                                            .size = m->kv_cache,
-                                            .generation = m->generation,
-                                            .dir = m->kv_dir,
-                                            .dir_size = m->kv_dir_size,
-                                            .gguf = m->gguf,
-                                            .parallel = (uint32_t)m->parallel,
-                                            .batch = batch_of(m)};
+    struct conversations_options options = {
+        .params = &m->plan.header.params,
+        .size = m->kv_cache,
+        .generation = m->generation,
+        .dir = m->kv_dir,
+        .dir_size = m->kv_dir_size,
+        .gguf = m->gguf,
+        .parallel = memory_parallel(&m->plan.header.params, m->parallel),
+        .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -352,7 +353,6 @@ int main(int argc, char **argv)
                             .names = {"moed", "", "", "", "", ""},
                             .segment_bytes = POOL_SEGMENT_BYTES,
                             .kv_type = KV_TYPE_DEFAULT,
-                            .parallel = DEFAULT_PARALLEL,
                             .workers = 1,
                             .pool.fd = -1,
                             .predictors.region.fd = -1,
@@ -380,7 +380,8 @@ int main(int argc, char **argv)
          "the rest is read from the file when it is needed (all)"},
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
          "plan a CUDA device for the worker's --ctx N"},
-        {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
+        {"parallel", OPTION_UINT, &m.parallel, 0, 256, "N",
+         "plan for the worker's --parallel N; 0: its default"},
         {"workers", OPTION_UINT, &m.workers, 1, KV_POOL_WORKERS, "N",
          "plan a CUDA device's memory for N workers"},
         {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",

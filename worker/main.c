@@ -133,6 +133,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
     struct dense_options dense = {.map = &w->memory.map,
                                   .max_tokens = batch_tokens(w),
                                   .n_slots = (uint32_t)w->parallel,
+                                  .kv_requests = w->kv_requests,
                                   .context = (uint32_t)w->context,
                                   .kv_bytes = atomic_load(&w->memory.residency.header->kv_bytes),
                                   .blas = !w->reproducible};
@@ -409,6 +410,8 @@ static enum error_code start(struct worker *w, struct error *e)
         code = worker_ask_policy(w, e);
     if (code)
         return code;
+    w->kv_requests = serving_kv_requests(w->parallel);
+    w->parallel = memory_parallel(&w->memory.map.params, w->parallel);
     code = attach_kv_pool(w, e);
     choose_batch(w);
     if (!code)
@@ -549,7 +552,6 @@ int main(int argc, char **argv)
                               .kv_type = KV_TYPE_DEFAULT,
                               .speculate = SPECULATE_DEFAULT,
                               .number = 1,
-                              .parallel = DEFAULT_PARALLEL,
                               .queue = 1024,
                               .decode_share = 50,
                               .spin_us = 20,
@@ -562,7 +564,8 @@ int main(int argc, char **argv)
          "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
-        {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
+        {"parallel", OPTION_UINT, &w.parallel, 0, 256, "N",
+         "requests computed at once; 0: 32, fewer where recurrent layers have large states"},
         {"batch", OPTION_UINT, &w.batch, BATCH_LEAST, BATCH_MOST, "N",
          "tokens of prompts computed at once; 0: as memd has planned"},
         {"queue", OPTION_UINT, &w.queue, 1, 1u << 20, "N",

@@ -20,7 +20,8 @@ struct worker {
     /* options */
     const char *device, *kernels, *kv_type, *speculate;
     uint64_t number, threads, context, parallel, batch, queue, decode_share, spin_us;
-    uint32_t drafts; /* what speculate says */
+    uint32_t drafts;      /* what speculate says */
+    uint32_t kv_requests; /* serving_kv_requests */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
     bool exact; /* of prefix_cache_options */
     struct device_spec device_spec;

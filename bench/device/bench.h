@@ -52,6 +52,7 @@ void bench_experts(void);
 void bench_rows(void);
 void bench_products(void);
 void bench_attention(void);
+void bench_delta(void);
 
 /* The other process of bench_sharing, made before this process opens the device: a context does not
  * survive a fork. The other process opens the device itself. */

@@ -9,6 +9,7 @@
  *              weights a second; the bound is memory
  *   rows       matrices of a layer times one row, by shape and tensor type
  *   attention  of one token, at three depths
+ *   delta      a layer of linear attention: one token, rows of a prompt
  *   products   a matrix of a layer's attention times the rows of a batch, by tensor type: the
  *              module's own kernels, which keep to the definition, and cuBLAS, if it is there; in
  *              arithmetic operations a second, and as a ratio
@@ -31,10 +32,10 @@ static bool facts_only;
 static const struct part {
     const char *name;
     void (*run)(void);
-} parts[] = {{"copies", bench_copies},     {"waits", bench_waits},
-             {"launches", bench_launches}, {"experts", bench_experts},
-             {"rows", bench_rows},         {"attention", bench_attention},
-             {"products", bench_products}, {"pinning", bench_pinning}};
+} parts[] = {
+    {"copies", bench_copies},   {"waits", bench_waits},       {"launches", bench_launches},
+    {"experts", bench_experts}, {"rows", bench_rows},         {"attention", bench_attention},
+    {"delta", bench_delta},     {"products", bench_products}, {"pinning", bench_pinning}};
 #define N_PARTS (sizeof parts / sizeof *parts)
 
 static bool is_part(const char *name)
@@ -51,7 +52,7 @@ static _Noreturn void usage(void)
             "usage: bench-device [--device cuda[:N]] [--seconds S] [--only PART] [--facts]\n"
             "  --device   measure this device (cuda:0)\n"
             "  --seconds  measure each figure for about S seconds (0.1)\n"
-            "  --only     copies, waits, launches, experts, rows, attention, products,\n"
+            "  --only     copies, waits, launches, experts, rows, attention, delta, products,\n"
             "             pinning, sharing or flags; copies and launches give the bounds\n"
             "  --facts    print only the device's name and memory\n");
     exit(2);

@@ -9,6 +9,7 @@
 #include "client/cli/complain.h"
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
+#include "model/memory_need.h"
 #include "model/serving_limits.h"
 #include "reader/model_reader.h"
 
@@ -33,8 +34,8 @@ enum error_code device_choice_fit(const struct device_module *module,
                                   struct device_plan *out, struct error *e)
 {
     struct device_plan_options options = {.device = spec,
-                                          .parallel = l->parallel ? (uint32_t)l->parallel
-                                                                  : DEFAULT_PARALLEL,
+                                          .parallel = memory_parallel(&map->params, l->parallel),
+                                          .kv_requests = serving_kv_requests(l->parallel),
                                           .context = (uint32_t)l->ctx,
                                           .batch = (uint32_t)l->batch,
                                           .reproducible = l->reproducible};

@@ -51,8 +51,9 @@ static void print_needs(const struct inspect *x)
     print_kv_cache(x);
     if (params_recurrent_layers(p)) {
         print_amount("state           ", params_state_bytes(p), " a request and snapshot, ");
-        print_amount("", memory_state_bytes(p, DEFAULT_PARALLEL), " for ");
-        fold_printf("%d requests at once with their snapshots\n", DEFAULT_PARALLEL);
+        uint32_t parallel = memory_parallel(p, 0);
+        print_amount("", memory_state_bytes(p, parallel), " for ");
+        fold_printf("%" PRIu32 " requests at once with their snapshots\n", parallel);
     }
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");

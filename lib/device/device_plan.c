@@ -154,6 +154,7 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         .module = module,
         .map = map,
         .parallel = o->parallel,
+        .kv_requests = o->kv_requests,
         .context = serving_context(&map->params, o->context, UINT32_MAX, true),
         .kv_type = o->kv_type,
         .dense = dense,
@@ -222,7 +223,7 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
                                            : p->slot_bytes,
                           w->slots);
     int n = snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
-                     o->parallel, o->parallel == 1 ? "" : "s",
+                     o->kv_requests, o->kv_requests == 1 ? "" : "s",
                      serving_context(&map->params, o->context, UINT32_MAX, true));
     if (p->workers > 1)
         snprintf(w->requests + n, sizeof w->requests - (size_t)n,

@@ -62,6 +62,7 @@ struct device_plan_options {
     const struct device_spec *device;
     uint32_t workers;           /* that share the device; 0: one */
     uint32_t parallel, context; /* a worker's; context 0: its default */
+    uint32_t kv_requests;       /* of a whole context, for which the KV cache has memory */
     uint32_t batch;             /* 0: by memory (batch_plan.h) */
     enum tensor_type kv_type;
     bool reproducible; /* the worker uses no BLAS */

@@ -49,12 +49,12 @@ uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum te
     return larger(l->k_dim, l->v_dim) * l->n_kv_heads / info->block_values * info->block_bytes;
 }
 
-uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
+uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t requests,
                           uint32_t context, uint32_t max_tokens)
 {
     struct kv_layout kv;
     kv_layout_make(p, type, &kv);
-    return product(kv.page_bytes, product(parallel, kv_layout_pages(&kv, context, max_tokens)));
+    return product(kv.page_bytes, product(requests, kv_layout_pages(&kv, context, max_tokens)));
 }
 
 /* Of the addresses of all slots' pages of all groups. */
@@ -200,7 +200,7 @@ void worker_memory(const struct worker_memory_needs *n, struct worker_memory *ou
     if (!n->dense)
         return;
     out->kv_bytes =
-        worker_memory_kv(&n->map->params, n->kv_type, n->parallel, n->context, n->max_tokens);
+        worker_memory_kv(&n->map->params, n->kv_type, n->kv_requests, n->context, n->max_tokens);
     out->state_bytes = states(n);
     add(&out->scratch_bytes, dense_scratch(n));
     add(&out->scratch_bytes, out->state_bytes);

@@ -14,7 +14,8 @@ struct worker_memory_needs {
     const struct device_module *module;
     const struct pool_map *map; /* params and slabs; the weights are not read */
     uint32_t max_tokens;        /* rows of a batch */
-    uint32_t parallel, context; /* of the KV cache */
+    uint32_t parallel, context; /* requests at once, and tokens of one */
+    uint32_t kv_requests;       /* of a whole context, for which the KV cache has memory */
     enum tensor_type kv_type;   /* F32, F16 or Q8_0, as kv_type_check allows */
     bool dense; /* the device computes the dense part; else no KV cache and no scratch for it */
     bool blas;  /* the worker may multiply through BLAS, where it is found */
@@ -29,10 +30,10 @@ struct worker_memory {
 
 void worker_memory(const struct worker_memory_needs *n, struct worker_memory *out);
 
-/* Bytes of struct device_kv's memory: of a row; of all pages (model/kv_layout.h) for `parallel`
+/* Bytes of struct device_kv's memory: of a row; of all pages (model/kv_layout.h) for `requests`
  * requests of `context` tokens, in batches of up to max_tokens rows. */
 uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type);
-uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
+uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t requests,
                           uint32_t context, uint32_t max_tokens);
 
 /* Scratch of the experts operation, in the layer that needs most, for max_rows token rows of all

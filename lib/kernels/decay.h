@@ -1,6 +1,6 @@
 /* The decay of a gated DeltaNet head, exp(a * softplus(x)), in float64 and in steps of which each
  * is rounded once: libm's functions differ between machines, and from those of a GPU. The error is
- * a few units of 2^-53.
+ * less than 2^-48.
  *
  * Plain C, C++ and CUDA. */
 #ifndef MOED_KERNELS_DECAY_H

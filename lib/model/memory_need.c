@@ -5,6 +5,9 @@
 #include "model/kv_layout.h"
 #include "model/serving_limits.h"
 
+#define LEAST_PARALLEL       4
+#define DEFAULT_STATES_BYTES (256ull << 20)
+
 uint64_t memory_margin_bytes(uint64_t weights_bytes)
 {
     const uint64_t least = 64ull << 20, most = 512ull << 20;
@@ -53,8 +56,18 @@ struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type 
     need.window = kv.window;
     need.window_bytes =
         kv.page_bytes * kv_layout_windowed(&kv) *
-        kv_layout_window_pages(&kv, serving_batch_tokens(BATCH_IN_MEMORY, DEFAULT_PARALLEL));
+        kv_layout_window_pages(&kv, serving_batch_tokens(BATCH_IN_MEMORY, memory_parallel(p, 0)));
     return need;
+}
+
+uint32_t memory_parallel(const struct model_params *p, uint64_t asked)
+{
+    uint32_t parallel = DEFAULT_PARALLEL;
+    if (asked)
+        return (uint32_t)asked;
+    while (parallel > LEAST_PARALLEL && memory_state_bytes(p, parallel) > DEFAULT_STATES_BYTES)
+        parallel /= 2;
+    return parallel;
 }
 
 uint32_t memory_state_snapshots(uint32_t parallel)

@@ -26,6 +26,9 @@ struct memory_kv {
     uint64_t window_bytes;      /* of those layers, for a running request, with its batch */
 };
 struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type type);
+/* Requests at once. asked: --parallel; 0: DEFAULT_PARALLEL, or fewer where the states of recurrent
+ * layers would take more than 256 MiB, but at least 4. */
+uint32_t memory_parallel(const struct model_params *p, uint64_t asked);
 /* Bytes of the states that the worker keeps for so many requests at once: each one's own, and
  * snapshots of them (memory_state_snapshots). 0: no layer is recurrent. */
 uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel);

@@ -330,6 +330,7 @@ static void make_sides(struct side *sides, const struct pool_map *map, enum tens
                                     .max_tokens = MOST_ROWS,
                                     .kv_type = type,
                                     .n_slots = SLOTS,
+                                    .kv_requests = SLOTS,
                                     .context = CONTEXT,
                                     .kv_bytes = UINT64_MAX};
     struct error e;

@@ -127,6 +127,21 @@ for model in "$@"; do
     say "ok: $(basename "$model")"
 done
 
+# More requests run at once than the device's cache holds to their end: 4 requests of 100 tokens have 8 pages, these 12 have 24. On
+# a slow link an answer takes longer than the start of all.
+few=("${prompts[@]}")
+prompts=(a b c d e f g h i j k l)
+up "$MODEL" --ctx 100
+ask_all 80 want
+down
+MOED_CUSIM_LINK=4M up "$MODEL" --device cuda:0,vram=40% --ctx 100 --policy ondemand
+ask_all 80 got
+cmp -s "$WORK/want" "$WORK/got" || fail "many requests: other tokens than on the host"
+[ "$(metric worker moed_worker_suspended_total)" -gt 0 ] || fail "many requests: none gave its pages to another"
+down
+prompts=("${few[@]}")
+say "ok: more requests than the cache holds"
+
 # memd logs the plan; `moed map` and `moed ps` show it. The dense weights can stay on the host, with keys and values of any type.
 # Without --device `moed up` chooses the GPU, and says so.
 MOED_DEVICE='' up "$MODEL" --vram 40% --ctx 256 --parallel 3 --policy ondemand

@@ -310,6 +310,7 @@ static struct worker_memory capacity_of(const struct pool_map *map, enum tensor_
                                     .map = map,
                                     .max_tokens = 256,
                                     .parallel = parallel,
+                                    .kv_requests = parallel,
                                     .context = context,
                                     .kv_type = kv,
                                     .dense = dense,
@@ -339,7 +340,18 @@ static void test_kv_bytes(void **state)
     map.params.layers[1].n_kv_heads = 4;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * (64 + 128));
     map.params.layers[1] = (struct layer_params){.kind = LAYER_DELTA_NET};
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * 64);
+    struct worker_memory without = capacity_of(&map, TENSOR_F16, true, 3, 100);
+    assert_int_equal(without.kv_bytes, 6 * 64 * 64);
+    assert_int_equal(without.state_bytes, 0);
+    /* but a state a request, and a run: 3 inputs of 2 * 16 + 32 channels, and 2 heads of 16 x 16
+     * with a chunk of 16 keys, updates and decays */
+    map.params.delta =
+        (struct delta_params){.taps = 4, .k_heads = 1, .v_heads = 2, .k_dim = 16, .v_dim = 16};
+    struct worker_memory with = capacity_of(&map, TENSOR_F16, true, 3, 100);
+    assert_int_equal(with.state_bytes, 3 * (4 * (3 * 64 + 2 * (256 + 512 + 32)) + 8));
+    assert_true(with.scratch_bytes >= without.scratch_bytes + with.state_bytes);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).state_bytes, 0);
+    map.params.delta = (struct delta_params){0};
     /* layers with a window are in a group of their own: 1 page of each 64 positions, and of the
      * last 10 and a batch of 256, which are 6 pages at most */
     set_heads(&map, 2, 8, 8);
@@ -444,7 +456,8 @@ static enum error_code plan_on(struct stand_in *s, const char *device, const cha
         .module = stand_in_module, .facts = stand_in_facts, .await = stand_in_await};
     struct pool_map map = sample_map();
     struct device_spec spec;
-    struct device_plan_options o = {.device = &spec, .parallel = 3, .context = context};
+    struct device_plan_options o = {
+        .device = &spec, .parallel = 8, .kv_requests = 3, .context = context};
     s->base.kind = &kind;
     if (device_parse(device, &spec, e) || kv_type_parse(kv, &o.kv_type, e))
         fail_msg("%s", e->text);

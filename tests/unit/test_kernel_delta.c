@@ -1,5 +1,6 @@
 /* Gated DeltaNet's kernels: each build against the definition in float64, and all builds to the
  * bit; positions in one piece as in odd pieces. */
+#include "kernels/decay.h"
 #include "tests/unit/kernel_cases.h"
 
 #include <setjmp.h>
@@ -221,9 +222,31 @@ static void test_sigmoid_gate(void **state)
         assert_true(fabs((double)out[0][i] - (double)up[i] / (1 + exp(-(double)gate[i]))) < 1e-6);
 }
 
+/* decay.h against libm. */
+static void test_decay(void **state)
+{
+    uint64_t seed = 1;
+    (void)state;
+    for (int i = 0; i < 100000; i++) {
+        double x = ldexp((double)random_float(&seed), (int)(random_u64(&seed) % 10)), y = -fabs(x);
+        double sum = x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+        float a = -ldexpf(fabsf(random_float(&seed)), (int)(random_u64(&seed) % 12) - 6);
+        float alpha = (float)x, decay = decay_of(a, alpha, 0);
+        assert_true(fabs(decay_exp(y) - exp(y)) <= 1e-15 * exp(y));
+        assert_true(fabs(decay_log1p(exp(y)) - log1p(exp(y))) <= 0x1p-48 * log1p(exp(y)));
+        if (x == (double)alpha)
+            assert_true(fabs((double)decay - exp((double)a * sum)) <=
+                        0x1p-23 * (double)decay + 0x1p-149);
+    }
+    assert_true(decay_of(-1, -200, 0) == 1 && decay_of(-1, 1e30f, 0) == 0 &&
+                decay_of(0, 5, 1) == 1);
+    assert_true(isnan(decay_of(-1, NAN, 0)) && isinf(decay_of(1000, 1000, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decay),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_sigmoid_gate),

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "model/memory_need.h"
 #include "tests/unit/gguf_bytes.h"
 
 #include <stdbool.h>
@@ -277,6 +278,10 @@ static void test_recurrent_layers(void **state)
     struct model_params p;
     struct error e;
     check_recurrent(&f, fourth, 6);
+    p = params_of(&f);
+    assert_null(params_host_dense(&p));
+    p.delta.k_dim = DELTA_KEY_MOST_ON_DEVICE + 1;
+    assert_non_null(params_host_dense(&p));
     f.key = "full_attention_interval";
     f.value = 3;
     check_recurrent(&f, third, 6);
@@ -301,6 +306,22 @@ static void test_recurrent_layers(void **state)
     p = params_of(&(struct file){.arch = "qwen3moe"});
     assert_int_equal(params_recurrent_layers(&p), 0);
     assert_int_equal(params_state_bytes(&p), 0);
+}
+
+/* The states of the requests at once: 3 * N + 4 of them, up to 256 MiB, but those of 4 requests. */
+static void test_parallel(void **state)
+{
+    struct model_params p = params_of(&(struct file){.arch = "qwen3moe"});
+    assert_int_equal(memory_parallel(&p, 0), 32);
+    assert_int_equal(memory_parallel(&p, 200), 200);
+    p = params_of(&(struct file){.arch = "qwen35moe", .shared_count = 1});
+    assert_int_equal(memory_parallel(&p, 0), 32); /* 100 states of 69 KiB */
+    p.delta.v_heads = 4 * 64;                     /* 4.8 MiB: 52 states fit */
+    assert_in_range(params_state_bytes(&p), (256 << 20) / 60, (256 << 20) / 52);
+    assert_int_equal(memory_parallel(&p, 0), 16);
+    p.delta.v_heads = 4 * 2000;
+    assert_int_equal(memory_parallel(&p, 0), 4);
+    assert_int_equal(memory_parallel(&p, 64), 64);
 }
 
 /* Layers with a window have heads and a rotation of their own. */
@@ -351,8 +372,8 @@ int main(void)
         cmocka_unit_test(test_refused_by_name),  cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
         cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_windowed_heads),
-        cmocka_unit_test(test_of_other_gemmas),
+        cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_parallel),
+        cmocka_unit_test(test_windowed_heads),   cmocka_unit_test(test_of_other_gemmas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,6 +261,7 @@ struct dense_options {
     uint32_t max_tokens;
     enum tensor_type kv_type;
     uint32_t n_slots, context; /* of the KV cache */
+    uint32_t kv_requests;      /* on a device: how many requests of a whole context it holds */
     uint64_t kv_bytes;         /* on a device: as kv_resize, at first */
     bool blas; /* on a device: products may go through BLAS, in large batches of one request */
 };

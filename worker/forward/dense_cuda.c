@@ -242,7 +242,7 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
     return error_set(e, ERROR_MEMORY,
                      "the device has no memory for %" PRIu32 " requests of %" PRIu32
                      " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host (%s)",
-                     c->n_slots, c->context, c->failed.text);
+                     c->kv_requests, c->context, c->failed.text);
 }
 
 enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,
@@ -303,6 +303,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
     c->stream = cuda->stream;
     c->n_slots = options->n_slots;
     c->context = options->context;
+    c->kv_requests = options->kv_requests;
     c->logits_rows = worker_logits_rows(options->blas);
     enum error_code code = make_all(c, options, e);
     if (code) {

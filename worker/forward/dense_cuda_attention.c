@@ -15,7 +15,7 @@ bool dense_cuda_make_kv(struct dense_cuda *c, enum tensor_type type, uint64_t by
     const struct kv_layout *kv = &c->base.kv;
     uint32_t group_pages = c->pages_a_slot * c->n_slots;
     size_t table = (size_t)kv->n_groups * group_pages * sizeof *c->slot_pages;
-    uint64_t n = c->n_slots * kv_layout_pages(kv, c->context, c->base.max_tokens);
+    uint64_t n = c->kv_requests * kv_layout_pages(kv, c->context, c->base.max_tokens);
     if (!dense_cuda_allocate_shared(&c->base, table, &c->table) ||
         kv_pages_new(c->cuda, kv->page_bytes, (uint32_t)n, bytes, &c->pages, &c->failed))
         return false;

@@ -37,7 +37,7 @@ struct dense_cuda {
     bool kept;                           /* its layers may be kept as graphs */
 
     /* the KV cache */
-    uint32_t n_slots, context;
+    uint32_t n_slots, context, kv_requests;
     uint32_t pages_a_slot;
     struct device_kv *kv; /* [n_layers] */
     struct kv_pages *pages;
