@@ -23,11 +23,14 @@ ask() {
 }
 same() { cmp -s "$WORK/want" "$1" || fail "$2: other answers"; }
 cached() { sed -n "$2p" "$1.cached"; } # cached FILE LINE
-# The file is used, and the answers are right: expect_cached WHAT.
+# The file is used, and the answers are right: expect_cached WHAT. A request reads pages as long as that takes less time than computing
+# them (worker/kv/prefix_store.c), so on a busy disk the first one may have only some of them: whole pages.
 expect_cached() {
+    local n all
     ask "$WORK/got"
     same "$WORK/got" "$1"
-    [ "$(cached "$WORK/got" 1)" = "$(($(cached "$WORK/again" 1)))" ] && [ "$(cached "$WORK/got" 3)" -gt 0 ] ||
+    n=$(cached "$WORK/got" 1) all=$(cached "$WORK/again" 1)
+    [ "$n" = "$all" ] || { [ "$n" -gt 0 ] && [ "$n" -lt "$all" ] && [ $((n % 64)) = 0 ]; } && [ "$(cached "$WORK/got" 3)" -gt 0 ] ||
         fail "$1: cached tokens $(xargs < "$WORK/got.cached"), with warm memory $(xargs < "$WORK/again.cached")"
 }
 # It is not used for the first prompt, and the answers are right.
