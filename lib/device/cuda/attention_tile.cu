@@ -52,7 +52,8 @@ static __device__ void prepare(const attend_call &c, const tile &g, uint32_t b,
             sh->keys_of[i] = kv_head_rows<T>(c.kv, g.slot, position, KV_KEYS, g.kv_head * c.k_dim);
             sh->values_of[i] =
                 kv_head_rows<T>(c.kv, g.slot, position, KV_VALUES, g.kv_head * c.v_dim);
-        }
+        } else /* so that a load of them fails wherever it is */
+            sh->keys_of[i] = sh->values_of[i] = {};
     }
 }
 
@@ -297,7 +298,8 @@ static __device__ __forceinline__ void keep_values(const attend_call &c, const t
 }
 
 /* Four values of OWN queries next to each other, summed by one thread; those beyond the tile's last
- * query repeat it, to no end. any, all: positions that some, that every one of them sees. */
+ * query repeat it, to no end. any, all: positions that some, that every one of them sees; any:
+ * {BLOCK, 0} where none sees one. Only of pages with such positions are the rows known. */
 template <int OWN> struct weighing {
     uint32_t query[OWN];
     span any, all;
@@ -317,7 +319,8 @@ static __device__ __forceinline__ weighing<OWN> begin_weighing(const tile &g, ui
         uint32_t query = min(first + i, g.queries - 1);
         w.query[i] = query;
         w.sum[i] = make_float4(0, 0, 0, 0);
-        w.any = {min(w.any.first, sh.low[query]), max(w.any.end, sh.high[query])};
+        if (sh.low[query] < sh.high[query])
+            w.any = {min(w.any.first, sh.low[query]), max(w.any.end, sh.high[query])};
         w.all = {max(w.all.first, sh.low[query]), min(w.all.end, sh.high[query])};
     }
     return w;
@@ -418,6 +421,8 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
         if (first >= g.queries)
             break;
         weighing<OWN> w = begin_weighing<QUERIES, OWN>(g, first, sh);
+        if (w.any.first >= w.any.end)
+            continue;
         if (c.aligned)
             add_steps<T>(c, quad, &w, sh);
         else
