@@ -13,26 +13,15 @@
 /* A client that looked for a worker just before the switch attaches to the old one, and its request
  * comes a moment later: only then the old workers are asked to finish. */
 #define GRACE_NS 2000000000ull
-/* A worker that lost memd ends on its own within this time, or gets SIGTERM. */
-#define LOST_MEMD_GRACE_NS 1000000000ull
 
 static struct process *other(struct supervisor *s, int which)
 {
     return &s->processes[OTHER + which];
 }
 
-static bool worker_runs(const struct supervisor *s, int base)
-{
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        if (s->processes[base + i].pid)
-            return true;
-    return false;
-}
-
 static bool generation_runs(const struct supervisor *s, int base)
 {
-    return s->processes[base + MEMD].pid || s->processes[base + CPUEXEC].pid ||
-           worker_runs(s, base);
+    return s->processes[base + MEMD].pid || generation_dependents_run(s, base);
 }
 
 bool reload_runs(const struct supervisor *s)
@@ -50,13 +39,9 @@ bool reload_holds(const struct supervisor *s)
 /* Workers, then cpuexec, then memd, each after those that use it are gone. */
 static void stop_generation(struct supervisor *s, int base)
 {
-    struct process *p = s->processes + base;
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        process_stop(&p[i], PROCESS_STOPPED, 0, &s->policy);
-    if (!worker_runs(s, base))
-        process_stop(&p[CPUEXEC], PROCESS_STOPPED, 0, &s->policy);
-    if (!worker_runs(s, base) && !p[CPUEXEC].pid)
-        process_stop(&p[MEMD], PROCESS_STOPPED, 0, &s->policy);
+    generation_stop_dependents(s, base, PROCESS_STOPPED, 0);
+    if (!generation_dependents_run(s, base))
+        process_stop(&s->processes[base + MEMD], PROCESS_STOPPED, 0, &s->policy);
 }
 
 /* Its workers take no new requests, and end when they have none left. */
@@ -327,13 +312,13 @@ static void advance_drain(struct supervisor *s)
     for (int i = 0; i <= LAST_WORKER; i++)
         if (!other(s, i)->pid)
             other(s, i)->state = PROCESS_STOPPED;
-    for (int i = CPUEXEC; i <= LAST_WORKER && !other(s, MEMD)->pid; i++)
-        process_stop(other(s, i), PROCESS_STOPPED, LOST_MEMD_GRACE_NS, &s->policy);
+    if (!other(s, MEMD)->pid)
+        generation_stop_dependents(s, OTHER, PROCESS_STOPPED, LOST_MEMD_GRACE_NS);
     if (!r->asked && clock_ns() >= r->drain_ns) {
         r->asked = true;
         drain_generation(s, OTHER);
     }
-    if (!worker_runs(s, OTHER))
+    if (!generation_workers_run(s, OTHER))
         stop_generation(s, OTHER);
     if (reload_runs(s))
         return;
@@ -349,7 +334,7 @@ void reload_advance(struct supervisor *s)
     case RELOAD_NONE:
         break;
     case RELOAD_MAKES_ROOM:
-        if (!worker_runs(s, 0))
+        if (!generation_workers_run(s, 0))
             stop_generation(s, 0);
         if (!generation_runs(s, 0)) {
             s->reload.phase = RELOAD_LOADS;

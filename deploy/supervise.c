@@ -33,8 +33,6 @@
 /* For the requests of a worker that is removed; then the other workers continue them. */
 #define DRAIN_S      60
 #define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
-/* A process that lost memd ends on its own within this time, or gets SIGTERM. */
-#define LOST_MEMD_GRACE_NS 1000000000ull
 /* The worker works without cpuexec, but starts after it where cpuexec is ready within this time. */
 #define CPUEXEC_HEAD_START_NS 5000000000ull
 /* More notifications than this wait for the next turn of the loop. */
@@ -44,28 +42,6 @@
 #define WATCHDOG_TURNS 4
 
 /* -- acting on the states -- */
-
-static bool workers_run(const struct supervisor *s)
-{
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        if (s->processes[i].pid)
-            return true;
-    return false;
-}
-
-static bool dependents_run(const struct supervisor *s)
-{
-    return s->processes[CPUEXEC].pid || workers_run(s);
-}
-
-static void stop_dependents(struct supervisor *s, enum process_state after_stop, uint64_t grace_ns)
-{
-    /* The workers first: cpuexec still computes for them. */
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        process_stop(&s->processes[i], after_stop, grace_ns, &s->policy);
-    if (!workers_run(s) || grace_ns)
-        process_stop(&s->processes[CPUEXEC], after_stop, grace_ns, &s->policy);
-}
 
 static void set_idle(struct process *p, enum process_state state)
 {
@@ -87,7 +63,7 @@ static bool may_start(const struct supervisor *s, int which)
     if (reload_holds(s))
         return false;
     if (which == MEMD)
-        return !dependents_run(s);
+        return !generation_dependents_run(s, 0);
     if (memd->state != PROCESS_READY || s->restart_memd)
         return false;
     if (is_worker(which) && cpuexec->state == PROCESS_WAITING && !cpuexec->unused)
@@ -108,7 +84,7 @@ static void advance_to_stop(struct supervisor *s)
             set_idle(p, PROCESS_STOPPED);
         if (p->pid && !is_worker(i))
             return;
-        if (i == WORKER && workers_run(s))
+        if (i == WORKER && generation_workers_run(s, 0))
             return;
     }
 }
@@ -130,7 +106,7 @@ static void advance(struct supervisor *s)
     }
     reload_advance(s);
     if (memd->state == PROCESS_FAILED) {
-        stop_dependents(s, PROCESS_STOPPED, 0);
+        generation_stop_dependents(s, 0, PROCESS_STOPPED, 0);
         for (int i = CPUEXEC; i <= LAST_WORKER; i++)
             set_idle(&s->processes[i], PROCESS_STOPPED);
         for (int i = MODELS; i <= HTTP; i++)
@@ -139,8 +115,8 @@ static void advance(struct supervisor *s)
         return;
     }
     if (s->restart_memd) {
-        stop_dependents(s, PROCESS_WAITING, 0);
-        if (!dependents_run(s))
+        generation_stop_dependents(s, 0, PROCESS_WAITING, 0);
+        if (!generation_dependents_run(s, 0))
             process_stop(memd, PROCESS_WAITING, 0, &s->policy);
         if (!memd->pid)
             s->restart_memd = false;
@@ -152,8 +128,8 @@ static void advance(struct supervisor *s)
 
 static bool all_gone(const struct supervisor *s)
 {
-    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[MODELS].pid &&
-           !s->processes[HTTP].pid && !reload_runs(s);
+    return !s->processes[MEMD].pid && !generation_dependents_run(s, 0) &&
+           !s->processes[MODELS].pid && !s->processes[HTTP].pid && !reload_runs(s);
 }
 
 /* -- events -- */
@@ -167,7 +143,7 @@ static void memd_ended(struct supervisor *s)
         p->failures = 0;
         set_idle(p, PROCESS_WAITING);
     }
-    stop_dependents(s, PROCESS_WAITING, LOST_MEMD_GRACE_NS);
+    generation_stop_dependents(s, 0, PROCESS_WAITING, LOST_MEMD_GRACE_NS);
 }
 
 /* Restarts memd, once, for a worker that does not start under MPS. After a client's fault MPS
@@ -317,7 +293,7 @@ static int poll_timeout_ms(const struct supervisor *s)
         next = at < next ? at : next;
     }
     const struct process *cpuexec = &s->processes[CPUEXEC];
-    if (cpuexec->state == PROCESS_STARTING && !workers_run(s) &&
+    if (cpuexec->state == PROCESS_STARTING && !generation_workers_run(s, 0) &&
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS > now &&
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS < next)
         next = cpuexec->started_ns + CPUEXEC_HEAD_START_NS;

@@ -91,6 +91,16 @@ enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
 /* Hands each of n processes from `first` on the options that it takes. */
 void supervisor_build_arguments(struct supervisor *s, struct generation *g, struct process *first,
                                 int n);
+/* Of the processes from `base` on (generation.c): 0 those that serve, OTHER the other generation's.
+ * Dependents of memd: cpuexec and the workers. */
+bool generation_workers_run(const struct supervisor *s, int base);
+bool generation_dependents_run(const struct supervisor *s, int base);
+/* The workers, then cpuexec once they are gone, or with a grace at the same time. */
+void generation_stop_dependents(struct supervisor *s, int base, enum process_state after_stop,
+                                uint64_t grace_ns);
+/* A process that lost memd ends on its own within this time, or gets SIGTERM. */
+#define LOST_MEMD_GRACE_NS 1000000000ull
+
 /* Starts a process that may be started. */
 void supervisor_start(struct supervisor *s, struct process *p);
 /* The workers that the deployment has. */
