@@ -145,6 +145,8 @@ struct gating params_shared_gating(const struct model_params *p, uint32_t layer)
 const char *params_host_dense(const struct model_params *p);
 /* Layers with a state instead of keys and values. */
 uint32_t params_recurrent_layers(const struct model_params *p);
+/* index: [n_layers], how many recurrent layers come before each: the order of a state's parts. */
+void params_recurrent_index(const struct model_params *p, uint32_t *index);
 /* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
  * heads, in this order; short convolution: d_model. */
 uint32_t params_convolved(const struct model_params *p);

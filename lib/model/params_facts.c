@@ -110,6 +110,14 @@ uint32_t params_recurrent_layers(const struct model_params *p)
     return p->n_layers - params_count_kind(p, LAYER_ATTENTION);
 }
 
+void params_recurrent_index(const struct model_params *p, uint32_t *index)
+{
+    for (uint32_t layer = 0, n = 0; layer < p->n_layers; layer++) {
+        index[layer] = n;
+        n += p->layers[layer].kind != LAYER_ATTENTION;
+    }
+}
+
 uint32_t params_convolved(const struct model_params *p)
 {
     const struct delta_params *d = &p->delta;

@@ -56,6 +56,8 @@ struct dense_product {
     bool defined;      /* never through BLAS, which rounds otherwise */
 };
 
+#define DELTA_L2_EPS 1e-6f /* of q and k; of the original implementation, no file states it */
+
 /* The products that a gated DeltaNet layer begins with, of a batch. */
 struct delta_inputs {
     float *qkv;     /* [n][channels] */

@@ -10,8 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define L2_EPS 1e-6f /* as dense_host_recurrent.c */
-
 #define NO_POSITION UINT32_MAX
 
 struct cuda_states {
@@ -36,10 +34,7 @@ static bool make_tables(struct dense_cuda *c)
     c->states = s;
     s->index = index;
     s->next = next;
-    for (uint32_t layer = 0, i = 0; layer < p->n_layers; layer++) {
-        index[layer] = i;
-        i += p->layers[layer].kind != LAYER_ATTENTION;
-    }
+    params_recurrent_index(p, index);
     return true;
 }
 
@@ -164,7 +159,7 @@ const void *dense_cuda_delta_prepare(struct dense *d, unsigned slot, uint32_t la
                                        .a = w->delta.a,
                                        .q_scale = 1.0f / (float)p->k_dim,
                                        .k_scale = 1.0f / sqrtf((float)p->k_dim),
-                                       .l2_eps = L2_EPS / (float)p->k_dim,
+                                       .l2_eps = DELTA_L2_EPS / (float)p->k_dim,
                                        .norm = w->delta.norm,
                                        .eps = d->params->norm_eps,
                                        .placed = c->states->placed,

@@ -15,8 +15,6 @@
 
 enum { CHANNELS_AT_ONCE = 256 };
 
-#define L2_EPS 1e-6f /* of the original implementation; no file states it */
-
 /* Adjacent rows of one slot. */
 struct delta_run {
     uint32_t slot, first, n;
@@ -70,10 +68,7 @@ enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, s
     if (!s || !allocate(h, s))
         return error_set(e, ERROR_MEMORY, "no memory for the states of %u requests (%.2f GB)",
                          n_slots, (double)n_slots * (double)params_state_bytes(p) * 1e-9);
-    for (uint32_t layer = 0, i = 0; layer < p->n_layers; layer++) {
-        s->index[layer] = i;
-        i += p->layers[layer].kind != LAYER_ATTENTION;
-    }
+    params_recurrent_index(p, s->index);
     for (uint32_t i = 0; i < k_dim; i++) {
         s->k_scale[i] = 1.0f / sqrtf((float)k_dim);
         s->q_scale[i] = 1.0f / (float)k_dim; /* the same, and 1 / sqrt(k_dim) of the scores */
@@ -212,8 +207,8 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
         s->decay[at] = decay_of(w->a[j], alpha, w->dt[j]);
     }
     for (uint32_t i = 0; i < d->k_heads; i++, q += d->k_dim, k += d->k_dim) {
-        h->kernels->rms_norm(q, s->q_scale, L2_EPS / (float)d->k_dim, d->k_dim, q);
-        h->kernels->rms_norm(k, s->k_scale, L2_EPS / (float)d->k_dim, d->k_dim, k);
+        h->kernels->rms_norm(q, s->q_scale, DELTA_L2_EPS / (float)d->k_dim, d->k_dim, q);
+        h->kernels->rms_norm(k, s->k_scale, DELTA_L2_EPS / (float)d->k_dim, d->k_dim, k);
     }
 }
 
