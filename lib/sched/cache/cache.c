@@ -250,30 +250,26 @@ bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_searc
     return false;
 }
 
-uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s)
-{
-    if (c->layer_resident[s->layer] >= c->layer_share && c->layer_resident[s->layer])
-        return s->layer;
-    uint32_t most = s->layer;
-    for (uint32_t i = 0; i < c->shape.n_layers; i++)
-        if (c->layer_resident[i] > c->layer_share && c->layer_resident[i] > c->layer_resident[most])
-            most = i;
-    return most;
-}
-
 uint32_t cache_layer_over_share(const struct sched_cache *c, const struct cache_search *s,
                                 const uint64_t *shares)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, own = shares ? shares[s->layer] : c->layer_share;
     uint32_t found = s->layer;
-    if (c->layer_resident[s->layer] >= shares[s->layer] && c->layer_resident[s->layer])
+    if (c->layer_resident[s->layer] >= own && c->layer_resident[s->layer])
         return s->layer;
-    for (uint32_t i = 0; i < c->shape.n_layers; i++)
-        if (c->layer_resident[i] > shares[i] + most) {
-            most = c->layer_resident[i] - shares[i];
+    for (uint32_t i = 0; i < c->shape.n_layers; i++) {
+        uint64_t share = shares ? shares[i] : c->layer_share;
+        if (c->layer_resident[i] > share + most) {
+            most = c->layer_resident[i] - share;
             found = i;
         }
+    }
     return found;
+}
+
+uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s)
+{
+    return cache_layer_over_share(c, s, NULL);
 }
 
 bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
@@ -320,11 +316,11 @@ bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search 
 }
 
 bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
-                          const struct slab_lists *l, uint8_t list, uint32_t *slab)
+                          const struct slab_lists *l, uint8_t list, uint32_t first, uint32_t *slab)
 {
     for (uint32_t i = slab_lists_oldest(l, list); i < l->n_slabs; i = slab_lists_newer(l, i))
-        if (cache_evictable(c, s, i)) {
-            *slab = i;
+        if (cache_evictable(c, s, first + i)) {
+            *slab = first + i;
             return true;
         }
     return false;

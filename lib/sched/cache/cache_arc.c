@@ -33,8 +33,8 @@ static bool arc_victim(const struct sched_cache *c, const struct cache_search *s
 {
     const struct arc *a = c->state;
     uint8_t list = arc_victims(a, cache_slab(c, s->layer, s->expert));
-    return cache_oldest_of_list(c, s, &a->lists, list, slab) ||
-           cache_oldest_of_list(c, s, &a->lists, list == ARC_T1 ? ARC_T2 : ARC_T1, slab);
+    return cache_oldest_of_list(c, s, &a->lists, list, 0, slab) ||
+           cache_oldest_of_list(c, s, &a->lists, list == ARC_T1 ? ARC_T2 : ARC_T1, 0, slab);
 }
 
 const struct cache_policy cache_policy_arc = {

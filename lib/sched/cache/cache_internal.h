@@ -106,7 +106,7 @@ static inline bool cache_obtainable(const struct sched_cache *c, const struct ca
  * share, else the one farthest above its share (an earlier policy's rest, or the remainder of the
  * division). */
 uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s);
-/* The same with each layer's own share, [n_layers] segments. */
+/* The same with each layer's own share, [n_layers] segments; NULL: equal ones. */
 uint32_t cache_layer_over_share(const struct sched_cache *c, const struct cache_search *s,
                                 const uint64_t *shares);
 /* The evictable expert of a layer with the least value, [layer][expert]; of equal ones the one used
@@ -128,9 +128,9 @@ bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_searc
 bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,
                          const struct heap *h, uint32_t *slab);
 
-/* The oldest evictable expert of a list. */
+/* The oldest evictable expert of a list, whose item 0 is the slab `first`. */
 bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
-                          const struct slab_lists *l, uint8_t list, uint32_t *slab);
+                          const struct slab_lists *l, uint8_t list, uint32_t first, uint32_t *slab);
 /* The whole experts in an equal share of a layer. */
 static inline uint32_t cache_share_experts(const struct sched_cache *c, uint32_t layer)
 {

@@ -83,31 +83,20 @@ static void shallow_changed(struct sched_cache *c, uint32_t slab, uint32_t befor
         arc_left(a, slab % c->shape.n_experts);
 }
 
-/* The oldest evictable expert of a list of a layer. */
-static bool oldest_of(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
-                      uint8_t list, uint32_t *slab)
-{
-    const struct shallow *f = c->state;
-    const struct slab_lists *l = &f->arcs[layer].lists;
-    for (uint32_t i = slab_lists_oldest(l, list); i < l->n_slabs; i = slab_lists_newer(l, i))
-        if (cache_evictable(c, s, cache_slab(c, layer, i))) {
-            *slab = cache_slab(c, layer, i);
-            return true;
-        }
-    return false;
-}
-
 static bool shallow_victim(const struct sched_cache *c, const struct cache_search *s,
                            uint32_t *slab)
 {
     const struct shallow *f = c->state;
     uint32_t layer = cache_layer_over_share(c, s, f->shares);
     const struct arc *a = &f->arcs[layer];
+    uint32_t first = cache_slab(c, layer, 0);
     uint8_t list = layer == s->layer            ? arc_victims(a, s->expert)
                    : a->lists.sizes[ARC_T1] > 0 ? ARC_T1
                                                 : ARC_T2;
-    bool found = !f->stays[layer] && (oldest_of(c, s, layer, list, slab) ||
-                                      oldest_of(c, s, layer, list ^ ARC_T2, slab));
+    bool found =
+        !f->stays[layer] &&
+        (cache_oldest_of_list(c, s, &a->lists, list, first, slab) ||
+         cache_oldest_of_list(c, s, &a->lists, list == ARC_T1 ? ARC_T2 : ARC_T1, first, slab));
     return found || (s->demanded && cache_oldest_anywhere(c, s, slab));
 }
 

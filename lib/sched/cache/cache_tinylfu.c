@@ -87,9 +87,9 @@ static bool tinylfu_victim(const struct sched_cache *c, const struct cache_searc
     const struct tinylfu *t = c->state;
     uint32_t candidate, main;
     bool from_window = t->lists.sizes[WINDOW] >= t->window &&
-                       cache_oldest_of_list(c, s, &t->lists, WINDOW, &candidate);
-    bool from_main = cache_oldest_of_list(c, s, &t->lists, PROBATION, &main) ||
-                     cache_oldest_of_list(c, s, &t->lists, PROTECTED, &main);
+                       cache_oldest_of_list(c, s, &t->lists, WINDOW, 0, &candidate);
+    bool from_main = cache_oldest_of_list(c, s, &t->lists, PROBATION, 0, &main) ||
+                     cache_oldest_of_list(c, s, &t->lists, PROTECTED, 0, &main);
     if (from_window && from_main)
         *slab = t->counts[candidate] > t->counts[main] ? main : candidate;
     else if (from_window)
@@ -97,7 +97,7 @@ static bool tinylfu_victim(const struct sched_cache *c, const struct cache_searc
     else if (from_main)
         *slab = main;
     else
-        return cache_oldest_of_list(c, s, &t->lists, WINDOW, slab);
+        return cache_oldest_of_list(c, s, &t->lists, WINDOW, 0, slab);
     return true;
 }
 

@@ -6,9 +6,9 @@
  *
  * Chosen: a token's tendencies are its K best experts by the sum of its experts' rows, each with
  * one vote; of equal ones the lower number. The K experts with the most votes are predicted; their
- * probability is the share of tokens that vote for them, that of the others is for the cache only.
- * The paper's table begins with a run before serving and goes on with each batch; here it begins
- * empty. A row is halved before a number overflows. */
+ * probability is the share of tokens that vote for them; that of other experts is for the cache
+ * only. The paper's table begins with a run before serving and goes on with each batch; here it
+ * begins empty. A row is halved before a number overflows. */
 #include "base/arrays.h"
 #include "sched/predict/predict_internal.h"
 
@@ -69,20 +69,17 @@ static void correlation_observe(struct predictor *p, const struct predict_seen *
     c->n_tokens = seen->n_tokens;
 }
 
-/* Adds one to the n best experts by `value` that have any, and clears it. */
-static void vote(uint32_t n_experts, double *value, uint32_t n, double *votes)
+/* The expert with the largest value, which is taken out; n_experts: none has more than 0. */
+static uint32_t take_best(uint32_t n_experts, double *value)
 {
-    while (n--) {
-        uint32_t best = 0;
-        for (uint32_t e = 1; e < n_experts; e++)
-            if (value[e] > value[best])
-                best = e;
-        if (!(value[best] > 0))
-            break;
-        votes[best] += 1;
-        value[best] = 0;
-    }
-    memset(value, 0, n_experts * sizeof *value);
+    uint32_t best = 0;
+    for (uint32_t e = 1; e < n_experts; e++)
+        if (value[e] > value[best])
+            best = e;
+    if (!(value[best] > 0))
+        return n_experts;
+    value[best] = 0;
+    return best;
 }
 
 static void correlation_predict(struct predictor *p, const struct predict_seen *seen,
@@ -98,19 +95,15 @@ static void correlation_predict(struct predictor *p, const struct predict_seen *
             for (uint32_t e = 0; e < n; e++)
                 c->tendency[e] += row[e];
         }
-        vote(n, c->tendency, k, probability);
+        for (uint32_t i = 0, best; i < k && (best = take_best(n, c->tendency)) < n; i++)
+            probability[best] += 1;
+        memset(c->tendency, 0, n * sizeof *c->tendency);
     }
     memcpy(c->tendency, probability, n * sizeof *probability);
     for (uint32_t e = 0; e < n; e++)
         c->chosen[e] = false;
-    for (uint32_t i = 0; i < k; i++) {
-        uint32_t at = 0;
-        for (uint32_t e = 1; e < n; e++)
-            if (c->tendency[e] > c->tendency[at])
-                at = e;
-        c->chosen[at] = c->tendency[at] > 0;
-        c->tendency[at] = 0;
-    }
+    for (uint32_t i = 0, best; i < k && (best = take_best(n, c->tendency)) < n; i++)
+        c->chosen[best] = true;
     memset(c->tendency, 0, n * sizeof *c->tendency);
     for (uint32_t e = 0; e < n; e++)
         probability[e] /= seen->n_tokens;
