@@ -96,7 +96,7 @@ static void test_streamed(void **state)
 /* Expert 0 is used in every fifth step, each of the 15 others in every 19th or so, so that its next
  * use is as good as never (12 steps, three quarters of the experts). Experts 0, 14 and 15 are
  * resident and were used 4, 1 and 2 steps ago. The regression begins with the age: 0 goes. Later it
- * knows that 0 will be used soon, and one of the others goes. */
+ * knows that 0 will be used soon, and another one goes. */
 static void test_learned(void **state)
 {
     for (uint32_t rounds = 0; rounds <= 40; rounds += 40) {

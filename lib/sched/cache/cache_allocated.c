@@ -1,23 +1,25 @@
 /* AdapMoE's cache without its skipping of experts (Zhong et al., ICCAD 2024): least recently used
  * of each layer, with as many experts for each layer as its dynamic program gives it. The program
- * minimises the sum over the layers of the expected loads on demand,
+ * minimises the sum over the layers of the expected loads on demand:
  *
  *     f(t) = (1 - b) E[m] + b E[max(m - 1, 0)] = E[m] - b P(m > 0)
  *
- * t the layer's experts on the device, b how often the layer's prefetch of one missing expert is
- * right, m the missing ones of the K of N that a token activates, any K being equally likely:
- * E[m] = K (N - t) / N, P(m = 0) = C(t, K) / C(N, K). (The published code has this for N = 8 and
- * K = 2.) So a layer that is hard to predict gets more.
+ *     t  the layer's experts on the device
+ *     b  how often the layer's prefetch of one missing expert is right
+ *     m  how many of the K of N experts that a token activates are missing
+ *
+ * Any K experts are equally likely: E[m] = K (N - t) / N, P(m = 0) = C(t, K) / C(N, K). (The
+ * published code has this for N = 8 and K = 2.) So a layer that is hard to predict gets more.
  *
  * f falls, and by less for each expert more, so that giving one expert after the other to the layer
  * that gains the most reaches the program's optimum. Of equal gains the layer with fewer experts
  * goes first, then the lower one.
  *
- * Departures. The paper measures b before serving; here a layer's is the share of its most probable
- * predictions that came true in decode steps, counted as half of two at first, and the shares are
- * chosen again after the first 64 steps and then every 1,024. Where a layer has several tokens in a
- * step, its first prediction counts as well. Shares are whole experts; what the division leaves
- * over is used by layers above their share, as in every cache with shares. */
+ * Departures. The paper measures b before serving. Here a layer's b is the share of its most
+ * probable predictions that came true in decode steps, counted as half of two at first. The shares
+ * are chosen again after the first 64 steps and then every 1,024. Where a layer has several tokens
+ * in a step, its first prediction counts as well. Shares are whole experts; what the division
+ * leaves over is used by layers above their share, as in every cache with shares. */
 #include "base/arrays.h"
 #include "sched/cache/cache_internal.h"
 

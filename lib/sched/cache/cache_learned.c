@@ -3,12 +3,12 @@
  * expert's recency and its frequency, so that it approximates Belady's rule. Each layer has an
  * equal share. Of equal ones the least recently used goes.
  *
- * The regression. The paper trains a network for each layer before serving (three layers of 128, on
- * recency 1 / r and frequency f / max f of the layer's experts, by the mean squared error) to
- * Belady's distance, which a public reimplementation caps at about three quarters of the
- * number of experts. Departures: here the regression is a table, of classes of recency and of
- * frequency, which holds the mean distance, the least squared error of any function of these
- * classes; all layers share it; and it is fitted while serving. In steps of the layer:
+ * The regression. The paper trains a network for each layer before serving: three layers of 128, on
+ * recency 1 / r and frequency f / max f of the layer's experts, by the mean squared error. It
+ * learns Belady's distance, which a public reimplementation caps at about three quarters of the
+ * number of experts. Departures: here the regression is a table of classes of recency and of
+ * frequency. It holds the mean distance, which has the least squared error of any function of these
+ * classes. All layers share it, and it is fitted while serving. In steps of the layer:
  *
  *     age        0 (this step), 1, 2-3, 4-7, ... 256 and more, never
  *     frequency  eighths of the most that an expert of the layer has: steps that activated it
