@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Sums and products of costs stay finite below this. */
+#define LARGEST_COST 1e15f
+
 /* The CPU's costs may be infinite: there is no CPU executor. */
 static const char *check_costs(const struct cache_record *r)
 {
@@ -11,10 +14,10 @@ static const char *check_costs(const struct cache_record *r)
         r->costs.cpu_token, r->costs.cpu_contended_token, r->costs.attention, r->costs.head};
     if (isnan(r->costs.cpu) || isnan(r->costs.cpu_contended) || r->costs.cpu < 0 ||
         r->costs.cpu_contended < 0)
-        return "costs that are negative or not finite";
+        return "costs that are negative or not a number";
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
-        if (!isfinite(costs[i]) || costs[i] < 0)
-            return "costs that are negative or not finite";
+        if (!(costs[i] >= 0 && costs[i] <= LARGEST_COST))
+            return "costs that are negative or too large";
     return NULL;
 }
 
