@@ -235,20 +235,32 @@ static const struct parameter parameters[] = {
     {.name = "access_programs", .refused = "moed runs no tools"},
     {.name = "background_options"},
     {.name = "context_management"},
+    {.name = "personality"},
     {.name = "service_tier", .take = take_service_tier},
     {0},
 };
 
-bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p)
+static bool parse(struct ask *ask, const char *body, size_t len, bool count_only, struct problem *p)
 {
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
         return false;
     json_t *input = json_object_get(ask->root, "input");
-    if (!input || json_is_null(input) || !ask->messages)
+    bool none = !input || json_is_null(input); /* counted are instructions without input, too */
+    if ((none && !count_only) || !ask->messages)
         return problem_set(p, 400, "input is missing, or has no message");
     if (ask->max_tokens_given && ask->max_tokens == 0)
         return problem_set(p, 400, "max_output_tokens: at least 1 is expected");
     ask->logprobs = ask->logprobs || ask->top_logprobs;
     return finish_tools(ask, p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
+}
+
+bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse(ask, body, len, false, p);
+}
+
+bool parse_input_tokens(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse(ask, body, len, true, p);
 }

@@ -22,6 +22,7 @@ const struct route routes[] = {
     {.method = "POST", .path = "/models/unload", .handle = handle_models_unload},
     {.method = "GET", .path = "/models", .handle = handle_models},
     {.method = "POST", .path = "/v1/responses", .handle = handle_responses},
+    {.method = "POST", .path = "/v1/responses/input_tokens", .handle = handle_input_tokens},
     {.method = "POST",
      .path = "/v1/messages",
      .handle = handle_messages,

@@ -97,6 +97,16 @@ static bool path_fits(const struct route *r, const char *url)
     return strcmp(url, r->path) == 0;
 }
 
+enum http_api exchange_api(const struct route *routes, const char *target)
+{
+    char url[160];
+    snprintf(url, sizeof url, "%.*s", (int)strcspn(target, "?"), target);
+    for (const struct route *r = routes; r->path; r++)
+        if (path_fits(r, url))
+            return r->api;
+    return HTTP_API_OPENAI;
+}
+
 /* HEAD is a GET whose body libmicrohttpd leaves out. */
 static bool method_fits(const struct route *r, const char *method)
 {

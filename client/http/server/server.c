@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/http/server/connection.h"
+#include "client/http/server/refusals.h"
 
 #include <microhttpd.h>
 #include <stdlib.h>
@@ -111,6 +112,15 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
+/* libmicrohttpd has read a request line: what it refuses from here on has the API's shape. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
+{
+    struct connection *c = connection_of(mhd);
+    if (c)
+        c->api = exchange_api(c->server->routes, target);
+    return NULL; /* the request's context: it has none yet */
+}
+
 /* The content of a stream, for libmicrohttpd. With nothing to send it suspends the connection. */
 static ssize_t read_stream(void *arg, uint64_t position, char *buffer, size_t bytes)
 {
@@ -166,7 +176,7 @@ static enum MHD_Result send_reply(struct exchange *x)
         return MHD_NO;
     x->log.status = x->status;
     x->log.bytes_out = x->state == EXCHANGE_STREAMING ? 0 : x->out.len;
-    enum MHD_Result result = MHD_queue_response(x->mhd, (unsigned)x->status, r);
+    enum MHD_Result result = refusals_pass(x->mhd, (unsigned)x->status, r);
     MHD_destroy_response(r);
     if (x->state == EXCHANGE_STREAMING)
         gauge_set(x->server->metrics.streams, (int64_t)++x->server->streams);
@@ -285,10 +295,11 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
     };
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)o->connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target, l,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
