@@ -433,6 +433,17 @@ def check_errors():
     for method, path, status in (("POST", "/api/push", 501), ("DELETE", "/api/delete", 501), ("GET", "/api/nothing", 404)):
         got, _, answer = call(method, path, {} if status == 501 else None)
         assert got == status and isinstance(answer["error"], str), (path, got, answer)
+    # a slip in a client's base URL: the answer names the path that was meant, in the shape of its API
+    for path, meant, shape in (("/chat/completions", "/v1/chat/completions", "openai"), ("/v1/v1/messages", "/v1/messages", "anthropic"),
+                               ("//v1/responses/", "/v1/responses", "openai"), ("/v1/api/chat", "/api/chat", "ollama")):
+        got, _, answer = call("POST", path, chat)
+        text = answer["error"] if shape == "ollama" else answer["error"]["message"]
+        assert got == 404 and f" {meant} is;" in text and (answer.get("type") == "error") == (shape == "anthropic"), (path, got, answer)
+    for method, path in (("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel"), ("DELETE", "/v1/responses/resp_1"),
+                         ("POST", "/v1/conversations")):
+        got, _, answer = call(method, path)
+        assert got == 404 and "nothing is stored" in answer["error"]["message"], (path, got, answer)
+    assert "--models" in call("POST", "/api/pull", {"model": "a"})[2]["error"]
     got, head, answer = call("POST", "/v1/completions", {"prompt": "a"}, ["Content-Encoding: gzip"])
     assert got == 415 and head["accept-encoding"] == "identity" and "gzip" in answer["error"]["message"], (got, head, answer)
     post("/v1/completions", prompt="a", max_tokens=1)

@@ -148,6 +148,18 @@ static bool take_reasoning(struct ask *ask, json_t *value, struct problem *p)
     return ask_take(ask, table, value, p);
 }
 
+/* Tools that OpenAI's server would run and that Codex always offers. The model does not see them,
+ * so it calls none; the access log names them. */
+static bool is_left_out(const json_t *tool)
+{
+    static const char *const types[] = {"web_search", "web_search_preview", "image_generation",
+                                        "namespace", "tool_search"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (is_type(tool, types[i]))
+            return true;
+    return false;
+}
+
 /* Functions have their members at the top here. */
 static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
 {
@@ -155,11 +167,16 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
         return problem_set(p, 400, "an array of tools is expected");
     for (size_t i = 0; i < json_array_size(value); i++) {
         json_t *tool = json_array_get(value, i);
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        if (is_left_out(tool)) {
+            ask_ignore(ask, type);
+            continue;
+        }
         if (!is_type(tool, "function"))
             return problem_set(p, 400,
-                               "tools[%zu]: the type function is expected: moed runs no tools of "
-                               "its own",
-                               i);
+                               "tools[%zu]: the type function is expected, not '%.40s': moed runs "
+                               "no tools of its own",
+                               i, type ? type : "none");
         json_t *function = json_copy(tool);
         json_object_del(function, "type");
         if (!add_tool(ask, function, p))
@@ -226,6 +243,7 @@ static const struct parameter parameters[] = {
     {.name = "store"},
     {.name = "stream_options"},
     {.name = "user"},
+    {.name = "client_metadata"}, /* Codex' */
     {.name = "safety_identifier"},
     {.name = "prompt_cache_key"},
     {.name = "prompt_cache_retention"},

@@ -17,8 +17,8 @@ struct connection {
     struct connection *next, **link;
 };
 
-/* The API of a target, "/path?query", by the routes: the shape of its errors. */
-enum http_api exchange_api(const struct route *routes, const char *target);
+/* The API of a path, by the routes: the shape of its errors. */
+enum http_api exchange_api(const struct route *routes, const char *url);
 
 /* libmicrohttpd hands these a request in steps; see MHD_AccessHandlerCallback. */
 struct exchange *exchange_new(struct connection *c);

@@ -7,6 +7,7 @@
 #include "client/http/server/refusals.h"
 
 #include <microhttpd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -116,8 +117,10 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
     struct connection *c = connection_of(mhd);
+    char url[128];
+    snprintf(url, sizeof url, "%.*s", (int)strcspn(target, "?"), target);
     if (c)
-        c->api = exchange_api(c->server->routes, target);
+        c->api = exchange_api(c->server->routes, url);
     return NULL; /* the request's context: it has none yet */
 }
 
@@ -158,7 +161,7 @@ static struct MHD_Response *make_response(struct exchange *x)
     if (x->content_type)
         MHD_add_response_header(r, "Content-Type", x->content_type);
     MHD_add_response_header(r, "x-request-id", x->log.id);
-    if (x->route && x->route->api == HTTP_API_ANTHROPIC)
+    if (x->api == HTTP_API_ANTHROPIC)
         MHD_add_response_header(r, "request-id", x->log.id);
     if (x->state == EXCHANGE_STREAMING)
         MHD_add_response_header(r, "Cache-Control", "no-cache");
