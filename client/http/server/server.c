@@ -18,6 +18,7 @@
 #define SEND_BUFFER_BYTES                                                                          \
     65536u /* the kernel's, at most: a slow reader is noticed, and costs little */
 #define STREAM_BLOCK   4096
+#define ROUNDS_MOST    4 /* of libmicrohttpd at once */
 #define SECOND_NS      1000000000ull
 #define BODY_GRACE_S   10 /* and one second a MiB of the body */
 #define GONE_GRACE_NS  SECOND_NS
@@ -334,12 +335,24 @@ static int least_timeout_ms(struct server *s, int timeout_ms)
     return timeout_ms;
 }
 
+/* Lets libmicrohttpd send. It sends the head and the first content of a stream in two rounds; the
+ * second one does not wait for the events of other requests. */
+static void run_daemon(struct MHD_Daemon *d)
+{
+    MHD_UNSIGNED_LONG_LONG wanted = 0;
+    for (int i = 0; i < ROUNDS_MOST && wanted == 0; i++) {
+        MHD_run(d);
+        if (MHD_get_timeout(d, &wanted) != MHD_YES)
+            return;
+    }
+}
+
 void server_run(struct server *s, int timeout_ms)
 {
     loop_wait(s->loop, least_timeout_ms(s, timeout_ms));
     tick(s);
     for (unsigned i = 0; i < s->n_listeners; i++)
-        MHD_run(s->listeners[i].daemon);
+        run_daemon(s->listeners[i].daemon);
 }
 
 void server_drain(struct server *s)
