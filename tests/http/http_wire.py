@@ -438,7 +438,7 @@ def check_errors():
                                ("//v1/responses/", "/v1/responses", "openai"), ("/v1/api/chat", "/api/chat", "ollama")):
         got, _, answer = call("POST", path, chat)
         text = answer["error"] if shape == "ollama" else answer["error"]["message"]
-        assert got == 404 and f" {meant} is;" in text and (answer.get("type") == "error") == (shape == "anthropic"), (path, got, answer)
+        assert got == 404 and f" {meant}?" in text and (answer.get("type") == "error") == (shape == "anthropic"), (path, got, answer)
     for method, path in (("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel"), ("DELETE", "/v1/responses/resp_1"),
                          ("POST", "/v1/conversations")):
         got, _, answer = call(method, path)

@@ -147,8 +147,9 @@ static void fill_unknown(const struct exchange *x, const char *url, struct probl
 {
     char path[GUESS_BYTES];
     if (guess_route(x->server->routes, url, path))
-        problem_fill(p, 404, "there is no %.100s here: %s is; check the base URL of the client",
-                     url, path);
+        problem_fill(p, 404,
+                     "there is no %.100s here; did you mean %s? Check the client's base URL", url,
+                     path);
     else
         problem_fill(p, 404, "there is no %.100s here", url);
     p->code = "unknown_url";

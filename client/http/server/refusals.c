@@ -56,6 +56,22 @@ static void log_refusal(const struct connection *c, struct access_entry *log)
     access_write(log, c->server->settings->log_json);
 }
 
+/* Sends without waiting; by GnuTLS, which libmicrohttpd is linked with, where the connection has
+ * TLS. */
+static void send_now(const struct connection *c, const char *data, size_t len)
+{
+    const union MHD_ConnectionInfo *tls =
+        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    ssize_t (*record_send)(void *session, const void *data, size_t len);
+    if (!tls) {
+        (void)!send(c->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return;
+    }
+    *(void **)&record_send = dlsym(RTLD_DEFAULT, "gnutls_record_send");
+    if (record_send)
+        (void)!record_send(tls->tls_session, data, len);
+}
+
 /* Writes the reply at once; libmicrohttpd then closes the connection. Version 0.9.75 sends the head
  * of some of its own replies twice. */
 static enum MHD_Result write_and_close(const struct connection *c, const struct access_entry *log,
@@ -70,7 +86,7 @@ static enum MHD_Result write_and_close(const struct connection *c, const struct 
                   body->len);
     strbuf_append(&reply, body->data, body->len);
     if (!reply.failed)
-        (void)!send(c->fd, reply.data, reply.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send_now(c, reply.data, reply.len);
     strbuf_fini(&reply);
     return MHD_NO;
 }
@@ -103,10 +119,9 @@ static enum MHD_Result refuse(struct connection *c, unsigned status)
         own.bytes_out = body.len;
         log_refusal(c, &own);
     }
-    bool plain = !MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    enum MHD_Result result = body.failed             ? MHD_NO
-                             : plain && !c->exchange ? write_and_close(c, log, &body)
-                                                     : queue(c, log, &body);
+    enum MHD_Result result = body.failed   ? MHD_NO
+                             : c->exchange ? queue(c, log, &body)
+                                           : write_and_close(c, log, &body);
     strbuf_fini(&body);
     return result;
 }
