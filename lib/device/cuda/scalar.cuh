@@ -49,8 +49,8 @@ static __device__ __forceinline__ float cuda_exp(float x)
     return p * __int_as_float((int)(((unsigned)power_2 + 127u) << 23));
 }
 
-/* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, else
- * ACTIVATION_SWIGLU_CLAMPED. */
+/* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED,
+ * else ACTIVATION_SWIGLU_CLAMPED. */
 static __device__ __forceinline__ float cuda_gated(unsigned activation, float limit, float gate,
                                                    float up)
 {
@@ -65,6 +65,10 @@ static __device__ __forceinline__ float cuda_gated(unsigned activation, float li
     if (activation == 2) {
         float inner = __fmaf_rn(gate * gate, -0x1.2444f2p-4f, -0x1.988454p+0f);
         return gate / (1.0f + cuda_exp(gate * inner)) * up;
+    }
+    if (activation == 5) {
+        up = cuda_max(0.0f, up);
+        return up * up;
     }
     float g = -cuda_max(-7.0f, -gate);
     float u = -cuda_max(-7.0f, -cuda_max(-7.0f, up));
