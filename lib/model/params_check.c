@@ -108,7 +108,7 @@ static bool check_router(const struct router_params *r)
 static bool check_sizes(const struct model_params *p)
 {
     return within(p->n_layers, 1, PARAMS_MAX_LAYERS) &&
-           within(p->n_blocks, p->n_layers, 3 * PARAMS_MAX_LAYERS) &&
+           within(p->n_blocks, p->n_layers, PARAMS_MAX_LAYERS) &&
            p->n_further <= PARAMS_MAX_LAYERS && within(p->d_model, 1, PARAMS_MAX_WIDTH) &&
            p->q_rank <= PARAMS_MAX_WIDTH && p->kv_rank <= PARAMS_MAX_WIDTH &&
            within(p->d_expert, 1, PARAMS_MAX_WIDTH) && p->d_shared <= PARAMS_MAX_WIDTH &&
