@@ -120,9 +120,7 @@ static enum error_code begin(struct simulation *s, struct error *e)
     if (code)
         return code;
     if (!replay_has(r->policy))
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "policy %s: this build has no solver (package libglpk-dev)",
-                         r->policy->name);
+        return error_set(e, ERROR_UNSUPPORTED, "this build has no solver (package libglpk-dev)");
     for (uint32_t l = s->shape->first_layer; l < s->shape->n_layers; l++)
         if (trace_layer(r->trace, l)->n_segments > TRANSFER_MAX_SEGMENTS)
             return error_set(e, ERROR_LIMIT,

@@ -22,7 +22,7 @@ static const struct verb verbs[] = {
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"workers", workers_main, "[N]", "show the workers, or change their number"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
-    {"reload", reload_main, "", "load another model while this one serves"},
+    {"reload", reload_main, "MODEL", "load another model while this one serves"},
     {"upgrade", upgrade_main, "", "replace processes whose programs are newer"},
     {"down", down_main, "[NAME]", "stop a deployment"},
     {"rm", rm_main, "NAME", "remove the logs of a stopped deployment"},
@@ -43,6 +43,16 @@ static const struct verb verbs[] = {
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},
 };
 #define N_VERBS (sizeof verbs / sizeof *verbs)
+
+/* What other programs call a command, or what is a program of its own here. */
+static const struct {
+    const char *familiar, *command;
+} others[] = {
+    {"start", "moed up"},     {"stop", "moed down"},     {"list", "moed ps"},
+    {"ls", "moed ps"},        {"status", "moed ps"},     {"show", "moed inspect"},
+    {"bench", "moed-bench"},  {"replay", "moed-replay"}, {"-v", "moed --version"},
+    {"-V", "moed --version"},
+};
 
 static const struct verb *find_verb(const char *name)
 {
@@ -70,8 +80,16 @@ static const struct verb *nearest_verb(const char *name)
 static int unknown_verb(const char *name)
 {
     const struct verb *near = nearest_verb(name);
+    const char *other = NULL;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].familiar, name) == 0)
+            other = others[i].command;
     fprintf(stderr, "moed: there is no command '%.40s'", name);
-    if (near)
+    if (other)
+        fprintf(stderr, "; did you mean '%s'?", other);
+    else if (strcmp(name, "pull") == 0)
+        fprintf(stderr, ": moed downloads no models; 'moed up' takes a GGUF file");
+    else if (near)
         fprintf(stderr, "; did you mean 'moed %s'?", near->name);
     fprintf(stderr, " (moed --help lists them)\n");
     return CLI_USAGE;

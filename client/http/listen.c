@@ -86,37 +86,62 @@ enum error_code listen_tcp(const struct listen_address *a, int *fd, bool *loopba
     return code;
 }
 
-/* Removes a socket that an earlier process left. */
-static void remove_dead(const struct sockaddr_un *a)
+/* Removes a socket that an earlier process left. False: *e says what else stands at the path. */
+static bool clear_path(const struct sockaddr_un *a, struct error *e)
 {
     struct stat s;
+    if (lstat(a->sun_path, &s) != 0)
+        return true; /* nothing, or bind says why */
+    if (!S_ISSOCK(s.st_mode)) {
+        error_set(e, ERROR_EXISTS, "%s is a file and no socket: give another path", a->sun_path);
+        return false;
+    }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return;
-    if (lstat(a->sun_path, &s) == 0 && S_ISSOCK(s.st_mode) &&
-        connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED)
-        unlink(a->sun_path);
-    close(fd);
+    bool dead = fd >= 0 && connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 &&
+                errno == ECONNREFUSED && unlink(a->sun_path) == 0;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    if (dead)
+        return true;
+    if (fd >= 0 && (why == ECONNREFUSED || why == EACCES || why == EPERM))
+        error_set(e, ERROR_IO, "cannot replace the socket %s: %s", a->sun_path, strerror(why));
+    else
+        error_set(e, ERROR_EXISTS, "another process listens at %s: stop it, or give another path",
+                  a->sun_path);
+    return false;
 }
 
-enum error_code listen_unix(const char *path, int *fd, struct error *e)
+enum error_code listen_unix(const char *path, struct unix_socket *out, int *fd, struct error *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct stat s;
     if (strlen(path) >= sizeof a.sun_path)
         return error_set(e, ERROR_USAGE, "%s is too long for a socket's address", path);
     memcpy(a.sun_path, path, strlen(path) + 1);
-    remove_dead(&a);
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0)
+    if (!clear_path(&a, e))
+        return e->code;
+    int new = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (new < 0)
         return error_set(e, ERROR_IO, "cannot create a socket: %m");
     mode_t before = umask(0177);
-    int failed = bind(s, (struct sockaddr *)&a, sizeof a) != 0 || listen(s, BACKLOG) != 0;
+    int failed = bind(new, (struct sockaddr *)&a, sizeof a) != 0 || listen(new, BACKLOG) != 0 ||
+                 lstat(path, &s) != 0;
     umask(before);
     if (failed) {
         error_set(e, ERROR_IO, "cannot listen at %s: %m", path);
-        close(s);
+        close(new);
         return ERROR_IO;
     }
-    *fd = s;
+    *out = (struct unix_socket){.path = path, .device = s.st_dev, .inode = s.st_ino};
+    *fd = new;
     return ERROR_OK;
+}
+
+void listen_unix_remove(struct unix_socket *u)
+{
+    struct stat s;
+    if (u->path && lstat(u->path, &s) == 0 && s.st_dev == u->device && s.st_ino == u->inode)
+        unlink(u->path);
+    u->path = NULL;
 }

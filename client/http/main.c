@@ -33,6 +33,7 @@ struct frontend {
     struct watch stop;
     struct server server;
     struct app app;
+    struct unix_socket unix_socket;
     char url[300]; /* where it listens */
 };
 
@@ -178,7 +179,7 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     }
     f->settings.check_host = f->server.auth.count == 0;
     code = server_listen(&f->server, fd, f->tls_cert != NULL, e);
-    if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &fd, e)))
+    if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &f->unix_socket, &fd, e)))
         code = server_listen(&f->server, fd, false, e);
     if (code)
         return code;
@@ -194,6 +195,7 @@ static void on_stop(struct watch *w, uint32_t events)
     struct frontend *f = (struct frontend *)((char *)w - offsetof(struct frontend, stop));
     loop_remove(&f->loop, w);
     watches_end(&f->app.watches);
+    listen_unix_remove(&f->unix_socket);
     server_drain(&f->server);
 }
 
@@ -274,13 +276,15 @@ int main(int argc, char **argv)
     if (!code)
         code = set_up(&f, &e);
     if (!code && f.daemon.confine)
-        frontend_confine_files(f.daemon.run);
+        frontend_confine_files(f.daemon.run, f.unix_path);
     if (!code)
         daemon_start(&f.daemon);
     if (!code && f.daemon.confine)
         frontend_confine_calls();
     if (!code)
         code = daemon_serve(&f.daemon, &handlers, &f, &e);
+    if (code)
+        listen_unix_remove(&f.unix_socket);
     if (code)
         daemon_fail(&f.daemon, code == ERROR_USAGE ? EXIT_PERMANENT : EXIT_RETRY, &e);
     daemon_watch(&f.daemon, &f.loop.heartbeat);

@@ -27,6 +27,7 @@ static const struct {
     {"--system-prompt", "system"},
     {"--repeat-last-n", "repeat-window"},
     {"--served-model-name", "name"},
+    {"--alias", "name"},
 };
 
 /* Names of what moed does in another way, in tables that have the option `where`. */
@@ -50,6 +51,14 @@ static const struct {
     {"-ctv", "kv-type", "--kv-type sets the type of keys and values"},
     {"--cache-type-k", "kv-type", "--kv-type sets the type of keys and values"},
     {"--cache-type-v", "kv-type", "--kv-type sets the type of keys and values"},
+    {"-fa", "device", "attention is always computed in tiles"},
+    {"--flash-attn", "device", "attention is always computed in tiles"},
+    {"--mlock", "ram", "weights stay in memory; --ram SIZE keeps only a part of them there"},
+    {"--no-mmap", "ram", "weights stay in memory; --ram SIZE keeps only a part of them there"},
+    {"-b", "queue", "--batch N limits the tokens of prompts that are computed at once"},
+    {"--batch-size", "queue", "--batch N limits the tokens of prompts that are computed at once"},
+    {"--jinja", "http", "the model's chat template is always used, or that of --chat-template"},
+    {"--api-key", "http", "--api-key-file FILE names a file with the keys"},
     {"--port", "http", "--http [HOST:]PORT serves HTTP"},
     {"--host", "http", "--http [HOST:]PORT serves HTTP"},
     {"-m", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},

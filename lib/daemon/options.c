@@ -147,16 +147,37 @@ struct kept_text {
     char text[];
 };
 
-static const char *keep_text(const char *text)
+static const char *keep_text(const char *before, const char *text, size_t len)
 {
     static struct kept_text *kept;
-    size_t bytes = strlen(text) + 1;
-    struct kept_text *k = malloc(sizeof *k + bytes);
+    size_t first = strlen(before);
+    struct kept_text *k = malloc(sizeof *k + first + len + 1);
     if (!k)
         return NULL;
     k->next = kept;
     kept = k;
-    return memcpy(k->text, text, bytes);
+    memcpy(k->text, before, first);
+    memcpy(k->text + first, text, len);
+    k->text[first + len] = '\0';
+    return k->text;
+}
+
+static bool is_quoted(const char *value)
+{
+    size_t len = strlen(value);
+    return len >= 2 && value[0] == '"' && value[len - 1] == '"';
+}
+
+/* A value as a shell would hand it over: without quotes around it, "~/" as the home directory.
+ * NULL: no memory. */
+static const char *keep_value(const char *value)
+{
+    const char *home = strncmp(value, "~/", 2) == 0 ? getenv("HOME") : NULL;
+    if (home)
+        return keep_text(home, value + 1, strlen(value + 1));
+    if (is_quoted(value))
+        return keep_text("", value + 1, strlen(value) - 2);
+    return keep_text("", value, strlen(value));
 }
 
 static enum error_code set_from_line(const struct option_spec *table, const char *path,
@@ -177,7 +198,7 @@ static enum error_code set_from_line(const struct option_spec *table, const char
     char where[ERROR_TEXT_BYTES];
     snprintf(where, sizeof where, "%s:%u: %s", path, number, name);
     if (o->type == OPTION_STRING || o->type == OPTION_LIST)
-        value = keep_text(value);
+        value = keep_value(value);
     if (!value)
         return error_set(e, ERROR_MEMORY, "%s: out of memory", where);
     return set_option(o, where, value, e);
@@ -341,7 +362,8 @@ static void print_value(const struct option_spec *o)
     switch (o->type) {
     case OPTION_STRING: {
         const char *text = *(const char **)o->target;
-        printf("%s", text ? text : "");
+        const char *quote = text && (is_quoted(text) || strncmp(text, "~/", 2) == 0) ? "\"" : "";
+        printf("%s%s%s", quote, text ? text : "", quote);
         break;
     }
     case OPTION_UINT:

@@ -6,8 +6,9 @@
  *     -n VALUE, -nVALUE             an option with a name of one letter
  *     --                            ends the options
  *     --config FILE                 a file, read before the flags, which win: one `name = value` a
- *                                   line, # starts a comment; where the table has an OPTION_STRING
- *                                   named "config"
+ *                                   line, # starts a comment, quotes around a value are dropped,
+ *                                   ~/ at its begin is the home directory; where the table has an
+ *                                   OPTION_STRING named "config"
  *
  * An unknown name is an error that names the nearest one. Where other programs have another name
  * for the same thing (-c for --ctx), it is understood (option_names.c).

@@ -1,8 +1,8 @@
 /* Fuzz target of tool-call parsing. The first byte chooses a format and options; the rest is an
  * answer. Fed whole, byte by byte and in uneven parts it gives the same events; complete arguments
  * are a JSON object; what is given as text stands in the answer in this order; an answer without
- * calls and reasoning comes out as it is, but for whitespace at its end and marks of channels and of
- * text. */
+ * calls and reasoning comes out as it is, but for whitespace at its end and marks of channels and
+ * of text. */
 #include "base/strbuf.h"
 #include "toolcall/toolcall.h"
 

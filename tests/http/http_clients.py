@@ -131,6 +131,8 @@ def check_openai_responses():
     c = openai_client()
     whole = checked(c.responses.create(model="demo", input="What is 2 + 3?", max_output_tokens=16, temperature=0, store=False))
     assert whole.output_text and whole.usage.output_tokens, whole
+    counted = checked(c.responses.input_tokens.count(model="demo", input="What is 2 + 3?"))
+    assert counted.input_tokens == whole.usage.input_tokens, (counted, whole.usage)
     with c.responses.stream(model="demo", input="What is 2 + 3?", max_output_tokens=16, temperature=0) as stream:
         kinds = [checked(event).type for event in stream]
     assert kinds[0] == "response.created" and kinds[-1] == f"response.{whole.status}", kinds
@@ -196,6 +198,7 @@ def check_parameters_have_rows():
     post("/v1/chat/completions", {**nulls(o.chat.completions.create), "messages": [USER], "max_tokens": 1})
     post("/v1/completions", {**nulls(o.completions.create), "prompt": "a", "max_tokens": 1})
     post("/v1/responses", {**nulls(o.responses.create), "input": "a", "max_output_tokens": 1})
+    post("/v1/responses/input_tokens", {**nulls(o.responses.input_tokens.count), "input": "a"})
     post("/v1/messages", {**nulls(a.messages.create), "messages": [USER], "max_tokens": 1})
     post("/v1/messages/count_tokens", {**nulls(a.messages.count_tokens), "messages": [USER]})
     post("/api/chat", {**nulls(ollama.Client.chat), "messages": [USER], "stream": False,

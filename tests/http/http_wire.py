@@ -208,6 +208,9 @@ def check_chats():
                     metadata={"a": "b"}, truncation="auto")
     assert response["metadata"] == {"a": "b"} and response["truncation"] == "disabled", response
     assert response["output"][0]["content"][0]["text"] == text, response
+    counted = post("/v1/responses/input_tokens", instructions="Be brief.", input=[user])
+    assert counted == {"object": "response.input_tokens", "input_tokens": len(ids)}, counted
+    assert 0 < post("/v1/responses/input_tokens", instructions="Be brief.")["input_tokens"] < len(ids)
     for member in ("completed_at", "reasoning", "user", "top_logprobs", "background", "service_tier", "presence_penalty"):
         assert member in response, member
     numbered = [json.loads(d) for _, d in events("/v1/responses", instructions="Be brief.", input=[user],
@@ -424,11 +427,23 @@ def check_errors():
         assert "messages[0]: content is missing" in answer["error"]["message"], answer
     counts = [post("/v1/messages/count_tokens", messages=chat["messages"], **more)["input_tokens"] for more in ({}, {"system": []})]
     assert counts[0] == counts[1], counts
+    assert refused("/v1/responses/input_tokens", {"input": "a", "conversation": "c"}, 400)["error"]["param"] == "conversation"
     # what an API does not have is refused in its shape
     assert call("GET", "/v1/messages/batches")[2]["type"] == "error"
     for method, path, status in (("POST", "/api/push", 501), ("DELETE", "/api/delete", 501), ("GET", "/api/nothing", 404)):
         got, _, answer = call(method, path, {} if status == 501 else None)
         assert got == status and isinstance(answer["error"], str), (path, got, answer)
+    # a slip in a client's base URL: the answer names the path that was meant, in the shape of its API
+    for path, meant, shape in (("/chat/completions", "/v1/chat/completions", "openai"), ("/v1/v1/messages", "/v1/messages", "anthropic"),
+                               ("//v1/responses/", "/v1/responses", "openai"), ("/v1/api/chat", "/api/chat", "ollama")):
+        got, _, answer = call("POST", path, chat)
+        text = answer["error"] if shape == "ollama" else answer["error"]["message"]
+        assert got == 404 and f" {meant}?" in text and (answer.get("type") == "error") == (shape == "anthropic"), (path, got, answer)
+    for method, path in (("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel"), ("DELETE", "/v1/responses/resp_1"),
+                         ("POST", "/v1/conversations")):
+        got, _, answer = call(method, path)
+        assert got == 404 and "nothing is stored" in answer["error"]["message"], (path, got, answer)
+    assert "--models" in call("POST", "/api/pull", {"model": "a"})[2]["error"]
     got, head, answer = call("POST", "/v1/completions", {"prompt": "a"}, ["Content-Encoding: gzip"])
     assert got == 415 and head["accept-encoding"] == "identity" and "gzip" in answer["error"]["message"], (got, head, answer)
     post("/v1/completions", prompt="a", max_tokens=1)
@@ -556,8 +571,8 @@ def check_framing():
         smuggled = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
         reply = raw((post_line + rest + smuggled).encode())
         assert reply.startswith(b"HTTP/1.1 400"), (name, reply[:200])
-        # libmicrohttpd sends the head of some of its own refusals twice
-        assert reply.count(b"HTTP/1.1 ") == reply.count(b"HTTP/1.1 400"), (name, "the rest was taken for a request", reply)
+        assert reply.count(b"HTTP/1.1 ") == 1, (name, "the rest was taken for a request", reply)
+        assert json.loads(parse(reply)[2])["error"]["message"], (name, reply)
     assert status("POST /v1/completions HTTP/1.1\r\n" + HOST + "Content-Length: 999999999\r\n\r\n") == 413
     assert status("GET / HTTP/1.1\r\n" + HOST + "X: " + "a" * 70000 + "\r\n\r\n") in (431, None)
     assert status("GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 403
@@ -577,6 +592,35 @@ def check_framing():
                                                           "Access-Control-Request-Headers: " + names])
     assert got == 204 and "GET" in head["access-control-allow-methods"], (got, head)
     assert head["access-control-allow-headers"] == names, head
+
+
+def check_refusals_of_the_library():
+    """What libmicrohttpd refuses by itself has the shape of the API too, and a line in the log."""
+    def openai(answer):
+        return answer["error"]["message"] and answer["error"]["type"] == "invalid_request_error"
+
+    def anthropic(answer):
+        return answer["type"] == "error" and answer["error"]["message"]
+
+    def ollama(answer):
+        return isinstance(answer["error"], str)
+
+    chunked = HOST + "Transfer-Encoding: chunked\r\n\r\n"
+    for text, status, message in [
+            ("GET /livez\r\n\r\n", 400, openai), ("GET /livez HTTP/1.1\r\n\r\n", 400, openai),
+            ("GET /livez HTTP/1.1\r\n" + HOST + "no colon\r\n\r\n", 400, openai),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, openai),
+            ("GET /livez HTTP/1.1\r\n" + HOST + "".join(f"x{i}: a\r\n" for i in range(1500)) + "\r\n", 431, openai),
+            ("GET /" + "a" * 20000 + " HTTP/1.1\r\n" + HOST + "\r\n", 414, openai),
+            ("POST /api/chat?a=b HTTP/1.1\r\n" + HOST + "Content-Length: +2\r\n\r\n{}", 400, ollama),
+            ("POST /v1/messages HTTP/1.1\r\n" + chunked + "zz\r\n", 400, anthropic),
+            ("POST /v1/messages HTTP/1.1\r\n" + chunked + "f" * 20 + "\r\n", 413, anthropic)]:
+        counter = f'moed_http_requests_total{{code="{status // 100}xx"}}'
+        before = metric(counter)
+        got, head, body = parse(raw(text.encode()))
+        assert got == status and head["content-type"] == "application/json" and head["x-request-id"], (text[:80], got, head)
+        assert len(body) == int(head["content-length"]) and message(json.loads(body)), (text[:80], body)
+        assert metric(counter) == before + 1, (text[:80], before)
 
 
 def check_late_requests_are_closed():

@@ -66,10 +66,42 @@ for where in "$WORK/http.sock" ${tls:+tls:$port}; do
     [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alice")" = 200 ] || fail "$where: a key is refused"
     [ "$(get "$where" /v1/models "x-api-key: secret-without-name")" = 200 ] || fail "$where: a key is refused"
 done
+# A refusal of libmicrohttpd over TLS: one reply, and its body is JSON.
+[ ${#tls[@]} -eq 0 ] || python3 - "$port" << 'END' || fail "a refusal over TLS"
+import json, socket, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+with context.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)) as s:
+    s.sendall(b"GET /v1/models HTTP/1.1\r\n\r\n")
+    reply = b""
+    while b"}}" not in reply and (block := s.recv(65536)):
+        reply += block
+head, _, body = reply.partition(b"\r\n\r\n")
+assert head.startswith(b"HTTP/1.1 400") and json.loads(body)["error"]["message"], reply
+END
 grep -q 'key=alice' "$WORK/http2.log" || fail "the key's name is not in the log"
 ! grep -q secret "$WORK/http2.log" || fail "a key is in the log"
+# The socket: refused where another process listens, removed at the end, replaced where a killed process left it.
+! "$http" --run "$WORK/run3" --listen 0 --unix "$WORK/http.sock" > /dev/null 2> "$WORK/err" || fail "two frontends listen at one socket"
+grep -q "another process listens at $WORK/http.sock" "$WORK/err" || fail "$(cat "$WORK/err")"
+[ "$(get "$WORK/http.sock" /health)" = 200 ] || fail "the refused frontend took the socket"
 kill "$second"
 wait "$second" || fail "the second frontend's exit code is $?"
+[ ! -e "$WORK/http.sock" ] || fail "the socket stays after the end"
+start_again() {
+    "$http" --run "$WORK/run3" --listen 0 --unix "$WORK/http.sock" > /dev/null 2> "$WORK/http3.log" &
+    third=$!
+    wait_until 5 grep -q ready "$WORK/http3.log" || fail "$(cat "$WORK/http3.log")"
+}
+start_again
+kill -9 "$third"
+! wait "$third" 2> /dev/null || fail "it was not killed"
+[ -S "$WORK/http.sock" ] || fail "nothing is left to replace"
+start_again
+[ "$(get "$WORK/http.sock" /livez)" = 200 ] || fail "the socket of a killed process is not replaced"
+kill "$third"
+wait "$third" || fail "the third frontend's exit code is $?"
+[ ! -e "$WORK/http.sock" ] || fail "the socket stays after the end"
 
 # moed serve: in the foreground, says what clients need, stops when it is interrupted; with another chat template.
 "$MOED" down > /dev/null

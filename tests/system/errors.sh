@@ -39,6 +39,11 @@ expect 3 'not running' "$MOED" logits --tokens 1 -o "$WORK/l"
 expect 3 'not running' "$MOED" restart worker
 expect 2 'no-such-option' "$MOED" run --no-such-option
 expect 2 'did you mean --policy' "$MOED" up "$MODEL" --polciy moed
+for pair in 'stop:moed down' 'start:moed up' 'list:moed ps' 'replay:moed-replay' 'server:moed serve' '-v:moed --version'; do
+    expect 2 "did you mean '${pair#*:}'" "$MOED" "${pair%%:*}"
+done
+expect 2 'GGUF' "$MOED" pull mixtral
+expect 2 'api-key-file' "$MOED" serve "$MODEL" --api-key secret
 expect 2 'did you mean --repeat-penalty' "$MOED" run --repeat-penaltly 1 x
 expect 2 'moed places experts, not layers' "$MOED" up "$MODEL" -ngl 99
 expect 2 'the device is the deployment.s' "$MOED" run -ngl 99 x
@@ -77,6 +82,18 @@ for verb in $("$MOED" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     missing=$(comm -23 <(options_of "$MOED" "$verb" | sed 's/^--no-/--/' | sort -u) <(complete_with _moed moed "$verb" - | sed 's/^--no-/--/' | sort -u))
     [ -z "$missing" ] || fail "the completion of moed $verb lacks: $missing"
 done
+# ... and the values that the help and moed-replay --list name.
+values_of() { # values_of OPTION: what the help of moed up lists behind the colon
+    "$MOED" up --help | awk -v option="  $1 " 'index($0, option) == 1 { on = 1; print; next } on && /^   / { print; next } { on = 0 }' |
+        tr -d '\n' | sed 's/^[^:]*: *//' | tr -s ', ' '\n\n'
+}
+for option in --policy --assign --cache --predictor --budget --prefetch; do
+    listed=$(values_of $option | sort -u)
+    [ "$(printf '%s\n' "$listed" | wc -l)" -ge 3 ] || fail "no values of $option in the help: $listed"
+    missing=$(comm -23 <(printf '%s\n' "$listed") <(complete_with _moed moed up $option '' | sort -u))
+    [ -z "$missing" ] || fail "the completion of $option lacks: $missing"
+done
+[ "$(complete_with _moed moed reload 'a m')" = "a model.gguf" ] || fail "completion of moed reload"
 for program in replay bench; do
     [ -x "$BUILD/bench/moed-$program" ] || continue
     missing=$(comm -23 <(options_of "$BUILD/bench/moed-$program") <(complete_with _moed_$program moed-$program - | sort -u))

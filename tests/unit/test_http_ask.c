@@ -703,6 +703,40 @@ static void test_harmony_behind_reasoning(void **state)
     ask_fini(&a);
 }
 
+/* Codex offers tools that OpenAI's server would run. The model does not see them. */
+static void test_tools_of_a_server(void **state)
+{
+    const char *own = "{\"type\":\"function\",\"name\":\"now\",\"parameters\":{}}";
+    char body[512];
+    snprintf(body, sizeof body,
+             "{\"input\":\"a\",\"client_metadata\":{},\"tools\":[{\"type\":\"web_search\","
+             "\"external_web_access\":false},%s,{\"type\":\"namespace\",\"name\":\"a\"}]}",
+             own);
+    struct ask a = accept(parse_response, body);
+    assert_int_equal(json_array_size(a.tools), 1);
+    assert_string_equal(a.ignored, "web_search,namespace");
+    ask_fini(&a);
+    refuse(parse_response, "{\"input\":\"a\",\"tools\":[{\"type\":\"mcp\"}]}", "tools");
+    refuse(parse_response, "{\"input\":\"a\",\"tools\":[{}]}", "tools");
+    refuse(parse_response,
+           "{\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}],\"tool_choice\":"
+           "{\"type\":\"web_search\"}}",
+           "tool_choice");
+    refuse(parse_response,
+           "{\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}],\"tool_choice\":\"required\"}",
+           "tool_choice");
+}
+
+static void test_input_tokens(void **state)
+{
+    struct ask a = accept(parse_input_tokens, "{\"instructions\":\"a\"}");
+    assert_int_equal(json_array_size(a.messages), 1);
+    ask_fini(&a);
+    refuse(parse_response, "{\"instructions\":\"a\"}", NULL);
+    refuse(parse_input_tokens, "{}", NULL);
+    refuse(parse_input_tokens, "{\"input\":\"a\",\"conversation\":\"c\"}", "conversation");
+}
+
 static void test_other_apis_refuse(void **state)
 {
     refuse(parse_message, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", NULL);
@@ -719,6 +753,10 @@ static void test_other_apis_refuse(void **state)
     struct ask a = accept(parse_ollama_generate, "{}"); /* only loads the model */
     assert_int_equal(a.prompt_count, 0);
     ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"max_tokens\":-1")); /* no limit */
+    assert_true(a.max_tokens == 0 && !a.max_tokens_given);
+    ask_fini(&a);
+    refuse(parse_chat, CHAT(",\"max_tokens\":-2"), "max_tokens");
     a = accept(parse_ollama_chat, CHAT(",\"options\":{\"num_predict\":-2}"));
     assert_true(a.ignore_end && a.max_tokens == 0);
     ask_fini(&a);
@@ -782,6 +820,8 @@ int main(void)
         cmocka_unit_test(test_form_behind_reasoning),
         cmocka_unit_test(test_no_second_reasoning),
         cmocka_unit_test(test_harmony_behind_reasoning),
+        cmocka_unit_test(test_tools_of_a_server),
+        cmocka_unit_test(test_input_tokens),
         cmocka_unit_test(test_other_apis_refuse),
         cmocka_unit_test(test_refused_parameters_pass_where_they_change_nothing),
         cmocka_unit_test(test_unknown_parameters_are_named),

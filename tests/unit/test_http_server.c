@@ -267,15 +267,37 @@ static void test_listening(void **state)
     assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
     assert_false(loopback);
     close(fd);
+}
+
+static void test_unix_socket(void **state)
+{
     const char *path = in_directory("http.sock");
+    struct unix_socket socket, other;
+    struct error e;
     struct stat s;
-    assert_int_equal(listen_unix(path, &fd, &e), ERROR_OK);
+    int fd, again;
+    assert_int_equal(listen_unix(path, &socket, &fd, &e), ERROR_OK);
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_mode & 0777, 0600);
-    assert_int_not_equal(listen_unix(path, &again, &e), ERROR_OK); /* in use */
+    assert_int_equal(listen_unix(path, &other, &again, &e), ERROR_EXISTS); /* in use */
+    assert_non_null(strstr(e.text, "another process listens at "));
     close(fd);
-    assert_int_equal(listen_unix(path, &fd, &e), ERROR_OK); /* left behind */
+    assert_int_equal(listen_unix(path, &socket, &fd, &e), ERROR_OK); /* left behind */
+    listen_unix_remove(&socket);
+    assert_int_not_equal(stat(path, &s), 0);
+    assert_int_equal(listen_unix(path, &other, &again, &e), ERROR_OK); /* the path is free */
+    socket.path = path;
+    listen_unix_remove(&socket); /* another's stays */
+    assert_int_equal(stat(path, &s), 0);
+    listen_unix_remove(&other);
     close(fd);
+    close(again);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(listen_unix(path, &socket, &fd, &e), ERROR_EXISTS); /* a file, not a socket */
+    assert_int_equal(stat(path, &s), 0);
+    unlink(path);
 }
 
 /* ---- Jobs ---- */
@@ -425,8 +447,9 @@ int main(void)
         cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
         cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
         cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_listening),      cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
+        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
+        cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -302,15 +302,57 @@ static void a_dump_reads_back(void **state)
     unlink(path);
 }
 
+/* Values of a file as a shell would hand them over, and back through a dump. */
+static void quotes_and_home_in_a_file(void **state)
+{
+    static const struct {
+        const char *line, *expected_text;
+    } cases[] = {
+        {"text = \"/a b/c.gguf\"\n", "/a b/c.gguf"},
+        {"text = \"\"\n", ""},
+        {"text = \"\n", "\""},
+        {"text = say \"hi\"\n", "say \"hi\""},
+        {"text = \"\"twice\"\"\n", "\"twice\""},
+        {"text = ~/models/a.gguf\n", "/home/of/test/models/a.gguf"},
+        {"text = \"~/a\"\n", "~/a"},
+        {"text = ~other/a\n", "~other/a"},
+    };
+    setenv("HOME", "/home/of/test", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[64];
+        write_file(path, cases[i].line);
+        assert_int_equal(PARSE("--config", path), 0);
+        assert_string_equal(v.text, cases[i].expected_text);
+        fflush(stdout);
+        int saved = dup(STDOUT_FILENO);
+        FILE *to = freopen(path, "w", stdout);
+        options_print_values(table);
+        fflush(stdout);
+        dup2(saved, STDOUT_FILENO);
+        close(saved);
+        assert_non_null(to);
+        assert_int_equal(PARSE("--config", path), 0);
+        assert_string_equal(v.text, cases[i].expected_text);
+        unlink(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_of_every_type),  cmocka_unit_test(suffixes_of_integers),
-        cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
-        cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
-        cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
-        cmocka_unit_test(other_names),          cmocka_unit_test(help_is_wanted),
-        cmocka_unit_test(long_help_is_wrapped), cmocka_unit_test(a_dump_reads_back),
+        cmocka_unit_test(flags_of_every_type),
+        cmocka_unit_test(suffixes_of_integers),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(wrong_flags),
+        cmocka_unit_test(positional_arguments),
+        cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(a_path_with_a_hash),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(other_names),
+        cmocka_unit_test(help_is_wanted),
+        cmocka_unit_test(long_help_is_wrapped),
+        cmocka_unit_test(a_dump_reads_back),
+        cmocka_unit_test(quotes_and_home_in_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static const struct parameter *find(const struct parameter *table, const char *n
     return NULL;
 }
 
-static void ignore(struct ask *ask, const char *name)
+void ask_ignore(struct ask *ask, const char *name)
 {
     size_t n = strlen(ask->ignored);
     snprintf(ask->ignored + n, sizeof ask->ignored - n, "%s%.32s", n ? "," : "", name);
@@ -114,7 +114,7 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
         const struct parameter *row = find(table, name);
         bool good = true;
         if (!row)
-            ignore(ask, name);
+            ask_ignore(ask, name);
         else if (row->take)
             good = json_is_null(value) || row->take(ask, value, p);
         else if (row->refused && !changes_nothing(value, row->neutral))
@@ -229,6 +229,8 @@ bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
 bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     long long v;
+    if (json_is_integer(value) && json_integer_value(value) == -1)
+        return true; /* llama-server's and LM Studio's: no limit */
     if (!read_integer(value, 0, UINT32_MAX, &v, p))
         return false;
     ask->max_tokens = (uint32_t)v;

@@ -102,6 +102,8 @@ void ask_fini(struct ask *ask);
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p);
 /* Takes the members of `object` by the table, which ends with a NULL name. */
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
+/* Notes for the access log that `name` has no effect. */
+void ask_ignore(struct ask *ask, const char *name);
 /* The sampling parameters, with pointers into *ask. */
 struct moed_sampling ask_sampling(const struct ask *ask);
 /* Sets a random seed where the request has none. */

@@ -37,8 +37,8 @@ bool take_tools(struct ask *ask, json_t *value, struct problem *p)
         if (!type || strcmp(type, "function") != 0 || !json_is_object(function))
             return problem_set(p, 400,
                                "tools[%zu]: {\"type\": \"function\", \"function\": {...}} is "
-                               "expected: moed runs no tools of its own",
-                               i);
+                               "expected, not '%.40s': moed runs no tools of its own",
+                               i, type ? type : "none");
         if (!add_tool(ask, json_incref(function), p))
             return false;
     }

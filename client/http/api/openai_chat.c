@@ -14,7 +14,8 @@ static bool take_max_completion_tokens(struct ask *ask, json_t *value, struct pr
 {
     if (!take_max_tokens(ask, value, p))
         return false;
-    return ask->max_tokens > 0 || problem_set(p, 400, "at least 1 is expected");
+    return !ask->max_tokens_given || ask->max_tokens > 0 ||
+           problem_set(p, 400, "at least 1 is expected");
 }
 
 static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)

@@ -2,6 +2,7 @@
 #include "client/http/api/openai_responses.h"
 
 #include "client/http/api/ask_body.h"
+#include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 
 #include <stdlib.h>
@@ -323,4 +324,18 @@ void handle_responses(struct exchange *x)
     struct ask ask;
     if (ask_body(x, &ask, parse_response))
         answer_start(x, &ask, &response_dialect, "resp_");
+}
+
+static void write_count(struct question *q)
+{
+    strbuf_printf(&q->x->out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
+                  q->token_count);
+}
+
+void handle_input_tokens(struct exchange *x)
+{
+    static const struct question_kind kind = {question_render, write_count};
+    struct ask ask;
+    if (ask_body(x, &ask, parse_input_tokens))
+        question_start(x, &ask, &kind);
 }

@@ -1,5 +1,5 @@
-/* OpenAI's Responses API, without state: POST /v1/responses. Nothing is stored, so a conversation
- * comes whole with each request. */
+/* OpenAI's Responses API, without state: POST /v1/responses, /v1/responses/input_tokens. Nothing is
+ * stored, so a conversation comes whole with each request. */
 #ifndef MOED_HTTP_OPENAI_RESPONSES_H
 #define MOED_HTTP_OPENAI_RESPONSES_H
 
@@ -8,9 +8,12 @@
 #include "client/http/server/exchange.h"
 
 void handle_responses(struct exchange *x);
+void handle_input_tokens(struct exchange *x);
 
 /* For tests. */
 extern const struct dialect response_dialect;
 bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p);
+/* A request whose prompt is only counted. */
+bool parse_input_tokens(struct ask *ask, const char *body, size_t len, struct problem *p);
 
 #endif

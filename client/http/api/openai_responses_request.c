@@ -148,6 +148,18 @@ static bool take_reasoning(struct ask *ask, json_t *value, struct problem *p)
     return ask_take(ask, table, value, p);
 }
 
+/* Tools that OpenAI's server would run and that Codex always offers. The model does not see them,
+ * so it calls none; the access log names them. */
+static bool is_left_out(const json_t *tool)
+{
+    static const char *const types[] = {"web_search", "web_search_preview", "image_generation",
+                                        "namespace", "tool_search"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (is_type(tool, types[i]))
+            return true;
+    return false;
+}
+
 /* Functions have their members at the top here. */
 static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
 {
@@ -155,11 +167,16 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
         return problem_set(p, 400, "an array of tools is expected");
     for (size_t i = 0; i < json_array_size(value); i++) {
         json_t *tool = json_array_get(value, i);
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        if (is_left_out(tool)) {
+            ask_ignore(ask, type);
+            continue;
+        }
         if (!is_type(tool, "function"))
             return problem_set(p, 400,
-                               "tools[%zu]: the type function is expected: moed runs no tools of "
-                               "its own",
-                               i);
+                               "tools[%zu]: the type function is expected, not '%.40s': moed runs "
+                               "no tools of its own",
+                               i, type ? type : "none");
         json_t *function = json_copy(tool);
         json_object_del(function, "type");
         if (!add_tool(ask, function, p))
@@ -226,6 +243,7 @@ static const struct parameter parameters[] = {
     {.name = "store"},
     {.name = "stream_options"},
     {.name = "user"},
+    {.name = "client_metadata"}, /* Codex' */
     {.name = "safety_identifier"},
     {.name = "prompt_cache_key"},
     {.name = "prompt_cache_retention"},
@@ -235,20 +253,32 @@ static const struct parameter parameters[] = {
     {.name = "access_programs", .refused = "moed runs no tools"},
     {.name = "background_options"},
     {.name = "context_management"},
+    {.name = "personality"},
     {.name = "service_tier", .take = take_service_tier},
     {0},
 };
 
-bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p)
+static bool parse(struct ask *ask, const char *body, size_t len, bool count_only, struct problem *p)
 {
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
         return false;
     json_t *input = json_object_get(ask->root, "input");
-    if (!input || json_is_null(input) || !ask->messages)
+    bool none = !input || json_is_null(input); /* counted are instructions without input, too */
+    if ((none && !count_only) || !ask->messages)
         return problem_set(p, 400, "input is missing, or has no message");
     if (ask->max_tokens_given && ask->max_tokens == 0)
         return problem_set(p, 400, "max_output_tokens: at least 1 is expected");
     ask->logprobs = ask->logprobs || ask->top_logprobs;
     return finish_tools(ask, p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
+}
+
+bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse(ask, body, len, false, p);
+}
+
+bool parse_input_tokens(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse(ask, body, len, true, p);
 }

@@ -63,3 +63,21 @@ void handle_unsupported(struct exchange *x)
     problem_fill(&p, 501, "moed serves models that generate text: it has no %s", x->log.path);
     exchange_fail(x, &p);
 }
+
+void handle_unmanaged(struct exchange *x)
+{
+    struct problem p;
+    problem_fill(&p, 501,
+                 "moed downloads, changes and removes no model files, so it has no %s: put GGUF "
+                 "files in the folder of --models",
+                 x->log.path);
+    exchange_fail(x, &p);
+}
+
+void handle_unstored(struct exchange *x)
+{
+    struct problem p;
+    problem_fill(&p, 404, "nothing is stored, so there is no %s: send the whole conversation",
+                 x->log.path);
+    exchange_fail(x, &p);
+}

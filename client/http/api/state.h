@@ -14,5 +14,9 @@ void handle_slots(struct exchange *x);
 void handle_metrics(struct exchange *x);
 /* Embeddings, images, audio: 501, with the reason. */
 void handle_unsupported(struct exchange *x);
+/* What would manage model files. */
+void handle_unmanaged(struct exchange *x);
+/* What other servers store: responses, conversations. */
+void handle_unstored(struct exchange *x);
 
 #endif

@@ -12,9 +12,13 @@ struct connection {
     uint64_t deadline_ns; /* 0: none */
     bool gone;            /* `left` came */
     bool late;            /* the deadline came */
+    enum http_api api;    /* of the request that is being read: the shape of a refusal */
     struct exchange *exchange;
     struct connection *next, **link;
 };
+
+/* The API of a path, by the routes: the shape of its errors. */
+enum http_api exchange_api(const struct route *routes, const char *url);
 
 /* libmicrohttpd hands these a request in steps; see MHD_AccessHandlerCallback. */
 struct exchange *exchange_new(struct connection *c);

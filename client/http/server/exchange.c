@@ -13,10 +13,11 @@
 #include <sys/socket.h>
 
 #define COMPACT_BYTES 65536
+#define GUESS_BYTES   128
 
 struct exchange *exchange_new(struct connection *c)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct exchange *x = calloc(1, sizeof *x); /* its API: OpenAI's, until the path is known */
     if (!x)
         return NULL;
     x->server = c->server;
@@ -104,16 +105,63 @@ static bool method_fits(const struct route *r, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
 }
 
+/* What a target with a slip in its base URL stands for: without "/v1", or with two of them, with
+ * empty segments or a slash at its end. */
+static void mend_target(const char *url, char *out, size_t bytes)
+{
+    size_t n = 0;
+    for (; *url && n + 1 < bytes; url++)
+        if (*url != '/' || (url[1] != '/' && url[1]))
+            out[n++] = *url;
+    out[n] = '\0';
+    while (strncmp(out, "/v1/v1/", 7) == 0 || strncmp(out, "/v1/api/", 8) == 0)
+        memmove(out, out + 3, strlen(out + 3) + 1);
+}
+
+/* A route with a handler that this target was meant for, its path in `path`; NULL: none. */
+static const struct route *guess_route(const struct route *routes, const char *url,
+                                       char path[GUESS_BYTES])
+{
+    char mended[GUESS_BYTES - sizeof "/v1"];
+    mend_target(url, mended, sizeof mended);
+    for (int v1 = 0; v1 < 2; v1++) {
+        snprintf(path, GUESS_BYTES, "%s%s", v1 ? "/v1" : "", mended);
+        for (const struct route *r = routes; r->path; r++)
+            if (r->handle && path_fits(r, path))
+                return r;
+    }
+    return NULL;
+}
+
+enum http_api exchange_api(const struct route *routes, const char *url)
+{
+    char path[GUESS_BYTES];
+    for (const struct route *r = routes; r->path; r++)
+        if (path_fits(r, url))
+            return r->api;
+    const struct route *meant = guess_route(routes, url, path);
+    return meant ? meant->api : HTTP_API_OPENAI;
+}
+
+static void fill_unknown(const struct exchange *x, const char *url, struct problem *p)
+{
+    char path[GUESS_BYTES];
+    if (guess_route(x->server->routes, url, path))
+        problem_fill(p, 404,
+                     "there is no %.100s here; did you mean %s? Check the client's base URL", url,
+                     path);
+    else
+        problem_fill(p, 404, "there is no %.100s here", url);
+    p->code = "unknown_url";
+}
+
 static void find_route(struct exchange *x, const char *url, struct problem *p)
 {
-    const struct route *other = NULL, *shape = NULL;
+    const struct route *other = NULL;
+    x->api = exchange_api(x->server->routes, url);
     for (const struct route *r = x->server->routes; r->path; r++) {
-        if (!path_fits(r, url))
+        if (!r->handle || !path_fits(r, url))
             continue;
-        if (!r->handle) {
-            shape = r;
-            continue;
-        }
         other = r;
         if (!method_fits(r, x->log.method))
             continue;
@@ -123,13 +171,12 @@ static void find_route(struct exchange *x, const char *url, struct problem *p)
             snprintf(x->rest, sizeof x->rest, "%s", url + n);
         return;
     }
-    x->route = other ? other : shape; /* for the shape of the error */
+    x->route = other; /* its rules for keys */
     if (other) {
         problem_fill(p, 405, "%.100s takes %s, not %s", url, other->method, x->log.method);
         exchange_add_header(x, "Allow", other->method);
     } else {
-        problem_fill(p, 404, "there is no %.100s here", url);
-        p->code = "unknown_url";
+        fill_unknown(x, url, p);
     }
 }
 
@@ -357,7 +404,7 @@ void exchange_fail(struct exchange *x, const struct problem *p)
         exchange_add_header(x, "x-should-retry", "false");
     }
     strbuf_clear(&x->out);
-    problem_body(p, x->route ? x->route->api : HTTP_API_OPENAI, &x->out);
+    problem_body(p, x->api, &x->out);
     exchange_reply(x, p->status, "application/json");
 }
 

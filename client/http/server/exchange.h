@@ -41,7 +41,8 @@ struct exchange {
     struct connection *connection;
     struct MHD_Connection *mhd;
     const struct route *route;
-    char rest[160]; /* of the path, after the route's */
+    enum http_api api; /* the shape of errors */
+    char rest[160];    /* of the path, after the route's */
     enum exchange_state state;
     struct strbuf body; /* the request's; the handler has it only while it is called */
     uint64_t received;  /* bytes of it, also those that were dropped */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#define LOOP_BATCH 64
+#define LOOP_BATCH 8
 
 struct watch {
     int fd; /* -1: not in the loop */

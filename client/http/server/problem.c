@@ -17,11 +17,14 @@ static const struct {
     {405, "invalid_request_error", "invalid_request_error"},
     {408, "timeout_error", "timeout_error"},
     {413, "invalid_request_error", "request_too_large"},
+    {414, "invalid_request_error", "invalid_request_error"},
     {415, "invalid_request_error", "invalid_request_error"},
     {429, "rate_limit_error", "rate_limit_error"},
+    {431, "invalid_request_error", "invalid_request_error"},
     {501, "not_supported_error", "invalid_request_error"},
     {503, "unavailable_error", "overloaded_error"},
     {504, "timeout_error", "timeout_error"},
+    {505, "invalid_request_error", "invalid_request_error"},
 };
 
 static const char *type_of(int status, enum http_api api)

@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/http/server/connection.h"
+#include "client/http/server/refusals.h"
 
 #include <microhttpd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +18,7 @@
 #define SEND_BUFFER_BYTES                                                                          \
     65536u /* the kernel's, at most: a slow reader is noticed, and costs little */
 #define STREAM_BLOCK   4096
+#define ROUNDS_MOST    4 /* of libmicrohttpd at once */
 #define SECOND_NS      1000000000ull
 #define BODY_GRACE_S   10 /* and one second a MiB of the body */
 #define GONE_GRACE_NS  SECOND_NS
@@ -111,6 +114,17 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
+/* libmicrohttpd has read a request line: what it refuses from here on has the API's shape. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
+{
+    struct connection *c = connection_of(mhd);
+    char url[128];
+    snprintf(url, sizeof url, "%.*s", (int)strcspn(target, "?"), target);
+    if (c)
+        c->api = exchange_api(c->server->routes, url);
+    return NULL; /* the request's context: it has none yet */
+}
+
 /* The content of a stream, for libmicrohttpd. With nothing to send it suspends the connection. */
 static ssize_t read_stream(void *arg, uint64_t position, char *buffer, size_t bytes)
 {
@@ -148,7 +162,7 @@ static struct MHD_Response *make_response(struct exchange *x)
     if (x->content_type)
         MHD_add_response_header(r, "Content-Type", x->content_type);
     MHD_add_response_header(r, "x-request-id", x->log.id);
-    if (x->route && x->route->api == HTTP_API_ANTHROPIC)
+    if (x->api == HTTP_API_ANTHROPIC)
         MHD_add_response_header(r, "request-id", x->log.id);
     if (x->state == EXCHANGE_STREAMING)
         MHD_add_response_header(r, "Cache-Control", "no-cache");
@@ -166,7 +180,7 @@ static enum MHD_Result send_reply(struct exchange *x)
         return MHD_NO;
     x->log.status = x->status;
     x->log.bytes_out = x->state == EXCHANGE_STREAMING ? 0 : x->out.len;
-    enum MHD_Result result = MHD_queue_response(x->mhd, (unsigned)x->status, r);
+    enum MHD_Result result = refusals_pass(x->mhd, (unsigned)x->status, r);
     MHD_destroy_response(r);
     if (x->state == EXCHANGE_STREAMING)
         gauge_set(x->server->metrics.streams, (int64_t)++x->server->streams);
@@ -285,10 +299,11 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
     };
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)o->connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target, l,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
@@ -320,12 +335,24 @@ static int least_timeout_ms(struct server *s, int timeout_ms)
     return timeout_ms;
 }
 
+/* Lets libmicrohttpd send. It sends the head and the first content of a stream in two rounds; the
+ * second one does not wait for the events of other requests. */
+static void run_daemon(struct MHD_Daemon *d)
+{
+    MHD_UNSIGNED_LONG_LONG wanted = 0;
+    for (int i = 0; i < ROUNDS_MOST && wanted == 0; i++) {
+        MHD_run(d);
+        if (MHD_get_timeout(d, &wanted) != MHD_YES)
+            return;
+    }
+}
+
 void server_run(struct server *s, int timeout_ms)
 {
     loop_wait(s->loop, least_timeout_ms(s, timeout_ms));
     tick(s);
     for (unsigned i = 0; i < s->n_listeners; i++)
-        MHD_run(s->listeners[i].daemon);
+        run_daemon(s->listeners[i].daemon);
 }
 
 void server_drain(struct server *s)
