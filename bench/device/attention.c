@@ -106,8 +106,9 @@ static void bench_depth(uint32_t depth, uint32_t n_rows, void (*print)(struct at
     uint64_t *table = page_table(pages, n_pages, page_bytes);
     a.kv = (struct device_kv){.type = TENSOR_F16,
                               .rows = 2,
-                              .row_values = KV_HEADS * DIM,
-                              .row_bytes = ROW_BYTES,
+                              .key_values = KV_HEADS * DIM,
+                              .value_values = KV_HEADS * DIM,
+                              .key_bytes = ROW_BYTES,
                               .pages = table,
                               .pages_a_slot = n_pages};
     a.rows = row_table(depth, n_rows);

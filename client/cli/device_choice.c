@@ -43,8 +43,7 @@ enum error_code device_choice_fit(const struct device_module *module,
         kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &options.kv_type, e);
     if (code)
         return code;
-    /* memd would do the same where it must, but not with uneven layers */
-    spec->dense_on_host = params_host_dense(&map->params) || params_uneven(&map->params);
+    spec->dense_on_host = params_host_dense(&map->params) != NULL; /* as memd does */
     return device_plan_look(module, facts, map, &options, out, e);
 }
 

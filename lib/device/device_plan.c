@@ -144,12 +144,6 @@ static enum error_code want_fixed(const struct device_module *module, const stru
     enum error_code code = dense ? kv_type_check(&map->params, o->kv_type, e) : ERROR_OK;
     if (code)
         return code;
-    const struct layer_params *uneven = params_uneven(&map->params);
-    if (dense && uneven)
-        return error_set(e, ERROR_USAGE,
-                         "keys of %" PRIu32 " values and values of %" PRIu32
-                         " do not go into a CUDA device's cache: take --device with dense=host",
-                         uneven->k_dim, uneven->v_dim);
     *needs = (struct worker_memory_needs){
         .module = module,
         .map = map,

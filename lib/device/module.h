@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    10u
+#define DEVICE_MODULE_ABI    11u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -171,13 +171,14 @@ enum { DEVICE_LEAST_GROUP = 32 }; /* multiply_many: rows of a group */
  * slot's pages may change between operations of the stream without a change of this struct. */
 enum { DEVICE_PAGE = 64 };
 struct device_kv {
-    uint32_t type;       /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
-    uint32_t rows;       /* 2; 1 where values are the keys' first part */
-    uint32_t row_values; /* of a position's keys, of its values */
-    uint32_t row_bytes;  /* of those, with their scales */
+    uint32_t type;         /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
+    uint32_t rows;         /* 2; 1 where values are the keys' first part */
+    uint32_t key_values;   /* of a position's keys */
+    uint32_t value_values; /* of its values; key_values where these are the keys' first part */
+    uint32_t key_bytes;    /* of a position's keys, with their scales */
     /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions,
-     * aligned to 16 bytes; the same for all layers. The layer's [rows][DEVICE_PAGE][row_bytes] lie
-     * `offset` further, a multiple of 16. */
+     * aligned to 16 bytes; the same for all layers. The layer's keys lie `offset` further, a
+     * multiple of 16, and its values DEVICE_PAGE * key_bytes behind these. */
     const uint64_t *pages;
     uint64_t offset;
     uint32_t pages_a_slot;
@@ -447,6 +448,12 @@ struct device_ops {
                               const struct device_short_convolution *c);
     /* rows[i] from gate[i] by ACTIVATION_SIGMOID. */
     void (*gate_by_sigmoid)(struct device_stream *s, const float *gate, float *rows, size_t n);
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); activation: ACTIVATION_SIGMOID or
+     * ACTIVATION_SOFTPLUS. worker/forward/dense_host_recurrent.c. */
+    void (*gate_parts)(struct device_stream *s, uint32_t activation, const float *gate, float *rows,
+                       uint32_t n, uint32_t n_gates, uint32_t width);
+    /* to[i] = from[i] * by; to may be from. */
+    void (*scale)(struct device_stream *s, float by, const float *from, float *to, size_t n);
     /* A layer's gate, of in->n_tokens rows: model/router.h. The products never go through a
      * library. */
     size_t (*gate_scratch_bytes)(uint32_t n_experts, uint32_t cols);
@@ -512,7 +519,7 @@ struct device_module {
     /* Waits until everything in the stream is done. Returns the first error since open. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
 
-    /* From now on add, combine, an accumulating multiply, and the states of delta and
+    /* From now on add, scale, combine, an accumulating multiply, and the states of delta and
      * short_convolution change nothing if *stop (device) is not 0 when they run. So operations that
      * were queued behind a failure do no harm. NULL: no guard.
      */

@@ -42,13 +42,6 @@ static void add(uint64_t *sum, uint64_t bytes)
         *sum = UINT64_MAX;
 }
 
-uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type)
-{
-    const struct tensor_type_info *info = tensor_type_info(type);
-    const struct layer_params *l = &p->layers[layer];
-    return larger(l->k_dim, l->v_dim) * l->n_kv_heads / info->block_values * info->block_bytes;
-}
-
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t requests,
                           uint32_t context, uint32_t max_tokens)
 {
@@ -113,6 +106,17 @@ static uint64_t expert_scratch(const struct worker_memory_needs *n)
     return sum;
 }
 
+uint64_t worker_memory_attend(const struct device_module *module, const struct model_params *p,
+                              uint32_t max_tokens, uint32_t context)
+{
+    uint64_t most = 0;
+    for (const struct layer_params *l = p->layers; l < p->layers + p->n_layers; l++)
+        if (l->kind == LAYER_ATTENTION)
+            most = larger(
+                most, module->ops.attend_scratch_bytes(max_tokens, l->n_heads, l->v_dim, context));
+    return most;
+}
+
 /* Includes the output head, or the embedding, which has its shape, where the head is no tensor of
  * its own. */
 uint64_t worker_memory_many(const struct device_module *module, const struct pool_map *map,
@@ -149,6 +153,17 @@ static uint64_t recurrent_floats(const struct model_params *p)
     return 3 * channels + 3 * values + 5 * (uint64_t)d->v_heads + 3 * (uint64_t)params_most(p).q;
 }
 
+/* Floats of a row that some architectures have: the gate of attention's output, what a part adds to
+ * the residual stream, the input of a gate that has a norm, and the normed row of a device-only
+ * layer. */
+static uint64_t further_floats(const struct model_params *p)
+{
+    const struct architecture *a = p->arch;
+    uint64_t d = p->d_model;
+    return (a->output_gate ? params_most(p).attended : 0) + (a->post_norms ? d : 0) +
+           (a->router_norm ? d : 0) + (a->parallel ? d : 0);
+}
+
 /* Floats of a batch's row. In worker/forward/forward.c: the residual stream, the normed row, the
  * shared expert's; queries, keys, values and attention's result; the gates' logits and choices,
  * real and predicted; the values between gate and down. In worker/forward/dense_cuda.c: the angles,
@@ -160,9 +175,9 @@ static uint64_t dense_floats(const struct model_params *p)
     uint64_t latent = p->kv_rank ? p->q_rank + (uint64_t)most.heads * (most.k_dim + p->kv_rank) : 0;
     uint64_t routing = 2 * (uint64_t)p->router.n_experts + 7 * (uint64_t)p->router.n_used;
     uint64_t feed_forward = 2 * larger(p->d_shared, p->d_dense) + 1;
-    uint64_t brought = p->rope.dims + 1 + p->d_model + p->router.n_used;
+    uint64_t brought = params_angles(p) + 1 + p->d_model + p->router.n_used;
     return 3 * (uint64_t)p->d_model + heads + latent + routing + feed_forward + brought +
-           recurrent_floats(p);
+           recurrent_floats(p) + further_floats(p);
 }
 
 /* The most buffers of these; each one's size is rounded up. */
@@ -181,7 +196,8 @@ static uint64_t dense_scratch(const struct worker_memory_needs *n)
                                                 most))); /* four inputs: EXEC_SLOTS */
     if (p->kv_rank)                                      /* a matrix a head */
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * heads.heads));
-    add(&sum, ops->attend_scratch_bytes(n->max_tokens, heads.heads, heads.v_dim, n->context));
+    add(&sum, worker_memory_attend(n->module, p, n->max_tokens, n->context));
+    add(&sum, p->d_model * sizeof(float));
     add(&sum, product(p->vocab, logits * sizeof(float)));
     add(&sum, product(2 * DEVICE_LARGEST, logits * sizeof(uint32_t)));
     add(&sum, ops->largest_scratch_bytes(logits, p->vocab, DEVICE_LARGEST));

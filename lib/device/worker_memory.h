@@ -30,9 +30,8 @@ struct worker_memory {
 
 void worker_memory(const struct worker_memory_needs *n, struct worker_memory *out);
 
-/* Bytes of struct device_kv's memory: of a row; of all pages (model/kv_layout.h) for `requests`
- * requests of `context` tokens, in batches of up to max_tokens rows. */
-uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type);
+/* Bytes of struct device_kv's memory: of all pages (model/kv_layout.h) for `requests` requests of
+ * `context` tokens, in batches of up to max_tokens rows. */
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t requests,
                           uint32_t context, uint32_t max_tokens);
 
@@ -40,6 +39,10 @@ uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, u
  * tasks. */
 uint64_t worker_memory_experts(const struct device_module *module, const struct pool_map *map,
                                uint32_t max_rows);
+
+/* Scratch of attend, in the layer that needs most. */
+uint64_t worker_memory_attend(const struct device_module *module, const struct model_params *p,
+                              uint32_t max_tokens, uint32_t context);
 
 /* Scratch of multiply_many and multiply_many_planes, for the dense matrix that needs most, and a
  * batch of max_tokens rows. */

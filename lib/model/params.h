@@ -137,8 +137,6 @@ bool params_is_mamba2(const struct layer_params *l);
 bool params_has_mamba2(const struct model_params *p);
 /* The first layer with attention. Every model has one. */
 const struct layer_params *params_attention(const struct model_params *p);
-/* A layer whose keys and values in the cache differ in size, without being latent; NULL: none. */
-const struct layer_params *params_uneven(const struct model_params *p);
 /* ERROR_UNSUPPORTED: the model is not computed in a context of so many tokens. */
 enum error_code params_check_context(const struct model_params *p, uint64_t context,
                                      struct error *e);
@@ -155,8 +153,8 @@ uint32_t params_angles(const struct model_params *p);
  * its shared expert or dense FFN. */
 struct gating params_expert_gating(const struct model_params *p, uint32_t layer);
 struct gating params_shared_gating(const struct model_params *p, uint32_t layer);
-/* What a CUDA device does not compute of the dense part ("norms of this kind"), so that the host
- * computes all of it; NULL: nothing. */
+/* What a CUDA device does not compute of the dense part ("linear attention with ..."), so that the
+ * host computes all of it; NULL: nothing. */
 const char *params_host_dense(const struct model_params *p);
 /* Layers with a state, beside or instead of keys and values. */
 uint32_t params_recurrent_layers(const struct model_params *p);

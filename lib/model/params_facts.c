@@ -69,14 +69,6 @@ const struct layer_params *params_attention(const struct model_params *p)
     return l;
 }
 
-const struct layer_params *params_uneven(const struct model_params *p)
-{
-    for (uint32_t i = 0; i < p->n_layers && !p->kv_rank; i++)
-        if (p->layers[i].k_dim != p->layers[i].v_dim)
-            return &p->layers[i];
-    return NULL;
-}
-
 struct params_windows params_windows(const struct model_params *p)
 {
     struct params_windows w = {0};
@@ -113,13 +105,7 @@ const char *params_host_dense(const struct model_params *p)
         return "Mamba2";
     if (p->delta.k_dim > DELTA_KEY_MOST_ON_DEVICE)
         return "linear attention with keys of more than 128 values";
-    if (p->windowed_rope.dims)
-        return "layers with other heads and another rotation";
-    if (p->arch && p->arch->output_gate)
-        return "a gate of attention's output";
-    if (p->arch && (p->arch->post_norms || p->arch->parallel))
-        return "norms of this kind";
-    return params_uneven(p) ? "keys and values of different sizes" : NULL;
+    return NULL;
 }
 
 uint32_t params_recurrent_layers(const struct model_params *p)

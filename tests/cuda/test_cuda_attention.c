@@ -27,7 +27,7 @@ struct cache {
     struct shape shape;
     struct device_kv kv;
     uint32_t n_slots, positions;
-    float *keys, *values; /* [slot][position][row_values]: rounded as in the cache */
+    float *keys, *values; /* [slot][position][kv's of a position]: rounded as in the cache */
 };
 
 enum { LAYERS = 2, LAYER = 1 };
@@ -102,12 +102,12 @@ static void round_to_cache(const struct cache *c, float *values, size_t n)
 static void store(const struct device_kv *kv, const struct device_row *rows, uint32_t n,
                   const float *keys, const float *values)
 {
-    size_t bytes = (size_t)n * kv->row_values * sizeof(float);
-    const struct device_heads whole = {.k = to_device(keys, bytes),
-                                       .v = to_device(values, bytes),
-                                       .n_kv_heads = 1,
-                                       .k_dim = kv->row_values,
-                                       .v_dim = kv->row_values};
+    const struct device_heads whole = {
+        .k = to_device(keys, (size_t)n * kv->key_values * sizeof(float)),
+        .v = to_device(values, (size_t)n * kv->value_values * sizeof(float)),
+        .n_kv_heads = 1,
+        .k_dim = kv->key_values,
+        .v_dim = kv->value_values};
     module->ops.place_heads(stream, kv, rows, n, &whole);
 }
 
@@ -115,30 +115,33 @@ static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint
                                uint64_t *state)
 {
     struct cache c = {.shape = *shape, .n_slots = n_slots, .positions = positions};
-    uint32_t dim = shape->k_dim > shape->v_dim ? shape->k_dim : shape->v_dim,
-             width = shape->n_kv_heads * dim;
+    uint32_t keys = shape->n_kv_heads * shape->k_dim,
+             values = shape->latent ? keys : shape->n_kv_heads * shape->v_dim;
     uint32_t used = (positions + DEVICE_PAGE - 1) / DEVICE_PAGE, pages_a_slot = used + 3;
     size_t n = (size_t)n_slots * positions;
-    size_t page_bytes =
-        (size_t)LAYERS * (shape->latent ? 1 : 2) * DEVICE_PAGE * bytes_of(shape->type, width);
+    size_t layer_bytes =
+        (size_t)DEVICE_PAGE *
+        (bytes_of(shape->type, keys) + (shape->latent ? 0 : bytes_of(shape->type, values)));
+    size_t page_bytes = LAYERS * layer_bytes;
     uint64_t *pages = shuffled_pages(&c, pages_a_slot, page_bytes, state);
     struct device_row *rows = malloc(n * sizeof *rows);
 
     c.kv = (struct device_kv){.type = shape->type,
                               .rows = shape->latent ? 1 : 2,
-                              .row_values = width,
-                              .row_bytes = bytes_of(shape->type, width),
+                              .key_values = keys,
+                              .value_values = values,
+                              .key_bytes = bytes_of(shape->type, keys),
                               .pages = to_device(pages, n_slots * pages_a_slot * sizeof *pages),
-                              .offset = LAYER * page_bytes / LAYERS,
+                              .offset = LAYER * layer_bytes,
                               .pages_a_slot = pages_a_slot};
-    c.keys = random_floats(n * width, shape->size, state);
-    c.values = random_floats(n * width, 1, state);
+    c.keys = random_floats(n * keys, shape->size, state);
+    c.values = random_floats(n * values, 1, state);
     for (uint32_t i = 0; i < n; i++)
         rows[i] = (struct device_row){i / positions, i % positions};
     store(&c.kv, to_device(rows, n * sizeof *rows), (uint32_t)n, c.keys, c.values);
     finish();
-    round_to_cache(&c, c.keys, n * width);
-    round_to_cache(&c, c.values, n * width);
+    round_to_cache(&c, c.keys, n * keys);
+    round_to_cache(&c, c.values, n * values);
     free(rows);
     free(pages);
     return c;
@@ -165,15 +168,15 @@ static float larger(float a, float b)
 
 /* Positions [first, end) of one block: largest score, sum of shares, values. */
 static void attend_block(const struct shape *s, const float *q, const float *keys,
-                         const float *values, size_t stride, uint32_t n, float *max, float *sum,
-                         float *out)
+                         const float *values, const struct device_kv *kv, uint32_t n, float *max,
+                         float *sum, float *out)
 {
     float p[BLOCK], sums[16] = {0};
 
     for (uint32_t j = 0; j < n; j++) {
         float dot[16] = {0};
         for (uint32_t i = 0; i < s->k_dim; i++)
-            dot[i % 16] = fmaf(q[i], keys[j * stride + i], dot[i % 16]);
+            dot[i % 16] = fmaf(q[i], keys[j * kv->key_values + i], dot[i % 16]);
         p[j] = fold(dot) * (1.0f / sqrtf((float)s->k_dim));
         *max = j == 0 ? p[j] : larger(*max, p[j]);
     }
@@ -183,7 +186,7 @@ static void attend_block(const struct shape *s, const float *q, const float *key
         p[j] = kernels_exp(p[j] - *max);
         sums[j % 16] += p[j];
         for (uint32_t i = 0; i < s->v_dim; i++)
-            out[i] = fmaf(p[j], values[j * stride + i], out[i]);
+            out[i] = fmaf(p[j], values[j * kv->value_values + i], out[i]);
     }
     *sum = fold(sums);
 }
@@ -194,16 +197,17 @@ static void attend_defined(const struct cache *c, struct device_row row, uint32_
     const struct shape *s = &c->shape;
     uint32_t end = row.position + 1, first = s->window && end > s->window ? end - s->window : 0;
     uint32_t kv_head = head / (s->n_heads / s->n_kv_heads);
-    size_t stride = c->kv.row_values, slot = (size_t)row.slot * c->positions * stride;
-    const float *keys = c->keys + slot + kv_head * s->k_dim;
-    const float *values = s->latent ? keys : c->values + slot + kv_head * s->v_dim;
+    size_t key = c->kv.key_values, value = c->kv.value_values;
+    size_t slot = (size_t)row.slot * c->positions;
+    const float *keys = c->keys + slot * key + kv_head * s->k_dim;
+    const float *values = s->latent ? keys : c->values + slot * value + kv_head * s->v_dim;
     float max = 0, sum = 0, *block_out = malloc(s->v_dim * sizeof *block_out);
 
     for (uint32_t at = first; at < end; at = at / BLOCK * BLOCK + BLOCK) {
         uint32_t block_end = at / BLOCK * BLOCK + BLOCK < end ? at / BLOCK * BLOCK + BLOCK : end;
         float block_max = 0, block_sum = 0, merged, a, b;
-        attend_block(s, q, keys + at * stride, values + at * stride, stride, block_end - at,
-                     &block_max, &block_sum, block_out);
+        attend_block(s, q, keys + at * key, values + at * value, &c->kv, block_end - at, &block_max,
+                     &block_sum, block_out);
         merged = at == first ? block_max : larger(max, block_max);
         a = kernels_exp(max - merged);
         b = kernels_exp(block_max - merged);
@@ -324,17 +328,18 @@ static double attend_exactly(const struct cache *c, struct device_row row, uint3
 {
     const struct shape *s = &c->shape;
     uint32_t end = row.position + 1, first = s->window && end > s->window ? end - s->window : 0;
-    size_t stride = c->kv.row_values, kv_head = head / (s->n_heads / s->n_kv_heads);
-    size_t slot = (size_t)row.slot * c->positions * stride;
-    const float *keys = c->keys + slot + kv_head * s->k_dim,
-                *values = c->values + slot + kv_head * s->v_dim;
+    size_t key = c->kv.key_values, value = c->kv.value_values;
+    size_t kv_head = head / (s->n_heads / s->n_kv_heads);
+    size_t slot = (size_t)row.slot * c->positions;
+    const float *keys = c->keys + slot * key + kv_head * s->k_dim,
+                *values = c->values + slot * value + kv_head * s->v_dim;
     double *score = malloc(end * sizeof *score), scale = 1 / sqrt(s->k_dim);
     double max = sinks ? (double)sinks[head] : -INFINITY, sum = 0, most = 0;
 
     for (uint32_t j = first; j < end; j++) {
         double size = score[j] = 0;
         for (uint32_t i = 0; i < s->k_dim; i++) {
-            double term = scale * (double)q[i] * (double)keys[j * stride + i];
+            double term = scale * (double)q[i] * (double)keys[j * key + i];
             score[j] += term;
             size += fabs(term);
         }
@@ -347,7 +352,7 @@ static double attend_exactly(const struct cache *c, struct device_row row, uint3
         double share = exp(score[j] - max);
         sum += share;
         for (uint32_t i = 0; i < s->v_dim; i++)
-            out[i] += share * (double)values[j * stride + i];
+            out[i] += share * (double)values[j * value + i];
     }
     sum += sinks ? exp((double)sinks[head] - max) : 0;
     for (uint32_t i = 0; i < s->v_dim; i++)

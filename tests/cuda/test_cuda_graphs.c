@@ -66,8 +66,8 @@ static void test_graph(void **state)
     release_all();
 }
 
-/* Under a guard an accumulating operation does nothing; another operation runs. A graph keeps the
- * guard's address, not its value. */
+/* Under a guard an accumulating operation, and scale, do nothing; another operation runs. A graph
+ * keeps the guard's address, not its value. */
 static void test_guard(void **state)
 {
     static const uint32_t stop = 1, go = 0;
@@ -104,6 +104,7 @@ static void test_guard(void **state)
     module->ops.multiply(stream, &m, &in, a.y, WIDTH, true);
     module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, NULL, a.y, 1,
                         WIDTH);
+    module->ops.scale(stream, 3, a.x, a.y, WIDTH);
     check_added(&a, 0);
     module->upload(stream, guard, &go, sizeof go);
     module->graph_launch(stream, g);

@@ -19,11 +19,18 @@ struct cache {
     size_t page_bytes;
 };
 
-static struct cache make_cache(enum tensor_type type, uint32_t rows, uint32_t row_values)
+static uint32_t bytes_of(enum tensor_type type, uint32_t values)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    uint32_t row_bytes = row_values / (uint32_t)info->block_values * (uint32_t)info->block_bytes;
-    struct cache c = {.page_bytes = LAYER_OFFSET + (size_t)rows * DEVICE_PAGE * row_bytes};
+
+    return values / (uint32_t)info->block_values * (uint32_t)info->block_bytes;
+}
+
+/* value_values 0: values are the keys' first part. */
+static struct cache make_cache(enum tensor_type type, uint32_t key_values, uint32_t value_values)
+{
+    uint32_t row_bytes = bytes_of(type, key_values) + bytes_of(type, value_values);
+    struct cache c = {.page_bytes = LAYER_OFFSET + (size_t)DEVICE_PAGE * row_bytes};
     uint64_t table[SLOTS * PAGES];
 
     c.page_bytes = (c.page_bytes + 15) / 16 * 16;
@@ -32,9 +39,10 @@ static struct cache make_cache(enum tensor_type type, uint32_t rows, uint32_t ro
     for (int i = 0; i < SLOTS * PAGES; i++)
         table[i] = (uint64_t)(uintptr_t)(c.pages + (size_t)i * c.page_bytes);
     c.kv = (struct device_kv){.type = type,
-                              .rows = rows,
-                              .row_values = row_values,
-                              .row_bytes = row_bytes,
+                              .rows = value_values ? 2 : 1,
+                              .key_values = key_values,
+                              .value_values = value_values ? value_values : key_values,
+                              .key_bytes = bytes_of(type, key_values),
                               .pages = to_device(table, sizeof table),
                               .offset = LAYER_OFFSET,
                               .pages_a_slot = PAGES};
@@ -47,20 +55,21 @@ static void expect_row(const struct cache *c, uint8_t *host, struct device_row r
 {
     const struct device_kv *kv = &c->kv;
     uint32_t page = row.slot * PAGES + row.position / DEVICE_PAGE, at = row.position % DEVICE_PAGE;
+    uint32_t width = part ? kv->value_values : kv->key_values;
     uint8_t *rows =
-        host + page * c->page_bytes + LAYER_OFFSET + (size_t)part * DEVICE_PAGE * kv->row_bytes;
+        host + page * c->page_bytes + LAYER_OFFSET + (size_t)part * DEVICE_PAGE * kv->key_bytes;
 
     if (kv->type != TENSOR_Q8_0) {
-        portable->kv_write((enum tensor_type)kv->type, x, kv->row_values,
-                           rows + (size_t)at * kv->row_bytes);
+        portable->kv_write((enum tensor_type)kv->type, x, width,
+                           rows + (size_t)at * bytes_of((enum tensor_type)kv->type, width));
         return;
     }
-    for (uint32_t b = 0; b < kv->row_values / 32; b++) {
+    for (uint32_t b = 0; b < width / 32; b++) {
         uint8_t block[34];
-        size_t first = (size_t)at * kv->row_values + 32 * b;
+        size_t first = (size_t)at * width + 32 * b;
         portable->kv_write(TENSOR_Q8_0, x + 32 * b, 32, block);
         memcpy(rows + first, block + 2, 32);
-        memcpy(rows + (size_t)DEVICE_PAGE * kv->row_values + first / 32 * 2, block, 2);
+        memcpy(rows + (size_t)DEVICE_PAGE * width + first / 32 * 2, block, 2);
     }
 }
 
@@ -115,7 +124,7 @@ static void check_heads(const struct heads_case *c)
     float *q = random_values(n_q, 1), *k = random_values(n_k, 2), *v = random_values(n_v, 3),
           *q_norm = random_values(c->k_dim, 4), *k_norm = random_values(c->k_dim, 5),
           *turns = random_values((size_t)N * c->dims, 6), *got = malloc(n_q * sizeof *got);
-    struct cache cache = make_cache(c->type, 2, k_row);
+    struct cache cache = make_cache(c->type, k_row, v_row);
     uint8_t *host = malloc(SLOTS * PAGES * cache.page_bytes);
     struct device_heads h = {.q = to_device(q, n_q * sizeof *q),
                              .k = to_device(k, n_k * sizeof *k),
@@ -169,6 +178,10 @@ static void test_heads(void **state)
         {"adjacent pairs", TENSOR_F16, 3, 3, 40, 40, 20, true, false, false, false, false},
         {"not rotated", TENSOR_F32, 7, 1, 17, 17, 0, true, false, false, false, true},
         {"values of keys", TENSOR_Q8_0, 4, 2, 256, 256, 64, true, false, true, true, true},
+        {"narrow values", TENSOR_F32, 4, 1, 12, 8, 4, false, false, false, false, true},
+        {"narrow values", TENSOR_F16, 8, 4, 192, 128, 64, false, false, false, false, true},
+        {"narrow values", TENSOR_Q8_0, 4, 2, 192, 128, 64, false, false, false, false, true},
+        {"wide values", TENSOR_Q8_0, 3, 1, 32, 96, 32, false, false, false, false, true},
         {"values normed", TENSOR_F16, 4, 2, 512, 512, 512, true, false, true, false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -186,7 +199,7 @@ static void check_latent(enum tensor_type type, uint32_t n_heads, uint32_t rank,
           *row = random_values((size_t)N * k_dim, 3), *norm = random_values(rank, 4),
           *turns = random_values((size_t)N * dims, 5), *scales = random_values(N, 6),
           *got = malloc((n_q + n_absorbed) * sizeof *got);
-    struct cache cache = make_cache(type, 1, k_dim);
+    struct cache cache = make_cache(type, k_dim, 0);
     uint8_t *host = malloc(SLOTS * PAGES * cache.page_bytes);
     struct device_latent l = {.row = to_device(row, (size_t)N * k_dim * 4),
                               .q = to_device(q, n_q * 4),

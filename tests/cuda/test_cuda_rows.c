@@ -185,6 +185,73 @@ static void check_gate_by_sigmoid(size_t n)
     release_all();
 }
 
+/* As dense_host_gate_parts; width 1: a gate a value. */
+static void check_gate_parts(enum activation activation, uint32_t n, uint32_t n_gates,
+                             uint32_t width)
+{
+    const struct gating by = {activation, 0};
+    size_t n_all = (size_t)n * n_gates;
+    float *gate = random_floats(n_all, false, n_gates), one = 1,
+          *rows = random_floats(n_all * width, true, width);
+
+    for (size_t i = 0; i < n_all; i += 5)
+        gate[i] *= 60; /* exponentials that vanish or overflow */
+    float *device_rows = floats_to_device(rows, n_all * width);
+    module->ops.gate_parts(stream, activation, floats_to_device(gate, n_all), device_rows, n,
+                           n_gates, width);
+    if (width == 1)
+        portable->gated(by, gate, rows, rows, n_all);
+    for (size_t i = 0; i < n_all && width > 1; i++) {
+        float factor;
+        portable->gated(by, gate + i, &one, &factor, 1);
+        for (uint32_t k = 0; k < width; k++)
+            rows[i * width + k] *= factor;
+    }
+    check_floats(device_rows, rows, n_all * width, "gate_parts");
+    free(gate);
+    free(rows);
+    release_all();
+}
+
+static void test_gate_parts(void **state)
+{
+    static const enum activation all[] = {ACTIVATION_SIGMOID, ACTIVATION_SOFTPLUS};
+
+    (void)state;
+    for (unsigned a = 0; a < 2; a++) {
+        check_gate_parts(all[a], 1, 2000, 1);
+        check_gate_parts(all[a], 7, 33, 1);
+        check_gate_parts(all[a], 1, 64, 128);
+        check_gate_parts(all[a], 5, 6, 17);
+    }
+}
+
+static void check_scale(size_t n, float by, bool in_place)
+{
+    float *from = random_floats(n, true, n), *to = random_floats(n, false, 3);
+    float *device_from = floats_to_device(from, n),
+          *device_to = in_place ? device_from : floats_to_device(to, n);
+
+    module->ops.scale(stream, by, device_from, device_to, n);
+    for (size_t i = 0; i < n; i++)
+        to[i] = from[i] * by;
+    check_floats(device_to, to, n, "scale");
+    if (!in_place)
+        check_floats(device_from, from, n, "what scale reads");
+    free(from);
+    free(to);
+    release_all();
+}
+
+static void test_scale(void **state)
+{
+    (void)state;
+    check_scale(1, 0.5f, true);
+    check_scale(255, 1, false);
+    check_scale(5000, 53.06599664568481f, true);
+    check_scale(2816, 1e-3f, false);
+}
+
 /* As combine_token in worker/forward/dense_host.c. */
 static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bool shared,
                           bool gated)
@@ -264,10 +331,9 @@ static void test_combine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_norm_quantize),
-        cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_norm),          cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_norm_quantize), cmocka_unit_test(test_gate_parts),
+        cmocka_unit_test(test_scale),         cmocka_unit_test(test_combine),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

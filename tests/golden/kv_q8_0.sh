@@ -1,15 +1,19 @@
 #!/bin/bash
 # Keys and values of Q8_0 on a CUDA device. The logits, as one batch and one token at a time, and the answer equal those of the host
 # with the same type, to the bit. They differ from those with float32.
-#   kv_q8_0.sh MOED DIRECTORY NAME      MOED_TEST_DEVICE: cuda:N. NAME "latent": a random model with latent attention, because no
-#   golden model with latent attention has rows of whole blocks
+#   kv_q8_0.sh MOED DIRECTORY NAME      MOED_TEST_DEVICE: cuda:N. NAME "latent": a random model with latent attention; "narrow": one
+#   whose values are narrower than keys. No such golden model has rows of whole blocks
 MOED=$1 DIRECTORY=$2 NAME=$3 MODEL=$2/$3.gguf
-[ "$NAME" != latent ] || MODEL=
+case $NAME in
+latent) MADE="deepseek2 --head-dim 32 --rope-dim 32 --kv-rank 64" MODEL= ;;
+narrow) MADE="mimo2 --head-dim 96 --kv-heads 2" MODEL= ;;
+esac
 . "$(dirname "$0")/../deployment.sh"
-if [ "$NAME" = latent ]; then
-    MODEL=$WORK/latent.gguf
-    "$MOED" mkmodel --arch deepseek2 --layers 3 --hidden 64 --heads 4 --head-dim 32 --rope-dim 32 --kv-rank 64 --experts 8 \
-        --top-k 2 --expert-width 64 --vocab 320 --type F16 -o "$MODEL" >/dev/null
+if [ -z "$MODEL" ]; then
+    MODEL=$WORK/$NAME.gguf
+    # shellcheck disable=SC2086 # words
+    "$MOED" mkmodel --arch $MADE --layers 3 --hidden 64 --heads 4 --experts 8 --top-k 2 --expert-width 64 --vocab 320 --type F16 \
+        -o "$MODEL" >/dev/null
 fi
 TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
 TOKENS=$TOKENS,$TOKENS,$TOKENS # 96: more than a page

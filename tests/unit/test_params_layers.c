@@ -157,7 +157,7 @@ static void test_heads_by_layer(void **state)
     }
     assert_int_equal(params_most(&p).heads, 6);
     assert_int_equal(p.router.kind, ROUTER_SIGMOID);
-    assert_non_null(params_host_dense(&p));
+    assert_null(params_host_dense(&p));
     f = with_heads("laguna"); /* without a window */
     p = params_of(&f);
     assert_int_equal(params_windows(&p).layers, 0);

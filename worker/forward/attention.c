@@ -41,7 +41,7 @@ static void project_latent(struct forward *f, uint32_t layer)
         {first, w->q_a.tiles ? low : f->q, false, NULL, false}};
     f->ops->multiply_several(f->dense, products, 2, in);
     if (w->q_a.tiles) {
-        const struct norm_weights norm = {w->q_a_norm, NULL};
+        const struct norm_weights norm = {.weight = w->q_a_norm};
         in = f->ops->norm_prepare(f->dense, 0, low, &norm, LATENT_NORM_EPS, p->q_rank, low,
                                   weights_quantize(&w->q_b));
         f->ops->multiply(f->dense, &w->q_b, in, f->q, false);

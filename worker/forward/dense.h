@@ -110,9 +110,8 @@ struct dense_ops {
     const void *(*bring)(struct dense *d, const void *host, size_t bytes);
 
     /* Sets the batch of the operations that follow. cos_sin [n][2][rope dims / 2], then the same of
-     * the windowed rope, where the model has one; in host memory.
-     * The caller keeps all until the last of these operations is done. groups: as in
-     * batch_kind. */
+     * the windowed rope, where the model has one; in host memory. The caller keeps all until the
+     * last of these operations is done. groups: as in batch_kind. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, const struct row_groups *groups);
     /* All layers have computed the batch. Without this call the states of its slots' requests are
@@ -191,8 +190,8 @@ struct dense_ops {
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
      * [n][n_heads][2][k_dim]. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
-    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as the three
-     * below: no architecture of this dense part needs it. */
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]), by ACTIVATION_SIGMOID or
+     * ACTIVATION_SOFTPLUS; may overwrite gate. */
     void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
                        uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
@@ -206,7 +205,8 @@ struct dense_ops {
                                  const struct layer_weights *w, const struct delta_inputs *in,
                                  float *out, bool quantize);
     /* The same of Mamba2: convolves xbc, which may change. out = the heads' outputs, gated by
-     * silu(z) and normed by groups, then prepared. NULL: as gate_parts. */
+     * silu(z) and normed by groups, then prepared. NULL: no
+     * architecture of this dense part has it. */
     const void *(*mamba2_prepare)(struct dense *d, unsigned slot, uint32_t layer,
                                   const struct layer_weights *w, const struct mamba2_inputs *in,
                                   float *out, bool quantize);
@@ -220,8 +220,11 @@ struct dense_ops {
     bool (*save_state)(struct dense *d, uint32_t slot, uint32_t position, void *state);
     void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
-    /* rows [n][width] *= by. NULL, as the two after it and gate_parts. */
+    /* rows [n][width] *= by. */
     void (*scale)(struct dense *d, float by, float *rows, uint32_t width);
+    /* On a device: to [n][width] = rows [n][width], unless a device-only layer has missed an
+     * expert. */
+    void (*copy_rows)(struct dense *d, const float *rows, float *to, uint32_t width);
     /* rows [n][width] = 0. */
     void (*clear)(struct dense *d, float *rows, uint32_t width);
     /* rows [n][width] += more [n][width]. */

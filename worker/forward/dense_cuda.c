@@ -55,7 +55,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
 {
     struct dense_cuda *c = dense_cuda_of(d);
     struct device_row *rows = c->rows.host;
-    size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
+    size_t angles = (size_t)n * params_angles(d->params) * sizeof *cos_sin;
     c->groups = *groups;
     d->batch = batch;
     d->n = n;
@@ -90,7 +90,32 @@ static void cuda_norm(struct dense *d, const float *x, const struct norm_weights
                       uint32_t width, float *out)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
+    c->module->ops.norm(c->stream, x, width, w->weight, dense_cuda_bias(c, w), eps, d->n, width,
+                        out, width);
+}
+
+static void cuda_scale(struct dense *d, float by, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.scale(c->stream, by, rows, rows, (size_t)d->n * width);
+}
+
+static void cuda_copy_rows(struct dense *d, const float *rows, float *to, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.scale(c->stream, 1, rows, to, (size_t)d->n * width);
+}
+
+static void cuda_clear(struct dense *d, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->fill(c->stream, rows, 0, (size_t)d->n * width * sizeof *rows);
+}
+
+static void cuda_add_rows(struct dense *d, const float *more, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.add(c->stream, more, width, rows, width, d->n, width);
 }
 
 /* ---- Layers as graphs ---- */
@@ -197,8 +222,8 @@ static bool make_scratch(struct dense_cuda *c)
     if (p->kv_rank)
         c->heads_scratch =
             dense_cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * heads.heads));
-    c->attend_scratch =
-        dense_cuda_allocate(d, ops->attend_scratch_bytes(n, heads.heads, heads.v_dim, c->context));
+    c->attend_scratch = dense_cuda_allocate(d, worker_memory_attend(c->module, p, n, c->context));
+    c->zeros = dense_cuda_allocate(d, p->d_model * sizeof *c->zeros);
     c->logits = dense_cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
     c->gate_scratch =
         dense_cuda_allocate(d, ops->gate_scratch_bytes(p->router.n_experts, p->d_model));
@@ -212,10 +237,11 @@ static bool make_scratch(struct dense_cuda *c)
     size_t values = (size_t)most * p->d_model * sizeof(float);
     c->staged_bytes = round_up(values, DENSE_CUDA_ALIGN) +
                       round_up(n * p->router.n_used * sizeof(uint32_t), DENSE_CUDA_ALIGN);
-    return c->attend_scratch && c->gate_scratch && c->largest_scratch && c->logits && c->largest &&
-           c->largest_host && (!p->kv_rank || c->heads_scratch) &&
+    return c->attend_scratch && c->zeros && c->gate_scratch && c->largest_scratch && c->logits &&
+           c->largest && c->largest_host && (!p->kv_rank || c->heads_scratch) &&
            dense_cuda_allocate_shared(d, n * sizeof(struct device_row), &c->rows) &&
-           dense_cuda_allocate_shared(d, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
+           dense_cuda_allocate_shared(d, (size_t)n * params_angles(p) * sizeof(float),
+                                      &c->angles) &&
            dense_cuda_allocate_shared(d, n * sizeof(float), &c->query_scales) &&
            dense_cuda_allocate_shared(d, c->staged_bytes, &c->staged);
 }
@@ -227,12 +253,6 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
     enum error_code code = kv_type_check(p, options->kv_type, e);
     if (code)
         return code;
-    const struct layer_params *uneven = params_uneven(p);
-    if (uneven)
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "a CUDA device's KV cache does not support keys of %" PRIu32
-                         " values with values of %" PRIu32 ": give dense=host in --device",
-                         uneven->k_dim, uneven->v_dim);
     kv_layout_make(p, options->kv_type, &c->base.kv);
     if (!make_tables(c))
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
@@ -276,11 +296,16 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .attend = dense_cuda_attend,
                                          .attend_prepare = dense_cuda_attend_prepare,
                                          .split_gate = dense_cuda_split_gate,
+                                         .gate_parts = dense_cuda_gate_parts,
                                          .split_delta = dense_cuda_split_delta,
                                          .delta_prepare = dense_cuda_delta_prepare,
                                          .short_convolution = dense_cuda_short_convolution,
                                          .save_state = dense_cuda_save_state,
                                          .load_state = dense_cuda_load_state,
+                                         .scale = cuda_scale,
+                                         .copy_rows = cuda_copy_rows,
+                                         .clear = cuda_clear,
+                                         .add_rows = cuda_add_rows,
                                          .gate = cuda_gate,
                                          .shared = cuda_shared,
                                          .again = cuda_again,

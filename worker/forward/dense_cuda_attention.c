@@ -2,7 +2,7 @@
  * kv_pages.h. */
 #include "dense_cuda_internal.h"
 
-#include "device/worker_memory.h"
+#include "model/kv_type.h"
 
 #include <assert.h>
 #include <string.h>
@@ -19,16 +19,20 @@ bool dense_cuda_make_kv(struct dense_cuda *c, enum tensor_type type, uint64_t by
     if (!dense_cuda_allocate_shared(&c->base, table, &c->table) ||
         kv_pages_new(c->cuda, kv->page_bytes, (uint32_t)n, bytes, &c->pages, &c->failed))
         return false;
+    bool values = params_cache_rows(p) > 1;
     for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct layer_params *l = &p->layers[i];
         const struct kv_layer_place *place = &kv->layers[i];
         const uint64_t *pages = c->table.own;
-        c->kv[i] = (struct device_kv){.type = (uint32_t)type,
-                                      .rows = params_cache_rows(p),
-                                      .row_values = p->layers[i].n_kv_heads * p->layers[i].k_dim,
-                                      .row_bytes = (uint32_t)worker_memory_row(p, i, type),
-                                      .pages = pages + (size_t)place->group * group_pages,
-                                      .offset = place->offset,
-                                      .pages_a_slot = c->pages_a_slot};
+        c->kv[i] = (struct device_kv){
+            .type = (uint32_t)type,
+            .rows = params_cache_rows(p),
+            .key_values = l->n_kv_heads * l->k_dim,
+            .value_values = values ? l->n_kv_heads * l->v_dim : l->n_kv_heads * l->k_dim,
+            .key_bytes = (uint32_t)(l->n_kv_heads * kv_key_bytes(p, i, type)),
+            .pages = pages + (size_t)place->group * group_pages,
+            .offset = place->offset,
+            .pages_a_slot = c->pages_a_slot};
     }
     return true;
 }
@@ -147,16 +151,20 @@ void dense_cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_
     struct dense_cuda *c = dense_cuda_of(d);
     const struct model_params *p = d->params;
     const struct layer_params *l = &p->layers[layer];
+    const struct rope_params *rope = params_rope(p, layer);
+    const float *cos_sin = c->angles.own;
     const struct device_ops *ops = &c->module->ops;
     uint32_t n = d->n, q_row = l->n_heads * l->k_dim, k_row = l->n_kv_heads * l->k_dim;
     bool by_head = p->arch->qk_norm;
+    if (rope != &p->rope) /* its angles come after the other's */
+        cos_sin += (size_t)n * p->rope.dims;
     if (w->q_norm && p->arch->qk_norm_whole)
         ops->norm(c->stream, q, q_row, w->q_norm, NULL, p->norm_eps, n, q_row, q, q_row);
     if (w->k_norm && p->arch->qk_norm_whole)
         ops->norm(c->stream, k, k_row, w->k_norm, NULL, p->norm_eps, n, k_row, k, k_row);
     const struct device_heads h = {.q = q,
                                    .k = k,
-                                   .v = v,
+                                   .v = w->v.tiles ? v : NULL,
                                    .n_heads = l->n_heads,
                                    .n_kv_heads = l->n_kv_heads,
                                    .k_dim = l->k_dim,
@@ -164,9 +172,10 @@ void dense_cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_
                                    .q_norm = by_head ? w->q_norm : NULL,
                                    .k_norm = by_head ? w->k_norm : NULL,
                                    .norm_after = p->arch->qk_norm_after_rope,
+                                   .value_norm = p->arch->value_norm,
                                    .eps = p->norm_eps,
-                                   .cos_sin = c->angles.own,
-                                   .dims = l->unrotated ? 0 : p->rope.dims,
+                                   .cos_sin = cos_sin,
+                                   .dims = l->unrotated ? 0 : rope->dims,
                                    .neox = p->arch->rope_neox};
     ops->place_heads(c->stream, &c->kv[layer], c->rows.own, n, &h);
 }
@@ -254,6 +263,13 @@ void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const fl
                        float *out)
 {
     attend(dense_cuda_of(d), layer, q, sinks, NULL, out, NULL);
+}
+
+void dense_cuda_gate_parts(struct dense *d, struct gating g, float *gate, float *rows,
+                           uint32_t n_gates, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.gate_parts(c->stream, (uint32_t)g.activation, gate, rows, d->n, n_gates, width);
 }
 
 const void *dense_cuda_attend_prepare(struct dense *d, unsigned slot, uint32_t layer,

@@ -30,7 +30,7 @@ struct dense_cuda {
     /* the batch under way */
     uint32_t *tokens;                    /* [max_tokens], in host memory: embed's */
     struct mirrored_values rows;         /* struct device_row [max_tokens] */
-    struct mirrored_values angles;       /* float [max_tokens][rope dims] */
+    struct mirrored_values angles;       /* float [max_tokens][params_angles]: as begin's cos_sin */
     struct mirrored_values query_scales; /* float [max_tokens]; none where all are 1 */
     uint32_t most_positions;             /* of the batch, rounded up where a graph may serve it */
     struct row_groups groups;            /* its products may go through BLAS */
@@ -52,6 +52,7 @@ struct dense_cuda {
     struct device_blas blas; /* the operands that BLAS takes */
     void *blas_scratch;      /* NULL: BLAS is not used */
     void *heads_scratch, *attend_scratch, *gate_scratch, *largest_scratch;
+    const float *zeros;     /* [d_model]: biases of norms that have none */
     uint32_t logits_rows;   /* rows of logits that are there at once */
     float *logits;          /* [logits_rows][vocab] */
     uint32_t *largest;      /* on the device [2][logits_rows][DEVICE_LARGEST]: values, places */
@@ -113,6 +114,12 @@ enum error_code dense_cuda_logits(struct dense *d, const struct matrix *m, const
                                   const float *hidden, uint32_t n, bool bulk, float *logits,
                                   struct error *e);
 
+/* The bias that the device's norm takes; NULL: an RMS norm. */
+static inline const float *dense_cuda_bias(const struct dense_cuda *c, const struct norm_weights *w)
+{
+    return w->centred ? c->zeros : w->bias;
+}
+
 /* ---- dense_cuda_recurrent.c ---- */
 
 /* The states of the recurrent layers, where the model has some. False: c->failed says why. */
@@ -151,6 +158,8 @@ void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer
                              float *row, float *q, float *absorbed);
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
                        float *out);
+void dense_cuda_gate_parts(struct dense *d, struct gating g, float *gate, float *rows,
+                           uint32_t n_gates, uint32_t width);
 const void *dense_cuda_attend_prepare(struct dense *d, unsigned slot, uint32_t layer,
                                       const float *q, const float *sinks, const float *gate,
                                       float *out, bool quantize);

@@ -89,10 +89,11 @@ const void *dense_cuda_norm_prepare(struct dense *d, unsigned slot, const float 
     struct dense_cuda *c = dense_cuda_of(d);
     const struct device_ops *ops = &c->module->ops;
     struct device_activations *a = dense_cuda_bind(c, slot, out, width, quantize);
+    const float *bias = dense_cuda_bias(c, w);
     if (quantize)
-        ops->norm_quantize(c->stream, x, width, w->weight, w->bias, eps, out, width, a);
+        ops->norm_quantize(c->stream, x, width, w->weight, bias, eps, out, width, a);
     else
-        ops->norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
+        ops->norm(c->stream, x, width, w->weight, bias, eps, d->n, width, out, width);
     return a;
 }
 

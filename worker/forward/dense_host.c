@@ -140,9 +140,9 @@ static void norm_row(void *arg, unsigned thread, uint32_t t)
     const struct kernels *k = job->h->kernels;
     size_t width = job->width, at = t * width;
     (void)thread;
-    if (job->norm->bias)
-        k->layer_norm(job->in + at, job->norm->weight, job->norm->bias, job->eps, width,
-                      job->out + at);
+    const float *bias = job->norm->centred ? job->h->zeros : job->norm->bias;
+    if (bias)
+        k->layer_norm(job->in + at, job->norm->weight, bias, job->eps, width, job->out + at);
     else
         k->rms_norm(job->in + at, job->norm->weight, job->eps, width, job->out + at);
 }
@@ -440,8 +440,9 @@ static bool allocate_scratch(struct dense_host *h)
     uint32_t most = h->base.max_tokens;
     h->rows = host_allocate(&h->base, most * sizeof *h->rows);
     h->sums = host_allocate(&h->base, h->n_threads * sizeof(float) * p->d_model);
-    if (!h->rows || !h->sums || !p->kv_rank)
-        return h->rows && h->sums;
+    h->zeros = host_allocate(&h->base, sizeof(float) * p->d_model);
+    if (!h->rows || !h->sums || !h->zeros || !p->kv_rank)
+        return h->rows && h->sums && h->zeros;
     size_t bytes = round_up(act_bytes(params_head_input(p), most), TILE_ALIGN);
     uint8_t *all = host_allocate(&h->base, h->n_threads * bytes);
     h->heads_activations = host_allocate(&h->base, h->n_threads * sizeof *h->heads_activations);

@@ -22,6 +22,7 @@ struct dense_host {
     unsigned n_threads;
     const void *prepared[EXEC_SLOTS];
     float *sums;              /* [threads][d_model]: combine's */
+    const float *zeros;       /* [d_model]: biases of norms that have none */
     void **heads_activations; /* [threads]: multiply_heads' */
     void *buffers[DENSE_HOST_BUFFERS];
     unsigned n_buffers;

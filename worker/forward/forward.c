@@ -92,10 +92,12 @@ static void place_fetched(struct forward *f)
 
 static bool allocate_added(struct forward *f, size_t row)
 {
-    if (!f->params->arch->post_norms)
-        return true;
-    f->added = f->ops->allocate(f->dense, row * f->params->d_model);
-    return f->added != NULL;
+    const struct architecture *a = f->params->arch;
+    if (a->post_norms)
+        f->added = f->ops->allocate(f->dense, row * f->params->d_model);
+    if (a->parallel)
+        f->kept = f->ops->allocate(f->dense, row * f->params->d_model);
+    return (!a->post_norms || f->added) && (!a->parallel || f->kept);
 }
 
 static bool allocate(struct forward *f)
@@ -254,7 +256,7 @@ static void run_dense_ffn(struct forward *f, uint32_t layer)
 static const float *norm_gate(struct forward *f, const struct layer_weights *w, float *out)
 {
     const struct model_params *p = f->params;
-    const struct norm_weights norm = {w->router_scale, NULL};
+    const struct norm_weights norm = {.weight = w->router_scale};
     f->ops->norm(f->dense, f->x.own, &norm, p->norm_eps, p->d_model, out);
     f->ops->scale(f->dense, 1.0f / sqrtf((float)p->d_model), out, p->d_model);
     return out;
@@ -539,6 +541,8 @@ static void queue_device_only(struct forward *f, uint32_t layer)
     struct device_shared shared;
     bool together = f->params->d_shared && !w->shared_norm.weight;
     queue_attention(f, layer);
+    if (f->kept)
+        f->ops->copy_rows(f->dense, f->h.own, f->kept, f->params->d_model);
     const void *in = queue_gate(f, layer, selected, &choice);
     if (together)
         f->ops->shared(f->dense, FORWARD_HIDDEN_SLOT, params_shared_gating(f->params, layer), w,
@@ -571,12 +575,14 @@ static enum error_code fetch_device_only(struct forward *f, uint32_t layer, uint
 }
 
 /* Runs a layer that missed an expert; its attention is done. If it was the only layer, nothing has
- * overwritten its prepared input. */
+ * overwritten its prepared input. Else the attention of later layers has overwritten h. */
 static enum error_code run_missed(struct forward *f, uint32_t layer, bool only, struct error *e)
 {
     struct mirrored_values selected = device_only_at(f, layer);
     if (only)
         return run_planned(f, layer, prepared_ffn(f, layer), &selected, e);
+    if (f->kept)
+        f->ops->copy_rows(f->dense, f->kept, f->h.own, f->params->d_model);
     const void *in = queue_gate(f, layer, f->selected.own, NULL);
     fetch_routing(f);
     experts_look(f->experts, layer);
@@ -677,7 +683,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
     for (uint32_t t = 0; t < n; t++)
         f->recorded |= batch[t].recording != NULL;
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
-        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
+        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position, batch[t].token};
     place_fetched(f);
     prepare_rope(f);
     f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);

@@ -40,13 +40,14 @@ struct forward {
         predicted_routing[PREDICTED_LAYERS_AT_ONCE]; /* uint32_t [n][n_used]: of coming layers */
     struct mirrored_values predicted_router;         /* float [n][n_experts]: of the last of them */
     float *q;                                        /* [n][n_heads][q_dim] */
-    float *k, *v;                   /* [n][n_kv_heads][k_dim or v_dim]; latent: only k */
-    float *attended;                /* [n][n_heads][o_dim] */
-    float *predicted_weights;       /* [n][n_used], which nothing reads */
-    float *expert_weights;          /* [n][n_used] */
-    float *ffn_gate, *ffn_up;       /* [n][the wider of d_shared and d_dense] */
-    float *shared_out;              /* [n][d_model] */
-    float *added;                   /* [n][d_model]: what a part adds to x; NULL: no post_norms */
+    float *k, *v;             /* [n][n_kv_heads][k_dim or v_dim]; latent: only k */
+    float *attended;          /* [n][n_heads][o_dim] */
+    float *predicted_weights; /* [n][n_used], which nothing reads */
+    float *expert_weights;    /* [n][n_used] */
+    float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */
+    float *shared_out;        /* [n][d_model] */
+    float *added;             /* [n][d_model]: what a part adds to x; NULL: no post_norms */
+    float *kept; /* [n][d_model]: h of a device-only layer; NULL: no architecture.parallel */
     float *shared_scale;            /* [n] */
     float *q_and_gate, *query_gate; /* [n][n_heads][2][k_dim], [n][n_heads][k_dim]; NULL: none */
     struct {

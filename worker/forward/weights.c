@@ -12,7 +12,6 @@ struct binder {
     const struct pool_map *map;
     const uint8_t *base; /* offsets count from here */
     uint32_t block;      /* of the file, whose tensors are bound */
-    const float *zeros;  /* of model_weights */
     struct error *e;
     enum error_code failed;
     char name[64];
@@ -90,8 +89,8 @@ static struct norm_weights norm(struct binder *b, const char *part, uint32_t val
     struct norm_weights w = {.weight = vector(b, WEIGHT(part), false, values)};
     if (b->map->params.arch->norm == NORM_LAYER)
         w.bias = vector(b, BIAS(part), false, values);
-    else if (b->map->params.norm == NORM_LAYER)
-        w.bias = b->zeros;
+    else
+        w.centred = b->map->params.norm == NORM_LAYER;
     return w;
 }
 
@@ -298,13 +297,10 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
                              struct model_weights *out, struct error *e)
 {
     const struct model_params *p = &map->params;
-    struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers),
-                              .zeros = calloc(p->d_model, sizeof *w.zeros)};
-    struct binder b = {.map = map, .base = base, .zeros = w.zeros, .e = e};
-    if (!w.layers || !w.zeros) {
-        weights_free(&w);
+    struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers)};
+    struct binder b = {.map = map, .base = base, .e = e};
+    if (!w.layers)
         return error_set(e, ERROR_MEMORY, "no memory for the table of weights");
-    }
     w.embedding = matrix(&b, "token_embd.weight", false, p->vocab, p->d_model);
     w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
     if (!w.output.tiles)
@@ -314,8 +310,8 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
     w.output_norm.weight = vector(&b, b.name, false, p->d_model);
     if (p->arch->norm == NORM_LAYER)
         w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
-    else if (p->norm == NORM_LAYER)
-        w.output_norm.bias = w.zeros;
+    else
+        w.output_norm.centred = p->norm == NORM_LAYER;
     w.output_bias = vector(&b, "output.bias", true, p->vocab);
     for (uint32_t layer = 0; layer < p->n_layers; layer++)
         bind_layer(&b, layer, &w.layers[layer]);
@@ -337,10 +333,8 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
 void weights_free(struct model_weights *w)
 {
     free(w->layers);
-    free(w->zeros);
     free(w->prediction_tiles);
     w->layers = NULL;
-    w->zeros = NULL;
     w->prediction_tiles = NULL;
 }
 

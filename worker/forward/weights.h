@@ -14,7 +14,8 @@ struct head_matrices {
 };
 
 struct norm_weights {
-    const float *weight, *bias; /* bias NULL: an RMS norm */
+    const float *weight, *bias; /* bias NULL: an RMS norm, unless */
+    bool centred;               /* a layer norm without biases */
 };
 
 struct layer_weights {
@@ -83,8 +84,7 @@ struct model_weights {
     const float *rope_factors;
     const float *rope_long_factors; /* used instead where rope_uses_long; NULL: none */
     struct layer_weights *layers;   /* owned */
-    float *zeros;              /* the biases of norms that have none; owned; NULL: not needed */
-    uint8_t *prediction_tiles; /* of prediction_router; owned; NULL: it is router */
+    uint8_t *prediction_tiles;      /* of prediction_router; owned; NULL: it is router */
 };
 
 /* base: the address of the pool's first byte where the weights are computed with: map->base in host

@@ -175,8 +175,8 @@ static attend_call call_of(const struct device_kv *kv, const struct device_row *
     c.sinks = a->sinks;
     c.out = out;
     c.aligned = aligned_to(a->k_dim, 4) && aligned_to(a->v_dim, 4) &&
-                aligned_to(kv->row_values, 4) && aligned_to((uintptr_t)q, 16) &&
-                aligned_to((uintptr_t)out, 16);
+                aligned_to(kv->key_values, 4) && aligned_to(kv->value_values, 4) &&
+                aligned_to((uintptr_t)q, 16) && aligned_to((uintptr_t)out, 16);
     return c;
 }
 

@@ -91,16 +91,18 @@ static __device__ __forceinline__ void begin_queries(const attend_call &c, const
 
 /* Eight values of position i from `at` on, to shared memory. */
 static __device__ __forceinline__ void load_eight(const attend_call &c, const kv_rows &rows,
-                                                  uint32_t i, uint32_t at, uint16_t *to, uint16_t)
+                                                  kv_part part, uint32_t i, uint32_t at,
+                                                  uint16_t *to, uint16_t)
 {
-    tensor_copy<16>(to, kv_row<uint16_t>(c.kv, rows, i) + at);
+    tensor_copy<16>(to, kv_row<uint16_t>(c.kv, rows, part, i) + at);
 }
 
 static __device__ __forceinline__ void load_eight(const attend_call &c, const kv_rows &rows,
-                                                  uint32_t i, uint32_t at, uint16_t *to, kv_quant)
+                                                  kv_part part, uint32_t i, uint32_t at,
+                                                  uint16_t *to, kv_quant)
 {
-    float4 a = kv_floats(kv_load<kv_quant>(c.kv, rows, i, at));
-    float4 b = kv_floats(kv_load<kv_quant>(c.kv, rows, i, at + 4));
+    float4 a = kv_floats(kv_load<kv_quant>(c.kv, rows, part, i, at));
+    float4 b = kv_floats(kv_load<kv_quant>(c.kv, rows, part, i, at + 4));
     *(uint4 *)to = make_uint4(two_halves(a.x, a.y), two_halves(a.z, a.w), two_halves(b.x, b.y),
                               two_halves(b.z, b.w));
 }
@@ -120,7 +122,7 @@ static __device__ __forceinline__ void load_page(const attend_call &c, const til
 #pragma unroll 4
         for (uint32_t i = threadIdx.x / eights; i < PAGE; i += THREADS / eights)
             if (first + i >= g.seen.first && first + i < g.seen.end)
-                load_eight(c, rows, i, at, &to[i][at], T());
+                load_eight(c, rows, part, i, at, &to[i][at], T());
             else
                 *(uint4 *)&to[i][at] = make_uint4(0, 0, 0, 0);
     }
@@ -287,7 +289,7 @@ bool attend_many_takes(const attend_call &c)
     uint32_t dim = c.k_dim > c.v_dim ? c.k_dim : c.v_dim;
 
     return c.kv.type != TENSOR_F32 && c.kv.rows == 2 && dim <= 128 && c.k_dim % 16 == 0 &&
-           c.v_dim % 16 == 0 && c.kv.row_values % 8 == 0 && c.aligned;
+           c.v_dim % 16 == 0 && c.kv.key_values % 8 == 0 && c.kv.value_values % 8 == 0 && c.aligned;
 }
 
 template <class T, int DIM> static void launch(struct device_stream *s, const attend_call &c)

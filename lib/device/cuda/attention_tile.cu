@@ -60,14 +60,14 @@ static __device__ void prepare(const attend_call &c, const tile &g, uint32_t b,
 /* Ask for the rows of positions [first, end), `values` of each, so that what follows does not wait
  * for each of its loads in turn. */
 template <class T>
-static __device__ void prefetch_rows(const attend_call &c, const kv_rows *pages, uint32_t first,
-                                     uint32_t end, uint32_t values)
+static __device__ void prefetch_rows(const attend_call &c, const kv_rows *pages, kv_part part,
+                                     uint32_t first, uint32_t end, uint32_t values)
 {
     uint32_t lines = (values * sizeof(T) + 127) / 128;
 
     for (uint32_t i = threadIdx.x; i < (end - first) * lines; i += THREADS) {
         uint32_t position = first + i / lines;
-        cuda_prefetch((const uint8_t *)kv_row<T>(c.kv, pages[position / DEVICE_PAGE],
+        cuda_prefetch((const uint8_t *)kv_row<T>(c.kv, pages[position / DEVICE_PAGE], part,
                                                  position % DEVICE_PAGE) +
                       (size_t)(i % lines) * 128);
     }
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
 #pragma unroll
             for (uint32_t k = 0; k < in_flight; k++) {
                 uint32_t position = min(first + (i + k) * rows + row, end - 1);
-                keys[k] = kv_load<T>(c.kv, sh->keys_of[position / DEVICE_PAGE],
+                keys[k] = kv_load<T>(c.kv, sh->keys_of[position / DEVICE_PAGE], KV_KEYS,
                                      position % DEVICE_PAGE, at);
             }
 #pragma unroll
@@ -108,8 +108,9 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
     } else
         for (uint32_t i = 0; i < n; i++) {
             uint32_t position = min(first + i * rows + row, end - 1);
-            *(float4 *)&sh->keys[i * rows + row][4 * quad] = kv_some<T>(
-                c.kv, sh->keys_of[position / DEVICE_PAGE], position % DEVICE_PAGE, at, c.k_dim);
+            *(float4 *)&sh->keys[i * rows + row][4 * quad] =
+                kv_some<T>(c.kv, sh->keys_of[position / DEVICE_PAGE], KV_KEYS,
+                           position % DEVICE_PAGE, at, c.k_dim);
         }
 }
 
@@ -353,7 +354,7 @@ load_step(const attend_call &c, uint32_t j, uint32_t quad, const weighing<OWN> &
 #pragma unroll
     for (int k = 0; k < STEP; k++) {
         uint32_t position = min(max(j + k, w.any.first), w.any.end - 1);
-        step->of[k] = kv_load<T>(c.kv, rows, position % DEVICE_PAGE, 4 * quad);
+        step->of[k] = kv_load<T>(c.kv, rows, KV_VALUES, position % DEVICE_PAGE, 4 * quad);
     }
 }
 
@@ -428,8 +429,8 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
         else
             for (uint32_t j = w.any.first; j < w.any.end; j++)
                 add_seen(&w, j,
-                         kv_some<T>(c.kv, sh.values_of[j / DEVICE_PAGE], j % DEVICE_PAGE, 4 * quad,
-                                    c.v_dim),
+                         kv_some<T>(c.kv, sh.values_of[j / DEVICE_PAGE], KV_VALUES, j % DEVICE_PAGE,
+                                    4 * quad, c.v_dim),
                          sh);
 #pragma unroll
         for (int i = 0; i < OWN; i++)
@@ -462,9 +463,9 @@ static __global__ void __launch_bounds__(THREADS, resident<T, QUERIES>::BLOCKS)
         __syncthreads();
         uint32_t first = max(g.seen.first, b * BLOCK) - b * BLOCK,
                  end = min(g.seen.end - b * BLOCK, BLOCK);
-        prefetch_rows<T>(c, sh.keys_of, first, end, c.k_dim);
+        prefetch_rows<T>(c, sh.keys_of, KV_KEYS, first, end, c.k_dim);
         if (c.kv.rows > 1)
-            prefetch_rows<T>(c, sh.values_of, first, end, c.v_dim);
+            prefetch_rows<T>(c, sh.values_of, KV_VALUES, first, end, c.v_dim);
         make_scores<T>(c, g, first, end, &sh);
         __syncthreads();
         make_shares(c, g, b, &sh);

@@ -3,6 +3,7 @@
 #include "device/cuda/dependent.cuh"
 #include "device/cuda/ops.h"
 #include "device/cuda/scalar.cuh"
+#include "kernels/kernels.h"
 
 enum { THREADS = 256 };
 
@@ -78,6 +79,64 @@ void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *row
         return;
     CUDA_LAUNCH_EARLY(gate_by_sigmoid, parts(n), THREADS, 0, s, gate, rows, n);
     cuda_check(s, "gate_by_sigmoid");
+}
+
+struct parts_call {
+    uint32_t activation;
+    const float *gate;
+    float *rows;
+    uint32_t n_gates, width;
+};
+
+static __device__ __forceinline__ float part_factor(uint32_t activation, float gate, float value)
+{
+    if (activation == ACTIVATION_SOFTPLUS)
+        return cuda_softplus(gate) * value;
+    return value / (1.0f + cuda_exp(-gate));
+}
+
+/* A row in x, its values in y. A value that has a gate of its own is the gated one; a part's factor
+ * is that of 1. */
+static __global__ void gate_row_parts(parts_call c)
+{
+    uint32_t i = element();
+
+    cuda_await_previous();
+    if (i >= c.n_gates * c.width)
+        return;
+    float gate = c.gate[(size_t)blockIdx.x * c.n_gates + i / c.width];
+    float *value = c.rows + (size_t)blockIdx.x * c.n_gates * c.width + i;
+    *value = c.width == 1 ? part_factor(c.activation, gate, *value)
+                          : *value * part_factor(c.activation, gate, 1.0f);
+}
+
+void cuda_gate_parts(struct device_stream *s, uint32_t activation, const float *gate, float *rows,
+                     uint32_t n, uint32_t n_gates, uint32_t width)
+{
+    const parts_call c = {activation, gate, rows, n_gates, width};
+
+    if (n == 0 || n_gates == 0)
+        return;
+    CUDA_LAUNCH_EARLY(gate_row_parts, dim3(n, parts((size_t)n_gates * width)), THREADS, 0, s, c);
+    cuda_check(s, "gate_parts");
+}
+
+static __global__ void scale_values(float by, const float *from, float *to, size_t n,
+                                    const uint32_t *guard)
+{
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+    cuda_await_previous();
+    if (i < n && !stopped(guard))
+        to[i] = from[i] * by;
+}
+
+void cuda_scale(struct device_stream *s, float by, const float *from, float *to, size_t n)
+{
+    if (n == 0)
+        return;
+    CUDA_LAUNCH_EARLY(scale_values, parts(n), THREADS, 0, s, by, from, to, n, s->guard);
+    cuda_check(s, "scale");
 }
 
 struct split_call {

@@ -13,9 +13,9 @@ static __device__ __forceinline__ uint8_t *kv_page(const device_kv &kv, uint32_t
                                                    uint32_t position, kv_part part)
 {
     uint64_t page = kv.pages[(size_t)slot * kv.pages_a_slot + position / DEVICE_PAGE];
-    uint32_t rows = kv.rows == 1 ? 0 : part;
+    bool behind = part == KV_VALUES && kv.rows > 1;
 
-    return (uint8_t *)page + kv.offset + (size_t)rows * DEVICE_PAGE * kv.row_bytes;
+    return (uint8_t *)page + kv.offset + (behind ? (size_t)DEVICE_PAGE * kv.key_bytes : 0);
 }
 
 /* Types of cached values: float, uint16_t (a half), kv_quant (of Q8_0). */
@@ -25,15 +25,22 @@ struct kv_quant {
 
 /* One head's keys, or values, of a page. */
 struct kv_rows {
-    const uint8_t
-        *first; /* of the first position; those that follow are row_values of their type further */
-    const uint16_t *scales; /* Q8_0; those that follow are row_values / 32 further */
+    const uint8_t *first;   /* of the first position; those that follow are kv_width of their type
+                               further */
+    const uint16_t *scales; /* Q8_0; those that follow are kv_width / 32 further */
 };
 
-/* Where a page has its scales. */
-static __device__ __forceinline__ uint16_t *kv_scales(const device_kv &kv, uint8_t *page)
+/* Values of a position's row. */
+static __device__ __forceinline__ uint32_t kv_width(const device_kv &kv, kv_part part)
 {
-    return (uint16_t *)(page + (size_t)DEVICE_PAGE * kv.row_values);
+    return part == KV_KEYS ? kv.key_values : kv.value_values;
+}
+
+/* Where a page has its scales. */
+static __device__ __forceinline__ uint16_t *kv_scales(const device_kv &kv, uint8_t *page,
+                                                      kv_part part)
+{
+    return (uint16_t *)(page + (size_t)DEVICE_PAGE * kv_width(kv, part));
 }
 
 /* first: of the head's values in a row. */
@@ -44,14 +51,14 @@ static __device__ __forceinline__ kv_rows kv_head_rows(const device_kv &kv, uint
 {
     uint8_t *page = kv_page(kv, slot, position, part);
 
-    return {page + first * sizeof(T), kv_scales(kv, page) + first / 32};
+    return {page + first * sizeof(T), kv_scales(kv, page, part) + first / 32};
 }
 
 template <class T>
 static __device__ __forceinline__ const T *kv_row(const device_kv &kv, const kv_rows &rows,
-                                                  uint32_t i)
+                                                  kv_part part, uint32_t i)
 {
-    return (const T *)rows.first + i * kv.row_values;
+    return (const T *)rows.first + i * kv_width(kv, part);
 }
 
 /* Four adjacent values as stored in the cache, and as exactly equal floats. */
@@ -73,13 +80,13 @@ template <> struct kv_four<kv_quant> {
 /* Values at to at + 3 of position i, aligned to 4 values. */
 template <class T>
 static __device__ __forceinline__ kv_four<T> kv_load(const device_kv &kv, const kv_rows &rows,
-                                                     uint32_t i, uint32_t at)
+                                                     kv_part part, uint32_t i, uint32_t at)
 {
-    const T *p = kv_row<T>(kv, rows, i) + at;
+    const T *p = kv_row<T>(kv, rows, part, i) + at;
 
     if constexpr (sizeof(T) == 1)
         return {__ldg((const uint32_t *)p),
-                __ldg(rows.scales + i * (kv.row_values / 32) + at / 32)};
+                __ldg(rows.scales + i * (kv_width(kv, part) / 32) + at / 32)};
     else if constexpr (sizeof(T) == 2)
         return {__ldg((const uint2 *)p)};
     else
@@ -130,17 +137,17 @@ static __device__ __forceinline__ float4 kv_quad(const T *p, uint32_t i, uint32_
 /* As above, of position i, as floats; quants are always aligned, and fill whole blocks. */
 template <class T>
 static __device__ __forceinline__ float4 kv_some(const device_kv &kv, const kv_rows &rows,
-                                                 uint32_t i, uint32_t at, uint32_t n)
+                                                 kv_part part, uint32_t i, uint32_t at, uint32_t n)
 {
     if constexpr (sizeof(T) == 1)
-        return at < n ? kv_floats(kv_load<T>(kv, rows, i, at)) : make_float4(0, 0, 0, 0);
+        return at < n ? kv_floats(kv_load<T>(kv, rows, part, i, at)) : make_float4(0, 0, 0, 0);
     else
-        return kv_quad(kv_row<T>(kv, rows, i), at, n);
+        return kv_quad(kv_row<T>(kv, rows, part, i), at, n);
 }
 
 /* A warp has 32 values next to each other, a whole block: write_q8_0 of kernels/attend.inc.c. */
-static __device__ __forceinline__ void kv_put_quant(const device_kv &kv, uint8_t *page, size_t at,
-                                                    float value)
+static __device__ __forceinline__ void kv_put_quant(const device_kv &kv, uint8_t *page,
+                                                    kv_part part, size_t at, float value)
 {
     int max_bits = __float_as_int(value) & 0x7fffffff;
 
@@ -150,15 +157,15 @@ static __device__ __forceinline__ void kv_put_quant(const device_kv &kv, uint8_t
     float inverse, d = cuda_block_scale(max_bits, &inverse);
     ((int8_t *)page)[at] = (int8_t)cuda_quant(value, inverse);
     if (at % 32 == 0)
-        kv_scales(kv, page)[at / 32] = cuda_float_to_half(d);
+        kv_scales(kv, page, part)[at / 32] = cuda_float_to_half(d);
 }
 
 /* Writes a value. at: counted from the page's first one. */
-static __device__ __forceinline__ void kv_put(const device_kv &kv, uint8_t *page, size_t at,
-                                              float value)
+static __device__ __forceinline__ void kv_put(const device_kv &kv, uint8_t *page, kv_part part,
+                                              size_t at, float value)
 {
     if (kv.type == TENSOR_Q8_0)
-        kv_put_quant(kv, page, at, value);
+        kv_put_quant(kv, page, part, at, value);
     else if (kv.type == TENSOR_F16)
         ((uint16_t *)page)[at] = cuda_float_to_half(value);
     else

@@ -76,6 +76,9 @@ void cuda_delta(struct device_stream *s, const struct device_recurrent *r,
 void cuda_short_convolution(struct device_stream *s, const struct device_recurrent *r,
                             const struct device_short_convolution *c);
 void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *rows, size_t n);
+void cuda_gate_parts(struct device_stream *s, uint32_t activation, const float *gate, float *rows,
+                     uint32_t n, uint32_t n_gates, uint32_t width);
+void cuda_scale(struct device_stream *s, float by, const float *from, float *to, size_t n);
 size_t cuda_gate_scratch_bytes(uint32_t n_experts, uint32_t cols);
 void cuda_gate(struct device_stream *s, const struct device_gate *g,
                const struct device_activations *in);

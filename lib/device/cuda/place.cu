@@ -52,10 +52,10 @@ static __device__ __forceinline__ void store_head(const device_kv &kv, device_ro
                                                   uint32_t first, uint32_t dim, const float *head)
 {
     uint8_t *page = kv_page(kv, row.slot, row.position, part);
-    size_t at = (size_t)(row.position % DEVICE_PAGE) * kv.row_values + first;
+    size_t at = (size_t)(row.position % DEVICE_PAGE) * kv_width(kv, part) + first;
 
     for (uint32_t i = threadIdx.x % 32; i < dim; i += 32)
-        kv_put(kv, page, at + i, head[i]);
+        kv_put(kv, page, part, at + i, head[i]);
 }
 
 /* ---- Grouped attention ---- */

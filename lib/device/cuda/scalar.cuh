@@ -49,6 +49,22 @@ static __device__ __forceinline__ float cuda_exp(float x)
     return p * __int_as_float((int)(((unsigned)power_2 + 127u) << 23));
 }
 
+/* max(x, 0) + ln(1 + exp(-|x|)): vf_softplus, whose series is vf_log1p's. */
+static __device__ __forceinline__ float cuda_softplus(float x)
+{
+    float above = cuda_max(0.0f, x), below = cuda_min(0.0f, x), y = cuda_exp(below - above);
+    float s = y / (2.0f + y), s2 = s * s, p = 2.0f / 15;
+
+    p = __fmaf_rn(p, s2, 2.0f / 13);
+    p = __fmaf_rn(p, s2, 2.0f / 11);
+    p = __fmaf_rn(p, s2, 2.0f / 9);
+    p = __fmaf_rn(p, s2, 2.0f / 7);
+    p = __fmaf_rn(p, s2, 2.0f / 5);
+    p = __fmaf_rn(p, s2, 2.0f / 3);
+    p = __fmaf_rn(p, s2, 2.0f);
+    return above + p * s;
+}
+
 /* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED,
  * else ACTIVATION_SWIGLU_CLAMPED. */
 static __device__ __forceinline__ float cuda_gated(unsigned activation, float limit, float gate,
