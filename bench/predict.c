@@ -39,7 +39,7 @@ static void run_layers(struct prediction *p, const struct predict_shape *shape,
         no_memory();
     for (uint32_t i = 0; i < shape->n_used; i++)
         selected[i] = i;
-    struct predict_token token = {1, 1};
+    struct predict_token token = {1, 1, 0};
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct predict_seen seen = {
             1 + i / shape->n_layers, i % shape->n_layers, 1, &token, hidden, gate, selected, gate};
@@ -149,7 +149,7 @@ static void run_halves(struct halves *h, const struct predict_shape *s)
         no_memory();
     for (uint32_t step = 0; step < WARM_STEPS + TIMED_STEPS; step++)
         for (uint32_t i = 0; i <= s->n_layers; i++) {
-            struct predict_token token = {1 + step / 100, step % 100};
+            struct predict_token token = {1 + step / 100, step % 100, step % 1000};
             struct predict_seen seen = {1 + step, i - 1, 1, &token, hidden, gate, selected, gate};
             size_t place = (size_t)(step % TIMED_STEPS) * s->n_layers + (i ? i - 1 : 0);
             make_layer(s, hidden, gate, selected);

@@ -37,14 +37,25 @@ skip() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
 # pid_of PROCESS: prints the pid from the lock file that the process holds.
 pid_of() { tr -dc 0-9 < "$RUN/$1.pid"; }
 
-# wait_until SECONDS COMMAND...: run the command until it succeeds.
+# wait_until SECONDS COMMAND...: run the command until it succeeds. On a busy machine it may take three times as long.
 wait_until() {
-    left=$(( $1 * 20 )); shift
+    left=$(( $1 * 60 )); shift
     until "$@" >/dev/null 2>&1; do
         left=$(( left - 1 ))
         [ $left -gt 0 ] || return 1
         sleep 0.05
     done
+}
+
+# again_until CONDITION COMMAND...: runs the command up to ten times, until CONDITION holds after it. For what a loaded machine shows
+# less often: that requests overlap, that a load arrives while others wait.
+again_until() {
+    condition=$1; shift
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        "$@"
+        ! "$condition" || return 0
+    done
+    return 1
 }
 
 # policy_field NAME: prints a field of `moed policy --json`.

@@ -183,7 +183,9 @@ void predicting_step(struct predicting *p, uint64_t step, const struct predictin
     if (p->idle)
         return;
     for (uint32_t i = 0; i < n; i++)
-        p->tokens[i] = (struct predict_token){batch[i].request, batch[i].token};
+        p->tokens[i] = (struct predict_token){
+            batch[i].request, batch[i].token,
+            trace_sequence(p->trace, batch[i].sequence)->tokens[batch[i].token]};
     struct predict_seen seen = seen_at(p, PREDICT_EMBEDDING, NULL);
     show_background(p, &seen);
 }

@@ -296,6 +296,14 @@ LANES vf byte_float(vi words, int j)
     return vf_from_ints(pick(words, (int32_t)(0x80808000u | (uint32_t)j)));
 }
 
+/* Keeps the additions in the order of the source. Compilers otherwise add the products of a sum in
+ * pairs, for which all of them have to wait in memory. */
+LANES vi in_order(vi sum)
+{
+    __asm__("" : "+x"(sum.lo), "+x"(sum.hi));
+    return sum;
+}
+
 /* Sums of products of unsigned quants and activations of 16 columns (4 groups), in two 16-bit lanes
  * per row. Quants of 5 bits fit: 4 * 2 * 31 * 127 = 31496. Quants of 6 bits fit minus the offset of
  * 32, with which the sum begins: 4 * 2 * 32 * 127 = 32512. Intermediate wrap-around is harmless. */
@@ -322,8 +330,8 @@ LANES dots dots_start(const int16_t *minus_sum8, int offset)
 
 LANES dots dots_add(dots sum, vi w, vi q)
 {
-    return (dots){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
-                  _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
+    return in_order((dots){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
+                           _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))});
 }
 
 /* Byte j of each word as a signed factor of dots_scaled(), twice in 32 bits. The shuffle puts it in
@@ -371,8 +379,8 @@ LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
     __m256i one = _mm256_set1_epi16(1);
     __m256i lo = _mm256_maddubs_epi16(w_unsigned.lo, _mm256_sign_epi8(q.lo, w.lo));
     __m256i hi = _mm256_maddubs_epi16(w_unsigned.hi, _mm256_sign_epi8(q.hi, w.hi));
-    return (vi){_mm256_add_epi32(isum.lo, _mm256_madd_epi16(lo, one)),
-                _mm256_add_epi32(isum.hi, _mm256_madd_epi16(hi, one))};
+    return in_order((vi){_mm256_add_epi32(isum.lo, _mm256_madd_epi16(lo, one)),
+                         _mm256_add_epi32(isum.hi, _mm256_madd_epi16(hi, one))});
 }
 
 /* A group of signed weights of at most 64: their magnitudes, and bytes with their signs. The sums
@@ -425,6 +433,47 @@ LANES vf group_float(vi sum, factor f, const bool by_16)
     (void)f;
     (void)by_16;
     return vf_from_ints(sum);
+}
+
+/* A group that several tokens multiply, as unsigned weights: plus 32 if all weights are `narrow`,
+ * at most 32, so that sums of 16 columns fit 16 bits (see dots); else plus 64. `halved`: the
+ * weights are even, and their halves are narrow. factor_stored is then the factor of their sums. */
+LANES vi group_store(const group *g, const bool narrow, const bool halved)
+{
+    vi m = halved ? vi_right_16(g->magnitude, 1) : g->magnitude;
+    vi w = {_mm256_sign_epi8(m.lo, g->sign.lo), _mm256_sign_epi8(m.hi, g->sign.hi)};
+
+    return vi_sub_bytes(w, vi_set1_byte((uint8_t)(narrow ? -32 : -64)));
+}
+
+LANES factor factor_stored(const bool halved)
+{
+    return vi_set1(halved ? 0x00020002 : 0x00010001);
+}
+
+LANES vi stored_start(const int16_t *minus_sum8, factor f, const bool narrow)
+{
+    if (narrow)
+        return dots_start(minus_sum8, 32);
+
+    __m256i sums = _mm256_set1_epi32((int32_t)load_u32(minus_sum8));
+    vi f64 = vi_left_16(f, 6); /* factors are below 32 */
+    return (vi){_mm256_madd_epi16(sums, f64.lo), _mm256_madd_epi16(sums, f64.hi)};
+}
+
+LANES vi stored_add(vi sum, vi w, vi q, factor f, const bool narrow)
+{
+    if (narrow)
+        return dots_add(sum, w, q);
+    __m256i lo = _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, q.lo), f.lo);
+    __m256i hi = _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, q.hi), f.hi);
+    return in_order((vi){_mm256_add_epi32(sum.lo, lo), _mm256_add_epi32(sum.hi, hi)});
+}
+
+LANES vf stored_float(vi sum, factor f, const bool by_16, const bool narrow)
+{
+    (void)by_16;
+    return narrow ? dots_scaled(sum, f) : vf_from_ints(sum);
 }
 
 /* Points of codebooks, of every row. By four indices of 8 bits in each of the 16 words at p, or by

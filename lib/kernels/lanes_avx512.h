@@ -474,6 +474,40 @@ LANES vf group_float(vi sum, factor f, const bool by_16)
     return by_16 ? dots_scaled(sum, f) : vf_from_ints(sum);
 }
 
+/* A group that several tokens multiply. 32 bits have space for any weights: none is halved. */
+LANES vi group_store(const group *g, const bool narrow, const bool halved)
+{
+    (void)narrow;
+    (void)halved;
+    return g->plus_128;
+}
+
+LANES factor factor_stored(const bool halved)
+{
+    (void)halved;
+    return factor_one();
+}
+
+LANES vi stored_start(const int16_t *minus_sum8, factor f, const bool narrow)
+{
+    (void)f;
+    (void)narrow;
+    return q8_start(minus_sum8);
+}
+
+LANES vi stored_add(vi sum, vi w, vi q, factor f, const bool narrow)
+{
+    (void)f;
+    (void)narrow;
+    return _mm512_dpbusd_epi32(sum, w, q);
+}
+
+LANES vf stored_float(vi sum, factor f, const bool by_16, const bool narrow)
+{
+    (void)narrow;
+    return group_float(sum, f, by_16);
+}
+
 LANES vi vi_join(__m256i lo, __m256i hi)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);

@@ -222,18 +222,18 @@ static rows_function *const by_rows[N_TYPES][2] = {
     [TENSOR_IQ1_S] = {iq1_s_2_1, NULL},         [TENSOR_IQ1_M] = {iq1_m_2_1, NULL},
 };
 
-/* The types whose tiles are decoded for several tokens. */
+/* The types whose tiles are decoded for several tokens. narrow: see group_store. */
 static const struct decoding {
     void (*decode_tile)(const uint8_t *tile, struct decoded *d);
-    bool by_16;
+    bool by_16, narrow;
 } decodings[N_TYPES] = {
-    [TENSOR_IQ3_S] = {iq3_s_decode_tile, false},
-    [TENSOR_IQ3_XXS] = {iq3_xxs_decode_tile, false},
-    [TENSOR_IQ2_S] = {iq2_s_decode_tile, true},
-    [TENSOR_IQ2_XS] = {iq2_xs_decode_tile, true},
-    [TENSOR_IQ2_XXS] = {iq2_xxs_decode_tile, false},
-    [TENSOR_IQ1_S] = {iq1_s_decode_tile, false},
-    [TENSOR_IQ1_M] = {iq1_m_decode_tile, true},
+    [TENSOR_IQ3_S] = {iq3_s_decode_tile, false, true},
+    [TENSOR_IQ3_XXS] = {iq3_xxs_decode_tile, false, true},
+    [TENSOR_IQ2_S] = {iq2_s_decode_tile, true, false},
+    [TENSOR_IQ2_XS] = {iq2_xs_decode_tile, true, false},
+    [TENSOR_IQ2_XXS] = {iq2_xxs_decode_tile, false, false},
+    [TENSOR_IQ1_S] = {iq1_s_decode_tile, false, true},
+    [TENSOR_IQ1_M] = {iq1_m_decode_tile, true, true},
 };
 
 static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
@@ -307,32 +307,38 @@ static void multiply_one(const struct matrix *m, uint32_t tile, uint32_t end,
     multiply_streams(by_tokens[m->type][0], m, tile, 1, end - tile, &v, y, accumulate);
 }
 
-#define DECODED_INSTANCE(name, by_16, T)                                                           \
+#define DECODED_INSTANCE(name, by_16, narrow, T)                                                   \
     static void name##_##T(const struct decoded *d, const struct views *v, size_t b, vf *acc)      \
     {                                                                                              \
-        add_decoded(d, by_16, v, b, T, acc);                                                       \
+        add_decoded(d, by_16, narrow, v, b, T, acc);                                               \
     }
-#define DECODED_BY_TOKENS(name, by_16)                                                             \
-    DECODED_INSTANCE(name, by_16, 1)                                                               \
-    DECODED_INSTANCE(name, by_16, 2) DECODED_INSTANCE(name, by_16, 4)
-DECODED_BY_TOKENS(decoded, false)
-DECODED_BY_TOKENS(decoded_by_16, true)
+#define DECODED_UP_TO_4(name, by_16, narrow)                                                       \
+    DECODED_INSTANCE(name, by_16, narrow, 1)                                                       \
+    DECODED_INSTANCE(name, by_16, narrow, 2) DECODED_INSTANCE(name, by_16, narrow, 4)
 #if TOKENS_MAX == 8
-DECODED_INSTANCE(decoded, false, 8)
-DECODED_INSTANCE(decoded_by_16, true, 8)
+#define DECODED_BY_TOKENS(name, by_16, narrow)                                                     \
+    DECODED_UP_TO_4(name, by_16, narrow) DECODED_INSTANCE(name, by_16, narrow, 8)
 #define DECODED_TABLE(name)                                                                        \
     {                                                                                              \
         name##_1, name##_2, name##_4, name##_8                                                     \
     }
 #else
+#define DECODED_BY_TOKENS(name, by_16, narrow) DECODED_UP_TO_4(name, by_16, narrow)
 #define DECODED_TABLE(name)                                                                        \
     {                                                                                              \
         name##_1, name##_2, name##_4                                                               \
     }
 #endif
+DECODED_BY_TOKENS(wide, false, false)
+DECODED_BY_TOKENS(narrow, false, true)
+DECODED_BY_TOKENS(wide_by_16, true, false)
+DECODED_BY_TOKENS(narrow_by_16, true, true)
 typedef void decoded_function(const struct decoded *d, const struct views *v, size_t b, vf *acc);
-static decoded_function *const decoded_by_tokens[2][4] = {DECODED_TABLE(decoded),
-                                                          DECODED_TABLE(decoded_by_16)};
+/* [by_16][narrow][log2 T] */
+static decoded_function *const decoded_by_tokens[2][2][4] = {
+    {DECODED_TABLE(wide), DECODED_TABLE(narrow)},
+    {DECODED_TABLE(wide_by_16), DECODED_TABLE(narrow_by_16)},
+};
 
 /* The most tokens that share the decoding of a tile. */
 enum { DECODED_TOKENS = 64 };
@@ -377,7 +383,8 @@ static void multiply_decoded_row(const struct matrix *m, const uint8_t *tile,
 
             for (int t = 0; t < 1 << log2; t++)
                 acc[t] = vf_set1(0);
-            decoded_by_tokens[type->by_16][log2](&decoded, &groups[g].views, col / 32, acc);
+            decoded_by_tokens[type->by_16][type->narrow][log2](&decoded, &groups[g].views, col / 32,
+                                                               acc);
             for (int t = 0; t < 1 << log2; t++, sum++)
                 *sum = col == 0 ? acc[t] : vf_add(*sum, acc[t]);
         }

@@ -50,14 +50,12 @@ LANES vi odd_group(vi nibbles)
     return bits_of(nibbles, 4, 0x0f);
 }
 
-/* Adds the products of two groups, the columns from col, to the sums. */
+/* Adds the products of two groups, the columns from col, to the sums. One group after the other, so
+ * that the registers need not hold both. */
 LANES void add_groups(dots *sum, vi even, vi odd, const struct views *v, size_t col, const int T)
 {
-    EACH_TOKEN
-    {
-        sum[t] = dots_add(sum[t], even, activations_load(v->q[t] + col));
-        sum[t] = dots_add(sum[t], odd, activations_load(v->q[t] + col + 4));
-    }
+    EACH_TOKEN sum[t] = dots_add(sum[t], even, activations_load(v->q[t] + col));
+    EACH_TOKEN sum[t] = dots_add(sum[t], odd, activations_load(v->q[t] + col + 4));
 }
 
 /* The same for signed weights of 8 bits. */

@@ -251,92 +251,112 @@ LANES void iq1_m_scales(const uint8_t *tile, int sub, factor halves[2], vf *w)
     *w = vf_mul(vf_load_halves(tile), vf_set1(0.125f));
 }
 
-/* The integer sums of 16 columns from col, as floats, to i[t]. */
-LANES void groups_16(const group quants[4], factor half, const bool by_16, const struct views *v,
-                     size_t col, const int T, vf *i)
+/* The integer sums of 16 columns from col, as floats. */
+LANES vf groups_16(const group quants[4], factor half, const bool by_16, const struct views *v,
+                   size_t col)
 {
     factor f = by_16 ? half : factor_one();
-    vi sum[TOKENS_MAX];
+    vi sum = group_start(v->minus_sum8[0] + col / 8);
 
-    EACH_TOKEN sum[t] = group_start(v->minus_sum8[t] + col / 8);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
-        EACH_TOKEN
-        {
-            const int8_t *q = v->q[t] + col + 4 * (size_t)g;
-            sum[t] = group_add(sum[t], &quants[g], &quants[g + 1], activations_load(q),
-                               activations_load(q + 4), f);
-        }
+        const int8_t *q = v->q[0] + col + 4 * (size_t)g;
+        sum = group_add(sum, &quants[g], &quants[g + 1], activations_load(q),
+                        activations_load(q + 4), f);
     }
-    EACH_TOKEN i[t] = group_float(sum[t], f, by_16);
+    return group_float(sum, f, by_16);
 }
 
-LANES void groups_32(const group quants[8], const factor halves[2], const bool by_16, vf w,
-                     const struct views *v, size_t b, const int T, vf *acc)
-{
-    struct sums s;
-
-    groups_16(quants, halves[0], by_16, v, 32 * b, T, s.i0);
-    groups_16(quants + 4, halves[1], by_16, v, 32 * b + 16, T, s.i1);
-    add_products(acc, &s, w, v, b, T);
-}
-
-/* Adds a tile's 256 columns for T tokens. by_16: the type has scales of 16 columns. */
+/* Adds a tile's 256 columns for one token. by_16: the type has scales of 16 columns. */
 LANES void decode_and_add(decode_function *decode, scales_function *scales, const bool by_16,
-                          const uint8_t *tile, const struct views *v, size_t b, const int T,
-                          vf *acc)
+                          const uint8_t *tile, const struct views *v, size_t b, vf *acc)
 {
     for (int sub = 0; sub < 8; sub++, b++) {
         group quants[8];
         factor halves[2] = {factor_one(), factor_one()};
+        struct sums s;
         vf w;
 
         decode(tile, sub, quants);
         scales(tile, sub, halves, &w);
-        groups_32(quants, halves, by_16, w, v, b, T, acc);
+        s.i0[0] = groups_16(quants, halves[0], by_16, v, 32 * b);
+        s.i1[0] = groups_16(quants + 4, halves[1], by_16, v, 32 * b + 16);
+        add_products(acc, &s, w, v, b, 1);
     }
 }
 
 /* A tile of 256 columns, decoded. */
 struct decoded {
-    _Alignas(TILE_ALIGN) group quants[8][8];
+    _Alignas(TILE_ALIGN) vi quants[8][8];
     factor halves[8][2];
     vf w[8];
 };
 
-LANES void decode_tile(decode_function *decode, scales_function *scales, const uint8_t *tile,
-                       struct decoded *d)
+/* narrow, halved: see group_store. */
+LANES void decode_tile(decode_function *decode, scales_function *scales, const bool narrow,
+                       const bool halved, const uint8_t *tile, struct decoded *d)
 {
     for (int sub = 0; sub < 8; sub++) {
-        d->halves[sub][0] = d->halves[sub][1] = factor_one();
-        decode(tile, sub, d->quants[sub]);
+        group quants[8];
+
+        d->halves[sub][0] = d->halves[sub][1] = factor_stored(halved);
+        decode(tile, sub, quants);
+        UNROLL for (int g = 0; g < 8; g++)
+        {
+            d->quants[sub][g] = group_store(&quants[g], narrow, halved);
+        }
         scales(tile, sub, d->halves[sub], &d->w[sub]);
     }
 }
 
-/* Adds the decoded columns for T tokens. */
-LANES void add_decoded(const struct decoded *d, const bool by_16, const struct views *v, size_t b,
-                       const int T, vf *acc)
+/* The integer sums of 16 columns from col, as floats, to i[t]. */
+LANES void stored_16(const vi quants[4], factor f, const bool by_16, const bool narrow,
+                     const struct views *v, size_t col, const int T, vf *i)
 {
-    for (int sub = 0; sub < 8; sub++, b++)
-        groups_32(d->quants[sub], d->halves[sub], by_16, d->w[sub], v, b, T, acc);
+    vi sum[TOKENS_MAX];
+
+    EACH_TOKEN sum[t] = stored_start(v->minus_sum8[t] + col / 8, f, narrow);
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        EACH_TOKEN
+        {
+            const int8_t *q = v->q[t] + col + 4 * (size_t)g;
+            sum[t] = stored_add(sum[t], quants[g], activations_load(q), f, narrow);
+        }
+    }
+    EACH_TOKEN i[t] = stored_float(sum[t], f, by_16, narrow);
 }
 
-#define IQ_TYPE(name, by_16)                                                                       \
+/* Adds the decoded columns for T tokens. */
+LANES void add_decoded(const struct decoded *d, const bool by_16, const bool narrow,
+                       const struct views *v, size_t b, const int T, vf *acc)
+{
+    for (int sub = 0; sub < 8; sub++, b++) {
+        const factor *halves = d->halves[sub];
+        struct sums s;
+
+        stored_16(d->quants[sub], halves[0], by_16, narrow, v, 32 * b, T, s.i0);
+        stored_16(d->quants[sub] + 4, halves[1], by_16, narrow, v, 32 * b + 16, T, s.i1);
+        add_products(acc, &s, d->w[sub], v, b, T);
+    }
+}
+
+#define IQ_TYPE(name, by_16, narrow, halved)                                                       \
     LANES void name##_tile(const uint8_t *tile, const struct views *v, size_t b, const int T,      \
                            vf *acc)                                                                \
     {                                                                                              \
-        decode_and_add(name##_decode, name##_scales, by_16, tile, v, b, T, acc);                   \
+        (void)T;                                                                                   \
+        decode_and_add(name##_decode, name##_scales, by_16, tile, v, b, acc);                      \
     }                                                                                              \
     static void name##_decode_tile(const uint8_t *tile, struct decoded *d)                         \
     {                                                                                              \
-        decode_tile(name##_decode, name##_scales, tile, d);                                        \
+        decode_tile(name##_decode, name##_scales, narrow, halved, tile, d);                        \
     }
 
-IQ_TYPE(iq3_s, false)
-IQ_TYPE(iq3_xxs, false)
-IQ_TYPE(iq2_xxs, false)
-IQ_TYPE(iq2_xs, true)
-IQ_TYPE(iq2_s, true)
-IQ_TYPE(iq1_s, false)
-IQ_TYPE(iq1_m, true)
+IQ_TYPE(iq3_s, false, true, false)
+IQ_TYPE(iq3_xxs, false, true, true)
+IQ_TYPE(iq2_xxs, false, false, false)
+IQ_TYPE(iq2_xs, true, false, false)
+IQ_TYPE(iq2_s, true, false, false)
+IQ_TYPE(iq1_s, false, true, false)
+IQ_TYPE(iq1_m, true, true, false)

@@ -38,7 +38,7 @@ static void use(const struct predict_shape *s, enum sched_predictor kind)
     /* the MTP reads the step before */
     for (uint32_t step = 1; step <= (kind == PREDICT_MTP ? 2u : 1u); step++) {
         for (uint32_t i = 0; i < TOKENS; i++)
-            tokens[i] = (struct predict_token){.request = i, .position = step};
+            tokens[i] = (struct predict_token){.request = i, .position = step, .id = i};
         struct predict_seen seen = {.step = step,
                                     .layer = PREDICT_EMBEDDING,
                                     .n_tokens = TOKENS,

@@ -135,9 +135,12 @@ up "$MODEL" --ctx 100
 ask_all 80 want
 down
 MOED_CUSIM_LINK=4M up "$MODEL" --device cuda:0,vram=40% --ctx 100 --policy ondemand
-ask_all 80 got
-cmp -s "$WORK/want" "$WORK/got" || fail "many requests: other tokens than on the host"
-[ "$(metric worker moed_worker_suspended_total)" -gt 0 ] || fail "many requests: none gave its pages to another"
+many() {
+    ask_all 80 got
+    cmp -s "$WORK/want" "$WORK/got" || fail "many requests: other tokens than on the host"
+}
+suspended() { [ "$(metric worker moed_worker_suspended_total)" -gt 0 ]; }
+again_until suspended many || fail "many requests: none gave its pages to another"
 down
 prompts=("${few[@]}")
 say "ok: more requests than the cache holds"
@@ -212,12 +215,14 @@ say "ok: the policy changes while requests run"
 # Device-only layers: some find an expert missing on the device. All requests are long, so the worker uses the layers' graphs.
 down
 up "$MODEL" --device cuda:0,vram=80% --policy lru --assign load-all
-for _ in 1 2 3; do
+long_answers() {
     ask_all 60 got-long
     cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens with device-only layers"
-done
-[ "$(metric worker moed_worker_device_only_layers_total)" -gt 0 ] && [ "$(metric worker moed_worker_device_only_layers_discarded_total)" -gt 0 ] ||
-    fail "no device-only layer, or none discarded: $("$MOED" metrics worker | grep device_only_layers)"
+}
+discarded() {
+    [ "$(metric worker moed_worker_device_only_layers_total)" -gt 0 ] && [ "$(metric worker moed_worker_device_only_layers_discarded_total)" -gt 0 ]
+}
+again_until discarded long_answers || fail "no device-only layer, or none discarded: $("$MOED" metrics worker | grep device_only_layers)"
 down
 up "$MODEL" --device cuda:0,vram=40% --policy ondemand
 say "ok: device-only layers"
@@ -256,9 +261,11 @@ all_resident() { [ "$(policy_field free)" = 0 ] || { answers; ask_all 12 got; fa
 wait_until 30 all_resident || fail "some experts are not resident: $("$MOED" policy --json)"
 ask_all 12 got
 device_only=$(metric worker moed_worker_device_only_layers_total) replayed=$(metric worker moed_worker_layers_replayed_total)
-check "device-only layers with all experts resident"
-[ "$(metric worker moed_worker_device_only_layers_total)" -gt "$device_only" ] || fail "no device-only layer"
-[ "$(metric worker moed_worker_layers_replayed_total)" -gt "$replayed" ] || fail "the worker replays no layer as a graph"
+graphs_used() {
+    [ "$(metric worker moed_worker_device_only_layers_total)" -gt "$device_only" ] && [ "$(metric worker moed_worker_layers_replayed_total)" -gt "$replayed" ]
+}
+again_until graphs_used check "device-only layers with all experts resident" ||
+    fail "no device-only layer, or the worker replays none as a graph: $("$MOED" metrics worker | grep layers)"
 before=$(copied)
 kill -9 "$(pid_of worker)"
 wait_until 30 answers || fail "no answer after the worker died"
@@ -278,10 +285,13 @@ say "ok: memd dies"
 # No memory for a graph: the worker makes no more graphs and continues without them. The driver also refuses to pin.
 MOED_CUSIM_FAIL=cudaGraphInstantiate:4:cudaErrorMemoryAllocation,cudaHostRegister:1,cudaHostRegister:2 up "$MODEL" --device cuda --policy lru --assign load-all
 worker=$(pid_of worker)
-for _ in 1 2 3; do check "no memory for a graph"; done
-log_has worker "no more layers are kept as CUDA graphs"
+without_more() {
+    grep -qF "no more layers are kept as CUDA graphs" "$RUN/worker.log" && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ]
+}
+again_until without_more check "no memory for a graph" ||
+    fail "no memory for a graph: no line says so, or no layer was replayed: $("$MOED" metrics worker | grep layers)"
 log_has memd "GB are not pinned: "
-[ "$(pid_of worker)" = "$worker" ] && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "no memory for a graph"
+[ "$(pid_of worker)" = "$worker" ] || fail "no memory for a graph ends the worker"
 down
 say "ok: no memory for a graph"
 # The device waits for segments, over a link on which a segment takes some milliseconds. The device does wait, and the tokens are
@@ -290,8 +300,8 @@ say "ok: no memory for a graph"
 awaited() { metric worker moed_worker_segments_awaited_total; }
 slow_up() { MOED_CUSIM_LINK=6M up "$MODEL" --device cuda:0,vram=20% --policy ondemand --assign load-all "$@"; }
 slow_up
-check "the device waits for segments"
-[ "$(awaited)" -gt 20 ] || fail "the device waited for $(awaited) segments"
+many_awaited() { [ "$(awaited)" -gt 20 ]; }
+again_until many_awaited check "the device waits for segments" || fail "the device waited for $(awaited) segments"
 [ "$(awaited)" -le "$(segments loaded)" ] || fail "$(awaited) segments awaited, $(segments loaded) loaded"
 [ "$(metric worker moed_worker_loads_reclaimed_total)" = 0 ] || say "  (loads were late: a slow machine)"
 "$MOED" policy moed >/dev/null || fail "policy moed"
@@ -331,10 +341,14 @@ stopped() { # stopped SECONDS: stops memd after SECONDS of an answer; whether th
     sleep "$1"
     before=$(reclaimed)
     kill -STOP "$memd"
-    wait_until 30 decided || { kill -CONT "$memd"; fail "the worker waits for ever"; }
+    wait_until 30 decided || { kill -CONT "$memd"; fail "the worker waits for ever: reclaimed $before, now $(reclaimed)"; }
     gone || { kill -CONT "$memd"; kill $asking 2>/dev/null; wait $asking; false; }
 }
-stopped 0.5 || stopped 0.53 || stopped 0.51 || stopped 0.57 || stopped 0.55 || stopped 0.52 || fail "no stop of memd hit a copy"
+tries=0
+until stopped 0.5$((tries * 7 % 10)); do
+    tries=$((tries + 1))
+    [ $tries -lt 30 ] || fail "no stop of memd hit a copy"
+done
 kill -CONT "$memd"
 log_has worker "the device waits for loads that do not come: memd has done nothing for ten seconds"
 kill $asking; wait $asking || true

@@ -35,6 +35,7 @@ struct sequence {
     float gate[SEQ_LAYERS][SEQ_EXPERTS][SEQ_D];
     float word[SEQ_WORDS][SEQ_D], topic[SEQ_TOPICS][SEQ_D], shift[SEQ_LAYERS][SEQ_D];
     float topic_weight, noise, sharpness;
+    bool no_ids; /* tokens are shown without their words' numbers */
     uint64_t step;
     struct predict_token tokens[SEQ_TOKENS];
     uint32_t topic_of[SEQ_TOKENS];
@@ -114,14 +115,15 @@ static inline void seq_step(struct sequence *s, uint32_t n, seq_show *show, void
     s->step++;
     for (uint32_t t = 0; t < n; t++) {
         if (s->step == 1 || below(40) == 0) {
-            s->tokens[t] = (struct predict_token){s->step * SEQ_TOKENS + t, 0};
+            s->tokens[t] = (struct predict_token){.request = s->step * SEQ_TOKENS + t};
             s->topic_of[t] = below(SEQ_TOPICS);
         } else {
             s->tokens[t].position++;
         }
-        const float *word = s->word[(s->topic_of[t] * 7 + below(SEQ_WORDS / 3)) % SEQ_WORDS];
+        uint32_t word = (s->topic_of[t] * 7 + below(SEQ_WORDS / 3)) % SEQ_WORDS;
+        s->tokens[t].id = s->no_ids ? PREDICT_NO_ID : word;
         for (uint32_t i = 0; i < SEQ_D; i++)
-            s->x[t][i] = word[i];
+            s->x[t][i] = s->word[word][i];
     }
     struct predict_seen seen = {.step = s->step,
                                 .layer = PREDICT_EMBEDDING,

@@ -398,8 +398,9 @@ static void random_batch(struct batch *b, uint64_t step)
 {
     b->n = 1 + below(MOST_TOKENS);
     for (uint32_t t = 0; t < b->n; t++)
-        b->tokens[t] =
-            (struct predict_token){step / 8 + below(3), below(10) ? (uint32_t)step : below(100)};
+        b->tokens[t] = (struct predict_token){.request = step / 8 + below(3),
+                                              .position = below(10) ? (uint32_t)step : below(100),
+                                              .id = below(5) ? below(40) : PREDICT_NO_ID};
 }
 
 static struct predict_seen random_layer(struct batch *b, const struct predict_shape *s,

@@ -262,7 +262,7 @@ static const struct predict_shape five = {
 static void show(struct predictor *p, uint64_t step, uint32_t layer, uint32_t n,
                  const float *values)
 {
-    static const struct predict_token tokens[2] = {{1, 0}, {2, 0}};
+    static const struct predict_token tokens[2] = {{1, 0, 0}, {2, 0, 0}};
     struct predict_seen seen = {.step = step,
                                 .layer = layer == 0 ? PREDICT_EMBEDDING : layer,
                                 .n_tokens = n,
@@ -490,7 +490,7 @@ static void test_matrix(void **state)
     static const struct {
         struct predict_token token;
         uint32_t experts[2];
-    } before[] = {{{1, 0}, {0, 1}}, {{1, 1}, {0, 2}}, {{2, 0}, {1, 1}}};
+    } before[] = {{{1, 0, 0}, {0, 1}}, {{1, 1, 0}, {0, 2}}, {{2, 0, 0}, {1, 1}}};
     double got[3];
     uint64_t step = 1;
     for (; step <= 3; step++)
@@ -499,7 +499,7 @@ static void test_matrix(void **state)
             say(p, step, l, 1 - l, 1, &before[step - 1].token, got);
             assert_int_equal(got[0] > 0 || got[1] > 0 || got[2] > 0, step == 3);
         }
-    struct predict_token token = {3, 0};
+    struct predict_token token = {3, 0, 0};
     uint32_t expert = 0;
     choose(p, step, 0, 1, &token, &expert);
     say(p, step, 0, 1, 1, &token, got);
@@ -527,7 +527,7 @@ static void test_matrix_requests(void **state)
     struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_BACKGROUND, &s);
     static const uint32_t low[2] = {0, 1}, high[2] = {2, 3}, mixed[4] = {0, 1, 2, 3};
     static const uint32_t ends[4] = {0, 2, 3, 1};
-    struct predict_token a = {7, 0}, b = {8, 0}, both[2] = {{9, 0}, {10, 0}};
+    struct predict_token a = {7, 0, 0}, b = {8, 0, 0}, both[2] = {{9, 0, 0}, {10, 0, 0}};
     double got[4];
     choose(p, 1, 0, 1, &a, low);
     choose(p, 1, 1, 1, &a, ends); /* 0 and 2 */
@@ -567,7 +567,7 @@ static void test_matrix_is_the_definition(void **state)
         uint32_t topic = below(5), n_tokens = 1 + below(4);
         for (uint32_t t = 0; t < n_tokens; t++, step++)
             for (uint32_t l = 0; l < L; l++) {
-                struct predict_token token = {r, t};
+                struct predict_token token = {r, t, 0};
                 uint32_t chosen[K] = {below(3) ? topic : below(N), 0};
                 chosen[1] = (chosen[0] + 1 + below(N - 1)) % N;
                 choose(p, step, l, 1, &token, chosen);

@@ -59,7 +59,7 @@ struct layer_shown {
 static void fill(struct layer_shown *l, uint64_t step, uint32_t layer, uint32_t n)
 {
     for (uint32_t t = 0; t < n; t++) {
-        l->tokens[t] = (struct predict_token){step * 10 + t, layer + t};
+        l->tokens[t] = (struct predict_token){step * 10 + t, layer + t, layer * 100 + t};
         for (uint32_t i = 0; i < D; i++)
             l->hidden[t * D + i] =
                 (float)(step % 1000) + (float)layer * 0.125f + (float)(t * D + i);
@@ -81,7 +81,8 @@ static void watching_observe(struct predictor *p, const struct predict_seen *see
     bool same = memcmp(seen->hidden, want.hidden, n * D * sizeof(float)) == 0;
     for (uint32_t t = 0; t < n; t++)
         same = same && seen->tokens[t].request == want.tokens[t].request &&
-               seen->tokens[t].position == want.tokens[t].position;
+               seen->tokens[t].position == want.tokens[t].position &&
+               seen->tokens[t].id == want.tokens[t].id;
     if (embedding)
         same = same && !seen->gate && !seen->selected;
     else

@@ -369,8 +369,8 @@ static void test_predict_mtp(void **state)
     struct trained_predictors l = view(&m);
     struct predict_shape s = model_shape;
     double p[3];
-    const struct predict_token first[] = {{9, 0}}, both[] = {{5, 7}, {9, 1}},
-                               next[] = {{9, 2}, {5, 8}}, draft[] = {{9, 4}, {5, 8}};
+    const struct predict_token first[] = {{9, 0, 0}}, both[] = {{5, 7, 0}, {9, 1, 0}},
+                               next[] = {{9, 2, 0}, {5, 8, 0}}, draft[] = {{9, 4, 0}, {5, 8, 0}};
     const float one[] = {1, 4}, two[] = {8, 8, 2, 7}, in[] = {0.5f, 3}, in_two[] = {0, 1, 0, -4};
     assert_false(predictor_is_trained(PREDICT_MTP, &s));
     struct predictor *q = predictor_new(PREDICT_MTP, PREDICT_BACKGROUND, &s);

@@ -676,7 +676,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
     for (uint32_t t = 0; t < n; t++)
         f->recorded |= batch[t].recording != NULL;
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
-        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
+        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position, batch[t].token};
     place_fetched(f);
     prepare_rope(f);
     f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);

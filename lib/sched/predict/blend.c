@@ -19,13 +19,22 @@ struct spoken {
     uint32_t n_tokens; /* 0: nothing yet */
 };
 
+/* A pattern in a layer. */
+struct pattern_use {
+    uint8_t steps; /* seen, at most LAYER_STEPS */
+    uint8_t own;   /* 1 + the place in of_layers; 0: the group's weights */
+};
+_Static_assert(LAYER_STEPS <= UINT8_MAX && BLEND_OWN < UINT8_MAX, "they are bytes");
+
 struct blend {
     struct blend_shape shape;
-    uint32_t n_padded;                      /* experts, rounded up to whole lanes */
-    struct spoken *spoken;                  /* [n_layers][n_parts] */
-    float *rows;                            /* [n_layers][n_parts][n_padded] */
-    struct logistic *of_groups, *of_layers; /* [GROUPS or n_layers][2^n_parts] */
-    uint32_t *steps;                        /* [n_layers][2^n_parts]: steps seen */
+    uint32_t n_padded;          /* experts, rounded up to whole lanes */
+    struct spoken *spoken;      /* [n_layers][n_parts] */
+    float *rows;                /* [n_layers][n_parts][n_padded] */
+    struct logistic *of_groups; /* [GROUPS][2^n_parts] */
+    struct logistic *of_layers; /* [n_layers][BLEND_OWN] */
+    struct pattern_use *uses;   /* [n_layers][2^n_parts] */
+    uint32_t *n_own;            /* [n_layers]: of_layers in use */
     /* what was predicted last, for blend_check */
     struct {
         uint64_t step;
@@ -43,9 +52,10 @@ static struct blend *allocate(const struct blend_shape *s)
     struct blend *b, new = {.shape = *s, .n_padded = (uint32_t)n};
     if (!ARRAYS_NEW(ARRAY(b, 1), ARRAY(new.spoken, parts), ARRAY(new.rows, parts * n),
                     ARRAY(new.of_groups, GROUPS * patterns),
-                    ARRAY(new.of_layers, s->n_layers * patterns),
-                    ARRAY(new.steps, s->n_layers * patterns), ARRAY(new.x, s->n_parts * n),
-                    ARRAY(new.p, n), ARRAY(new.target, n), ARRAY(new.scratch, n)))
+                    ARRAY(new.of_layers, (size_t)s->n_layers * BLEND_OWN),
+                    ARRAY(new.uses, s->n_layers * patterns), ARRAY(new.n_own, s->n_layers),
+                    ARRAY(new.x, s->n_parts * n), ARRAY(new.p, n), ARRAY(new.target, n),
+                    ARRAY(new.scratch, n)))
         return NULL;
     *b = new;
     return b;
@@ -88,25 +98,28 @@ static bool is_good(const struct blend *b, uint32_t part, const struct spoken *s
            step - s->step <= b->shape.keeps[part];
 }
 
+static struct pattern_use *use_of(struct blend *b, uint32_t layer, uint32_t pattern)
+{
+    return &b->uses[((size_t)layer << b->shape.n_parts) + pattern];
+}
+
 /* The weights of a layer for a pattern: its own, or its group's. */
 static struct logistic *weights(struct blend *b, uint32_t layer, uint32_t pattern)
 {
-    size_t place = ((size_t)layer << b->shape.n_parts) + pattern;
-    if (b->steps[place] >= LAYER_STEPS)
-        return &b->of_layers[place];
-    uint32_t group = layer * GROUPS / b->shape.n_layers;
-    return &b->of_groups[(group << b->shape.n_parts) + pattern];
+    uint32_t own = use_of(b, layer, pattern)->own, group = layer * GROUPS / b->shape.n_layers;
+    return own ? &b->of_layers[(size_t)layer * BLEND_OWN + own - 1]
+               : &b->of_groups[(group << b->shape.n_parts) + pattern];
 }
 
 /* Counts a step of the layer, which may now get weights of its own. */
 static void count_step(struct blend *b, uint32_t layer, uint32_t pattern)
 {
-    size_t place = ((size_t)layer << b->shape.n_parts) + pattern;
-    if (b->steps[place] >= LAYER_STEPS)
+    struct pattern_use *use = use_of(b, layer, pattern);
+    if (use->steps == LAYER_STEPS || ++use->steps < LAYER_STEPS || b->n_own[layer] == BLEND_OWN)
         return;
     const struct logistic *group = weights(b, layer, pattern);
-    if (++b->steps[place] == LAYER_STEPS)
-        logistic_inherit(&b->of_layers[place], group, LAYER_STEPS);
+    use->own = (uint8_t)++b->n_own[layer];
+    logistic_inherit(weights(b, layer, pattern), group, LAYER_STEPS);
 }
 
 bool blend_predict(struct blend *b, uint32_t layer, uint64_t step, uint32_t n_tokens,

@@ -10,6 +10,9 @@
  * them update. Then it goes on from there, with the group's certainty cut to that of LAYER_STEPS
  * steps. A group starts with the mean of the log-odds.
  *
+ * A layer has weights of its own for the first BLEND_OWN patterns that reach LAYER_STEPS; further
+ * patterns keep the group's. So a further part does not double the memory.
+ *
  * Layers count from 0, only those with experts. */
 #ifndef MOED_SCHED_PREDICT_BLEND_H
 #define MOED_SCHED_PREDICT_BLEND_H
@@ -24,6 +27,8 @@ struct blend_shape {
     uint32_t keeps[BLEND_MOST]; /* how many steps a part's prediction of a layer stays valid;
                                    0: for its step only */
 };
+
+enum { BLEND_OWN = 16 };
 
 struct blend;
 struct blend *blend_new(const struct blend_shape *shape); /* NULL: no memory */

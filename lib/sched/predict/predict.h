@@ -59,8 +59,10 @@ enum {
 struct predict_token {
     uint64_t request;  /* numbered since the worker's start */
     uint32_t position; /* goes back by up to PREDICT_DRAFTS where drafts of tokens were wrong */
+    uint32_t id;       /* in the vocabulary, or PREDICT_NO_ID */
 };
 enum { PREDICT_DRAFTS = 15 };
+#define PREDICT_NO_ID UINT32_MAX
 
 /* predict_seen.layer of the record before the first layer: hidden is the embedding layer's output,
  * gate and selected are NULL. */

@@ -37,8 +37,8 @@ extern const struct predictor_kind predictor_next_gate, predictor_residual, pred
     predictor_expert_map, predictor_activation_matrix, predictor_mlp, predictor_llapor,
     predictor_mixture, predictor_gate_scores, predictor_correlation, predictor_mtp;
 /* Parts of the mixture only: what a place in an expert map is worth; the time since an expert's
- * last activation. */
-extern const struct predictor_kind predictor_map_shares, predictor_recency;
+ * last activation; what a token activated before. */
+extern const struct predictor_kind predictor_map_shares, predictor_recency, predictor_token_table;
 
 struct predictor {
     const struct predictor_rule *rule;

@@ -32,9 +32,10 @@ struct part {
 
 /* The first one is in line. Counts over many tokens change little in a few steps. */
 static const struct part parts[] = {
-    {&predictor_residual, 0}, {&predictor_frequency, 8},
-    {&predictor_recency, 8},  {&predictor_map_shares, 0},
-    {&predictor_mlp, 0},      {&predictor_mtp, 0}, /* where they were trained */
+    {&predictor_residual, 0},    {&predictor_frequency, 8},
+    {&predictor_recency, 8},     {&predictor_map_shares, 0},
+    {&predictor_mlp, 0},         {&predictor_mtp, 0}, /* where they were trained */
+    {&predictor_token_table, 0},
 };
 enum { PARTS = sizeof parts / sizeof *parts, GATE = 0 };
 _Static_assert((int)PARTS <= (int)BLEND_MOST, "too many parts");

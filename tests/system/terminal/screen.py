@@ -5,7 +5,7 @@ import time
 import pexpect
 import pyte
 
-SECONDS = 30  # no assertion on speed: only how long a test waits before it fails
+SECONDS = 90  # no assertion on speed: only how long a test waits before it fails
 
 
 class Screen:
