@@ -5,8 +5,8 @@
 #define MOED_HTTP_CONFINE_H
 
 /* Capabilities, files and memory. run: the frontend's runtime directory. unix_path: a socket that
- * the process removes at its end, or NULL; other files of that directory it could then remove, too.
- * Call it after the listening sockets are open, while the process has one thread. */
+ * the process removes at its end, or NULL; it could then remove other files beneath that directory,
+ * too. Call it after the listening sockets are open, while the process has one thread. */
 void frontend_confine_files(const char *run, const char *unix_path);
 /* System calls; before a client's data is handled. */
 void frontend_confine_calls(void);

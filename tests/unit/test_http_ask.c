@@ -749,6 +749,7 @@ static void test_other_apis_refuse(void **state)
     refuse(parse_response, "{\"input\":\"a\",\"metadata\":\"a\"}", "metadata");
     refuse(parse_ollama_chat, CHAT(",\"options\":{\"temperature\":-1}"), "temperature");
     refuse(parse_ollama_chat, CHAT(",\"options\":1"), "options");
+    refuse(parse_ollama_chat, "{\"messages\":\"hi\"}", "messages"); /* no load */
     refuse(parse_ollama_generate, "{\"prompt\":1}", NULL);
     struct ask a = accept(parse_ollama_generate, "{}"); /* only loads the model */
     assert_int_equal(a.prompt_count, 0);

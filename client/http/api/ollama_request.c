@@ -50,7 +50,8 @@ static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
     for (size_t i = 0; i < json_array_size(value); i++)
         if (json_array_size(json_object_get(json_array_get(value, i), "images")))
             return problem_set(p, 400, "this model takes text only, not images");
-    return json_array_size(value) == 0 || take_messages(ask, value, p);
+    bool only_loads = json_is_array(value) && json_array_size(value) == 0;
+    return only_loads || take_messages(ask, value, p);
 }
 
 /* true, false, or how much. */
