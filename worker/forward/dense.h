@@ -143,6 +143,9 @@ struct dense_ops {
     /* [n][width], each row through the norm; out may be x. */
     void (*norm)(struct dense *d, const float *x, const struct norm_weights *w, float eps,
                  uint32_t width, float *out);
+    /* rows [n][width] = (rows + the norm of x) * by; x is scratch. */
+    void (*norm_add)(struct dense *d, float *x, const struct norm_weights *w, float eps,
+                     uint32_t width, float by, float *rows);
     /* Makes x [n][cols] an input of multiply. Valid until the next call with this slot (of
      * EXEC_SLOTS). */
     const void *(*prepare)(struct dense *d, unsigned slot, const float *x, uint32_t cols,
@@ -227,8 +230,6 @@ struct dense_ops {
     void (*copy_rows)(struct dense *d, const float *rows, float *to, uint32_t width);
     /* rows [n][width] = 0. */
     void (*clear)(struct dense *d, float *rows, uint32_t width);
-    /* rows [n][width] += more [n][width]. */
-    void (*add_rows)(struct dense *d, const float *more, float *rows, uint32_t width);
     /* The products never go through BLAS: its rounding would change which experts are chosen. */
     void (*gate)(struct dense *d, const struct dense_gate *g);
     /* On a device: the shared expert of a layer, for device_only_queue, with its result in out

@@ -187,9 +187,13 @@ static void host_clear(struct dense *d, float *rows, uint32_t width)
     memset(rows, 0, (size_t)d->n * width * sizeof *rows);
 }
 
-static void host_add_rows(struct dense *d, const float *more, float *rows, uint32_t width)
+static void host_norm_add(struct dense *d, float *x, const struct norm_weights *w, float eps,
+                          uint32_t width, float by, float *rows)
 {
-    dense_host_of(d)->kernels->add(more, rows, (size_t)d->n * width);
+    host_norm(d, x, w, eps, width, x);
+    dense_host_of(d)->kernels->add(x, rows, (size_t)d->n * width);
+    if (by != 1)
+        host_scale(d, by, rows, width);
 }
 
 static void scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
@@ -491,6 +495,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .kv_use = host_kv_use,
                                          .embed = host_embed,
                                          .norm = host_norm,
+                                         .norm_add = host_norm_add,
                                          .prepare = host_prepare,
                                          .prepared = host_prepared,
                                          .norm_prepare = host_norm_prepare,
@@ -512,7 +517,6 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .load_state = dense_host_load_state,
                                          .scale = host_scale,
                                          .clear = host_clear,
-                                         .add_rows = host_add_rows,
                                          .gate = host_gate,
                                          .again = host_again,
                                          .keep = host_keep,
