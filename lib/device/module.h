@@ -123,7 +123,7 @@ struct device_places {
 };
 
 /* The layout of a layer's segments; from struct pool_slabs. Offsets are within a segment; gate's is
- * 0. */
+ * 0. up_offset 0: no gate, for an activation that takes none. */
 struct device_segments {
     uint32_t d_model, width;
     uint32_t gate_type, up_type, down_type; /* enum tensor_type */

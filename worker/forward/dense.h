@@ -67,6 +67,13 @@ struct delta_inputs {
     const float *beta, *alpha;
 };
 
+/* The products that Mamba2 begins with, of a batch. */
+struct mamba2_inputs {
+    float *xbc;      /* [n][channels] */
+    const float *z;  /* [n][v_heads * v_dim] */
+    const float *dt; /* [n][v_heads], before its bias and softplus */
+};
+
 /* A layer's gate: model/router.h. */
 struct dense_gate {
     const struct layer_weights *w; /* its biases and factors */
@@ -156,8 +163,9 @@ struct dense_ops {
     /* Several products with this input. */
     void (*multiply_several)(struct dense *d, const struct dense_product *products, unsigned n,
                              const void *input);
-    /* h [n][gate->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
-     * be written where it is quantised. up_values: scratch, as h. */
+    /* h [n][up->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
+     * be written where it is quantised. up_values: scratch, as h. gate->tiles may be NULL where the
+     * activation takes none, and no device computes those. */
     const void *(*multiply_gated)(struct dense *d, unsigned slot, struct gating g,
                                   const struct matrix *gate, const struct matrix *up,
                                   const void *input, float *h, float *up_values, bool quantize);
@@ -199,6 +207,12 @@ struct dense_ops {
     const void *(*delta_prepare)(struct dense *d, unsigned slot, uint32_t layer,
                                  const struct layer_weights *w, const struct delta_inputs *in,
                                  float *out, bool quantize);
+    /* The same of Mamba2: convolves xbc, which may change. out = the heads' outputs, gated by
+     * silu(z) and normed by groups, then prepared. NULL: no
+     * architecture of this dense part has it. */
+    const void *(*mamba2_prepare)(struct dense *d, unsigned slot, uint32_t layer,
+                                  const struct layer_weights *w, const struct mamba2_inputs *in,
+                                  float *out, bool quantize);
     /* Short convolution: in [n][3][d_model] is b, c and x; out [n][d_model] = c * the convolution
      * of b * x. Steps the states as delta_prepare does. */
     void (*short_convolution)(struct dense *d, uint32_t layer, const struct layer_weights *w,

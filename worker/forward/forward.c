@@ -465,11 +465,14 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
 
 static void queue_attention(struct forward *f, uint32_t layer)
 {
-    if (f->params->layers[layer].kind == LAYER_DELTA_NET)
+    const struct layer_params *l = &f->params->layers[layer];
+    if (l->kind == LAYER_DELTA_NET)
         forward_delta(f, layer);
-    else if (f->params->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
+    else if (l->kind == LAYER_SHORT_CONVOLUTION)
         forward_short_convolution(f, layer);
-    else
+    else if (params_is_mamba2(l))
+        forward_mamba2(f, layer);
+    if (params_attends(l))
         forward_attention(f, layer);
 }
 
