@@ -98,7 +98,7 @@ static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMap
     }
     uint32_t layer = i - h->n_tensors + h->params.n_dense;
     const struct pool_slabs *s = &m->plan.slabs[layer];
-    snprintf(name, 32, "blk.%" PRIu32 ".experts", layer);
+    snprintf(name, 32, "blk.%" PRIu32 ".experts", h->params.layers[layer].blocks.feed_forward);
     entry->name = name;
     entry->type = (char *)tensor_type_info(s->gate_type)->name;
     entry->offset = s->offset;

@@ -14,7 +14,7 @@ void inspect_print_layers(const struct model_params *p)
             continue;
         fold_printf("  %" PRIu32 " layer%s from %" PRIu32 ": %s", n, n == 1 ? "" : "s", i,
                     inspect_layer_name(l->kind));
-        if (l->kind == LAYER_ATTENTION) {
+        if (params_attends(l)) {
             fold_printf(", %" PRIu32 " heads of %" PRIu32, l->n_heads, l->q_dim);
             if (l->o_dim != l->q_dim)
                 fold_printf(" and values of %" PRIu32, l->o_dim);
@@ -110,6 +110,14 @@ static void print_recurrent(const struct model_params *p)
                     params_recurrent_layers(p), p->n_layers, d->taps);
         return;
     }
+    if (params_has_mamba2(p)) {
+        fold_printf("recurrent       %" PRIu32 " of %" PRIu32 " layers: Mamba2, %" PRIu32
+                    " heads of %" PRIu32 " in %" PRIu32 " groups, %" PRIu32
+                    " states, a convolution of %" PRIu32 " positions\n",
+                    params_recurrent_layers(p), p->n_layers, d->v_heads, d->v_dim, d->k_heads,
+                    d->k_dim, d->taps);
+        return;
+    }
     fold_printf("recurrent       %" PRIu32 " of %" PRIu32
                 " layers: linear attention (gated DeltaNet), %" PRIu32 " value heads of %" PRIu32
                 " on %" PRIu32 " key heads of %" PRIu32 ", a convolution of %" PRIu32
@@ -123,6 +131,10 @@ static void print_rope(const struct model_params *p, const struct inspect_tensor
     const struct rope_params *r = &p->rope;
     const struct layer_params *l = full_attention(p);
     uint32_t dims = p->arch->attention == ATTENTION_LATENT ? l->q_dim : l->k_dim;
+    if (p->arch->no_rope) {
+        fold_printf("rope            none: no layer turns by positions\n");
+        return;
+    }
     fold_printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
                 r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
     if (r->scaling == ROPE_SCALING_LINEAR)

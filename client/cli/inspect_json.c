@@ -78,7 +78,7 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     real(b, "value_scale", p->value_scale);
     number(b, "recurrent_layers", params_recurrent_layers(p));
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
-    number(b, "rope_dims", p->rope.dims);
+    number(b, "rope_dims", p->arch->no_rope ? 0 : p->rope.dims);
     real(b, "rope_base", p->rope.base);
     number(b, "windowed_rope_dims", p->windowed_rope.dims);
     real(b, "windowed_rope_base", p->windowed_rope.base);

@@ -10,10 +10,10 @@
 
 /* ---- What is in the file ---- */
 
-static bool has(const struct inspect *x, uint32_t layer, const char *part)
+static bool has(const struct inspect *x, uint32_t block, const char *part)
 {
     char name[96];
-    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, part);
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", block, part);
     return gguf_tensor_find(x->g, name) != NULL;
 }
 
@@ -21,9 +21,10 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
 {
     uint32_t layer = x->params.n_dense; /* the first with experts */
     uint32_t attention = layer;         /* the first of these with attention */
-    while (attention + 1 < x->params.n_layers &&
-           x->params.layers[attention].kind != LAYER_ATTENTION)
+    while (attention + 1 < x->params.n_layers && !params_attends(&x->params.layers[attention]))
         attention++;
+    attention = x->params.layers[attention].blocks.attention;
+    layer = x->params.layers[layer].blocks.feed_forward;
     const char *bias = architecture_selection_bias(x->params.arch);
     return (struct inspect_tensors){
         .qk_norm = has(x, attention, "attn_q_norm.weight"),
@@ -103,10 +104,10 @@ const char *inspect_router_name(enum router_kind kind)
 
 const char *inspect_activation_name(enum activation activation)
 {
-    static const char *const names[] = {[ACTIVATION_SILU] = "silu",
-                                        [ACTIVATION_SWIGLU_CLAMPED] = "clamped-swiglu",
-                                        [ACTIVATION_GELU] = "gelu",
-                                        [ACTIVATION_SIGMOID] = "sigmoid"};
+    static const char *const names[] = {
+        [ACTIVATION_SILU] = "silu",         [ACTIVATION_SWIGLU_CLAMPED] = "clamped-swiglu",
+        [ACTIVATION_GELU] = "gelu",         [ACTIVATION_SIGMOID] = "sigmoid",
+        [ACTIVATION_SOFTPLUS] = "softplus", [ACTIVATION_RELU_SQUARED] = "relu-squared"};
     return names[activation];
 }
 
@@ -114,7 +115,9 @@ const char *inspect_layer_name(enum layer_kind kind)
 {
     static const char *const names[] = {[LAYER_ATTENTION] = "attention",
                                         [LAYER_DELTA_NET] = "gated delta net",
-                                        [LAYER_SHORT_CONVOLUTION] = "short convolution"};
+                                        [LAYER_SHORT_CONVOLUTION] = "short convolution",
+                                        [LAYER_MAMBA2] = "Mamba2",
+                                        [LAYER_MAMBA2_ATTENTION] = "Mamba2, then attention"};
     return names[kind];
 }
 
@@ -214,10 +217,13 @@ static void print_router(const struct model_params *p, const struct inspect_tens
 
 static void print_experts(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
-    static const char *const activations[] = {[ACTIVATION_SILU] = "SiLU",
-                                              [ACTIVATION_SWIGLU_CLAMPED] = "clamped SwiGLU",
-                                              [ACTIVATION_GELU] = "GELU",
-                                              [ACTIVATION_SIGMOID] = "sigmoid"};
+    static const char *const activations[] = {
+        [ACTIVATION_SILU] = "SiLU",
+        [ACTIVATION_SWIGLU_CLAMPED] = "clamped SwiGLU",
+        [ACTIVATION_GELU] = "GELU",
+        [ACTIVATION_SIGMOID] = "sigmoid",
+        [ACTIVATION_SOFTPLUS] = "softplus",
+        [ACTIVATION_RELU_SQUARED] = "ReLU squared without a gate"};
     fold_printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32 ", %s",
                 p->router.n_experts, p->router.n_used, p->d_expert,
                 activations[p->arch->activation]);
@@ -242,12 +248,14 @@ static void print_expert_types(const struct inspect *x)
         if (last && s->gate_type == last->gate_type && s->up_type == last->up_type &&
             s->down_type == last->down_type)
             continue;
-        fold_printf("%s%s/%s/%s from layer %" PRIu32, last ? ", " : "",
-                    tensor_type_info(s->gate_type)->name, tensor_type_info(s->up_type)->name,
+        fold_printf("%s", last ? ", " : "");
+        if (s->up_offset)
+            fold_printf("%s/", tensor_type_info(s->gate_type)->name);
+        fold_printf("%s/%s from layer %" PRIu32, tensor_type_info(s->up_type)->name,
                     tensor_type_info(s->down_type)->name, layer);
         last = s;
     }
-    fold_printf(" (gate/up/down)\n");
+    fold_printf(" (%sup/down)\n", last && last->up_offset ? "gate/" : "");
 }
 
 static void print_types(const struct inspect *x)
@@ -306,6 +314,8 @@ void inspect_print_model(const struct inspect *x)
     fold_printf("architecture    %s (%s)\nparameters      ", h->arch, p->arch->models);
     print_count(h->parameters);
     fold_printf("\nlayers          %" PRIu32, p->n_layers);
+    if (p->n_blocks != p->n_layers)
+        fold_printf(", %" PRIu32 " blocks of the file", p->n_blocks);
     if (p->n_dense)
         fold_printf(", the first %" PRIu32 " dense, width %" PRIu32, p->n_dense, p->d_dense);
     if (inspect_further_layers(x))

@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    11u
+#define DEVICE_MODULE_ABI    12u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -123,7 +123,7 @@ struct device_places {
 };
 
 /* The layout of a layer's segments; from struct pool_slabs. Offsets are within a segment; gate's is
- * 0. */
+ * 0. up_offset 0: no gate, for an activation that takes none. */
 struct device_segments {
     uint32_t d_model, width;
     uint32_t gate_type, up_type, down_type; /* enum tensor_type */
@@ -404,6 +404,9 @@ struct device_ops {
     void (*norm)(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
                  const float *bias, float eps, uint32_t n, uint32_t d, float *out,
                  size_t out_stride);
+    /* rows [n][d] = (rows + norm of x [n][d]) * by; rows is not x. */
+    void (*norm_add)(struct device_stream *s, const float *x, const float *weight,
+                     const float *bias, float eps, uint32_t n, uint32_t d, float by, float *rows);
     /* Norms the rows and quantises the result; a: rows of cols floats at out. */
     void (*norm_quantize)(struct device_stream *s, const float *x, size_t x_stride,
                           const float *weight, const float *bias, float eps, float *out,
@@ -519,9 +522,9 @@ struct device_module {
     /* Waits until everything in the stream is done. Returns the first error since open. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
 
-    /* From now on add, scale, combine, an accumulating multiply, and the states of delta and
-     * short_convolution change nothing if *stop (device) is not 0 when they run. So operations that
-     * were queued behind a failure do no harm. NULL: no guard.
+    /* From now on add, norm_add, scale, combine, an accumulating multiply, and the states of
+     * delta and short_convolution change nothing if *stop (device) is not 0 when they run. So
+     * operations that were queued behind a failure do no harm. NULL: no guard.
      */
     void (*guard)(struct device_stream *s, const uint32_t *stop);
     /* Between begin and end the stream keeps operations, their arguments and the guard, instead of

@@ -2,9 +2,9 @@
  *
  * A call consists of parts (one segment of one task) and runs in two steps. All threads share each
  * step by chunks of rows, so that one expert keeps all cores busy and many finish together.
- *   1. Gate and up: multiply, add biases, activate. The result is the part's hidden values. If the
- *      down matrix is quantised, they are quantised too: by the thread that computed the whole
- * part, or between the steps if several threads did.
+ *   1. Gate (where there is one) and up: multiply, add biases, activate. The result is the part's
+ * hidden values. If the down matrix is quantised, they are quantised too: by the thread that
+ * computed the whole part, or between the steps if several threads did.
  *   2. Down: the segments of each task in order, combined as its output says.
  * With few tokens most parts are one chunk; its thread reads gate and up as one matrix. */
 #include "exec/internal.h"
@@ -35,12 +35,12 @@ static void quantize_hidden(const struct exec *x, struct expert_part *p)
 
 /* Gate and up as one matrix of twice the rows, which one token reads faster than two matrices. Not
  * for several tokens: a chunk for BLAS could span both, and the bits would depend on the chunks.
- * False: the two are not adjacent or differ in type. */
+ * False: the two are not adjacent or differ in type, or there is no gate. */
 static bool gate_and_up(const struct expert_segment *s, struct matrix *both)
 {
     *both = s->gate;
     both->rows = 2 * round_up(s->gate.rows, TILE_ROWS);
-    return s->gate.type == s->up.type &&
+    return s->gate.tiles && s->gate.type == s->up.type &&
            s->up.tiles == (const uint8_t *)s->gate.tiles +
                               tile_matrix_bytes(s->gate.type, s->gate.rows, s->gate.cols);
 }
@@ -60,8 +60,11 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
         exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, &in, t->tokens, gate, 2 * stride,
                            false);
     } else {
-        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, &in, t->tokens, gate,
-                           2 * stride, false);
+        if (s->gate.tiles)
+            exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, &in, t->tokens,
+                               gate, 2 * stride, false);
+        else
+            gate = up;
         exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, &in, t->tokens, up,
                            2 * stride, false);
     }

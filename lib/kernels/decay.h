@@ -1,6 +1,6 @@
-/* The decay of a gated DeltaNet head, exp(a * softplus(x)), in float64 and in steps of which each
- * is rounded once: libm's functions differ between machines, and from those of a GPU. The error is
- * less than 2^-48.
+/* The decay of a gated DeltaNet or Mamba2 head, exp(a * softplus(x)), in float64 and in steps of
+ * which each is rounded once: libm's functions differ between machines, and from those of a GPU.
+ * The error is less than 2^-48.
  *
  * Plain C, C++ and CUDA. */
 #ifndef MOED_KERNELS_DECAY_H
@@ -74,13 +74,18 @@ DECAY_FUNCTION double decay_log1p(double y)
     return p * s;
 }
 
+/* softplus(alpha + dt). */
+DECAY_FUNCTION double decay_step(float alpha, float dt)
+{
+    double x = (double)alpha + (double)dt, above = x > 0 ? x : 0;
+
+    return above + decay_log1p(decay_exp(x > 0 ? -x : x));
+}
+
 /* exp(a * softplus(alpha + dt)). */
 DECAY_FUNCTION float decay_of(float a, float alpha, float dt)
 {
-    double x = (double)alpha + (double)dt, above = x > 0 ? x : 0;
-    double softplus = above + decay_log1p(decay_exp(x > 0 ? -x : x));
-
-    return (float)decay_exp((double)a * softplus);
+    return (float)decay_exp((double)a * decay_step(alpha, dt));
 }
 
 #endif

@@ -339,9 +339,11 @@ static void delta(float *state, uint32_t k_dim, uint32_t v_dim, uint32_t positio
 }
 
 /* At most 16 channels. inputs: the last `taps` inputs, oldest first. */
-static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, float *past,
-                           size_t past_stride, float *x, size_t stride, uint32_t n, bool silu)
+static void convolve_lanes(const float *w, const float *bias, uint32_t taps, uint32_t n_lanes,
+                           float *past, size_t past_stride, float *x, size_t stride, uint32_t n,
+                           bool silu)
 {
+    vf start = bias != NULL ? load_some(bias, n_lanes) : vf_set1(0);
     vf weights[CONVOLVE_TAPS], inputs[CONVOLVE_TAPS];
     float lanes[16] = {0};
 
@@ -353,7 +355,7 @@ static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, floa
     for (uint32_t j = 0; j + 1 < taps; j++)
         inputs[j] = load_some(past + j * past_stride, n_lanes);
     for (uint32_t t = 0; t < n; t++) {
-        vf sum = vf_set1(0);
+        vf sum = start;
         inputs[taps - 1] = load_some(x + t * stride, n_lanes);
         for (uint32_t j = 0; j < taps; j++)
             sum = vf_fma(weights[j], inputs[j], sum);
@@ -365,10 +367,12 @@ static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, floa
         store_some(past + j * past_stride, n_lanes, inputs[j]);
 }
 
-static void convolve(const float *w, uint32_t taps, uint32_t n_channels, float *past,
-                     size_t past_stride, float *x, size_t stride, uint32_t n, bool silu)
+static void convolve(const float *w, const float *bias, uint32_t taps, uint32_t n_channels,
+                     float *past, size_t past_stride, float *x, size_t stride, uint32_t n,
+                     bool silu)
 {
     for (uint32_t c = 0; c < n_channels; c += 16)
-        convolve_lanes(w + (size_t)c * taps, taps, n_channels - c < 16 ? n_channels - c : 16,
-                       past + c, past_stride, x + c, stride, n, silu);
+        convolve_lanes(w + (size_t)c * taps, bias != NULL ? bias + c : NULL, taps,
+                       n_channels - c < 16 ? n_channels - c : 16, past + c, past_stride, x + c,
+                       stride, n, silu);
 }

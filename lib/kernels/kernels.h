@@ -73,9 +73,16 @@
  *     S_ij    = g(t) * S_ij + sum_s k_si * (g(t, s) * u_sj)              fmaf(k_si, ..., ...)
  * So a position's bits do not depend on how many positions a call computes.
  *
+ * Mamba2 (Dao, Gu, "Transformers are SSMs", 2024), one head: the state S [k_dim][v_dim], which is 0
+ * before position 0, the inputs x_t [v_dim], B_t and C_t [k_dim], the step dt_t > 0, A < 0, D:
+ *     d_t  = exp(A * dt_t)          in float64 (kernels/decay.h)
+ *     S_ij = fmaf(B_ti, dt_t * x_tj, d_t * S_ij)
+ *     y_tj = sum_i C_ti S_ij        fmaf(C_ti, S_ij, y_tj) in order of i, from 0
+ *     o_tj = fmaf(D, x_tj, y_tj)
+ *
  * Causal convolution of one channel, then silu or not, w[taps - 1] being the tap of the newest
  * input x_t; inputs before position 0 are 0:
- *     y_t = sum_j w[j] * x_(t - taps + 1 + j)   fmaf in order of j, from 0 */
+ *     y_t = sum_j w[j] * x_(t - taps + 1 + j)   fmaf in order of j, from the bias or 0 */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
 
@@ -111,7 +118,12 @@ enum activation {
                         x^3): the form with tanh (arXiv 1606.08415, section 2) */
     ACTIVATION_SIGMOID,  /* u / (1 + exp(-g)): a gate of attention's output; no model's experts */
     ACTIVATION_SOFTPLUS, /* ln(1 + exp(g)) * u: the same */
+    ACTIVATION_RELU_SQUARED, /* max(u, 0)^2: no gate */
 };
+static inline bool activation_has_gate(enum activation a)
+{
+    return a != ACTIVATION_RELU_SQUARED;
+}
 
 struct gating {
     enum activation activation;
@@ -178,6 +190,23 @@ static inline size_t delta_state_floats(uint32_t k_dim, uint32_t v_dim)
     return k * v + DELTA_CHUNK * (k + v) + DELTA_CHUNK + 16;
 }
 
+/* One Mamba2 head's rows of adjacent positions, with strides in floats. */
+struct mamba2_rows {
+    const float *x, *b, *c; /* [n][stride]: v_dim, k_dim and k_dim values */
+    size_t stride;
+    const float *decay, *step; /* [n][rate_stride], one value each: d and dt */
+    size_t rate_stride;
+    float skip; /* D */
+    float *out; /* [n][out_stride]: v_dim values; not the memory of x */
+    size_t out_stride;
+};
+
+/* The floats of one head's state: S, whose rows are padded to whole vectors with zeros. */
+static inline size_t mamba2_state_floats(uint32_t k_dim, uint32_t v_dim)
+{
+    return (size_t)k_dim * (((size_t)v_dim + 15) / 16 * 16);
+}
+
 enum { CONVOLVE_TAPS = 16 };
 
 enum {
@@ -200,7 +229,7 @@ struct kernels {
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate);
 
-    /* h[i] from gate[i] and up[i], by enum activation. */
+    /* h[i] from gate[i] and up[i], by enum activation. Without a gate: gate is any n values. */
     void (*gated)(struct gating g, const float *gate, const float *up, float *h, size_t n);
 
     /* x[i] = cap * tanh(x[i] / cap), within cap * 2^-22; a NaN stays one. */
@@ -233,12 +262,17 @@ struct kernels {
      * delta_state_floats, after the positions before; zeros before position 0. */
     void (*delta)(float *state, uint32_t k_dim, uint32_t v_dim, uint32_t position,
                   const struct delta_rows *rows, uint32_t n);
+    /* Steps a Mamba2 head through n positions. state: of mamba2_state_floats, after the positions
+     * before; zeros before position 0. */
+    void (*mamba2)(float *state, uint32_t k_dim, uint32_t v_dim, const struct mamba2_rows *rows,
+                   uint32_t n);
     /* The causal convolution of n_channels channels, and silu of it or not, in place: x [n][stride]
      * are adjacent positions. past [taps - 1][past_stride] has the inputs before them, oldest
      * first, and is set to those before the next position. w [n_channels][taps]; taps is at most
-     * CONVOLVE_TAPS. */
-    void (*convolve)(const float *w, uint32_t taps, uint32_t n_channels, float *past,
-                     size_t past_stride, float *x, size_t stride, uint32_t n, bool silu);
+     * CONVOLVE_TAPS. bias [n_channels]; NULL: none. */
+    void (*convolve)(const float *w, const float *bias, uint32_t taps, uint32_t n_channels,
+                     float *past, size_t past_stride, float *x, size_t stride, uint32_t n,
+                     bool silu);
 
     /* Rotates the pairs (a[i], b[i]): a' = a cos - b sin, b' = a sin + b cos, each product rounded.
      * All four arrays have n elements. */

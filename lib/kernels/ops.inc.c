@@ -210,6 +210,9 @@ static inline vf vf_gated(struct gating g, vf gate, vf up)
         return vf_mul(vf_gelu(gate), up);
     case ACTIVATION_SOFTPLUS:
         return vf_mul(vf_softplus(gate), up);
+    case ACTIVATION_RELU_SQUARED:
+        up = vf_max(vf_set1(0.0f), up);
+        return vf_mul(up, up);
     case ACTIVATION_SIGMOID:
         break;
     }
@@ -423,6 +426,7 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
 
 #include "kernels/attend.inc.c"
 #include "kernels/delta.inc.c"
+#include "kernels/mamba2.inc.c"
 
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
@@ -431,5 +435,5 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
         .weigh = weigh, .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,          \
         .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
         .attend_merge = attend_merge, .attend_finish = attend_finish, .delta = delta,              \
-        .convolve = convolve,                                                                      \
+        .mamba2 = mamba2, .convolve = convolve,                                                    \
     }

@@ -26,6 +26,8 @@ struct mkmodel_arch {
                              each head's gate, too */
     bool delta_grouped;   /* ssm_ba instead of ssm_beta and ssm_alpha */
     bool convolutions;    /* short convolutions instead; token_embd_norm */
+    bool mamba2;          /* Mamba2 in all layers, attention behind it in every fourth; a block of
+                             the file for each part */
     unsigned rope_part;   /* of each head's values one in so many rotates; 0: all */
     bool fused_qkv;       /* attn_qkv instead of attn_q, attn_k, attn_v */
     bool sinks;           /* attn_sinks; in layers with a window only, if `full` says which
@@ -55,6 +57,7 @@ struct mkmodel_arch {
     bool dense_layers;  /* leading layers without experts */
     bool dense_unsaid;  /* without the key of their number */
     bool shared_expert; /* ffn_*_shexp */
+    bool ungated;       /* no ffn_gate_exps, no ffn_gate_shexp */
     bool shared_gate;   /* ffn_gate_inp_shexp */
     bool shared_width; /* a key of the shared expert's width; else of the number of experts in it */
     bool shared_both;  /* both keys */
@@ -75,7 +78,7 @@ struct mkmodel_arch {
 
 enum {
     MKMODEL_CONVOLUTION_TAPS = 3,
-    MKMODEL_DELTA_TAPS = 4,
+    MKMODEL_DELTA_TAPS = 4, /* Mamba2's, too */
 };
 
 /* NULL for an unknown name. */

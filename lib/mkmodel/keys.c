@@ -54,6 +54,29 @@ static void put_kv_heads(struct keys *k)
     put_u32(k, "shortconv.l_cache", MKMODEL_CONVOLUTION_TAPS);
 }
 
+/* Of blocks that are one part each: a number where the block is attention, one where it is experts.
+ */
+static void put_mamba2(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    struct mkmodel_mamba2 m = mkmodel_mamba2_of(o);
+    uint32_t n_blocks = mkmodel_first_block(k->plan, o->layers);
+    int32_t heads[MKMODEL_MOST_LAYERS] = {0}, widths[MKMODEL_MOST_LAYERS] = {0};
+    for (uint32_t i = 0; i < o->layers; i++) {
+        uint32_t experts = mkmodel_first_block(k->plan, i + 1) - 1;
+        widths[experts] = (int32_t)o->expert_width;
+        if (mkmodel_attends(k->plan, i))
+            heads[experts - 1] = (int32_t)o->kv_heads;
+    }
+    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), heads, n_blocks);
+    gguf_writer_i32s(k->writer, arch_key(k, "feed_forward_length"), widths, n_blocks);
+    put_u32(k, "ssm.conv_kernel", MKMODEL_DELTA_TAPS);
+    put_u32(k, "ssm.state_size", m.states);
+    put_u32(k, "ssm.group_count", m.groups);
+    put_u32(k, "ssm.inner_size", m.heads * m.head_dim);
+    put_u32(k, "ssm.time_step_rank", m.heads);
+}
+
 /* Of layers that have a window or none: their heads, as lists where they differ, and windows. */
 static void put_windows(struct keys *k)
 {
@@ -116,6 +139,8 @@ static void put_attention(struct keys *k)
     }
     if (arch->convolutions)
         put_kv_heads(k);
+    else if (arch->mamba2)
+        put_mamba2(k);
     else if (!arch->full)
         put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
@@ -187,7 +212,7 @@ static void put_router(struct keys *k)
     bool sigmoid = k->plan->sigmoid;
     if (arch->weights_scale)
         put_f32(k, "expert_weights_scale", sigmoid ? 2.5f : 1);
-    if (arch->router_keys || arch->gating_key)
+    if ((arch->router_keys && !arch->mamba2) || arch->gating_key)
         put_u32(k, "expert_gating_func", sigmoid ? 2 : 1);
     if (!arch->router_keys)
         return;
@@ -213,10 +238,11 @@ static void put_experts(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
     const struct mkmodel_arch *arch = k->plan->arch;
-    put_u32(k, "feed_forward_length",
-            arch->dense_layers ? o->dense_width
-            : arch->gemma      ? o->shared_width
-                               : o->expert_width);
+    if (!arch->mamba2)
+        put_u32(k, "feed_forward_length",
+                arch->dense_layers ? o->dense_width
+                : arch->gemma      ? o->shared_width
+                                   : o->expert_width);
     put_u32(k, "expert_count", o->experts);
     put_u32(k, "expert_used_count", o->top_k);
     if (arch->expert_width)
@@ -247,7 +273,7 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
     gguf_writer_u32(w, "general.file_type", p->file_type);
     gguf_writer_u32(w, "general.quantization_version", 2);
     put_u32(&k, "vocab_size", o->vocab);
-    put_u32(&k, "block_count", o->layers);
+    put_u32(&k, "block_count", mkmodel_first_block(p, o->layers));
     put_u32(&k, "context_length", o->ctx);
     put_u32(&k, "embedding_length", o->hidden);
     put_attention(&k);

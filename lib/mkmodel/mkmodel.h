@@ -13,7 +13,8 @@
 struct mkmodel_options {
     /* llama (Mixtral) qwen2moe qwen3moe olmoe deepseek deepseek2 phimoe gpt-oss glm4moe minimax-m2
      * dots1 qwen3vlmoe bailingmoe2 ernie4_5-moe hunyuan-moe exaone-moe glm-dsa deepseek32
-     * qwen35moe qwen3next lfm2moe gemma4 laguna step35 mimo2 afmoe cohere2moe hy_v3 */
+     * qwen35moe qwen3next lfm2moe gemma4 laguna step35 mimo2 afmoe cohere2moe hy_v3
+     * nemotron_h_moe */
     const char *arch;
     /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S
      * IQ3_XXS IQ2_S IQ2_XS IQ2_XXS IQ1_S IQ1_M MXFP4 NVFP4, or the mixes Q4_K_M, Q5_K_M */
@@ -23,7 +24,8 @@ struct mkmodel_options {
     uint32_t head_dim; /* 0: hidden / heads */
     uint32_t experts, top_k, expert_width;
     /* Width of the shared expert, where the architecture has one; 0: expert_width. But for
-     * qwen2moe, hunyuan-moe, gemma4, laguna, step35 and hy_v3 a multiple of expert_width. */
+     * qwen2moe, hunyuan-moe, gemma4, laguna, step35, hy_v3 and nemotron_h_moe a multiple of
+     * expert_width. */
     uint32_t shared_width;
     /* deepseek, deepseek2, glm4moe, dots1, bailingmoe2, ernie4_5-moe, exaone-moe, glm-dsa,
      * deepseek32, lfm2moe, laguna, step35, mimo2, afmoe, cohere2moe, hy_v3: leading layers
@@ -37,7 +39,7 @@ struct mkmodel_options {
     /* "softmax", or "sigmoid" with a selection bias; "": the architecture's (deepseek2: softmax) */
     const char *gate;
     /* deepseek2, glm4moe, dots1, bailingmoe2, exaone-moe, glm-dsa, deepseek32, laguna, cohere2moe,
-     * hy_v3: groups of experts; 0: none. groups_used 0: half */
+     * hy_v3, nemotron_h_moe: groups of experts; 0: none. groups_used 0: half */
     uint32_t groups, groups_used;
     /* gpt-oss, exaone-moe, gemma4, laguna, step35, mimo2, afmoe, cohere2moe: window of some layers;
      * 0: 128 */

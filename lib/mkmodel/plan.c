@@ -80,7 +80,7 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
                      "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
                      "bailingmoe2, ernie4_5-moe, hunyuan-moe, exaone-moe, glm-dsa, "
                      "deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4, laguna, step35, "
-                     "mimo2, afmoe, cohere2moe or hy_v3",
+                     "mimo2, afmoe, cohere2moe, hy_v3 or nemotron_h_moe",
                      p->options.arch);
 }
 
@@ -227,6 +227,9 @@ static enum error_code check_options(struct plan *p, struct error *e)
     if (o->top_k > o->experts)
         return error_set(e, ERROR_USAGE, "--top-k %u: more than --experts %u", o->top_k,
                          o->experts);
+    if (p->arch->mamba2 && mkmodel_first_block(p, o->layers) > MKMODEL_MOST_LAYERS)
+        return error_set(e, ERROR_USAGE, "--layers %u: more than %d blocks", o->layers,
+                         MKMODEL_MOST_LAYERS);
     if (o->dense_layers >= o->layers)
         return error_set(e, ERROR_USAGE, "--dense-layers %u: expected less than --layers %u",
                          o->dense_layers, o->layers);

@@ -53,10 +53,29 @@ static inline uint32_t mkmodel_attention_interval(const struct mkmodel_options *
     return o->layers < 4 ? o->layers : 4;
 }
 
+/* Mamba2's heads and groups: as in the published models, two heads for each head of attention, half
+ * as wide, and states as wide as that. */
+struct mkmodel_mamba2 {
+    uint32_t groups, heads, head_dim, states;
+};
+static inline struct mkmodel_mamba2 mkmodel_mamba2_of(const struct mkmodel_options *o)
+{
+    return (struct mkmodel_mamba2){o->kv_heads, 2 * o->heads, o->head_dim / 2, o->head_dim};
+}
+
 static inline bool mkmodel_attends(const struct plan *p, uint32_t layer)
 {
-    return !(p->arch->delta || p->arch->convolutions) ||
+    return !(p->arch->delta || p->arch->convolutions || p->arch->mamba2) ||
            (layer + 1) % mkmodel_attention_interval(&p->options) == 0;
+}
+
+/* The first of a layer's blocks, and of the file's end where there is no such layer: the layer
+ * itself, unless a block is a part of a layer. */
+static inline uint32_t mkmodel_first_block(const struct plan *p, uint32_t layer)
+{
+    if (!p->arch->mamba2)
+        return layer;
+    return 2 * layer + layer / mkmodel_attention_interval(&p->options);
 }
 
 /* The heads of a layer. */

@@ -214,6 +214,26 @@ static bool add_convolution(struct plan *p, uint32_t layer)
                       layer);
 }
 
+/* Decays as those of linear attention. */
+static bool add_mamba2(struct plan *p, uint32_t block)
+{
+    const struct mkmodel_options *o = &p->options;
+    struct mkmodel_mamba2 m = mkmodel_mamba2_of(o);
+    uint64_t values = (uint64_t)m.heads * m.head_dim;
+    uint64_t channels = values + 2 * (uint64_t)m.groups * m.states;
+    return add_tensor(p, p->type, 0, 1, o->hidden, values + channels + m.heads, 0,
+                      "blk.%u.ssm_in.weight", block) &&
+           add_tensor(p, TENSOR_F32, 0, 1, MKMODEL_DELTA_TAPS, channels, 0,
+                      "blk.%u.ssm_conv1d.weight", block) &&
+           add_bias(p, block, channels, "ssm_conv1d") &&
+           add_tensor(p, TENSOR_F32, -1, 0.5f, m.heads, 0, 0, "blk.%u.ssm_dt.bias", block) &&
+           add_tensor(p, TENSOR_F32, -1, 0.1f, 1, m.heads, 0, "blk.%u.ssm_a", block) &&
+           add_tensor(p, TENSOR_F32, 1, 0.1f, 1, m.heads, 0, "blk.%u.ssm_d", block) &&
+           add_tensor(p, TENSOR_F32, 1, 0.1f, values / m.groups, m.groups, 0,
+                      "blk.%u.ssm_norm.weight", block) &&
+           add_tensor(p, p->type, 0, 1, values, o->hidden, 0, "blk.%u.ssm_out.weight", block);
+}
+
 static bool add_indexer(struct plan *p, uint32_t layer)
 {
     const struct mkmodel_options *o = &p->options;
@@ -234,8 +254,8 @@ static bool add_indexer(struct plan *p, uint32_t layer)
 static bool add_ffn(struct plan *p, uint32_t layer, uint64_t width, const char *suffix)
 {
     uint64_t hidden = p->options.hidden;
-    return add_tensor(p, p->type, 0, 1, hidden, width, 0, "blk.%u.ffn_gate%s.weight", layer,
-                      suffix) &&
+    return (p->arch->ungated || add_tensor(p, p->type, 0, 1, hidden, width, 0,
+                                           "blk.%u.ffn_gate%s.weight", layer, suffix)) &&
            add_tensor(p, p->type, 0, 1, hidden, width, 0, "blk.%u.ffn_up%s.weight", layer,
                       suffix) &&
            add_tensor(p, p->type, 0, 1, width, hidden, 0, "blk.%u.ffn_down%s.weight", layer,
@@ -303,8 +323,8 @@ static bool add_experts(struct plan *p, uint32_t layer, enum tensor_type down_ty
     const struct mkmodel_options *o = &p->options;
     uint64_t hidden = o->hidden, width = o->expert_width;
     bool ok = add_router(p, layer) &&
-              add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
-                         "blk.%u.ffn_gate_exps.weight", layer) &&
+              (p->arch->ungated || add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
+                                              "blk.%u.ffn_gate_exps.weight", layer)) &&
               add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
                          "blk.%u.ffn_up_exps.weight", layer) &&
               add_tensor(p, down_type, 0, 1.5f, width, hidden, o->experts,
@@ -321,10 +341,26 @@ static bool add_experts(struct plan *p, uint32_t layer, enum tensor_type down_ty
 
 /* ---- the model ---- */
 
+/* A layer whose parts are blocks. */
+static bool add_blocks(struct plan *p, uint32_t layer, enum tensor_type finer)
+{
+    uint32_t hidden = p->options.hidden, block = mkmodel_first_block(p, layer);
+    bool ok = add_layer_norm(p, block, hidden, "attn_norm") && add_mamba2(p, block);
+    block++;
+    if (ok && mkmodel_attends(p, layer)) {
+        ok =
+            add_layer_norm(p, block, hidden, "attn_norm") && add_grouped_attention(p, block, finer);
+        block++;
+    }
+    return ok && add_layer_norm(p, block, hidden, "attn_norm") && add_experts(p, block, finer);
+}
+
 static bool add_layer(struct plan *p, uint32_t layer)
 {
     const struct mkmodel_options *o = &p->options;
     enum tensor_type finer = p->mixed && layer % 2 == 0 ? TENSOR_Q6_K : p->type;
+    if (p->arch->mamba2)
+        return add_blocks(p, layer, finer);
     bool ok = add_layer_norm(p, layer, o->hidden, "attn_norm");
     if (ok && !mkmodel_attends(p, layer))
         ok = p->arch->delta ? add_delta(p, layer) : add_convolution(p, layer);

@@ -258,6 +258,20 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
     },
     {
+        .name = "nemotron_h_moe",
+        .models = "Nemotron-3-Nano-30B-A3B, Nemotron-Cascade-2-30B-A3B",
+        .router = ROUTER_SIGMOID,
+        .activation = ACTIVATION_RELU_SQUARED,
+        .no_rope = true,
+        .renormalise = true,
+        .router_keys = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .block_parts = true,
+        .ffn_norm = "attn_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
         .name = "gemma4",
         .models = "Gemma-4-26B-A4B, text only",
         .activation = ACTIVATION_GELU,
@@ -407,5 +421,5 @@ const char *architecture_names(void)
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
            "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4, laguna, "
-           "step35, mimo2, afmoe, cohere2moe, hy_v3";
+           "step35, mimo2, afmoe, cohere2moe, hy_v3, nemotron_h_moe";
 }

@@ -49,6 +49,7 @@ struct architecture {
     unsigned biases;         /* BIAS_*: required */
     bool rope_neox;          /* rotates pairs (i, i + n/2); else (2i, 2i + 1) */
     bool rope_windowed_only; /* layers without a window do not rotate */
+    bool no_rope;            /* no layer rotates, whatever the file says */
     bool rope_dense;         /* of rope_windowed_only: leading dense layers rotate, too */
     /* Layers without a window rotate half of rope.dimension_count, and they alone have rope_freqs.
      */
@@ -111,6 +112,10 @@ struct architecture {
     bool delta_grouped;      /* value head j reads key head j / (value heads / key heads); else
                                 key head j mod key heads */
     bool short_convolutions; /* layers without key-value heads are gated convolutions */
+    /* A block of the file ("blk.7") is one part, with a norm of its own: Mamba2 where both lists
+     * attention.head_count_kv and feed_forward_length have 0, attention where only the second has
+     * 0, else routed experts. A layer has the parts up to its experts. */
+    bool block_parts;
     bool query_gate; /* attn_q has for each head the query, then a gate: attention's output is
                         multiplied by sigmoid(gate) */
     unsigned window_period;  /* unless the file says which: in each run of so many layers, all but

@@ -14,7 +14,7 @@ static uint64_t layer_bytes(const struct model_params *p, uint32_t layer, enum t
 
 static bool is_windowed(const struct model_params *p, uint32_t layer)
 {
-    return p->layers[layer].kind == LAYER_ATTENTION && p->layers[layer].window > 0;
+    return params_attends(&p->layers[layer]) && p->layers[layer].window > 0;
 }
 
 /* Places the layers, those with a window into groups from 1 on of at most page_bytes each. Returns

@@ -171,12 +171,13 @@ static void refuse_features(struct key_reader *r, const struct model_params *p)
     }
 }
 
-/* Of Gemma 4's dense models: keys and values that layers share, embeddings by layer. */
-static void refuse_dense_gemma(struct key_reader *r)
+/* Of Gemma 4's dense models: keys and values that layers share, embeddings by layer. Of
+ * Nemotron-3-Super: experts between matrices that narrow and widen their vectors. */
+static void refuse_sizes(struct key_reader *r)
 {
     static const char *const suffixes[] = {"attention.shared_kv_layers",
-                                           "embedding_length_per_layer_input"};
-    for (int i = 0; i < 2 && !r->failed; i++) {
+                                           "embedding_length_per_layer_input", "moe_latent_size"};
+    for (int i = 0; i < 3 && !r->failed; i++) {
         char key[KEY_BYTES];
         uint32_t value;
         key_name(r, suffixes[i], key);
@@ -281,6 +282,8 @@ static void read_layers(struct key_reader *r, struct model_params *p)
     else
         p->n_layers -= further;
     p->n_further = further;
+    p->n_blocks = p->n_layers;
+    params_read_blocks(r, p);
 }
 
 /* The embedding gives the vocabulary's size: files pad it beyond their token list. */
@@ -313,6 +316,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     p.d_model = key_u32(&r, "embedding_length", PARAMS_MAX_WIDTH);
     p.context_trained = key_u32(&r, "context_length", PARAMS_MAX_CONTEXT);
     params_read_attention(&r, &p);
+    params_number_blocks(&r, &p);
     params_read_rope(&r, &p);
     read_norm(&r, &p);
     read_experts(&r, &p);
@@ -322,7 +326,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_limits(&r, &p);
     check_layer_step(&r);
     refuse_features(&r, &p);
-    refuse_dense_gemma(&r);
+    refuse_sizes(&r);
     read_logits(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)

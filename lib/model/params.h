@@ -39,10 +39,14 @@ enum layer_kind {
     LAYER_ATTENTION,
     LAYER_DELTA_NET,         /* the gated delta rule, behind a short convolution */
     LAYER_SHORT_CONVOLUTION, /* a gated convolution alone */
+    LAYER_MAMBA2,            /* a selective state space, behind a short convolution */
+    LAYER_MAMBA2_ATTENTION,  /* Mamba2, then attention */
 };
 
 /* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA_NET (kernels/kernels.h has
- * the recurrence). Short convolutions have `taps` only. All 0: the model has neither. */
+ * the recurrence), or Mamba2: its groups are the key heads, B and C their keys and queries of
+ * k_dim, the state's size; its heads are the value heads. Short convolutions have `taps` only. All
+ * 0: the model has none of these. */
 struct delta_params {
     uint32_t taps;             /* of the causal convolution over positions */
     uint32_t k_heads, v_heads; /* each key head serves v_heads / k_heads value heads */
@@ -51,10 +55,16 @@ struct delta_params {
 
 enum feed_forward_kind { FEED_FORWARD_EXPERTS, FEED_FORWARD_DENSE };
 
-/* A layer by itself. The sizes of heads are those of its attention; 0 in a layer of another kind.
- */
+/* The blocks of the file ("blk.7") that have a layer's parts: all the layer's number, unless the
+ * architecture's files have a block for each part (architecture.block_parts). */
+struct layer_blocks {
+    uint32_t recurrent, attention, feed_forward;
+};
+
+/* A layer by itself. The sizes of heads are those of its attention; 0 in a layer without. */
 struct layer_params {
     enum layer_kind kind;
+    struct layer_blocks blocks;
     enum feed_forward_kind feed_forward;
     uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
     /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
@@ -77,7 +87,8 @@ struct model_params {
     const struct architecture *arch;
     char name[96]; /* general.name, sanitised; the file's name if absent */
     uint32_t n_layers;
-    uint32_t n_further; /* layers of the file after them, which predict further tokens; not run */
+    uint32_t n_blocks;  /* of the file that have these layers; mostly as many */
+    uint32_t n_further; /* blocks of the file after them, which predict further tokens; not run */
     uint32_t d_model;
     uint32_t q_rank;       /* latent: values of the compressed q; 0: q is not compressed */
     uint32_t kv_rank;      /* latent: values of compressed keys and values; 0: grouped attention */
@@ -118,8 +129,12 @@ struct params_most {
     uint32_t q, k, v, attended; /* values of all heads of a row */
 };
 struct params_most params_most(const struct model_params *p);
-/* Layers of a kind. */
-uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind);
+/* Of a layer. */
+bool params_attends(const struct layer_params *l);
+bool params_is_recurrent(const struct layer_params *l); /* it has a state */
+bool params_is_mamba2(const struct layer_params *l);
+/* Some layer has it. */
+bool params_has_mamba2(const struct model_params *p);
 /* The first layer with attention. Every model has one. */
 const struct layer_params *params_attention(const struct model_params *p);
 /* ERROR_UNSUPPORTED: the model is not computed in a context of so many tokens. */
@@ -141,16 +156,18 @@ struct gating params_shared_gating(const struct model_params *p, uint32_t layer)
 /* What a CUDA device does not compute of the dense part ("linear attention with ..."), so that the
  * host computes all of it; NULL: nothing. */
 const char *params_host_dense(const struct model_params *p);
-/* Layers with a state instead of keys and values. */
+/* Layers with a state, beside or instead of keys and values. */
 uint32_t params_recurrent_layers(const struct model_params *p);
 /* index: [n_layers], how many recurrent layers come before each: the order of a state's parts. */
 void params_recurrent_index(const struct model_params *p, uint32_t *index);
 /* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
- * heads, in this order; short convolution: d_model. */
+ * heads, in this order; Mamba2: of x, B and C, in this order; short convolution: d_model. */
 uint32_t params_convolved(const struct model_params *p);
 /* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
- * [taps - 1][channels], then the heads' states [v_heads][delta_state_floats]. */
+ * [taps - 1][channels], then the heads' states [v_heads][params_head_state_floats]. */
 uint64_t params_layer_state_floats(const struct model_params *p);
+/* delta_state_floats or mamba2_state_floats of kernels/kernels.h. */
+uint64_t params_head_state_floats(const struct model_params *p);
 /* Bytes of the state of one request, of all its recurrent layers. 0: the model has none. */
 uint64_t params_state_bytes(const struct model_params *p);
 /* The factor of q at a position: 1 + temperature_scale * ln(1 + floor(position /

@@ -98,17 +98,39 @@ static uint32_t read_kv_heads_list(struct key_reader *r, const struct model_para
     return key_check(r, kv_heads_suffix, heads ? heads : 1, PARAMS_MAX_HEADS);
 }
 
+/* The list is one of blocks. */
+static uint32_t block_kv_heads(struct key_reader *r, const struct model_params *p,
+                               const struct layer_params *l)
+{
+    struct params_list list = params_find_list(r, kv_heads_suffix, p->n_blocks);
+    return key_check(r, kv_heads_suffix, params_list_u32(list, l->blocks.attention),
+                     PARAMS_MAX_HEADS);
+}
+
+static void check_attention(struct key_reader *r, const struct model_params *p)
+{
+    if (!r->failed && !params_attends(params_attention(p)))
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: no layer has attention: moed does not run such a model",
+                              gguf_path(r->g, 0));
+}
+
 /* One KV head for each group of query heads. */
 static void read_grouped_layer(struct key_reader *r, const struct model_params *p, uint32_t layer,
                                struct layer_params *l)
 {
     bool sized = p->arch->windowed_heads && l->window > 0;
+    if (!params_attends(l))
+        return;
     l->n_heads = heads_of(r, p, heads_suffix, layer, 0);
     if (r->failed)
         return;
-    l->n_kv_heads = p->arch->short_convolutions
-                        ? read_kv_heads_list(r, p)
-                        : heads_of(r, p, kv_heads_suffix, layer, l->n_heads);
+    if (p->arch->block_parts)
+        l->n_kv_heads = block_kv_heads(r, p, l);
+    else
+        l->n_kv_heads = p->arch->short_convolutions
+                            ? read_kv_heads_list(r, p)
+                            : heads_of(r, p, kv_heads_suffix, layer, l->n_heads);
     if (r->failed)
         return;
     uint32_t head_dim = p->d_model / l->n_heads;
@@ -127,7 +149,8 @@ static void read_rotated(struct key_reader *r, struct model_params *p)
     static const char suffix[] = "rope.dimension_count", windowed[] = "rope.dimension_count_swa";
     const struct layer_params *all = NULL, *some = NULL;
     for (uint32_t i = 0; i < p->n_layers; i++)
-        *(p->layers[i].window ? &some : &all) = &p->layers[i];
+        if (params_attends(&p->layers[i]))
+            *(p->layers[i].window ? &some : &all) = &p->layers[i];
     const struct layer_params *l = all ? all : some;
     uint32_t dims = key_u32_or(r, suffix, l->k_dim, PARAMS_MAX_HEAD_DIM);
     check_rope_dims(r, suffix, dims, p->arch->rope_half ? 2 * l->q_dim : l->q_dim);
@@ -143,6 +166,7 @@ static void read_grouped_attention(struct key_reader *r, struct model_params *p)
 {
     for (uint32_t i = 0; i < p->n_layers && !r->failed; i++)
         read_grouped_layer(r, p, i, &p->layers[i]);
+    check_attention(r, p);
     if (!r->failed)
         read_rotated(r, p);
 }
@@ -233,7 +257,8 @@ void params_choose_rotated(const struct key_reader *r, struct model_params *p)
     for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
         struct layer_params *l = &p->layers[i];
         bool dense = p->arch->rope_dense && l->feed_forward == FEED_FORWARD_DENSE;
-        l->unrotated = p->arch->rope_windowed_only && l->window == 0 && !dense;
+        l->unrotated =
+            p->arch->no_rope || (p->arch->rope_windowed_only && l->window == 0 && !dense);
     }
 }
 
@@ -256,11 +281,11 @@ static void read_delta_layers(struct key_reader *r, struct model_params *p)
             p->layers[i] = (struct layer_params){.kind = LAYER_DELTA_NET};
 }
 
-/* The keys are named as a state space model's. */
+/* The keys are named as a state space model's, which Mamba2 is. */
 static void read_delta(struct key_reader *r, struct model_params *p)
 {
     struct delta_params *d = &p->delta;
-    if (r->failed || !p->arch->delta_layers)
+    if (r->failed || !(p->arch->delta_layers || p->arch->block_parts))
         return;
     d->taps = key_u32(r, "ssm.conv_kernel", PARAMS_MAX_TAPS);
     d->k_dim = key_u32(r, "ssm.state_size", DELTA_KEY_MOST);
@@ -271,13 +296,14 @@ static void read_delta(struct key_reader *r, struct model_params *p)
                        inner / d->v_heads > PARAMS_MAX_HEAD_DIM))
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: %" PRIu32 " key heads, %" PRIu32 " value heads, an inner size "
-                              "of %" PRIu32 " and %" PRIu32 " taps make no linear attention "
+                              "of %" PRIu32 " and %" PRIu32 " taps make no recurrent layer "
                               "(keys '%s.ssm.*')",
                               gguf_path(r->g, 0), d->k_heads, d->v_heads, inner, d->taps, r->arch);
     if (r->failed)
         return;
     d->v_dim = inner / d->v_heads;
-    read_delta_layers(r, p);
+    if (p->arch->delta_layers)
+        read_delta_layers(r, p);
 }
 
 static void read_short_convolutions(struct key_reader *r, struct model_params *p)
@@ -293,14 +319,6 @@ static void read_short_convolutions(struct key_reader *r, struct model_params *p
             p->layers[i] = (struct layer_params){.kind = LAYER_SHORT_CONVOLUTION};
 }
 
-static void check_attention(struct key_reader *r, const struct model_params *p)
-{
-    if (!r->failed && params_count_kind(p, LAYER_ATTENTION) == 0)
-        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                              "%s: no layer has attention: moed does not run such a model",
-                              gguf_path(r->g, 0));
-}
-
 /* ---- All ---- */
 
 void params_read_attention(struct key_reader *r, struct model_params *p)
@@ -314,7 +332,7 @@ void params_read_attention(struct key_reader *r, struct model_params *p)
         read_grouped_attention(r, p);
     if (r->failed)
         return;
-    uint32_t head = p->layers[0].q_dim;
+    uint32_t head = params_attention(p)->q_dim;
     p->attention_scale = p->arch->unscaled_attention ? 1.0f : 1.0f / sqrtf((float)head);
     p->value_scale =
         p->arch->value_scale ? key_f32_or(r, "attention.value_scale", 1.0f, 1e-6f, 1e6f) : 1.0f;

@@ -43,16 +43,26 @@ static bool check_attention_layer(const struct model_params *p, const struct lay
     return l->k_dim == l->q_dim && l->v_dim == l->o_dim;
 }
 
+static bool check_blocks(const struct model_params *p, const struct layer_blocks *b)
+{
+    return b->recurrent < p->n_blocks && b->attention < p->n_blocks &&
+           b->feed_forward < p->n_blocks;
+}
+
 static bool check_layer(const struct model_params *p, uint32_t i)
 {
     const struct layer_params *l = &p->layers[i];
     const struct rope_params *rope = params_rope(p, i);
-    bool good = is_bool(&l->unrotated) && (unsigned)l->feed_forward <= FEED_FORWARD_DENSE &&
+    bool good = check_blocks(p, &l->blocks) && is_bool(&l->unrotated) &&
+                (unsigned)l->feed_forward <= FEED_FORWARD_DENSE &&
                 (l->feed_forward == FEED_FORWARD_DENSE) == (i < p->n_dense) &&
                 is_limit(l->expert_limit) && is_limit(l->shared_limit);
     switch ((unsigned)l->kind) {
     case LAYER_ATTENTION:
         return good && check_attention_layer(p, l) && rope->dims <= l->q_dim;
+    case LAYER_MAMBA2_ATTENTION:
+        return good && p->delta.v_heads && check_attention_layer(p, l) && rope->dims <= l->q_dim;
+    case LAYER_MAMBA2:
     case LAYER_DELTA_NET:
         return good && p->delta.v_heads && !l->n_heads && !l->n_kv_heads && !l->window;
     case LAYER_SHORT_CONVOLUTION:
@@ -97,12 +107,13 @@ static bool check_router(const struct router_params *r)
 
 static bool check_sizes(const struct model_params *p)
 {
-    return within(p->n_layers, 1, PARAMS_MAX_LAYERS) && p->n_further <= PARAMS_MAX_LAYERS &&
-           within(p->d_model, 1, PARAMS_MAX_WIDTH) && p->q_rank <= PARAMS_MAX_WIDTH &&
-           p->kv_rank <= PARAMS_MAX_WIDTH && within(p->d_expert, 1, PARAMS_MAX_WIDTH) &&
-           p->d_shared <= PARAMS_MAX_WIDTH && p->n_dense < p->n_layers &&
-           p->d_dense <= PARAMS_MAX_WIDTH && (!p->n_dense || p->d_dense) &&
-           within(p->vocab, 1, PARAMS_MAX_VOCAB) &&
+    return within(p->n_layers, 1, PARAMS_MAX_LAYERS) &&
+           within(p->n_blocks, p->n_layers, PARAMS_MAX_LAYERS) &&
+           p->n_further <= PARAMS_MAX_LAYERS && within(p->d_model, 1, PARAMS_MAX_WIDTH) &&
+           p->q_rank <= PARAMS_MAX_WIDTH && p->kv_rank <= PARAMS_MAX_WIDTH &&
+           within(p->d_expert, 1, PARAMS_MAX_WIDTH) && p->d_shared <= PARAMS_MAX_WIDTH &&
+           p->n_dense < p->n_layers && p->d_dense <= PARAMS_MAX_WIDTH &&
+           (!p->n_dense || p->d_dense) && within(p->vocab, 1, PARAMS_MAX_VOCAB) &&
            within(p->context_trained, 1, PARAMS_MAX_CONTEXT) &&
            p->context_most <= PARAMS_MAX_CONTEXT && p->temperature_length <= PARAMS_MAX_CONTEXT &&
            (p->temperature_scale == 0 || p->temperature_length) &&
@@ -124,7 +135,7 @@ enum error_code model_params_check(const struct model_params *p, struct error *e
                 check_router(&p->router);
     for (uint32_t i = 0; sane && i < p->n_layers; i++)
         sane = check_layer(p, i);
-    if (sane && params_count_kind(p, LAYER_ATTENTION) > 0)
+    if (sane && params_attends(params_attention(p)))
         return ERROR_OK;
     return error_set(e, ERROR_PROTOCOL,
                      "the process that reads the model's metadata returned hyper-parameters that "

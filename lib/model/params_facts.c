@@ -38,18 +38,33 @@ struct params_most params_most(const struct model_params *p)
     return most;
 }
 
-uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind)
+bool params_attends(const struct layer_params *l)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->n_layers; i++)
-        n += p->layers[i].kind == kind;
-    return n;
+    return l->kind == LAYER_ATTENTION || l->kind == LAYER_MAMBA2_ATTENTION;
+}
+
+bool params_is_recurrent(const struct layer_params *l)
+{
+    return l->kind != LAYER_ATTENTION;
+}
+
+bool params_is_mamba2(const struct layer_params *l)
+{
+    return l->kind == LAYER_MAMBA2 || l->kind == LAYER_MAMBA2_ATTENTION;
+}
+
+bool params_has_mamba2(const struct model_params *p)
+{
+    uint32_t i = 0;
+    while (i < p->n_layers && !params_is_mamba2(&p->layers[i]))
+        i++;
+    return i < p->n_layers;
 }
 
 const struct layer_params *params_attention(const struct model_params *p)
 {
     const struct layer_params *l = p->layers, *last = p->layers + p->n_layers - 1;
-    while (l < last && l->kind != LAYER_ATTENTION)
+    while (l < last && !params_attends(l))
         l++;
     return l;
 }
@@ -86,6 +101,8 @@ struct gating params_shared_gating(const struct model_params *p, uint32_t layer)
 
 const char *params_host_dense(const struct model_params *p)
 {
+    if (params_has_mamba2(p))
+        return "Mamba2";
     if (p->delta.k_dim > DELTA_KEY_MOST_ON_DEVICE)
         return "linear attention with keys of more than 128 values";
     return NULL;
@@ -93,14 +110,17 @@ const char *params_host_dense(const struct model_params *p)
 
 uint32_t params_recurrent_layers(const struct model_params *p)
 {
-    return p->n_layers - params_count_kind(p, LAYER_ATTENTION);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n += params_is_recurrent(&p->layers[i]);
+    return n;
 }
 
 void params_recurrent_index(const struct model_params *p, uint32_t *index)
 {
     for (uint32_t layer = 0, n = 0; layer < p->n_layers; layer++) {
         index[layer] = n;
-        n += p->layers[layer].kind != LAYER_ATTENTION;
+        n += params_is_recurrent(&p->layers[layer]);
     }
 }
 
@@ -110,13 +130,20 @@ uint32_t params_convolved(const struct model_params *p)
     return d->v_heads ? 2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim : p->d_model;
 }
 
+uint64_t params_head_state_floats(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    return params_has_mamba2(p) ? mamba2_state_floats(d->k_dim, d->v_dim)
+                                : delta_state_floats(d->k_dim, d->v_dim);
+}
+
 uint64_t params_layer_state_floats(const struct model_params *p)
 {
     const struct delta_params *d = &p->delta;
     if (d->taps == 0)
         return 0;
     return (uint64_t)(d->taps - 1) * params_convolved(p) +
-           (uint64_t)d->v_heads * delta_state_floats(d->k_dim, d->v_dim);
+           (d->v_heads ? d->v_heads * params_head_state_floats(p) : 0);
 }
 
 uint64_t params_state_bytes(const struct model_params *p)

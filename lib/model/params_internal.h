@@ -1,6 +1,6 @@
 /* What the readers of hyper-parameters share: params.c stands on params_attention.c (heads,
- * windows, recurrent layers) and params_rope.c. After an error they leave the parameters as they
- * are; see key_reader.h. */
+ * windows, recurrent layers), params_blocks.c and params_rope.c. After an error they leave the
+ * parameters as they are; see key_reader.h. */
 #ifndef MOED_MODEL_PARAMS_INTERNAL_H
 #define MOED_MODEL_PARAMS_INTERNAL_H
 
@@ -29,6 +29,11 @@ struct params_list params_find_list(const struct key_reader *r, const char *suff
 /* A value: integers, or booleans as 0 and 1. */
 uint32_t params_list_u32(struct params_list l, uint32_t layer);
 float params_list_f32(struct params_list l, uint32_t layer);
+
+/* Where a block of the file is a part of a layer: the layers, with their kinds and blocks. */
+void params_read_blocks(struct key_reader *r, struct model_params *p);
+/* Elsewhere, after the layers are known: their blocks. */
+void params_number_blocks(const struct key_reader *r, struct model_params *p);
 
 /* The layers' kinds, heads and windows. */
 void params_read_attention(struct key_reader *r, struct model_params *p);

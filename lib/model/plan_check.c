@@ -17,10 +17,10 @@ static const char *layer_part(const char *name, uint64_t *layer)
     return *end == '.' ? end + 1 : NULL;
 }
 
-/* Layers that predict further tokens stand after the trunk. */
-static bool after_trunk(const struct planner *p, uint64_t layer)
+/* Blocks that predict further tokens stand after the trunk. */
+static bool after_trunk(const struct planner *p, uint64_t block)
 {
-    return layer >= p->params->n_layers && layer - p->params->n_layers < p->params->n_further;
+    return block >= p->params->n_blocks && block - p->params->n_blocks < p->params->n_further;
 }
 
 static bool changes_nothing(const struct planner *p, const char *name)

@@ -6,64 +6,63 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The name of a layer's tensor: "blk.7.PART.SUFFIX". */
+/* The name of a tensor of the block under way: "blk.7.PART.SUFFIX". */
 struct tensor_name {
     char text[TENSOR_NAME_BYTES];
 };
 
-static struct tensor_name layer_tensor(uint32_t layer, const char *part, const char *suffix)
+static struct tensor_name block_tensor(const struct planner *p, const char *part,
+                                       const char *suffix)
 {
     struct tensor_name name;
-    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s.%s", layer, part, suffix);
+    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s.%s", p->block, part, suffix);
     return name;
 }
 
 /* "blk.7.PART": a tensor without a suffix, or whose part has it. */
-static struct tensor_name layer_scalars(uint32_t layer, const char *part)
+static struct tensor_name block_scalars(const struct planner *p, const char *part)
 {
     struct tensor_name name;
-    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s", layer, part);
+    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s", p->block, part);
     return name;
 }
 
-static void add_matrix(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
-                       uint32_t cols)
+static void add_matrix(struct planner *p, const char *part, uint32_t rows, uint32_t cols)
 {
-    planner_add_matrix(p, layer_tensor(layer, part, "weight").text, rows, cols, 1);
+    planner_add_matrix(p, block_tensor(p, part, "weight").text, rows, cols, 1);
 }
 
-static void add_vector(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+static void add_vector(struct planner *p, const char *part, uint32_t rows)
 {
-    planner_add_vectors(p, layer_tensor(layer, part, "weight").text, rows, 1, false);
+    planner_add_vectors(p, block_tensor(p, part, "weight").text, rows, 1, false);
 }
 
-static void add_scales(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+static void add_scales(struct planner *p, const char *part, uint32_t rows)
 {
-    planner_add_vectors(p, layer_tensor(layer, part, "scale").text, rows, 1, false);
+    planner_add_vectors(p, block_tensor(p, part, "scale").text, rows, 1, false);
 }
 
 /* required: one of the architecture's BIAS_*, or 0. */
-static void add_bias(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
-                     unsigned required)
+static void add_bias(struct planner *p, const char *part, uint32_t rows, unsigned required)
 {
-    planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1,
+    planner_add_vectors(p, block_tensor(p, part, "bias").text, rows, 1,
                         !(p->params->arch->biases & required));
 }
 
 /* The norm's weight, and its bias where the architecture's norm has one. */
-static void add_norm(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+static void add_norm(struct planner *p, const char *part, uint32_t rows)
 {
-    add_vector(p, layer, part, rows);
+    add_vector(p, part, rows);
     if (p->params->arch->norm == NORM_LAYER)
-        planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1, false);
+        planner_add_vectors(p, block_tensor(p, part, "bias").text, rows, 1, false);
 }
 
-static bool has_qk_norm(const struct planner *p, uint32_t layer)
+static bool has_qk_norm(const struct planner *p)
 {
     const struct architecture *arch = p->params->arch;
     if (arch->qk_norm_optional)
-        return planner_has(p, layer_tensor(layer, "attn_q_norm", "weight").text) ||
-               planner_has(p, layer_tensor(layer, "attn_k_norm", "weight").text);
+        return planner_has(p, block_tensor(p, "attn_q_norm", "weight").text) ||
+               planner_has(p, block_tensor(p, "attn_k_norm", "weight").text);
     return arch->qk_norm || arch->qk_norm_whole;
 }
 
@@ -79,8 +78,8 @@ static void plan_projections(struct planner *p, uint32_t layer)
                  {"attn_k", l->n_kv_heads * l->k_dim},
                  {"attn_v", l->n_kv_heads * l->v_dim}};
     uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
-    struct tensor_name whole = layer_tensor(layer, "attn_qkv", "weight");
-    struct tensor_name whole_bias = layer_tensor(layer, "attn_qkv", "bias");
+    struct tensor_name whole = block_tensor(p, "attn_qkv", "weight");
+    struct tensor_name whole_bias = block_tensor(p, "attn_qkv", "bias");
     struct pool_source fused = {NULL, 0, 0, false}, fused_bias = fused;
     if (planner_has(p, whole.text))
         fused.tensor = planner_require(p, whole.text, rows, m->d_model, 1);
@@ -88,28 +87,28 @@ static void plan_projections(struct planner *p, uint32_t layer)
         fused_bias.tensor = planner_require_vectors(p, whole_bias.text, rows, 1);
     /* v is k then */
     bool no_values = m->arch->value_norm && l->window == 0 && !fused.tensor &&
-                     !planner_has(p, layer_tensor(layer, "attn_v", "weight").text);
+                     !planner_has(p, block_tensor(p, "attn_v", "weight").text);
     if (no_values && l->k_dim != l->v_dim && !p->failed)
         p->failed = error_set(p->e, ERROR_UNSUPPORTED,
                               "%s: layer %" PRIu32 " has no values, and keys of another size",
                               gguf_path(p->g, 0), layer);
     for (int i = 0; i < (no_values ? 2 : 3) && !p->failed; i++) {
         if (fused.tensor)
-            planner_add_part(p, layer_tensor(layer, parts[i].part, "weight").text, &fused,
+            planner_add_part(p, block_tensor(p, parts[i].part, "weight").text, &fused,
                              parts[i].rows, m->d_model, 1);
         else
-            add_matrix(p, layer, parts[i].part, parts[i].rows, m->d_model);
+            add_matrix(p, parts[i].part, parts[i].rows, m->d_model);
         if (fused_bias.tensor)
-            planner_add_vector_part(p, layer_tensor(layer, parts[i].part, "bias").text, &fused_bias,
+            planner_add_vector_part(p, block_tensor(p, parts[i].part, "bias").text, &fused_bias,
                                     parts[i].rows);
         else
-            add_bias(p, layer, parts[i].part, parts[i].rows, BIAS_QKV);
+            add_bias(p, parts[i].part, parts[i].rows, BIAS_QKV);
         fused.first_row += parts[i].rows;
         fused_bias.first_row = fused.first_row;
     }
-    if (has_qk_norm(p, layer)) {
-        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : l->k_dim);
-        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : l->k_dim);
+    if (has_qk_norm(p)) {
+        add_vector(p, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : l->k_dim);
+        add_vector(p, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : l->k_dim);
     }
 }
 
@@ -121,9 +120,9 @@ static void plan_latent_expansion(struct planner *p, uint32_t layer)
     const struct model_params *m = p->params;
     const struct layer_params *l = &m->layers[layer];
     uint32_t nope = l->q_dim - m->rope.dims, head = nope + l->o_dim;
-    struct tensor_name k_b = layer_tensor(layer, "attn_k_b", "weight");
-    struct tensor_name v_b = layer_tensor(layer, "attn_v_b", "weight");
-    struct tensor_name both = layer_tensor(layer, "attn_kv_b", "weight");
+    struct tensor_name k_b = block_tensor(p, "attn_k_b", "weight");
+    struct tensor_name v_b = block_tensor(p, "attn_v_b", "weight");
+    struct tensor_name both = block_tensor(p, "attn_kv_b", "weight");
     if (planner_has(p, k_b.text) || !planner_has(p, both.text)) {
         planner_add_matrix(p, k_b.text, m->kv_rank, nope, l->n_heads);
         planner_add_matrix(p, v_b.text, l->o_dim, m->kv_rank, l->n_heads);
@@ -142,56 +141,56 @@ static void plan_latent_attention(struct planner *p, uint32_t layer)
     const struct model_params *m = p->params;
     const struct layer_params *l = &m->layers[layer];
     if (m->q_rank) {
-        add_matrix(p, layer, "attn_q_a", m->q_rank, m->d_model);
-        add_vector(p, layer, "attn_q_a_norm", m->q_rank);
-        add_matrix(p, layer, "attn_q_b", l->n_heads * l->q_dim, m->q_rank);
+        add_matrix(p, "attn_q_a", m->q_rank, m->d_model);
+        add_vector(p, "attn_q_a_norm", m->q_rank);
+        add_matrix(p, "attn_q_b", l->n_heads * l->q_dim, m->q_rank);
     } else
-        add_matrix(p, layer, "attn_q", l->n_heads * l->q_dim, m->d_model);
-    add_matrix(p, layer, "attn_kv_a_mqa", l->k_dim, m->d_model);
-    add_vector(p, layer, "attn_kv_a_norm", m->kv_rank);
+        add_matrix(p, "attn_q", l->n_heads * l->q_dim, m->d_model);
+    add_matrix(p, "attn_kv_a_mqa", l->k_dim, m->d_model);
+    add_vector(p, "attn_kv_a_norm", m->kv_rank);
     plan_latent_expansion(p, layer);
 }
 
 /* The projections of linear attention. Early qwen3next files have them in ssm_in, a key head's q,
  * k, v and z after the other. There beta and alpha share a tensor in all files, too, each key
  * head's betas before its alphas. */
-static void plan_delta_projections(struct planner *p, uint32_t layer)
+static void plan_delta_projections(struct planner *p)
 {
     const struct model_params *m = p->params;
     uint32_t values = m->delta.v_heads * m->delta.v_dim, channels = params_convolved(m);
-    struct tensor_name early = layer_tensor(layer, "ssm_in", "weight");
+    struct tensor_name early = block_tensor(p, "ssm_in", "weight");
     if (m->arch->delta_grouped && planner_has(p, early.text))
         planner_add_matrix(p, early.text, channels + values, m->d_model, 1);
     else {
-        add_matrix(p, layer, "attn_qkv", channels, m->d_model);
-        add_matrix(p, layer, "attn_gate", values, m->d_model);
+        add_matrix(p, "attn_qkv", channels, m->d_model);
+        add_matrix(p, "attn_gate", values, m->d_model);
     }
     if (m->arch->delta_grouped)
-        add_matrix(p, layer, "ssm_ba", 2 * m->delta.v_heads, m->d_model);
+        add_matrix(p, "ssm_ba", 2 * m->delta.v_heads, m->d_model);
     else {
-        add_matrix(p, layer, "ssm_beta", m->delta.v_heads, m->d_model);
-        add_matrix(p, layer, "ssm_alpha", m->delta.v_heads, m->d_model);
+        add_matrix(p, "ssm_beta", m->delta.v_heads, m->d_model);
+        add_matrix(p, "ssm_alpha", m->delta.v_heads, m->d_model);
     }
 }
 
-static void plan_delta(struct planner *p, uint32_t layer)
+static void plan_delta(struct planner *p)
 {
     const struct model_params *m = p->params;
     const struct delta_params *d = &m->delta;
-    add_norm(p, layer, "attn_norm", m->d_model);
-    plan_delta_projections(p, layer);
-    planner_add_vectors(p, layer_tensor(layer, "ssm_conv1d", "weight").text, d->taps,
+    add_norm(p, "attn_norm", m->d_model);
+    plan_delta_projections(p);
+    planner_add_vectors(p, block_tensor(p, "ssm_conv1d", "weight").text, d->taps,
                         params_convolved(m), false);
-    planner_add_vectors(p, layer_tensor(layer, "ssm_dt", "bias").text, d->v_heads, 1, false);
-    planner_add_vectors(p, layer_scalars(layer, "ssm_a").text, d->v_heads, 1, false);
-    add_vector(p, layer, "ssm_norm", d->v_dim);
-    add_matrix(p, layer, "ssm_out", m->d_model, d->v_heads * d->v_dim);
+    planner_add_vectors(p, block_tensor(p, "ssm_dt", "bias").text, d->v_heads, 1, false);
+    planner_add_vectors(p, block_scalars(p, "ssm_a").text, d->v_heads, 1, false);
+    add_vector(p, "ssm_norm", d->v_dim);
+    add_matrix(p, "ssm_out", m->d_model, d->v_heads * d->v_dim);
 }
 
-static bool has_sinks(const struct planner *p, uint32_t layer)
+static bool has_sinks(const struct planner *p)
 {
     return !p->params->arch->sinks_optional ||
-           planner_has(p, layer_tensor(layer, "attn_sinks", "weight").text);
+           planner_has(p, block_tensor(p, "attn_sinks", "weight").text);
 }
 
 /* A row for each head, or for each value. */
@@ -199,7 +198,7 @@ static void plan_output_gate(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
     const struct layer_params *l = &m->layers[layer];
-    struct tensor_name name = layer_tensor(layer, "attn_gate", "weight");
+    struct tensor_name name = block_tensor(p, "attn_gate", "weight");
     const struct gguf_tensor *t = gguf_tensor_find(p->g, name.text);
     if (!t && m->arch->output_gate_optional)
         return;
@@ -211,69 +210,107 @@ static void plan_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
     const struct layer_params *l = &m->layers[layer];
-    add_norm(p, layer, "attn_norm", m->d_model);
+    add_norm(p, "attn_norm", m->d_model);
     if (m->arch->attention == ATTENTION_LATENT)
         plan_latent_attention(p, layer);
     else
         plan_projections(p, layer);
-    add_matrix(p, layer, "attn_output", m->d_model, l->n_heads * l->o_dim);
-    add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
-    if (m->arch->attention_sinks && has_sinks(p, layer))
-        add_vector(p, layer, "attn_sinks", l->n_heads);
+    add_matrix(p, "attn_output", m->d_model, l->n_heads * l->o_dim);
+    add_bias(p, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
+    if (m->arch->attention_sinks && has_sinks(p))
+        add_vector(p, "attn_sinks", l->n_heads);
     if (m->arch->output_gate)
         plan_output_gate(p, layer);
 }
 
-static void plan_short_convolution(struct planner *p, uint32_t layer)
+static void plan_short_convolution(struct planner *p)
 {
     const struct model_params *m = p->params;
-    add_norm(p, layer, "attn_norm", m->d_model);
-    add_matrix(p, layer, "shortconv.in_proj", 3 * m->d_model, m->d_model);
-    planner_add_vectors(p, layer_tensor(layer, "shortconv.conv", "weight").text, m->delta.taps,
+    add_norm(p, "attn_norm", m->d_model);
+    add_matrix(p, "shortconv.in_proj", 3 * m->d_model, m->d_model);
+    planner_add_vectors(p, block_tensor(p, "shortconv.conv", "weight").text, m->delta.taps,
                         m->d_model, false);
-    add_matrix(p, layer, "shortconv.out_proj", m->d_model, m->d_model);
+    add_matrix(p, "shortconv.out_proj", m->d_model, m->d_model);
+}
+
+/* The input matrix gives z, then x, B and C, then dt: the pool has it in three. */
+static void plan_mamba2(struct planner *p)
+{
+    const struct model_params *m = p->params;
+    const struct delta_params *d = &m->delta;
+    uint32_t values = d->v_heads * d->v_dim, channels = params_convolved(m);
+    const struct {
+        const char *suffix;
+        uint32_t rows;
+    } parts[] = {{"z", values}, {"xbc", channels}, {"dt", d->v_heads}};
+    struct pool_source in = {.tensor =
+                                 planner_require(p, block_tensor(p, "ssm_in", "weight").text,
+                                                 values + channels + d->v_heads, m->d_model, 1)};
+    add_norm(p, "attn_norm", m->d_model);
+    for (int i = 0; i < 3; i++) {
+        planner_add_part(p, block_tensor(p, "ssm_in", parts[i].suffix).text, &in, parts[i].rows,
+                         m->d_model, 1);
+        in.first_row += parts[i].rows;
+    }
+    planner_add_vectors(p, block_tensor(p, "ssm_conv1d", "weight").text, d->taps, channels, false);
+    planner_add_vectors(p, block_tensor(p, "ssm_conv1d", "bias").text, channels, 1, false);
+    planner_add_vectors(p, block_tensor(p, "ssm_dt", "bias").text, d->v_heads, 1, false);
+    planner_add_vectors(p, block_scalars(p, "ssm_a").text, 1, d->v_heads, false);
+    planner_add_vectors(p, block_scalars(p, "ssm_d").text, 1, d->v_heads, false);
+    planner_add_vectors(p, block_tensor(p, "ssm_norm", "weight").text, values / d->k_heads,
+                        d->k_heads, false);
+    add_matrix(p, "ssm_out", m->d_model, values);
 }
 
 /* What mixes the positions. */
 static void plan_mixer(struct planner *p, uint32_t layer)
 {
-    switch (p->params->layers[layer].kind) {
+    const struct layer_params *l = &p->params->layers[layer];
+    p->block = l->blocks.recurrent;
+    if (params_is_mamba2(l))
+        plan_mamba2(p);
+    switch (l->kind) {
+    case LAYER_MAMBA2:
+        return;
     case LAYER_DELTA_NET:
-        plan_delta(p, layer);
+        plan_delta(p);
         return;
     case LAYER_SHORT_CONVOLUTION:
-        plan_short_convolution(p, layer);
+        plan_short_convolution(p);
         return;
+    case LAYER_MAMBA2_ATTENTION:
     case LAYER_ATTENTION:
+        p->block = l->blocks.attention;
         plan_attention(p, layer);
     }
 }
 
-static void plan_ffn(struct planner *p, uint32_t layer, uint32_t width)
+static void plan_ffn(struct planner *p, uint32_t width)
 {
     uint32_t d_model = p->params->d_model;
-    add_matrix(p, layer, "ffn_gate", width, d_model);
-    add_matrix(p, layer, "ffn_up", width, d_model);
-    add_matrix(p, layer, "ffn_down", d_model, width);
+    add_matrix(p, "ffn_gate", width, d_model);
+    add_matrix(p, "ffn_up", width, d_model);
+    add_matrix(p, "ffn_down", d_model, width);
 }
 
 /* The gate of the shared expert is a vector in the file. It takes part in a product, so the pool
  * holds it as a matrix of one row. */
-static void plan_shared_expert(struct planner *p, uint32_t layer)
+static void plan_shared_expert(struct planner *p)
 {
     const struct model_params *m = p->params;
     if (m->arch->shared_expert_normed) {
-        plan_ffn(p, layer, m->d_shared);
-        add_norm(p, layer, m->arch->shared_norm, m->d_model);
-        add_norm(p, layer, "post_ffw_norm_1", m->d_model);
-        add_norm(p, layer, "post_ffw_norm_2", m->d_model);
+        plan_ffn(p, m->d_shared);
+        add_norm(p, m->arch->shared_norm, m->d_model);
+        add_norm(p, "post_ffw_norm_1", m->d_model);
+        add_norm(p, "post_ffw_norm_2", m->d_model);
         return;
     }
-    add_matrix(p, layer, "ffn_gate_shexp", m->d_shared, m->d_model);
-    add_matrix(p, layer, "ffn_up_shexp", m->d_shared, m->d_model);
-    add_matrix(p, layer, "ffn_down_shexp", m->d_model, m->d_shared);
+    if (activation_has_gate(m->arch->activation))
+        add_matrix(p, "ffn_gate_shexp", m->d_shared, m->d_model);
+    add_matrix(p, "ffn_up_shexp", m->d_shared, m->d_model);
+    add_matrix(p, "ffn_down_shexp", m->d_model, m->d_shared);
     if (m->arch->shared_expert_gate)
-        add_matrix(p, layer, "ffn_gate_inp_shexp", 1, m->d_model);
+        add_matrix(p, "ffn_gate_inp_shexp", 1, m->d_model);
 }
 
 /* Segments per slab: the fewest that keep a segment within segment_bytes. A segment is a whole
@@ -307,18 +344,20 @@ static void lay_out_segments(struct planner *p, uint32_t layer)
     const struct pool_expert_sources *from = &p->plan->experts[layer];
     struct pool_slabs *s = &p->plan->slabs[layer];
     uint32_t n_experts = m->router.n_experts;
-    s->gate_type = from->gate.tensor->type;
+    bool gated = from->gate.tensor != NULL;
     s->up_type = from->up.tensor->type;
+    s->gate_type = gated ? from->gate.tensor->type : s->up_type;
     s->down_type = from->down.tensor->type;
     s->n_experts = n_experts;
     s->d_model = m->d_model;
-    uint64_t expert_bytes = matrix_bytes(&from->gate, m->d_expert, m->d_model) +
+    uint64_t expert_bytes = (gated ? matrix_bytes(&from->gate, m->d_expert, m->d_model) : 0) +
                             matrix_bytes(&from->up, m->d_expert, m->d_model) +
                             matrix_bytes(&from->down, m->d_model, m->d_expert);
     s->n_segments = choose_segments(m->d_expert, expert_bytes,
                                     tensor_type_info(s->down_type)->block_values, p->segment_bytes);
     s->segment_width = m->d_expert / s->n_segments;
-    s->up_offset = tile_matrix_bytes(from->gate.tensor->type, s->segment_width, m->d_model);
+    if (gated)
+        s->up_offset = tile_matrix_bytes(from->gate.tensor->type, s->segment_width, m->d_model);
     s->down_offset =
         s->up_offset + tile_matrix_bytes(from->up.tensor->type, s->segment_width, m->d_model);
     s->segment_bytes =
@@ -330,58 +369,59 @@ static void lay_out_segments(struct planner *p, uint32_t layer)
     }
     s->slab_bytes = s->segment_bytes * s->n_segments;
     p->plan->header.expert_bytes += s->slab_bytes * n_experts;
-    p->plan->header.parameters += 3ull * n_experts * m->d_expert * m->d_model;
+    p->plan->header.parameters += (gated ? 3ull : 2ull) * n_experts * m->d_expert * m->d_model;
 }
 
-/* gate and up have a tensor each, or share one: an expert's gate rows before its up rows. */
+/* gate and up have a tensor each, or share one: an expert's gate rows before its up rows. There is
+ * no gate where the activation takes none. */
 static void find_expert_sources(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
     struct pool_expert_sources *x = &p->plan->experts[layer];
     uint32_t width = m->d_expert, n = m->router.n_experts;
-    struct tensor_name both = layer_tensor(layer, "ffn_gate_up_exps", "weight");
-    if (planner_has(p, both.text)) {
+    struct tensor_name both = block_tensor(p, "ffn_gate_up_exps", "weight");
+    if (activation_has_gate(m->arch->activation) && planner_has(p, both.text)) {
         const struct gguf_tensor *t = planner_require(p, both.text, 2ull * width, m->d_model, n);
         x->gate = (struct pool_source){t, 0, 2 * width, false};
         x->up = (struct pool_source){t, width, 2 * width, false};
     } else {
-        x->gate.tensor = planner_require(p, layer_tensor(layer, "ffn_gate_exps", "weight").text,
-                                         width, m->d_model, n);
-        x->up.tensor = planner_require(p, layer_tensor(layer, "ffn_up_exps", "weight").text, width,
-                                       m->d_model, n);
+        if (activation_has_gate(m->arch->activation))
+            x->gate.tensor = planner_require(p, block_tensor(p, "ffn_gate_exps", "weight").text,
+                                             width, m->d_model, n);
+        x->up.tensor =
+            planner_require(p, block_tensor(p, "ffn_up_exps", "weight").text, width, m->d_model, n);
         x->gate.plane_rows = x->up.plane_rows = width;
     }
-    x->down.tensor = planner_require(p, layer_tensor(layer, "ffn_down_exps", "weight").text,
-                                     m->d_model, width, n);
+    x->down.tensor =
+        planner_require(p, block_tensor(p, "ffn_down_exps", "weight").text, m->d_model, width, n);
     x->down.plane_rows = m->d_model;
     if (!(m->arch->biases & BIAS_EXPERTS))
         return;
     x->gate_bias.tensor =
-        planner_require_vectors(p, layer_tensor(layer, "ffn_gate_exps", "bias").text, width, n);
+        planner_require_vectors(p, block_tensor(p, "ffn_gate_exps", "bias").text, width, n);
     x->up_bias.tensor =
-        planner_require_vectors(p, layer_tensor(layer, "ffn_up_exps", "bias").text, width, n);
+        planner_require_vectors(p, block_tensor(p, "ffn_up_exps", "bias").text, width, n);
     x->gate_bias.plane_rows = x->up_bias.plane_rows = 1;
-    planner_add_vectors(p, layer_tensor(layer, "ffn_down_exps", "bias").text, m->d_model, n, false);
+    planner_add_vectors(p, block_tensor(p, "ffn_down_exps", "bias").text, m->d_model, n, false);
 }
 
 static void plan_experts(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
-    add_matrix(p, layer, "ffn_gate_inp", m->router.n_experts, m->d_model);
-    add_bias(p, layer, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
+    add_matrix(p, "ffn_gate_inp", m->router.n_experts, m->d_model);
+    add_bias(p, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
     const char *selection_bias = architecture_selection_bias(m->arch);
     if (selection_bias)
-        planner_add_vectors(p, layer_scalars(layer, selection_bias).text, m->router.n_experts, 1,
-                            true);
+        planner_add_vectors(p, block_scalars(p, selection_bias).text, m->router.n_experts, 1, true);
     if (m->arch->router_norm)
-        add_scales(p, layer, "ffn_gate_inp", m->d_model);
+        add_scales(p, "ffn_gate_inp", m->d_model);
     if (m->arch->expert_scales)
-        add_scales(p, layer, "ffn_down_exps", m->router.n_experts);
+        add_scales(p, "ffn_down_exps", m->router.n_experts);
     find_expert_sources(p, layer);
     if (!p->failed)
         lay_out_segments(p, layer);
     if (m->d_shared)
-        plan_shared_expert(p, layer);
+        plan_shared_expert(p);
 }
 
 static void plan_ends(struct planner *p)
@@ -406,13 +446,13 @@ static void plan_ends(struct planner *p)
                             !m->arch->windowed_heads);
 }
 
-static void plan_post_norms(struct planner *p, uint32_t layer)
+static void plan_post_norms(struct planner *p)
 {
     uint32_t d_model = p->params->d_model;
-    add_norm(p, layer, "post_attention_norm", d_model);
-    add_norm(p, layer, "post_ffw_norm", d_model);
+    add_norm(p, "post_attention_norm", d_model);
+    add_norm(p, "post_ffw_norm", d_model);
     if (p->params->arch->output_scale)
-        add_vector(p, layer, "layer_output_scale", 1);
+        add_vector(p, "layer_output_scale", 1);
 }
 
 void plan_model(struct planner *p)
@@ -421,13 +461,14 @@ void plan_model(struct planner *p)
     plan_ends(p);
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
         plan_mixer(p, layer);
+        p->block = m->layers[layer].blocks.feed_forward;
         if (!m->arch->parallel)
-            add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
+            add_norm(p, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
         if (m->layers[layer].feed_forward == FEED_FORWARD_DENSE)
-            plan_ffn(p, layer, m->d_dense);
+            plan_ffn(p, m->d_dense);
         else
             plan_experts(p, layer);
         if (m->arch->post_norms)
-            plan_post_norms(p, layer);
+            plan_post_norms(p);
     }
 }

@@ -20,6 +20,7 @@ struct planner {
     bool *used;             /* [the file's tensors]: the plan uses it (planner_require) */
     uint32_t capacity;      /* of plan->tensors */
     uint64_t offset;        /* next free byte of the pool */
+    uint32_t block;         /* whose tensors are added ("blk.7") */
     uint64_t segment_bytes; /* the limit, if the experts' width allows */
 };
 

@@ -179,7 +179,7 @@ struct expert_segment pool_segment_at(const struct pool_slabs *s, const uint8_t 
 {
     uint32_t width = s->segment_width, d = s->d_model;
     struct expert_segment out = {
-        .gate = {(enum tensor_type)s->gate_type, width, d, place},
+        .gate = {(enum tensor_type)s->gate_type, width, d, s->up_offset ? place : NULL},
         .up = {(enum tensor_type)s->up_type, width, d, place + s->up_offset},
         .down = {(enum tensor_type)s->down_type, d, width, place + s->down_offset},
     };

@@ -8,6 +8,7 @@
  *     slabs of a layer:    slab of expert 0 | 1 | ...
  *     slab:                n_segments segments
  *     segment:             gate tile rows | up tile rows | down tile rows | gate and up biases
+ *                          (no gate in models whose activation takes none)
  *
  * A matrix is in tile order (kernels/tile.h) and keeps the quantisation of the model file; a vector
  * is float32. A segment's down part is d_model rows by segment_width columns. Biases of gate and up
@@ -52,7 +53,9 @@ struct pool_slabs {
     uint64_t offset;     /* of expert 0's slab; 0 in a tiered pool */
     uint64_t slab_bytes; /* n_segments * segment_bytes */
     uint64_t segment_bytes;
-    uint64_t up_offset, down_offset; /* within a segment; gate is at 0 */
+    /* Within a segment; gate is at 0. up_offset 0: the experts have no gate, and gate_type is up's
+     */
+    uint64_t up_offset, down_offset;
     uint32_t n_experts, n_segments;
     uint32_t segment_width; /* intermediate values of a segment */
     uint32_t d_model;
@@ -64,7 +67,7 @@ _Static_assert(sizeof(struct pool_slabs) == 80, "shared layout");
 
 /* One segment of an expert, in the pool. */
 struct expert_segment {
-    struct matrix gate, up, down;
+    struct matrix gate, up, down;     /* gate.tiles NULL: none */
     const float *gate_bias, *up_bias; /* [gate.rows]; NULL: none */
 };
 

@@ -18,7 +18,7 @@ struct pool_source {
 };
 
 /* The experts of a layer. A bias is [n_experts][rows of its matrix] in the file. NULL tensor: no
- * bias. */
+ * gate, no bias. */
 struct pool_expert_sources {
     struct pool_source gate, up, down;
     struct pool_source gate_bias, up_bias;

@@ -124,6 +124,7 @@ static const struct pretokenizer_kind KINDS[] = {
     {"llama3", true, true, LLAMA3_PATTERNS},
     {"llama-v3", true, true, LLAMA3_PATTERNS},
     {"lfm2", true, true, LLAMA3_PATTERNS},
+    {"pixtral", true, true, LLAMA3_PATTERNS},
     {"dbrx", false, false, LLAMA3_PATTERNS},
     {"glm4", false, false, LLAMA3_PATTERNS},
     {"gpt-4o", false, false, GPT4O_PATTERNS},

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct gguf_tensor *layer_tensor(const struct gguf *g, uint32_t layer,
+static const struct gguf_tensor *block_tensor(const struct gguf *g, uint32_t block,
                                               const char *part)
 {
     char name[GGUF_NAME_BYTES];
-    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, part);
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", block, part);
     return gguf_tensor_find(g, name);
 }
 
@@ -40,13 +40,15 @@ static enum error_code read_layers(struct trace_model *m, const struct pool_plan
         return error_set(e, ERROR_MEMORY, "no memory for the routers of %" PRIu32 " layers",
                          s->n_layers);
     for (uint32_t i = s->first_layer; i < s->n_layers; i++) {
+        uint32_t block = plan->header.params.layers[i].blocks.feed_forward;
         struct trace_layer *l = &m->layers[i];
         l->n_segments = plan->slabs[i].n_segments;
         l->segment_bytes = plan->slabs[i].segment_bytes;
-        l->matrix = take(m, layer_tensor(m->g, i, "ffn_gate_inp.weight"), matrix, &used);
-        l->bias = take(m, layer_tensor(m->g, i, "ffn_gate_inp.bias"), s->n_experts, &used);
+        l->matrix = take(m, block_tensor(m->g, block, "ffn_gate_inp.weight"), matrix, &used);
+        l->bias = take(m, block_tensor(m->g, block, "ffn_gate_inp.bias"), s->n_experts, &used);
         if (selection_bias)
-            l->selection_bias = take(m, layer_tensor(m->g, i, selection_bias), s->n_experts, &used);
+            l->selection_bias =
+                take(m, block_tensor(m->g, block, selection_bias), s->n_experts, &used);
     }
     return ERROR_OK;
 }

@@ -70,6 +70,8 @@ uint32_t pack_expert_items(const struct pool_plan *plan, uint32_t layer, uint32_
     };
     for (int i = 0; i < 3; i++) {
         const struct pool_source *part = parts[i].from;
+        if (!part->tensor) /* no gate */
+            continue;
         uint64_t row_bytes = quant_row_bytes(part->tensor->type, parts[i].cols);
         items[n++] = (struct pack_item){
             .tensor = part->tensor,

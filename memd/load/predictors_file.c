@@ -32,7 +32,8 @@ static uint64_t hash_routers(const struct gguf *g, const struct model_params *p)
     uint64_t hash = 0;
     char name[GGUF_NAME_BYTES];
     for (uint32_t i = p->n_dense; matrix && rows && i < p->n_layers; i++) {
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", i);
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight",
+                 p->layers[i].blocks.feed_forward);
         const struct gguf_tensor *t = gguf_tensor_find(g, name);
         if (!t)
             continue;

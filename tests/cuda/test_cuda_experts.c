@@ -39,7 +39,8 @@ static void put_segment(const struct pool_slabs *s, uint64_t seed, uint8_t *to)
     struct expert_segment at = pool_segment_at(s, to);
     uint64_t state = seed + 1;
 
-    put_matrix(at.gate.type, at.gate.rows, at.gate.cols, 3 * seed, (uint8_t *)at.gate.tiles);
+    if (at.gate.tiles)
+        put_matrix(at.gate.type, at.gate.rows, at.gate.cols, 3 * seed, (uint8_t *)at.gate.tiles);
     put_matrix(at.up.type, at.up.rows, at.up.cols, 3 * seed + 1, (uint8_t *)at.up.tiles);
     put_matrix(at.down.type, at.down.rows, at.down.cols, 3 * seed + 2, (uint8_t *)at.down.tiles);
     for (uint32_t i = 0; at.gate_bias && i < 2 * s->segment_width; i++)
@@ -49,11 +50,16 @@ static void put_segment(const struct pool_slabs *s, uint64_t seed, uint8_t *to)
 /* Filled in place: map borrows slabs. */
 static void make_segments(struct segments *s, const struct shape *shape, uint32_t n_experts)
 {
+    s->map = (struct pool_map){.slabs = &s->slabs};
+    s->map.params.arch = architecture_find(shape->arch, strlen(shape->arch));
+    assert_non_null(s->map.params.arch);
     uint64_t gate = tile_matrix_bytes(shape->gate, shape->width, shape->d_model);
     uint64_t up = tile_matrix_bytes(shape->up, shape->width, shape->d_model);
     uint64_t down = tile_matrix_bytes(shape->down, shape->d_model, shape->width);
     uint64_t biases = shape->biased ? (2 * sizeof(float) * shape->width + 63) / 64 * 64 : 0;
 
+    if (!activation_has_gate(s->map.params.arch->activation))
+        gate = 0;
     s->slabs = (struct pool_slabs){.n_experts = n_experts,
                                    .n_segments = shape->n_segments,
                                    .segment_width = shape->width,
@@ -72,9 +78,6 @@ static void make_segments(struct segments *s, const struct shape *shape, uint32_
     for (uint32_t i = 0; i < n_experts * shape->n_segments; i++)
         put_segment(&s->slabs, i + 1, s->memory + i * s->slabs.segment_bytes);
     s->on_it = to_device(s->memory, bytes);
-    s->map = (struct pool_map){.slabs = &s->slabs};
-    s->map.params.arch = architecture_find(shape->arch, strlen(shape->arch));
-    assert_non_null(s->map.params.arch);
 }
 
 static struct device_segments layout_of(const struct segments *s)
@@ -235,6 +238,21 @@ static void test_mixed_types(void **state)
         {TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q8_0, 256, 64, 3, true, "gpt-oss"},
         {TENSOR_F32, TENSOR_Q8_0, TENSOR_BF16, 288, 32, 2, true, "qwen3moe"},
         {TENSOR_Q8_0, TENSOR_F16, TENSOR_IQ4_NL, 2080, 32, 16, false, "gpt-oss"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i]);
+}
+
+/* Up and down alone, with the activation that takes no gate. */
+static void test_no_gate(void **state)
+{
+    static const struct shape shapes[] = {
+        {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 768, 512, 3, false, "nemotron_h_moe"},
+        {TENSOR_Q5_0, TENSOR_Q5_0, TENSOR_Q8_0, 288, 64, 1, false, "nemotron_h_moe"},
+        {TENSOR_F32, TENSOR_F32, TENSOR_F32, 77, 48, 2, false, "nemotron_h_moe"},
+        {TENSOR_BF16, TENSOR_BF16, TENSOR_Q4_0, 256, 32, 2, false, "nemotron_h_moe"},
     };
 
     (void)state;
@@ -522,9 +540,13 @@ static void test_chosen_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_many),           cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_chosen_by_many), cmocka_unit_test(test_chosen_and_shared),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_no_gate),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_chosen_by_many),
+        cmocka_unit_test(test_chosen_and_shared),
         cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);

@@ -66,8 +66,8 @@ static void test_graph(void **state)
     release_all();
 }
 
-/* Under a guard an accumulating operation, and scale, do nothing; another operation runs. A graph
- * keeps the guard's address, not its value. */
+/* Under a guard an accumulating operation, norm_add and scale do nothing; another operation runs. A
+ * graph keeps the guard's address, not its value. */
 static void test_guard(void **state)
 {
     static const uint32_t stop = 1, go = 0;
@@ -105,6 +105,7 @@ static void test_guard(void **state)
     module->ops.combine(stream, a.x, row_on, weight_on, selected_on, 1, NULL, NULL, NULL, a.y, 1,
                         WIDTH);
     module->ops.scale(stream, 3, a.x, a.y, WIDTH);
+    module->ops.norm_add(stream, a.x, NULL, NULL, 0, 1, WIDTH, 3, a.y);
     check_added(&a, 0);
     module->upload(stream, guard, &go, sizeof go);
     module->graph_launch(stream, g);

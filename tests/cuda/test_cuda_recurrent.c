@@ -142,7 +142,8 @@ static void expect_row(const struct layer *l, const struct batch *b, uint32_t t,
     memcpy(x, b->qkv + (size_t)t * l->channels, l->channels * sizeof *x);
     if (b->rows[t].position == 0)
         memset(state, 0, l->state_floats * sizeof *state);
-    portable->convolve(l->conv, s->taps, l->channels, state, l->channels, x, l->channels, 1, true);
+    portable->convolve(l->conv, NULL, s->taps, l->channels, state, l->channels, x, l->channels, 1,
+                       true);
     for (uint32_t i = 0; i < s->k_dim; i++) {
         scales[0][i] = l->device.q_scale;
         scales[1][i] = l->device.k_scale;
@@ -296,8 +297,8 @@ static void test_short_convolution(void **state)
             const float *row = in + (size_t)t * 3 * WIDTH;
             for (uint32_t k = 0; k < WIDTH; k++)
                 out[k] = row[k] * row[2 * WIDTH + k];
-            portable->convolve(weights, TAPS, WIDTH, past + b.rows[t].slot * state_floats, WIDTH,
-                               out, WIDTH, 1, false);
+            portable->convolve(weights, NULL, TAPS, WIDTH, past + b.rows[t].slot * state_floats,
+                               WIDTH, out, WIDTH, 1, false);
             for (uint32_t k = 0; k < WIDTH; k++)
                 out[k] *= row[WIDTH + k];
             from_device(got, c.out + (size_t)t * WIDTH, sizeof got);

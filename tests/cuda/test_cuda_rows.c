@@ -129,6 +129,42 @@ static void test_norm_quantize(void **state)
         }
 }
 
+static void check_norm_add(uint32_t n, uint32_t d, bool biased, float by)
+{
+    size_t n_all = (size_t)n * d;
+    float *x = random_floats(n_all, false, n + d), *rows = random_floats(n_all, true, 4);
+    float *weight = random_floats(d, false, 6), *bias = random_floats(d, false, 7),
+          *normed = malloc(d * sizeof *normed);
+    float *device_x = floats_to_device(x, n_all), *device_rows = floats_to_device(rows, n_all);
+
+    module->ops.norm_add(stream, device_x, floats_to_device(weight, d),
+                         biased ? floats_to_device(bias, d) : NULL, biased ? 1e-5f : 1e-6f, n, d,
+                         by, device_rows);
+    for (uint32_t t = 0; t < n; t++) {
+        float *row = rows + (size_t)t * d;
+        norm_expected(x + (size_t)t * d, weight, biased ? bias : NULL, d, normed);
+        portable->add(normed, row, d);
+        for (uint32_t i = 0; i < d; i++)
+            row[i] *= by;
+    }
+    check_floats(device_rows, rows, n_all, "norm_add");
+    check_floats(device_x, x, n_all, "what norm_add reads");
+    void *all[] = {x, rows, weight, bias, normed};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    release_all();
+}
+
+static void test_norm_add(void **state)
+{
+    (void)state;
+    check_norm_add(1, 2816, false, 1);
+    check_norm_add(3, 2816, false, 0.73f);
+    check_norm_add(5, 100, false, 0.73f);
+    check_norm_add(4, 33, true, 1);
+    check_norm_add(1, 13000, true, -2);
+}
+
 static void check_add(uint32_t n, uint32_t d, bool same)
 {
     size_t stride = d + 2, add_stride = same ? 0 : d + 5, n_add = same ? d : n * add_stride;
@@ -333,7 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),          cmocka_unit_test(test_elements),
         cmocka_unit_test(test_norm_quantize), cmocka_unit_test(test_gate_parts),
-        cmocka_unit_test(test_scale),         cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_norm_add),      cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_combine),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

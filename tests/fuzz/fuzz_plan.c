@@ -57,7 +57,9 @@ static void check_experts(const struct pool_plan *plan, uint32_t layer)
         return;
     uint64_t width = (uint64_t)s->segment_width * s->n_segments;
     require(s->slab_bytes == s->segment_bytes * s->n_segments && width > 0);
-    check_rows(&from->gate, s->n_experts, width, s->d_model, false);
+    require((from->gate.tensor != NULL) == (s->up_offset > 0));
+    if (from->gate.tensor)
+        check_rows(&from->gate, s->n_experts, width, s->d_model, false);
     check_rows(&from->up, s->n_experts, width, s->d_model, false);
     check_rows(&from->down, s->n_experts, s->d_model, width, false);
     require(s->segment_width % tensor_type_info(s->down_type)->block_values == 0);

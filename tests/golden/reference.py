@@ -49,6 +49,8 @@ from reference_parts import (  # noqa: E402
     gelu_gated,
     causal_convolution,
     l2_norm,
+    relu_squared,
+    selective_scan,
     softplus,
     silu,
     round_like_kernel,
@@ -97,6 +99,7 @@ class Traits:
     embedding_scale: bool = False  # by the root of d_model
     parallel: bool = False  # both parts take the layer's one norm
     shared_average: bool = False
+    block_parts: bool = False  # each block of the file is Mamba2, attention or experts, with one norm
 
 
 TRAITS = {
@@ -121,6 +124,9 @@ TRAITS = {
     "qwen35moe": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True),
     "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
     "lfm2moe": Traits(router="groups", renormalise=True, output_norm="token_embd_norm"),
+    "nemotron_h_moe": Traits(
+        router="groups", renormalise=True, windowed_rotate_only=True, activation=relu_squared, block_parts=True
+    ),
     "gemma4": Traits(renormalise=True, activation=gelu_gated, gemma=True),
     "laguna": Traits(
         router="groups", window_every=4, window_after_first=True, windowed_rope=True, output_gate=softplus
@@ -147,7 +153,7 @@ TRAITS = {
 
 
 # A sigmoid where their files have no expert_gating_func.
-SIGMOID_UNSAID = ("step35", "mimo2", "afmoe")
+SIGMOID_UNSAID = ("step35", "mimo2", "afmoe", "nemotron_h_moe")
 
 
 class Model:
@@ -369,6 +375,24 @@ class Model:
         self.observe(block + "delta_out", out)
         return self.linear(out.reshape(n, -1), block + "ssm_out")
 
+    def mamba2(self, x, layer):
+        """Mamba2 over all positions. x: [n][d_model], already normalised."""
+        block, n = f"blk.{layer}.", len(x)
+        groups, heads = self.key("ssm.group_count"), self.key("ssm.time_step_rank")
+        values, states = self.key("ssm.inner_size"), groups * self.key("ssm.state_size")
+        z, mixed, step = np.split(self.linear(x, block + "ssm_in"), [values, 2 * values + 2 * states], axis=1)
+        mixed = causal_convolution(mixed, self.weights[block + "ssm_conv1d.weight"])
+        mixed = silu(mixed + self.weights[block + "ssm_conv1d.bias"])
+        u, b, c = np.split(mixed, [values, values + states], axis=1)
+        b, c = (np.repeat(part.reshape(n, groups, -1), heads // groups, axis=1) for part in (b, c))
+        u, step = u.reshape(n, heads, -1), softplus(step + self.weights[block + "ssm_dt.bias"])
+        decay = np.exp(self.weights[block + "ssm_a"][:, 0] * step)
+        out = selective_scan(step[:, :, None] * u, b, c, decay) + self.weights[block + "ssm_d"] * u
+        self.observe(block + "mamba2_out", out)
+        out = (out.reshape(n, -1) * silu(z)).reshape(n, groups, -1)
+        out = rms_norm(out, self.weights[block + "ssm_norm.weight"], self.eps)
+        return self.linear(out.reshape(n, -1), block + "ssm_out")
+
     def short_convolution(self, x, layer):
         """LFM2's gated convolution over the last positions. x: [n][d_model], already normalised."""
         block = f"blk.{layer}.shortconv."
@@ -431,9 +455,11 @@ class Model:
 
     def feed_forward(self, x, block, suffix, expert=None):
         """down(activation(gate(x), up(x))) of a routed expert, the shared one or a dense layer."""
-        gate = self.linear(x, f"{block}ffn_gate{suffix}", expert)
+        ungated = f"{block}ffn_gate{suffix}.weight" not in self.weights
+        gate = None if ungated else self.linear(x, f"{block}ffn_gate{suffix}", expert)
         up = self.linear(x, f"{block}ffn_up{suffix}", expert)
-        self.observe(f"{block}gate{suffix}", gate)
+        if not ungated:
+            self.observe(f"{block}gate{suffix}", gate)
         limits = self.key("swiglu_clamp_exp" if suffix == "_exps" else "swiglu_clamp_shexp", [])
         limit = limits[int(block.split(".")[1])] if limits else 0
         if limit:
@@ -479,7 +505,7 @@ class Model:
             result = self.feed_forward(x[position], block, "_exps", expert)
             out[position] += result * weights[position, rank, None]
         self.observe(block + "routed_out", out)
-        if block + "ffn_gate_shexp.weight" in self.weights:
+        if block + "ffn_up_shexp.weight" in self.weights:
             shared = self.feed_forward(x, block, "_shexp")
             if block + "ffn_gate_inp_shexp.weight" in self.weights:
                 gate = x @ self.weights[block + "ffn_gate_inp_shexp.weight"].reshape(-1)
@@ -541,9 +567,21 @@ class Model:
         self.observe(block + "after_experts", x)
         return x
 
+    def block_part(self, x, layer):
+        """Nemotron-H: one part, with a norm of its own."""
+        block = f"blk.{layer}."
+        part = self.attention if self.layer_kv_heads[layer] else self.mamba2
+        if block + "ffn_gate_inp.weight" in self.weights:
+            part = self.experts
+        x = x + part(self.norm(x, block + "attn_norm"), layer)
+        self.observe(block + "after", x)
+        return x
+
     def layer(self, x, layer):
         if self.traits.gemma:
             return self.gemma_layer(x, layer)
+        if self.traits.block_parts:
+            return self.block_part(x, layer)
         block = f"blk.{layer}."
         normalised = self.norm(x, block + "attn_norm")
         self.observe(block + "attn_norm", normalised)

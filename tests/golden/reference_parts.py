@@ -57,6 +57,11 @@ def gelu_gated(gate, up):
     return 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3))) * up
 
 
+def relu_squared(gate, up):
+    """No gate (arXiv 2109.08668, section 3)."""
+    return np.maximum(up, 0) ** 2
+
+
 def softplus(x):
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
 
@@ -88,6 +93,19 @@ def gated_delta_rule(q, k, v, decay, beta):
         held = np.einsum("hkv,hk->hv", state, k[t])
         state += np.einsum("hk,hv->hkv", k[t], beta[t][:, None] * (v[t] - held))
         out[t] = np.einsum("hkv,hk->hv", state, q[t])
+    return out
+
+
+def selective_scan(u, b, c, decay):
+    """Mamba2 (arXiv 2405.21060), position by position: the state forgets, adds b times u, answers c.
+
+    u: [n][heads][dims], b, c: [n][heads][states], decay: [n][heads]. -> [n][heads][dims]
+    """
+    state = np.zeros((u.shape[1], b.shape[2], u.shape[2]))
+    out = np.empty_like(u)
+    for t in range(len(u)):
+        state = decay[t][:, None, None] * state + b[t][:, :, None] * u[t][:, None, :]
+        out[t] = np.einsum("hsd,hs->hd", state, c[t])
     return out
 
 

@@ -51,4 +51,6 @@ nodes olmoe 13
 nodes glm4moe 11 1
 nodes deepseek2 16 1
 nodes qwen35moe 13 # two layers of linear attention, whose heads of 16 values are quantised in a launch of their own
+nodes gemma4 21
+nodes afmoe 14 1
 say "ok: nodes"

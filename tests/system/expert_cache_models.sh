@@ -19,3 +19,4 @@ make deepseek2 Q8_0 192 --layers 4 --gate sigmoid --groups 4 --groups-used 2 --q
 make phimoe IQ4_NL 256 --top-k 2
 make gpt-oss MXFP4 192
 make glm4moe Q6_K 256 --hidden 256 --layers 4 --groups 4
+make nemotron_h_moe Q5_0 192 --groups 4

@@ -8,7 +8,8 @@
 enum { PROMPT = 150 };
 
 static const char *const models[] = {GOLDEN("qwen35moe.gguf"), GOLDEN("qwen3next.gguf"),
-                                     GOLDEN("qwen3next-early.gguf"), GOLDEN("lfm2moe.gguf")};
+                                     GOLDEN("qwen3next-early.gguf"), GOLDEN("lfm2moe.gguf"),
+                                     GOLDEN("nemotron_h_moe.gguf")};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct recorder cold[4], warm[4];

@@ -1,5 +1,5 @@
-/* Gated DeltaNet's kernels: each build against the definition in float64, and all builds to the
- * bit; positions in one piece as in odd pieces. */
+/* Gated DeltaNet's and Mamba2's kernels: each build against the definition in float64, and all
+ * builds to the bit; positions in one piece as in odd pieces. */
 #include "kernels/decay.h"
 #include "tests/unit/kernel_cases.h"
 
@@ -156,23 +156,90 @@ static void test_heads(void **state)
                 check_head(dims[i][0], dims[i][1], heads);
 }
 
-static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c, bool silu)
+/* As step_exactly, of Mamba2: k is B, q is C, v is x, beta is the step. */
+static void scan_exactly(double state[MOST_DIM][MOST_DIM], uint32_t k_dim, uint32_t v_dim, int t,
+                         double skip, double *out)
 {
-    double sum = 0;
+    for (uint32_t j = 0; j < v_dim; j++) {
+        double sum = skip * (double)in.v[t][j];
+        for (uint32_t i = 0; i < k_dim; i++) {
+            state[i][j] *= (double)in.decay[t];
+            state[i][j] += (double)in.k[t][i] * (double)in.beta[t] * (double)in.v[t][j];
+            sum += state[i][j] * (double)in.q[t][i];
+        }
+        out[j] = sum;
+    }
+}
+
+/* As check_head. */
+static void check_scan(uint32_t k_dim, uint32_t v_dim)
+{
+    enum { PIECES = 3 };
+    static const uint32_t pieces[PIECES] = {POSITIONS, 1, 7};
+    static double exact[MOST_DIM][MOST_DIM];
+    static float state[STATE_FLOATS], first_state[STATE_FLOATS];
+    static float out[POSITIONS][MOST_DIM], first[POSITIONS][MOST_DIM];
+    const float skip = 0.75f;
+    size_t floats = mamba2_state_floats(k_dim, v_dim);
+    draw_rows(k_dim, v_dim, HEADS_USUAL);
+    assert_true(floats < STATE_FLOATS);
+    for (int b = 0; b < n_builds; b++)
+        for (int p = 0; p < PIECES; p++) {
+            memset(state, 0, sizeof state);
+            memset(out, 0, sizeof out);
+            for (uint32_t t = 0, n; t < POSITIONS; t += n) {
+                n = POSITIONS - t < pieces[p] ? POSITIONS - t : pieces[p];
+                struct mamba2_rows rows = {in.v[t],     in.k[t], in.q[t], MOST_DIM, in.decay + t,
+                                           in.beta + t, 1,       skip,    out[t],   MOST_DIM};
+                builds[b]->mamba2(state, k_dim, v_dim, &rows, n);
+            }
+            if (b == 0 && p == 0) {
+                memcpy(first_state, state, sizeof state);
+                memcpy(first, out, sizeof out);
+            }
+            assert_memory_equal(out, first, sizeof out);
+            assert_memory_equal(state, first_state, sizeof state);
+            for (size_t i = floats; i < STATE_FLOATS; i++)
+                assert_true(state[i] == 0);
+        }
+    memset(exact, 0, sizeof exact);
+    for (int t = 0; t < POSITIONS; t++) {
+        double want[MOST_DIM];
+        scan_exactly(exact, k_dim, v_dim, t, (double)skip, want);
+        for (uint32_t j = 0; j < v_dim; j++)
+            assert_true(fabs((double)first[t][j] - want[j]) < 1e-5);
+    }
+}
+
+static void test_mamba2(void **state)
+{
+    static const uint32_t dims[][2] = {{1, 1}, {12, 10}, {16, 16}, {20, 40}, {128, 64}, {7, 90}};
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        check_scan(dims[i][0], dims[i][1]);
+}
+
+static double convolved(const float *w, double bias, float x[STEPS][MOST_CHANNELS], int t,
+                        uint32_t c, bool silu)
+{
+    double sum = bias;
     for (int j = 0; j < TAPS; j++)
         if (t - TAPS + 1 + j >= 0)
             sum += (double)w[c * TAPS + (uint32_t)j] * (double)x[t - TAPS + 1 + j][c];
     return silu ? sum / (1 + exp(-sum)) : sum;
 }
 
-static void check_convolution(bool silu)
+static void check_convolution(bool silu, bool biased)
 {
     static const uint32_t widths[] = {1, 15, 16, 33, MOST_CHANNELS};
     static const int pieces[] = {STEPS, 1, 2, 7};
-    float w[MOST_CHANNELS * TAPS], x[STEPS][MOST_CHANNELS], first[STEPS][MOST_CHANNELS];
+    float w[MOST_CHANNELS * TAPS], bias[MOST_CHANNELS] = {0}, x[STEPS][MOST_CHANNELS],
+                                   first[STEPS][MOST_CHANNELS];
     uint64_t seed = 7;
     for (size_t i = 0; i < sizeof w / sizeof *w; i++)
         w[i] = random_float(&seed);
+    for (uint32_t c = 0; c < MOST_CHANNELS && biased; c++)
+        bias[c] = random_float(&seed);
     for (int t = 0; t < STEPS; t++)
         for (uint32_t c = 0; c < MOST_CHANNELS; c++)
             x[t][c] = 3 * random_float(&seed);
@@ -182,9 +249,10 @@ static void check_convolution(bool silu)
                 float past[TAPS - 1][MOST_CHANNELS] = {{0}}, y[STEPS][MOST_CHANNELS];
                 memcpy(y, x, sizeof y);
                 for (int t = 0; t < STEPS; t += pieces[p])
-                    builds[b]->convolve(
-                        w, TAPS, widths[n], past[0], MOST_CHANNELS, y[t], MOST_CHANNELS,
-                        (uint32_t)(STEPS - t < pieces[p] ? STEPS - t : pieces[p]), silu);
+                    builds[b]->convolve(w, biased ? bias : NULL, TAPS, widths[n], past[0],
+                                        MOST_CHANNELS, y[t], MOST_CHANNELS,
+                                        (uint32_t)(STEPS - t < pieces[p] ? STEPS - t : pieces[p]),
+                                        silu);
                 if (b == 0 && p == 0)
                     memcpy(first, y, sizeof y);
                 assert_memory_equal(y, first, sizeof y);
@@ -195,14 +263,16 @@ static void check_convolution(bool silu)
             }
     for (int t = 0; t < STEPS; t++)
         for (uint32_t c = 0; c < MOST_CHANNELS; c++)
-            assert_true(fabs((double)first[t][c] - convolved(w, x, t, c, silu)) < 1e-5);
+            assert_true(fabs((double)first[t][c] - convolved(w, (double)bias[c], x, t, c, silu)) <
+                        1e-5);
 }
 
 static void test_convolution(void **state)
 {
     (void)state;
-    check_convolution(true);
-    check_convolution(false);
+    check_convolution(true, false);
+    check_convolution(false, false);
+    check_convolution(true, true);
 }
 
 static void test_sigmoid_gate(void **state)
@@ -246,9 +316,8 @@ static void test_decay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decay),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_decay),        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_mamba2),       cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_sigmoid_gate),
     };
     return cmocka_run_group_tests(tests, find_builds, NULL);

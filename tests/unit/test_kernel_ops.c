@@ -171,6 +171,12 @@ static double exact_softplus(double gate, double up)
     return (fmax(gate, 0) + log1p(exp(-fabs(gate)))) * up;
 }
 
+static double exact_relu_squared(double gate, double up)
+{
+    (void)gate;
+    return up > 0 ? up * up : 0;
+}
+
 /* Against the exact value, with a relative tolerance; all builds give the same. */
 static void check_gating(struct gating g, double (*exact_of)(double, double), double tolerance)
 {
@@ -209,6 +215,18 @@ static void test_gated_limited(void **state)
 static void test_gated_softplus(void **state)
 {
     check_gating((struct gating){.activation = ACTIVATION_SOFTPLUS}, exact_softplus, 4e-7);
+}
+
+/* It has no gate, whose values may be anything. */
+static void test_relu_squared(void **state)
+{
+    float gate[2] = {NAN, INFINITY}, up[2] = {-3, NAN}, h[2];
+    (void)state;
+    check_gating((struct gating){.activation = ACTIVATION_RELU_SQUARED}, exact_relu_squared, 1e-7);
+    for (int b = 0; b < n_builds; b++) {
+        builds[b]->gated((struct gating){.activation = ACTIVATION_RELU_SQUARED}, gate, up, h, 2);
+        assert_true(h[0] == 0 && isnan(h[1]));
+    }
 }
 
 /* A NaN of either input stays one, whatever the limit. */
@@ -461,11 +479,11 @@ int main(void)
         cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_gated_gelu),
         cmocka_unit_test(test_gated_limited), cmocka_unit_test(test_gated_softplus),
-        cmocka_unit_test(test_gated_nan),     cmocka_unit_test(test_soft_cap),
-        cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_softmax),       cmocka_unit_test(test_weigh),
-        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_relu_squared),  cmocka_unit_test(test_gated_nan),
+        cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_rotate),
     };
     int failed = cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 

@@ -400,6 +400,40 @@ static void test_convolutions(void **state)
     gguf_close(g);
 }
 
+/* A block of the file is one part. Block 0 is Mamba2, block 1 experts; of the fourth layer block 6
+ * is Mamba2, 7 attention, 8 experts. */
+static void test_blocks(void **state)
+{
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "nemotron_h_moe");
+    o.layers = 5;
+    struct gguf *g = make(&o);
+    const struct gguf_tensor *in = gguf_tensor_find(g, "blk.6.ssm_in.weight");
+    assert_non_null(in);
+    assert_non_null(gguf_tensor_find(g, "blk.7.attn_q.weight"));
+    assert_non_null(gguf_tensor_find(g, "blk.8.ffn_up_exps.weight"));
+    assert_non_null(gguf_tensor_find(g, "blk.8.attn_norm.weight"));
+    assert_non_null(gguf_tensor_find(g, "blk.8.exp_probs_b.bias"));
+    assert_null(gguf_tensor_find(g, "blk.8.ffn_gate_exps.weight"));
+    assert_null(gguf_tensor_find(g, "blk.8.ffn_gate_shexp.weight"));
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    assert_int_equal(p.n_blocks, 11);
+    assert_int_equal(p.layers[0].kind, LAYER_MAMBA2);
+    assert_int_equal(p.layers[3].kind, LAYER_MAMBA2_ATTENTION);
+    assert_int_equal(p.layers[3].blocks.recurrent, 6);
+    assert_int_equal(p.layers[3].blocks.attention, 7);
+    assert_int_equal(p.layers[3].blocks.feed_forward, 8);
+    assert_int_equal(p.layers[3].n_kv_heads, o.kv_heads);
+    assert_true(p.layers[3].unrotated);
+    assert_int_equal(p.layers[4].n_kv_heads, 0);
+    assert_int_equal(p.layers[4].blocks.recurrent, 9);
+    assert_int_equal(in->ne[1],
+                     params_convolved(&p) + p.delta.v_heads * p.delta.v_dim + p.delta.v_heads);
+    gguf_close(g);
+}
+
 /* Layer 1 has a window; layer 5 and the last have other heads, and no values. */
 static void test_gemma(void **state)
 {
@@ -568,13 +602,14 @@ static const struct {
     const char *name;
     bool dense_first;
 } rows[] = {
-    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
-    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
-    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
-    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
-    {"qwen35moe", false},  {"qwen3next", false},   {"gemma4", false},      {"lfm2moe", true},
-    {"glm-dsa", true},     {"deepseek32", true},   {"laguna", true},       {"step35", true},
-    {"mimo2", true},       {"afmoe", true},        {"cohere2moe", true},   {"hy_v3", true}};
+    {"llama", false},         {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
+    {"deepseek", true},       {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
+    {"glm4moe", true},        {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
+    {"bailingmoe2", true},    {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
+    {"qwen35moe", false},     {"qwen3next", false},   {"gemma4", false},      {"lfm2moe", true},
+    {"glm-dsa", true},        {"deepseek32", true},   {"laguna", true},       {"step35", true},
+    {"mimo2", true},          {"afmoe", true},        {"cohere2moe", true},   {"hy_v3", true},
+    {"nemotron_h_moe", false}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -733,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_bailingmoe2),
         cmocka_unit_test(test_delta),
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_heads_by_layer),
         cmocka_unit_test(test_keys_wider_than_values),

@@ -83,7 +83,7 @@ static void test_same_plan(void **state)
         GOLDEN("qwen3next"),   GOLDEN("lfm2moe"),
         GOLDEN("gemma4"),      GOLDEN("exaone-moe"),
         GOLDEN("phimoe-long"), GOLDEN("deepseek2-unsplit"),
-        GOLDEN("glm-dsa"),
+        GOLDEN("glm-dsa"),     GOLDEN("nemotron_h_moe"),
     };
     (void)state;
     int before = open_fds();

@@ -164,9 +164,9 @@ static void expect_refused(const struct file *f, const char *text)
 static void test_refused_by_name(void **state)
 {
     expect_refused(&(struct file){.arch = "clip"}, "an mmproj file");
-    expect_refused(&(struct file){.arch = "nemotron_h_moe"},
-                   "architecture 'nemotron_h_moe' is not supported");
-    expect_refused(&(struct file){.arch = "nemotron_h_moe"}, "lfm2moe"); /* the whole list */
+    expect_refused(&(struct file){.arch = "granitehybrid"},
+                   "architecture 'granitehybrid' is not supported");
+    expect_refused(&(struct file){.arch = "granitehybrid"}, "lfm2moe"); /* the whole list */
 }
 
 /* Of the architectures, only those with latent attention scale q with the position. */
@@ -299,7 +299,7 @@ static void test_recurrent_layers(void **state)
         f = (struct file){.arch = "qwen35moe", .shared_count = 1};
         memcpy(f.delta, impossible[i], sizeof f.delta);
         assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
-        assert_non_null(strstr(e.text, "make no linear attention"));
+        assert_non_null(strstr(e.text, "make no recurrent layer"));
     }
     expect_refused_as(&(struct file){.arch = "lfm2moe"}, ERROR_FORMAT,
                       "'lfm2moe.attention.head_count_kv': expected a list by layer");

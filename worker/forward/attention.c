@@ -69,6 +69,16 @@ static const void *attend_scaled(struct forward *f, uint32_t layer, bool quantiz
     return f->ops->prepare(f->dense, 0, f->attended, values, quantize);
 }
 
+/* What attend_prepare takes: sigmoids of a gate for each value that attention gives. */
+static bool gates_values(const struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
+    uint32_t gates = f->weights->layers[layer].output_gate.rows;
+    return p->arch->query_gate || (p->arch->output_gate == OUTPUT_GATE_SIGMOID &&
+                                   gates == l->n_heads * l->o_dim && p->value_scale == 1);
+}
+
 /* Attention of a layer, prepared for its output matrix. */
 static const void *attend(struct forward *f, uint32_t layer)
 {
@@ -78,11 +88,11 @@ static const void *attend(struct forward *f, uint32_t layer)
     bool quantize = weights_quantize(&w->o);
     if (p->arch->attention != ATTENTION_LATENT) {
         project_grouped(f, layer);
-        if (w->output_gate.tiles || p->value_scale != 1)
+        bool gated = gates_values(f, layer);
+        if (!gated && (w->output_gate.tiles || p->value_scale != 1))
             return attend_scaled(f, layer, quantize);
         return f->ops->attend_prepare(f->dense, 0, layer, f->q, w->sinks,
-                                      p->arch->query_gate ? f->query_gate : NULL, f->attended,
-                                      quantize);
+                                      gated ? f->query_gate : NULL, f->attended, quantize);
     }
     project_latent(f, layer);
     f->ops->attend(f->dense, layer, f->latent.absorbed, w->sinks, f->latent.context);
@@ -99,8 +109,6 @@ void forward_attention(struct forward *f, uint32_t layer)
     float *out = normed ? f->added : f->x.own;
     const struct dense_product product = {&w->o, out, !normed, w->o_bias, false};
     f->ops->multiply_several(f->dense, &product, 1, in);
-    if (normed) {
-        f->ops->norm(f->dense, out, &w->attn_post_norm, p->norm_eps, p->d_model, out);
-        f->ops->add_rows(f->dense, out, f->x.own, p->d_model);
-    }
+    if (normed)
+        f->ops->norm_add(f->dense, out, &w->attn_post_norm, p->norm_eps, p->d_model, 1, f->x.own);
 }

@@ -67,6 +67,13 @@ struct delta_inputs {
     const float *beta, *alpha;
 };
 
+/* The products that Mamba2 begins with, of a batch. */
+struct mamba2_inputs {
+    float *xbc;      /* [n][channels] */
+    const float *z;  /* [n][v_heads * v_dim] */
+    const float *dt; /* [n][v_heads], before its bias and softplus */
+};
+
 /* A layer's gate: model/router.h. */
 struct dense_gate {
     const struct layer_weights *w; /* its biases and factors */
@@ -136,6 +143,9 @@ struct dense_ops {
     /* [n][width], each row through the norm; out may be x. */
     void (*norm)(struct dense *d, const float *x, const struct norm_weights *w, float eps,
                  uint32_t width, float *out);
+    /* rows [n][width] = (rows + the norm of x) * by; x is scratch. */
+    void (*norm_add)(struct dense *d, float *x, const struct norm_weights *w, float eps,
+                     uint32_t width, float by, float *rows);
     /* Makes x [n][cols] an input of multiply. Valid until the next call with this slot (of
      * EXEC_SLOTS). */
     const void *(*prepare)(struct dense *d, unsigned slot, const float *x, uint32_t cols,
@@ -153,8 +163,9 @@ struct dense_ops {
     /* Several products with this input. */
     void (*multiply_several)(struct dense *d, const struct dense_product *products, unsigned n,
                              const void *input);
-    /* h [n][gate->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
-     * be written where it is quantised. up_values: scratch, as h. */
+    /* h [n][up->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
+     * be written where it is quantised. up_values: scratch, as h. gate->tiles may be NULL where the
+     * activation takes none, and no device computes those. */
     const void *(*multiply_gated)(struct dense *d, unsigned slot, struct gating g,
                                   const struct matrix *gate, const struct matrix *up,
                                   const void *input, float *h, float *up_values, bool quantize);
@@ -196,6 +207,12 @@ struct dense_ops {
     const void *(*delta_prepare)(struct dense *d, unsigned slot, uint32_t layer,
                                  const struct layer_weights *w, const struct delta_inputs *in,
                                  float *out, bool quantize);
+    /* The same of Mamba2: convolves xbc, which may change. out = the heads' outputs, gated by
+     * silu(z) and normed by groups, then prepared. NULL: no
+     * architecture of this dense part has it. */
+    const void *(*mamba2_prepare)(struct dense *d, unsigned slot, uint32_t layer,
+                                  const struct layer_weights *w, const struct mamba2_inputs *in,
+                                  float *out, bool quantize);
     /* Short convolution: in [n][3][d_model] is b, c and x; out [n][d_model] = c * the convolution
      * of b * x. Steps the states as delta_prepare does. */
     void (*short_convolution)(struct dense *d, uint32_t layer, const struct layer_weights *w,
@@ -213,8 +230,6 @@ struct dense_ops {
     void (*copy_rows)(struct dense *d, const float *rows, float *to, uint32_t width);
     /* rows [n][width] = 0. */
     void (*clear)(struct dense *d, float *rows, uint32_t width);
-    /* rows [n][width] += more [n][width]. */
-    void (*add_rows)(struct dense *d, const float *more, float *rows, uint32_t width);
     /* The products never go through BLAS: its rounding would change which experts are chosen. */
     void (*gate)(struct dense *d, const struct dense_gate *g);
     /* On a device: the shared expert of a layer, for device_only_queue, with its result in out

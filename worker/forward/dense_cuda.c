@@ -94,6 +94,14 @@ static void cuda_norm(struct dense *d, const float *x, const struct norm_weights
                         out, width);
 }
 
+static void cuda_norm_add(struct dense *d, float *x, const struct norm_weights *w, float eps,
+                          uint32_t width, float by, float *rows)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.norm_add(c->stream, x, w->weight, dense_cuda_bias(c, w), eps, d->n, width, by,
+                            rows);
+}
+
 static void cuda_scale(struct dense *d, float by, float *rows, uint32_t width)
 {
     struct dense_cuda *c = dense_cuda_of(d);
@@ -110,12 +118,6 @@ static void cuda_clear(struct dense *d, float *rows, uint32_t width)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     c->module->fill(c->stream, rows, 0, (size_t)d->n * width * sizeof *rows);
-}
-
-static void cuda_add_rows(struct dense *d, const float *more, float *rows, uint32_t width)
-{
-    struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.add(c->stream, more, width, rows, width, d->n, width);
 }
 
 /* ---- Layers as graphs ---- */
@@ -284,6 +286,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .kv_use = dense_cuda_kv_use,
                                          .embed = cuda_embed,
                                          .norm = cuda_norm,
+                                         .norm_add = cuda_norm_add,
                                          .prepare = dense_cuda_prepare,
                                          .prepared = dense_cuda_prepared,
                                          .norm_prepare = dense_cuda_norm_prepare,
@@ -305,7 +308,6 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .scale = cuda_scale,
                                          .copy_rows = cuda_copy_rows,
                                          .clear = cuda_clear,
-                                         .add_rows = cuda_add_rows,
                                          .gate = cuda_gate,
                                          .shared = cuda_shared,
                                          .again = cuda_again,

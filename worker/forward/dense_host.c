@@ -187,9 +187,13 @@ static void host_clear(struct dense *d, float *rows, uint32_t width)
     memset(rows, 0, (size_t)d->n * width * sizeof *rows);
 }
 
-static void host_add_rows(struct dense *d, const float *more, float *rows, uint32_t width)
+static void host_norm_add(struct dense *d, float *x, const struct norm_weights *w, float eps,
+                          uint32_t width, float by, float *rows)
 {
-    dense_host_of(d)->kernels->add(more, rows, (size_t)d->n * width);
+    host_norm(d, x, w, eps, width, x);
+    dense_host_of(d)->kernels->add(x, rows, (size_t)d->n * width);
+    if (by != 1)
+        host_scale(d, by, rows, width);
 }
 
 static void scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
@@ -257,12 +261,13 @@ static const void *host_multiply_gated(struct dense *d, unsigned slot, struct ga
                                        const struct matrix *gate, const struct matrix *up,
                                        const void *input, float *h, float *up_values, bool quantize)
 {
-    const struct dense_product products[] = {{gate, h, false, NULL, false},
-                                             {up, up_values, false, NULL, false}};
-    struct gated_job job = {dense_host_of(d), g, gate->rows, h, up_values, h};
-    host_multiply_several(d, products, 2, input);
-    each_short_row(dense_host_of(d), gated_row, &job, gate->rows);
-    return host_prepare(d, slot, h, gate->rows, quantize);
+    const struct dense_product products[] = {{up, up_values, false, NULL, false},
+                                             {gate, h, false, NULL, false}};
+    bool gated = gate->tiles != NULL;
+    struct gated_job job = {dense_host_of(d), g, up->rows, gated ? h : up_values, up_values, h};
+    host_multiply_several(d, products, gated ? 2 : 1, input);
+    each_short_row(dense_host_of(d), gated_row, &job, up->rows);
+    return host_prepare(d, slot, h, up->rows, quantize);
 }
 
 struct heads_job {
@@ -332,6 +337,14 @@ static const void *host_delta_prepare(struct dense *d, unsigned slot, uint32_t l
 {
     dense_host_delta(d, layer, w, in, out);
     return host_prepare(d, slot, out, w->o.cols, quantize);
+}
+
+static const void *host_mamba2_prepare(struct dense *d, unsigned slot, uint32_t layer,
+                                       const struct layer_weights *w,
+                                       const struct mamba2_inputs *in, float *out, bool quantize)
+{
+    dense_host_mamba2(d, layer, w, in, out);
+    return host_prepare(d, slot, out, w->mamba2.out.cols, quantize);
 }
 
 /* ---- Around the experts ---- */
@@ -482,6 +495,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .kv_use = host_kv_use,
                                          .embed = host_embed,
                                          .norm = host_norm,
+                                         .norm_add = host_norm_add,
                                          .prepare = host_prepare,
                                          .prepared = host_prepared,
                                          .norm_prepare = host_norm_prepare,
@@ -497,12 +511,12 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .gate_parts = dense_host_gate_parts,
                                          .split_delta = dense_host_split_delta,
                                          .delta_prepare = host_delta_prepare,
+                                         .mamba2_prepare = host_mamba2_prepare,
                                          .short_convolution = dense_host_short_convolution,
                                          .save_state = dense_host_save_state,
                                          .load_state = dense_host_load_state,
                                          .scale = host_scale,
                                          .clear = host_clear,
-                                         .add_rows = host_add_rows,
                                          .gate = host_gate,
                                          .again = host_again,
                                          .keep = host_keep,

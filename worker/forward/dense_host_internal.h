@@ -68,6 +68,8 @@ void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *
 /* Without `prepare`. */
 void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w,
                       const struct delta_inputs *in, float *out);
+void dense_host_mamba2(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                       const struct mamba2_inputs *in, float *out);
 void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
                                   const float *in, float *out);
 bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);

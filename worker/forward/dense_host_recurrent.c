@@ -3,7 +3,7 @@
  * A slot's state is one block: for each recurrent layer, in order, params_layer_state_floats. Its
  * heads, and the channels of its convolution, depend on nothing of one another, so threads share
  * the heads of all requests; the positions of a request follow one another. */
-#include "dense_host_internal.h"
+#include "dense_host_states.h"
 
 #include "base/checked.h"
 #include "kernels/decay.h"
@@ -12,25 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHANNELS_AT_ONCE = 256 };
-
-/* Adjacent rows of one slot. */
-struct delta_run {
-    uint32_t slot, first, n;
-};
-
-struct delta_states {
-    size_t slot_floats, layer_floats;
-    uint32_t n_slots;
-    uint32_t *index; /* [n_layers]: recurrent layers before this one */
-    uint32_t *next;  /* [n_slots][recurrent layers]: the position that comes next */
-    uint32_t n_recurrent;
-    float *states;            /* [n_slots][slot_floats] */
-    struct delta_run *runs;   /* [max_tokens]: of the batch */
-    float *decay, *beta;      /* [max_tokens][v_heads] */
-    float *k_scale, *q_scale; /* [k_dim]: the weights that make an RMS norm the L2 norm */
-};
 
 static bool allocate(struct dense_host *h, struct delta_states *s)
 {
@@ -82,7 +63,7 @@ void dense_host_free_states(struct dense_host *h)
         free(h->states->states);
 }
 
-static float *state_of(const struct delta_states *s, uint32_t slot, uint32_t layer)
+float *dense_host_state_of(const struct delta_states *s, uint32_t slot, uint32_t layer)
 {
     return s->states + slot * s->slot_floats + s->index[layer] * s->layer_floats;
 }
@@ -107,9 +88,7 @@ void dense_host_load_state(struct dense *d, uint32_t slot, const void *state, ui
 
 /* ---- A batch ---- */
 
-/* Finds the batch's runs, and begins the states of those at position 0. A state whose next position
- * is another would give a wrong answer: that is our bug. */
-static uint32_t begin_runs(struct dense_host *h, uint32_t layer)
+uint32_t dense_host_begin_runs(struct dense_host *h, uint32_t layer)
 {
     struct delta_states *s = h->states;
     uint32_t n_runs = 0;
@@ -120,7 +99,7 @@ static uint32_t begin_runs(struct dense_host *h, uint32_t layer)
             s->runs[n_runs++] = (struct delta_run){.slot = b->slot, .first = t};
         s->runs[n_runs - 1].n++;
         if (b->position == 0) {
-            memset(state_of(s, b->slot, layer), 0, s->layer_floats * sizeof *s->states);
+            memset(dense_host_state_of(s, b->slot, layer), 0, s->layer_floats * sizeof *s->states);
             *next = 0;
         }
         if (*next != b->position)
@@ -130,15 +109,8 @@ static uint32_t begin_runs(struct dense_host *h, uint32_t layer)
     return n_runs;
 }
 
-/* A part of a run: the rows up to one after which the state is copied, or to the run's end. */
-struct delta_piece {
-    uint32_t first, n;
-    float *copy; /* of the layer's state; NULL: none */
-};
-
-/* The piece that begins with row t of a run. */
-static struct delta_piece piece_at(const struct dense_host *h, uint32_t layer,
-                                   const struct delta_run *run, uint32_t t)
+struct delta_piece dense_host_piece_at(const struct dense_host *h, uint32_t layer,
+                                       const struct delta_run *run, uint32_t t)
 {
     const struct delta_states *s = h->states;
     for (uint32_t i = t; i < run->first + run->n; i++)
@@ -148,17 +120,16 @@ static struct delta_piece piece_at(const struct dense_host *h, uint32_t layer,
     return (struct delta_piece){t, run->first + run->n - t, NULL};
 }
 
-/* Convolves channels [first, first + n) of a run in place, in x [rows][width] of the batch. */
-static void convolve_run(const struct dense_host *h, uint32_t layer, const struct delta_run *run,
-                         const float *taps, uint32_t first, uint32_t n, float *x, size_t width,
-                         bool silu)
+void dense_host_convolve_run(const struct dense_host *h, uint32_t layer,
+                             const struct delta_run *run, const struct convolution_weights *w,
+                             uint32_t first, uint32_t n, float *x, size_t width, bool silu)
 {
     uint32_t n_taps = h->base.params->delta.taps;
-    float *past = state_of(h->states, run->slot, layer) + first;
+    float *past = dense_host_state_of(h->states, run->slot, layer) + first;
     for (uint32_t t = run->first; t < run->first + run->n;) {
-        struct delta_piece piece = piece_at(h, layer, run, t);
-        h->kernels->convolve(taps + (size_t)first * n_taps, n_taps, n, past, width,
-                             x + t * width + first, width, piece.n, silu);
+        struct delta_piece piece = dense_host_piece_at(h, layer, run, t);
+        h->kernels->convolve(w->taps + (size_t)first * n_taps, w->bias ? w->bias + first : NULL,
+                             n_taps, n, past, width, x + t * width + first, width, piece.n, silu);
         for (uint32_t i = 0; i + 1 < n_taps && piece.copy; i++)
             memcpy(piece.copy + i * width + first, past + i * width, n * sizeof *past);
         t += piece.n;
@@ -183,7 +154,8 @@ static void convolve_part(void *arg, unsigned thread, uint32_t chunk)
     uint32_t channels = params_convolved(p), first = chunk % job->parts * CHANNELS_AT_ONCE;
     uint32_t n = channels - first < CHANNELS_AT_ONCE ? channels - first : CHANNELS_AT_ONCE;
     (void)thread;
-    convolve_run(job->h, job->layer, run, job->w->delta.conv, first, n, job->qkv, channels, true);
+    const struct convolution_weights w = {job->w->delta.conv, NULL};
+    dense_host_convolve_run(job->h, job->layer, run, &w, first, n, job->qkv, channels, true);
 }
 
 /* The decay and the rate of each head of row t, and its normed q and k. */
@@ -254,10 +226,10 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
     uint32_t head = chunk % d->v_heads;
     size_t size = delta_state_floats(d->k_dim, d->v_dim);
     size_t at_head = (size_t)(d->taps - 1) * params_convolved(p) + head * size;
-    float *state = state_of(h->states, run->slot, job->layer) + at_head;
+    float *state = dense_host_state_of(h->states, run->slot, job->layer) + at_head;
     (void)thread;
     for (uint32_t t = run->first; t < run->first + run->n;) {
-        struct delta_piece piece = piece_at(h, job->layer, run, t);
+        struct delta_piece piece = dense_host_piece_at(h, job->layer, run, t);
         step_piece(job, head, state, &piece);
         if (piece.copy)
             memcpy(piece.copy + at_head, state, size * sizeof *state);
@@ -278,7 +250,7 @@ void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weight
                             .beta = in->beta,
                             .alpha = in->alpha,
                             .out = out,
-                            .n_runs = begin_runs(h, layer),
+                            .n_runs = dense_host_begin_runs(h, layer),
                             .parts = (channels + CHANNELS_AT_ONCE - 1) / CHANNELS_AT_ONCE};
     exec_each(h->exec, convolve_part, &job, job.n_runs * job.parts);
     dense_host_each_row(h, prepare_row, &job);
@@ -309,8 +281,9 @@ static void convolve_gated(void *arg, unsigned thread, uint32_t chunk)
     for (uint32_t t = 0; t < run->n; t++)
         for (size_t i = 0; i < n; i++)
             out[t * width + i] = in[t * 3 * width + i] * in[(t * 3 + 2) * width + i];
-    convolve_run(job->h, job->layer, run, job->taps, (uint32_t)first, (uint32_t)n, job->out, width,
-                 false);
+    const struct convolution_weights w = {job->taps, NULL};
+    dense_host_convolve_run(job->h, job->layer, run, &w, (uint32_t)first, (uint32_t)n, job->out,
+                            width, false);
     for (uint32_t t = 0; t < run->n; t++)
         for (size_t i = 0; i < n; i++)
             out[t * width + i] *= in[(t * 3 + 1) * width + i];
@@ -320,7 +293,7 @@ void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct 
                                   const float *in, float *out)
 {
     struct dense_host *h = dense_host_of(d);
-    uint32_t n_runs = begin_runs(h, layer);
+    uint32_t n_runs = dense_host_begin_runs(h, layer);
     struct convolution_job job = {.h = h,
                                   .layer = layer,
                                   .taps = w->convolution.taps,

@@ -229,14 +229,11 @@ static const void *norm_for_ffn(struct forward *f, const struct layer_weights *w
     return f->ops->prepare(f->dense, FORWARD_SLOT, f->h.own, f->params->d_model, quantize);
 }
 
-/* x += the norm of `added`, which may be out; then x *= output_scale. */
+/* x += the norm of `added`; then x *= output_scale. */
 static void add_normed(struct forward *f, const struct layer_weights *w, float *added)
 {
-    uint32_t width = f->params->d_model;
-    f->ops->norm(f->dense, added, &w->ffn_post_norm, f->params->norm_eps, width, added);
-    f->ops->add_rows(f->dense, added, f->x.own, width);
-    if (w->output_scale != 1)
-        f->ops->scale(f->dense, w->output_scale, f->x.own, width);
+    f->ops->norm_add(f->dense, added, &w->ffn_post_norm, f->params->norm_eps, f->params->d_model,
+                     w->output_scale, f->x.own);
 }
 
 /* A layer without experts: x += FFN of the normed x. */
@@ -412,11 +409,10 @@ static void combine_normed(struct forward *f, const struct layer_weights *w,
     f->ops->clear(f->dense, added, width);
     f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
                     apart ? NULL : shared, shared_by, added);
-    if (apart) {
-        f->ops->norm(f->dense, added, &w->experts_post_norm, f->params->norm_eps, width, added);
-        f->ops->add_rows(f->dense, shared, added, width);
-    }
-    add_normed(f, w, added);
+    if (apart)
+        f->ops->norm_add(f->dense, added, &w->experts_post_norm, f->params->norm_eps, width, 1,
+                         shared);
+    add_normed(f, w, apart ? shared : added);
 }
 
 /* x += the shared expert and the routed experts; waits for nothing. */
@@ -469,11 +465,14 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
 
 static void queue_attention(struct forward *f, uint32_t layer)
 {
-    if (f->params->layers[layer].kind == LAYER_DELTA_NET)
+    const struct layer_params *l = &f->params->layers[layer];
+    if (l->kind == LAYER_DELTA_NET)
         forward_delta(f, layer);
-    else if (f->params->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
+    else if (l->kind == LAYER_SHORT_CONVOLUTION)
         forward_short_convolution(f, layer);
-    else
+    else if (params_is_mamba2(l))
+        forward_mamba2(f, layer);
+    if (params_attends(l))
         forward_attention(f, layer);
 }
 

@@ -55,7 +55,7 @@ struct forward {
         float *qkv, *z;      /* [n][channels], [n][values]; values: v_heads * v_dim */
         float *beta, *alpha; /* [n][2 * v_heads], [n][v_heads] */
         float *out;          /* [n][values] */
-    } delta;
+    } delta;                 /* Mamba2: qkv is x, B and C; alpha is dt */
     struct {
         float *in, *out; /* [n][3][d_model], [n][d_model] */
     } convolution;
@@ -78,7 +78,8 @@ enum {
 const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize);
 /* x += the layer's linear attention of the norm of x; steps the states of the batch's requests. */
 void forward_delta(struct forward *f, uint32_t layer);
-/* The same of a short convolution. */
+/* The same of Mamba2, which has a norm of its own, and of a short convolution. */
+void forward_mamba2(struct forward *f, uint32_t layer);
 void forward_short_convolution(struct forward *f, uint32_t layer);
 /* x += the layer's attention of the norm of x; writes the batch's keys and values into the cache.
  */

@@ -1,4 +1,4 @@
-/* Recurrent layers: linear attention (gated DeltaNet) and short convolutions; see
+/* Recurrent layers: linear attention (gated DeltaNet), Mamba2 and short convolutions; see
  * forward_internal.h. */
 #include "forward_internal.h"
 
@@ -39,6 +39,22 @@ void forward_delta(struct forward *f, uint32_t layer)
     const void *in = f->ops->delta_prepare(f->dense, 0, layer, w, &inputs, f->delta.out,
                                            weights_quantize(&w->o));
     f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
+}
+
+/* dt, which decides how much of the state decays, is computed as beta and alpha are. */
+void forward_mamba2(struct forward *f, uint32_t layer)
+{
+    const struct layer_weights *layer_weights = &f->weights->layers[layer];
+    const struct mamba2_weights *w = &layer_weights->mamba2;
+    const void *in = forward_norm(f, &w->input_norm, weights_quantize(&w->xbc));
+    const struct dense_product products[] = {{&w->dt, f->delta.alpha, false, NULL, true},
+                                             {&w->xbc, f->delta.qkv, false, NULL, false},
+                                             {&w->z, f->delta.z, false, NULL, false}};
+    f->ops->multiply_several(f->dense, products, 3, in);
+    const struct mamba2_inputs inputs = {f->delta.qkv, f->delta.z, f->delta.alpha};
+    in = f->ops->mamba2_prepare(f->dense, 0, layer, layer_weights, &inputs, f->delta.out,
+                                weights_quantize(&w->out));
+    f->ops->multiply(f->dense, &w->out, in, f->x.own, true);
 }
 
 void forward_short_convolution(struct forward *f, uint32_t layer)

@@ -11,6 +11,7 @@
 struct binder {
     const struct pool_map *map;
     const uint8_t *base; /* offsets count from here */
+    uint32_t block;      /* of the file, whose tensors are bound */
     struct error *e;
     enum error_code failed;
     char name[64];
@@ -65,25 +66,25 @@ static const float *vector(struct binder *b, const char *name, bool optional, ui
     return vectors(b, name, optional, 1, values);
 }
 
-/* The name of a tensor of the layer, in a buffer that the next call overwrites. */
-static const char *name_in(struct binder *b, uint32_t layer, const char *part, const char *suffix)
+/* The name of a tensor of the block, in a buffer that the next call overwrites. */
+static const char *name_in(struct binder *b, const char *part, const char *suffix)
 {
-    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s.%s", layer, part, suffix);
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s.%s", b->block, part, suffix);
     return b->name;
 }
 
 /* The same of a tensor without a suffix, or whose part has it. */
-static const char *unsuffixed_in(struct binder *b, uint32_t layer, const char *part)
+static const char *unsuffixed_in(struct binder *b, const char *part)
 {
-    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s", layer, part);
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s", b->block, part);
     return b->name;
 }
 
-#define WEIGHT(part) name_in(b, layer, part, "weight")
-#define BIAS(part)   name_in(b, layer, part, "bias")
-#define SCALE(part)  name_in(b, layer, part, "scale")
+#define WEIGHT(part) name_in(b, part, "weight")
+#define BIAS(part)   name_in(b, part, "bias")
+#define SCALE(part)  name_in(b, part, "scale")
 
-static struct norm_weights norm(struct binder *b, uint32_t layer, const char *part, uint32_t values)
+static struct norm_weights norm(struct binder *b, const char *part, uint32_t values)
 {
     struct norm_weights w = {.weight = vector(b, WEIGHT(part), false, values)};
     if (b->map->params.arch->norm == NORM_LAYER)
@@ -130,13 +131,13 @@ static void bind_latent(struct binder *b, uint32_t layer, struct layer_weights *
     w->v_b = head_matrices(b, WEIGHT("attn_v_b"), l->o_dim, p->kv_rank, l->n_heads);
 }
 
-static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w)
+static void bind_delta(struct binder *b, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
     const struct delta_params *d = &p->delta;
     struct delta_weights *to = &w->delta;
     uint32_t channels = params_convolved(p), values = d->v_heads * d->v_dim;
-    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    w->attn_norm = norm(b, "attn_norm", p->d_model);
     to->in = matrix(b, WEIGHT("ssm_in"), true, channels + values, p->d_model);
     if (!to->in.tiles) {
         to->qkv = matrix(b, WEIGHT("attn_qkv"), false, channels, p->d_model);
@@ -150,18 +151,37 @@ static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w
     }
     to->conv = vectors(b, WEIGHT("ssm_conv1d"), false, channels, d->taps);
     to->dt = vector(b, BIAS("ssm_dt"), false, d->v_heads);
-    to->a = vector(b, unsuffixed_in(b, layer, "ssm_a"), false, d->v_heads);
+    to->a = vector(b, unsuffixed_in(b, "ssm_a"), false, d->v_heads);
     to->norm = vector(b, WEIGHT("ssm_norm"), false, d->v_dim);
     w->o = matrix(b, WEIGHT("ssm_out"), false, p->d_model, values);
 }
 
-static void bind_short_convolution(struct binder *b, uint32_t layer, struct layer_weights *w)
+static void bind_short_convolution(struct binder *b, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    w->attn_norm = norm(b, "attn_norm", p->d_model);
     w->convolution.in = matrix(b, WEIGHT("shortconv.in_proj"), false, 3 * p->d_model, p->d_model);
     w->convolution.taps = vectors(b, WEIGHT("shortconv.conv"), false, p->d_model, p->delta.taps);
     w->o = matrix(b, WEIGHT("shortconv.out_proj"), false, p->d_model, p->d_model);
+}
+
+static void bind_mamba2(struct binder *b, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    const struct delta_params *d = &p->delta;
+    struct mamba2_weights *to = &w->mamba2;
+    uint32_t channels = params_convolved(p), values = d->v_heads * d->v_dim;
+    to->input_norm = norm(b, "attn_norm", p->d_model);
+    to->z = matrix(b, name_in(b, "ssm_in", "z"), false, values, p->d_model);
+    to->xbc = matrix(b, name_in(b, "ssm_in", "xbc"), false, channels, p->d_model);
+    to->dt = matrix(b, name_in(b, "ssm_in", "dt"), false, d->v_heads, p->d_model);
+    to->conv = vectors(b, WEIGHT("ssm_conv1d"), false, channels, d->taps);
+    to->conv_bias = vector(b, BIAS("ssm_conv1d"), false, channels);
+    to->dt_bias = vector(b, BIAS("ssm_dt"), false, d->v_heads);
+    to->a = vectors(b, unsuffixed_in(b, "ssm_a"), false, d->v_heads, 1);
+    to->skip = vectors(b, unsuffixed_in(b, "ssm_d"), false, d->v_heads, 1);
+    to->norm = vectors(b, WEIGHT("ssm_norm"), false, d->k_heads, values / d->k_heads);
+    to->out = matrix(b, WEIGHT("ssm_out"), false, p->d_model, values);
 }
 
 static void bind_output_gate(struct binder *b, uint32_t layer, struct layer_weights *w)
@@ -178,7 +198,7 @@ static void bind_attention(struct binder *b, uint32_t layer, struct layer_weight
 {
     const struct model_params *p = &b->map->params;
     const struct layer_params *l = &p->layers[layer];
-    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    w->attn_norm = norm(b, "attn_norm", p->d_model);
     if (p->arch->attention == ATTENTION_LATENT)
         bind_latent(b, layer, w);
     else
@@ -191,12 +211,13 @@ static void bind_attention(struct binder *b, uint32_t layer, struct layer_weight
         bind_output_gate(b, layer, w);
 }
 
-static void bind_shared_expert(struct binder *b, uint32_t layer, struct layer_weights *w)
+static void bind_shared_expert(struct binder *b, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
     bool normed = p->arch->shared_expert_normed;
-    w->shared_gate =
-        matrix(b, WEIGHT(normed ? "ffn_gate" : "ffn_gate_shexp"), false, p->d_shared, p->d_model);
+    if (activation_has_gate(p->arch->activation))
+        w->shared_gate = matrix(b, WEIGHT(normed ? "ffn_gate" : "ffn_gate_shexp"), false,
+                                p->d_shared, p->d_model);
     w->shared_up =
         matrix(b, WEIGHT(normed ? "ffn_up" : "ffn_up_shexp"), false, p->d_shared, p->d_model);
     w->shared_down =
@@ -205,16 +226,16 @@ static void bind_shared_expert(struct binder *b, uint32_t layer, struct layer_we
         w->shared_gate_input = matrix(b, WEIGHT("ffn_gate_inp_shexp"), false, 1, p->d_model);
     if (!normed)
         return;
-    w->shared_norm = norm(b, layer, p->arch->shared_norm, p->d_model);
-    w->shared_post_norm = norm(b, layer, "post_ffw_norm_1", p->d_model);
-    w->experts_post_norm = norm(b, layer, "post_ffw_norm_2", p->d_model);
+    w->shared_norm = norm(b, p->arch->shared_norm, p->d_model);
+    w->shared_post_norm = norm(b, "post_ffw_norm_1", p->d_model);
+    w->experts_post_norm = norm(b, "post_ffw_norm_2", p->d_model);
 }
 
-static void bind_post_norms(struct binder *b, uint32_t layer, struct layer_weights *w)
+static void bind_post_norms(struct binder *b, struct layer_weights *w)
 {
     uint32_t d_model = b->map->params.d_model;
-    w->attn_post_norm = norm(b, layer, "post_attention_norm", d_model);
-    w->ffn_post_norm = norm(b, layer, "post_ffw_norm", d_model);
+    w->attn_post_norm = norm(b, "post_attention_norm", d_model);
+    w->ffn_post_norm = norm(b, "post_ffw_norm", d_model);
     w->output_scale = 1;
     if (!b->map->params.arch->output_scale)
         return;
@@ -224,20 +245,31 @@ static void bind_post_norms(struct binder *b, uint32_t layer, struct layer_weigh
         memcpy(&w->output_scale, b->map->base + t->offset, sizeof w->output_scale);
 }
 
+/* What mixes the positions. */
+static void bind_mixer(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct layer_params *l = &b->map->params.layers[layer];
+    b->block = l->blocks.recurrent;
+    if (params_is_mamba2(l))
+        bind_mamba2(b, w);
+    else if (l->kind == LAYER_DELTA_NET)
+        bind_delta(b, w);
+    else if (l->kind == LAYER_SHORT_CONVOLUTION)
+        bind_short_convolution(b, w);
+    b->block = l->blocks.attention;
+    if (params_attends(l))
+        bind_attention(b, layer, w);
+}
+
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    if (p->layers[layer].kind == LAYER_DELTA_NET)
-        bind_delta(b, layer, w);
-    else if (p->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
-        bind_short_convolution(b, layer, w);
-    else
-        bind_attention(b, layer, w);
+    bind_mixer(b, layer, w);
+    b->block = p->layers[layer].blocks.feed_forward;
     if (!p->arch->parallel)
-        w->ffn_norm =
-            norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
+        w->ffn_norm = norm(b, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
     if (p->arch->post_norms)
-        bind_post_norms(b, layer, w);
+        bind_post_norms(b, w);
     if (p->layers[layer].feed_forward == FEED_FORWARD_DENSE) {
         w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
         w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
@@ -249,8 +281,8 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
         matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
     w->router_bias = vector(b, BIAS("ffn_gate_inp"), true, n_experts);
     if (architecture_selection_bias(p->arch))
-        w->selection_bias = vector(b, unsuffixed_in(b, layer, architecture_selection_bias(p->arch)),
-                                   true, n_experts);
+        w->selection_bias =
+            vector(b, unsuffixed_in(b, architecture_selection_bias(p->arch)), true, n_experts);
     if (p->arch->biases & BIAS_EXPERTS)
         w->down_bias = vectors(b, BIAS("ffn_down_exps"), false, n_experts, p->d_model);
     if (p->arch->router_norm)
@@ -258,7 +290,7 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     if (p->arch->expert_scales)
         w->expert_scales = vector(b, SCALE("ffn_down_exps"), false, n_experts);
     if (p->d_shared)
-        bind_shared_expert(b, layer, w);
+        bind_shared_expert(b, w);
 }
 
 enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
@@ -332,7 +364,8 @@ bool weights_all_quantized(const struct model_weights *w, const struct pool_map 
                                             &l->kv_a,        &l->shared_gate, &l->shared_up,
                                             &l->shared_down, &l->dense_gate,  &l->dense_up,
                                             &l->dense_down,  &l->delta.qkv,   &l->delta.z,
-                                            &l->delta.in,    &l->output_gate, &l->convolution.in};
+                                            &l->delta.in,    &l->output_gate, &l->convolution.in,
+                                            &l->mamba2.z,    &l->mamba2.xbc,  &l->mamba2.out};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!is_quantized(all[k]))
                 return false;

@@ -45,6 +45,15 @@ struct layer_weights {
         const float *dt, *a;       /* [v_heads] */
         const float *norm;         /* [v_dim] */
     } delta;
+    /* Mamba2, before any attention of the layer. */
+    struct mamba2_weights {
+        struct norm_weights input_norm;
+        struct matrix z, xbc, dt;        /* to z; x, B and C; a value for each head */
+        const float *conv, *conv_bias;   /* [channels][taps], [channels] */
+        const float *dt_bias, *a, *skip; /* [v_heads] */
+        const float *norm;               /* [k_heads][values of a group] */
+        struct matrix out;
+    } mamba2;
     /* A short convolution, which has an output matrix in o, too. */
     struct {
         struct matrix in;  /* to b, c and x, of d_model each */
@@ -58,7 +67,8 @@ struct layer_weights {
     const float *router_scale;                 /* [d_model]: architecture.router_norm; NULL: none */
     const float *expert_scales;                /* [n_experts]; NULL: none */
     const float *down_bias;                    /* [n_experts][d_model]; NULL: none */
-    struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
+    struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert; gate: none
+                                                          where the activation takes none */
     struct matrix shared_gate_input;                   /* one row; tiles NULL: none */
     /* Of the shared expert's input and output, and of the routed experts' sum; weight NULL: none */
     struct norm_weights shared_norm, shared_post_norm, experts_post_norm;

@@ -1,6 +1,6 @@
 /* Routed experts, as exec/experts.c computes them: hidden values of every segment of every task
  * (gate and up in one launch where they have one type), quantised where down's type needs it, then
- * the down rows of every task, segments in order.
+ * the down rows of every task, segments in order. Experts without a gate are up alone.
  *
  * For experts_chosen the device makes the table of work itself; otherwise the host makes passes. A
  * pass is as many tasks, or tokens of one task, as fit into a table of fixed size. The tokens of a
@@ -161,6 +161,11 @@ static void gate_and_up(struct device_stream *s, const struct device_segments *l
     p.bias_offset = l->bias_offset;
     p.activation = l->activation;
     p.limit = l->limit;
+    if (l->up_offset == 0) { /* no gate: whatever the old value is, the activation ignores it */
+        p.finish = PRODUCT_GATED;
+        product_add(s, set, l->up_type, &p);
+        return;
+    }
     if (l->gate_type == l->up_type) {
         p.part_bytes = l->up_offset;
         p.finish = PRODUCT_GATED;

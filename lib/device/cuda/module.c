@@ -235,6 +235,7 @@ static const struct device_module module = {
             .experts_chosen = cuda_experts_chosen,
             .embed = cuda_embed,
             .norm = cuda_norm,
+            .norm_add = cuda_norm_add,
             .norm_quantize = cuda_norm_quantize,
             .add = cuda_add,
             .place_heads = cuda_place_heads,

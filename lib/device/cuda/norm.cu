@@ -1,5 +1,5 @@
 /* Norms of rows, as rms_norm and layer_norm of kernels/ops.inc.c: the 16 partial sums are 16 lanes.
- * norm_quantize also quantises the result, in the same launch. */
+ * norm_quantize also quantises the result, in the same launch; norm_add adds it to other rows. */
 #include "device/cuda/dependent.cuh"
 #include "device/cuda/norm.cuh"
 #include "device/cuda/ops.h"
@@ -16,7 +16,20 @@ struct norm_call {
     float *out;
     size_t out_stride;
     device_activations quantized; /* q NULL: none */
+    bool adds;                    /* out = (out + the result) * by */
+    float by;
+    const uint32_t *guard; /* of adds */
 };
+
+static __device__ __forceinline__ bool stopped(const norm_call &c)
+{
+    return c.guard != NULL && *c.guard != 0;
+}
+
+static __device__ __forceinline__ void store_value(const norm_call &c, float *out, float value)
+{
+    *out = c.adds ? (*out + value) * c.by : value;
+}
 
 /* Short rows, as heads: a half-warp each. */
 static __global__ void norm_narrow(norm_call c)
@@ -28,9 +41,10 @@ static __global__ void norm_narrow(norm_call c)
 
     cuda_await_previous();
     norm_factors f = norm_measure(row, c.d, c.bias != NULL, c.eps);
-    if (t < c.n)
+    if (t < c.n && !stopped(c))
         for (uint32_t i = threadIdx.x % 16; i < c.d; i += 16)
-            c.out[t * c.out_stride + i] = norm_value(f, row[i], c.weight, c.bias, i);
+            store_value(c, &c.out[t * c.out_stride + i],
+                        norm_value(f, row[i], c.weight, c.bias, i));
 }
 
 /* One block for each row: all threads copy it to shared memory (if it fits), one warp sums it, all
@@ -56,12 +70,13 @@ static __global__ void __launch_bounds__(WIDE_THREADS) norm_wide(norm_call c)
             factors = f;
     }
     __syncthreads();
+    bool stop = stopped(c);
     uint32_t lane = threadIdx.x % 32;
     for (uint32_t first = threadIdx.x - lane; first < c.d; first += WIDE_THREADS) {
         uint32_t i = first + lane;
         float value = i < c.d ? norm_value(factors, row[i], c.weight, c.bias, i) : 0;
-        if (i < c.d)
-            out[i] = value;
+        if (i < c.d && !stop)
+            store_value(c, &out[i], value);
         if (c.quantized.q != NULL)
             quantize_32(c.quantized, blockIdx.x, first / 32, value);
     }
@@ -73,27 +88,38 @@ static void launch_wide(struct device_stream *s, const norm_call &c)
                       c.d <= WIDE_SHARED_MOST ? c.d * sizeof(float) : 0, s, c);
 }
 
-void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
-               const float *bias, float eps, uint32_t n, uint32_t d, float *out, size_t out_stride)
+static void launch(struct device_stream *s, const norm_call &c)
 {
-    norm_call c = {x, x_stride, weight, bias, eps, n, d, out, out_stride, {}};
     uint32_t rows_a_block = NARROW_THREADS / 16;
 
-    if (n == 0)
+    if (c.n == 0)
         return;
-    if (d <= NARROW_MOST && n >= 2)
-        CUDA_LAUNCH_EARLY(norm_narrow, (n + rows_a_block - 1) / rows_a_block, NARROW_THREADS, 0, s,
-                          c);
+    if (c.d <= NARROW_MOST && c.n >= 2)
+        CUDA_LAUNCH_EARLY(norm_narrow, (c.n + rows_a_block - 1) / rows_a_block, NARROW_THREADS, 0,
+                          s, c);
     else
         launch_wide(s, c);
     cuda_check(s, "norm");
+}
+
+void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
+               const float *bias, float eps, uint32_t n, uint32_t d, float *out, size_t out_stride)
+{
+    launch(s, {x, x_stride, weight, bias, eps, n, d, out, out_stride, {}, false, 1, NULL});
+}
+
+void cuda_norm_add(struct device_stream *s, const float *x, const float *weight, const float *bias,
+                   float eps, uint32_t n, uint32_t d, float by, float *rows)
+{
+    launch(s, {x, d, weight, bias, eps, n, d, rows, d, {}, true, by, s->guard});
 }
 
 void cuda_norm_quantize(struct device_stream *s, const float *x, size_t x_stride,
                         const float *weight, const float *bias, float eps, float *out,
                         size_t out_stride, const struct device_activations *a)
 {
-    norm_call c = {x, x_stride, weight, bias, eps, a->n_tokens, a->cols, out, out_stride, *a};
+    norm_call c = {x,   x_stride,   weight, bias,  eps, a->n_tokens, a->cols,
+                   out, out_stride, *a,     false, 1,   NULL};
 
     if (a->n_tokens == 0)
         return;

@@ -48,6 +48,8 @@ void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t 
                 float *out);
 void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
                const float *bias, float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
+void cuda_norm_add(struct device_stream *s, const float *x, const float *weight, const float *bias,
+                   float eps, uint32_t n, uint32_t d, float by, float *rows);
 void cuda_norm_quantize(struct device_stream *s, const float *x, size_t x_stride,
                         const float *weight, const float *bias, float eps, float *out,
                         size_t out_stride, const struct device_activations *a);

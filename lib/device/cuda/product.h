@@ -89,7 +89,8 @@ enum product_work {
 enum product_finish {
     PRODUCT_SUM,   /* adds the parts' sums in order, to the old value where the work accumulates */
     PRODUCT_GATED, /* the last part's sum is up; the sum before it, or the old value if there is
-                      none, is gate; biased and activated */
+                      none, is gate (of no effect where the activation takes none); biased and
+                      activated */
 };
 
 struct product {

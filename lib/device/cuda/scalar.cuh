@@ -65,8 +65,8 @@ static __device__ __forceinline__ float cuda_softplus(float x)
     return above + p * s;
 }
 
-/* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, else
- * ACTIVATION_SWIGLU_CLAMPED. */
+/* enum activation of kernels/kernels.h: ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED,
+ * else ACTIVATION_SWIGLU_CLAMPED. */
 static __device__ __forceinline__ float cuda_gated(unsigned activation, float limit, float gate,
                                                    float up)
 {
@@ -81,6 +81,10 @@ static __device__ __forceinline__ float cuda_gated(unsigned activation, float li
     if (activation == 2) {
         float inner = __fmaf_rn(gate * gate, -0x1.2444f2p-4f, -0x1.988454p+0f);
         return gate / (1.0f + cuda_exp(gate * inner)) * up;
+    }
+    if (activation == 5) {
+        up = cuda_max(0.0f, up);
+        return up * up;
     }
     float g = -cuda_max(-7.0f, -gate);
     float u = -cuda_max(-7.0f, -cuda_max(-7.0f, up));

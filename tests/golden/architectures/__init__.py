@@ -6,6 +6,7 @@ from .gemma4 import Gemma4
 from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .lfm2 import Lfm2Moe
+from .nemotron import NemotronH
 from .phimoe import Phimoe
 from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, HyV3, MiniMaxM2
 from .windowed import Afmoe, Cohere2Moe, Laguna, MimoV2, Step35
@@ -33,6 +34,7 @@ ARCHITECTURES = {
     "qwen35moe": Qwen35Moe(),
     "qwen3next": Qwen3Next(),
     "lfm2moe": Lfm2Moe(),
+    "nemotron_h_moe": NemotronH(),
     "gemma4": Gemma4(),
     "laguna": Laguna(),
     "step35": Step35(),

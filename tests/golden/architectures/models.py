@@ -175,6 +175,12 @@ SPECS = [
         "lfm2moe", "lfm2moe", 1, 32, 4, 2, 8, width=20, experts=6, experts_used=2, eps=1e-5, tied=True, layers=6,
         dense_layers=2, dense_width=28, attention_layers=(2, 4), router_margin=2e-3,
     ),
+    # Nemotron-H: layers of Mamba2, of Mamba2 and attention, of attention, each with experts; heads of 10 in two groups.
+    Spec(
+        "nemotron_h_moe", "nemotron_h_moe", 1, 32, 4, 2, 16, width=20, experts=6, experts_used=2, eps=1e-5,
+        layers=9, pattern="MEM*EME*E", delta=Delta(2, 6, 12, 10), shared_width=28, rotated_dims=10, further_layers=1,
+        router=Router(True, True, True, groups=3, groups_used=2, scale=2.5), router_margin=2e-3,
+    ),
     # Gemma 4: heads of 8 with a window of 5 in the first, third and fourth layer, else heads of 16 with one for keys
     # and values, of which a quarter of the pairs turns; logits beyond the cap.
     Spec(

@@ -34,7 +34,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Delta:
-    """Linear attention (gated DeltaNet)."""
+    """Linear attention (gated DeltaNet), or Mamba2: groups are the key heads, k_dim is the state's size."""
 
     k_heads: int
     v_heads: int
@@ -104,6 +104,7 @@ class Spec:
     value_scale: float = 1.0
     gate_by_value: bool = False  # attention's gate has a row for each value, not for each head
     taps: int = 3  # of these
+    pattern: str = ""  # nemotron_h_moe: a letter for each block
     full_interval: int = 4  # of so many layers the last has attention, where the others are linear
     router: Router = Router()
     type: Type = Type.F32
