@@ -145,6 +145,45 @@ static void test_groups(void **state)
     blend_free(b);
 }
 
+/* The parts of the pattern predict expert `reported`; the layer activates `chosen`. Returns what
+ * was predicted for `reported`. */
+static double step_pattern(struct blend *b, uint32_t layer, uint32_t pattern, uint64_t step,
+                           uint32_t reported, uint32_t chosen)
+{
+    double got[8];
+    for (uint32_t part = 0; part < 5; part++) {
+        float *row = pattern >> part & 1 ? blend_row(b, layer, part, step, 1) : NULL;
+        for (uint32_t e = 0; row && e < 8; e++)
+            row[e] = blend_logit(e == reported ? 0.9 : 0.1);
+    }
+    assert_true(blend_predict(b, layer, step, 1, got));
+    blend_check(b, layer, step, &chosen, 1, 1);
+    return got[reported];
+}
+
+/* Five parts, 31 patterns, all wrong in layer 0 for 80 steps each. The first BLEND_OWN patterns get
+ * weights of the layer's own, the others keep the group's. Then all are right in layer 1 of the
+ * same group, for too few steps to leave the group: of layer 0's patterns only those without own
+ * weights follow. */
+static void test_own_patterns(void **state)
+{
+    const struct blend_shape shape = {.n_layers = 6, .n_experts = 8, .n_parts = 5};
+    struct blend *b = blend_new(&shape);
+    uint64_t step = 1;
+    for (uint32_t pattern = 1; pattern < 32; pattern++)
+        for (uint32_t i = 0; i < 80; i++, step++)
+            step_pattern(b, 0, pattern, step, (i + 1 + i % 7) % 8, i % 8);
+    for (uint32_t pattern = 1; pattern < 32; pattern++)
+        for (uint32_t i = 0; i < 60; i++, step++)
+            step_pattern(b, 1, pattern, step, i % 8, i % 8);
+    for (uint32_t pattern = 1; pattern < 32; pattern++, step++) {
+        double got = step_pattern(b, 0, pattern, step, 3, 3);
+        if (pattern <= BLEND_OWN ? got > 0.2 : got < 0.25)
+            fail_msg("pattern %u: %g", pattern, got);
+    }
+    blend_free(b);
+}
+
 /* ---- the time since an expert was activated last ---- */
 
 /* Four experts, one a token: an idle time that was never seen is worth (0 + 1/4) / (0 + 1) = 1/4.
@@ -421,8 +460,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_newton_step),    cmocka_unit_test(test_finds_weights),
         cmocka_unit_test(test_who_has_spoken), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_recency),        cmocka_unit_test(test_old_updates),
-        cmocka_unit_test(test_log_loss),       cmocka_unit_test(test_early),
+        cmocka_unit_test(test_own_patterns),   cmocka_unit_test(test_recency),
+        cmocka_unit_test(test_old_updates),    cmocka_unit_test(test_log_loss),
+        cmocka_unit_test(test_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
