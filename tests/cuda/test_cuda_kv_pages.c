@@ -205,7 +205,8 @@ static void give(const struct mirrored_values *v, const float *from, uint32_t n)
 /* A layer of a batch: the same queries, keys and values on both sides. */
 static void attend_layer(struct side *sides, uint32_t layer, uint32_t n)
 {
-    static const struct layer_weights no_norms;
+    static const uint8_t some_tiles; /* there is a matrix for values, which are given here */
+    static const struct layer_weights no_norms = {.v.tiles = &some_tiles};
     static float q[MOST_ROWS * WIDEST], k[MOST_ROWS * WIDEST], v[MOST_ROWS * WIDEST];
     uint32_t width = n * layers[layer].n_heads * layers[layer].k_dim;
     struct error e;
