@@ -67,12 +67,14 @@ static enum moed_code open_channel(struct moed_session *s,
     pthread_mutex_unlock(&s->lock);
     struct error why = {0};
     struct channel *channel;
-    if (channel_open(fd, NULL, s->receive, s, &channel, &why))
-        return error_convert(error, &why);
+    /* Under the lock: a channel that closes at once is the session's before its end is seen to
+     * (close_old). */
     pthread_mutex_lock(&s->send_lock);
-    s->channel = channel;
+    enum error_code code = channel_open(fd, NULL, s->receive, s, &channel, &why);
+    if (!code)
+        s->channel = channel;
     pthread_mutex_unlock(&s->send_lock);
-    return MOED_OK;
+    return code ? error_convert(error, &why) : MOED_OK;
 }
 
 bool session_has_processes(const struct moed_session *s)

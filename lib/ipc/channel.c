@@ -369,32 +369,30 @@ static struct channel *channel_new(int fd, struct channel_group *group, channel_
     return c;
 }
 
-static void stop_threads(struct channel *c, bool writer_runs)
+static void stop_threads(struct channel *c, bool reader_runs)
 {
     pthread_mutex_lock(&c->lock);
     c->stop = true;
     wake_all(c);
     pthread_mutex_unlock(&c->lock);
-    if (writer_runs)
-        pthread_join(c->writer, NULL);
-    pthread_join(c->reader, NULL);
+    pthread_join(c->writer, NULL);
+    if (reader_runs)
+        pthread_join(c->reader, NULL);
 }
 
-/* Start the threads. They block all signals, which belong to the program that uses this library. */
+/* Start the threads. They block all signals, which belong to the program that uses this library.
+ * The reader is the last, so that no callback runs where this fails. */
 static bool start(struct channel *c)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool reads = pthread_create(&c->reader, NULL, reader_main, c) == 0;
-    bool writes = reads && pthread_create(&c->writer, NULL, writer_main, c) == 0;
+    bool writes = pthread_create(&c->writer, NULL, writer_main, c) == 0;
+    bool reads = writes && pthread_create(&c->reader, NULL, reader_main, c) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!writes) {
-        if (reads)
-            stop_threads(c, false);
-        return false;
-    }
-    return true;
+    if (writes && !reads)
+        stop_threads(c, false);
+    return reads;
 }
 
 enum error_code channel_open(int fd, struct channel_group *group, channel_callback *callback,

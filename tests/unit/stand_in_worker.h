@@ -40,6 +40,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { STAND_IN_SESSIONS = 64, STAND_IN_JOBS = 64, STAND_IN_VOCAB = 320 };
 
@@ -77,6 +78,7 @@ struct stand_in {
     char client[64];
     uint32_t pid;
     const char *refusal; /* answer attaching with this Error */
+    bool closes;         /* the next session's channel closes at once */
     const char *chat_template;
     bool marks_everywhere;
     const char *answer; /* to prompts of ids: this text, in events of answer_bytes bytes */
@@ -606,6 +608,14 @@ static void open_peer(void *arg, int fd)
     pthread_mutex_unlock(&p->worker->lock);
 }
 
+/* As a worker without descriptors for a channel does. */
+static void close_peer(void *arg, int fd)
+{
+    (void)arg;
+    if (fd >= 0)
+        close(fd);
+}
+
 static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachRequest *request,
                           Moed__V1__Reply *reply, struct rpc_reply *out)
 {
@@ -620,10 +630,15 @@ static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachReque
         reply->error = &error;
         return;
     }
-    struct peer *p = &w->peers[w->n_peers++];
-    *p = (struct peer){.worker = w};
-    out->adopt = open_peer;
-    out->adopt_arg = p;
+    if (w->closes) {
+        w->closes = false;
+        out->adopt = close_peer;
+    } else {
+        struct peer *p = &w->peers[w->n_peers++];
+        *p = (struct peer){.worker = w};
+        out->adopt = open_peer;
+        out->adopt_arg = p;
+    }
     snprintf(w->client, sizeof w->client, "%s", request->client);
     w->pid = request->pid;
     moed__v1__session_attach_reply__init(&attach);

@@ -384,6 +384,29 @@ static void test_continues(void **state)
     (void)state;
 }
 
+/* The worker closes the channel as soon as it is there: the session gets another, and no channel is
+ * lost (LeakSanitizer). */
+static void test_closes_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct moed_session *s;
+        struct moed_generate_options prompt = prompt_of("count 3");
+        struct moed_request *r;
+        const struct moed_event *event;
+        pthread_mutex_lock(&worker.lock);
+        worker.closes = true;
+        pthread_mutex_unlock(&worker.lock);
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+        for (int n = 0; n < 4; n++)
+            assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
+        assert_int_equal(event->kind, MOED_EVENT_DONE);
+        moed_request_free(r);
+        moed_detach(s);
+    }
+}
+
 /* No worker comes back: the session waits as long as it was told to, and ends. */
 static void test_no_worker_comes(void **state)
 {
@@ -580,6 +603,7 @@ int main(void)
         WITH_WORKER(test_detach_with_requests),
         WITH_WORKER(test_threads),
         WITH_WORKER(test_continues),
+        WITH_WORKER(test_closes_at_once),
         WITH_WORKER(test_no_worker_comes),
         WITH_WORKER(test_another_model_comes),
         WITH_WORKER(test_supervisor_gave_up),
