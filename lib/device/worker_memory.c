@@ -111,7 +111,7 @@ uint64_t worker_memory_attend(const struct device_module *module, const struct m
 {
     uint64_t most = 0;
     for (const struct layer_params *l = p->layers; l < p->layers + p->n_layers; l++)
-        if (l->kind == LAYER_ATTENTION)
+        if (params_attends(l))
             most = larger(
                 most, module->ops.attend_scratch_bytes(max_tokens, l->n_heads, l->v_dim, context));
     return most;

@@ -3,9 +3,6 @@
 
 #include <math.h>
 
-/* Sums and products of costs stay finite below this. */
-#define LARGEST_COST 1e15f
-
 /* The CPU's costs may be infinite: there is no CPU executor. */
 static const char *check_costs(const struct cache_record *r)
 {
@@ -16,7 +13,7 @@ static const char *check_costs(const struct cache_record *r)
         r->costs.cpu_contended < 0)
         return "costs that are negative or not a number";
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
-        if (!(costs[i] >= 0 && costs[i] <= LARGEST_COST))
+        if (!(costs[i] >= 0 && costs[i] <= CACHE_RECORD_COST_MOST))
             return "costs that are negative or too large";
     return NULL;
 }

@@ -52,7 +52,8 @@ static void check_record(const struct cache_record *r, enum cache_record_kind as
     if (cache_record_check(r, asking, slabs, LAYERS))
         return;
     if (r->kind == CACHE_COSTS) {
-        require(r->costs.load >= 0 && r->costs.load <= 1e15f && asking == CACHE_LOAD);
+        require(r->costs.load >= 0 && r->costs.load <= CACHE_RECORD_COST_MOST &&
+                asking == CACHE_LOAD);
         return;
     }
     require(r->kind == CACHE_MEASURED ||
