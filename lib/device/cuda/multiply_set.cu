@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
 }
 
 template <uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 6 : 5)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 6 : 4)
     float_products(const __grid_constant__ struct product_set set)
 {
     CUDA_SHARED(uint8_t, shared);

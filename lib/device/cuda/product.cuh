@@ -369,9 +369,13 @@ static __device__ __forceinline__ void product_run(const struct product &p, uint
 }
 
 /* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
- * need not save registers for more. */
+ * need not save registers for more. Float types would spill. */
+template <class T, uint32_t N> struct product_resident {
+    enum { BLOCKS = T::QUANTIZED ? (N == 1 ? 7 : 6) : (N == 1 ? 6 : 4) };
+};
+
 template <class T, uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, product_resident<T, N>::BLOCKS)
     product_kernel(const __grid_constant__ struct product p)
 {
     CUDA_SHARED(uint8_t, shared);
