@@ -389,7 +389,7 @@ static inline uint64_t product_shape(struct product *p, uint32_t parts)
     uint32_t tile_rows = tile_row_count(p->rows), chunks;
 
     p->groups = (p->cols + 255) / 256;
-    p->x_aligned = ((uintptr_t)p->x % 16 | p->x_stride % 4 | p->in_plane % 4) == 0;
+    p->x_aligned = product_rows_aligned(p);
     p->halves = min(parts * p->groups, (uint32_t)PRODUCT_HALVES);
     p->n_tiles = min(PRODUCT_HALVES / p->halves, tile_rows);
     p->n_blocks = (tile_rows + p->n_tiles - 1) / p->n_tiles;

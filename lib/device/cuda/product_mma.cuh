@@ -20,6 +20,7 @@
 /* A block of four warps, WIDTH of them along the tokens. */
 template <class T, int WIDTH> struct mma_shape {
     enum {
+        WARPS_ALONG = WIDTH,
         THREADS = 128,
         ROWS = 128 / WIDTH,
         TOKENS = 32 * WIDTH,
@@ -522,14 +523,14 @@ static __device__ __forceinline__ void mma_store(const struct product &p,
     *out = p.row_bias != NULL ? sum + p.row_bias[row] : sum;
 }
 
-/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. */
-template <class T, int WIDTH>
+/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. S: as
+ * mma_shape. */
+template <class S>
 static __device__ __forceinline__ void
 mma_finish(const struct product &p, const struct product_job &j, uint32_t part, uint32_t first_row,
-           typename mma_shape<T, WIDTH>::shared &shared, const mma_sums total)
+           typename S::shared &shared, const mma_sums total)
 {
-    typedef mma_shape<T, WIDTH> S;
-    const struct mma_lane lane = mma_lane_of<WIDTH>(p.rows - first_row, j.n_tokens);
+    const struct mma_lane lane = mma_lane_of<S::WARPS_ALONG>(p.rows - first_row, j.n_tokens);
 
 #pragma unroll
     for (uint32_t i = 0; i < 32; i++)
@@ -550,26 +551,27 @@ static __global__ void __launch_bounds__(128, 3) product_mma_kernel(const struct
 {
 #if TENSOR_CORE_CODE
     CUDA_SHARED(uint8_t, memory);
-    typedef typename mma_shape<T, WIDTH>::shared shared_memory;
-    uint32_t first_row = blockIdx.x % p.n_blocks * mma_shape<T, WIDTH>::ROWS;
+    typedef mma_shape<T, WIDTH> S;
+    typename S::shared &shared = *(typename S::shared *)memory;
+    uint32_t first_row = blockIdx.x % p.n_blocks * S::ROWS;
     const struct product_job j = product_job_of(p, blockIdx.x / p.n_blocks);
 
     if (j.n_tokens == 0 || (p.guard != NULL && *p.guard != 0))
         return; /* the whole block */
     for (uint32_t part = 0; part < j.n_parts; part++) {
         mma_sums total;
-        mma_part<T, WIDTH>(p, j, part, first_row, *(shared_memory *)memory, total);
-        mma_finish<T, WIDTH>(p, j, part, first_row, *(shared_memory *)memory, total);
+        mma_part<T, WIDTH>(p, j, part, first_row, shared, total);
+        mma_finish<S>(p, j, part, first_row, shared, total);
     }
 #endif
 }
 
-template <class T, int WIDTH>
-static void product_mma_start(struct device_stream *s, struct product *p)
+/* kernel: with weights of type T and the shape S. */
+template <class T, class S>
+static void product_mma_launch(struct device_stream *s, struct product *p,
+                               void (*kernel)(struct product))
 {
-    typedef mma_shape<T, WIDTH> S;
     uint64_t jobs = (uint64_t)p->n_items * (p->work == PRODUCT_SEGMENTS ? p->n_segments : 1);
-    void (*product_mma)(struct product) = product_mma_kernel<T, WIDTH>;
 
     p->n_blocks = (p->rows + S::ROWS - 1) / S::ROWS;
     p->row_bytes = tiles_row_bytes<T>(p->cols);
@@ -580,9 +582,15 @@ static void product_mma_start(struct device_stream *s, struct product *p)
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);
         return;
     }
-    CUDA_LAUNCH(product_mma, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
+    CUDA_LAUNCH(kernel, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
                 cuda_stream(s), *p);
     cuda_check(s, "product");
+}
+
+template <class T, int WIDTH>
+static void product_mma_start(struct device_stream *s, struct product *p)
+{
+    product_mma_launch<T, mma_shape<T, WIDTH>>(s, p, product_mma_kernel<T, WIDTH>);
 }
 
 #endif
