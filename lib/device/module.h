@@ -99,7 +99,7 @@ struct device_expert_task {
     const uint32_t *tokens;    /* [n_tokens]: rows of the activations */
     uint32_t first_row;        /* of out */
     bool continues;            /* adds to what the rows hold; else they begin at 0 */
-    bool rounds; /* the tokens are some of a group of rows (exec/row_groups.h), all of its task */
+    bool rounds;               /* the tokens are of one group of rows (exec/row_groups.h) */
 };
 
 /* A product of some that have their input in common: y[t * y_stride + r] (+)= (W x_t)[r], then

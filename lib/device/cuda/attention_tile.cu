@@ -5,20 +5,13 @@
 
 #include <math.h>
 
-/* From compute capability 12.0 on the compiler needs more registers for the same code. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-#define FEWER_REGISTERS 1
-#else
-#define FEWER_REGISTERS 0
-#endif
-
 enum {
     BLOCK = ATTEND_BLOCK,
     PAGES = BLOCK / DEVICE_PAGE,
     THREADS = 128,
     DIMS = 32, /* dimensions of keys and queries in shared memory at a time */
     /* positions whose values are loaded before their sums; within a page */
-    STEP = FEWER_REGISTERS ? 8 : 16,
+    STEP = CUDA_MORE_REGISTERS ? 8 : 16,
     SMALL_TILE = ATTEND_SMALL,
 };
 
@@ -449,7 +442,7 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
 
 /* Blocks of threads of a multiprocessor: as many as need no register saved. */
 template <class T, int QUERIES> struct resident {
-    enum { BLOCKS = QUERIES == 8 && sizeof(T) > 1 && !FEWER_REGISTERS ? 3 : 2 };
+    enum { BLOCKS = QUERIES == 8 && sizeof(T) > 1 && !CUDA_MORE_REGISTERS ? 3 : 2 };
 };
 
 /* Grid: blocks of positions (1: walk), tiles of heads, rows. */

@@ -371,7 +371,11 @@ static __device__ __forceinline__ void product_run(const struct product &p, uint
 /* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
  * need not save registers for more. Float types would spill. */
 template <class T, uint32_t N> struct product_resident {
-    enum { BLOCKS = T::QUANTIZED ? (N == 1 ? 7 : 6) : (N == 1 ? 6 : 4) };
+    enum {
+        BLOCKS = CUDA_MORE_REGISTERS ? (N == 1 ? 5 : 4)
+                 : T::QUANTIZED      ? (N == 1 ? 7 : 6)
+                                     : (N == 1 ? 6 : 4)
+    };
 };
 
 template <class T, uint32_t N>
