@@ -26,8 +26,8 @@ struct engine {
     struct copy_job job;
     double job_left_s; /* without contention */
     bool asleep;       /* nothing to copy until a hint or a load arrives */
-    bool stuck;  /* the next load finds no slot until loads, predictions or slots change: memd would
-                    ask in vain at each interval of polling */
+    bool stuck;  /* the next load finds no slot until loads, predictions or slots change: further
+                     polls of memd would find none */
     bool rested; /* the link was idle after the last copy */
     double link_call_s;
 
