@@ -27,8 +27,8 @@ state() {
     "$MOED" workers --name $NAME | awk 'NR > 1 { print $1, $2 }' | while read -r name pid; do
         sed 's/.*) //' "/proc/$pid/stat" | awk '{ printf "%d ", $12 + $13 }'
         "$MOED" metrics "$name" --name $NAME | awk '$1 == "moed_worker_generated_tokens_total" { t = $2 }
-            $1 == "moed_worker_expert_weight_bytes_total" { b = $2 } END { printf "%d %d\n", t, b }'
-    done | awk '{ c += $1; t += $2; b += $3 } END { printf "%d %d %.0f\n", c, t, b }'
+            $1 == "moed_worker_expert_weight_bytes_total" { b = $2 } END { printf "%.0f %.0f\n", t, b }'
+    done | awk '{ c += $1; t += $2; b += $3 } END { printf "%.0f %.0f %.0f\n", c, t, b }'
 }
 # measure WORKERS STREAMS FILE: appends tokens a second, tokens a second of processor time, and MB a token.
 measure() {
