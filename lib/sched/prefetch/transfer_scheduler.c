@@ -83,6 +83,8 @@ void transfer_scheduler_join(struct transfer_scheduler *c, uint32_t requester,
 {
     assert(requester < TRANSFER_MAX_REQUESTERS && !c->queues[requester]);
     c->queues[requester] = queue;
+    if (requester >= c->n_requesters)
+        c->n_requesters = requester + 1;
     c->places[requester] = 0;
 }
 
@@ -195,7 +197,7 @@ void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, u
 void transfer_scheduler_expected(struct transfer_scheduler *c, uint64_t step, uint32_t layer,
                                  const uint16_t *experts, const uint16_t *probabilities, uint32_t n)
 {
-    float p[CACHE_PREDICTIONS] = {0};
+    float p[CACHE_PREDICTIONS];
     n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS;
     for (uint32_t i = 0; i < n; i++)
         p[i] = (float)probabilities[i] / UINT16_MAX;
