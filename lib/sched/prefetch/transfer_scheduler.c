@@ -92,6 +92,8 @@ void transfer_clear_predicted(struct transfer_scheduler *c, uint32_t layer, uint
                               uint32_t mask)
 {
     struct transfer_expert *x = transfer_expert_at(c, layer, expert);
+    if (!(x->predicted & mask)) /* nearly always: counting bits is a call without the instruction */
+        return;
     c->upcoming[layer % 2] -= (uint32_t)__builtin_popcount(x->predicted & mask);
     x->predicted &= (uint16_t)~mask;
 }
@@ -102,8 +104,9 @@ static void mark_used(struct transfer_scheduler *c, uint32_t layer, uint32_t exp
 {
     struct transfer_expert *x = transfer_expert_at(c, layer, expert);
     uint32_t mask = (1u << segments) - 1;
-    c->counts.predicted_used_bytes +=
-        (uint64_t)__builtin_popcount(x->predicted & mask) * c->segment_bytes[layer];
+    if (x->predicted & mask)
+        c->counts.predicted_used_bytes +=
+            (uint64_t)__builtin_popcount(x->predicted & mask) * c->segment_bytes[layer];
     transfer_clear_predicted(c, layer, expert, mask);
     if (x->used < segments) {
         c->counts.used_bytes += (segments - x->used) * c->segment_bytes[layer];
