@@ -47,8 +47,8 @@ LIMITS = {
     120: (1536, 24, 100 << 10, 1024),
 }
 # Bytes that kernels whose names begin so may spill. Products by tensor cores: outside of their loops; without spills two
-# blocks would share a multiprocessor, not three. The gate, on sm_120: around a call.
-SPILLS = {"product_mma_kernel<": 128, "gate_kernel<": 32}
+# blocks would share a multiprocessor, not three. The others, on sm_120: around a call.
+SPILLS = {"product_mma_kernel<": 128, "gate_kernel<": 32, "delta_place": 32}
 # Matrix instructions for one product of each weight: 1 where nothing is said.
 REPEATED = {"product_float_mma_kernel<tiles_f16": 3}
 ISSUED = 128  # instructions of threads that a multiprocessor issues in a cycle: four schedulers, a warp each
