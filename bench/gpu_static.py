@@ -14,9 +14,9 @@ nvidia-cuda-cuobjdump has it). --check prints only kernels that spill more regis
 if there is one. Without nvcc: exit 77.
 
 --verify compiles nothing. It fails if PAGE's predictions are not those that gpu_layer.py makes of PAGE's kernels. FOLDER
-has what ptxas said while the module was built (*.ptxas): then it also fails if a kernel spills more than SPILLS allows, if
-a kernel of the predictions does not exist, and, where PAGE names the compiler at hand, if PAGE's kernels are not the built
-ones.
+has what ptxas said while the module was built (*.ptxas): then it also fails if a kernel spills more than SPILLS allows on
+an architecture of PAGE, if a kernel of the predictions does not exist, and, where PAGE names the compiler at hand, if
+PAGE's kernels are not the built ones.
 """
 import argparse
 import concurrent.futures
@@ -270,7 +270,8 @@ def spills(kernels):
 
 def built_faults(rows, built, same_compiler):
     """rows: the page's."""
-    yield from spills([k for k in built if k.arch in LIMITS])
+    archs = {row["sm"] for row in rows}
+    yield from spills([k for k in built if k.arch in archs])
     names = demangle([k.name for k in built])
     for name in sorted(gpu_layer.KERNELS - set(names.values())):
         yield f"gpu_layer.py: the module has no kernel {name}"
