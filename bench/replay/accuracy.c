@@ -110,8 +110,8 @@ static bool begin(struct measuring *m, const struct accuracy_options *o)
                            ARRAY(m->selected, (size_t)m->steps.capacity * m->shape->n_used));
     for (size_t i = 0; m->memory && i < layers; i++)
         m->last[i].experts = lists + i * experts;
-    m->predicting =
-        predicting_new(o->predictor, m->trace, REPLAY_PREDICT_TOKENS, o->trained, predicted, m);
+    m->predicting = predicting_new(o->predictor, m->trace, REPLAY_PREDICT_TOKENS, o->trained, NULL,
+                                   predicted, m);
     return m->memory && m->predicting;
 }
 

@@ -243,9 +243,14 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
     }
     warn_of_hidden(t);
     struct replay_result *results = calloc(plan_size(&r->plan), sizeof *results);
-    if (!results)
+    struct shared *shared = shared_new();
+    if (!results || !shared) {
+        free(results);
+        shared_free(shared);
         return error_set(e, ERROR_MEMORY, "out of memory");
+    }
     const struct replay_run run = {.trace = t,
+                                   .shared = shared,
                                    .machine = &r->on,
                                    .costs = r->calibrated ? &r->costs : NULL,
                                    .predictors = r->predictors_path ? &r->predictors.view : NULL,
@@ -257,6 +262,7 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
     enum error_code code =
         plan_run(&r->plan, &run, replay_simulate, show_progress, NULL, results, e);
     end_progress();
+    shared_free(shared);
     if (!code)
         code = report(r, t, results, e);
     free(results);

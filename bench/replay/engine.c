@@ -109,17 +109,27 @@ void engine_fini(struct engine *e)
 
 void engine_wake(struct engine *e)
 {
-    e->asleep = false;
+    e->asleep = e->stuck = false;
+}
+
+/* A load that found no slot finds none at the next poll, unless something was evicted for it. A
+ * cache that keeps no loads evicts after some time (transfer_slots.c). */
+static bool is_stuck(const struct engine *e, enum transfer_next next, uint64_t evictions)
+{
+    return next == TRANSFER_BLOCKED && sched_cache_keeps_loads(e->cache) &&
+           transfer_scheduler_counts(e->transfers)->evictions == evictions;
 }
 
 static bool begin_copy(struct engine *e, bool *blocked)
 {
-    *blocked = false;
-    if (e->asleep)
+    *blocked = e->stuck;
+    if (e->asleep || e->stuck)
         return false;
+    uint64_t evictions = transfer_scheduler_counts(e->transfers)->evictions;
     enum transfer_next next =
         transfer_scheduler_next(e->transfers, (uint64_t)(e->now_s * 1e9), &e->job);
     *blocked = next == TRANSFER_BLOCKED;
+    e->stuck = is_stuck(e, next, evictions);
     e->rested = e->rested || next == TRANSFER_NOTHING;
     e->asleep = next == TRANSFER_NOTHING && !(e->n_retired && e->reading);
     if (next != TRANSFER_JOB)
@@ -146,9 +156,10 @@ static double cpu_pace(const struct engine *e)
 static void finish_copy(struct engine *e)
 {
     e->copying = false;
-    e->copies_made++;
+    e->arrivals[e->copies_made++ % ENGINE_ARRIVALS] =
+        (struct engine_arrival){(uint16_t)e->job.layer, (uint16_t)e->job.expert};
     transfer_scheduler_end(e->transfers, &e->job);
-    e->asleep = false;
+    engine_wake(e);
 }
 
 bool engine_advance(struct engine *e, double until_s)
@@ -194,13 +205,13 @@ void engine_load(struct engine *e, uint32_t layer, uint32_t expert, uint32_t pre
 {
     transfer_scheduler_load(e->transfers, 0, layer, expert, prefix, (uint64_t)(e->now_s * 1e9));
     e->asked++;
-    e->asleep = false;
+    engine_wake(e);
 }
 
 void engine_consumed(struct engine *e)
 {
     transfer_scheduler_consumed(e->transfers, 0, ++e->consumed);
-    e->asleep = false;
+    engine_wake(e);
 }
 
 bool engine_await(struct engine *e, uint32_t layer, uint32_t expert, uint32_t prefix)
@@ -222,11 +233,12 @@ bool engine_await(struct engine *e, uint32_t layer, uint32_t expert, uint32_t pr
 void engine_begin_reading(struct engine *e)
 {
     reclaim(e);
+    e->stuck = false;
     e->reading = true;
 }
 
 void engine_end_reading(struct engine *e)
 {
-    e->reading = false;
+    e->reading = e->stuck = false;
     e->asleep = e->asleep && !e->n_retired;
 }

@@ -8,6 +8,8 @@
 #include "sched/prefetch/transfer_scheduler.h"
 #include "trace/trace.h"
 
+enum { ENGINE_ARRIVALS = 64 };
+
 struct engine {
     const struct trace_shape *shape;
     const struct sched_costs *costs; /* [n_layers]: of a segment; borrowed */
@@ -24,7 +26,9 @@ struct engine {
     struct copy_job job;
     double job_left_s; /* without contention */
     bool asleep;       /* nothing to copy until a hint or a load arrives */
-    bool rested;       /* the link was idle after the last copy */
+    bool stuck;  /* the next load finds no slot until loads, predictions or slots change: further
+                     polls of memd would find none */
+    bool rested; /* the link was idle after the last copy */
     double link_call_s;
 
     double cpu_left_s, cpu_slowdown; /* cpu_left_s: without contention; cpu_slowdown: contended by
@@ -32,6 +36,10 @@ struct engine {
 
     double link_busy_s, cpu_busy_s;
     uint64_t copies_made;
+    /* The experts of the last copies, copy n, from 0, at n % ENGINE_ARRIVALS. */
+    struct engine_arrival {
+        uint16_t layer, expert;
+    } arrivals[ENGINE_ARRIVALS];
 };
 
 struct engine_options {

@@ -68,6 +68,13 @@ struct synthesis grid_synthesis(const struct grid_job *job)
     return s;
 }
 
+bool grid_same_trace(const struct grid_job *a, const struct grid_job *b)
+{
+    return strcmp(a->section, b->section) == 0 && a->model == b->model && a->skew == b->skew &&
+           a->locality == b->locality && a->predictability == b->predictability &&
+           a->prompt == b->prompt && a->answer == b->answer && a->seed == b->seed;
+}
+
 void grid_job_name(const struct grid_job *j, char out[160])
 {
     snprintf(out, 160, "%s.%s.%s.l%g.k%g.p%g.%" PRIu32 ".%" PRIu32, j->section, j->model->name,

@@ -50,6 +50,8 @@ void grid_fini(struct grid *g); /* takes a zeroed one */
 uint32_t grid_sequences(uint32_t batch);
 /* Parameters of the job's trace. */
 struct synthesis grid_synthesis(const struct grid_job *job);
+/* True if the jobs differ in their machine and budgets only, so one trace serves both. */
+bool grid_same_trace(const struct grid_job *a, const struct grid_job *b);
 /* "machines.mixtral.desktop.l0.3.k0.2.p0.96.512.2001": unique in the grid, a file's name. */
 void grid_job_name(const struct grid_job *job, char out[160]);
 

@@ -1,4 +1,5 @@
-/* The jobs of a grid; see grid_run.h. A process computes one job. */
+/* The jobs of a grid; see grid_run.h. A process computes the jobs of one trace, one machine after
+ * the other, because what does not depend on the machine is then computed once (shared.h). */
 #include "bench/replay/grid_run.h"
 
 #include "base/clock.h"
@@ -68,7 +69,7 @@ static bool is_done(const struct grid_run *r, const struct grid_job *job)
     return done;
 }
 
-/* ---- One job ---- */
+/* ---- The jobs of a trace ---- */
 
 static void append_value(struct strbuf *out, double value)
 {
@@ -85,93 +86,157 @@ static void append_row(const struct replay_result *r, struct strbuf *out)
     strbuf_printf(out, ",%s\n", r->note); /* it may have commas */
 }
 
-static enum error_code run_plan(struct replay_plan *plan, const struct trace *t,
-                                const struct machine *m, const struct grid_job *job,
-                                struct strbuf *out, struct error *e)
+/* A job that is not done. */
+struct task {
+    const struct grid_job *job;
+    struct machine machine;
+    struct strbuf text; /* of its file */
+};
+
+/* The jobs of one trace. */
+struct tasks {
+    const struct grid_run *run;
+    struct task *of; /* [n] */
+    uint32_t n;
+    struct trace *trace;
+    struct replay_plan plan;
+    struct shared *shared;
+};
+
+/* All budgets and policies of one job and batch. */
+static enum error_code run_batch(struct tasks *t, struct task *task, uint32_t batch,
+                                 struct error *e)
 {
-    enum error_code code = ERROR_OK;
-    struct replay_result *results = calloc(plan_size(plan), sizeof *results);
+    const struct grid_job *job = task->job;
+    const struct replay_run run = {.trace = t->trace,
+                                   .machine = &task->machine,
+                                   .shared = t->shared,
+                                   .max_tokens = (uint64_t)grid_sequences(batch) *
+                                                 (job->prompt + job->answer)};
+    memcpy(t->plan.vram, job->vram, sizeof job->vram);
+    t->plan.n_vram = job->n_vram;
+    t->plan.batch[0] = batch;
+    t->plan.n_batch = 1;
+    struct replay_result *results = calloc(plan_size(&t->plan), sizeof *results);
     if (!results)
         return error_set(e, ERROR_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < job->n_batch && !code; i++) {
-        const struct replay_run run = {.trace = t,
-                                       .machine = m,
-                                       .max_tokens = (uint64_t)grid_sequences(job->batch[i]) *
-                                                     (job->prompt + job->answer)};
-        plan->batch[0] = job->batch[i];
-        code = plan_run(plan, &run, replay_simulate, NULL, NULL, results, e);
-        for (uint32_t k = 0; k < plan_size(plan) && !code; k++)
-            append_row(&results[k], out);
-    }
+    enum error_code code = plan_run(&t->plan, &run, replay_simulate, NULL, NULL, results, e);
+    for (uint32_t k = 0; k < plan_size(&t->plan) && !code; k++)
+        append_row(&results[k], &task->text);
     free(results);
     return code;
 }
 
-static enum error_code run_trace(const struct grid_run *r, const struct grid_job *job,
-                                 const struct trace *t, struct strbuf *out, struct error *e)
+static enum error_code run_batches(struct tasks *t, struct error *e)
 {
-    const struct trace_shape *s = trace_shape(t);
+    enum error_code code = ERROR_OK;
+    for (uint32_t b = 0; b < t->of[0].job->n_batch; b++)
+        for (uint32_t i = 0; i < t->n && !code; i++)
+            code = run_batch(t, &t->of[i], t->of[i].job->batch[b], e);
+    return code;
+}
+
+/* The trace is removed at once; it stays open. */
+static enum error_code make_trace(struct tasks *t, struct error *e)
+{
+    char path[PATH_MAX];
+    struct synthesis synthesis = grid_synthesis(t->of[0].job);
+    job_path(t->run, t->of[0].job, "trace", path);
+    enum error_code code = synthesize(&synthesis, path, e);
+    if (!code)
+        code = trace_open(path, &t->trace, e);
+    unlink(path);
+    return code;
+}
+
+static enum error_code make_plan(struct tasks *t, struct error *e)
+{
+    const struct trace_shape *s = trace_shape(t->trace);
     const struct predict_shape shape = {.n_layers = s->n_layers,
                                         .first_layer = s->first_layer,
                                         .n_experts = s->n_experts,
                                         .n_used = s->n_used,
                                         .d_model = s->d_model};
-    struct replay_plan *plan = calloc(1, sizeof *plan);
-    struct machine machine;
     struct strbuf settled;
-    if (!plan)
-        return error_set(e, ERROR_MEMORY, "out of memory");
     strbuf_init(&settled);
-    enum error_code code = plan_policies(plan, r->policies, e);
+    enum error_code code = plan_policies(&t->plan, t->run->policies, e);
     if (!code)
-        code = plan_settle_predictors(plan, &shape, &settled, e);
-    if (!code)
-        code = machine_find(job->machine, &machine, e);
-    memcpy(plan->vram, job->vram, sizeof job->vram);
-    plan->n_vram = job->n_vram;
-    plan->n_batch = 1;
-    if (!code)
-        code = run_plan(plan, t, &machine, job, out, e);
+        code = plan_settle_predictors(&t->plan, &shape, &settled, e);
+    for (uint32_t i = 0; i < t->n && !code; i++)
+        code = machine_find(t->of[i].job->machine, &t->of[i].machine, e);
     strbuf_fini(&settled);
-    free(plan);
     return code;
 }
 
-static enum error_code run_job(const struct grid_run *r, const struct grid_job *job,
-                               struct error *e)
+static enum error_code write_results(struct tasks *t, struct error *e)
 {
-    char path[PATH_MAX], line[4096];
-    struct synthesis synthesis = grid_synthesis(job);
-    struct trace *t = NULL;
-    struct strbuf text;
-    strbuf_init(&text);
-    first_line(r, job, line);
-    strbuf_printf(&text, "%s", line);
-    job_path(r, job, "trace", path);
-    enum error_code code = synthesize(&synthesis, path, e);
-    if (!code)
-        code = trace_open(path, &t, e);
-    unlink(path);
-    if (!code)
-        code = run_trace(r, job, t, &text, e);
-    trace_close(t);
-    job_path(r, job, "csv", path);
-    if (!code)
-        code = file_write_text(path, &text, e);
-    strbuf_fini(&text);
+    enum error_code code = ERROR_OK;
+    for (uint32_t i = 0; i < t->n && !code; i++) {
+        char path[PATH_MAX];
+        job_path(t->run, t->of[i].job, "csv", path);
+        code = file_write_text(path, &t->of[i].text, e);
+    }
+    return code;
+}
+
+static enum error_code take_jobs(struct tasks *t, const struct grid_job *jobs, uint32_t n,
+                                 struct error *e)
+{
+    char line[4096];
+    t->of = calloc(n, sizeof *t->of);
+    t->shared = shared_new();
+    if (!t->of || !t->shared)
+        return error_set(e, ERROR_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_done(t->run, &jobs[i]))
+            continue;
+        struct task *task = &t->of[t->n++];
+        task->job = &jobs[i];
+        strbuf_init(&task->text);
+        first_line(t->run, &jobs[i], line);
+        strbuf_printf(&task->text, "%s", line);
+    }
+    return ERROR_OK;
+}
+
+/* Computes those of n jobs of one trace that are not done. */
+static enum error_code run_jobs(const struct grid_run *r, const struct grid_job *jobs, uint32_t n,
+                                struct error *e)
+{
+    struct tasks *t = calloc(1, sizeof *t);
+    if (!t)
+        return error_set(e, ERROR_MEMORY, "out of memory");
+    t->run = r;
+    enum error_code code = take_jobs(t, jobs, n, e);
+    if (!code && t->n) {
+        code = make_trace(t, e);
+        if (!code)
+            code = make_plan(t, e);
+        if (!code)
+            code = run_batches(t, e);
+        if (!code)
+            code = write_results(t, e);
+    }
+    trace_close(t->trace);
+    shared_free(t->shared);
+    for (uint32_t i = 0; i < t->n; i++)
+        strbuf_fini(&t->of[i].text);
+    free(t->of);
+    free(t);
     return code;
 }
 
 /* ---- All jobs ---- */
 
 /* The exit code says what failed; the child has printed the reason. */
-static int run_child(const struct grid_run *r, const struct grid_job *job, pid_t parent)
+static int run_child(const struct grid_run *r, const struct grid_job *jobs, uint32_t n,
+                     pid_t parent)
 {
     struct error e = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the line above */
         return 1;
-    if (!run_job(r, job, &e))
+    if (!run_jobs(r, jobs, n, &e))
         return 0;
     fprintf(stderr, "%smoed-replay: %s\n", isatty(STDERR_FILENO) ? "\n" : "", e.text);
     return 1;
@@ -182,13 +247,14 @@ struct progress {
     uint64_t began_ns;
 };
 
-static void show_progress(const struct progress *p)
+/* Without a terminal: a line for each hundred jobs. */
+static void show_progress(const struct progress *p, uint32_t before)
 {
     double took_s = (double)(clock_ns() - p->began_ns) * 1e-9;
     double left_s =
         p->done > p->at_start ? took_s * (p->of - p->done) / (double)(p->done - p->at_start) : NAN;
     bool terminal = isatty(STDERR_FILENO);
-    if (!terminal && p->done % 100 && p->done != p->of)
+    if (!terminal && p->done / 100 == before / 100 && p->done != p->of)
         return;
     fprintf(stderr, "%s%" PRIu32 "/%" PRIu32 " jobs", terminal ? "\r\033[K" : "", p->done, p->of);
     if (isfinite(left_s) && p->done < p->of)
@@ -196,7 +262,32 @@ static void show_progress(const struct progress *p)
     fprintf(stderr, terminal && p->done < p->of ? "" : "\n");
 }
 
-static enum error_code wait_for_one(bool *failed, struct error *e)
+/* A process that computes jobs of one trace. */
+struct child {
+    pid_t pid;
+    uint32_t n_jobs; /* not done when it began */
+};
+
+struct children {
+    struct child *of; /* [n_processes]; the first `n` run */
+    uint32_t n;
+};
+
+/* Removes a child that has ended and returns how many jobs it has done. */
+static uint32_t forget_child(struct children *c, pid_t pid)
+{
+    uint32_t i = 0;
+    while (i < c->n && c->of[i].pid != pid)
+        i++;
+    if (i == c->n)
+        return 0;
+    uint32_t n_jobs = c->of[i].n_jobs;
+    c->of[i] = c->of[--c->n];
+    return n_jobs;
+}
+
+static enum error_code wait_for_one(struct children *c, struct progress *p, bool *failed,
+                                    struct error *e)
 {
     int status;
     pid_t pid;
@@ -205,19 +296,58 @@ static enum error_code wait_for_one(bool *failed, struct error *e)
     while (pid < 0 && errno == EINTR);
     if (pid < 0)
         return error_set(e, ERROR_IO, "wait: %m");
+    uint32_t n_jobs = forget_child(c, pid), before = p->done;
     *failed |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     if (WIFSIGNALED(status))
         fprintf(stderr, "moed-replay: a job ended by signal %d\n", WTERMSIG(status));
+    p->done += *failed ? 0 : n_jobs;
+    show_progress(p, before);
     return ERROR_OK;
 }
 
-static enum error_code start_job(const struct grid_run *r, const struct grid_job *job,
-                                 struct error *e)
+/* The jobs from `first` that one trace serves. *n_open: those that are not done. */
+static uint32_t count_same_trace(const struct grid_run *r, uint32_t first, uint32_t *n_open)
+{
+    const struct grid_job *jobs = r->grid->jobs;
+    uint32_t n = 0;
+    *n_open = 0;
+    for (; first + n < r->grid->n_jobs && grid_same_trace(&jobs[first], &jobs[first + n]); n++)
+        *n_open += !is_done(r, &jobs[first + n]);
+    return n;
+}
+
+static enum error_code start_jobs(const struct grid_run *r, struct children *c,
+                                  const struct grid_job *jobs, uint32_t n, uint32_t n_open,
+                                  struct error *e)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        _exit(run_child(r, job, parent));
-    return pid > 0 ? ERROR_OK : error_set(e, ERROR_IO, "fork: %m");
+        _exit(run_child(r, jobs, n, parent));
+    if (pid < 0)
+        return error_set(e, ERROR_IO, "fork: %m");
+    c->of[c->n++] = (struct child){pid, n_open};
+    return ERROR_OK;
+}
+
+/* Runs all jobs that are not done. */
+static enum error_code run_all(const struct grid_run *r, struct children *c, struct progress *p,
+                               bool *failed, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    uint32_t next = 0, n, n_open;
+    while (!code) {
+        if (next < r->grid->n_jobs && c->n < r->n_processes && !*failed) {
+            n = count_same_trace(r, next, &n_open);
+            if (n_open)
+                code = start_jobs(r, c, &r->grid->jobs[next], n, n_open, e);
+            next += n;
+        } else if (c->n) {
+            code = wait_for_one(c, p, failed, e);
+        } else {
+            break;
+        }
+    }
+    return code;
 }
 
 static enum error_code make_folder(const char *path, struct error *e)
@@ -231,31 +361,20 @@ enum error_code grid_run(const struct grid_run *r, struct error *e)
 {
     char path[PATH_MAX];
     bool failed = false;
-    uint32_t running = 0, next = 0;
+    struct children children = {.of = calloc(r->n_processes, sizeof *children.of)};
     struct progress p = {.of = r->grid->n_jobs, .began_ns = clock_ns()};
     snprintf(path, sizeof path, "%s/jobs", r->folder);
-    enum error_code code = make_folder(r->folder, e);
+    enum error_code code =
+        children.of ? make_folder(r->folder, e) : error_set(e, ERROR_MEMORY, "out of memory");
     if (!code)
         code = make_folder(path, e);
     fflush(NULL); /* a child has no text of its own to print */
     for (uint32_t i = 0; i < r->grid->n_jobs; i++)
         p.at_start += is_done(r, &r->grid->jobs[i]);
     p.done = p.at_start;
-    while (!code && (next < r->grid->n_jobs || running)) {
-        while (next < r->grid->n_jobs && is_done(r, &r->grid->jobs[next]))
-            next++;
-        if (next < r->grid->n_jobs && running < r->n_processes && !failed) {
-            code = start_job(r, &r->grid->jobs[next++], e);
-            running += !code;
-            continue;
-        }
-        if (!running)
-            break;
-        code = wait_for_one(&failed, e);
-        running--;
-        p.done += !failed;
-        show_progress(&p);
-    }
+    if (!code)
+        code = run_all(r, &children, &p, &failed, e);
+    free(children.of);
     if (!code && failed)
         code =
             error_set(e, ERROR_IO, "%.300s: a job failed; the same command continues", r->folder);

@@ -225,24 +225,29 @@ enum error_code plan_run(const struct replay_plan *p, const struct replay_run *w
                          plan_simulate *simulate, plan_progress *progress, void *arg,
                          struct replay_result *results, struct error *e)
 {
+    uint32_t per_vram = p->n_batch * p->n_policies, done = 0;
     struct replay_cell cell = {0};
-    for (uint32_t i = 0; i < plan_size(p); i++) {
-        struct replay_run run = *what;
-        if (i % p->n_policies == 0)
-            cell = (struct replay_cell){0};
-        run.cell = &cell;
-        run.policy = p->policies[i % p->n_policies];
-        run.batch = p->batch[i / p->n_policies % p->n_batch];
-        run.vram = p->vram[i / p->n_policies / p->n_batch];
-        if (progress)
-            progress(arg, i, plan_size(p), &run);
-        if (simulate(&run, &results[i], e))
-            return error_prefix(e, "policy %s", run.policy->name);
-        snprintf(results[i].policy, sizeof results[i].policy, "%s", run.policy->name);
-        snprintf(results[i].note, sizeof results[i].note, "%s", p->notes[i % p->n_policies]);
-        results[i].oracle = sched_cache_replay_only(run.policy->cache);
-        results[i].vram = run.vram;
-        results[i].batch = run.batch;
-    }
+    /* The batch in the outer loop: runs of a batch share more (shared.h). */
+    for (uint32_t b = 0; b < p->n_batch; b++)
+        for (uint32_t k = 0; k < p->n_vram * p->n_policies; k++) {
+            uint32_t v = k / p->n_policies, policy = k % p->n_policies;
+            struct replay_run run = *what;
+            if (policy == 0)
+                cell = (struct replay_cell){0};
+            run.cell = &cell;
+            run.policy = p->policies[policy];
+            run.batch = p->batch[b];
+            run.vram = p->vram[v];
+            if (progress)
+                progress(arg, done++, plan_size(p), &run);
+            struct replay_result *out = &results[v * per_vram + b * p->n_policies + policy];
+            if (simulate(&run, out, e))
+                return error_prefix(e, "policy %s", run.policy->name);
+            snprintf(out->policy, sizeof out->policy, "%s", run.policy->name);
+            snprintf(out->note, sizeof out->note, "%s", p->notes[policy]);
+            out->oracle = sched_cache_replay_only(run.policy->cache);
+            out->vram = run.vram;
+            out->batch = run.batch;
+        }
     return ERROR_OK;
 }

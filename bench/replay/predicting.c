@@ -18,14 +18,18 @@ struct predicting {
     const struct trace *trace;
     struct predict_shape shape;
     struct predict_traits traits;
-    struct predictor *in_line, *background;
+    struct predictor *in_line, *background; /* background NULL: none, or it is recorded */
     struct layer_predictions *predictions;
+    struct recording *recording; /* NULL: none */
+    bool is_recorded;            /* the recording is read */
+    bool one_gate;               /* the in-line half asks one gate at most in a layer */
+    size_t at;                   /* layers of the recording so far, with the one under way */
+    uint32_t update_floats;
 
     uint64_t step;
     const struct predicting_token *batch;
     uint32_t n_tokens;
-    bool updates; /* the background half sends updates to the in-line half */
-    bool idle;    /* this step has no predictions */
+    bool idle; /* this step has no predictions */
     struct predict_token tokens[PREDICTING_MAX_TOKENS];
 
     uint32_t n_answers;
@@ -52,9 +56,20 @@ static bool allocate(struct predicting *p, uint32_t update_floats)
     return p->memory;
 }
 
+static void use_recording(struct predicting *p, struct recording *recording)
+{
+    const struct predict_traits *t = &p->traits;
+    p->recording = t->in_line || t->reads ? recording : NULL;
+    p->one_gate = t->gates == 1 || (t->distance_first == t->distance_last && !t->gates);
+    p->is_recorded = p->recording && recording->state == RECORDING_COMPLETE;
+    if (p->recording && recording->state == RECORDING_EMPTY)
+        recording_clear(recording); /* of a run that failed */
+}
+
 struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
                                   uint32_t max_tokens, const struct trained_predictors *predictors,
-                                  layer_predictions_report *report, void *report_arg)
+                                  struct recording *recording, layer_predictions_report *report,
+                                  void *report_arg)
 {
     const struct trace_shape *t = trace_shape(trace);
     struct predicting *p = calloc(1, sizeof *p);
@@ -70,12 +85,12 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
                                       .trained = predictors};
     p->traits = predictor_traits(kind, &p->shape);
     p->predictions = layer_predictions_new(&p->shape, report, report_arg);
-    uint32_t update_floats = predictor_update_floats(kind, &p->shape);
-    p->updates = update_floats > 0;
-    bool ok = allocate(p, update_floats) && p->predictions;
+    p->update_floats = predictor_update_floats(kind, &p->shape);
+    use_recording(p, recording);
+    bool ok = allocate(p, p->update_floats) && p->predictions;
     if (ok && p->traits.in_line)
         ok = (p->in_line = predictor_new(kind, PREDICT_IN_LINE, &p->shape));
-    if (ok && p->traits.reads)
+    if (ok && p->traits.reads && !p->is_recorded)
         ok = (p->background = predictor_new(kind, PREDICT_BACKGROUND, &p->shape));
     if (!ok) {
         predicting_free(p);
@@ -83,6 +98,12 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
     }
     layer_predictions_use(p->predictions, &p->traits, p->in_line);
     return p;
+}
+
+void predicting_end(struct predicting *p)
+{
+    if (p->recording)
+        recording_end(p->recording);
 }
 
 void predicting_free(struct predicting *p)
@@ -147,16 +168,57 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
         a->n = predictor_list(p->background, &p->traits, p->n_tokens, NULL, p->probability,
                               a->experts, &a->n_known);
         p->n_answers -= !a->n; /* nothing is predicted */
+        if (a->n && p->recording)
+            recording_answer(p->recording, &target, a->experts, a->n, a->n_known);
     }
     uint32_t layer;
-    while (p->updates && predictor_next_update(p->background, &layer, p->update))
+    while (p->update_floats && predictor_next_update(p->background, &layer, p->update)) {
         predictor_apply_update(p->in_line, layer, p->update);
+        if (p->recording)
+            recording_update(p->recording, layer, p->update, p->update_floats);
+    }
+}
+
+/* Begins a layer of the recording. */
+static void next_recorded(struct predicting *p)
+{
+    if (p->recording && !p->is_recorded)
+        recording_layer(p->recording);
+    p->at++;
+}
+
+/* The layer under way. NULL: there is no recording. */
+static const struct recorded_layer *recorded(const struct predicting *p)
+{
+    return p->recording && p->recording->state != RECORDING_REFUSED
+               ? recording_at(p->recording, p->at - 1)
+               : NULL;
+}
+
+/* Takes from the recording what `answer` has put there. */
+static void answer_recorded(struct predicting *p)
+{
+    const struct recording *r = p->recording;
+    const struct recorded_layer *l = recorded(p);
+    const struct recorded_answer *answers = r->answers.items;
+    const uint32_t *layers = r->updated.items;
+    const float *updates = r->updates.items;
+    for (size_t i = l->first_answer; i < l->first_answer + l->n_answers; i++)
+        p->answers[p->n_answers++] =
+            (struct answer){answers[i].target, answers[i].n, answers[i].n_known,
+                            (struct predicted *)r->experts.items + answers[i].first};
+    for (size_t i = l->first_update; i < l->first_update + l->n_updates; i++)
+        predictor_apply_update(p->in_line, layers[i], updates + i * p->update_floats);
 }
 
 static void show_background(struct predicting *p, struct predict_seen *seen)
 {
     uint32_t reads = p->traits.reads;
     bool embedding = seen->layer == PREDICT_EMBEDDING;
+    if (p->is_recorded) {
+        answer_recorded(p);
+        return;
+    }
     if (!p->background || (embedding && !(reads & PREDICT_READS_EMBEDDING)))
         return;
     if ((embedding || reads & PREDICT_READS_HIDDEN) && !seen->hidden) {
@@ -179,7 +241,7 @@ void predicting_step(struct predicting *p, uint64_t step, const struct predictin
     p->step = step;
     p->batch = batch;
     p->n_tokens = n;
-    p->idle = n > p->shape.max_tokens || (!p->in_line && !p->background);
+    p->idle = n > p->shape.max_tokens || (!p->in_line && !p->traits.reads);
     if (p->idle)
         return;
     for (uint32_t i = 0; i < n; i++)
@@ -187,6 +249,7 @@ void predicting_step(struct predicting *p, uint64_t step, const struct predictin
             batch[i].request, batch[i].token,
             trace_sequence(p->trace, batch[i].sequence)->tokens[batch[i].token]};
     struct predict_seen seen = seen_at(p, PREDICT_EMBEDDING, NULL);
+    next_recorded(p);
     show_background(p, &seen);
 }
 
@@ -237,21 +300,55 @@ static void route(struct predicting *p, const struct predict_target *target, con
         router_logits_to_probabilities(p->scores, p->n_tokens, p->shape.n_experts);
 }
 
+/* True if the choice of the layer's one gate is recorded. */
+static bool has_route(const struct predicting *p)
+{
+    const struct recorded_layer *l = recorded(p);
+    return l && l->has_route;
+}
+
+/* As `route`, from the recording if it is there; otherwise it is recorded. */
+static void route_once(struct predicting *p, const struct predict_target *target,
+                       const float *input)
+{
+    uint32_t n_choices = p->n_tokens * p->shape.n_used;
+    uint32_t n_scores = p->traits.scores ? p->n_tokens * p->shape.n_experts : 0;
+    if (!has_route(p)) {
+        route(p, target, input);
+        if (p->one_gate && recorded(p))
+            recording_route(p->recording, p->at - 1, p->routing, n_choices, p->scores, n_scores);
+        return;
+    }
+    const struct recorded_layer *l = recorded(p);
+    const uint16_t *choices = (const uint16_t *)p->recording->choices.items + l->first_choice;
+    for (uint32_t i = 0; i < n_choices; i++)
+        p->routing[i] = choices[i];
+    if (n_scores)
+        memcpy(p->scores, (const float *)p->recording->scores.items + l->first_score,
+               n_scores * sizeof *p->scores);
+}
+
+static void show_in_line(struct predicting *p, struct predict_seen *seen)
+{
+    struct predict_target target;
+    const float *input;
+    seen->scores = p->scores;
+    for (uint32_t i = 0; layer_predictions_gate(p->predictions, seen, i, &target, &input); i++) {
+        route_once(p, &target, input);
+        layer_predictions_from_gate(p->predictions, seen, &target, p->routing);
+    }
+}
+
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected, bool gates)
 {
     if (p->idle)
         return;
     struct predict_seen seen = seen_at(p, layer, selected);
-    if (p->in_line && trace_shape(p->trace)->has & TRACE_ROUTERS && fill_hidden(p, layer)) {
+    next_recorded(p);
+    gates = gates && p->in_line && trace_shape(p->trace)->has & TRACE_ROUTERS;
+    if (gates && (has_route(p) || fill_hidden(p, layer))) { /* a known choice needs no input */
         seen.hidden = p->hidden;
-        seen.scores = p->scores;
-        struct predict_target target;
-        const float *input;
-        for (uint32_t i = 0;
-             gates && layer_predictions_gate(p->predictions, &seen, i, &target, &input); i++) {
-            route(p, &target, input);
-            layer_predictions_from_gate(p->predictions, &seen, &target, p->routing);
-        }
+        show_in_line(p, &seen);
     }
     show_background(p, &seen);
 }

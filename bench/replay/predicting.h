@@ -4,6 +4,7 @@
 #ifndef MOED_REPLAY_PREDICTING_H
 #define MOED_REPLAY_PREDICTING_H
 
+#include "bench/replay/recording.h"
 #include "sched/layer/predictions.h"
 #include "trace/trace.h"
 
@@ -18,10 +19,15 @@ struct predicting_token {
 };
 
 /* Steps of more than max_tokens (at most PREDICTING_MAX_TOKENS) have no predictions. predictors:
- * trained predictors, or NULL. Returns NULL: no memory. */
+ * trained predictors, or NULL. recording: what the background half answers in the same steps. A
+ * complete recording replaces that half, an empty one is filled; NULL: none. It is borrowed.
+ * Returns NULL: no memory. */
 struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
                                   uint32_t max_tokens, const struct trained_predictors *predictors,
-                                  layer_predictions_report *report, void *report_arg);
+                                  struct recording *recording, layer_predictions_report *report,
+                                  void *report_arg);
+/* After the last step: the recording is complete. */
+void predicting_end(struct predicting *p);
 void predicting_free(struct predicting *p); /* takes NULL */
 
 /* Call predicting_step at the start of a step. Then for each layer with experts, in this order:

@@ -125,7 +125,7 @@ bool report_note_at(const struct replay_report *r, uint32_t i, char out[192])
         }
     if (i != 0 || !r->without_solver)
         return false;
-    snprintf(out, 192, "optimal is left out: moed-replay was built without a solver (GLPK)");
+    snprintf(out, 192, "optimal is " REPORT_WITHOUT_SOLVER);
     return true;
 }
 

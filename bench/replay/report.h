@@ -20,13 +20,15 @@ struct replay_report {
 /* width: columns of the terminal, 0: no limit. Columns that do not fit follow in a second table
  * below. */
 void report_table(const struct replay_report *r, uint32_t width, struct strbuf *out);
-/* RFC 4180, with a header line. A value that does not exist is empty. Values are unrounded, in
- * seconds, bytes, rates and shares. */
+/* RFC 4180, with a header line. A value that does not exist is empty; so are all values of a policy
+ * that is left out. Values are unrounded, in seconds, bytes, rates and shares. */
 void report_csv(const struct replay_report *r, struct strbuf *out);
 /* One self-contained file of well-formed XML. */
 void report_html(const struct replay_report *r, struct strbuf *out);
 
 /* ---- Shared by the three formats ---- */
+
+#define REPORT_WITHOUT_SOLVER "left out: moed-replay was built without a solver (GLPK)"
 
 enum report_format {
     REPORT_DIGITS, /* three digits or more */

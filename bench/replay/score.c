@@ -212,6 +212,7 @@ static void add_cell(const struct score_table *s, const struct score_cell *c, ui
     sum->wins += verdict == SCORE_WIN;
     sum->ties += verdict == SCORE_EVEN;
     sum->losses += verdict == SCORE_LOSS;
+    sum->first += ratio >= 1;
     sum->least = fmin(sum->least, ratio);
     sum->most = fmax(sum->most, ratio);
     for (uint32_t k = 0; k < s->n_seeds; k++) {

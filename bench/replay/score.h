@@ -51,6 +51,7 @@ struct score_mean {
 
 struct score_sum {
     uint32_t cells, wins, ties, losses;
+    uint32_t first; /* cells with a ratio of at least 1 */
     struct score_mean ratio;
     double least, most; /* ratios of cells */
 };

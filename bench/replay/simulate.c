@@ -47,7 +47,8 @@ static uint32_t count_slots(const struct simulation *s, double vram)
 
 static uint64_t next_use(void *arg, uint32_t layer, uint32_t expert)
 {
-    return future_next_use(arg, layer, expert, true);
+    const struct simulation *s = arg;
+    return future_next_use(s->future, layer, expert, true);
 }
 
 /* Uses activation counts from other text, which the trained predictors contain. */
@@ -78,7 +79,7 @@ static bool make_engine(struct simulation *s)
         .cache_options = {.profile = profile(s),
                           .value_half_life = s->run->half_life,
                           .next_use = next_use,
-                          .next_use_arg = &s->future},
+                          .next_use_arg = s},
     };
     return options.n_slots > 0 && engine_init(&s->engine, &options);
 }
@@ -94,26 +95,43 @@ static struct steps_options steps_of(const struct replay_run *r)
         .batch = r->batch, .prompt = r->prompt, .chunk = r->chunk, .max_tokens = r->max_tokens};
 }
 
+/* Finds the steps, and the future if the policy knows it. False: no memory. */
+static bool use_shared(struct simulation *s)
+{
+    const struct replay_run *r = s->run;
+    const struct shared_key key = {.trace = r->trace,
+                                   .predictors = r->predictors,
+                                   .steps = steps_of(r),
+                                   .predict_tokens = predict_tokens(r)};
+    s->own_shared = r->shared ? NULL : shared_new();
+    s->shared = r->shared ? r->shared : s->own_shared;
+    if (!s->shared || !shared_use(s->shared, &key))
+        return false;
+    s->routing = shared_routing(s->shared);
+    bool knows_future = sched_cache_replay_only(r->policy->cache);
+    s->future = knows_future ? shared_future(s->shared) : NULL;
+    return s->future || !knows_future;
+}
+
 static enum error_code begin(struct simulation *s, struct error *e)
 {
     const struct replay_run *r = s->run;
-    const struct steps_options steps = steps_of(r);
     size_t experts = s->shape->n_experts, slabs = experts * s->shape->n_layers;
-    if (!steps_init(&s->steps, r->trace, &steps))
+    if (!use_shared(s))
         return no_memory(e);
-    s->most_steps = trace_tokens(r->trace) + 1;
-    s->memory = ARRAYS_NEW(ARRAY(s->selected, (size_t)s->steps.capacity * s->shape->n_used),
-                           ARRAY(s->experts, experts), ARRAY(s->workloads, experts),
-                           ARRAY(s->done, experts), ARRAY(s->counts, experts),
+    s->most_steps = s->routing->n_steps + 1;
+    s->memory = ARRAYS_NEW(ARRAY(s->selected, (size_t)s->routing->most_tokens * s->shape->n_used),
+                           ARRAY(s->done, experts), ARRAY(s->place, experts),
                            ARRAY(s->activated, experts), ARRAY(s->predicted, slabs),
                            ARRAY(s->step_s, s->most_steps), ARRAY(s->decode_uses, r->batch + 1u),
                            ARRAY(s->gate, experts), ARRAY(s->gate_sum, experts),
                            ARRAY(s->probability, experts), ARRAY(s->best, experts));
-    if (!s->memory || !set_costs(s) || !simulate_layer_init(s) ||
-        !future_init(&s->future, r->trace, &steps))
+    if (!s->memory || !set_costs(s) || !simulate_layer_init(s))
         return no_memory(e);
+    struct recording *recording =
+        s->own_shared ? NULL : shared_recording(s->shared, r->policy->predictor);
     s->predicting = predicting_new(r->policy->predictor, r->trace, predict_tokens(r), r->predictors,
-                                   simulate_layer_predicted, s);
+                                   recording, simulate_layer_predicted, s);
     if (!s->predicting)
         return no_memory(e);
     enum error_code code = replay_check_batch(r->trace, r->batch, e);
@@ -136,8 +154,7 @@ static void end(struct simulation *s)
 {
     engine_fini(&s->engine);
     predicting_free(s->predicting);
-    future_fini(&s->future);
-    steps_fini(&s->steps);
+    shared_free(s->own_shared);
     free(s->costs);
     layer_free(s->layer);
     free(s->memory);
@@ -151,20 +168,23 @@ static double outside_of_layer_s(const struct simulation *s, uint32_t n_tokens)
                            n_tokens);
 }
 
-static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
+static void run_step(struct simulation *s, const struct routing_step *step)
 {
     struct engine *e = &s->engine;
+    uint32_t n_tokens = step->n_tokens;
+    bool decoding = step->decoding;
     double began_s = e->now_s, outside_s = 0, link_s = e->link_busy_s, cpu_s = e->cpu_busy_s,
            device_s = s->device_s;
     uint64_t segments = s->segments, hits = s->hits, on_device = s->on_device, loaded = s->loaded;
     uint64_t fetched = s->fetched, right = s->predicted_right, fetched_of = s->fetched_of;
     s->step++;
+    s->tokens = s->routing->tokens + step->first_token;
     s->n_tokens = n_tokens;
     s->predicts = n_tokens <= predict_tokens(s->run);
     if (!decoding)
-        s->prefill_bound_s += simulate_prompt_bound(s, n_tokens, outside_of_layer_s(s, n_tokens));
+        s->prefill_bound_s += simulate_prompt_bound(s, outside_of_layer_s(s, n_tokens));
     if (s->predicts)
-        predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
+        predicting_step(s->predicting, s->step, s->tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
         double dense_s = outside_of_layer_s(s, n_tokens), layer_began_s = e->now_s;
         outside_s += dense_s;
@@ -238,31 +258,32 @@ static struct sched_costs least_costs(const struct simulation *s, uint32_t *n_se
     return m;
 }
 
-static bool count_misses(struct simulation *s, uint32_t n_segments, struct replay_cell *cell)
-{
-    const struct steps_options steps = steps_of(s->run);
-    uint64_t capacity = (s->engine.n_slots + n_segments - 1) / n_segments, uses;
-    if (!cell->counted)
-        cell->counted =
-            future_least_misses(&s->future, s->run->trace, &steps, capacity, &cell->misses, &uses);
-    return cell->counted;
-}
-
-static bool set_bound(struct simulation *s, struct replay_result *out)
+/* The same for all policies of a cell, because they compute the same steps. */
+static bool find_bound(struct simulation *s, struct replay_cell *cell)
 {
     uint32_t n_segments;
     struct sched_costs costs = least_costs(s, &n_segments);
-    struct replay_cell own = {0}, *cell = s->run->cell ? s->run->cell : &own;
-    if (!count_misses(s, n_segments, cell))
+    uint64_t capacity = (s->engine.n_slots + n_segments - 1) / n_segments, misses;
+    if (!shared_least_misses(s->shared, capacity, &misses))
         return false;
     double least_call_s =
         fmin(simulate_call_s(s, true), simulate_call_s(s, false)); /* one side computes */
     struct bound_work work = {.outside_s = s->outside_s + (double)s->decode_layers * least_call_s,
-                              .misses = (double)cell->misses * n_segments,
+                              .misses = (double)misses * n_segments,
                               .uses = s->decode_uses,
                               .most_tokens = s->run->batch};
+    cell->bound_s = bound_seconds(&costs, &work);
+    cell->known = true;
+    return true;
+}
+
+static bool set_bound(struct simulation *s, struct replay_result *out)
+{
+    struct replay_cell own = {0}, *cell = s->run->cell ? s->run->cell : &own;
+    if (!cell->known && !find_bound(s, cell))
+        return false;
     if (s->decode_s > 0)
-        out->bound = bound_seconds(&costs, &work) / s->decode_s;
+        out->bound = cell->bound_s / s->decode_s;
     return true;
 }
 
@@ -329,12 +350,12 @@ enum error_code replay_simulate(const struct replay_run *run, struct replay_resu
     s->run = run;
     s->shape = trace_shape(run->trace);
     enum error_code code = begin(s, e);
-    bool decoding;
-    uint32_t n;
-    while (!code && (n = steps_next(&s->steps, &decoding)))
-        run_step(s, n, decoding);
-    if (!code)
+    for (uint64_t i = 0; !code && i < s->routing->n_steps; i++)
+        run_step(s, &s->routing->steps[i]);
+    if (!code) {
+        predicting_end(s->predicting);
         code = fill(s, out, e);
+    }
     end(s);
     free(s);
     return code;

@@ -6,14 +6,15 @@
 
 #include "bench/replay/machine.h"
 #include "bench/replay/result.h"
+#include "bench/replay/shared.h"
 #include "sched/policy.h"
 #include "trace/trace.h"
 
-/* Values that are the same for all policies of one budget and batch. Zeroed before the first run.
- */
+/* Values that are the same for all policies of one budget, batch and machine. Zeroed before the
+ * first run. */
 struct replay_cell {
-    bool counted;
-    uint64_t misses; /* in decode steps, the fewest of any cache (future_least_misses) */
+    bool known;
+    double bound_s; /* bound_seconds */
 };
 
 enum { REPLAY_PREDICT_TOKENS = 32 }; /* the worker's PREDICT_MAX_TOKENS */
@@ -34,6 +35,7 @@ struct replay_run {
     uint32_t predict_tokens;
     double half_life;         /* of cache `value`, in steps; 0: it adapts */
     struct replay_cell *cell; /* the first run fills it, the other runs read it; NULL: none */
+    struct shared *shared;    /* what runs on this trace share; NULL: none */
 };
 
 /* False: the policy needs a solver, and this build has none. */

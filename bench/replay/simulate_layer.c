@@ -28,20 +28,20 @@ struct hints {
     uint32_t n;
 };
 
-static struct hints take_hints(const struct layer_hint *hints, uint32_t n)
+static void take_hints(const struct layer_hint *hints, uint32_t n, struct hints *out)
 {
-    struct hints h = {.n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS};
-    for (uint32_t i = 0; i < h.n; i++) {
-        h.experts[i] = hints[i].expert;
-        h.values[i] = hints[i].value;
+    out->n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS;
+    for (uint32_t i = 0; i < out->n; i++) {
+        out->experts[i] = hints[i].expert;
+        out->values[i] = hints[i].value;
     }
-    return h;
 }
 
 static void report_hints(struct simulation *s, uint64_t step, uint32_t layer,
                          const struct layer_hint *hints, uint32_t n)
 {
-    struct hints h = take_hints(hints, n);
+    struct hints h;
+    take_hints(hints, n, &h);
     if (h.n)
         transfer_scheduler_predicted(s->engine.transfers, 0, step, layer, h.experts, h.values, h.n);
     engine_wake(&s->engine);
@@ -76,10 +76,12 @@ void simulate_layer_predicted(void *simulation, const struct layer_prediction *p
     if (sched_assigner_plans_prefetch(policy->assigner))
         return;
     layer_judge(s->layer, &judge, p, &judgement);
-    struct hints expected = take_hints(judgement.expected, judgement.n_expected);
-    if (judge.expected)
+    if (judge.expected) {
+        struct hints expected;
+        take_hints(judgement.expected, judgement.n_expected, &expected);
         transfer_scheduler_expected(s->engine.transfers, p->target.step, p->target.layer,
                                     expected.experts, expected.values, expected.n);
+    }
     report_hints(s, p->target.step, p->target.layer, judgement.fetch, judgement.n_fetch);
 }
 
@@ -87,6 +89,8 @@ void simulate_layer_predicted(void *simulation, const struct layer_prediction *p
 static void count_predicted(struct simulation *s, uint32_t layer)
 {
     uint8_t *flags = s->predicted + (size_t)layer * s->shape->n_experts;
+    if (s->run->policy->predictor == PREDICT_NONE)
+        return;
     for (uint32_t i = 0; i < s->n_activated; i++)
         s->predicted_right += flags[s->experts[i]];
     for (uint32_t i = 0; i < s->shape->n_experts; i++) {
@@ -98,23 +102,17 @@ static void count_predicted(struct simulation *s, uint32_t layer)
 
 /* ---- A layer ---- */
 
-static void gather(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+/* Finds the activated experts of a layer of the step. */
+static void gather(struct simulation *s, uint32_t layer)
 {
-    for (uint32_t t = 0; t < n_tokens; t++) {
-        uint32_t *row = s->selected + (size_t)t * s->shape->n_used;
-        trace_selected(s->run->trace, s->steps.tokens[t].sequence, s->steps.tokens[t].token, layer,
-                       row);
-        for (uint32_t k = 0; k < s->shape->n_used; k++)
-            s->counts[row[k]]++;
-    }
-    s->n_activated = 0;
-    for (uint32_t i = 0; i < s->shape->n_experts; i++)
-        if (s->counts[i]) {
-            s->experts[s->n_activated] = (uint16_t)i;
-            s->workloads[s->n_activated++] =
-                (uint16_t)(s->counts[i] < UINT16_MAX ? s->counts[i] : UINT16_MAX);
-            s->counts[i] = 0;
-        }
+    s->n_activated = routing_activated(s->routing, s->step - 1, layer, &s->experts, &s->workloads);
+}
+
+static void gather_selected(struct simulation *s, uint32_t layer)
+{
+    for (uint32_t t = 0; t < s->n_tokens; t++)
+        trace_selected(s->run->trace, s->tokens[t].sequence, s->tokens[t].token, layer,
+                       s->selected + (size_t)t * s->shape->n_used);
 }
 
 /* The largest gate probabilities of the batch, for caches that read them: twice as many as a token
@@ -127,8 +125,7 @@ static void report_scores(struct simulation *s, uint32_t layer, uint32_t n_token
     uint32_t n_experts = s->shape->n_experts, most = 2 * s->shape->n_used;
     memset(s->gate_sum, 0, n_experts * sizeof *s->gate_sum);
     for (uint32_t t = 0; t < n_tokens; t++) {
-        trace_gate(s->run->trace, s->steps.tokens[t].sequence, s->steps.tokens[t].token, layer,
-                   s->gate);
+        trace_gate(s->run->trace, s->tokens[t].sequence, s->tokens[t].token, layer, s->gate);
         for (uint32_t i = 0; i < n_experts; i++)
             s->gate_sum[i] += s->gate[i] / (float)n_tokens;
     }
@@ -144,7 +141,8 @@ static void report_scores(struct simulation *s, uint32_t layer, uint32_t n_token
 
 static void report_routed(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
-    future_advance(&s->future, s->step, layer);
+    if (s->future)
+        future_advance(s->future, s->step, layer);
     transfer_scheduler_place(s->engine.transfers, 0, s->step << 16 | layer);
     transfer_scheduler_routed(s->engine.transfers, 0, s->step, s->step << 16 | layer, s->experts,
                               s->workloads, s->n_activated);
@@ -263,21 +261,59 @@ static void give_cpu(struct simulation *s, uint32_t layer)
                         contended_s / uncontended_s);
 }
 
-/* Computes in one call what has arrived of the loads of experts [first, n_activated). */
-static void compute_arrived(struct simulation *s, uint32_t layer, uint32_t first)
+/* Computes what has arrived of the load of expert i. */
+static double compute_load(struct simulation *s, uint32_t layer, uint32_t i)
+{
+    const struct sched_expert *p = &s->plan.experts[i];
+    uint32_t there = transfer_scheduler_resident(s->engine.transfers, layer, p->expert);
+    uint32_t before = s->done[i];
+    there = there < p->device + p->load ? there : p->device + p->load;
+    if (there <= before)
+        return 0;
+    s->done[i] = there;
+    return compute_on_device(s, layer, there - before, p->workload);
+}
+
+/* The places, ascending, of the activated experts from place `first` on of which a segment has
+ * arrived since copy `since`. */
+static uint32_t find_arrived(const struct simulation *s, uint32_t layer, uint32_t first,
+                             uint64_t since, uint32_t places[ENGINE_ARRIVALS])
+{
+    const struct engine *e = &s->engine;
+    uint32_t n = 0;
+    for (uint64_t k = since; k < e->copies_made; k++) {
+        const struct engine_arrival *a = &e->arrivals[k % ENGINE_ARRIVALS];
+        uint32_t place = s->place[a->expert], at = n;
+        if (a->layer != layer || place < first || place >= s->n_activated ||
+            s->experts[place] != a->expert)
+            continue;
+        while (at > 0 && places[at - 1] > place)
+            at--;
+        if (at > 0 && places[at - 1] == place)
+            continue;
+        memmove(&places[at + 1], &places[at], (n++ - at) * sizeof *places);
+        places[at] = place;
+    }
+    return n;
+}
+
+/* Computes in one call what has arrived of the loads of experts [first, n_activated). *since: the
+ * copies that have been looked at; UINT64_MAX: none. */
+static void compute_arrived(struct simulation *s, uint32_t layer, uint32_t first, uint64_t *since)
 {
     struct engine *e = &s->engine;
     double took_s = simulate_call_s(s, true);
+    uint32_t places[ENGINE_ARRIVALS];
     engine_begin_reading(e);
-    for (uint32_t i = first; i < s->n_activated; i++) {
-        const struct sched_expert *p = &s->plan.experts[i];
-        uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
-        there = there < p->device + p->load ? there : p->device + p->load;
-        if (there <= s->done[i])
-            continue;
-        took_s += compute_on_device(s, layer, there - s->done[i], p->workload);
-        s->done[i] = there;
+    if (*since != UINT64_MAX && e->copies_made - *since <= ENGINE_ARRIVALS) {
+        uint32_t n = find_arrived(s, layer, first, *since, places);
+        for (uint32_t i = 0; i < n; i++)
+            took_s += compute_load(s, layer, places[i]);
+    } else {
+        for (uint32_t i = first; i < s->n_activated; i++)
+            took_s += compute_load(s, layer, i);
     }
+    *since = e->copies_made;
     engine_advance_to(e, e->now_s + took_s);
     engine_end_reading(e);
 }
@@ -285,13 +321,16 @@ static void compute_arrived(struct simulation *s, uint32_t layer, uint32_t first
 static void compute_loads(struct simulation *s, uint32_t layer)
 {
     struct engine *e = &s->engine;
-    for (uint32_t i = 0; i < s->n_activated; i++)
+    uint64_t since = UINT64_MAX;
+    for (uint32_t i = 0; i < s->n_activated; i++) {
         s->done[i] = s->plan.experts[i].device;
+        s->place[s->experts[i]] = i;
+    }
     for (uint32_t i = 0; i < s->n_activated; i++) {
         const struct sched_expert *p = &s->plan.experts[i];
         while (s->done[i] < p->device + p->load &&
                engine_await(e, layer, p->expert, s->done[i] + 1))
-            compute_arrived(s, layer, i);
+            compute_arrived(s, layer, i, &since);
         if (p->load)
             engine_consumed(e);
     }
@@ -342,12 +381,12 @@ static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_to
     engine_end_reading(&s->engine);
 }
 
-double simulate_prompt_bound(struct simulation *s, uint32_t n_tokens, double dense_s)
+double simulate_prompt_bound(struct simulation *s, double dense_s)
 {
     double device_s = s->shape->n_layers * dense_s, link_s = 0;
     for (uint32_t layer = s->shape->first_layer; layer < s->shape->n_layers; layer++) {
         uint32_t n_segments = trace_layer(s->run->trace, layer)->n_segments;
-        gather(s, layer, n_tokens);
+        gather(s, layer);
         for (uint32_t i = 0; i < s->n_activated; i++) {
             struct layer_residency there = residency(s, layer, s->experts[i]);
             device_s += n_segments * sched_device_s(&s->costs[layer], s->workloads[i]);
@@ -371,9 +410,11 @@ void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
     struct engine *e = &s->engine;
     if (s->predicts)
         predicting_look(s->predicting, layer);
-    gather(s, layer, n_tokens);
-    if (s->predicts)
+    gather(s, layer);
+    if (s->predicts && s->run->policy->predictor != PREDICT_NONE) {
+        gather_selected(s, layer);
         predicting_routed(s->predicting, layer, s->selected);
+    }
     count_predicted(s, layer);
     report_routed(s, layer, n_tokens);
     engine_begin_reading(e);

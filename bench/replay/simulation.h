@@ -3,10 +3,8 @@
 #define MOED_REPLAY_SIMULATION_H
 
 #include "bench/replay/engine.h"
-#include "bench/replay/future.h"
 #include "bench/replay/predicting.h"
 #include "bench/replay/simulate.h"
-#include "bench/replay/steps.h"
 #include "sched/layer/layer.h"
 
 struct simulation {
@@ -15,21 +13,23 @@ struct simulation {
     struct sched_costs *costs; /* [n_layers] */
     struct engine engine;
     struct predicting *predicting;
-    struct steps steps;
-    struct future future;
+    struct shared *shared, *own_shared; /* own_shared: the run's own, or NULL */
+    const struct routing *routing;
+    struct future *future; /* NULL: the policy does not know it */
     uint64_t step;
-    uint32_t n_tokens; /* of the step */
-    bool predicts;     /* the step has few enough tokens to predict */
+    const struct predicting_token *tokens; /* of the step */
+    uint32_t n_tokens;
+    bool predicts; /* the step has few enough tokens to predict */
     /* Moving averages of predicted steps: a layer's time with its attention; how much of that its
      * misses take. */
     double layer_s, misses_s;
 
     void *memory; /* of the arrays below */
     /* the current layer */
-    uint32_t *selected;            /* [tokens][n_used] */
-    uint16_t *experts, *workloads; /* [n_experts] */
-    uint32_t *done;                /* [n_experts]: leading segments that the device has computed */
-    uint32_t *counts;              /* [n_experts]; 0 between layers */
+    uint32_t *selected; /* [tokens][n_used]; set only if the policy predicts in this step */
+    const uint16_t *experts, *workloads; /* [n_activated] */
+    uint32_t *done;  /* [n_experts]: leading segments that the device has computed */
+    uint32_t *place; /* [n_experts]: an activated expert's place in the plan */
     struct layer *layer;
     struct layer_expert *activated; /* [n_experts] */
     uint32_t n_activated;
@@ -61,7 +61,7 @@ bool simulate_layer_init(struct simulation *s);
 void simulate_layer_predicted(void *simulation, const struct layer_prediction *prediction);
 /* Before a step with a prompt: the least time of a device that computes all of it, and to which the
  * link brings each segment once that is not resident. Both may overlap. */
-double simulate_prompt_bound(struct simulation *s, uint32_t n_tokens, double dense_s);
+double simulate_prompt_bound(struct simulation *s, double dense_s);
 /* One layer of the step, from its gate to its last expert. */
 void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens);
 

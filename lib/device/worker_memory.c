@@ -140,7 +140,7 @@ static uint64_t states(const struct worker_memory_needs *n)
     return each ? product(n->parallel, each + sizeof(struct device_run)) : 0;
 }
 
-/* Floats of a row in recurrent layers and gates of queries: worker/forward/forward.c, and the
+/* Floats of a row in recurrent layers and gates of queries: worker/forward/scratch.c, and the
  * scratch of dense_cuda_recurrent.c. */
 static uint64_t recurrent_floats(const struct model_params *p)
 {
@@ -164,7 +164,7 @@ static uint64_t further_floats(const struct model_params *p)
            (a->router_norm ? d : 0) + (a->parallel ? d : 0);
 }
 
-/* Floats of a batch's row. In worker/forward/forward.c: the residual stream, the normed row, the
+/* Floats of a batch's row. In worker/forward/scratch.c: the residual stream, the normed row, the
  * shared expert's; queries, keys, values and attention's result; the gates' logits and choices,
  * real and predicted; the values between gate and down. In worker/forward/dense_cuda.c: the angles,
  * the scale of q and the rows that are brought from the host. */

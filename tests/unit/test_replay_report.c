@@ -301,6 +301,9 @@ static void test_notes(void **state)
     report_csv(&r, &text);
     assert_non_null(
         strstr(text.data, ",desktop,\"next-gate in place of mlp, which is not trained\"\r\n"));
+    assert_non_null(strstr(text.data, "\r\noptimal,0.25,1,,,,,,,,,,,,,,,,,,,,,,,\"A \"\"model\"\", "
+                                      "<small>\",\"t.trace, 1064 tokens\",desktop,left out: "
+                                      "moed-replay was built without a solver (GLPK)\r\n"));
     strbuf_clear(&text);
     report_html(&r, &text);
     assert_well_formed(text.data);

@@ -440,7 +440,7 @@ static void test_map_uncut(void **state)
 {
     struct trace *t = make_map_trace();
     struct predicting *p =
-        predicting_new(PREDICT_EXPERT_MAP, t, PREDICTING_MAX_TOKENS, NULL, take, NULL);
+        predicting_new(PREDICT_EXPERT_MAP, t, PREDICTING_MAX_TOKENS, NULL, NULL, take, NULL);
     const uint32_t selected = 1;
     assert_non_null(p);
     for (uint32_t token = 0; token < 3; token++) {

@@ -1,138 +1,12 @@
-/* The forward pass; see forward.h. Attention is in attention.c. */
+/* The forward pass; see forward.h and, for its parts in other files, forward_internal.h. */
 #include "forward.h"
 #include "worker/experts/device_only.h"
 #include "forward_internal.h"
 
-#include "base/arrays.h"
 #include "model/rope.h"
-#include "model/router.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define FLOAT_EXPONENT 0x7f800000u
-
-static bool allocate_latent(struct forward *f, size_t n)
-{
-    const struct model_params *p = f->params;
-    f->latent.q_low = f->ops->allocate(f->dense, n * p->q_rank * sizeof(float));
-    const struct params_most most = params_most(p);
-    f->latent.absorbed = f->ops->allocate(f->dense, n * most.heads * most.k_dim * sizeof(float));
-    f->latent.context = f->ops->allocate(f->dense, n * most.heads * p->kv_rank * sizeof(float));
-    return f->latent.q_low && f->latent.absorbed && f->latent.context;
-}
-
-static bool allocate_delta(struct forward *f, size_t row)
-{
-    const struct delta_params *d = &f->params->delta;
-    uint32_t channels = params_convolved(f->params), values = d->v_heads * d->v_dim;
-    f->delta.in = f->ops->allocate(f->dense, row * (channels + values));
-    f->delta.qkv = f->ops->allocate(f->dense, row * channels);
-    f->delta.z = f->ops->allocate(f->dense, row * values);
-    f->delta.beta = f->ops->allocate(f->dense, row * 2 * d->v_heads);
-    f->delta.alpha = f->ops->allocate(f->dense, row * d->v_heads);
-    f->delta.out = f->ops->allocate(f->dense, row * values);
-    return f->delta.in && f->delta.qkv && f->delta.z && f->delta.beta && f->delta.alpha &&
-           f->delta.out;
-}
-
-static bool allocate_convolution(struct forward *f, size_t row)
-{
-    f->convolution.in = f->ops->allocate(f->dense, row * 3 * f->params->d_model);
-    f->convolution.out = f->ops->allocate(f->dense, row * f->params->d_model);
-    return f->convolution.in && f->convolution.out;
-}
-
-static bool allocate_gates(struct forward *f, size_t row)
-{
-    const struct params_most most = params_most(f->params);
-    bool of_query = f->params->arch->query_gate, of_output = f->params->arch->output_gate;
-    if (of_query)
-        f->q_and_gate = f->ops->allocate(f->dense, row * 2 * most.q);
-    if (of_query || of_output)
-        f->query_gate = f->ops->allocate(f->dense, row * (of_query ? most.q : most.attended));
-    return (!of_query || f->q_and_gate) && (!(of_query || of_output) || f->query_gate);
-}
-
-static bool allocate_predicted(struct forward *f, size_t row)
-{
-    const struct router_params *r = &f->params->router;
-    for (unsigned i = 0; i < PREDICTED_LAYERS_AT_ONCE; i++)
-        if (!f->ops->allocate_shared(f->dense, row * r->n_used, &f->predicted_routing[i]))
-            return false;
-    return f->ops->allocate_shared(f->dense, row * r->n_experts, &f->predicted_router);
-}
-
-/* Values of a row that are fetched of a layer that the host plans. */
-static size_t fetched_values(const struct model_params *p)
-{
-    return (size_t)(p->arch->router_norm ? 2 : 1) * p->d_model + p->router.n_experts +
-           p->router.n_used;
-}
-
-static struct mirrored_values behind(struct mirrored_values v, size_t values)
-{
-    return (struct mirrored_values){(float *)v.own + values, (float *)v.host + values};
-}
-
-/* Where the batch has what is fetched. */
-static void place_fetched(struct forward *f)
-{
-    const struct model_params *p = f->params;
-    size_t n = f->n, row = n * p->d_model;
-    f->h = f->gate_in = f->fetched;
-    if (p->arch->router_norm)
-        f->gate_in = behind(f->h, row);
-    f->router = behind(f->gate_in, row);
-    f->selected = behind(f->router, n * p->router.n_experts);
-    f->fetched_bytes = n * fetched_values(p) * sizeof(float);
-    f->device_only_stride = f->n * p->router.n_used;
-}
-
-static bool allocate_added(struct forward *f, size_t row)
-{
-    const struct architecture *a = f->params->arch;
-    if (a->post_norms)
-        f->added = f->ops->allocate(f->dense, row * f->params->d_model);
-    if (a->parallel)
-        f->kept = f->ops->allocate(f->dense, row * f->params->d_model);
-    return (!a->post_norms || f->added) && (!a->parallel || f->kept);
-}
-
-static bool allocate(struct forward *f)
-{
-    const struct model_params *p = f->params;
-    const struct dense_ops *ops = f->ops;
-    struct dense *d = f->dense;
-    const struct params_most most = params_most(p);
-    size_t n = d->max_tokens, row = n * sizeof(float);
-    size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
-    f->rope_memory = ARRAYS_NEW(ARRAY(f->rope, n * params_angles(p)),
-                                ARRAY(f->rope_frequency, params_angles(p) / 2));
-    f->q = ops->allocate(d, row * most.q);
-    f->k = ops->allocate(d, row * most.k);
-    f->v = ops->allocate(d, row * most.v);
-    f->attended = ops->allocate(d, row * most.attended);
-    f->predicted_weights = ops->allocate(d, row * p->router.n_used);
-    f->expert_weights = ops->allocate(d, row * p->router.n_used);
-    f->ffn_gate = ops->allocate(d, row * width);
-    f->ffn_up = ops->allocate(d, row * width);
-    f->shared_out = ops->allocate(d, row * p->d_model);
-    f->shared_scale = ops->allocate(d, row);
-    return f->rope_memory && f->q && f->k && f->v && f->attended && f->predicted_weights &&
-           f->expert_weights && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
-           ops->allocate_shared(d, row * p->d_model, &f->x) &&
-           ops->allocate_shared(d, row * fetched_values(p), &f->fetched) &&
-           ops->allocate_shared(d,
-                                (size_t)p->n_layers * WORKER_DEVICE_ONLY_TOKENS * p->router.n_used *
-                                    sizeof(uint32_t),
-                                &f->device_only) &&
-           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
-           allocate_added(f, row) && allocate_gates(f, row) &&
-           (!p->delta.v_heads || allocate_delta(f, row)) &&
-           (!p->arch->short_convolutions || allocate_convolution(f, row));
-}
 
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
                             struct dense *dense, struct experts *experts, uint32_t context,
@@ -146,7 +20,7 @@ enum error_code forward_new(const struct model_params *params, const struct mode
         f->ops = dense->ops;
         f->experts = experts;
     }
-    if (!f || !allocate(f)) {
+    if (!f || !forward_allocate(f)) {
         forward_free(f);
         return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
                          dense->max_tokens);
@@ -249,83 +123,6 @@ static void run_dense_ffn(struct forward *f, uint32_t layer)
         add_normed(f, w, f->added);
 }
 
-/* The input of a gate that has a norm of its own, to `out`. */
-static const float *norm_gate(struct forward *f, const struct layer_weights *w, float *out)
-{
-    const struct model_params *p = f->params;
-    const struct norm_weights norm = {.weight = w->router_scale};
-    f->ops->norm(f->dense, f->x.own, &norm, p->norm_eps, p->d_model, out);
-    f->ops->scale(f->dense, 1.0f / sqrtf((float)p->d_model), out, p->d_model);
-    return out;
-}
-
-/* Queues the routing of a coming layer for `input`, the predicted input of its gate. */
-static void queue_prediction(struct forward *f, const struct predict_seen *seen,
-                             const struct predict_target *target, const float *input,
-                             const struct mirrored_values *predicted_routing)
-{
-    const struct model_params *p = f->params;
-    const struct layer_weights *w = &f->weights->layers[target->layer];
-    const float *x = f->gate_in.own;
-    if (input == seen->hidden && w->router_scale)
-        x = norm_gate(f, w, f->added);
-    else if (input != seen->hidden)
-        x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
-    const void *in = f->ops->prepare(f->dense, FORWARD_OTHER_SLOT, x, p->d_model,
-                                     weights_quantize(&w->prediction_router));
-    f->ops->gate(f->dense, &(struct dense_gate){.w = w,
-                                                .router = &w->prediction_router,
-                                                .in = in,
-                                                .logits = f->predicted_router.own,
-                                                .selected = predicted_routing->own,
-                                                .weights = f->predicted_weights});
-    f->ops->fetch(f->dense, predicted_routing, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
-    if (experts_reads_scores(f->experts))
-        f->ops->fetch(f->dense, &f->predicted_router,
-                      (size_t)f->n * p->router.n_experts * sizeof(float));
-}
-
-/* predicted_router has the scores of the last layer only: a predictor that reads scores predicts
- * one layer at a time. */
-static void report_prediction(struct forward *f, struct predict_seen seen,
-                              const struct predict_target *target,
-                              const uint32_t *predicted_routing)
-{
-    const struct router_params *r = &f->params->router;
-    float *router = f->predicted_router.host;
-    if (experts_reads_scores(f->experts)) {
-        if (router_leaves_logits(r->kind))
-            router_logits_to_probabilities(router, f->n, r->n_experts);
-        seen.scores = router;
-    }
-    experts_predict_from_gate(f->experts, seen, target, predicted_routing);
-}
-
-/* Predicts the routing of coming layers, from the inputs that the predictor gives for their gates:
- * the prefetcher's source. */
-static enum error_code predict_layers(struct forward *f, const struct predict_seen *seen,
-                                      struct error *e)
-{
-    struct predict_target targets[PREDICTED_LAYERS_AT_ONCE];
-    const float *input;
-    for (uint32_t evaluated = 0, n = PREDICTED_LAYERS_AT_ONCE; n == PREDICTED_LAYERS_AT_ONCE;
-         evaluated += n) {
-        n = 0;
-        while (n < PREDICTED_LAYERS_AT_ONCE &&
-               experts_predict_gate(f->experts, *seen, evaluated + n, &targets[n], &input)) {
-            queue_prediction(f, seen, &targets[n], input, &f->predicted_routing[n]);
-            n++;
-        }
-        enum error_code code = n ? f->ops->wait(f->dense, e) : ERROR_OK;
-        if (code)
-            return code;
-        for (uint32_t i = 0; i < n; i++)
-            report_prediction(f, *seen, &targets[i], f->predicted_routing[i].host);
-    }
-    experts_predict_end(f->experts);
-    return ERROR_OK;
-}
-
 static void record(struct forward *f, uint32_t layer, const uint32_t *selected)
 {
     const struct model_params *p = f->params;
@@ -362,7 +159,7 @@ static bool quantizes_ffn(const struct forward *f, uint32_t layer)
 /* Prepares the input of a gate that has a norm of its own. */
 static const void *prepare_gate(struct forward *f, const struct layer_weights *w)
 {
-    const float *x = norm_gate(f, w, f->gate_in.own);
+    const float *x = forward_norm_gate(f, w, f->gate_in.own);
     return f->ops->prepare(f->dense, FORWARD_OTHER_SLOT, x, f->params->d_model,
                            weights_quantize(&w->router));
 }
@@ -438,7 +235,7 @@ struct overlap_experts {
 static enum error_code run_overlapped(void *arg, struct error *e)
 {
     struct overlap_experts *b = arg;
-    enum error_code code = predict_layers(b->f, &b->seen, e);
+    enum error_code code = forward_predict_layers(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
         shared_expert(b->f, b->layer, b->in);
     return code;
@@ -680,7 +477,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
         f->recorded |= batch[t].recording != NULL;
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position, batch[t].token};
-    place_fetched(f);
+    forward_place_fetched(f);
     prepare_rope(f);
     f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);
 }
@@ -716,77 +513,4 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         return NULL;
     }
     return f->h.host;
-}
-
-/* The address of rows of hidden values for the dense part: the last run's rows are there already,
- * other rows are copied. */
-static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
-{
-    size_t width = f->params->d_model, bytes = f->dense->max_tokens * width * sizeof *hidden;
-    size_t offset = (uintptr_t)hidden - (uintptr_t)f->h.host;
-    if (offset < bytes)
-        return (const float *)((const uint8_t *)f->h.own + offset);
-    return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
-}
-
-/* A number that is not finite anywhere in a layer reaches all logits of its row. The weights are
- * finite (memd checks them while loading), so the computation overflowed. Without this check the
- * answer would be empty, or any token. */
-static bool are_finite(const float *logits, size_t n, size_t stride, struct error *e)
-{
-    unsigned found = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &logits[i * stride], sizeof bits);
-        found |= (bits & FLOAT_EXPONENT) == FLOAT_EXPONENT;
-    }
-    if (found)
-        error_set(e, ERROR_FORMAT,
-                  "the model's logits are not finite numbers: a value of a layer before the output "
-                  "head overflowed; the model file is damaged, or its conversion is wrong");
-    return !found;
-}
-
-/* Scales and caps them, where the model does. */
-static void finish_logits(const struct forward *f, float *logits, size_t n)
-{
-    float scale = f->params->logit_scale;
-    for (size_t i = 0; i < n && scale != 1; i++)
-        logits[i] *= scale;
-    if (f->params->logit_cap > 0)
-        kernels_get()->soft_cap(f->params->logit_cap, logits, n);
-}
-
-bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bulk, float *logits,
-                    struct error *e)
-{
-    size_t n_logits = (size_t)n * f->params->vocab;
-    if (f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias, own_of(f, hidden, n),
-                       n, bulk, logits, e)) {
-        experts_lose_device(f->experts, e);
-        return false;
-    }
-    if (!are_finite(logits, n_logits, 1, e))
-        return false;
-    finish_logits(f, logits, n_logits);
-    return true;
-}
-
-bool forward_gives_largest(const struct forward *f)
-{
-    return f->ops->largest != NULL;
-}
-
-bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
-                     uint32_t *places, struct error *e)
-{
-    if (f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias,
-                        own_of(f, hidden, n), n, k, values, places, e)) {
-        experts_lose_device(f->experts, e);
-        return false;
-    }
-    if (!are_finite(values, n, k, e)) /* the largest of each row */
-        return false;
-    finish_logits(f, values, (size_t)n * k);
-    return true;
 }

@@ -1,4 +1,4 @@
-/* The scratch of one batch, which forward.c and attention.c share. */
+/* The scratch of one batch, and the parts of the forward pass that have files of their own. */
 #ifndef MOED_WORKER_FORWARD_FORWARD_INTERNAL_H
 #define MOED_WORKER_FORWARD_FORWARD_INTERNAL_H
 
@@ -74,6 +74,12 @@ enum {
     FORWARD_HIDDEN_SLOT = 3 /* between gate and up and down */
 };
 
+/* Allocates the scratch of dense->max_tokens rows (scratch.c). False: no memory; dense frees the
+ * rest. */
+bool forward_allocate(struct forward *f);
+/* Sets where the batch of f->n rows has what is fetched. */
+void forward_place_fetched(struct forward *f);
+
 /* h = norm of x, prepared. */
 const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize);
 /* x += the layer's linear attention of the norm of x; steps the states of the batch's requests. */
@@ -84,5 +90,13 @@ void forward_short_convolution(struct forward *f, uint32_t layer);
 /* x += the layer's attention of the norm of x; writes the batch's keys and values into the cache.
  */
 void forward_attention(struct forward *f, uint32_t layer);
+
+/* Writes the input of a gate that has a norm of its own to `out`; returns out (gate_prediction.c).
+ */
+const float *forward_norm_gate(struct forward *f, const struct layer_weights *w, float *out);
+/* Predicts the routing of coming layers, from the inputs that the predictor gives for their gates.
+ */
+enum error_code forward_predict_layers(struct forward *f, const struct predict_seen *seen,
+                                       struct error *e);
 
 #endif

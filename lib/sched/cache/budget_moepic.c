@@ -93,6 +93,11 @@ void budget_moepic_predicted(struct budget_moepic *b, uint32_t layer, uint32_t e
         moepic_record_predicted(&b->records[layer], expert, rank);
 }
 
+bool budget_moepic_is_predicted(const struct budget_moepic *b, uint32_t layer)
+{
+    return !has_experts(b, layer) || b->records[layer].n_listed == MOEPIC_MAX_PREDICTED;
+}
+
 void budget_moepic_activated(struct budget_moepic *b, uint32_t layer, uint32_t expert,
                              uint32_t rank)
 {

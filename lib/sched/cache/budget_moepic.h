@@ -37,6 +37,8 @@ void budget_moepic_costs(struct budget_moepic *b, const struct sched_cache_costs
  * rank: the expert's, by priority before the step, 0 the highest. */
 void budget_moepic_predicted(struct budget_moepic *b, uint32_t layer, uint32_t expert,
                              uint32_t rank);
+/* True if the layer's further predictions are ignored, so that their ranks need not be found. */
+bool budget_moepic_is_predicted(const struct budget_moepic *b, uint32_t layer);
 void budget_moepic_activated(struct budget_moepic *b, uint32_t layer, uint32_t expert,
                              uint32_t rank);
 void budget_moepic_step_over(struct budget_moepic *b, uint32_t layer, uint32_t n_tokens);

@@ -123,8 +123,9 @@ static void lcp_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, u
 {
     struct lcp_cache *p = c->state;
     p->scores[slab] = probability;
-    if (p->budget)
-        budget_moepic_predicted(p->budget, cache_layer_of(c, slab), slab % c->shape.n_experts,
+    uint32_t layer = cache_layer_of(c, slab);
+    if (p->budget && !budget_moepic_is_predicted(p->budget, layer))
+        budget_moepic_predicted(p->budget, layer, slab % c->shape.n_experts,
                                 lcp_priority_rank(&p->priority, slab));
 }
 

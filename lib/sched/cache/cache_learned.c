@@ -20,6 +20,8 @@
 #include "base/arrays.h"
 #include "sched/cache/cache_internal.h"
 
+#define NO_LAYER UINT32_MAX
+
 enum { AGES = 11, NEVER = AGES - 1, OLDEST = NEVER - 1, SHARES = 8 };
 
 /* A class has this many experts at first. */
@@ -31,15 +33,17 @@ struct sums {
 
 struct learned {
     struct sums classes[AGES * SHARES];
-    uint64_t *used;    /* [n_slabs] the layer's step that activated it last; 0: never */
-    uint32_t *count;   /* [n_slabs] steps that activated it */
-    uint8_t *noted;    /* [n_slabs] its class in the sample */
-    uint32_t *first;   /* [n_slabs] steps from the sample to its first use; 0: none yet */
-    double *values;    /* [n_slabs] less the expected distance: of the layer asked last */
-    uint64_t *steps;   /* [n_layers] of the layer */
-    uint64_t *sampled; /* [n_layers] the step of its sample; 0: none */
-    uint32_t *most;    /* [n_layers] the largest count */
-    uint32_t cap;      /* steps */
+    uint64_t *used;     /* [n_slabs] the layer's step that activated it last; 0: never */
+    uint32_t *count;    /* [n_slabs] steps that activated it */
+    uint8_t *noted;     /* [n_slabs] its class in the sample */
+    uint32_t *first;    /* [n_slabs] steps from the sample to its first use; 0: none yet */
+    double *values;     /* [n_slabs] less the expected distance: of the layer `valued` */
+    uint32_t valued;    /* NO_LAYER: none is up to date */
+    uint64_t valued_at; /* that layer's step */
+    uint64_t *steps;    /* [n_layers] of the layer */
+    uint64_t *sampled;  /* [n_layers] the step of its sample; 0: none */
+    uint32_t *most;     /* [n_layers] the largest count */
+    uint32_t cap;       /* steps */
 };
 
 static uint32_t age_class(uint64_t age)
@@ -71,6 +75,7 @@ static bool learned_init(struct sched_cache *c, const struct sched_cache_options
     if (!c->state)
         return false;
     *l = new;
+    l->valued = NO_LAYER;
     l->cap = c->shape.n_experts * 3 / 4 > 2 ? c->shape.n_experts * 3 / 4 : 2;
     for (uint32_t i = 0; i < AGES * SHARES; i++) {
         uint32_t age = i / SHARES;
@@ -87,6 +92,7 @@ static void learned_activated(struct sched_cache *c, uint32_t slab, uint32_t wor
     uint64_t now = l->steps[layer] + 1;
     if (l->used[slab] == now) /* reported twice */
         return;
+    l->valued = NO_LAYER;
     l->used[slab] = now;
     if (++l->count[slab] > l->most[layer])
         l->most[layer] = l->count[slab];
@@ -109,6 +115,7 @@ static void learned_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct learned *l = c->state;
     uint64_t now = ++l->steps[layer];
+    l->valued = NO_LAYER;
     if (l->sampled[layer] && now - l->sampled[layer] < l->cap)
         return;
     if (l->sampled[layer])
@@ -121,16 +128,27 @@ static void learned_step_over(struct sched_cache *c, uint32_t layer)
     }
 }
 
-static bool learned_victim(const struct sched_cache *c, const struct cache_search *s,
-                           uint32_t *slab)
+/* The values of a layer change when experts are activated, and from one step to the next. */
+static void find_values(const struct sched_cache *c, uint32_t layer)
 {
     struct learned *l = c->state;
-    uint32_t layer = cache_layer_to_shrink(c, s), begin = cache_slab(c, layer, 0);
+    uint32_t begin = cache_slab(c, layer, 0);
     uint64_t now = l->steps[layer] + (c->reported && c->layer == layer);
+    if (l->valued == layer && l->valued_at == now)
+        return;
+    l->valued = layer;
+    l->valued_at = now;
     for (uint32_t i = begin; i < begin + c->shape.n_experts; i++) {
         const struct sums *x = &l->classes[class_of(c, i, now)];
         l->values[i] = -x->distance / x->n;
     }
+}
+
+static bool learned_victim(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t *slab)
+{
+    const struct learned *l = c->state;
+    find_values(c, cache_layer_to_shrink(c, s));
     return cache_least_of_share(c, s, l->values, slab);
 }
 

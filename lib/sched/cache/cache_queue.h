@@ -35,6 +35,7 @@ struct cache_queue {
     struct cache_load loads[CACHE_LOADS]; /* load n at n % CACHE_LOADS */
     uint64_t consumed, served, taken;
     struct cache_prediction predictions[CACHE_PREDICTIONS];
+    uint32_t keys[CACHE_PREDICTIONS]; /* of the predictions; different keys, different experts */
     uint32_t n_predictions;
     uint64_t n_predicted; /* in all */
 };

@@ -150,6 +150,22 @@ void predictor_apply_update(struct predictor *p, uint32_t layer, const float *up
     p->rule->apply_update(p, layer, update);
 }
 
+/* The first of n sorted experts that are less probable than p. */
+static uint32_t place_of(const struct predicted *experts, uint32_t n, float p)
+{
+    uint32_t first = 0;
+    while (n > 0) {
+        uint32_t half = n / 2;
+        if (experts[first + half].probability < p) {
+            n = half;
+        } else {
+            first += half + 1;
+            n -= half + 1;
+        }
+    }
+    return first;
+}
+
 uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,
                       struct predicted *out)
 {
@@ -158,9 +174,9 @@ uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t mo
         float p = (float)probability[expert];
         if (!(p > 0) || (n == most && (most == 0 || !(p > out[n - 1].probability))))
             continue;
-        uint32_t place = n < most ? n++ : n - 1;
-        for (; place > 0 && out[place - 1].probability < p; place--)
-            out[place] = out[place - 1];
+        uint32_t place = place_of(out, n, p);
+        n += n < most;
+        memmove(&out[place + 1], &out[place], (n - 1 - place) * sizeof *out);
         out[place] = (struct predicted){expert, p};
     }
     return n;

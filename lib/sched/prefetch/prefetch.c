@@ -109,7 +109,7 @@ static void drop_passed(struct transfer_scheduler *c, uint32_t requester)
 bool prefetch_next(struct transfer_scheduler *c, struct cache_prediction *out, uint32_t *requester)
 {
     const struct cache_prediction *best = NULL;
-    for (uint32_t i = 0; i < TRANSFER_MAX_REQUESTERS; i++) {
+    for (uint32_t i = 0; i < c->n_requesters; i++) {
         if (!c->queues[i])
             continue;
         drop_passed(c, i);

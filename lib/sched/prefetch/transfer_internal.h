@@ -48,6 +48,7 @@ struct transfer_scheduler {
     struct transfer_counts counts;
 
     struct cache_queue *queues[TRANSFER_MAX_REQUESTERS]; /* NULL: no such requester */
+    uint32_t n_requesters; /* all that have ever joined are below this number */
     uint64_t places[TRANSFER_MAX_REQUESTERS];
     uint32_t
         serving; /* the requester whose next load is being served, and pinned; TRANSFER_NOBODY */

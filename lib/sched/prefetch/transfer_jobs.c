@@ -14,7 +14,7 @@ static uint32_t oldest_demand(const struct transfer_scheduler *c)
 {
     uint32_t oldest = TRANSFER_NOBODY;
     uint64_t asked_ns = 0;
-    for (uint32_t i = 0; i < TRANSFER_MAX_REQUESTERS; i++) {
+    for (uint32_t i = 0; i < c->n_requesters; i++) {
         const struct cache_load *l = c->queues[i] ? cache_queue_next(c->queues[i]) : NULL;
         if (l && (oldest == TRANSFER_NOBODY || l->asked_ns < asked_ns)) {
             oldest = i;

@@ -83,6 +83,8 @@ void transfer_scheduler_join(struct transfer_scheduler *c, uint32_t requester,
 {
     assert(requester < TRANSFER_MAX_REQUESTERS && !c->queues[requester]);
     c->queues[requester] = queue;
+    if (requester >= c->n_requesters)
+        c->n_requesters = requester + 1;
     c->places[requester] = 0;
 }
 
@@ -90,6 +92,8 @@ void transfer_clear_predicted(struct transfer_scheduler *c, uint32_t layer, uint
                               uint32_t mask)
 {
     struct transfer_expert *x = transfer_expert_at(c, layer, expert);
+    if (!(x->predicted & mask)) /* nearly always: counting bits is a call without the instruction */
+        return;
     c->upcoming[layer % 2] -= (uint32_t)__builtin_popcount(x->predicted & mask);
     x->predicted &= (uint16_t)~mask;
 }
@@ -100,8 +104,9 @@ static void mark_used(struct transfer_scheduler *c, uint32_t layer, uint32_t exp
 {
     struct transfer_expert *x = transfer_expert_at(c, layer, expert);
     uint32_t mask = (1u << segments) - 1;
-    c->counts.predicted_used_bytes +=
-        (uint64_t)__builtin_popcount(x->predicted & mask) * c->segment_bytes[layer];
+    if (x->predicted & mask)
+        c->counts.predicted_used_bytes +=
+            (uint64_t)__builtin_popcount(x->predicted & mask) * c->segment_bytes[layer];
     transfer_clear_predicted(c, layer, expert, mask);
     if (x->used < segments) {
         c->counts.used_bytes += (segments - x->used) * c->segment_bytes[layer];
@@ -195,7 +200,7 @@ void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, u
 void transfer_scheduler_expected(struct transfer_scheduler *c, uint64_t step, uint32_t layer,
                                  const uint16_t *experts, const uint16_t *probabilities, uint32_t n)
 {
-    float p[CACHE_PREDICTIONS] = {0};
+    float p[CACHE_PREDICTIONS];
     n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS;
     for (uint32_t i = 0; i < n; i++)
         p[i] = (float)probabilities[i] / UINT16_MAX;

@@ -121,7 +121,7 @@ void transfer_tidy(struct transfer_scheduler *c)
 /* True if a served load of another expert will be consumed and then frees slots. */
 static bool slots_will_return(const struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
 {
-    for (uint32_t i = 0; i < TRANSFER_MAX_REQUESTERS; i++) {
+    for (uint32_t i = 0; i < c->n_requesters; i++) {
         struct cache_queue *q = c->queues[i];
         for (uint64_t n = q ? q->consumed + 1 : 1; q && n <= q->served; n++) {
             const struct cache_load *l = cache_queue_load(q, n);

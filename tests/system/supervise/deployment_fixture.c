@@ -3,6 +3,11 @@
 
 #include "base/clock.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *fixture_supervise, *fixture_fake_daemon;
+/* Paths of the two programs. */
+static const char *fixture_supervise, *fixture_fake_daemon;
 
 static const char *const names[] = {"memd", "cpuexec", "worker", "http"};
 
@@ -26,7 +32,7 @@ static void die(const char *what)
     abort();
 }
 
-void fixture_make(struct fixture *f)
+static void fixture_make(struct fixture *f)
 {
     memset(f, 0, sizeof *f);
     snprintf(f->base, sizeof f->base, "/tmp/moed-supervise-test.XXXXXX");
@@ -63,7 +69,7 @@ static void kill_left(const struct fixture *f)
     }
 }
 
-void fixture_remove(struct fixture *f)
+static void fixture_remove(struct fixture *f)
 {
     if (f->supervisor > 0) {
         kill(f->supervisor, SIGKILL);
@@ -253,4 +259,36 @@ bool fixture_gone(pid_t pid, int timeout_ms)
             return false;
         poll(NULL, 0, 2);
     }
+}
+
+bool fixture_programs(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: %s MOED_SUPERVISE FAKE_DAEMON\n", argv[0]);
+        return false;
+    }
+    fixture_supervise = argv[1];
+    fixture_fake_daemon = argv[2];
+    return true;
+}
+
+int fixture_setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    fixture_make(f);
+    *state = f;
+    return 0;
+}
+
+int fixture_teardown(void **state)
+{
+    fixture_remove(*state);
+    free(*state);
+    return 0;
+}
+
+void assert_contains(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("\"%s\" is not in \"%s\"", part, text ? text : "");
 }

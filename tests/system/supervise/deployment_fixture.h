@@ -14,11 +14,15 @@ struct fixture {
 
 enum { LIMIT_MS = 60000 }; /* for whatever is waited for: the machine may be busy */
 
-/* Paths of the two programs, from main's arguments. */
-extern const char *fixture_supervise, *fixture_fake_daemon;
+/* Takes the paths of the two programs, main's arguments. False: there are not two; says so. */
+bool fixture_programs(int argc, char **argv);
 
-void fixture_make(struct fixture *f);
-void fixture_remove(struct fixture *f); /* kills the remaining processes */
+/* A test of cmocka whose state is a new fixture. Behind it the remaining processes are killed. */
+#define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
+void assert_contains(const char *text, const char *part); /* text: NULL contains nothing */
+
 /* Writes RUN/script.PROCESS for the next start of the process. */
 void fixture_script(const struct fixture *f, const char *process, const char *text);
 /* Starts the supervisor with --cpuexec and further arguments (NULL-terminated). close_stdio:

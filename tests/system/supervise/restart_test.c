@@ -1,0 +1,265 @@
+/* The supervisor with fake daemons that die, fail or are silent: restarts, and giving up. */
+#include "deployment_fixture.h"
+
+#include "base/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const quick_stop[] = {"--stop-timeout", "0.3", NULL};
+
+static void restarts_the_worker_alone(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
+    uint64_t before = clock_ns();
+    kill(worker, SIGKILL);
+    assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_true(clock_ns() - before < 1000000000u);
+    assert_int_not_equal(fixture_pid(f, "worker"), worker);
+    assert_int_equal(fixture_pid(f, "memd"), memd);
+    /* and not with its last line of the log, which is not the cause */
+    assert_string_equal(fixture_value(f, "worker", "reason"), "killed by signal 9 (Killed)");
+    /* The worker had been ready for less than ten seconds. */
+    assert_contains(fixture_file(f, "supervise.log"), "starting it again in 100 ms");
+}
+
+static void restarts_a_stable_one_at_once(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--stable-after", "0.2", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    poll(NULL, 0, 300);
+    kill(fixture_pid(f, "cpuexec"), SIGKILL);
+    assert_true(fixture_until(f, "cpuexec", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    kill(fixture_pid(f, "cpuexec"), SIGKILL);
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", LIMIT_MS));
+    const char *log = fixture_file(f, "supervise.log");
+    assert_contains(log, "starting it again in 0 ms");
+    assert_contains(log, "starting it again in 100 ms");
+}
+
+static void restarts_a_silent_one(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "2", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    pid_t memd = fixture_pid(f, "memd"), cpuexec = fixture_pid(f, "cpuexec");
+    kill(fixture_pid(f, "worker"), SIGSTOP);
+    assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "worker", "reason"), "killed by the watchdog: silent");
+    assert_int_equal(fixture_pid(f, "memd"), memd);
+    assert_int_equal(fixture_pid(f, "cpuexec"), cpuexec);
+}
+
+/* As after a suspend of the machine: time has passed for the supervisor and its processes. */
+static void a_pause_of_all_is_no_silence(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "2", NULL};
+    static const char *const names[] = {"memd", "cpuexec", "worker"};
+    pid_t pids[3];
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    kill(f->supervisor, SIGSTOP);
+    for (int i = 0; i < 3; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s.pid", names[i]);
+        pids[i] = atoi(fixture_file(f, file));
+        kill(pids[i], SIGSTOP);
+    }
+    poll(NULL, 0, 2500);
+    kill(f->supervisor, SIGCONT);
+    /* It has seen the pause once it answers; only then the others go on. */
+    assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
+    for (int i = 0; i < 3; i++)
+        kill(pids[i], SIGCONT);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(fixture_value(f, names[i], "restarts"), "0");
+}
+
+/* A supervisor that is stopped loses notifications once its queue is full. */
+static void a_beat_says_again_that_a_process_is_ready(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "unheard");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 10000));
+}
+
+static void gives_up_one_that_stays_silent(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "1",
+                                       NULL}; /* longer than a loaded machine pauses */
+    fixture_script(f, "cpuexec", "silent");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "cpuexec", "reason"), "killed by the watchdog: silent");
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 5);
+}
+
+static void gives_up_after_five_failures(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "exit 1");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "worker", "state", "failed", 10000));
+    assert_string_equal(fixture_value(f, "worker", "reason"),
+                        "exit status 1 before it was ready: last words of worker");
+    assert_int_equal(fixture_count_events(f, "start worker"), 5);
+    assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
+    assert_contains(fixture_value(f, "deployment", "reason"), "worker has failed: exit status 1");
+    assert_string_equal(fixture_value(f, "memd", "state"), "ready");
+    const char *log = fixture_file(f, "supervise.log");
+    assert_contains(log, "in 100 ms");
+    assert_contains(log, "in 200 ms");
+    assert_contains(log, "in 800 ms");
+
+    fixture_script(f, "worker", "serve");
+    assert_string_equal(fixture_command(f, "restart worker"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+}
+
+static void gives_up_at_once_where_restarting_is_useless(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "cpuexec", "exit 2");
+    fixture_script(f, "worker", "exit 3");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "worker", "state", "failed", LIMIT_MS));
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", LIMIT_MS));
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 1);
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void is_degraded_without_cpuexec(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "cpuexec", "exit 3");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "degraded", LIMIT_MS));
+    assert_contains(fixture_value(f, "deployment", "reason"), "last words of cpuexec");
+}
+
+static void a_failure_before_ready_is_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "once 1");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_int_equal(fixture_count_events(f, "start memd"), 2);
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void memd_failing_stops_the_others(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    pid_t worker = fixture_pid(f, "worker");
+    fixture_script(f, "memd", "exit 3");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "state", "failed", LIMIT_MS));
+    assert_true(fixture_until(f, "worker", "state", "stopped", LIMIT_MS));
+    assert_true(fixture_until(f, "cpuexec", "state", "stopped", LIMIT_MS));
+    assert_true(fixture_gone(worker, 0));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
+    assert_contains(fixture_value(f, "deployment", "reason"), "memd has failed: exit status 3");
+    assert_contains(fixture_command(f, "restart worker"), "error worker needs memd");
+    fixture_script(f, "memd", "serve");
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+}
+
+static void memd_killed_restarts_all_in_order(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    char path[160];
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    const char *events = fixture_file(f, "events");
+    assert_contains(events, "lost-memd cpuexec\n");
+    assert_contains(events, "lost-memd worker\n");
+    /* Both had stopped before memd was restarted. */
+    assert_contains(events, "\nstart memd\nready memd\nstart cpuexec\nready cpuexec\n"
+                            "start worker\nready worker\n");
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void one_that_ignores_memds_death_is_stopped(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "stubborn");
+    fixture_start(f, quick_stop, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    pid_t worker = fixture_pid(f, "worker");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_gone(worker, 0));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+}
+
+static void restarts_on_command(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    char path[160];
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
+    assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_file(f, "events"),
+                        "stop worker\nstop cpuexec\nstop memd\nstart memd\nready memd\n"
+                        "start cpuexec\nready cpuexec\nstart worker\nready worker\n");
+    assert_string_equal(fixture_command(f, "restart cpuexec"), "ok\n");
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "worker", "restarts"), "1");
+    assert_contains(fixture_command(f, "restart nobody"), "error there is no process nobody");
+    assert_contains(fixture_command(f, "dance"), "error unknown command");
+}
+
+int main(int argc, char **argv)
+{
+    if (!fixture_programs(argc, argv))
+        return 2;
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(restarts_the_worker_alone),
+        FIXTURE_TEST(restarts_a_stable_one_at_once),
+        FIXTURE_TEST(restarts_a_silent_one),
+        FIXTURE_TEST(a_pause_of_all_is_no_silence),
+        FIXTURE_TEST(a_beat_says_again_that_a_process_is_ready),
+        FIXTURE_TEST(gives_up_one_that_stays_silent),
+        FIXTURE_TEST(gives_up_after_five_failures),
+        FIXTURE_TEST(gives_up_at_once_where_restarting_is_useless),
+        FIXTURE_TEST(is_degraded_without_cpuexec),
+        FIXTURE_TEST(a_failure_before_ready_is_tried_again),
+        FIXTURE_TEST(memd_failing_stops_the_others),
+        FIXTURE_TEST(memd_killed_restarts_all_in_order),
+        FIXTURE_TEST(one_that_ignores_memds_death_is_stopped),
+        FIXTURE_TEST(restarts_on_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
