@@ -1,5 +1,6 @@
 /* moed upgrade: replaces the processes whose programs' files are newer than what runs. memd keeps
- * the model and the conversations as long as both builds share memory in the same layouts. */
+ * the model and the conversations as long as both builds share memory in the same layouts. Under
+ * systemd it compares the layouts alone; deploy/systemd/upgrade-units does the rest. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -103,6 +104,29 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
     return exit_code ? exit_code : replace_others(run, s);
 }
 
+/* A deployment without a supervisor. */
+static int upgrade_units(const char *run, const char *name)
+{
+    char unit[128], difference[300];
+    if (!deployment_systemd_unit(run, unit))
+        return deployment_not_running(name);
+    const char *instance = strchr(unit, '@') + 1;
+    int length = (int)(strlen(instance) - strlen(".service"));
+    if (!compare_layouts(run, difference, sizeof difference))
+        return CLI_FAILURE;
+    if (difference[0]) {
+        cli_complain("upgrade: the memd of %.*s shares memory otherwise than the programs that are "
+                     "installed (%s): nothing was replaced; `systemctl restart moed-memd@%.*s` "
+                     "replaces all, and reads the model again",
+                     length, instance, difference, length, instance);
+        return CLI_FAILURE;
+    }
+    printf("the programs that are installed fit the memd of %.*s: as root, upgrade-units (or "
+           "`systemctl restart moed-worker@%.*s`) starts them, and memd keeps the model\n",
+           length, instance, length, instance);
+    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+}
+
 int upgrade_main(int argc, char **argv)
 {
     const char *name = NULL;
@@ -122,8 +146,12 @@ int upgrade_main(int argc, char **argv)
             argc, argv, 0, 0, NULL, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_find_supervised(name, run, &exit_code))
+    if (!deployment_choose(&name, &exit_code))
         return exit_code;
+    if (!deployment_path(name, run))
+        return CLI_USAGE;
+    if (!run_dir_holder(run, "supervise"))
+        return upgrade_units(run, name);
     static struct deployment_status status; /* large */
     struct error e = {0};
     if (deployment_status(run, &status, &e)) {

@@ -123,7 +123,8 @@ def texts_of(stream):
 
 
 class Resuming(unittest.TestCase):
-    CHAT = json.dumps({"messages": [user("Hi")], "max_tokens": 10, "stream": True}).encode()
+    EACH = {"include_usage": True, "continuous_usage_stats": True}
+    CHAT = json.dumps({"messages": [user("Hi")], "max_tokens": 10, "stream": True, "stream_options": EACH}).encode()
     WORDS = ["One ", "tw\u00f6 ", "three ", "four"]
 
     def stream(self, stream_id, words):
@@ -164,6 +165,27 @@ class Resuming(unittest.TestCase):
             c.passed(b'data: {"id":"a","choices":[{"text":"%s"}]}\n\n' % word.encode())
             c.began()
         self.assertEqual(json.loads(c.body(2)), {"prompt": "Say: One two", "max_tokens": 7})
+
+    def test_tokens_are_those_of_the_events(self):
+        """Three tokens, of which the text shows two: the rest has three less."""
+        body = {"messages": [user("Hi")], "max_tokens": 10, "stream": True, "ignore_eos": True}
+        part = event("a", "One ", usage={"prompt_tokens": 5, "completion_tokens": 1}) + event("a", "two", usage={"prompt_tokens": 5, "completion_tokens": 3})
+        last = b'data: {"id":"b","choices":[],"usage":{"prompt_tokens":8,"completion_tokens":7}}\n\n'
+        for wanted in (None, {"include_usage": True}, self.EACH):
+            c = resume.Continuation("/v1/chat/completions", json.dumps({**body, **({"stream_options": wanted} if wanted else {})}).encode())
+            self.assertEqual(json.loads(c.first_body), {**body, "stream_options": self.EACH})
+            events, text = texts_of(c.passed(part))
+            self.assertEqual(text, "One two")
+            self.assertEqual([e.get("usage", "none") for e in events],
+                             ["none"] * 2 if not wanted else [None] * 2 if wanted != self.EACH else [{"prompt_tokens": 5, "completion_tokens": n} for n in (1, 3)])
+            self.assertTrue(c.hides_tokens(2) and not c.hides_tokens(3))
+            rest = json.loads(c.body(2))
+            self.assertEqual((rest["max_tokens"], rest["stream_options"]), (7, self.EACH))
+            c.began()
+            ends = [json.loads(e[6:]) for e in c.passed(last).split(b"\n\n") if e]
+            self.assertEqual([e["usage"] for e in ends], [{"prompt_tokens": 5, "completion_tokens": 10}] if wanted else [])
+        for plain in ({**body, "stream": False}, {**body, "stream_options": 3}, {**body, "n": 2}):
+            self.assertEqual(json.loads(resume.Continuation("/v1/chat/completions", json.dumps(plain).encode()).first_body), plain)
 
     def test_continued_message(self):
         body = {"messages": [user("Hi"), {"role": "assistant", "content": "One "}], "continue_final_message": True}

@@ -32,7 +32,20 @@ installed lib/systemd/system/moed@.target
 for n in 2 3 4; do
     installed "lib/systemd/system/moed-worker-$n@.service"
     grep -q "^ExecStart=$PREFIX/bin/moed-worker --run=/run/moed/%i --number=%j " "$PREFIX/lib/systemd/system/moed-worker-$n@.service" || fail "moed-worker-$n@ has no number"
+    # shellcheck disable=SC2016 # as it stands there
+    grep -qxF 'ExecCondition=/usr/bin/test ${MOED_WORKERS} -ge %j' "$PREFIX/lib/systemd/system/moed-worker-$n@.service" || fail "moed-worker-$n@ has no condition"
 done
+grep -q ExecCondition "$PREFIX/lib/systemd/system/moed-worker@.service" && fail "moed-worker@ has a condition"
+installed libexec/moed/upgrade-units
+if command -v systemd-analyze > /dev/null; then
+    say "systemd reads the units without a remark"
+    mkdir "$WORK/units"
+    for unit in "$PREFIX"/lib/systemd/system/moed*@.*; do
+        name=$(basename "$unit")
+        cp "$unit" "$WORK/units/${name/@./@x.}"
+    done
+    systemd-analyze verify --man=no "$WORK"/units/* > "$WORK/verify" 2>&1 && [ ! -s "$WORK/verify" ] || fail "systemd-analyze verify: $(cat "$WORK/verify")"
+fi
 # A module of an earlier configuration may be left in the build.
 if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF" "$BUILD/CMakeCache.txt"; then
     installed lib/moed/libmoed-cuda.so

@@ -1,7 +1,8 @@
 #!/bin/bash
 # `moed reload`: another model takes the first one's place while requests run; each answer is one model's from beginning to end.
 # A file that cannot be loaded, a Ctrl-C or a process that is killed while it loads changes nothing. Kills of the next model's
-# processes at random instants, before and after the switch, lose no answer.
+# processes at random instants, before and after the switch, lose no answer. Where this user may mount, the deployment reads a file of the
+# test as /proc/meminfo: then a model for which the memory does not suffice is refused, too.
 #   [ROUNDS=4] [DEVICE=host] [SEED=1] reload.sh MOED MODEL
 # ROUNDS: reloads with kills.
 MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-4} DEVICE=${DEVICE:-host}
@@ -20,10 +21,15 @@ next_place() { if [ -L "$RUN/serving" ]; then echo "$RUN"; else echo "$RUN/2"; f
 serves() { "$MOED" ps --json | grep -q "\"model\": *\"[^\"]*$1"; }
 # reload ARGUMENT...: must succeed.
 reload() { "$MOED" reload "$@" > "$WORK/reload" 2>&1 || fail "reload $*: $(cat "$WORK/reload")"; }
+# Seen as /proc/meminfo by commands behind ${apart[@]}.
+cp /proc/meminfo "$WORK/meminfo"
+apart=()
+# shellcheck disable=SC2016 # for the inner shell
+if unshare -m mount --bind "$WORK/meminfo" /proc/meminfo 2> /dev/null; then apart=(unshare -m sh -c 'mount --bind "$0" /proc/meminfo && exec "$@"' "$WORK/meminfo"); fi
 # refused PATTERN ARGUMENT...: must fail with a line that matches, and change nothing.
 refused() {
     local pattern=$1 code=0 before; before=$(place; cat "$(place)"/*.pid); shift
-    "$MOED" reload "$@" > "$WORK/reload" 2>&1 || code=$?
+    "${as[@]}" "$MOED" reload "$@" > "$WORK/reload" 2>&1 || code=$?
     [ $code -ne 0 ] && grep -qE "$pattern" "$WORK/reload" || fail "reload $*: exit code $code, $(cat "$WORK/reload")"
     [ "$(place; cat "$(place)"/*.pid)" = "$before" ] || fail "reload $* has changed processes"
 }
@@ -47,7 +53,8 @@ end_streams() {
     say "$1: $(cat "$WORK"/stream-* | awk '{ n += $2 } END { print n }') answers, all right"
 }
 
-up() { start_deployment "$1" --device "$DEVICE" --http 127.0.0.1:0 --workers 2 --kv-cache 64M; URL=http://127.0.0.1:$(cat "$RUN/http.port"); }
+as=()
+up() { "${apart[@]}" "$MOED" up "$1" --device "$DEVICE" --http 127.0.0.1:0 --workers 2 --kv-cache 64M > "$WORK/up" 2>&1 || fail "moed up $1: $(cat "$WORK/up")"; URL=http://127.0.0.1:$(cat "$RUN/http.port"); }
 want() { answer > "$WORK/tokens-$1"; answer 300 > "$WORK/long-$1"; chat > "$WORK/http-$1"; [ -s "$WORK/tokens-$1" ] && [ -s "$WORK/long-$1" ] && [ -s "$WORK/http-$1" ]; }
 command -v curl > /dev/null || skip "curl is not installed"
 up "$OTHER"
@@ -63,6 +70,21 @@ refused "no such file" "$WORK/none.gguf"
 refused "1 to|--ctx|ctx" "$OTHER" --ctx 99999999
 refused "layers|policy|none of" "$OTHER" --policy nonsense
 [ "$(answer)" = "$(cat "$WORK/tokens-a")" ] || fail "another answer after refused reloads"
+
+if [ ${#apart[@]} -gt 0 ]; then
+    say "memory for one model only: refused before anything starts, or by the next memd; the first model serves on"
+    awk '$1 == "MemAvailable:" { $2 = 1000 } { print }' /proc/meminfo > "$WORK/meminfo"
+    as=("${apart[@]}")
+    refused "not enough memory for .*other.gguf" "$OTHER"
+    grep -q "nothing was changed; --stop-first" "$WORK/reload" || fail "the refusal does not name --stop-first: $(cat "$WORK/reload")"
+    as=()
+    refused "memd: .*not enough memory" "$OTHER"
+    grep -q "serves on; --stop-first" "$WORK/reload" || fail "the refusal does not name --stop-first: $(cat "$WORK/reload")"
+    cat /proc/meminfo > "$WORK/meminfo"
+    [ "$(answer)" = "$(cat "$WORK/tokens-a")" ] || fail "another answer after refused reloads"
+else
+    say "not tried, because this user may not mount: memory for one model only"
+fi
 
 say "another model, under load"
 start_streams

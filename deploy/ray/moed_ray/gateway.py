@@ -95,9 +95,8 @@ class Gateway:
                 await asyncio.sleep(PAUSE_S * attempt)
         raise why
 
-    async def _relay(self, request: dict[str, Any], exchange: Exchange) -> AsyncIterator[bytes]:
+    async def _relay(self, request: dict[str, Any], exchange: Exchange, continuation: Continuation) -> AsyncIterator[bytes]:
         """The rest of a stream. A replica that is lost on the way is replaced as often as needed."""
-        continuation = Continuation(request["path"], request["body"])
         try:
             while True:
                 try:
@@ -118,6 +117,8 @@ class Gateway:
         if continuation.why_not:
             raise Lost(f"a node was lost, and {continuation.why_not}")
         tokens = await self._count_tokens(request, continuation.text)
+        if continuation.hides_tokens(tokens):
+            raise Lost("a node was lost, and the text does not show all tokens of the answer")
         exchange, whole = await self._begin({**request, "body": continuation.body(tokens)})
         if whole is not None:
             exchange.close()
@@ -136,7 +137,8 @@ class Gateway:
         headers = {k.lower(): v for k, v in incoming.headers.items()}
         body = await incoming.body()
         path = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
-        request = {"method": incoming.method, "path": path, "headers": headers, "body": body,
+        continuation = Continuation(path, body)
+        request = {"method": incoming.method, "path": path, "headers": headers, "body": continuation.first_body,
                    "conversation": conversation_of(headers, body), "avoid": []}
         try:
             exchange, whole = await self._begin(request)
@@ -145,4 +147,4 @@ class Gateway:
             return Response(error_body(path, "no node answers now: try again"), 503, {"retry-after": "2"}, "application/json")
         if whole is not None:
             return Response(whole, exchange.status, exchange.headers)
-        return StreamingResponse(self._relay(request, exchange), exchange.status, exchange.headers)
+        return StreamingResponse(self._relay(request, exchange, continuation), exchange.status, exchange.headers)

@@ -1,6 +1,9 @@
 """Streams that go on at another node. Of OpenAI's streams of one plain text, the rest is asked for: the prompt with the text so far
 behind it. The model sees the same tokens as before, except where the text's end would be cut into tokens otherwise; a greedy answer
-is therefore the same in practice, and a sampled one goes on with other draws."""
+is therefore the same in practice, and a sampled one goes on with other draws.
+
+How many tokens the text had is in the usage of each event, which the node is asked for; what the client has not asked for is taken out
+again. The text does not show ends of turns that `ignore_eos` passes over: an answer with one is not continued."""
 from __future__ import annotations
 
 import json
@@ -26,7 +29,11 @@ class Continuation:
         self._first: dict[str, Any] = {}  # the first event: its id and time are those of the whole stream
         self._again = False
         self._counted = 0  # tokens of the text, in a continuation
+        self._generated = 0  # tokens so far, as the events say
+        self._usage_wanted = self._usage_in_events = False  # by the client
+        self._asks_usage = False
         self._request = self._understood(body)
+        self._first_body = self._with_usage(body)
 
     def _understood(self, body: bytes) -> dict[str, Any]:
         try:
@@ -45,6 +52,22 @@ class Continuation:
             self.why_not = "prompts of token ids are not continued"
         return request
 
+    def _with_usage(self, body: bytes) -> bytes:
+        options = self._request.get("stream_options")
+        if self.why_not or not self._request.get("stream") or not isinstance(options, (dict, type(None))):
+            return body
+        options = options or {}
+        self._usage_wanted = bool(options.get("include_usage"))
+        self._usage_in_events = self._usage_wanted and bool(options.get("continuous_usage_stats"))
+        self._asks_usage = True
+        self._request["stream_options"] = {**options, "include_usage": True, "continuous_usage_stats": True}
+        return json.dumps(self._request).encode()
+
+    @property
+    def first_body(self) -> bytes:
+        """The request as the first node gets it."""
+        return self._first_body
+
     def passed(self, part: bytes) -> bytes:
         """What of a part of the stream goes to the client: whole events."""
         self._rest += part
@@ -61,11 +84,23 @@ class Continuation:
         if self._again and self._is_only_role(data):
             return b""
         self._follow(data)
-        if not self._again:
+        if not self._again and not self._asks_usage:
             return event + b"\n\n"
         data.update({k: self._first[k] for k in ("id", "created") if k in self._first})
         self._mend_usage(data.get("usage"))
+        if self._asks_usage and not self._keep_usage(data):
+            return b""
         return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+
+    def _keep_usage(self, data: dict[str, Any]) -> bool:
+        """Takes out the usage that the client has not asked for. False: nothing is left of the event."""
+        is_last = not data.get("choices")
+        if not self._usage_wanted:
+            data.pop("usage", None)
+            return not is_last
+        if not is_last and not self._usage_in_events:
+            data["usage"] = None
+        return True
 
     @staticmethod
     def _is_only_role(data: dict[str, Any]) -> bool:
@@ -80,6 +115,9 @@ class Continuation:
             if any(delta.get(name) for name in ("reasoning_content", "reasoning", "tool_calls")):
                 self.why_not = self.why_not or "answers with reasoning or calls are not continued"
             self.text += choice.get("text") or delta.get("content") or ""
+        usage = data.get("usage")
+        if isinstance(usage, dict):
+            self._generated = self._counted + usage.get("completion_tokens", 0)
 
     def _mend_usage(self, usage: Any) -> None:
         if isinstance(usage, dict) and "completion_tokens" in usage:
@@ -94,8 +132,13 @@ class Continuation:
     def count_in(reply: bytes) -> int:
         return len(json.loads(reply)["tokens"])
 
+    def hides_tokens(self, tokens: int) -> bool:
+        """Whether the text, which is cut into TOKENS tokens, does not show all that were generated."""
+        return bool(self._request.get("ignore_eos")) and self._generated > tokens
+
     def body(self, tokens: int) -> bytes:
-        """The request for the rest, after TOKENS tokens of text."""
+        """The request for the rest, after a text that is cut into TOKENS tokens."""
+        tokens = self._generated or tokens
         self._counted = tokens
         request = dict(self._request)
         for limit in LIMITS:
