@@ -183,7 +183,7 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
 static void next_recorded(struct predicting *p)
 {
     if (p->recording && !p->is_recorded)
-        recording_layer(p->recording);
+        recording_add_layer(p->recording);
     p->at++;
 }
 

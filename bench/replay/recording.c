@@ -61,7 +61,7 @@ static void *append(struct recording *r, struct recorded_list *l, size_t n, size
     return first;
 }
 
-void recording_layer(struct recording *r)
+void recording_add_layer(struct recording *r)
 {
     struct recorded_layer *l = append(r, &r->layers, 1, sizeof *l);
     if (l)

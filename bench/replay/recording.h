@@ -58,7 +58,7 @@ void recording_clear(struct recording *r);
 
 /* Append. If the recording becomes too large or there is no memory, they clear it and refuse it;
  * then they do nothing more. */
-void recording_layer(struct recording *r);
+void recording_add_layer(struct recording *r);
 void recording_answer(struct recording *r, const struct predict_target *target,
                       const struct predicted *experts, uint32_t n, uint32_t n_known);
 void recording_update(struct recording *r, uint32_t layer, const float *update, uint32_t n_floats);
