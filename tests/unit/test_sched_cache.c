@@ -455,7 +455,7 @@ static void expect_none_passed(struct owner *o)
 }
 
 /* Three layers of four experts, two of each resident: layer 0's activated twice, layer 1's once,
- * layer 2's once in all. A step activates three of layer 1: the victim is layer 0's expert 1; if
+ * layer 2's once in all. A prompt activates three of layer 1: the victim is layer 0's expert 1; if
  * that may not be evicted, its expert 0; only if neither may, the least valuable of all that may,
  * layer 2's. If the step activates two, the victim is layer 2's at once. In the first layer the
  * step has passed no other layer. sched_cache_passed finds the same of layer 0, and nothing where
@@ -472,7 +472,7 @@ static void test_value_of_a_step_that_uses_most(void **state)
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t e = 0; e < 2; e++)
             report(&o, layer, e, 1);
-    route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){1, 1, 1}, 3);
+    route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){30, 30, 30}, 3);
     block_layer(&o, 1, true);
     expect_victim(&o, 1, 2, true, 0, 1);
     expect_passed(&o, 0, 1);
@@ -497,11 +497,41 @@ static void test_value_of_a_step_that_uses_most(void **state)
     expect_none_passed(&o);
     o.step = 4;
     block_layer(&o, 1, false);
-    route(&o, 0, (const uint16_t[]){0, 2, 3}, (const uint16_t[]){1, 1, 1}, 3);
+    route(&o, 0, (const uint16_t[]){0, 2, 3}, (const uint16_t[]){30, 30, 30}, 3);
     block_layer(&o, 0, true);
     expect_victim(&o, 0, 2, true, 2, 1);
     expect_none_passed(&o);
     sched_cache_free(o.cache);
+}
+
+/* Three layers of four experts, each token activates two; two of each layer are resident. A step
+ * activates three of layer 1. Of 33 tokens it is a prompt: the victim is of the passed layer 0,
+ * though that is activated more often than layer 2. Of 32 tokens it may be a batch of answers,
+ * whose next step comes back to layer 0: the victim is the least valuable of all, layer 2's. */
+static void test_value_of_many_answers(void **state)
+{
+    static const uint16_t three[] = {0, 1, 2};
+    for (uint16_t tokens = 32; tokens <= 33; tokens++) {
+        struct sched_cache_shape s = shape(3, 4, 1, 6);
+        s.n_used = 2;
+        struct owner o = new_owner(CACHE_VALUE, s, NULL);
+        o.step = 1;
+        route(&o, 0, three, (const uint16_t[]){1, 1}, 2);
+        route(&o, 1, three, (const uint16_t[]){1, 1}, 2);
+        route(&o, 2, three, (const uint16_t[]){1, 1}, 2);
+        o.step = 2;
+        route(&o, 0, three, (const uint16_t[]){1, 1}, 2);
+        for (uint32_t layer = 0; layer < 3; layer++)
+            for (uint32_t e = 0; e < 2; e++)
+                report(&o, layer, e + (layer == 2), 1); /* of layer 2 expert 2, never activated */
+        route(&o, 1, three, (const uint16_t[]){tokens, (uint16_t)(tokens - 1), 1}, 3);
+        block_layer(&o, 1, true);
+        if (tokens > 32)
+            expect_victim(&o, 1, 2, true, 0, 0);
+        else
+            expect_victim(&o, 1, 2, true, 2, 2);
+        sched_cache_free(o.cache);
+    }
 }
 
 /* The cache wants the experts that such a step uses next, even without free slots: of layer 1 its
@@ -511,7 +541,7 @@ static void test_value_of_a_step_that_uses_most(void **state)
  * expert of a predicted layer, and none after the last layer. */
 static void test_value_of_what_comes_next(void **state)
 {
-    static const uint16_t three[] = {0, 1, 2}, ones[] = {1, 1, 1};
+    static const uint16_t three[] = {0, 1, 2}, ones[] = {1, 1, 1}, many[] = {30, 30, 30};
     struct owner o = new_owner(CACHE_VALUE, shape(3, 4, 1, 4), NULL);
     uint32_t layer, expert;
     for (o.step = 1; o.step <= 2; o.step++) {
@@ -522,7 +552,7 @@ static void test_value_of_what_comes_next(void **state)
     report(&o, 0, 0, 1);
     report(&o, 0, 1, 1);
     report(&o, 2, 0, 1);
-    route(&o, 0, three, ones, 3);
+    route(&o, 0, three, many, 3);
     block_layer(&o, 0, true);
     static const uint32_t order[] = {3, 1, 0};
     for (uint32_t i = 0; i < 3; i++) {
@@ -535,7 +565,7 @@ static void test_value_of_what_comes_next(void **state)
     report(&o, 1, 0, 0);
     sched_cache_predicted(o.cache, o.step, 1, three, (const float[]){0.5f}, 1);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
-    route(&o, 1, three, ones, 3);
+    route(&o, 1, three, many, 3);
     block_layer(&o, 0, false);
     block_layer(&o, 1, true);
     assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
@@ -546,7 +576,7 @@ static void test_value_of_what_comes_next(void **state)
     expect_victim(&o, 2, 1, false, 0, 0);
     report(&o, 0, 0, 0);
     expect_no_victim(&o, 2, 1, false);
-    route(&o, 2, three, ones, 3);
+    route(&o, 2, three, many, 3);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     sched_cache_free(o.cache);
 }
@@ -615,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_value_by_turn),
         cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
+        cmocka_unit_test(test_value_of_many_answers),
         cmocka_unit_test(test_value_of_what_comes_next),
         cmocka_unit_test(test_shapes),
     };

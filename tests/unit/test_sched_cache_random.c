@@ -36,22 +36,26 @@ static long double by_turn(const struct owner *o, uint32_t layer)
     return o->kind == CACHE_VALUE && layer > o->routed_layer ? 1 / (o->decay * o->decay) : 1;
 }
 
-/* True if `layer` follows the routed layer in a step that activates more than half of each layer,
- * and nothing is predicted of it. */
+/* True if the step is a prompt, of more than 32 tokens, and activates more than half of a layer. */
+static bool uses_most(const struct owner *o)
+{
+    return 2 * o->n_routed > o->shape.n_experts && o->n_choices > 32 * o->shape.n_used;
+}
+
+/* True if `layer` follows the routed layer in such a step and nothing is predicted of it. */
 static bool is_coming(const struct owner *o, uint32_t layer)
 {
-    bool coming = 2 * o->n_routed > o->shape.n_experts && layer == o->routed_layer + 1 &&
-                  layer < o->shape.n_layers;
+    bool coming = uses_most(o) && layer == o->routed_layer + 1 && layer < o->shape.n_layers;
     for (uint32_t e = 0; coming && e < o->shape.n_experts; e++)
         coming = o->upcoming[layer][e] == 0;
     return coming;
 }
 
-/* True if a step activates more than half of a layer and some layer up to the routed one has a
- * segment that can be evicted: then the victim comes from these. */
+/* True if in such a step some layer up to the routed one has a segment that can be evicted: then
+ * the victim comes from these. */
 static bool passed_may_go(const struct owner *o, uint32_t layer, uint32_t expert)
 {
-    for (uint32_t l = 0; l <= o->routed_layer && 2 * o->n_routed > o->shape.n_experts; l++)
+    for (uint32_t l = 0; l <= o->routed_layer && uses_most(o); l++)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
             if (evictable(o, layer, expert, l, e))
                 return true;
@@ -228,6 +232,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
             o->value[l][e] *= decay, o->usual[l][e] *= decay;
     o->step++;
+    uint16_t tokens = o->kind == CACHE_VALUE && below(2) ? 20 : 1; /* of a prompt; of answers */
     for (uint32_t l = o->shape.first_layer; l < o->shape.n_layers; l++) {
         uint16_t experts[8], workloads[8];
         uint32_t n = 0, first = below(o->shape.n_experts);
@@ -237,7 +242,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
                 continue;
             else {
                 experts[n] = (uint16_t)((first * first + i) % o->shape.n_experts);
-                workloads[n++] = (uint16_t)(1 + below(4));
+                workloads[n++] = (uint16_t)(tokens * (1 + below(4)));
             }
         if (n == 0) {
             experts[n] = (uint16_t)first;

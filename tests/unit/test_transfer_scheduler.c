@@ -348,14 +348,14 @@ static void test_wanted_not_obtainable(void **state)
 
 static void route_all(struct bench *b, uint64_t step, uint32_t layer)
 {
-    static const uint16_t experts[EXPERTS] = {0, 1, 2, 3}, workloads[EXPERTS] = {1, 1, 1, 1};
+    static const uint16_t experts[EXPERTS] = {0, 1, 2, 3}, workloads[EXPERTS] = {10, 10, 10, 10};
     transfer_scheduler_place(b->copies, 0, step << 16 | layer);
     transfer_scheduler_routed(b->copies, 0, step, step << 16 | layer, experts, workloads, EXPERTS);
 }
 
-/* Layers 0 and 1 fill all 16 slots. A step that activates all experts is in layer 1: before a slot
- * is needed, two segments (a quarter of a layer's 8) of layer 0 go, the least valuable ones, so
- * that layer 2's come as soon as the worker has left the layer in which they went. In layer 0
+/* Layers 0 and 1 fill all 16 slots. A prompt that activates all experts is in layer 1: before a
+ * slot is needed, two segments (a quarter of a layer's 8) of layer 0 go, the least valuable ones,
+ * so that layer 2's come as soon as the worker has left the layer in which they went. In layer 0
  * nothing goes, and in the last layer nothing is needed. */
 static void test_free_ahead(void **state)
 {

@@ -25,9 +25,10 @@
  * Poisson rate with a Gamma prior). This part is computed again every USUAL_TURNS steps and decays
  * like the rest until then.
  *
- * Prompts. A step that activates half of a layer's experts will most likely use what is resident
+ * Prompts. A prompt that activates half of a layer's experts will most likely use what is resident
  * of its coming layers, so its loads evict from the layers that it has passed. (By values only,
- * a prompt's first layers would evict segments that its last layers then load again.) Where the
+ * a prompt's first layers would evict segments that its last layers then load again.) A batch of
+ * answers may activate as many, but the next step comes back to the passed layers. Where the
  * next layer is not predicted, as in a prompt, an idle link brings that layer's most valuable
  * absent experts in place of the least valuable ones of the layers passed: nearly all of them will
  * be activated.
@@ -47,6 +48,8 @@
 /* With none, prompts lose up to 5 %; with twice as much, decoding of local text up to 3 %. */
 #define USUAL_SHARE (1.0 / 24)
 #define USUAL_TURNS 8 /* steps, layers in turn: one layer of 512 experts takes 13 us */
+/* A step of more tokens is a prompt, as for the assigner qstar-stream. */
+#define DECODE_TOKENS 32
 /* From 2 to 16 the same to 0.2 %; with 1 the next copy evicted unused prefetches of the same layer.
  */
 #define PREDICTED_COUNTS 4
@@ -64,7 +67,8 @@ struct value_cache {
     double cpu_s, cpu_token_s;
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over; /* of the current step */
-    uint32_t n_activated; /* of the current layer */
+    uint32_t n_activated; /* of the current layer, */
+    uint64_t n_choices;   /* and the tokens' choices of them */
 };
 
 /* Updates the heaps after an expert's value or segments have changed. */
@@ -173,6 +177,7 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
     v->n_activated++;
+    v->n_choices += workload;
     set_value(c, slab);
 }
 
@@ -199,11 +204,12 @@ static void revalue(struct sched_cache *c, double scale)
     heap_rebuild(&v->lacking);
 }
 
-/* True if the step activates half of a layer's experts. */
+/* True if the step is a prompt and activates half of a layer's experts. */
 static bool uses_most(const struct sched_cache *c)
 {
     const struct value_cache *v = c->state;
-    return 2 * v->n_activated > c->shape.n_experts;
+    return 2 * v->n_activated > c->shape.n_experts &&
+           v->n_choices > (uint64_t)DECODE_TOKENS * c->shape.n_used;
 }
 
 /* A prediction for the layer that did not come true adds nothing any more. */
@@ -227,6 +233,7 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
         reckon_usual(c, layer);
     half_lives_layer_over(&v->recent, !uses_most(c));
     v->n_activated = 0;
+    v->n_choices = 0;
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
