@@ -4,10 +4,19 @@ memory, how many blocks a multiprocessor holds, and with --loops the instruction
 multiplications at which a named GPU can issue them, beside the rate at which its memory delivers weights.
 
     bench/gpu_static.py [--arch 75,80,86,89,90,120] [--kernels REGEX] [--loops] [--check] [FILE.cu ...]
+    bench/gpu_static.py --tokens [--arch LIST]
+    bench/gpu_static.py --verify PAGE [--built FOLDER]
 
-Needs nvcc and ptxas (NVCC=PATH names nvcc); --loops also cuobjdump (CUOBJDUMP=PATH; the PyPI package
-nvidia-cuda-cuobjdump has it). --check prints only kernels that spill registers, and exits with 1 if there is one.
-Without nvcc: exit 77.
+--tokens adds the tokens a second that gpu_layer.py predicts of named GPUs, from the kernels of a decoded token.
+
+Needs nvcc and ptxas (NVCC=PATH names nvcc); --loops and --tokens also cuobjdump (CUOBJDUMP=PATH; the PyPI package
+nvidia-cuda-cuobjdump has it). --check prints only kernels that spill more registers than SPILLS allows, and exits with 1
+if there is one. Without nvcc: exit 77.
+
+--verify compiles nothing. It fails if PAGE's predictions are not those that gpu_layer.py makes of PAGE's kernels. FOLDER
+has what ptxas said while the module was built (*.ptxas): then it also fails if a kernel spills more than SPILLS allows on
+an architecture of PAGE, if a kernel of the predictions does not exist, and, where PAGE names the compiler at hand, if
+PAGE's kernels are not the built ones.
 """
 import argparse
 import concurrent.futures
@@ -18,6 +27,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import gpu_layer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CUDA = ROOT / "lib/device/cuda"
@@ -35,17 +46,11 @@ LIMITS = {
     90: (2048, 32, 228 << 10, 1024),
     120: (1536, 24, 100 << 10, 1024),
 }
-# Name, architecture, multiprocessors, boost clock in GHz, memory in GB/s: NVIDIA's data sheets and architecture papers
-# (Turing, GA102, GA100, AD102, GH100/H200, RTX Blackwell).
-GPUS = [
-    ("2080 Ti", 75, 68, 1.545, 616),
-    ("A100 80GB", 80, 108, 1.410, 2039),
-    ("3060", 86, 28, 1.777, 360),
-    ("3090", 86, 82, 1.695, 936),
-    ("4090", 89, 128, 2.520, 1008),
-    ("H200", 90, 132, 1.980, 4800),
-    ("5090", 120, 170, 2.407, 1792),
-]
+# Bytes that kernels whose names begin so may spill. Products by tensor cores: outside of their loops; without spills two
+# blocks would share a multiprocessor, not three. The others, on sm_120: around a call.
+SPILLS = {"product_mma_kernel<": 128, "gate_kernel<": 32, "delta_place": 32}
+# Matrix instructions for one product of each weight: 1 where nothing is said.
+REPEATED = {"product_float_mma_kernel<tiles_f16": 3}
 ISSUED = 128  # instructions of threads that a multiprocessor issues in a cycle: four schedulers, a warp each
 
 
@@ -69,7 +74,7 @@ class Kernel:
 
     def blocks(self):
         """Resident on a multiprocessor; None: the size of a block is not fixed at compile time."""
-        if not self.threads:
+        if not self.threads or self.arch not in LIMITS:
             return None
         threads, blocks, shared, each = LIMITS[self.arch]
         warps = -(-self.threads // 32)
@@ -88,6 +93,22 @@ def read_bounds(ptx, kernels):
             kernels[entry].threads = int(found[1]) * int(found[2] or 1) * int(found[3] or 1)
 
 
+def read_log(log, source):
+    """The kernels of what ptxas says with -v."""
+    kernel = None
+    for line in log.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)' for 'sm_(\d+)", line):
+            kernel = Kernel(source, int(found[2]), found[1])
+        elif kernel and (found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            kernel.spilled = int(found[1]) + int(found[2])
+        elif kernel and (found := re.search(r"Used (\d+) registers", line)):
+            kernel.registers = int(found[1])
+            shared = re.search(r"(\d+) bytes smem", line)
+            kernel.shared = int(shared[1]) if shared else 0
+            yield kernel
+            kernel = None
+
+
 def compile_one(nvcc, source, arch, folder):
     """Compiles a source for an architecture. Returns its kernels by their mangled names, and the cubin."""
     base = pathlib.Path(folder) / f"{source.stem}-{arch}"
@@ -95,18 +116,7 @@ def compile_one(nvcc, source, arch, folder):
     run([nvcc, *FLAGS, f"-arch=compute_{arch}", "-ptx", str(source), "-o", ptx], f"nvcc of {source.name} for {arch}")
     ptxas = str(pathlib.Path(shutil.which(nvcc)).resolve().with_name("ptxas"))
     log = run([ptxas, "-v", f"-arch=sm_{arch}", ptx, "-o", cubin], f"ptxas of {source.name} for {arch}")
-    kernels, name = {}, None
-    for line in log.splitlines():
-        if found := re.search(r"Compiling entry function '(\w+)'", line):
-            name = found[1]
-            kernels[name] = Kernel(source.name, arch, name)
-        elif name and (found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)):
-            kernels[name].spilled = int(found[1]) + int(found[2])
-        elif name and (found := re.search(r"Used (\d+) registers", line)):
-            kernels[name].registers = int(found[1])
-            shared = re.search(r"(\d+) bytes smem", line)
-            kernels[name].shared = int(shared[1]) if shared else 0
-            name = None
+    kernels = {k.name: k for k in read_log(log, source.name)}
     read_bounds(pathlib.Path(ptx).read_text(), kernels)
     return kernels, cubin
 
@@ -181,20 +191,127 @@ def print_table(kernels, loops):
 
 def print_rates(kernels):
     """What the instructions of the loops allow, in 10^9 products a second; for one token a weight is one product."""
-    print("\n| kernel, 10^9 products a second | " + " | ".join(g[0] for g in GPUS) + " |")
-    print("|---" * (len(GPUS) + 1) + "|")
+    gpus = [g for g in gpu_layer.GPUS if any(k.arch == g.arch for k in kernels)]
+    print("\n| kernel, 10^9 products a second | " + " | ".join(g.name for g in gpus) + " |")
+    print("|---" * (len(gpus) + 1) + "|")
     names, found = demangle([k.name for k in kernels]), {}
     for k in kernels:
         if k.loop and k.loop.products:
             found.setdefault((k.source, names[k.name]), {})[k.arch] = k.loop
     for (_, name), by_arch in sorted(found.items()):
         row = []
-        for _, arch, n, ghz, _ in GPUS:
-            l = by_arch.get(arch)
-            row.append(f"{ISSUED * n * ghz * l.products / l.instructions:.0f}" if l else "")
+        for g in gpus:
+            l = by_arch.get(g.arch)
+            times = next((n for k, n in REPEATED.items() if name.startswith(k)), 1)
+            rate = ISSUED * g.multiprocessors * g.ghz
+            row.append(f"{rate * l.products / times / l.instructions:.0f}" if l else "")
         print(f"| `{name}` | " + " | ".join(row) + " |")
+    if any(k.loop and k.loop.mma for k in kernels):
+        for i, what in enumerate(("int8", "BF16")):
+            rates = (f"{gpu_layer.TENSOR[g.arch][i] * g.multiprocessors * g.ghz:.0f}" for g in gpus)
+            print(f"| tensor cores, {what} | " + " | ".join(rates) + " |")
     for bits in 4.5, 8.5:
-        print(f"| memory, weights of {bits} bits | " + " | ".join(f"{g[4] * 8 / bits:.0f}" for g in GPUS) + " |")
+        print(f"| memory, weights of {bits} bits | " + " | ".join(f"{g.memory * 8 / bits:.0f}" for g in gpus) + " |")
+
+
+# ---- predictions ----
+
+
+def print_tokens(kernels):
+    names = demangle([k.name for k in kernels])
+    rows = [(names[k.name], k.arch, k.blocks(), k.loop.instructions if k.loop else 0, k.loop.dots if k.loop else 0) for k in kernels]
+    print("\n" + "\n".join(gpu_layer.tables(gpu_layer.builds_of(rows, LIMITS))))
+
+
+SECTION = "## Tokens a second"
+
+
+def page_section(text):
+    """The lines of the page's section with predictions."""
+    return text.partition(SECTION + "\n")[2].partition("\n## ")[0].splitlines()
+
+
+def page_kernels(lines):
+    """The rows of print_table with loops, as dictionaries by the names of the columns."""
+    columns = None
+    for line in lines:
+        cells = [c.strip() for c in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = None
+        elif cells[:2] == ["kernel", "sm"] and "loop" in cells:
+            columns = cells
+        elif columns and len(cells) == len(columns) and cells[0].startswith("`"):
+            row = dict(zip(columns, cells))
+            yield row | {"kernel": cells[0].strip("`"), "sm": int(row["sm"])}
+
+
+def compiler_of(text):
+    found = re.search(r"nvcc (\d+\.\d+\.\d+)", text)
+    return found[1] if found else ""
+
+
+def read_built(folder):
+    """The kernels that the build compiled, from what ptxas said."""
+    kernels = []
+    for file in sorted(folder.rglob("*.ptxas")):
+        kernels += read_log(file.read_text(), file.name.split(".")[0] + ".cu")
+    if not kernels:
+        sys.exit(f"gpu_static: {folder} has no kernels (*.ptxas)")
+    return kernels
+
+
+def spills(kernels):
+    """Of the kernels that spill more than they may."""
+    names = demangle([k.name for k in kernels]) if kernels else {}
+    for k in kernels:
+        if k.spilled > next((most for begin, most in SPILLS.items() if names[k.name].startswith(begin)), 0):
+            yield f"{k.source}: {names[k.name]} spills {k.spilled} bytes on sm_{k.arch} ({k.registers} registers)"
+
+
+def built_faults(rows, built, same_compiler):
+    """rows: the page's."""
+    archs = {row["sm"] for row in rows}
+    yield from spills([k for k in built if k.arch in archs])
+    names = demangle([k.name for k in built])
+    for name in sorted(gpu_layer.KERNELS - set(names.values())):
+        yield f"gpu_layer.py: the module has no kernel {name}"
+    found = {(names[k.name], k.arch): k for k in built}
+    for row in rows if same_compiler else ():
+        k = found.get((row["kernel"], row["sm"]))
+        if k and (k.registers, k.spilled, k.shared) != tuple(int(row[c]) for c in ("registers", "spilled", "shared")):
+            yield (f"{row['kernel']} has {k.registers} registers on sm_{k.arch}, {k.spilled} bytes spilled, {k.shared} shared; "
+                   f"the page says {row['registers']}, {row['spilled']}, {row['shared']}")
+
+
+def verify(page, folder):
+    lines = page_section(page.read_text())
+    rows = list(page_kernels(lines))
+    loops = [(r["kernel"], r["sm"], int(r["blocks"] or 0), int(r["loop"] or 0), int(r["dp4a"] or 0)) for r in rows]
+    there = set(lines)
+    faults = [f"not in {page.name}: {line}" for line in gpu_layer.tables(gpu_layer.builds_of(loops, LIMITS)) if line not in there]
+    if not rows:
+        faults = [f"{page.name} has no kernels"]
+    says = f"{len(rows)} kernels of {page.name}"
+    if folder:
+        built, nvcc = read_built(folder), shutil.which(os.environ.get("NVCC", "nvcc"))
+        version = re.search(r"V(\d+\.\d+\.\d+)", run([nvcc, "--version"], "nvcc")) if nvcc else None
+        same = version is not None and version[1] == compiler_of("\n".join(lines))
+        faults += built_faults(rows, built, same)
+        says += f", {len(built)} built" + ("" if same else " by another compiler than the page's")
+    print("\n".join([*faults, f"{says}, {len(faults)} faults"]))
+    sys.exit(1 if faults else 0)
+
+
+def compile_all(nvcc, cuobjdump, files, archs, loops):
+    kernels = []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(compile_one, nvcc, f, a, folder) for f in files for a in archs]
+        for job in jobs:
+            found, cubin = job.result()
+            if loops and found:
+                read_loops(cuobjdump, cubin, found)
+            kernels += found.values()
+    return kernels
 
 
 def main():
@@ -203,8 +320,13 @@ def main():
     parser.add_argument("--kernels", default="", metavar="REGEX", help="only kernels of this name")
     parser.add_argument("--loops", action="store_true", help="disassemble, and add the inner loops")
     parser.add_argument("--check", action="store_true", help="fail if a kernel spills registers")
+    parser.add_argument("--tokens", action="store_true", help="a decoded token's kernels, and tokens/s from them")
+    parser.add_argument("--verify", type=pathlib.Path, metavar="PAGE", help="compare a page of results with the code")
+    parser.add_argument("--built", type=pathlib.Path, metavar="FOLDER", help="with --verify: of the module's objects")
     parser.add_argument("files", nargs="*", type=pathlib.Path, help="sources; default: all of lib/device/cuda")
     options = parser.parse_args()
+    if options.verify:
+        verify(options.verify, options.built)
     nvcc, cuobjdump = os.environ.get("NVCC", "nvcc"), os.environ.get("CUOBJDUMP", "cuobjdump")
     archs = [int(a) for a in re.split("[,;]", options.arch)]
     if unknown := [a for a in archs if a not in LIMITS]:
@@ -212,30 +334,28 @@ def main():
     if not shutil.which(nvcc):
         print("skipped: nvcc is not installed (NVCC=PATH names one)")
         sys.exit(77)
-    if options.loops and not shutil.which(cuobjdump):
-        sys.exit("gpu_static: --loops needs cuobjdump (CUOBJDUMP=PATH, or pip install nvidia-cuda-cuobjdump)")
-    kernels = []
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_one, nvcc, f, a, folder) for f in options.files or sorted(CUDA.glob("*.cu")) for a in archs]
-        for job in jobs:
-            found, cubin = job.result()
-            if options.loops and found:
-                read_loops(cuobjdump, cubin, found)
-            kernels += found.values()
+    loops = options.loops or options.tokens
+    if loops and not shutil.which(cuobjdump):
+        sys.exit("gpu_static: --loops and --tokens need cuobjdump (CUOBJDUMP=PATH, or pip install nvidia-cuda-cuobjdump)")
+    every = [CUDA / f"{name}.cu" for name in gpu_layer.SOURCES] if options.tokens else sorted(CUDA.glob("*.cu"))
+    kernels = compile_all(nvcc, cuobjdump, options.files or every, archs, loops)
     names = demangle([k.name for k in kernels]) if kernels else {}
     kernels = [k for k in kernels if re.search(options.kernels, names[k.name])]
+    if options.tokens:
+        print("\n".join(spills(kernels)), file=sys.stderr)
+        kernels = [k for k in kernels if names[k.name] in gpu_layer.KERNELS]
     if not kernels:
         sys.exit("gpu_static: there is no such kernel")
-    spilling = [k for k in kernels if k.spilled]
     if not options.check:
-        print_table(kernels, options.loops)
-        if options.loops:
+        print_table(kernels, loops)
+        if options.tokens:
+            print_tokens(kernels)
+        elif loops:
             print_rates(kernels)
         return
-    for k in spilling:
-        print(f"{k.source}: {names[k.name]} spills {k.spilled} bytes on sm_{k.arch} ({k.registers} registers)")
-    print(f"{len(kernels)} kernels of {len(archs)} architectures, {len(spilling)} spill")
-    sys.exit(1 if spilling else 0)
+    found = list(spills(kernels))
+    print("\n".join([*found, f"{len(kernels)} kernels of {len(archs)} architectures, {len(found)} spill"]))
+    sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":

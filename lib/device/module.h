@@ -99,6 +99,7 @@ struct device_expert_task {
     const uint32_t *tokens;    /* [n_tokens]: rows of the activations */
     uint32_t first_row;        /* of out */
     bool continues;            /* adds to what the rows hold; else they begin at 0 */
+    bool rounds;               /* the tokens are of one group of rows (exec/row_groups.h) */
 };
 
 /* A product of some that have their input in common: y[t * y_stride + r] (+)= (W x_t)[r], then
@@ -379,7 +380,11 @@ struct device_ops {
 
     /* rows [.][d_model]: the tasks' partial sums, as exec_experts computes them. scratch:
      * experts_scratch_bytes of the number of segments and of token rows (the sum of each task's
-     * n_segments * n_tokens). */
+     * n_segments * n_tokens).
+     *
+     * Tasks with `rounds` may be computed otherwise if an expert has weights of BF16 or F16:
+     * inputs, and hidden values, are rounded to BF16, for weights of F16 to 16 bits, and sums are
+     * float32 in another order. Whether they are depends on the task's number of tokens only. */
     size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments,
                                     uint32_t n_task_rows);
     void (*experts)(struct device_stream *s, const struct device_segments *layout,

@@ -111,6 +111,11 @@ void exec_set_groups(struct exec *x, const struct row_groups *groups)
     x->groups = (struct row_groups){x->group_memory, n};
 }
 
+struct row_groups exec_groups(const struct exec *x)
+{
+    return x->groups;
+}
+
 struct pool *exec_pool(const struct exec *x)
 {
     return x->pool;

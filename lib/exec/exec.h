@@ -39,6 +39,8 @@ void exec_free(struct exec *x); /* takes NULL */
  * at most max_tokens. Rows of several requests are in different groups, so that one request's
  * result does not depend on the others. No effect without blas. */
 void exec_set_groups(struct exec *x, const struct row_groups *groups);
+/* The groups that were set last; none without blas. Valid until they are set again. */
+struct row_groups exec_groups(const struct exec *x);
 struct pool *exec_pool(const struct exec *x);
 /* The threads increment *progress for each finished chunk, so that another process can watch the
  * progress. NULL: no counter. */

@@ -1,4 +1,5 @@
-/* experts of the CUDA module, compared to the bit with exec_experts on the portable kernels. */
+/* experts of the CUDA module, compared to the bit with exec_experts on the portable kernels; tasks
+ * that may round otherwise, within a bound. */
 #include "exec/exec.h"
 #include "tests/unit/kernel_cases.h"
 
@@ -98,6 +99,7 @@ struct wanted {
     uint32_t expert, first, n_segments, n_tokens;
     const uint32_t *tokens;
     bool continues;
+    bool rounds; /* on the device */
 };
 
 static void on_host(const struct segments *s, const struct inputs_of *in,
@@ -142,7 +144,7 @@ static void on_it(const struct segments *s, const struct device_activations *in,
         const struct wanted *w = &wanted[i];
         const uint8_t *slab = s->on_it + w->expert * s->slabs.slab_bytes;
         tasks[i] = (struct device_expert_task){
-            w->n_segments, w->n_tokens, next, w->tokens, row, w->continues,
+            w->n_segments, w->n_tokens, next, w->tokens, row, w->continues, w->rounds,
         };
         for (uint32_t k = 0; k < w->n_segments; k++)
             *next++ = slab + (w->first + k) * s->slabs.segment_bytes;
@@ -156,28 +158,49 @@ static void on_it(const struct segments *s, const struct device_activations *in,
     free(places);
 }
 
-static void check(const struct segments *s, const struct inputs_of *in,
-                  const struct device_activations *a, const struct wanted *wanted, uint32_t n)
+/* The rows of some tasks, by both sides. */
+struct results {
+    float *expected, *got;
+    size_t values;
+};
+
+static struct results compute(const struct segments *s, const struct inputs_of *in,
+                              const struct device_activations *a, const struct wanted *wanted,
+                              uint32_t n)
 {
     uint32_t n_rows = 0, n_segments = 0, n_task_rows = 0;
+    struct results r;
 
     for (uint32_t i = 0; i < n; i++) {
         n_rows += wanted[i].n_tokens;
         n_segments += wanted[i].n_segments;
         n_task_rows += wanted[i].n_segments * wanted[i].n_tokens;
     }
-    size_t values = ((size_t)n_rows + 1) * s->slabs.d_model; /* a row more, which stays */
-    float *expected = malloc(values * sizeof *expected), *got = malloc(values * sizeof *got);
+    r.values = ((size_t)n_rows + 1) * s->slabs.d_model; /* a row more, which stays */
+    r.expected = malloc(r.values * sizeof *r.expected);
+    r.got = malloc(r.values * sizeof *r.got);
     uint64_t state = 77;
-    for (size_t i = 0; i < values; i++)
-        expected[i] = random_float(&state);
-    float *rows = to_device(expected, values * sizeof *rows);
-    on_host(s, in, wanted, n, n_task_rows, expected);
+    for (size_t i = 0; i < r.values; i++)
+        r.expected[i] = random_float(&state);
+    float *rows = to_device(r.expected, r.values * sizeof *rows);
+    on_host(s, in, wanted, n, n_task_rows, r.expected);
     on_it(s, a, wanted, n, n_segments, n_task_rows, rows);
-    from_device(got, rows, values * sizeof *rows);
-    assert_same_floats(got, expected, values, tensor_type_info(s->slabs.gate_type)->name);
-    free(got);
-    free(expected);
+    from_device(r.got, rows, r.values * sizeof *rows);
+    return r;
+}
+
+static void free_results(struct results *r)
+{
+    free(r->got);
+    free(r->expected);
+}
+
+static void check(const struct segments *s, const struct inputs_of *in,
+                  const struct device_activations *a, const struct wanted *wanted, uint32_t n)
+{
+    struct results r = compute(s, in, a, wanted, n);
+    assert_same_floats(r.got, r.expected, r.values, tensor_type_info(s->slabs.gate_type)->name);
+    free_results(&r);
 }
 
 static void check_shape(const struct shape *shape)
@@ -199,13 +222,13 @@ static void check_shape(const struct shape *shape)
 
     /* a decoded token; some for each; a part of the segments, onto others' sums; one expert's,
      * twice */
-    const struct wanted decode[] = {{0, 0, shape->n_segments, 1, one, false},
-                                    {2, 0, shape->n_segments, 1, one, false}};
-    const struct wanted some[] = {{3, 0, shape->n_segments, 3, few, false},
-                                  {1, last, 1, 1, other, true},
-                                  {0, 0, 1, TOKENS, all, false},
-                                  {2, last, 1, 9, all, false},
-                                  {2, 0, shape->n_segments, 8, all + 3, true}};
+    const struct wanted decode[] = {{0, 0, shape->n_segments, 1, one, false, false},
+                                    {2, 0, shape->n_segments, 1, one, false, false}};
+    const struct wanted some[] = {{3, 0, shape->n_segments, 3, few, false, false},
+                                  {1, last, 1, 1, other, true, false},
+                                  {0, 0, 1, TOKENS, all, false, false},
+                                  {2, last, 1, 9, all, false, false},
+                                  {2, 0, shape->n_segments, 8, all + 3, true, false}};
     check(&s, &in, &a, decode, 2);
     check(&s, &in, &a, some, 5);
     check(&s, &in, &a, some + 1, 1);
@@ -278,11 +301,11 @@ static void test_many(void **state)
         tokens[i] = i * 7 % TOKENS;
     float *x = to_device(in.x, TOKENS * in.a.x_stride * sizeof *x);
     module->ops.activations_bind(&a, NULL, 16, TOKENS, x, in.a.x_stride, false);
-    check(&s, &in, &a, &(struct wanted){1, 0, 2, TOKENS, tokens, false}, 1);
+    check(&s, &in, &a, &(struct wanted){1, 0, 2, TOKENS, tokens, false, false}, 1);
     /* kept in exec_experts' limit of parts a pass by one segment each */
     for (uint32_t i = 0; i < TASKS; i++)
-        tasks[i] =
-            (struct wanted){i % 2, i % 2, 1, 1 + i % 3 * (i % 5 == 0), tokens + i, i % 7 == 0};
+        tasks[i] = (struct wanted){i % 2,      i % 2,      1,    1 + i % 3 * (i % 5 == 0),
+                                   tokens + i, i % 7 == 0, false};
     tasks[100].n_tokens = 0;
     tasks[TASKS - 1].n_tokens = 4500;
     check(&s, &in, &a, tasks, TASKS);
@@ -291,6 +314,95 @@ static void test_many(void **state)
     free(tokens);
     free(s.memory);
     free_inputs(&in);
+}
+
+/* ---- Tasks that may round otherwise ---- */
+
+struct rounding {
+    struct shape shape;
+    double bound; /* of the error's root mean square, relative to that of the values; 0: exact */
+};
+
+/* The results of `rows` rows from row `first` on. */
+static void check_error(const struct results *r, uint32_t first, uint32_t rows, uint32_t d,
+                        double bound)
+{
+    double square = 0, error = 0, most = 0;
+    const float *got = r->got + (size_t)first * d, *expected = r->expected + (size_t)first * d;
+
+    for (size_t i = 0; i < (size_t)rows * d; i++) {
+        double difference = fabs((double)got[i] - expected[i]);
+        assert_true(isfinite(got[i]));
+        square += (double)expected[i] * expected[i];
+        error += difference * difference;
+        most = difference > most ? difference : most;
+    }
+    if (bound == 0) {
+        assert_true(error == 0);
+        return;
+    }
+    assert_true(error > 0); /* else tensor cores have not computed them */
+    assert_true(sqrt(error / square) < bound);
+    assert_true(most < 8 * bound * sqrt(square / ((double)rows * d)));
+}
+
+static void check_rounding(const struct rounding *c)
+{
+    enum { TOKENS = 70, EXPERTS = 4, FEW = 7, SOME = 9 };
+    const struct shape *shape = &c->shape;
+    uint32_t all[TOKENS], d = shape->d_model, n = shape->n_segments;
+    struct segments s;
+    struct inputs_of in = make_inputs(kernels_get(), d, TOKENS, INPUTS_USUAL, 5);
+    struct device_activations a;
+
+    for (uint32_t i = 0; i < TOKENS; i++)
+        all[i] = i;
+    make_segments(&s, shape, EXPERTS);
+    float *x = to_device(in.x, TOKENS * in.a.x_stride * sizeof *x);
+    void *memory = on_device(module->ops.activations_bytes(d, TOKENS));
+    module->ops.activations_bind(&a, memory, d, TOKENS, x, in.a.x_stride, true);
+    module->ops.quantize(stream, &a);
+
+    /* many tokens; too few; a part of the segments; not of a group; onto others' sums */
+    const struct wanted tasks[] = {{3, 0, n, TOKENS, all, false, true},
+                                   {1, 0, n, FEW, all + 3, false, true},
+                                   {0, n - 1, 1, SOME, all + 20, false, true},
+                                   {2, 0, n, SOME, all, false, false},
+                                   {2, 0, 1, SOME, all + 40, true, true}};
+    const uint32_t rows[] = {TOKENS, FEW, SOME, SOME, SOME};
+    struct results together = compute(&s, &in, &a, tasks, 5);
+    for (uint32_t i = 0, first = 0; i < 5; first += rows[i++]) {
+        check_error(&together, first, rows[i], d, i % 2 == 0 ? c->bound : 0);
+        struct results alone = compute(&s, &in, &a, &tasks[i], 1);
+        if (!tasks[i].continues) /* the same bits whatever else is computed */
+            assert_same_floats(alone.got, together.got + (size_t)first * d, (size_t)rows[i] * d,
+                               "alone");
+        free_results(&alone);
+    }
+    free_results(&together);
+    release_all();
+    free(s.memory);
+    free_inputs(&in);
+}
+
+/* An input of BF16 has 8 bits, an error of up to 2^-9; that of both products of an expert is at
+ * most twice as large on average. F16: 16 bits, and the left out products of weights. */
+static void test_rounding(void **state)
+{
+    static const struct rounding cases[] = {
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 288, 96, 3, false, "qwen3moe"}, 0x1p-8},
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 64, 160, 1, true, "gpt-oss"}, 0x1p-8},
+        {{TENSOR_F16, TENSOR_F16, TENSOR_F16, 288, 96, 3, false, "qwen3moe"}, 0x1p-14},
+        {{TENSOR_Q8_0, TENSOR_BF16, TENSOR_F16, 96, 64, 2, false, "qwen3moe"}, 0x1p-8},
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 256, 32, 2, false, "nemotron_h_moe"}, 0x1p-8},
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 300, 48, 2, false, "qwen3moe"}, 0},
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_F32, 64, 64, 2, false, "qwen3moe"}, 0},
+        {{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q4_0, 64, 64, 2, false, "qwen3moe"}, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_rounding(&cases[i]);
 }
 
 /* ---- Experts that a gate chose ---- */
@@ -428,7 +540,7 @@ static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n,
     assert_int_equal(choose(c, selected, n, 7, rows, row_of, shared), 0);
     for (uint32_t i = 0; i < n_rows; i++) {
         uint32_t token = i / n_used;
-        const struct wanted one = {selected[i], 0, c->at.n_segments, 1, &token, false};
+        const struct wanted one = {selected[i], 0, c->at.n_segments, 1, &token, false, false};
         on_host(&c->s, &c->in, &one, 1, c->at.n_segments, expected);
         assert_true(row_of[i] < n_rows && !taken[row_of[i]]);
         taken[row_of[i]] = true;
@@ -540,13 +652,10 @@ static void test_chosen_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_no_gate),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_chosen_by_many),
-        cmocka_unit_test(test_chosen_and_shared),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_no_gate),        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_rounding),       cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_chosen_by_many), cmocka_unit_test(test_chosen_and_shared),
         cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);

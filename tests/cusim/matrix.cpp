@@ -10,7 +10,9 @@
  *
  *   A 16 x 16, half i of a lane's 8    row group + 8 * (i / 2 % 2), column 2 * place + i % 2 +
  *                                      8 * (i / 4)
- *   B 16 x 8, half i of 4              row 2 * place + i % 2 + 8 * (i / 2), column group */
+ *   B 16 x 8, half i of 4              row 2 * place + i % 2 + 8 * (i / 2), column group
+ *
+ * BF16 has the fragments of halves. */
 #include "matrix.h"
 
 #include "block.h"
@@ -25,7 +27,7 @@ struct load {
     uint32_t words[4];
 };
 
-struct multiply_f16 {
+struct multiply_16 {
     uint32_t a[4], b[2];
     float d[4];
 };
@@ -72,21 +74,30 @@ double half(uint16_t bits)
     return bits >> 15 ? -size : size;
 }
 
-const char *multiply_halves(const uint64_t *values)
+double bf16(uint16_t bits)
+{
+    uint32_t word = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+/* Products are exact; sums are made in double precision, then rounded. */
+const char *multiply_16_bits(const uint64_t *values, double (*value)(uint16_t))
 {
     double a[16][16], b[8][16]; /* b: by columns */
     for (unsigned lane = 0; lane < MATRIX_LANES; lane++) {
-        const multiply_f16 &from = of_lane<multiply_f16>(values, lane);
+        const multiply_16 &from = of_lane<multiply_16>(values, lane);
         unsigned group = lane / 4, place = lane % 4;
         for (unsigned i = 0; i < 8; i++)
             a[group + i / 2 % 2 * 8][place * 2 + i % 2 + i / 4 * 8] =
-                half((uint16_t)(from.a[i / 2] >> 16 * (i % 2)));
+                value((uint16_t)(from.a[i / 2] >> 16 * (i % 2)));
         for (unsigned i = 0; i < 4; i++)
             b[group][place * 2 + i % 2 + i / 2 * 8] =
-                half((uint16_t)(from.b[i / 2] >> 16 * (i % 2)));
+                value((uint16_t)(from.b[i / 2] >> 16 * (i % 2)));
     }
     for (unsigned lane = 0; lane < MATRIX_LANES; lane++) {
-        multiply_f16 &of = of_lane<multiply_f16>(values, lane);
+        multiply_16 &of = of_lane<multiply_16>(values, lane);
         for (unsigned i = 0; i < 4; i++) {
             unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
             double sum = of.d[i];
@@ -130,7 +141,9 @@ const char *matrix_compute(enum cusim_warp_op op, const uint64_t values[MATRIX_L
     case CUSIM_LOAD_MATRICES_TRANSPOSED:
         return load_matrices(values, true);
     case CUSIM_MULTIPLY_F16:
-        return multiply_halves(values);
+        return multiply_16_bits(values, half);
+    case CUSIM_MULTIPLY_BF16:
+        return multiply_16_bits(values, bf16);
     default:
         return multiply(values);
     }
@@ -154,11 +167,22 @@ void cusim_load_matrices_4_transposed(const void *row, uint32_t words[4])
     load_4(CUSIM_LOAD_MATRICES_TRANSPOSED, row, words);
 }
 
+static void multiply_16_of(enum cusim_warp_op op, const uint32_t a[4], const uint32_t b[2],
+                           float d[4])
+{
+    multiply_16 of = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+    cusim_warp(op, 0xffffffffu, (uintptr_t)&of, 0);
+    memcpy(d, of.d, sizeof of.d);
+}
+
 void cusim_multiply_m16n8k16_f16(const uint32_t a[4], const uint32_t b[2], float d[4])
 {
-    multiply_f16 of = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
-    cusim_warp(CUSIM_MULTIPLY_F16, 0xffffffffu, (uintptr_t)&of, 0);
-    memcpy(d, of.d, sizeof of.d);
+    multiply_16_of(CUSIM_MULTIPLY_F16, a, b, d);
+}
+
+void cusim_multiply_m16n8k16_bf16(const uint32_t a[4], const uint32_t b[2], float d[4])
+{
+    multiply_16_of(CUSIM_MULTIPLY_BF16, a, b, d);
 }
 
 void cusim_multiply_m16n8k16_s8(const uint32_t a[2], uint32_t b, const int c[4], int d[4])

@@ -69,7 +69,7 @@ struct half_matrices {
 
 /* The manual's a_i: row group where i is 0, 1, 4 or 5; column + 8 from i = 4 on. b_i: row + 8 from
  * i = 2 on. */
-static __global__ void multiply_halves(struct half_matrices *m)
+static __global__ void multiply_halves(struct half_matrices *m, bool bf16)
 {
     int group = (int)threadIdx.x >> 2, thread = (int)threadIdx.x % 4;
     uint32_t a[4] = {}, b[2] = {};
@@ -83,7 +83,10 @@ static __global__ void multiply_halves(struct half_matrices *m)
         b[i / 2] |= (uint32_t)m->b[thread * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] << 16 * (i % 2);
     for (int i = 0; i < 4; i++)
         d[i] = m->d[i < 2 ? group : group + 8][thread * 2 + (i & 1)];
-    tensor_multiply_f16(a, b[0], b[1], d);
+    if (bf16)
+        tensor_multiply_bf16(a, b[0], b[1], d);
+    else
+        tensor_multiply_f16(a, b[0], b[1], d);
     for (int i = 0; i < 4; i++)
         m->d[i < 2 ? group : group + 8][thread * 2 + (i & 1)] = d[i];
 }
@@ -99,9 +102,19 @@ static uint16_t half_of(int n)
     return (uint16_t)(bits | (n < 0 ? 0x8000u : 0u));
 }
 
-/* Integers, whose sums are exact in any order. */
-static void test_multiply_halves()
+/* An integer of at most 256 as BF16. */
+static uint16_t bf16_of(int n)
 {
+    float value = (float)n;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+/* Integers, whose sums are exact in any order. */
+static void check_multiply_halves(bool bf16)
+{
+    int most_a = bf16 ? 256 : 1024, most_b = bf16 ? 200 : 500;
     struct half_matrices host, *device;
     int a[M][K], b[K][N], c[M][N];
     uint32_t state = 54321;
@@ -109,14 +122,14 @@ static void test_multiply_halves()
         return (int)((state = state * 1664525u + 1013904223u) >> 16) % (2 * n + 1) - n;
     };
     for (int i = 0; i < M * K; i++)
-        (&host.a[0][0])[i] = half_of((&a[0][0])[i] = next(1024));
+        (&host.a[0][0])[i] = (bf16 ? bf16_of : half_of)((&a[0][0])[i] = next(most_a));
     for (int i = 0; i < K * N; i++)
-        (&host.b[0][0])[i] = half_of((&b[0][0])[i] = next(500));
+        (&host.b[0][0])[i] = (bf16 ? bf16_of : half_of)((&b[0][0])[i] = next(most_b));
     for (int i = 0; i < M * N; i++)
         (&host.d[0][0])[i] = (float)((&c[0][0])[i] = next(10000));
     OK(cudaMalloc(&device, sizeof *device));
     OK(cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice));
-    CUDA_LAUNCH(multiply_halves, 1, 32, 0, 0, device);
+    CUDA_LAUNCH(multiply_halves, 1, 32, 0, 0, device, bf16);
     OK(cudaMemcpy(&host, device, sizeof host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -125,6 +138,16 @@ static void test_multiply_halves()
                 sum += a[i][k] * b[k][j];
             CHECK_EQUAL((int)host.d[i][j], sum);
         }
+}
+
+static void test_multiply_halves()
+{
+    check_multiply_halves(false);
+}
+
+static void test_multiply_bf16()
+{
+    check_multiply_halves(true);
 }
 
 /* Lane l gives row l, which is at the 16 bytes (7 * l) mod 32. */
@@ -223,6 +246,7 @@ int main(int argc, char **argv)
         {"load", test_load},
         {"load_transposed", test_load_transposed},
         {"multiply_halves", test_multiply_halves},
+        {"multiply_bf16", test_multiply_bf16},
         {"copies_cusim", test_copies_cusim},
     };
     return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);

@@ -35,7 +35,7 @@ struct cuda_compute {
     void *stored[STORED_MOST];
     uint32_t n_stored;
 
-    struct device_expert_task *tasks; /* [n_experts] */
+    struct device_expert_task *tasks; /* [max_rows], for each task's runs of tokens */
     uint32_t layer;
     struct device_segments layout; /* of layer */
     struct device_activations input;
@@ -98,19 +98,51 @@ static void download_rows(struct cuda_compute *c, uint32_t first, uint32_t n)
                         n * d * sizeof(float));
 }
 
+static uint32_t first_row_of(const struct cuda_compute *c, const struct expert_task *t)
+{
+    return (uint32_t)((size_t)(t->out - c->base.rows) / c->layout.d_model);
+}
+
 /* Downloads the rows of tasks with fetch[i]; adjacent rows in one copy. */
-static void fetch_rows(struct cuda_compute *c, const struct device_expert_task *tasks,
-                       const bool *fetch, uint32_t n_tasks)
+static void fetch_rows(struct cuda_compute *c, const struct expert_task *tasks, const bool *fetch,
+                       uint32_t n_tasks)
 {
     for (uint32_t i = 0, next; i < n_tasks; i = next) {
-        uint32_t first = tasks[i].first_row, end = first + tasks[i].n_tokens;
+        uint32_t first = first_row_of(c, &tasks[i]), end = first + tasks[i].n_tokens;
         next = i + 1;
         if (!fetch[i])
             continue;
-        for (; next < n_tasks && fetch[next] && tasks[next].first_row == end; next++)
+        for (; next < n_tasks && fetch[next] && first_row_of(c, &tasks[next]) == end; next++)
             end += tasks[next].n_tokens;
         download_rows(c, first, end - first);
     }
+}
+
+/* A task's tokens, cut where a group of rows begins or ends. Returns how many tasks of the device
+ * it became. */
+static uint32_t cut_task(const struct cuda_compute *c, const struct row_groups *groups,
+                         const struct expert_task *t, struct device_expert_task *to)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; at < t->n_tokens; n++) {
+        struct row_run run = row_groups_run(groups, t->tokens, t->n_tokens, at);
+        to[n] = (struct device_expert_task){.n_segments = t->n_segments,
+                                            .n_tokens = run.n,
+                                            .places = (const void *const *)t->places,
+                                            .tokens = t->tokens + at,
+                                            .first_row = first_row_of(c, t) + at,
+                                            .continues = t->output == EXPERT_CONTINUE,
+                                            .rounds = run.grouped};
+        at += run.n;
+    }
+    return n;
+}
+
+static bool quantized(const struct device_segments *l)
+{
+    return exec_quantizes((enum tensor_type)l->gate_type) &&
+           exec_quantizes((enum tensor_type)l->up_type) &&
+           exec_quantizes((enum tensor_type)l->down_type);
 }
 
 static void cuda_queue(struct device_compute *base, const struct expert_task *tasks,
@@ -119,19 +151,15 @@ static void cuda_queue(struct device_compute *base, const struct expert_task *ta
     struct cuda_compute *c = (struct cuda_compute *)base;
     if (c->input_values)
         bring_input(c);
-    for (uint32_t i = 0; i < n_tasks; i++) {
-        const struct expert_task *t = &tasks[i];
-        c->tasks[i] = (struct device_expert_task){
-            .n_segments = t->n_segments,
-            .n_tokens = t->n_tokens,
-            .places = (const void *const *)t->places,
-            .tokens = t->tokens,
-            .first_row = (uint32_t)((size_t)(t->out - base->rows) / c->layout.d_model),
-            .continues = t->output == EXPERT_CONTINUE};
-    }
-    c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n_tasks, base->own_rows,
+    struct row_groups groups = {0};
+    if (!quantized(&c->layout)) /* else no product rounds otherwise */
+        groups = exec_groups(base->own);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_tasks; i++)
+        n += cut_task(c, &groups, &tasks[i], c->tasks + n);
+    c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n, base->own_rows,
                            c->scratch);
-    fetch_rows(c, c->tasks, fetch, n_tasks);
+    fetch_rows(c, tasks, fetch, n_tasks);
 }
 
 static void cuda_await(struct device_compute *base, uint32_t slot, uint32_t number)
@@ -262,7 +290,7 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
     c->module = cuda->module;
     c->device = cuda->device;
     c->stream = cuda->stream;
-    c->tasks = calloc(base->memory->map.params.router.n_experts, sizeof *c->tasks);
+    c->tasks = calloc(base->max_rows, sizeof *c->tasks);
     enum error_code code = c->tasks
                                ? make_buffers(c, e)
                                : error_set(e, ERROR_MEMORY, "no memory for the device's tables");

@@ -10,7 +10,8 @@ enum {
     PAGES = BLOCK / DEVICE_PAGE,
     THREADS = 128,
     DIMS = 32, /* dimensions of keys and queries in shared memory at a time */
-    STEP = 16, /* positions whose values are loaded before their sums; within a page */
+    /* positions whose values are loaded before their sums; within a page */
+    STEP = CUDA_MORE_REGISTERS ? 8 : 16,
     SMALL_TILE = ATTEND_SMALL,
 };
 
@@ -441,7 +442,7 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
 
 /* Blocks of threads of a multiprocessor: as many as need no register saved. */
 template <class T, int QUERIES> struct resident {
-    enum { BLOCKS = QUERIES == 8 && sizeof(T) > 1 ? 3 : 2 };
+    enum { BLOCKS = QUERIES == 8 && sizeof(T) > 1 && !CUDA_MORE_REGISTERS ? 3 : 2 };
 };
 
 /* Grid: blocks of positions (1: walk), tiles of heads, rows. */

@@ -33,6 +33,7 @@ struct device {
     size_t block_shared_bytes;       /* that a block has by default */
     size_t block_shared_bytes_optin; /* that a block may have after cudaFuncSetAttribute */
     bool tensor_cores;               /* with int8 matrix functions (tensor_core.cuh) */
+    bool bf16;                       /* with BF16 ones */
     bool dependent_launches;         /* dependent.cuh */
     bool pins_read_only;             /* the driver takes cudaHostRegisterReadOnly */
     bool signals;                    /* flags.h: the flags work */

@@ -5,7 +5,10 @@
  * For experts_chosen the device makes the table of work itself; otherwise the host makes passes. A
  * pass is as many tasks, or tokens of one task, as fit into a table of fixed size. The tokens of a
  * task are cut into items; the block of an item decodes the weights once. Passes use the same
- * scratch, one after the other in the stream's order. */
+ * scratch, one after the other in the stream's order.
+ *
+ * Float weights have tensor cores for tasks that may round otherwise only. Such tasks have passes
+ * of their own. */
 #include "device/cuda/choose.cuh"
 #include "device/cuda/gate.h"
 #include "device/cuda/ops.h"
@@ -36,7 +39,14 @@ struct progress {
     uint32_t n_tasks, task, token; /* token: the next one of task */
     uint32_t tokens_an_item;
     bool tensor_cores; /* computed by them, which want whole items */
+    bool floats;       /* there are two kinds of tasks: those of this kind have rounds_task(task) */
+    bool rounds;
 };
+
+static bool rounds_task(const struct device_expert_task *t)
+{
+    return t->rounds && t->n_tokens >= PRODUCT_FLOAT_MMA_LEAST;
+}
 
 /* Adds as many tokens of the task, from `first` on, as fit; returns how many. */
 static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, uint32_t first,
@@ -81,7 +91,8 @@ static bool next_pass(struct progress *g, struct pass *pass)
     memset(pass, 0, offsetof(struct pass, tables));
     while (g->task < g->n_tasks) {
         const struct device_expert_task *t = &g->tasks[g->task];
-        if (t->n_segments > 0 && g->token < t->n_tokens) {
+        bool of_kind = !g->floats || rounds_task(t) == g->rounds;
+        if (of_kind && t->n_segments > 0 && g->token < t->n_tokens) {
             uint32_t n = add_task(pass, t, g->token, g);
             g->token += n;
             if (n == 0 || g->token < t->n_tokens)
@@ -285,19 +296,48 @@ static bool wants_tensor_cores(const struct device_stream *s, const struct devic
     return product_mma_pays(n_tokens, steps, blocks, (uint64_t)s->device->multiprocessors);
 }
 
+/* True: experts have float weights, and tensor cores compute those. */
+static bool has_float_mma(const struct device_stream *s, const struct device_segments *l)
+{
+    bool gate = l->up_offset == 0 || product_mma_takes(l->gate_type, l->d_model);
+    bool up = product_mma_takes(l->up_type, l->d_model);
+    bool down = product_mma_takes(l->down_type, l->width);
+    bool quantized = product_quantizes(l->gate_type) && product_quantizes(l->up_type) &&
+                     product_quantizes(l->down_type);
+
+    return s->device->bf16 && gate && up && down && !quantized;
+}
+
 static void refuse(struct device_stream *s)
 {
     cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
+}
+
+/* The tasks of g's kind. */
+static void run_passes(struct device_stream *s, const struct device_segments *l,
+                       const struct device_activations *in, struct progress g, float *rows,
+                       void *scratch)
+{
+    struct pass pass;
+
+    while (next_pass(&g, &pass)) {
+        struct product p = {};
+        p.tensor_cores = g.tensor_cores;
+        if (stage(s, &pass, &p))
+            run_tables(s, l, in, p, pass.n_hidden, rows, scratch, NULL);
+    }
 }
 
 void cuda_experts(struct device_stream *s, const struct device_segments *layout,
                   const struct device_activations *in, const struct device_expert_task *tasks,
                   uint32_t n_tasks, float *rows, void *scratch)
 {
-    struct progress g = {tasks, n_tasks, 0, 0, 0, false};
+    struct progress g = {};
     uint32_t most = most_segments(tasks, n_tasks);
-    struct pass pass;
 
+    g.tasks = tasks;
+    g.n_tasks = n_tasks;
+    g.floats = most <= PASS_PLACES && has_float_mma(s, layout);
     g.tokens_an_item = tokens_an_item(layout, most);
     g.tensor_cores = most <= PASS_PLACES && wants_tensor_cores(s, layout, tasks, n_tasks);
     if (g.tensor_cores)
@@ -306,11 +346,11 @@ void cuda_experts(struct device_stream *s, const struct device_segments *layout,
         refuse(s);
         return;
     }
-    while (next_pass(&g, &pass)) {
-        struct product p = {};
-        p.tensor_cores = g.tensor_cores;
-        if (stage(s, &pass, &p))
-            run_tables(s, layout, in, p, pass.n_hidden, rows, scratch, NULL);
+    run_passes(s, layout, in, g, rows, scratch);
+    if (g.floats) {
+        g.rounds = g.tensor_cores = true;
+        g.tokens_an_item = PRODUCT_MMA_TOKENS;
+        run_passes(s, layout, in, g, rows, scratch);
     }
 }
 

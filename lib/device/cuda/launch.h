@@ -9,6 +9,13 @@
 
 #include <cuda_runtime.h>
 
+/* 1: for this architecture the compiler needs more registers for the same code. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define CUDA_MORE_REGISTERS 1
+#else
+#define CUDA_MORE_REGISTERS 0
+#endif
+
 #ifdef MOED_CUSIM
 /* cusim's cuda_runtime.h defines CUDA_LAUNCH and CUDA_SHARED. */
 #else

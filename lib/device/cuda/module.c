@@ -79,7 +79,9 @@ static enum error_code read_properties(struct device *d, struct error *e)
         d->pci[0] = '\0';
     }
     d->multiprocessors = p.multiProcessorCount;
-    d->tensor_cores = cuda_best_architecture(p.major * 10 + p.minor) >= 75;
+    int architecture = cuda_best_architecture(p.major * 10 + p.minor);
+    d->tensor_cores = architecture >= 75;
+    d->bf16 = architecture >= 80;
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;

@@ -25,7 +25,7 @@ static __device__ __forceinline__ uint32_t find_product(const struct product_set
         break;
 
 template <uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, product_resident<tiles_q8_0, N>::BLOCKS)
     quantized_products(const __grid_constant__ struct product_set set)
 {
     CUDA_SHARED(uint8_t, shared);
@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
 }
 
 template <uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 6 : 5)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, product_resident<tiles_f32, N>::BLOCKS)
     float_products(const __grid_constant__ struct product_set set)
 {
     CUDA_SHARED(uint8_t, shared);

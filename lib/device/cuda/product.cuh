@@ -369,9 +369,17 @@ static __device__ __forceinline__ void product_run(const struct product &p, uint
 }
 
 /* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
- * need not save registers for more. */
+ * need not save registers for more. Float types would spill. */
+template <class T, uint32_t N> struct product_resident {
+    enum {
+        BLOCKS = CUDA_MORE_REGISTERS ? (N == 1 ? 5 : 4)
+                 : T::QUANTIZED      ? (N == 1 ? 7 : 6)
+                                     : (N == 1 ? 6 : 4)
+    };
+};
+
 template <class T, uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, product_resident<T, N>::BLOCKS)
     product_kernel(const __grid_constant__ struct product p)
 {
     CUDA_SHARED(uint8_t, shared);
@@ -385,7 +393,7 @@ static inline uint64_t product_shape(struct product *p, uint32_t parts)
     uint32_t tile_rows = tile_row_count(p->rows), chunks;
 
     p->groups = (p->cols + 255) / 256;
-    p->x_aligned = ((uintptr_t)p->x % 16 | p->x_stride % 4 | p->in_plane % 4) == 0;
+    p->x_aligned = product_rows_aligned(p);
     p->halves = min(parts * p->groups, (uint32_t)PRODUCT_HALVES);
     p->n_tiles = min(PRODUCT_HALVES / p->halves, tile_rows);
     p->n_blocks = (tile_rows + p->n_tiles - 1) / p->n_tiles;

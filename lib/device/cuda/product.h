@@ -61,10 +61,22 @@ static inline bool product_mma_pays(uint64_t n_tokens, uint64_t steps, uint64_t 
     return n_tokens * busy >= steps * PRODUCT_MMA_LEAST * multiprocessors;
 }
 
+/* Tensor cores compute experts of float weights for so many tokens of a group, or more. Whether
+ * they do must depend on the group only, because the result is not the definition's to the bit. */
+enum { PRODUCT_FLOAT_MMA_LEAST = 8 };
+
 /* True: products with weights of that type take quantised activations. */
 static inline bool product_quantizes(uint32_t type)
 {
     return tensor_type_info(type)->block_values > 1;
+}
+
+/* True: tensor cores compute products of so many columns with weights of that type; float types
+ * need BF16 matrix functions (product_float_mma.cuh). */
+static inline bool product_mma_takes(uint32_t type, uint32_t cols)
+{
+    return product_quantizes(type) ||
+           ((type == TENSOR_BF16 || type == TENSOR_F16) && cols % 32 == 0);
 }
 
 /* Some tokens of a task of experts, at most product.tokens; in device memory. The hidden rows of a
@@ -131,7 +143,7 @@ struct product {
     float limit;
 
     /* The items have as many tokens as product_item_tokens says; PLANES: n tokens. */
-    bool tensor_cores;
+    bool tensor_cores; /* of float types SEGMENTS and TASKS only (product_mma_takes) */
 
     /* Set by product_launch. */
     bool x_aligned; /* every row is aligned to 16 bytes */
@@ -142,6 +154,12 @@ struct product {
     uint32_t n_blocks; /* blocks of threads for the tile rows of one item */
     uint32_t tokens_a_block;
 };
+
+/* Every row of x begins at a multiple of 16 bytes. */
+static inline bool product_rows_aligned(const struct product *p)
+{
+    return ((uintptr_t)p->x % 16 | p->x_stride % 4 | p->in_plane % 4) == 0;
+}
 
 /* Some products in one launch, of types of one family. */
 enum product_family { PRODUCT_ALONE, PRODUCT_QUANTIZED, PRODUCT_FLOATS };

@@ -20,12 +20,17 @@
 /* A block of four warps, WIDTH of them along the tokens. */
 template <class T, int WIDTH> struct mma_shape {
     enum {
+        WARPS_ALONG = WIDTH,
         THREADS = 128,
         ROWS = 128 / WIDTH,
         TOKENS = 32 * WIDTH,
         STEP = 2,             /* blocks of 32 columns a stage */
         READS = STEP / WIDTH, /* of them that a thread reads, of one row */
-        HALVES = 2 * 16       /* bytes of a row or token: 16 columns twice */
+        /* of types with many registers: the second read waits until the first is converted */
+        APART =
+            WIDTH == 1 && (T::FACTORS || (T::MINIMUM == 32 && T::COLUMNS == 32 && T::WORDS > 4)),
+        HELD = APART ? 1 : READS, /* of them in registers at a time */
+        HALVES = 2 * 16           /* bytes of a row or token: 16 columns twice */
     };
     /* What a row has: w; with a minimum c; or two scales and w; or two factors; where minima are
      * for 16 columns, two scales, w, c and the minima. */
@@ -75,8 +80,8 @@ static __device__ __forceinline__ uint32_t mma_half_at(uint32_t row, uint32_t ha
 template <class T, int WIDTH> struct mma_reader {
     const uint8_t *tiles; /* the next one */
     uint32_t row;         /* in the tiles */
-    typename T::scales scales[T::COLUMNS == 256 ? 1 : mma_shape<T, WIDTH>::READS];
-    uint32_t words[mma_shape<T, WIDTH>::READS][T::WORDS];
+    typename T::scales scales[T::COLUMNS == 256 ? 1 : mma_shape<T, WIDTH>::HELD];
+    uint32_t words[mma_shape<T, WIDTH>::HELD][T::WORDS];
 };
 
 /* Four quants less OFFSET, as signed bytes. */
@@ -394,45 +399,44 @@ static __device__ __forceinline__ void mma_set(mma_sums sums, float value)
         sums[i / 16][i / 4 % 4][i % 4] = value;
 }
 
-/* Reads a thread's rows of the stage, which is the next one. half: it has one block. */
+/* Reads a thread's row of block i of the stage, which is the next one. half: it has one block. The
+ * blocks of a stage are read in order. */
 template <class T, int WIDTH>
-static __device__ __forceinline__ void mma_read_stage(struct mma_reader<T, WIDTH> &r,
-                                                      uint32_t stage, bool half)
+static __device__ __forceinline__ void mma_read_block(struct mma_reader<T, WIDTH> &r,
+                                                      uint32_t stage, bool half, uint32_t i)
 {
     typedef mma_shape<T, WIDTH> S;
     const uint8_t *tile = tensor_in_device_memory(r.tiles);
     uint32_t first = threadIdx.x / S::ROWS, sub = stage * S::STEP % 8 + first;
+    uint32_t at = S::APART ? 0 : i;
 
-    if (T::COLUMNS == 256 && sub < S::STEP)
-        r.scales[0] = T::read_scales(tile, r.row);
-#pragma unroll
-    for (uint32_t i = 0; i < S::READS; i++) {
-        if (T::COLUMNS == 256) {
-            T::read_quants(tile, sub + i, r.row, r.words[i]);
-        } else if (!half || first + i == 0) {
-            r.scales[i] = T::read_scales(tile + i * T::BYTES, r.row);
-            T::read_quants(tile + i * T::BYTES, 0, r.row, r.words[i]);
-        }
+    if (T::COLUMNS == 256) {
+        if (i == 0 && sub < S::STEP)
+            r.scales[0] = T::read_scales(tile, r.row);
+        T::read_quants(tile, sub + i, r.row, r.words[at]);
+    } else if (!half || first + i == 0) {
+        r.scales[at] = T::read_scales(tile + i * T::BYTES, r.row);
+        T::read_quants(tile + i * T::BYTES, 0, r.row, r.words[at]);
     }
+    if (i + 1 < S::READS)
+        return;
     if (T::COLUMNS == 32)
         r.tiles += S::STEP * T::BYTES;
     else if (sub >= 8 - S::STEP)
         r.tiles += T::BYTES;
 }
 
-/* Converts them. to: the stage's weights. */
+/* Converts it. to: the stage's weights. */
 template <class T, int WIDTH>
-static __device__ __forceinline__ void mma_put_stage(typename mma_shape<T, WIDTH>::weight_block *to,
+static __device__ __forceinline__ void mma_put_block(typename mma_shape<T, WIDTH>::weight_block *to,
                                                      const struct mma_reader<T, WIDTH> &r,
-                                                     uint32_t stage)
+                                                     uint32_t stage, uint32_t i)
 {
     typedef mma_shape<T, WIDTH> S;
-    uint32_t first = threadIdx.x / S::ROWS, row = threadIdx.x % S::ROWS;
+    uint32_t first = threadIdx.x / S::ROWS, row = threadIdx.x % S::ROWS, at = S::APART ? 0 : i;
 
-#pragma unroll
-    for (uint32_t i = 0; i < S::READS; i++)
-        mma_put_row<T, WIDTH>(to[first + i], row, r.scales[T::COLUMNS == 256 ? 0 : i], r.words[i],
-                              (stage * S::STEP + first + i) % 8);
+    mma_put_row<T, WIDTH>(to[first + i], row, r.scales[T::COLUMNS == 256 ? 0 : at], r.words[at],
+                          (stage * S::STEP + first + i) % 8);
 }
 
 /* The rows of one part, for all columns. */
@@ -461,29 +465,38 @@ mma_part(const struct product &p, const struct product_job &j, uint32_t part, ui
     mma_set(total, -0.0f); /* plus x it is x, also where x is -0 */
 
     mma_start_copies<T, WIDTH>(copies, blocks == 1, (uint8_t *)shared.stages.inputs[0]);
-    mma_read_stage<T, WIDTH>(reader, 0, blocks == 1);
-    mma_put_stage<T, WIDTH>(shared.stages.weights[0], reader, 0);
+#pragma unroll
+    for (uint32_t i = 0; i < S::READS; i++) {
+        mma_read_block<T, WIDTH>(reader, 0, blocks == 1, i);
+        mma_put_block<T, WIDTH>(shared.stages.weights[0], reader, 0, i);
+    }
     tensor_copy_wait_all();
     __syncthreads();
     for (uint32_t stage = 0; stage < stages; stage++) {
         uint32_t now = stage % 2, next = now ^ 1;
-        bool more = stage + 1 < stages;
+        bool more = stage + 1 < stages, half = (stage + 1) * S::STEP + 1 == blocks;
 
         if (more) {
-            bool half = (stage + 1) * S::STEP + 1 == blocks;
-            mma_read_stage<T, WIDTH>(reader, stage + 1, half);
+#pragma unroll
+            for (uint32_t i = 0; i < S::HELD; i++)
+                mma_read_block<T, WIDTH>(reader, stage + 1, half, i);
             mma_start_copies<T, WIDTH>(copies, half, (uint8_t *)shared.stages.inputs[next]);
         }
         if (lane.some)
             mma_block<T, WIDTH>(shared.stages.weights[now][0], shared.stages.inputs[now][0], lane,
                                 start, acc);
+        if (S::APART && more) {
+            mma_put_block<T, WIDTH>(shared.stages.weights[next], reader, stage + 1, 0);
+            mma_read_block<T, WIDTH>(reader, stage + 1, half, 1);
+        }
         if (lane.some && stage * S::STEP + 1 < blocks)
             mma_block<T, WIDTH>(shared.stages.weights[now][1], shared.stages.inputs[now][1], lane,
                                 start, acc);
         if (stage % (8 / S::STEP) == 8 / S::STEP - 1 || !more)
             mma_end_group(acc, total);
-        if (more)
-            mma_put_stage<T, WIDTH>(shared.stages.weights[next], reader, stage + 1);
+#pragma unroll
+        for (uint32_t i = S::APART ? 1 : 0; i < S::READS && more; i++)
+            mma_put_block<T, WIDTH>(shared.stages.weights[next], reader, stage + 1, i);
         tensor_copy_wait_all();
         __syncthreads();
     }
@@ -510,14 +523,14 @@ static __device__ __forceinline__ void mma_store(const struct product &p,
     *out = p.row_bias != NULL ? sum + p.row_bias[row] : sum;
 }
 
-/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. */
-template <class T, int WIDTH>
+/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. S: as
+ * mma_shape. */
+template <class S>
 static __device__ __forceinline__ void
 mma_finish(const struct product &p, const struct product_job &j, uint32_t part, uint32_t first_row,
-           typename mma_shape<T, WIDTH>::shared &shared, const mma_sums total)
+           typename S::shared &shared, const mma_sums total)
 {
-    typedef mma_shape<T, WIDTH> S;
-    const struct mma_lane lane = mma_lane_of<WIDTH>(p.rows - first_row, j.n_tokens);
+    const struct mma_lane lane = mma_lane_of<S::WARPS_ALONG>(p.rows - first_row, j.n_tokens);
 
 #pragma unroll
     for (uint32_t i = 0; i < 32; i++)
@@ -538,26 +551,27 @@ static __global__ void __launch_bounds__(128, 3) product_mma_kernel(const struct
 {
 #if TENSOR_CORE_CODE
     CUDA_SHARED(uint8_t, memory);
-    typedef typename mma_shape<T, WIDTH>::shared shared_memory;
-    uint32_t first_row = blockIdx.x % p.n_blocks * mma_shape<T, WIDTH>::ROWS;
+    typedef mma_shape<T, WIDTH> S;
+    typename S::shared &shared = *(typename S::shared *)memory;
+    uint32_t first_row = blockIdx.x % p.n_blocks * S::ROWS;
     const struct product_job j = product_job_of(p, blockIdx.x / p.n_blocks);
 
     if (j.n_tokens == 0 || (p.guard != NULL && *p.guard != 0))
         return; /* the whole block */
     for (uint32_t part = 0; part < j.n_parts; part++) {
         mma_sums total;
-        mma_part<T, WIDTH>(p, j, part, first_row, *(shared_memory *)memory, total);
-        mma_finish<T, WIDTH>(p, j, part, first_row, *(shared_memory *)memory, total);
+        mma_part<T, WIDTH>(p, j, part, first_row, shared, total);
+        mma_finish<S>(p, j, part, first_row, shared, total);
     }
 #endif
 }
 
-template <class T, int WIDTH>
-static void product_mma_start(struct device_stream *s, struct product *p)
+/* kernel: with weights of type T and the shape S. */
+template <class T, class S>
+static void product_mma_launch(struct device_stream *s, struct product *p,
+                               void (*kernel)(struct product))
 {
-    typedef mma_shape<T, WIDTH> S;
     uint64_t jobs = (uint64_t)p->n_items * (p->work == PRODUCT_SEGMENTS ? p->n_segments : 1);
-    void (*product_mma)(struct product) = product_mma_kernel<T, WIDTH>;
 
     p->n_blocks = (p->rows + S::ROWS - 1) / S::ROWS;
     p->row_bytes = tiles_row_bytes<T>(p->cols);
@@ -568,9 +582,15 @@ static void product_mma_start(struct device_stream *s, struct product *p)
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);
         return;
     }
-    CUDA_LAUNCH(product_mma, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
+    CUDA_LAUNCH(kernel, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
                 cuda_stream(s), *p);
     cuda_check(s, "product");
+}
+
+template <class T, int WIDTH>
+static void product_mma_start(struct device_stream *s, struct product *p)
+{
+    product_mma_launch<T, mma_shape<T, WIDTH>>(s, p, product_mma_kernel<T, WIDTH>);
 }
 
 #endif

@@ -9,6 +9,7 @@
  *                                      8 * (i / 2) and the next
  *   B, 16 x 8 columns of halves        word i: rows 2 * place + 8 * i and the next, of column group
  *   C and D, 16 rows x 8 of float32    as of int32
+ *   BF16                               as halves
  *
  * In memory B is transposed: a row of 16 bytes is a column of the matrix.
  *
@@ -25,6 +26,12 @@
 #define TENSOR_CORE_CODE 1
 #else
 #define TENSOR_CORE_CODE 0
+#endif
+/* The same, with those of BF16. */
+#if defined(MOED_CUSIM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
+#define TENSOR_CORE_BF16 1
+#else
+#define TENSOR_CORE_BF16 0
 #endif
 
 /* ldmatrix: four matrices of 8 rows x 16 bytes from shared memory. Lane l has the address of row
@@ -74,6 +81,21 @@ static __device__ __forceinline__ void tensor_multiply_f16(const uint32_t a[4], 
             "{%0, %1, %2, %3};"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
             : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(half ? b1 : b0));
+#endif
+}
+
+/* As tensor_multiply_f16, of BF16; from compute capability 8.0 on. */
+static __device__ __forceinline__ void tensor_multiply_bf16(const uint32_t a[4], uint32_t b0,
+                                                            uint32_t b1, float d[4])
+{
+#if defined(MOED_CUSIM)
+    const uint32_t b[2] = {b0, b1};
+    cusim_multiply_m16n8k16_bf16(a, b, d);
+#elif TENSOR_CORE_BF16
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
 

@@ -102,7 +102,8 @@ enum cusim_warp_op {
     CUSIM_LOAD_MATRICES, /* the value: the address of the lane's struct (matrix.h) */
     CUSIM_LOAD_MATRICES_TRANSPOSED,
     CUSIM_MULTIPLY_S8,
-    CUSIM_MULTIPLY_F16
+    CUSIM_MULTIPLY_F16,
+    CUSIM_MULTIPLY_BF16
 };
 
 extern "C" {
@@ -126,6 +127,8 @@ void cusim_load_matrices_4(const void *row, uint32_t words[4]);
 void cusim_load_matrices_4_transposed(const void *row, uint32_t words[4]);
 /* mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; d is c too. Rounds once. */
 void cusim_multiply_m16n8k16_f16(const uint32_t a[4], const uint32_t b[2], float d[4]);
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32; d is c too. Rounds once. */
+void cusim_multiply_m16n8k16_bf16(const uint32_t a[4], const uint32_t b[2], float d[4]);
 /* mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 */
 void cusim_multiply_m16n8k16_s8(const uint32_t a[2], uint32_t b, const int c[4], int d[4]);
 /* cp.async from device memory to dynamic shared memory, 4, 8 or 16 bytes; commit_group, wait_group
