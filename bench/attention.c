@@ -1,7 +1,8 @@
-/* bench-attention: decode's attention against the machine's memory rate and multiply-add peak.
+/* bench-attention: attention against the machine's memory rate and multiply-add peak.
  *
- * One row attends to `depth` positions, again and again, each time over another part of a cache
- * that is larger than the machine's caches, as the layers of a model do. For each sample the
+ * One row, as in decode, or the last rows of a prompt attend to `depth` positions, again and again,
+ * each time over another part of a cache that is larger than the machine's caches, as the layers of
+ * a model do. For each sample the
  * program measures two yardsticks at the same moment: a plain read of as much of the same memory,
  * and the bare multiply-add instruction. It prints keys and values read a second and multiply-adds
  * a second, each with its ratio to the yardstick; a ratio near 1 is the bound. All figures are
@@ -20,6 +21,7 @@
 
 enum {
     MAX_QUERY = 128 * 576, /* floats of a row */
+    MAX_ROWS = 512,
     SAMPLE_BYTES = 32 << 20,
     MAX_SAMPLES = 1000,
     MAX_DEPTH = 16384,
@@ -30,18 +32,18 @@ static const struct shape {
     uint32_t n_heads, n_kv_heads, k_dim, v_dim;
     bool latent; /* values are the first part of the keys */
 } shapes[] = {
-    {"grouped 4:1", 16, 4, 128, 128, false},
-    {"grouped 8:1", 32, 4, 128, 128, false},
-    {"latent, 16 heads", 16, 1, 576, 512, true},
+    {"4:1, heads of 64", 16, 4, 64, 64, false},    {"grouped 4:1", 16, 4, 128, 128, false},
+    {"grouped 8:1", 32, 4, 128, 128, false},       {"latent, 16 heads", 16, 1, 576, 512, true},
     {"latent, 128 heads", 128, 1, 576, 512, true},
 };
 
 struct bench {
     const char *kernels;
-    unsigned threads, mib, rounds;
+    unsigned threads, mib, rounds, rows;
     uint8_t *memory;
     size_t bytes;
-    const uint8_t *pages[MAX_DEPTH / KV_PAGE]; /* of the current row */
+    const uint8_t *pages[MAX_DEPTH / KV_PAGE]; /* of the current rows */
+    struct attention_row row[MAX_ROWS];
     float *q, *out;
     struct pool *pool;
     size_t next; /* byte of the memory where the next sample begins */
@@ -116,8 +118,9 @@ static double attend_s(struct bench *b, struct attention *a, const struct cache_
         const uint8_t *first = take(b, l->bytes);
         for (size_t page = 0; page < pages_of(l->depth); page++)
             b->pages[page] = first + page * l->page_bytes;
-        struct attention_row row = {b->pages, 0, l->depth};
-        attention_run(a, &l->attention, &row, 1, b->q, NULL, b->out);
+        for (uint32_t r = 0; r < b->rows; r++)
+            b->row[r] = (struct attention_row){b->pages, 0, l->depth - b->rows + 1 + r};
+        attention_run(a, &l->attention, b->row, b->rows, b->q, NULL, b->out);
     }
     return clock_s() - start;
 }
@@ -172,10 +175,11 @@ static int measure(struct bench *b, const struct shape *s, enum tensor_type type
     struct attention *a;
     struct error e;
     if (l.bytes > b->bytes || SAMPLE_BYTES > b->bytes ||
-        attention_new(b->pool, s->n_heads, s->k_dim, s->v_dim, 1, &a, &e))
+        attention_new(b->pool, s->n_heads, s->k_dim, s->v_dim, b->rows, &a, &e))
         return -1;
-    size_t calls = SAMPLE_BYTES / l.bytes ? SAMPLE_BYTES / l.bytes : 1;
-    double flop = 2.0 * s->n_heads * depth * (s->k_dim + s->v_dim);
+    size_t calls = SAMPLE_BYTES / l.bytes / b->rows ? SAMPLE_BYTES / l.bytes / b->rows : 1;
+    double positions = (double)b->rows * (depth - 0.5 * (b->rows - 1));
+    double flop = 2.0 * s->n_heads * positions * (s->k_dim + s->v_dim);
     attend_s(b, a, &l, 1);
     for (unsigned i = 0; i < b->rounds; i++) {
         double seconds = attend_s(b, a, &l, calls), read = read_s(b, calls * l.bytes);
@@ -221,6 +225,8 @@ static bool parse_option(struct bench *b, const char *name, const char *value)
         return (b->mib = (unsigned)atoi(value)) >= 128 && b->mib <= 1u << 20;
     if (strcmp(name, "--rounds") == 0)
         return (b->rounds = (unsigned)atoi(value)) >= 1 && b->rounds <= MAX_SAMPLES;
+    if (strcmp(name, "--rows") == 0)
+        return (b->rows = (unsigned)atoi(value)) >= 1 && b->rows <= MAX_ROWS;
     return false;
 }
 
@@ -229,24 +235,25 @@ static bool allocate(struct bench *b)
 {
     b->bytes = (size_t)b->mib << 20;
     b->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    b->q = malloc(MAX_QUERY * sizeof *b->q);
-    b->out = malloc(MAX_QUERY * sizeof *b->out);
+    size_t n = (size_t)MAX_QUERY * b->rows;
+    b->q = malloc(n * sizeof *b->q);
+    b->out = malloc(n * sizeof *b->out);
     if (b->memory == MAP_FAILED || !b->q || !b->out)
         return false;
-    for (int i = 0; i < MAX_QUERY; i++)
+    for (size_t i = 0; i < n; i++)
         b->q[i] = (float)(rand() % 2001 - 1000) * 1e-3f;
     return true;
 }
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.kernels = "auto", .threads = 1, .mib = 512, .rounds = 9};
+    static struct bench b = {.kernels = "auto", .threads = 1, .mib = 512, .rounds = 9, .rows = 1};
     struct error e;
     for (int i = 1; i < argc; i += 2)
         if (!parse_option(&b, argv[i], i + 1 < argc ? argv[i + 1] : "")) {
             fprintf(stderr,
                     "usage: bench-attention [--kernels NAME] [--threads N] [--mib N (128 or "
-                    "more)] [--rounds N]\n");
+                    "more)] [--rounds N] [--rows N (of a prompt, at most 512)]\n");
             return 1;
         }
     if (!allocate(&b) || pool_new("bench", b.threads, true, 1000, &b.pool, &e)) {

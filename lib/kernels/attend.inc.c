@@ -489,8 +489,8 @@ static void attend_merge(struct attend_part *to, const struct attend_part *from,
         return;
     }
     max = to->max > from->max ? to->max : from->max;
-    a = kernels_exp(to->max - max);
-    c = kernels_exp(from->max - max);
+    a = exponential(to->max - max);
+    c = exponential(from->max - max);
     to->max = max;
     to->sum = fmaf(to->sum, a, from->sum * c);
     for (; i + 16 <= v_dim; i += 16)
@@ -507,8 +507,8 @@ static void attend_finish(struct attend_part *part, const float *sink, uint32_t 
 
     if (sink != NULL) {
         max = max > *sink ? max : *sink;
-        a = kernels_exp(part->max - max);
-        part->sum = fmaf(part->sum, a, kernels_exp(*sink - max));
+        a = exponential(part->max - max);
+        part->sum = fmaf(part->sum, a, exponential(*sink - max));
         part->max = max;
     }
     /* Without a sink the factor is 1. */

@@ -102,6 +102,11 @@ const struct kernels *kernels_get(void)
     return atomic_load_explicit(&chosen, memory_order_relaxed);
 }
 
+float kernels_exp(float x)
+{
+    return kernels_get()->exponential(x);
+}
+
 const char *const *kernels_available(void)
 {
     static const char *names[N_BUILDS + 1];

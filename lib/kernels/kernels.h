@@ -150,7 +150,7 @@ struct kv_head {
 
 enum {
     ATTEND_BLOCK = 256,  /* positions of a block, at absolute multiples */
-    ATTEND_QUERIES = 32, /* the most queries that share the reading of a block */
+    ATTEND_QUERIES = 64, /* the most queries that share the reading of a block */
 };
 
 /* One query head of one row, and the positions [first, end) that it attends to. */
@@ -244,6 +244,12 @@ struct kernels {
     void (*layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
                        float *out);
 
+    /* kernels_exp. */
+    float (*exponential)(float x);
+
+    /* x[i] = 1 / (1 + exp(-x[i])). */
+    void (*sigmoid)(float *x, size_t n);
+
     /* Numerically stable softmax in place: subtracts the maximum; kernels' own exp; 16 partial sums
      * as above. */
     void (*softmax)(float *x, size_t n);
@@ -307,7 +313,7 @@ bool kernels_select(const char *name);
 /* NULL-terminated names that this CPU can run, best first. */
 const char *const *kernels_available(void);
 
-/* The definition's exp. Every build repeats its steps in the same order. */
+/* The definition's exp, by the build in use. Every build repeats its steps in the same order. */
 float kernels_exp(float x);
 
 /* Rotates the first rope_dims values of one head in place. cos_sin: [2][rope_dims / 2] for this

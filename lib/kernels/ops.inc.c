@@ -334,6 +334,31 @@ static float exponentials(float *x, size_t n, float *largest)
     return vf_fold_add(sum);
 }
 
+static float exponential(float x)
+{
+    float lanes[16];
+
+    vf_store(lanes, vf_exp(vf_set1(x)));
+    return lanes[0];
+}
+
+static inline vf vf_sigmoid(vf x)
+{
+    vf one = vf_set1(1.0f);
+
+    return vf_div(one, vf_add(one, vf_exp(vf_negate(x))));
+}
+
+static void sigmoid(float *x, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16)
+        vf_store(x + i, vf_sigmoid(vf_load(x + i)));
+    if (i < n)
+        store_part(x + i, n - i, vf_sigmoid(load_part(x + i, n - i, 0)));
+}
+
 static void softmax(float *x, size_t n)
 {
     float largest;
@@ -431,8 +456,9 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
-        .soft_cap = soft_cap, .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax,  \
-        .weigh = weigh, .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,          \
+        .soft_cap = soft_cap, .rms_norm = rms_norm, .layer_norm = layer_norm,                      \
+        .exponential = exponential, .sigmoid = sigmoid, .softmax = softmax, .weigh = weigh,        \
+        .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,                          \
         .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
         .attend_merge = attend_merge, .attend_finish = attend_finish, .delta = delta,              \
         .mamba2 = mamba2, .convolve = convolve,                                                    \

@@ -17,14 +17,6 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
 
 const struct kernels kernels_portable = KERNELS_TABLE;
 
-float kernels_exp(float x)
-{
-    float lanes[16];
-
-    vf_store(lanes, vf_exp(vf_set1(x)));
-    return lanes[0];
-}
-
 /* 32 columns of one row, with the names of kernels.h: the weights' part. */
 struct block32 {
     int8_t quants[32]; /* the type's offset subtracted, or its table's values */

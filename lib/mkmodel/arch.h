@@ -70,10 +70,11 @@ struct mkmodel_arch {
     bool selection_plain;      /* none whatever the gate */
     bool selection_unsuffixed; /* exp_probs_b, not exp_probs_b.bias */
     bool layer_step;           /* key interleave_moe_layer_step */
-    bool deepstack;      /* keys of the image part: rope.dimension_sections, n_deepstack_layers */
-    bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length */
-    bool yarn;           /* rotary scaling by YaRN */
-    bool rotary_factors; /* rope_factors_long and rope_factors_short */
+    bool rope_sections;        /* key rope.dimension_sections, which an image's positions have */
+    bool deepstack;            /* key n_deepstack_layers, of the image part */
+    bool expert_width;         /* key expert_feed_forward_length; else feed_forward_length */
+    bool yarn;                 /* rotary scaling by YaRN */
+    bool rotary_factors;       /* rope_factors_long and rope_factors_short */
 };
 
 enum {

@@ -167,13 +167,14 @@ static void put_attention(struct keys *k)
         put_u32(k, "attention.sliding_window", o->window);
 }
 
-/* Qwen3-VL's rotation has a section for each axis of an image; a text has one position for all. */
-static void put_image_keys(struct keys *k)
+/* The pairs of a head that turn by each axis of an image's position. A token of text has the same
+ * position on all axes. */
+static void put_rope_sections(struct keys *k)
 {
-    int32_t pairs = (int32_t)k->plan->options.head_dim / 2, part = pairs / 3;
+    uint32_t rope_part = k->plan->arch->rope_part ? k->plan->arch->rope_part : 1;
+    int32_t pairs = (int32_t)(k->plan->options.head_dim / rope_part) / 2, part = pairs / 3;
     const int32_t sections[] = {pairs - 2 * part, part, part, 0};
     gguf_writer_i32s(k->writer, arch_key(k, "rope.dimension_sections"), sections, 4);
-    put_u32(k, "n_deepstack_layers", 3);
 }
 
 static void put_delta(struct keys *k)
@@ -280,8 +281,10 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
     put_rope_scaling(&k);
     if (p->arch->delta)
         put_delta(&k);
+    if (p->arch->rope_sections)
+        put_rope_sections(&k);
     if (p->arch->deepstack)
-        put_image_keys(&k);
+        put_u32(&k, "n_deepstack_layers", 3);
     if (p->arch->logit_scale)
         put_f32(&k, "logit_scale", MKMODEL_LOGIT_SCALE);
     put_experts(&k);

@@ -90,8 +90,7 @@ static void to_probabilities(const struct router_params *p, float *logits)
     if (p->kind == ROUTER_SOFTMAX)
         kernels_get()->softmax(logits, p->n_experts);
     else if (p->kind == ROUTER_SIGMOID)
-        for (uint32_t i = 0; i < p->n_experts; i++)
-            logits[i] = 1.0f / (1.0f + kernels_exp(-logits[i]));
+        kernels_get()->sigmoid(logits, p->n_experts);
 }
 
 static void select_largest(const struct router_params *p, const float *value,

@@ -181,6 +181,9 @@ test('the speed leaves the prompt out', () => {
   takeTimes(figures, 1000, 3000, 3500);
   assert.equal(figures.first, 2);
   assert.equal(figures.speed, 20);
+  const atOnce = { tokens: 112 };
+  takeTimes(atOnce, 1000, 1081, 1081.4);
+  assert.equal(atOnce.speed, undefined);
   const nothing = { tokens: 0 };
   takeTimes(nothing, 0, null, 0);
   assert.deepEqual(nothing, { tokens: 0 });

@@ -51,7 +51,7 @@ static void test_exp(void **state)
     for (int32_t i = -104 * 4096; i < 89 * 4096; i++) {
         float x = (float)i / 4096 + 1e-4f;
         double exact = exp((double)x);
-        float e = kernels_exp(x);
+        float e = builds[0]->exponential(x);
 
         if (exact < 0x1p-126)
             assert_close(e, exact, 0x1p-149 * 0.5 + exact * 0x1p-23);
@@ -71,6 +71,17 @@ static void test_exp(void **state)
     assert_true(isinf(kernels_exp(88.7229f)));
     assert_true(isfinite(kernels_exp(88.7228f)));
     assert_true(isnan(kernels_exp(NAN)));
+}
+
+/* Fewer points: the build on SIMDe is slow, and slows down the portable one after it. */
+static void test_exp_of_builds(void **state)
+{
+    for (int32_t i = -104 * 32; i < 89 * 32; i++) {
+        float x = (float)i / 32 + 1e-4f, e = builds[0]->exponential(x);
+
+        for (int b = 1; b < n_builds; b++)
+            assert_true(builds[b]->exponential(x) == e);
+    }
 }
 
 /* Lengths around the 16 lanes and beyond. */
@@ -100,6 +111,35 @@ static void test_gated(void **state)
         free(h);
         free(up);
         free(gate);
+    }
+}
+
+static void test_sigmoid(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 20, n), *y = malloc((n + 1) * sizeof *y);
+        float *first = malloc((n + 1) * sizeof *first);
+
+        x[0] = n == 1 ? -120 : 0;
+        x[n / 2] = -95;
+        x[n - 1] = 130;
+        memcpy(first, x, (n + 1) * sizeof *x);
+        builds[0]->sigmoid(first, n);
+        for (size_t i = 0; i < n; i++) {
+            double exact = 1 / (1 + exp(-(double)x[i]));
+            assert_close(first[i], exact, exact * 4e-7 + 1e-37);
+            assert_true(first[i] == 1 / (1 + kernels_exp(-x[i])));
+        }
+        assert_memory_equal(first + n, x + n, sizeof *x);
+        for (int b = 1; b < n_builds; b++) {
+            memcpy(y, x, (n + 1) * sizeof *x);
+            builds[b]->sigmoid(y, n);
+            assert_memory_equal(y, first, (n + 1) * sizeof *y);
+        }
+        free(first);
+        free(y);
+        free(x);
     }
 }
 
@@ -476,8 +516,9 @@ static void test_rotate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_gated_gelu),
+        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_of_builds),
+        cmocka_unit_test(test_gated),         cmocka_unit_test(test_gated_clamped),
+        cmocka_unit_test(test_sigmoid),       cmocka_unit_test(test_gated_gelu),
         cmocka_unit_test(test_gated_limited), cmocka_unit_test(test_gated_softplus),
         cmocka_unit_test(test_relu_squared),  cmocka_unit_test(test_gated_nan),
         cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_layer_norm),

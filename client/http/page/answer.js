@@ -33,11 +33,14 @@ function takeUsage(figures, usage) {
   figures.reasoning = usage.completion_tokens_details?.reasoning_tokens ?? 0;
 }
 
+/** An answer that arrives within less has no speed: the browser read it in one go, or its clock is too coarse. */
+const LEAST_MS = 20;
+
 /** Times in seconds. The speed counts the tokens after the first, so that the prompt has no part in it. */
 export function takeTimes(figures, begin, first, last) {
   if (first === null) return;
   figures.first = (first - begin) / 1000;
-  if (figures.tokens > 1 && last > first) figures.speed = (figures.tokens - 1) / ((last - first) / 1000);
+  if (figures.tokens > 1 && last - first >= LEAST_MS) figures.speed = (figures.tokens - 1) / ((last - first) / 1000);
 }
 
 /** Asks, and fills the message while the answer arrives; `shown` is called after each change. Errors stand in the message;
