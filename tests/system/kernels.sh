@@ -1,7 +1,8 @@
 #!/bin/bash
 # Every build of the kernels that this CPU can run gives the same logits of whole models, to the bit: in the worker and in cpuexec,
 # with many tokens at once and with one at a time.
-#   kernels.sh MOED MEMD WORKER CPUEXEC TOKENS MODEL...
+#   [MOED_TEST_SHORT=1] kernels.sh MOED MEMD WORKER CPUEXEC TOKENS MODEL...
+# MOED_TEST_SHORT: without the processes of different builds.
 MOED=$1 MEMD=$2 WORKER=$3 CPUEXEC=$4 TOKENS=$(tr -s ' \n' ',,' < "$5" | sed 's/,$//')
 shift 5
 . "$(dirname "$0")/../deployment.sh"
@@ -51,12 +52,14 @@ logits() {
 }
 
 compared=0
+pairs=("avx2 avx2" "avx512 avx512") # the worker's, cpuexec's
+[ -n "${MOED_TEST_SHORT:-}" ] || pairs+=("portable avx2")
 for MODEL in "$@"; do
     start memd "$MEMD" --model "$MODEL"
     serve portable portable
     logits "$WORK/want"
     stop 2
-    for kernels in "avx2 avx2" "avx512 avx512" "portable avx2"; do # the worker's, cpuexec's
+    for kernels in "${pairs[@]}"; do
         set -- $kernels
         serve "$@" || { say "$2: not on this CPU"; continue; }
         logits "$WORK/got"

@@ -1,12 +1,14 @@
 #!/bin/bash
 # Several workers on one memd: requests spread over them and have the tokens that one worker gives; conversations are everybody's;
 # workers come and go while serving; one that is killed again and again disturbs no answer and loses no page.
-#   [ROUNDS=6] [DEVICE=host] [SEED=1] workers.sh MOED MODEL
-# ROUNDS: kills; 1000 is a long run.
-MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-6} DEVICE=${DEVICE:-host}
+#   [ROUNDS=6] [DEVICE=host] [SEED=1] [MOED_TEST_SHORT=1] workers.sh MOED MODEL
+# ROUNDS: kills; 1000 is a long run. MOED_TEST_SHORT: shorter answers and three kills, for a slow build.
+MOED=$1 MODEL=$2 DEVICE=${DEVICE:-host}
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=${SEED:-1}
 STREAMS=4 N=96
+[ -z "${MOED_TEST_SHORT:-}" ] || N=40 ROUNDS=${ROUNDS:-3}
+ROUNDS=${ROUNDS:-6}
 LONG=$(seq -s ' ' 1 150)
 
 # ask I FILE: request I of four; prints what may not depend on the worker, and in FILE.json all.
