@@ -239,8 +239,11 @@ static void choose_batch(struct worker *w)
         w->batch = planned >= BATCH_LEAST && planned <= BATCH_MOST ? planned : BATCH_LEAST;
 }
 
+/* Counts the changes of how products of float weights round, of any device. */
+enum { ROUNDING_VERSION = 2 };
+
 /* A worker whose pages have another layout or other bits has another number. Float products may
- * round otherwise with another number of threads or other kernels. */
+ * round otherwise with another number of threads, other kernels or another version of moed. */
 static uint64_t kv_format(const struct worker *w, bool exact)
 {
     enum tensor_type type = TENSOR_F16;
@@ -249,8 +252,9 @@ static uint64_t kv_format(const struct worker *w, bool exact)
     uint64_t format = (uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact;
     if (!exact) {
         const char *name = kernels_get()->name;
-        uint64_t threads = pool_thread_count(w->pool);
-        uint64_t rounding = checksum64(threads, name, strlen(name));
+        uint64_t how = pool_thread_count(w->pool) | (uint64_t)w->dense->rounds << 32 |
+                       (uint64_t)ROUNDING_VERSION << 40;
+        uint64_t rounding = checksum64(how, name, strlen(name));
         format |= (rounding & 0xffffffff) << 16;
     }
     return 1 + format * 2;

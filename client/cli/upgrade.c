@@ -105,13 +105,19 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
 }
 
 /* A deployment without a supervisor. */
-static int upgrade_units(const char *run, const char *name)
+static int upgrade_units(const char *run, const char *name, bool reload)
 {
     char unit[128], difference[300];
     if (!deployment_systemd_unit(run, unit))
         return deployment_not_running(name);
     const char *instance = strchr(unit, '@') + 1;
     int length = (int)(strlen(instance) - strlen(".service"));
+    if (reload) {
+        cli_complain("upgrade: --reload needs moed's supervisor; under systemd `systemctl restart "
+                     "moed-memd@%.*s` reads the model again",
+                     length, instance);
+        return CLI_USAGE;
+    }
     if (!compare_layouts(run, difference, sizeof difference))
         return CLI_FAILURE;
     if (difference[0]) {
@@ -151,7 +157,7 @@ int upgrade_main(int argc, char **argv)
     if (!deployment_path(name, run))
         return CLI_USAGE;
     if (!run_dir_holder(run, "supervise"))
-        return upgrade_units(run, name);
+        return upgrade_units(run, name, reload);
     static struct deployment_status status; /* large */
     struct error e = {0};
     if (deployment_status(run, &status, &e)) {

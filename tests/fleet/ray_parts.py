@@ -187,6 +187,32 @@ class Resuming(unittest.TestCase):
         for plain in ({**body, "stream": False}, {**body, "stream_options": 3}, {**body, "n": 2}):
             self.assertEqual(json.loads(resume.Continuation("/v1/chat/completions", json.dumps(plain).encode()).first_body), plain)
 
+    def test_errors_pass(self):
+        error = b'data: {"error":{"message":"the worker is gone"}}\n\n'
+        for options in ({}, {"stream_options": {"include_usage": True}}, {"stream_options": self.EACH}):
+            for again in (False, True):
+                c = resume.Continuation("/v1/chat/completions", json.dumps({"messages": [], "stream": True, **options}).encode())
+                c.passed(event("a", "One"))
+                if again:
+                    c.began()
+                self.assertEqual(c.passed(error), error)
+
+    def test_all_tokens_came_before_the_cut(self):
+        """Nothing is asked for: the client gets what is missing of the end."""
+        body = {"messages": [user("Hi")], "max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}}
+        usage = {"prompt_tokens": 5, "completion_tokens": 3}
+        for finished, asked in ((False, True), (True, True), (False, False), (True, False)):
+            request = body if asked else {k: v for k, v in body.items() if k != "stream_options"}
+            c = resume.Continuation("/v1/chat/completions", json.dumps(request).encode())
+            c.passed(event("a", "One", usage={**usage, "completion_tokens": 2}))
+            self.assertFalse(c.is_complete)
+            c.passed(event("a", " two", usage=usage) + (event("a", finish="length", usage=usage) if finished else b""))
+            self.assertTrue(c.is_complete)
+            events, _ = texts_of(b"".join(e + b"\n\n" for e in c.end().split(b"\n\n") if b'"choices":[]' not in e))
+            self.assertEqual([e["choices"][0]["finish_reason"] for e in events], [] if finished else ["length"])
+            self.assertEqual(c.end().count(b'"usage":{"prompt_tokens":5,"completion_tokens":3}'), 1 if asked else 0)
+            self.assertTrue(c.end().endswith(b"data: [DONE]\n\n"))
+
     def test_continued_message(self):
         body = {"messages": [user("Hi"), {"role": "assistant", "content": "One "}], "continue_final_message": True}
         c = resume.Continuation("/v1/chat/completions", json.dumps(body).encode())

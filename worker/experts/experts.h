@@ -1,6 +1,7 @@
 /* The routed experts of a layer: planned from what the device holds and from the costs, computed on
  * the device and by cpuexec over shared memory, and reclaimed when cpuexec dies or stalls. The
- * result is the same to the bit, wherever each part was computed.
+ * result is the same to the bit, wherever each part was computed, but for float experts in row
+ * groups (exec/row_groups.h).
  *
  * The engine's thread; functions that say "any thread" may be called by others. */
 #ifndef MOED_WORKER_EXPERTS_EXPERTS_H

@@ -2,7 +2,8 @@
  * the output head. One sequence of operations serves all architectures; model/architecture.h holds
  * what differs. dense.h describes where the dense part is computed.
  *
- * Each token's result depends only on its own request, to the bit. worker/kv/prefix_cache.h has the
+ * Each token's result depends only on its own request, to the bit, but for float experts in row
+ * groups that a device and the CPU share. worker/kv/prefix_cache.h has the
  * one reason why the division of a prompt into chunks matters. */
 #ifndef MOED_WORKER_FORWARD_FORWARD_H
 #define MOED_WORKER_FORWARD_FORWARD_H

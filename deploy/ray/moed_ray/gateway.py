@@ -105,6 +105,9 @@ class Gateway:
                     return
                 except Lost as e:
                     log.warning("moed: a stream of %s was cut: %s", request["path"], e)
+                if continuation.is_complete and not continuation.why_not:
+                    yield continuation.end()
+                    return
                 try:
                     exchange = await self._continue(request, continuation)
                 except Lost as e:

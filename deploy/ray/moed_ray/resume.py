@@ -30,6 +30,8 @@ class Continuation:
         self._again = False
         self._counted = 0  # tokens of the text, in a continuation
         self._generated = 0  # tokens so far, as the events say
+        self._usage: dict[str, Any] = {}  # as the client is to see it
+        self._finished = self._usage_sent = False  # what the client has of the end
         self._usage_wanted = self._usage_in_events = False  # by the client
         self._asks_usage = False
         self._request = self._understood(body)
@@ -81,6 +83,8 @@ class Continuation:
         if not event.startswith(b"data: {"):
             return event + b"\n\n"
         data = json.loads(event[6:])
+        if "error" in data:
+            return event + b"\n\n"
         if self._again and self._is_only_role(data):
             return b""
         self._follow(data)
@@ -88,16 +92,18 @@ class Continuation:
             return event + b"\n\n"
         data.update({k: self._first[k] for k in ("id", "created") if k in self._first})
         self._mend_usage(data.get("usage"))
+        self._usage = data.get("usage") or self._usage
         if self._asks_usage and not self._keep_usage(data):
             return b""
         return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
     def _keep_usage(self, data: dict[str, Any]) -> bool:
         """Takes out the usage that the client has not asked for. False: nothing is left of the event."""
-        is_last = not data.get("choices")
+        is_last = data.get("choices") == []
         if not self._usage_wanted:
             data.pop("usage", None)
             return not is_last
+        self._usage_sent = self._usage_sent or is_last
         if not is_last and not self._usage_in_events:
             data["usage"] = None
         return True
@@ -115,6 +121,7 @@ class Continuation:
             if any(delta.get(name) for name in ("reasoning_content", "reasoning", "tool_calls")):
                 self.why_not = self.why_not or "answers with reasoning or calls are not continued"
             self.text += choice.get("text") or delta.get("content") or ""
+            self._finished = self._finished or bool(choice.get("finish_reason"))
         usage = data.get("usage")
         if isinstance(usage, dict):
             self._generated = self._counted + usage.get("completion_tokens", 0)
@@ -135,6 +142,23 @@ class Continuation:
     def hides_tokens(self, tokens: int) -> bool:
         """Whether the text, which is cut into TOKENS tokens, does not show all that were generated."""
         return bool(self._request.get("ignore_eos")) and self._generated > tokens
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing but the end of the stream is missing."""
+        limits = [self._request[name] for name in LIMITS if isinstance(self._request.get(name), int)]
+        return self._finished or (bool(limits) and self._generated >= min(limits))
+
+    def end(self) -> bytes:
+        """What is missing of a stream that is complete."""
+        head = {k: self._first[k] for k in ("id", "object", "created", "model") if k in self._first}
+        events: list[dict[str, Any]] = []
+        if not self._finished:
+            content: dict[str, Any] = {"text": ""} if self._path == PATHS[0] else {"delta": {}}
+            events.append({**head, "choices": [{"index": 0, **content, "finish_reason": "length"}]})
+        if self._usage_wanted and self._usage and not self._usage_sent:
+            events.append({**head, "choices": [], "usage": self._usage})
+        return b"".join(b"data: " + json.dumps(e, separators=(",", ":")).encode() + b"\n\n" for e in events) + b"data: [DONE]\n\n"
 
     def body(self, tokens: int) -> bytes:
         """The request for the rest, after a text that is cut into TOKENS tokens."""
