@@ -1,12 +1,11 @@
 /* bench-attention: attention against the machine's memory rate and multiply-add peak.
  *
- * One row, as in decode, or the last rows of a prompt attend to `depth` positions, again and again,
- * each time over another part of a cache that is larger than the machine's caches, as the layers of
- * a model do. For each sample the
- * program measures two yardsticks at the same moment: a plain read of as much of the same memory,
- * and the bare multiply-add instruction. It prints keys and values read a second and multiply-adds
- * a second, each with its ratio to the yardstick; a ratio near 1 is the bound. All figures are
- * medians.
+ * One row, as in decode, or the last rows of a prompt attend to `depth` positions, again and again.
+ * Each time they read another part of a cache that is larger than the machine's caches, as the
+ * layers of a model do. For each sample the program measures two yardsticks at the same moment: a
+ * plain read of as much of the same memory, and the bare multiply-add instruction. It prints keys
+ * and values read a second and multiply-adds a second, each with its ratio to the yardstick; a
+ * ratio near 1 is the bound. All figures are medians.
  */
 #include "base/clock.h"
 #include "base/sort_doubles.h"

@@ -26,12 +26,12 @@
  * like the rest until then.
  *
  * Prompts. A prompt that activates half of a layer's experts will most likely use what is resident
- * of its coming layers, so its loads evict from the layers that it has passed. (By values only,
- * a prompt's first layers would evict segments that its last layers then load again.) A batch of
- * answers may activate as many, but the next step comes back to the passed layers. Where the
- * next layer is not predicted, as in a prompt, an idle link brings that layer's most valuable
- * absent experts in place of the least valuable ones of the layers passed: nearly all of them will
- * be activated.
+ * of its coming layers. So its loads evict from the layers that it has passed. (By values only, a
+ * prompt's first layers would evict segments that its last layers then load again.) A batch of
+ * answers may activate as many, but the next step comes back to the passed layers. Where the next
+ * layer is not predicted, as in a prompt, an idle link brings that layer's most valuable absent
+ * experts in place of the least valuable ones of the layers passed: nearly all of them will be
+ * activated.
  *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable

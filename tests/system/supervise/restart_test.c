@@ -187,14 +187,20 @@ static void memd_failing_stops_the_others(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
+/* All are ready; what follows is alone in `events`. */
+static void start_and_empty_events(struct fixture *f)
+{
+    char path[160];
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+}
+
 static void memd_killed_restarts_all_in_order(void **state)
 {
     struct fixture *f = *state;
-    fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    char path[160];
-    snprintf(path, sizeof path, "%s/events", f->run);
-    assert_int_equal(truncate(path, 0), 0);
+    start_and_empty_events(f);
     kill(fixture_pid(f, "memd"), SIGKILL);
     assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
@@ -223,11 +229,7 @@ static void one_that_ignores_memds_death_is_stopped(void **state)
 static void restarts_on_command(void **state)
 {
     struct fixture *f = *state;
-    fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    char path[160];
-    snprintf(path, sizeof path, "%s/events", f->run);
-    assert_int_equal(truncate(path, 0), 0);
+    start_and_empty_events(f);
     assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
     assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
