@@ -9,8 +9,9 @@
 #define GEMMA_QUOTE "<|\"|>"
 #define GEMMA_END   "<tool_call|>" /* the parser ends the call there, also in a string */
 
-/* Of schemas with %else: half a second at most, and three quarters of the states. */
-enum { STEPS_WITH_ELSE = SCHEMA_STEPS / 10 };
+/* Of schemas with %else: a second at most, and three quarters of the states. A schema that exceeds
+ * a limit costs STEPS_FAILED too, because not every step of it is counted. */
+enum { STEPS_WITH_ELSE = SCHEMA_STEPS / 10, STEPS_FAILED = STEPS_WITH_ELSE / 16 };
 
 const char *const schema_item_names[ITEM_FORMS] = {
     [ITEM_JSON] = "%json", [ITEM_VALUE] = "%value", [ITEM_TEXT] = "%text", [ITEM_GEMMA] = "%gemma"};
@@ -141,6 +142,10 @@ static enum error_code build_or_replace(const struct schema_item *item, struct g
         return error;
     network_withdraw(s->n, before);
     *rules = rules_before;
+    if (error == ERROR_LIMIT)
+        s->steps_with_else.done += STEPS_FAILED;
+    if (strncmp(e->text, item->place, strlen(item->place)) != 0)
+        error_prefix(e, "%s\"", item->place);
     gbnf_schemas_note(s, e->text);
     *rule = item->other;
     return ERROR_OK;

@@ -148,6 +148,29 @@ static void test_else_at_the_limit(void **state)
     strbuf_fini(&text);
 }
 
+/* Behind many schemas that take too much work, a small one is left out, too; behind few it is not.
+ */
+static void test_else_too_much_work(void **state)
+{
+    (void)state;
+    for (unsigned heavy = 3; heavy <= 20; heavy += 17) {
+        struct strbuf text;
+        const char *why;
+        strbuf_init(&text);
+        strbuf_printf(&text, "root ::= ");
+        for (unsigned i = 0; i < heavy; i++) /* 2^13 states and more */
+            strbuf_printf(&text, "\"h\" %%json {\"pattern\":\"(a|b)*a(a|b){12}%u\"}%s| ", i, ANY);
+        strbuf_printf(&text, "\"s\" %%json {\"type\":\"null\"}%s\nany ::= \"any\"\n", ANY);
+        struct grammar *g = compile_with(text.data, NULL);
+        assert_int_equal(grammar_replaced(g, &why), heavy == 3 ? 3 : heavy + 1);
+        assert_int_equal(whole_text(g, "snull", 5), heavy == 3);
+        assert_int_equal(whole_text(g, "sany", 4), heavy != 3);
+        assert_true(whole_text(g, "hany", 4));
+        grammar_free(g);
+        strbuf_fini(&text);
+    }
+}
+
 static void test_note(void **state)
 {
     const char *why;
@@ -182,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_else),
         cmocka_unit_test(test_else_at_the_limit),
+        cmocka_unit_test(test_else_too_much_work),
         cmocka_unit_test(test_note),
         cmocka_unit_test(test_refused),
     };

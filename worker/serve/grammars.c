@@ -235,10 +235,10 @@ static void report_replaced(struct grammars *s, const struct grammar *g)
         return;
     if (s->replaced)
         counter_add(s->replaced, n);
-    log_info("a grammar does not follow %" PRIu32 " schemas of tools that are not strict", n);
+    log_info("schemas of tools that a new grammar cannot follow: %" PRIu32, n);
     while (*why) {
         size_t len = strcspn(why, "\n");
-        log_info("not followed: %.*s", (int)len, why);
+        log_info("cannot follow: %.*s", (int)len, why);
         why += len + (why[len] == '\n');
     }
 }
