@@ -49,7 +49,7 @@ if command -v systemd-analyze > /dev/null; then
 fi
 # A module of an earlier configuration may be left in the build.
 if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF" "$BUILD/CMakeCache.txt"; then
-    installed lib/moed/libmoed-cuda.so
+    installed "$(sed 's|^usr/||' "$(dirname "$0")/../../deploy/debian/moed-cuda.install")" # where the package expects it
 fi
 
 if command -v man > /dev/null; then
