@@ -9,9 +9,9 @@
  * PLACE stands before the JSON pointer in errors. With %else, RULE stands for a schema that cannot
  * be followed: one that is malformed, not supported or satisfied by no value, and one that exceeds
  * a limit. These schemas share a part of the limits, so that the rest of the grammar has its own.
- * %value and %text leave out texts that have WITHOUT, a mark (json_text.h) or for %text also "".
- * %text leaves out texts that the expression UNLIKE matches; "": none. %note says
- * why the text of the grammar has no item for a schema. */
+ * %value and %text leave out texts that have WITHOUT: a mark (json_text.h); of %text also any text,
+ * and "": none. %text leaves out texts that the expression UNLIKE matches; "": none. %note says why
+ * the text of the grammar has no item for a schema. */
 #ifndef MOED_GRAMMAR_GBNF_SCHEMA_H
 #define MOED_GRAMMAR_GBNF_SCHEMA_H
 
@@ -37,8 +37,8 @@ struct schema_item {
     const char *options; /* WITHOUT and UNLIKE as they are written */
     size_t options_len;
     char place[GBNF_TEXT_BYTES];
-    char without[GBNF_TEXT_BYTES],
-        unlike[GBNF_TEXT_BYTES]; /* ITEM_TEXT; ITEM_VALUE has the first */
+    char without[GBNF_TEXT_BYTES]; /* ITEM_VALUE, ITEM_TEXT */
+    char unlike[GBNF_TEXT_BYTES];  /* ITEM_TEXT */
     bool has_other;
     uint32_t other; /* a rule */
 };

@@ -109,7 +109,8 @@ static void write_object(struct argument_writer *w, const struct tool *t)
 {
     bool gemma = w->format->body == BODY_GEMMA;
     json_t *document = document_of(t->parameters, t->parameters);
-    if (document && !json_object_get(document, "type")) /* arguments are an object */
+    const json_t *type = json_object_get(document, "type");
+    if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
     strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
     place(w, t, NULL);

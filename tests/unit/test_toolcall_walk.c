@@ -42,7 +42,7 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
 #define COUNTS                                                                                     \
     "{\"type\":\"object\",\"properties\":{\"q\":{\"type\":\"boolean\"}},"                          \
     "\"additionalProperties\":{\"type\":\"integer\",\"minimum\":0}}"
-#define LABELS "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}"
+#define LABELS "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"string\"}}"
 /* Cannot be followed. */
 #define ODD                                                                                        \
     "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}}},\"required\":["   \
