@@ -25,7 +25,7 @@ OWN = re.compile(r"^static\b[^;{=\n]*?(\w+)(?:\(|\[| =|;)", re.M)  # of one file
 # A function, perhaps by the name of its type, or variables.
 DECLARED = re.compile(r"\b(\w+)\(|^[a-z]\w+ (\w+);|^extern\b([^;]*);", re.M)
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)", re.M)
-# Neither a member nor a tag.
+# Neither of a member nor a tag of a structure.
 NAME = re.compile(r"(?<!\.)(?<!->)(?<!struct )(?<!enum )(?<!union )\b[A-Za-z_]\w*")
 
 
@@ -35,7 +35,7 @@ def has_body(code, at):
     while depth and at < len(code):
         depth += {"(": 1, ")": -1}.get(code[at], 0)
         at += 1
-    return code[at:at + 2].strip() == "{" or code[at:].lstrip().startswith("{")
+    return code[at:at + 9].lstrip().startswith("{")
 
 
 def declared(code):
