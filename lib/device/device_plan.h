@@ -44,19 +44,25 @@ enum device_part {
     DEVICE_PART_SLOTS
 };
 
+/* ---- device_share.c; pure ---- */
+
 /* Where everything fits: sets p->n_slots (at least 1), layout and capacity_bytes, and returns
- * DEVICE_PART_NONE. Pure. */
+ * DEVICE_PART_NONE. */
 enum device_part device_plan_share(struct device_plan *p);
 
 /* The number of slots in `bytes`, while serving. The KV cache gets the rest (device_plan_kv).
- * ERROR_USAGE: no slot fits, or the rest is less than one request's KV cache. Pure. */
+ * ERROR_USAGE: no slot fits, or the rest is less than one request's KV cache. */
 enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
                                    struct error *e);
 /* The bytes that n_slots leave for the KV cache, at most kv_bytes; UINT64_MAX: it shares nothing
- * with the slots. Pure. */
+ * with the slots. */
 uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots);
-/* Each worker's part of that. Pure. */
+/* Each worker's part of that. */
 uint64_t device_plan_worker_kv(const struct device_plan *p, uint32_t n_slots);
+/* The bytes that must be free for the plan; UINT64_MAX: overflow. */
+uint64_t device_plan_least_bytes(const struct device_plan *p);
+
+/* ---- device_plan.c ---- */
 
 struct device_plan_options {
     const struct device_spec *device;
