@@ -1,5 +1,5 @@
-/* The arithmetic of a device's memory: parts, slots and the KV cache; see device_plan.h. */
-#include "device/device_plan.h"
+/* The arithmetic of a device's memory: parts, slots and the KV cache; see device_share.h. */
+#include "device/device_share.h"
 
 #include "base/checked.h"
 #include "base/quantity.h"

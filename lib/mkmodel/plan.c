@@ -1,8 +1,6 @@
 /* Options, checked and completed; see plan.h. */
 #include "mkmodel/plan.h"
 
-#include "mkmodel/tensors.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -241,16 +239,6 @@ static enum error_code check_options(struct plan *p, struct error *e)
 
 /* ---- the plan ---- */
 
-static void find_other_type_example(struct plan *p)
-{
-    for (uint64_t i = 0; i < p->count && !p->other_type_example; i++) {
-        const struct planned_tensor *t = &p->tensors[i];
-        bool asked = t->type == p->type || (p->mixed && t->type == TENSOR_Q6_K);
-        if (!asked && t->type != TENSOR_F32)
-            p->other_type_example = t;
-    }
-}
-
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e)
 {
     *p = (struct plan){.options = *o};
@@ -261,17 +249,7 @@ enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struc
         code = choose_gate(p, e);
     if (code == ERROR_OK)
         code = check_options(p, e);
-    if (code == ERROR_OK)
-        code = tensors_list(p, e);
-    if (code != ERROR_OK) {
-        plan_fini(p);
-        return code;
-    }
-    if (p->options.split > p->count)
-        p->options.split = (uint32_t)p->count;
-    if (p->other_type_count)
-        find_other_type_example(p);
-    return ERROR_OK;
+    return code;
 }
 
 void plan_fini(struct plan *p)

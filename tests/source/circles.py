@@ -25,7 +25,7 @@ OWN = re.compile(r"^static\b[^;{=\n]*?(\w+)(?:\(|\[| =|;)", re.M)  # of one file
 # A function, perhaps by the name of its type, or variables.
 DECLARED = re.compile(r"\b(\w+)\(|^[a-z]\w+ (\w+);|^extern\b([^;]*);", re.M)
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)", re.M)
-# Neither of a member nor a tag of a structure.
+# Neither a member of a structure nor its tag.
 NAME = re.compile(r"(?<!\.)(?<!->)(?<!struct )(?<!enum )(?<!union )\b[A-Za-z_]\w*")
 
 
