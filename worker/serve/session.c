@@ -59,7 +59,7 @@ enum error_code sessions_new(const struct session_model *model, struct engine *e
     s->model = *model;
     s->channels.limit = SESSIONS_BYTES;
     s->engine = engine;
-    s->grammars = grammars_new(model->tokenizer);
+    s->grammars = grammars_new(model->tokenizer, model->schemas_replaced);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (!s->grammars) {
