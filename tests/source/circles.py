@@ -3,8 +3,8 @@
 be read or tested alone. The circles in the table are the only ones allowed.
 
 A C file needs the headers that it includes, and the files that define the functions and variables which it names, itself
-or by a macro, and which these headers declare. It misses names that a macro puts together (##). A Python file needs the
-modules that it imports.
+or by a macro, and which these headers declare. It misses names that a macro puts together (##). A file of Python or
+JavaScript needs the modules that it imports.
 usage: circles.py ROOT [TABLE]"""
 import collections
 import os
@@ -13,10 +13,12 @@ import re
 import sys
 
 FOLDERS = ("lib", "memd", "worker", "cpuexec", "client", "deploy", "bench", "tools", "tests")
-ENDINGS = (".c", ".h", ".cu", ".cuh", ".py")
+C_ENDINGS = (".c", ".h", ".cu", ".cuh")
+ENDINGS = C_ENDINGS + (".py", ".js", ".mjs")
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w \t,]+)|import[ \t]+([\w.]+))", re.M)
+JAVASCRIPT_IMPORT = re.compile(r"^(?:import|export)\b[^;\"']*[\"'](\.[^\"']+)[\"']", re.M)
 # A definition begins in the first column: "struct x *f(", "const int v =", "int v[3];".
 DEFINED = re.compile(
     r"^(?!(?:static|extern|typedef|return|else|_Static_assert)\b|(?:struct|enum|union) (?:\w+ )?[{;])"
@@ -52,11 +54,13 @@ class Tree:
     def __init__(self, files):
         self.files = files
         self.needs = collections.defaultdict(lambda: collections.defaultdict(set))
-        self.codes = {path: NOT_CODE.sub(" ", text) for path, text in files.items() if not path.endswith(".py")}
+        self.codes = {path: NOT_CODE.sub(" ", text) for path, text in files.items() if path.endswith(C_ENDINGS)}
         self.reached = {}
         for path, text in files.items():
             for module, what, plain in IMPORT.findall(text) if path.endswith(".py") else ():
                 self.take_import(path, module or plain, what)
+            for module in JAVASCRIPT_IMPORT.findall(text) if path.endswith("js") else ():
+                self.need(path, self.header(path, module), "import")
             for header in INCLUDE.findall(text) if path in self.codes else ():
                 self.need(path, self.header(path, header), "#include")
         self.take_names()
@@ -66,7 +70,8 @@ class Tree:
             self.needs[path][other].add(name)
 
     def header(self, path, name):
-        return next((p for p in (f"{os.path.dirname(path)}/{name}", name, f"lib/{name}") if p in self.files), None)
+        near = os.path.normpath(f"{os.path.dirname(path)}/{name}")
+        return next((p for p in (near, name, f"lib/{name}") if p in self.files), None)
 
     def take_import(self, path, module, what):
         dots = len(module) - len(module.lstrip("."))
@@ -158,10 +163,12 @@ def self_test():
         "lib/a/z.h": "int z(void);\n",
         "lib/a/w.c": '#include "a/z.h"\n/* z() */\nint w(struct z *s)\n{\n    return s->z + "z()"[0];\n}\n',
         "client/m.py": "from .n import f\n", "client/n.py": "def g():\n    from . import m\n", "client/o.py": "import m\n",
+        "client/s.js": "import {\n    t,\n} from './t.js';\n", "client/t.js": "import { s } from './s.js';\n",
         "lib/c/u.h": '#include "d/v.h"\nvoid u(void);\n', "lib/d/v.h": "\n", "lib/d/v.c": '#include "c/u.h"\nint v(void)\n{\n    u();\n}\n',
     })
     found = circles(tree.needs) + circles(tree.folders())
-    expected = [["client/m.py", "client/n.py"], ["lib/a/x.c", "lib/a/y.c"], ["lib/b/p.h", "lib/b/q.h"], ["lib/c", "lib/d"]]
+    expected = [["client/m.py", "client/n.py"], ["client/s.js", "client/t.js"], ["lib/a/x.c", "lib/a/y.c"],
+                ["lib/b/p.h", "lib/b/q.h"], ["lib/c", "lib/d"]]
     assert found == expected, f"the check itself is wrong: it finds {found}, not {expected}"
 
 
