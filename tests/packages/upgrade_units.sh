@@ -1,6 +1,7 @@
 #!/bin/bash
-# deploy/systemd/upgrade-units with programs of this script in the place of systemctl and moed: it restarts what runs a program whose file
-# is gone, in order, and nothing of a deployment whose memd does not fit. tests/packages/run has it under a real systemd.
+# deploy/systemd/upgrade-units with programs of this script in the place of systemctl, journalctl, runuser and moed: it restarts what runs
+# a program or a library whose file is gone, in order, and nothing of a deployment whose memd does not fit; it waits no longer than it is
+# told to. tests/packages/run has it under a real systemd.
 # usage: upgrade_units.sh SOURCE
 set -eu
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -9,17 +10,28 @@ pids=()
 end() { [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true; rm -rf "$work"; }
 trap end EXIT
 mkdir -p "$work/libexec/moed" "$work/bin" "$work/path" "$work/units"
-cp "$1/deploy/systemd/upgrade-units" "$work/libexec/moed"
+tested=$work/libexec/moed/upgrade-units
+sed 's/^start_s=600 /start_s=1 /' "$1/deploy/systemd/upgrade-units" >"$tested" # a start that hangs takes the test a second
+! cmp -s "$1/deploy/systemd/upgrade-units" "$tested" || fail "upgrade-units has no start_s"
+chmod +x "$tested"
 
 # program NAME TEXT: a shell script that the tested one finds.
 program() { { echo '#!/bin/bash'; echo "work=$work"; cat; } >"$work/$1"; chmod +x "$work/$1"; }
 program path/systemctl <<'TEXT'
-echo "$*" >>"$work/calls"
+printf '%s\n' "$*" >>"$work/calls"
+unit=${*: -1}
 case $1 in
-list-units) pattern=${*: -1}; for f in "$work/units"/*; do [[ $(basename "$f") != $pattern ]] || echo "$(basename "$f") loaded active running"; done ;;
-show) cat "$work/units/${*: -1}" ;;
-restart) [ ! -e "$work/fails-$2" ] ;;
+list-units) for f in "$work/units"/*; do [[ $(basename "$f") != $unit ]] || echo "$(basename "$f") loaded active running"; done ;;
+show) if [ "$3" = LoadState ]; then cat "$work/load-state"; else cat "$work/units/$unit"; fi ;;
+restart)
+    [ ! -e "$work/hangs-$unit" ] || sleep 1000
+    [ ! -e "$work/fails-$unit" ] || exit 1
+    [ "$unit" != moed-upgrade.service ] || exec "$work/libexec/moed/upgrade-units" >"$work/journal" 2>&1
+    ;;
 esac
+TEXT
+program path/journalctl <<'TEXT'
+[ "$1" = --sync ] || cat "$work/journal"
 TEXT
 program path/runuser <<'TEXT'
 [ "$1 $2 $3" = "-u somebody --" ] || exit 9
@@ -32,31 +44,74 @@ TEXT
 program bin/moed <<'TEXT'
 [ "$1" = upgrade ] && [ ! -e "$work/differs-$(basename "$MOED_RUN")" ] || { echo "moed: another layout" >&2; exit 1; }
 TEXT
-# unit NAME old|new: a unit whose process runs a program whose file is gone, or is there.
+# unit NAME old|new|library: a unit whose process runs a program whose file is gone, or is there, or of which a library's file is gone.
 unit() {
-    cp "$(command -v sleep)" "$work/program-$1"
-    "$work/program-$1" 1000 & pids+=($!)
+    local program=$work/program-$1 library=$work/$1/libmoed-cuda.so
+    mkdir -p "$work/$1"
+    cp "$(command -v sleep)" "$program"
+    echo 'int moed_test;' | cc -x c -shared -fPIC -o "$library" -
+    LD_PRELOAD=$library "$program" 1000 & pids+=($!)
     echo $! >"$work/units/$1"
-    until [ "$(readlink "/proc/$!/exe")" = "$work/program-$1" ]; do sleep 0.01; done
-    [ "$2" = new ] || rm "$work/program-$1"
+    until grep -qF "$library" "/proc/$!/maps"; do sleep 0.01; done
+    case $2 in old) rm "$program" ;; library) rm "$library" ;; esac
 }
-# restarts WANTED CODE: what one run restarts.
-restarts() {
-    local code=0
+# replaces WANTED CODE ARGUMENTS...: what one run restarts; its output is in said.
+replaces() {
+    local wanted=$1 want_code=$2 code=0 restarted
+    shift 2
     : >"$work/calls"
-    PATH=$work/path:$PATH "$work/libexec/moed/upgrade-units" >"$work/said" 2>&1 || code=$?
-    [ "$(sed -n 's/^restart //p' "$work/calls" | xargs)" = "$1" ] && [ $code -eq "$2" ] ||
-        fail "exit code $code, restarts '$(sed -n 's/^restart //p' "$work/calls" | xargs)' instead of '$1': $(cat "$work/said")"
+    PATH=$work/path:$PATH "$tested" "$@" >"$work/said" 2>&1 || code=$?
+    restarted=$(sed -n 's/^restart //p' "$work/calls" | grep -v '^moed-upgrade' | paste -s -d' ')
+    [ "$restarted" = "$wanted" ] && [ $code -eq "$want_code" ] || fail "exit code $code, restarts '$restarted' instead of '$wanted': $(cat "$work/said")"
 }
+says() { grep -qF -- "$1" "$work/said" || fail "it does not say '$1': $(cat "$work/said")"; }
 
-restarts "" 0
+replaces "" 0
 for u in moed-memd@a moed-worker@a moed-worker-2@a moed-http@a moed-memd@b-c moed-worker@b-c moed-worker@gone; do unit $u.service old; done
 for u in moed-cpuexec@a moed-http@b-c; do unit $u.service new; done
 touch "$work/differs-b-c"
-restarts "moed-worker-2@a.service moed-worker@a.service moed-http@a.service" 1
-grep -q "another layout" "$work/said" || fail "it does not say why: $(cat "$work/said")"
+replaces "moed-worker-2@a.service moed-worker@a.service moed-http@a.service" 1
+says "another layout"
 rm "$work/differs-b-c"
+
+echo loaded >"$work/load-state"
+replaces "moed-worker-2@a.service moed-worker@a.service moed-http@a.service moed-worker@b-c.service" 0 --wait 60
+says "moed-http@a.service runs the program that is installed"
+
 touch "$work/fails-moed-worker-2@a.service"
-restarts "moed-worker-2@a.service moed-worker@b-c.service" 1
-grep -q "journalctl -u moed-worker-2@a.service" "$work/said" || fail "it does not say where to look: $(cat "$work/said")"
+replaces "moed-worker-2@a.service moed-worker@b-c.service" 1 --wait 60
+says "moed-worker-2@a.service does not start with its new program: journalctl -u moed-worker-2@a.service"
+mv "$work/fails-moed-worker-2@a.service" "$work/hangs-moed-worker-2@a.service"
+replaces "moed-worker-2@a.service moed-worker@b-c.service" 1
+says "moed-worker-2@a.service has not started after 1 s: journalctl -u moed-worker-2@a.service"
+
+# Whoever waits for the service does not wait for what hangs.
+echo "of the service" >"$work/journal"
+touch "$work/hangs-moed-upgrade.service"
+replaces "" 0 --wait 1
+says "of the service"
+says "goes on by itself: journalctl -f -u moed-upgrade.service"
+echo masked >"$work/load-state"
+replaces "" 0 --wait 60
+says "moed-upgrade.service is masked"
+for arguments in "--wait" "--wait x" "--wait 1 2" "x"; do
+    # shellcheck disable=SC2086 # several words
+    replaces "" 2 $arguments
+    says "usage: upgrade-units"
+done
+
+# A library alone; names with what systemd makes of a dash; a name that ends as another does.
+rm "$work"/units/* "$work"/hangs-*
+cd "$work/units" # where a name taken as a pattern would match files
+unit 'moed-memd@a\x2db.service' new
+unit 'moed-worker@a\x2db.service' library
+unit 'moed-http@a\x2db.service' new
+unit 'moed-worker@ax2db.service' old
+unit 'moed-memd@b.service' new
+unit 'moed-worker@b.service' old
+unit 'moed-worker@a@b.service' old
+replaces 'moed-worker@a\x2db.service moed-worker@b.service' 0
+touch "$work/fails-moed-worker@a\\x2db.service"
+replaces 'moed-worker@a\x2db.service moed-worker@b.service' 1
+says "journalctl -u 'moed-worker@a\\x2db.service'"
 echo ok

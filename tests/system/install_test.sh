@@ -37,10 +37,11 @@ for n in 2 3 4; do
 done
 grep -q ExecCondition "$PREFIX/lib/systemd/system/moed-worker@.service" && fail "moed-worker@ has a condition"
 installed libexec/moed/upgrade-units
+grep -qxF "ExecStart=$PREFIX/libexec/moed/upgrade-units" "$PREFIX/lib/systemd/system/moed-upgrade.service" || fail "moed-upgrade.service does not start upgrade-units"
 if command -v systemd-analyze > /dev/null; then
     say "systemd reads the units without a remark"
     mkdir "$WORK/units"
-    for unit in "$PREFIX"/lib/systemd/system/moed*@.*; do
+    for unit in "$PREFIX"/lib/systemd/system/moed*; do
         name=$(basename "$unit")
         cp "$unit" "$WORK/units/${name/@./@x.}"
     done
@@ -48,7 +49,7 @@ if command -v systemd-analyze > /dev/null; then
 fi
 # A module of an earlier configuration may be left in the build.
 if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF" "$BUILD/CMakeCache.txt"; then
-    installed lib/moed/libmoed-cuda.so
+    installed "$(sed 's|^usr/||' "$(dirname "$0")/../../deploy/debian/moed-cuda.install")" # where the package expects it
 fi
 
 if command -v man > /dev/null; then
