@@ -1,5 +1,5 @@
-/* The integer products of a tile's vectors with 32-bit sums: for builds with vpdpbusd. The lanes' file
- * includes this one after add_dots() and with_signs(). dots_16.h is its counterpart. */
+/* The integer products of a tile's vectors with 32-bit sums: for builds with vpdpbusd. The lanes'
+ * file includes this one after add_dots() and with_signs(). dots_16.h is its counterpart. */
 #ifndef MOED_KERNELS_DOTS_32_H
 #define MOED_KERNELS_DOTS_32_H
 

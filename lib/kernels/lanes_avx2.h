@@ -13,11 +13,13 @@
 #include <stdint.h>
 
 #if defined(MOED_AVX_VNNI)
-#define LANES_NAME "avx2-vnni"
+#define LANES_NAME       "avx2-vnni"
+#define MOED_PACKS_VIEWS 1 /* see views.inc.c */
 #else
-#define LANES_NAME "avx2"
+#define LANES_NAME       "avx2"
+#define MOED_PACKS_VIEWS 0
 #endif
-#define LANES      static inline __attribute__((always_inline))
+#define LANES static inline __attribute__((always_inline))
 #define TOKENS_MAX                                                                                 \
     4 /* the sums of 4 tokens, two registers each, and their operands fit 16 registers */
 
@@ -321,8 +323,8 @@ LANES vi activations_load(const int8_t *q)
 LANES __m256i add_dots_256(__m256i sum, __m256i w, __m256i q)
 {
     __m256i low = _mm256_set1_epi16(0xff);
-    __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, low),
-                                     _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8));
+    __m256i even =
+        _mm256_madd_epi16(_mm256_and_si256(w, low), _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8));
     __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(q, 8));
     return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }

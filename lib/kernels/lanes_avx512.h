@@ -86,8 +86,9 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 #define _mm512_slli_epi16(a, n) SIMDE_SHIFT(_mm256_slli_epi16, a, n)
 #endif
 
-#define LANES_NAME "avx512"
-#define TOKENS_MAX 8
+#define LANES_NAME       "avx512"
+#define TOKENS_MAX       8
+#define MOED_PACKS_VIEWS 1 /* see views.inc.c */
 
 /* See attend.inc.c: 16 registers of sums, 4 of rows, and their factors. Emulated registers are
  * arrays: the full set would take minutes to compile. */
