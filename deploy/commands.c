@@ -147,14 +147,6 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     strbuf_printf(answer, "ok\n");
 }
 
-unsigned supervisor_count_workers(const struct supervisor *s)
-{
-    unsigned n = 0;
-    for (int i = WORKER; i <= LAST_WORKER; i++)
-        n += !s->processes[i].unused && !s->processes[i].leaving;
-    return n;
-}
-
 static void add_worker(struct process *p)
 {
     if (p->pid) /* it leaves: it ends, and starts again */
@@ -198,7 +190,7 @@ static void command_workers(struct supervisor *s, const char *text, struct strbu
                       s->stopping ? "is stopping" : "has no model of its own");
         return;
     }
-    log_info("%lu workers requested, %u now", n, supervisor_count_workers(s));
+    log_info("%lu workers requested, %u now", n, generation_count_workers(s));
     for (int i = WORKER; i <= LAST_WORKER; i++) {
         struct process *p = &s->processes[i];
         bool wanted = i - WORKER < (int)n;
@@ -207,7 +199,7 @@ static void command_workers(struct supervisor *s, const char *text, struct strbu
         else if (!wanted && !p->unused && !p->leaving)
             remove_worker(s, p);
     }
-    supervisor_forget_removed(s);
+    generation_forget_removed(s);
     strbuf_printf(answer, "ok\n");
 }
 

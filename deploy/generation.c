@@ -23,3 +23,22 @@ void generation_stop_dependents(struct supervisor *s, int base, enum process_sta
     if (!generation_workers_run(s, base) || grace_ns)
         process_stop(&s->processes[base + CPUEXEC], after_stop, grace_ns, &s->policy);
 }
+
+unsigned generation_count_workers(const struct supervisor *s)
+{
+    unsigned n = 0;
+    for (int i = WORKER; i <= LAST_WORKER; i++)
+        n += !s->processes[i].unused && !s->processes[i].leaving;
+    return n;
+}
+
+void generation_forget_removed(struct supervisor *s)
+{
+    for (int i = WORKER; i <= LAST_WORKER; i++) {
+        struct process *p = &s->processes[i];
+        if (!p->leaving || p->pid)
+            continue;
+        p->leaving = false;
+        p->unused = true;
+    }
+}

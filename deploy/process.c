@@ -98,7 +98,7 @@ bool process_is_replaced(const struct process *p)
            (s.st_dev != p->program_device || s.st_ino != p->program_file);
 }
 
-void process_start(struct process *p, const struct process_policy *policy)
+void process_start(struct process *p, uint64_t awake_ns, const struct process_policy *policy)
 {
     int log = process_open_log(p->log_path);
     struct stat s;
@@ -116,6 +116,7 @@ void process_start(struct process *p, const struct process_policy *policy)
     p->state = PROCESS_STARTING;
     p->started_ns = clock_ns();
     p->ready_ns = 0;
+    process_heard(p, awake_ns);
     p->silent = false;
     p->starts++;
     p->status[0] = '\0';

@@ -127,7 +127,7 @@ static const char *read_request(const struct supervisor *s, struct generation *g
     struct text_setting texts[TEXT_SETTINGS];
     const char *why = NULL;
     g->settings = *s->settings;
-    g->settings.workers = supervisor_count_workers(s);
+    g->settings.workers = generation_count_workers(s);
     g->settings.model = g->settings.predictors = NULL; /* those of the other model */
     list_texts(g, texts);
     for (int i = 0; i < TEXT_SETTINGS && !why; i++)
@@ -260,7 +260,7 @@ static bool start_next(struct supervisor *s)
         if (p->unused)
             continue;
         if (p->state == PROCESS_WAITING && (all || is_worker(i)))
-            supervisor_start(s, p);
+            process_start(p, s->awake_ns, &s->policy);
         if (p->state != PROCESS_READY)
             all = false;
         if (i < WORKER && !all)

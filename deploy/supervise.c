@@ -89,12 +89,6 @@ static void advance_to_stop(struct supervisor *s)
     }
 }
 
-void supervisor_start(struct supervisor *s, struct process *p)
-{
-    process_start(p, &s->policy);
-    process_heard(p, s->awake_ns);
-}
-
 static void advance(struct supervisor *s)
 {
     struct process *memd = &s->processes[MEMD];
@@ -111,7 +105,7 @@ static void advance(struct supervisor *s)
             set_idle(&s->processes[i], PROCESS_STOPPED);
         for (int i = MODELS; i <= HTTP; i++)
             if (is_due(&s->processes[i]))
-                supervisor_start(s, &s->processes[i]);
+                process_start(&s->processes[i], s->awake_ns, &s->policy);
         return;
     }
     if (s->restart_memd) {
@@ -123,7 +117,7 @@ static void advance(struct supervisor *s)
     }
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (is_due(&s->processes[i]) && may_start(s, i))
-            supervisor_start(s, &s->processes[i]);
+            process_start(&s->processes[i], s->awake_ns, &s->policy);
 }
 
 static bool all_gone(const struct supervisor *s)
@@ -162,17 +156,6 @@ static void free_device(struct supervisor *s, const struct process *worker)
     s->restart_memd = true;
 }
 
-void supervisor_forget_removed(struct supervisor *s)
-{
-    for (int i = WORKER; i <= LAST_WORKER; i++) {
-        struct process *p = &s->processes[i];
-        if (!p->leaving || p->pid)
-            continue;
-        p->leaving = false;
-        p->unused = true;
-    }
-}
-
 static void reap(struct supervisor *s)
 {
     pid_t pid;
@@ -190,7 +173,7 @@ static void reap(struct supervisor *s)
             continue;
         process_end(p, &s->policy);
         if (p->leaving)
-            supervisor_forget_removed(s);
+            generation_forget_removed(s);
         if (i == MEMD)
             memd_ended(s);
         if (is_worker(i))

@@ -1,5 +1,8 @@
-/* The supervisor's state, shared by its start (prepare.c), its loop (supervise.c) and its answers
- * (commands.c). */
+/* The supervisor's state, shared by its files. Each uses only those to its right:
+ *
+ *   supervise.c (the loop) -> prepare.c (the start)    -> reload.c -> arguments.c, generation.c
+ *                          -> commands.c (the answers) ->
+ */
 #ifndef MOED_DEPLOY_SUPERVISOR_H
 #define MOED_DEPLOY_SUPERVISOR_H
 
@@ -88,7 +91,7 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
 /* Makes those of its own files (pid file, sockets) again that have vanished. */
 enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
 
-/* Hands each of n processes from `first` on the options that it takes. */
+/* Hands each of n processes from `first` on the options that it takes (arguments.c). */
 void supervisor_build_arguments(struct supervisor *s, struct generation *g, struct process *first,
                                 int n);
 /* Of the processes from `base` on (generation.c): 0 those that serve, OTHER the other generation's.
@@ -100,14 +103,12 @@ void generation_stop_dependents(struct supervisor *s, int base, enum process_sta
                                 uint64_t grace_ns);
 /* A process that lost memd ends on its own within this time, or gets SIGTERM. */
 #define LOST_MEMD_GRACE_NS 1000000000ull
+/* The workers of the generation that serves, without those that leave. */
+unsigned generation_count_workers(const struct supervisor *s);
+/* Workers that were removed, and have ended, are no part of the deployment any more. */
+void generation_forget_removed(struct supervisor *s);
 
-/* Starts a process that may be started. */
-void supervisor_start(struct supervisor *s, struct process *p);
-/* The workers that the deployment has. */
-unsigned supervisor_count_workers(const struct supervisor *s);
 /* Answers a command of a client; arg: struct supervisor. */
 void supervisor_command(void *arg, const char *line, struct strbuf *answer);
-/* Workers that were removed, and have ended, are no part of the deployment any more. */
-void supervisor_forget_removed(struct supervisor *s);
 
 #endif

@@ -364,19 +364,22 @@ static enum error_code make_engine(struct worker *w, struct error *e)
 
 static enum error_code make_sessions(struct worker *w, struct error *e)
 {
-    struct session_model model = {.map = &w->memory.map,
-                                  .tokenizer = w->tokenizer,
-                                  .chat_template = w->chat_template,
-                                  .sampling = w->sampling,
-                                  .end_tokens = &w->end_tokens,
-                                  .chat_template_tools = w->chat_template_tools,
-                                  .device = w->device,
-                                  .context = (uint32_t)w->context,
-                                  /* a quarter of the queue is for other frontends */
-                                  .most_requests =
-                                      (uint32_t)(w->parallel + w->queue - w->queue / 4),
-                                  .most_bytes = SESSION_REQUEST_BYTES,
-                                  .most_bytes_all = SESSIONS_REQUEST_BYTES};
+    struct session_model model = {
+        .map = &w->memory.map,
+        .tokenizer = w->tokenizer,
+        .chat_template = w->chat_template,
+        .sampling = w->sampling,
+        .end_tokens = &w->end_tokens,
+        .chat_template_tools = w->chat_template_tools,
+        .device = w->device,
+        .context = (uint32_t)w->context,
+        /* a quarter of the queue is for other frontends */
+        .most_requests = (uint32_t)(w->parallel + w->queue - w->queue / 4),
+        .most_bytes = SESSION_REQUEST_BYTES,
+        .most_bytes_all = SESSIONS_REQUEST_BYTES,
+        .schemas_replaced =
+            metrics_counter(w->daemon.metrics, "moed_worker_grammar_schemas_replaced_total", NULL,
+                            1, "Schemas of tools that new grammars could not follow.")};
     return sessions_new(&model, w->engine, &w->sessions, e);
 }
 

@@ -42,23 +42,6 @@ void chat_model_free(struct chat_model *m)
     free(m);
 }
 
-static struct chat_style style_of_text(const char *text)
-{
-    size_t len = strlen(text);
-    return (struct chat_style){tool_format_detect(text, len), reasoning_detect(text, len)};
-}
-
-struct chat_style chat_style_of(const struct moed_model *model, bool tools)
-{
-    bool own = tools && *model->chat_template_tools;
-    return style_of_text(own ? model->chat_template_tools : model->chat_template);
-}
-
-bool chat_style_has_marks(const struct chat_style *style)
-{
-    return style->reasoning || style->format->body == BODY_HARMONY;
-}
-
 /* The text of a special token; NULL where the model has none. */
 static enum moed_code token_text(struct moed_session *session, int64_t id, char **out,
                                  struct moed_error *error)
@@ -85,7 +68,7 @@ static enum moed_code model_init(struct chat_model *m, struct moed_session *sess
                                  .eos = m->eos};
     if (chat_template_new(&source, &m->template, &why))
         return report(error, &why);
-    m->style[0] = text ? style_of_text(text) : chat_style_of(m->facts, false);
+    m->style[0] = text ? chat_style_of_text(text) : chat_style_of(m->facts, false);
     m->style[1] = text ? m->style[0] : chat_style_of(m->facts, true);
     return MOED_OK;
 }

@@ -6,16 +6,10 @@
 #ifndef MOED_CLIENT_CHAT_MODEL_H
 #define MOED_CLIENT_CHAT_MODEL_H
 
+#include "client/chat/chat_style.h"
 #include "client/include/moed.h"
 
 #include "chat/chat_template.h"
-#include "toolcall/formats.h"
-
-/* How the model writes calls and reasoning. */
-struct chat_style {
-    const struct tool_format *format;
-    const struct reasoning_marks *reasoning; /* NULL: none, or the format's own */
-};
 
 struct chat_rendered {
     uint32_t *tokens; /* the caller frees them with moed_free */
@@ -43,11 +37,5 @@ bool chat_model_is_plain(const struct chat_model *m);
 enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
                                  const struct chat_request *request, struct chat_rendered *out,
                                  struct moed_error *error);
-
-/* The style of a model by its own template. tools: of its template for conversations with tools. */
-struct chat_style chat_style_of(const struct moed_model *model, bool tools);
-
-/* Special tokens' texts must come with an answer in this style: it needs a parser. */
-bool chat_style_has_marks(const struct chat_style *style);
 
 #endif

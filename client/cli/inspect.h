@@ -1,5 +1,5 @@
-/* moed inspect: what inspect.c (the verb, what a model needs), inspect_model.c (what a model is)
- * and inspect_json.c share. */
+/* moed inspect: what inspect.c (the verb, what a model needs), inspect_model.c (what a model is),
+ * inspect_json.c and inspect_facts.c, which both of them show, share. */
 #ifndef MOED_CLI_INSPECT_H
 #define MOED_CLI_INSPECT_H
 

@@ -12,8 +12,6 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define DEFAULT_RESUME_MS  120000 /* a large model is loaded again where memd has gone, too */
-/* How long moed_detach waits for cancels to leave; the worker notices the closed channel anyway. */
-#define FLUSH_MS           200
 #define PROCESS_NAME_BYTES 32
 
 enum moed_code moed_attach(const struct moed_attach_options *options, struct moed_session **out,
@@ -43,19 +41,6 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
     return code;
 }
 
-void session_detach(struct moed_session *session)
-{
-    struct moed_error why;
-    error_report(&why, MOED_ERROR_CANCELLED, false, "the session was detached");
-    session_fail(session, &why);
-    session_resume_end(session);
-    pthread_mutex_lock(&session->send_lock);
-    struct channel *channel = session->channel;
-    session->channel = NULL;
-    pthread_mutex_unlock(&session->send_lock);
-    channel_close(channel, FLUSH_MS);
-}
-
 void moed_detach(struct moed_session *session)
 {
     if (!session)
@@ -68,8 +53,11 @@ void moed_detach(struct moed_session *session)
     struct router *router = session->router;
     session_detach(session);
     router_close(router);
-    session->router = NULL; /* a chat may have the session still, and finds it dead */
-    router_free(router);    /* no thread of the session or its links runs any more */
+    /* A chat may have the session still, and finds it dead. No thread of the session or its links
+     * runs any more. */
+    session->router = NULL;
+    session->workers = NULL;
+    router_free(router);
     session_unref(session);
 }
 

@@ -1,7 +1,6 @@
 /* Opening a session's channel to its worker, and what the deployment's processes do; see session.h.
  */
 #include "client/src/error.h"
-#include "client/src/router.h"
 #include "client/src/session.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
@@ -68,7 +67,7 @@ static enum moed_code open_channel(struct moed_session *s,
     struct error why = {0};
     struct channel *channel;
     /* Under the lock: a channel that closes at once is the session's before its end is seen to
-     * (close_old). */
+     * (close_channel). */
     pthread_mutex_lock(&s->send_lock);
     enum error_code code = channel_open(fd, NULL, s->receive, s, &channel, &why);
     if (!code)
@@ -155,9 +154,9 @@ static bool is_other_model(struct moed_session *s, uint64_t model)
 
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error)
 {
-    char process[SESSION_WORKER_BYTES];
+    char process[WORKER_NAME_BYTES];
     session_find_place(s);
-    router_choose(s->router, process);
+    worker_choice_for_session(s->workers, s->dir, process);
     return session_open_to(s, process, timeout_ms, error);
 }
 

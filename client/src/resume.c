@@ -21,6 +21,9 @@
 /* Without a process and without a supervisor that restarts them. A service manager needs seconds.
  */
 #define DEAD_MS 8000
+/* How long session_detach waits for cancels to leave; the worker notices the closed channel anyway.
+ */
+#define FLUSH_MS 200
 
 static uint64_t now_ms(void)
 {
@@ -29,13 +32,13 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void close_old(struct moed_session *s)
+static void close_channel(struct moed_session *s, int flush_ms)
 {
     pthread_mutex_lock(&s->send_lock);
     struct channel *channel = s->channel;
     s->channel = NULL;
     pthread_mutex_unlock(&s->send_lock);
-    channel_close(channel, 0);
+    channel_close(channel, flush_ms);
 }
 
 /* Waits a moment, unless the session dies. True: it is alive. */
@@ -160,7 +163,7 @@ static void *resumer_main(void *arg)
     while (wait_for_loss(s)) {
         struct moed_error why;
         error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
-        close_old(s);
+        close_channel(s, 0);
         if (attach_again(s, &why))
             continue_requests(s);
         else
@@ -184,7 +187,8 @@ bool session_resume(struct moed_session *s)
     return resumes;
 }
 
-void session_resume_end(struct moed_session *s)
+/* Waits for the thread, which ends soon once the session is dead. */
+static void end_resumer(struct moed_session *s)
 {
     pthread_mutex_lock(&s->lock);
     bool has = s->has_resumer;
@@ -192,4 +196,13 @@ void session_resume_end(struct moed_session *s)
     pthread_mutex_unlock(&s->lock);
     if (has)
         pthread_join(s->resumer, NULL);
+}
+
+void session_detach(struct moed_session *s)
+{
+    struct moed_error why;
+    error_report(&why, MOED_ERROR_CANCELLED, false, "the session was detached");
+    session_fail(s, &why);
+    end_resumer(s);
+    close_channel(s, FLUSH_MS);
 }

@@ -1,12 +1,8 @@
-/* libmoed: which worker of the deployment computes a request.
+/* libmoed: in which session, so at which worker of the deployment, a request runs.
  *
  * The program's session (the front) has a channel to one worker. Where the deployment has several,
- * the router opens further sessions, its links, one for each other worker that it has chosen. A
- * request belongs to the session that it was started in, and ends there.
- *
- * A request goes to the worker that computed most of its prompt for this session earlier, unless
- * that one has clearly more to do, else to the one with least to do. memd knows what all workers
- * have to do. All workers have all conversations, so a choice costs at most time.
+ * the router opens further sessions, its links, one for each other worker that worker_choice.h has
+ * chosen. A request belongs to the session that it was started in, and ends there.
  *
  * Threads: any; the router's lock is taken before the sessions', and no call that can wait is made
  * under it. */
@@ -24,9 +20,6 @@ void router_abandon(struct router *r);
 /* Detaches the links. The front is dead. Takes NULL. */
 void router_close(struct router *r);
 void router_free(struct router *r); /* after router_close; takes NULL */
-
-/* The name of the worker that a session should attach to now. Asks memd. */
-void router_choose(struct router *r, char process[SESSION_WORKER_BYTES]);
 
 /* The session for a request that `session` was asked for: itself, or a link of it. The caller drops
  * its reference (session_unref). prompt: its bytes, or its tokens'; NULL: a request without one. In

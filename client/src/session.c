@@ -50,6 +50,7 @@ struct moed_session *session_new_link(const struct moed_session *front)
     if (!s)
         return NULL;
     s->router = front->router;
+    s->workers = front->workers;
     s->receive = front->receive;
     s->resume_ms = front->resume_ms;
     s->model = front->model;

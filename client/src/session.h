@@ -4,8 +4,9 @@
  *       |  ^
  *       '--' session_resume: the channel closed; another worker continues the requests
  *
- * attach.c creates and detaches sessions, router.c chooses their workers, open.c opens their
- * channels, receive.c takes the worker's messages, request.c puts mailboxes into the session.
+ * attach.c creates sessions, worker_choice.c chooses their workers, open.c opens their channels,
+ * receive.c takes the worker's messages, resume.c continues and detaches, request.c puts mailboxes
+ * into the session, router.c has the sessions to further workers.
  *
  * Invariants:
  *  1. `lock` guards every field of the session and of its mailboxes but `channel`, which
@@ -21,6 +22,7 @@
 
 #include "client/include/moed.h"
 #include "client/src/mailbox.h"
+#include "client/src/worker_choice.h"
 
 #include "daemon/run_dir.h"
 #include "daemon/supervisor_client.h"
@@ -29,17 +31,18 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define SESSION_WORKER_BYTES 16 /* of a worker's name */
-#define SESSION_GONE         "the worker has gone; it is being restarted, try again"
+#define SESSION_GONE "the worker has gone; it is being restarted, try again"
 
 struct router;
 
 struct moed_session {
-    struct router
-        *router; /* of the program's session and its links (router.h); the front owns it */
+    /* Both of the program's session and its links (router.h); the front owns the router, and the
+     * router what is known of the workers. */
+    struct router *router;
+    struct worker_choice *workers;
     pthread_mutex_t lock;
     unsigned references;
-    char worker[SESSION_WORKER_BYTES]; /* that it is attached to, or was last */
+    char worker[WORKER_NAME_BYTES]; /* that it is attached to, or was last */
     /* The place of the model that it is attached to (run_dir.h), and that model. It stays there
      * when another model serves, so no answer begins with one model and ends with another. */
     char dir[RUN_DIR_BYTES]; /* empty before the first attach */
@@ -84,8 +87,6 @@ bool session_is_foreign(const struct moed_session *s, struct moed_error *error);
 void session_ref(struct moed_session *s);
 /* Drops a reference; the last one frees the session. */
 void session_unref(struct moed_session *s);
-/* Ends the session and closes its channel. The references stay. */
-void session_detach(struct moed_session *s);
 
 /* A number that no request of the session had. */
 uint64_t session_new_id(struct moed_session *s);
@@ -104,8 +105,8 @@ void session_fail(struct moed_session *s, const struct moed_error *why);
 /* The channel has closed: starts the thread that attaches to the next worker. False: the session
  * does not resume. On the channel's thread. */
 bool session_resume(struct moed_session *s);
-/* Waits for that thread, which ends soon once the session is dead. */
-void session_resume_end(struct moed_session *s);
+/* Ends the session, its thread and its channel (resume.c). The references stay. */
+void session_detach(struct moed_session *s);
 /* Sets s->dir, unless it is set. */
 void session_find_place(struct moed_session *s);
 /* One attempt to get a channel (open.c), to the worker with least to do. */

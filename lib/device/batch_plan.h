@@ -4,7 +4,7 @@
 #ifndef MOED_DEVICE_BATCH_PLAN_H
 #define MOED_DEVICE_BATCH_PLAN_H
 
-#include "device/device_plan.h"
+#include "device/device_share.h"
 #include "device/worker_memory.h"
 
 /* The largest batch for which all of this holds:

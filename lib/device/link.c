@@ -74,17 +74,6 @@ bool device_link_signals(struct device_link *l)
     return facts.signals;
 }
 
-/* The beginning of the first extent: dense weights, then flags. */
-static uint8_t *base_of(const struct device_link *l)
-{
-    return l->arena.extents[0].slots - l->arena.slots_offset;
-}
-
-uint32_t *device_link_flag(const struct device_link *l, uint32_t slot)
-{
-    return (uint32_t *)(base_of(l) + l->arena.flags_offset) + slot;
-}
-
 /* Adds an extent with `before` bytes before its slots. */
 static enum error_code add_extent(struct device_link *l, uint64_t before, uint32_t n_slots,
                                   struct error *e)
@@ -146,7 +135,7 @@ enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e)
 {
     uint64_t busy_ns = atomic_load(&l->busy_ns), bytes = atomic_load(&l->bytes);
-    enum error_code code = device_link_copy(l, base_of(l), from, l->arena.dense_bytes, e);
+    enum error_code code = device_link_copy(l, device_link_base(l), from, l->arena.dense_bytes, e);
     atomic_store(&l->busy_ns, busy_ns); /* no traffic of experts */
     atomic_store(&l->bytes, bytes);
     return code;

@@ -55,8 +55,17 @@ static inline const struct link_copy *device_link_newest(const struct device_lin
     return l->n_queued ? &l->queue[(l->oldest + l->n_queued - 1) % DEVICE_LINK_QUEUE] : NULL;
 }
 
+/* The beginning of the first extent: dense weights, then flags. */
+static inline uint8_t *device_link_base(const struct device_link *l)
+{
+    return l->arena.extents[0].slots - l->arena.slots_offset;
+}
+
 /* The device address of a slot's flag. */
-uint32_t *device_link_flag(const struct device_link *l, uint32_t slot);
+static inline uint32_t *device_link_flag(const struct device_link *l, uint32_t slot)
+{
+    return (uint32_t *)(device_link_base(l) + l->arena.flags_offset) + slot;
+}
 
 enum error_code device_link_emu_new(struct device_link **out, struct error *e);
 enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,

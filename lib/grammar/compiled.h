@@ -46,6 +46,8 @@ struct grammar {
     uint8_t class_byte[256];        /* one byte of each class */
     char *marks[GRAMMAR_MARKS_MAX]; /* owned */
     uint32_t n_marks;
+    uint32_t replaced;  /* schemas */
+    char *replaced_why; /* owned; NULL: none */
     void *memory;
 };
 

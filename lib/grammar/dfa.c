@@ -246,14 +246,29 @@ static const char *short_escape(unsigned byte)
     return found ? to + (found - from) : NULL;
 }
 
-static void emit_escapes(const struct dfa *d, struct network *n, uint32_t s, uint32_t base)
+static bool is_escaped(unsigned byte)
+{
+    return byte < 0x20 || byte == '"' || byte == '\\';
+}
+
+/* Escaped characters lead to the same states from a and b. */
+static bool same_escapes(const struct dfa *d, uint32_t a, uint32_t b)
+{
+    for (unsigned byte = 0; byte <= '\\'; byte++)
+        if (is_escaped(byte) && d->next[a][byte] != d->next[b][byte])
+            return false;
+    return true;
+}
+
+/* Returns the state behind a backslash; NETWORK_NONE: no character is escaped here. */
+static uint32_t emit_escapes(const struct dfa *d, struct network *n, uint32_t s, uint32_t base)
 {
     uint32_t escape = NETWORK_NONE;
     for (unsigned byte = 0; byte <= '\\' && !n->error; byte++) {
         uint32_t to = d->next[s][byte];
         const char *letter = short_escape(byte);
         char code[8];
-        if (to == DFA_NONE || (byte >= 0x20 && !letter))
+        if (to == DFA_NONE || !is_escaped(byte))
             continue;
         if (escape == NETWORK_NONE)
             escape = network_literal(n, base + s, "\\", 1);
@@ -269,17 +284,23 @@ static void emit_escapes(const struct dfa *d, struct network *n, uint32_t s, uin
         if (digit >= 10)
             network_byte(n, last, 'A' + digit - 10, 'A' + digit - 10, base + to);
     }
+    return escape;
 }
 
 void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json)
 {
-    uint32_t base = n->n_states;
+    uint32_t base = n->n_states, like = 0, escape = NETWORK_NONE; /* the last escapes */
     for (uint32_t s = 0; s < d->n_states; s++)
         network_state(n);
     for (uint32_t s = 0; s < d->n_states && !n->error; s++) {
         emit_ranges(d, n, s, base, json);
-        if (json)
-            emit_escapes(d, n, s, base);
+        if (json && escape != NETWORK_NONE && same_escapes(d, s, like)) {
+            network_byte(n, base + s, '\\', '\\', escape);
+        } else if (json) {
+            uint32_t made = emit_escapes(d, n, s, base);
+            escape = made == NETWORK_NONE ? escape : made;
+            like = made == NETWORK_NONE ? like : s;
+        }
         if (d->accepts[s])
             network_empty(n, base + s, to);
     }

@@ -437,6 +437,7 @@ void grammar_free(struct grammar *g)
         return;
     for (uint32_t i = 0; i < g->n_marks; i++)
         free(g->marks[i]);
+    free(g->replaced_why);
     free(g->memory);
 }
 

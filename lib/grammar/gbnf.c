@@ -4,7 +4,6 @@
 #include "base/arrays.h"
 #include "grammar/charset.h"
 #include "grammar/compiled.h"
-#include "grammar/schema.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -290,32 +289,118 @@ static size_t json_bytes(const struct gbnf *g, json_error_t *where)
     return n;
 }
 
-static enum error_code parse_schema(struct gbnf *g, struct fragment *out)
+/* A literal before a schema, as text. */
+static enum error_code take_text(struct gbnf *g, char out[GBNF_TEXT_BYTES])
+{
+    size_t n = 0, at = g->at;
+    while (!take(g, "\"")) {
+        uint32_t c = 0;
+        enum error_code error = take_char(g, &c);
+        if (error)
+            return error;
+        if (c == 0 || n + 5 > GBNF_TEXT_BYTES)
+            return refuse(g, ERROR_LIMIT, at, "the text before a schema is too long");
+        n += network_encode(c, (uint8_t *)out + n);
+    }
+    out[n] = 0;
+    skip_space(g, false);
+    return ERROR_OK;
+}
+
+/* The literals before the schema: of %value one, of %text two, then maybe the place. */
+static enum error_code take_texts(struct gbnf *g, struct schema_item *item)
+{
+    enum error_code error = ERROR_OK;
+    skip_space(g, false);
+    char *const wanted[] = {item->without, item->unlike};
+    size_t n = item->form == ITEM_TEXT ? 2 : item->form == ITEM_VALUE ? 1 : 0;
+    item->options = g->text + g->at;
+    for (size_t i = 0; i < n && !error; i++)
+        error = take(g, "\"") ? take_text(g, wanted[i])
+                              : refuse(g, ERROR_USAGE, g->at,
+                                       "%value wants one literal before the schema, %text two");
+    item->options_len = (size_t)(g->text + g->at - item->options);
+    strcpy(item->place, SCHEMA_PLACE);
+    if (!error && take(g, "\""))
+        error = take_text(g, item->place);
+    return error;
+}
+
+/* `%else NAME`, if it is there. */
+static enum error_code take_else(struct gbnf *g, bool *found, uint32_t *rule)
+{
+    struct gbnf ahead = *g;
+    skip_space(&ahead, false);
+    *found = take(&ahead, "%else");
+    if (!*found)
+        return ERROR_OK;
+    g->at = ahead.at;
+    skip_space(g, false);
+    if (name_length(g, g->at) == 0)
+        return refuse(g, ERROR_USAGE, g->at, "%else wants the name of a rule");
+    struct gbnf_rule *entry;
+    enum error_code error = find_rule(g, &entry);
+    if (!error)
+        *rule = entry->rule;
+    return error;
+}
+
+static enum error_code parse_schema(struct gbnf *g, enum schema_item_form form,
+                                    struct fragment *out)
 {
     struct error own;
     json_error_t where;
-    uint32_t rule;
-    skip_space(g, false);
-    size_t n = json_bytes(g, &where);
-    if (n == 0) {
-        error_set(&own, ERROR_USAGE, "%%json wants a schema, but this is not JSON: %s", where.text);
-        return refuse(g, own.code, g->at, own.text);
-    }
-    enum error_code error =
-        schema_build(g->text + g->at, n, g->limits, g->n, &g->schema_work, &rule, &own);
+    struct schema_item item = {.form = form};
+    enum error_code error = take_texts(g, &item);
     if (error)
-        return refuse(g, error, g->at, own.text);
-    g->at += n;
+        return error;
+    size_t at = g->at;
+    item.schema = g->text + at;
+    item.len = json_bytes(g, &where);
+    if (item.len == 0) {
+        error_set(&own, ERROR_USAGE, "%s wants a schema, but this is not JSON: %s",
+                  schema_item_names[form], where.text);
+        return refuse(g, own.code, at, own.text);
+    }
+    g->at += item.len;
+    error = take_else(g, &item.has_other, &item.other);
+    if (error)
+        return error;
+    uint32_t rule = 0;
+    error = schema_item_build(&item, g->schemas, &rule, &own);
+    if (error)
+        return refuse(g, error, at, own.text);
     *out = new_fragment(g->n);
     if (!g->n->error)
         network_call(g->n, out->start, rule, out->end);
     return network_error(g->n, g->error);
 }
 
+static enum error_code parse_note(struct gbnf *g, struct fragment *out)
+{
+    char text[GBNF_TEXT_BYTES];
+    skip_space(g, false);
+    if (!take(g, "\""))
+        return refuse(g, ERROR_USAGE, g->at, "%note wants a literal");
+    enum error_code error = take_text(g, text);
+    if (error)
+        return error;
+    for (char *c = text; *c; c++) /* it is one line */
+        *c = (unsigned char)*c < ' ' ? '?' : *c;
+    gbnf_schemas_note(g->schemas, text);
+    *out = new_fragment(g->n);
+    if (!g->n->error)
+        network_empty(g->n, out->start, out->end);
+    return network_error(g->n, g->error);
+}
+
 static enum error_code parse_item(struct gbnf *g, struct fragment *out)
 {
-    if (take(g, "%json"))
-        return parse_schema(g, out);
+    if (take(g, "%note"))
+        return parse_note(g, out);
+    for (unsigned form = 0; form < ITEM_FORMS; form++)
+        if (take(g, schema_item_names[form]))
+            return parse_schema(g, form, out);
     if (take(g, "\""))
         return parse_literal(g, out);
     if (take(g, "["))

@@ -1,13 +1,14 @@
 /* GBNF, the notation of llama.cpp for grammars, into a network.
  *
  * Supported: rules `name ::= alternatives`, literals with escapes, classes, `.`, groups,
- * references, the repetitions * + ? {m} {m,} {m,n}, comments; and, not of llama.cpp, the item
- * `%json SCHEMA`: the JSON texts of a JSON schema. ERROR_UNSUPPORTED: left recursion, and
+ * references, the repetitions * + ? {m} {m,} {m,n}, comments; and, not of llama.cpp, items that
+ * stand for the values of a JSON schema (gbnf_schema.h). ERROR_UNSUPPORTED: left recursion, and
  * references to tokens of the vocabulary (<...>). */
 #ifndef MOED_GRAMMAR_GBNF_H
 #define MOED_GRAMMAR_GBNF_H
 
 #include "base/error.h"
+#include "grammar/gbnf_schema.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
 
@@ -26,7 +27,7 @@ struct gbnf {
     const struct grammar_limits *limits;
     const char *const *marks; /* [n_marks]; see compiled.h */
     uint32_t n_marks;
-    uint64_t schema_work;
+    struct gbnf_schemas *schemas;
     struct network *n;
     struct gbnf_rule *rules;
     uint32_t n_rules, capacity;
@@ -34,9 +35,9 @@ struct gbnf {
     struct error *error;
 };
 
-/* Parses g->text [g->len] into g->n, with g->limits and g->marks; the caller has set these and
- * g->error. Adds all rules; *root is the rule `root`. Errors name line and column. The caller frees
- * g->rules, which name the rules for errors that are found later. */
+/* Parses g->text [g->len] into g->n, with g->limits, g->marks and g->schemas; the caller has set
+ * these and g->error. Adds all rules; *root is the rule `root`. Errors name line and column. The
+ * caller frees g->rules, which name the rules for errors that are found later. */
 enum error_code gbnf_parse(struct gbnf *g, uint32_t *root);
 /* Puts the place and the name of a rule before the text of the error. */
 enum error_code gbnf_locate(const struct gbnf *g, uint32_t rule);

@@ -4,7 +4,6 @@
 #include "grammar/charset.h"
 #include "grammar/compiled.h"
 #include "grammar/gbnf.h"
-#include "grammar/json_text.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 
@@ -69,6 +68,13 @@ static enum error_code finish(struct network *n, uint32_t root, const struct gra
     return error;
 }
 
+static void take_replaced(struct grammar *g, struct gbnf_schemas *s)
+{
+    g->replaced = s->replaced;
+    g->replaced_why = s->why.data;
+    strbuf_init(&s->why);
+}
+
 struct definition {
     enum grammar_kind kind;
     const char *text;
@@ -81,24 +87,26 @@ struct definition {
 static enum error_code compile(const struct definition *d, struct network *n, struct grammar **out,
                                struct error *e)
 {
+    struct gbnf_schemas schemas;
     struct gbnf gbnf = {.text = d->text,
                         .len = d->len,
                         .limits = d->limits,
                         .marks = d->marks,
                         .n_marks = d->n_marks,
+                        .schemas = &schemas,
                         .n = n,
                         .error = e};
-    struct json_rules rules;
+    struct schema_source schema = {.text = d->text, .len = d->len, .place = SCHEMA_PLACE};
+    struct schema_context context = {d->limits, n, &schemas.json, &schemas.steps};
     uint32_t root = 0;
-    uint64_t work = 0;
     enum error_code error = ERROR_OK;
+    gbnf_schemas_init(&schemas, d->limits, n, d->marks, d->n_marks);
     switch (d->kind) {
     case GRAMMAR_JSON:
-        json_rules_init(&rules);
-        root = json_rule(&rules, n, JSON_RULE_OBJECT);
+        root = json_rule(&schemas.json, n, JSON_RULE_OBJECT);
         break;
     case GRAMMAR_JSON_SCHEMA:
-        error = schema_build(d->text, d->len, d->limits, n, &work, &root, e);
+        error = schema_build(&schema, &context, &root, e);
         break;
     case GRAMMAR_REGEX:
         error = build_regex(d->text, d->len, n, &root, e);
@@ -114,6 +122,9 @@ static enum error_code compile(const struct definition *d, struct network *n, st
     }
     if (!error)
         error = finish(n, root, d->limits, d->kind == GRAMMAR_GBNF ? &gbnf : NULL, out, e);
+    if (!error)
+        take_replaced(*out, &schemas);
+    gbnf_schemas_fini(&schemas);
     free(gbnf.rules);
     return error;
 }
@@ -193,4 +204,10 @@ enum error_code grammar_compile_marked(const char *text, size_t len, const char 
             *out = g;
     }
     return error;
+}
+
+uint32_t grammar_replaced(const struct grammar *g, const char **why)
+{
+    *why = g->replaced_why ? g->replaced_why : "";
+    return g->replaced;
 }

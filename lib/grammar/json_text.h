@@ -1,6 +1,8 @@
 /* JSON texts as rules of a network. The form, everywhere: no white space but at most one blank
- * after
- * `:` and `,`; so an answer cannot get lost in white space. */
+ * after `:` and `,`; so an answer cannot get lost in white space.
+ *
+ * With a mark for quotes the texts are those of Gemma 4's calls: JSON, but a string stands between
+ * two marks, as it is, and a key that is a word stands alone. */
 #ifndef MOED_GRAMMAR_JSON_TEXT_H
 #define MOED_GRAMMAR_JSON_TEXT_H
 
@@ -14,6 +16,7 @@ enum json_rule {
     JSON_RULE_OBJECT,
     JSON_RULE_ARRAY,
     JSON_RULE_STRING,
+    JSON_RULE_KEY,
     JSON_RULE_CHARACTER, /* of a string, plain or escaped in any way */
     JSON_RULE_NUMBER,    /* 18 digits, a fraction of 15, an exponent of 2, at most */
     JSON_RULE_INTEGER,   /* 18 digits at most */
@@ -22,18 +25,30 @@ enum json_rule {
 
 struct json_rules {
     uint32_t rule[JSON_RULE_COUNT]; /* NETWORK_NONE: not made yet */
+    const char *quote;              /* a mark; NULL: JSON */
+    uint8_t quote_byte;  /* of the control token with the quote's text (compiled.h); 0: none */
+    const char *without; /* a mark that no string has; NULL: none. With a quote it is needed */
 };
 
-void json_rules_init(struct json_rules *r);
+/* A mark has 3 to JSON_MARK_MAX bytes, and its first character, which is ASCII, once. In JSON no
+ * character of it is escaped. A quote and `without` have the same first character and another
+ * second one. */
+enum { JSON_MARK_MAX = 64 };
+
+void json_rules_init(struct json_rules *r); /* of JSON */
 uint32_t json_rule(struct json_rules *r, struct network *n, enum json_rule which);
 
 /* Returns the state after `mark`, a comma or colon, and its blank. */
 uint32_t json_mark(struct network *n, uint32_t from, char mark);
 /* Returns the state after the text of a value. Texts of scalars share edges with others that leave
  * `from`. */
-uint32_t json_constant(struct network *n, uint32_t from, const json_t *value);
-/* Returns the state after the string as JSON with its quotes. */
-uint32_t json_string_constant(struct network *n, uint32_t from, const char *text, size_t len);
+uint32_t json_constant(const struct json_rules *r, struct network *n, uint32_t from,
+                       const json_t *value);
+/* Returns the state after the key of a member. */
+uint32_t json_key_constant(const struct json_rules *r, struct network *n, uint32_t from,
+                           const char *key);
+/* Returns the state after the quote with which a string begins or ends. */
+uint32_t json_quote(const struct json_rules *r, struct network *n, uint32_t from);
 
 /* The shortest decimal text that reads back as the number. */
 void json_number_text(const json_t *number, char out[32]);

@@ -43,6 +43,11 @@ enum error_code leaf_text(const struct leaf *l, struct dfa *out);
 /* The texts that an expression occurs in, or all texts (NULL). The error does not name the place.
  */
 enum error_code text_matching(struct schema *s, const char *expression, struct dfa *out);
+/* Restricts *all to texts that match the expression, or to those that do not. */
+enum error_code text_restrict(struct schema *s, const char *expression, enum dfa_product kind,
+                              struct dfa *all);
+/* Leaves out texts that have `part`. */
+enum error_code text_without(struct schema *s, const char *part, struct dfa *all);
 /* A dfa of the given texts. */
 enum error_code text_list(struct schema *s, const char *const *texts, size_t n, struct dfa *out);
 /* The expression of a format; NULL: the format is not supported. */

@@ -13,8 +13,7 @@ static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_
     if (!leaf_has_bounds(l)) {
         network_call(
             s->n, from,
-            json_rule(&s->rules, s->n, l->range.integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER),
-            to);
+            json_rule(s->rules, s->n, l->range.integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER), to);
         return ERROR_OK;
     }
     dfa_init(&d, s->limits->dfa_states);
@@ -37,15 +36,17 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
     if (l->max_length < l->min_length)
         return ERROR_OK;
     if (!l->has_text && !counted) {
-        network_call(n, from, json_rule(&s->rules, n, JSON_RULE_STRING), to);
+        network_call(n, from, json_rule(s->rules, n, JSON_RULE_STRING), to);
         return ERROR_OK;
     }
-    uint32_t inside = network_literal(n, from, "\"", 1), end = network_state(n);
+    uint32_t inside = json_quote(s->rules, n, from), end = network_state(n);
+    uint32_t last = json_quote(s->rules, n, end);
     if (n->error)
         return network_error(n, s->error);
-    network_byte(n, end, '"', '"', to);
-    if (!l->has_text) {
-        uint32_t character = json_rule(&s->rules, n, JSON_RULE_CHARACTER);
+    network_empty(n, last, to);
+    const char *quote = s->rules->quote, *without = s->rules->without;
+    if (!l->has_text && !without) {
+        uint32_t character = json_rule(s->rules, n, JSON_RULE_CHARACTER);
         uint32_t after = network_repeat_rule(n, inside, character, l->min_length, l->max_length);
         if (!n->error)
             network_empty(n, after, end);
@@ -54,24 +55,29 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
     struct dfa d;
     dfa_init(&d, s->limits->dfa_states);
     enum error_code error = leaf_text(l, &d);
+    if (!error && quote)
+        error = text_without(s, quote, &d);
+    if (!error && without)
+        error = text_without(s, without, &d);
     if (!error)
-        dfa_emit(&d, n, inside, end, true);
+        dfa_emit(&d, n, inside, end, !s->rules->quote);
     dfa_fini(&d);
     return error;
 }
 
 static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_t to)
 {
-    struct network *n = l->s->n;
+    struct schema *s = l->s;
+    struct network *n = s->n;
     uint32_t start = network_state(n);
     if (!n->error)
         network_empty(n, from, start);
     for (size_t i = 0; i < l->n_values && !n->error; i++) {
-        uint32_t end = json_constant(n, start, l->values[i]);
+        uint32_t end = json_constant(s->rules, n, start, l->values[i]);
         if (!n->error)
             network_empty(n, end, to);
     }
-    return network_error(n, l->s->error);
+    return network_error(n, s->error);
 }
 
 static enum error_code build_types(const struct leaf *l, uint32_t from, uint32_t to)
@@ -91,6 +97,28 @@ static enum error_code build_types(const struct leaf *l, uint32_t from, uint32_t
     if (!error && l->types & TYPE_OBJECT)
         error = leaf_build_object(l, from, to);
     return error ? error : network_error(n, l->s->error);
+}
+
+enum error_code leaf_build_bare(struct schema *s, const struct id_list *nodes, const char *without,
+                                const char *unlike, uint32_t from, uint32_t to)
+{
+    struct leaf l;
+    struct dfa d;
+    enum error_code error = leaf_init(s, nodes, &l);
+    if (error)
+        return error;
+    dfa_init(&d, s->limits->dfa_states);
+    if (l.types & TYPE_STRING && l.min_length <= l.max_length)
+        error = leaf_text(&l, &d);
+    if (!error && *without)
+        error = text_without(s, without, &d);
+    if (!error && *unlike)
+        error = text_restrict(s, unlike, DFA_WITHOUT, &d);
+    if (!error)
+        dfa_emit(&d, s->n, from, to, false);
+    dfa_fini(&d);
+    leaf_fini(&l);
+    return error ? error : network_error(s->n, s->error);
 }
 
 enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,

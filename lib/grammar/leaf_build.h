@@ -8,4 +8,9 @@
 enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,
                            uint32_t to);
 
+/* Adds the texts of the strings among the values, without quotes and escapes. Leaves out those that
+ * have `without`, and those that the expression `unlike` matches; "": none. */
+enum error_code leaf_build_bare(struct schema *s, const struct id_list *nodes, const char *without,
+                                const char *unlike, uint32_t from, uint32_t to);
+
 #endif

@@ -66,6 +66,7 @@ static enum error_code add_named(struct object *o, size_t row)
         error = schema_goal(o->leaf->s, &goal, &rule);
     else
         id_list_fini(&goal);
+    uint32_t member = 0, member_next = NETWORK_NONE; /* where a member begins that leads to it */
     for (uint32_t c = 0; c < o->columns && !error && !o->n->error; c++) {
         uint32_t next = next_column(o, c);
         if (!required)
@@ -73,8 +74,14 @@ static enum error_code add_named(struct object *o, size_t row)
         if (forbidden || next == NETWORK_NONE)
             continue;
         uint32_t from = before_key(o, row, c);
-        uint32_t after = json_string_constant(o->n, from, key, strlen(key));
+        if (next == member_next && !o->n->error) {
+            network_empty(o->n, from, member);
+            continue;
+        }
+        uint32_t after = json_key_constant(o->leaf->s->rules, o->n, from, key);
         value_after(o, after, rule, cell(o, row + 1, next));
+        member = from;
+        member_next = next;
     }
     return error;
 }
@@ -112,8 +119,12 @@ static enum error_code other_keys(const struct object *o, unsigned set, struct d
     struct dfa named;
     enum error_code error = text_matching(s, NULL, out);
     dfa_init(&named, s->limits->dfa_states);
+    if (!error && s->rules->quote) /* a key that is no word is left out */
+        error = text_restrict(s, "^[a-zA-Z0-9_-]+$", DFA_BOTH, out);
     if (!error && o->m.has_names)
         error = dfa_combine(out, &o->m.names, DFA_BOTH, s->error);
+    if (!error && s->rules->without)
+        error = text_without(s, s->rules->without, out);
     for (size_t p = 0; p < o->m.n_patterns && !error; p++)
         error = dfa_combine(out, &o->m.patterns[p].text, set >> p & 1 ? DFA_BOTH : DFA_WITHOUT,
                             s->error);
@@ -132,22 +143,25 @@ static enum error_code other_member(struct object *o, unsigned set, uint32_t rul
                                     uint32_t end)
 {
     struct network *n = o->n;
+    struct json_rules *rules = o->leaf->s->rules;
     uint32_t after = network_state(n);
     enum error_code error = network_error(n, o->leaf->s->error);
     if (error)
         return error;
     if (o->m.n_keys == 0 && o->m.n_patterns == 0 && !o->m.has_names) {
-        network_call(n, start, json_rule(&o->leaf->s->rules, n, JSON_RULE_STRING), after);
+        network_call(n, start, json_rule(rules, n, JSON_RULE_KEY), after);
         o->others = true;
     } else {
         struct dfa keys;
         dfa_init(&keys, o->leaf->s->limits->dfa_states);
         error = other_keys(o, set, &keys);
         if (!error && !dfa_is_empty(&keys)) {
-            uint32_t inside = network_literal(n, start, "\"", 1), last = network_state(n);
-            dfa_emit(&keys, n, inside, last, true);
+            uint32_t inside = rules->quote ? start : json_quote(rules, n, start);
+            uint32_t last = network_state(n);
+            dfa_emit(&keys, n, inside, last, !rules->quote);
+            uint32_t behind = rules->quote ? last : json_quote(rules, n, last);
             if (!n->error)
-                network_byte(n, last, '"', '"', after);
+                network_empty(n, behind, after);
             o->others = true;
         }
         dfa_fini(&keys);

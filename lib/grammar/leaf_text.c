@@ -38,6 +38,44 @@ enum error_code text_matching(struct schema *s, const char *expression, struct d
     return error;
 }
 
+enum error_code text_restrict(struct schema *s, const char *expression, enum dfa_product kind,
+                              struct dfa *all)
+{
+    struct dfa d;
+    dfa_init(&d, s->limits->dfa_states);
+    enum error_code error = text_matching(s, expression, &d);
+    if (!error)
+        error = dfa_combine(all, &d, kind, s->error);
+    if (!error)
+        error = schema_work(s, all->work);
+    dfa_fini(&d);
+    return error;
+}
+
+enum error_code text_without(struct schema *s, const char *part, struct dfa *all)
+{
+    struct network n;
+    struct dfa d;
+    network_init(&n, s->limits->states);
+    dfa_init(&d, s->limits->dfa_states);
+    uint32_t start = network_state(&n), end = network_state(&n);
+    any_text(&n, start);
+    any_text(&n, end);
+    uint32_t last = network_literal(&n, start, part, strlen(part));
+    if (!n.error)
+        network_empty(&n, last, end);
+    enum error_code error = network_error(&n, s->error);
+    if (!error)
+        error = dfa_from_network(&n, (struct fragment){start, end, start, 0}, &d, s->error);
+    if (!error)
+        error = dfa_combine(all, &d, DFA_WITHOUT, s->error);
+    if (!error)
+        error = schema_work(s, d.work + all->work);
+    dfa_fini(&d);
+    network_fini(&n);
+    return error;
+}
+
 enum error_code text_list(struct schema *s, const char *const *texts, size_t count, struct dfa *out)
 {
     struct network n;
@@ -59,12 +97,8 @@ enum error_code text_list(struct schema *s, const char *const *texts, size_t cou
 static enum error_code restrict_to(const struct leaf *l, uint32_t node, const char *keyword,
                                    const char *expression, bool first, struct dfa *all)
 {
-    struct dfa d;
-    dfa_init(&d, l->s->limits->dfa_states);
-    enum error_code error = text_matching(l->s, expression, first ? all : &d);
-    if (!error && !first)
-        error = dfa_combine(all, &d, DFA_BOTH, l->s->error);
-    dfa_fini(&d);
+    enum error_code error = first ? text_matching(l->s, expression, all)
+                                  : text_restrict(l->s, expression, DFA_BOTH, all);
     return error ? schema_locate(l->s, node, keyword) : ERROR_OK;
 }
 

@@ -304,3 +304,69 @@ uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, ui
     network_empty(n, loop, end);
     return end;
 }
+
+/* -- Withdrawing -- */
+
+struct network_extent network_extent(const struct network *n)
+{
+    return (struct network_extent){n->n_states, n->n_edges, n->n_rules};
+}
+
+void network_withdraw(struct network *n, struct network_extent since)
+{
+    n->n_states = since.n_states;
+    n->n_edges = since.n_edges;
+    n->n_rules = since.n_rules;
+    if (n->error == ERROR_LIMIT)
+        n->error = ERROR_OK;
+}
+
+/* What is known of the states from `from` on. */
+struct ends {
+    const struct network *n;
+    uint32_t from;
+    bool *ends;
+};
+
+static bool state_ends(const struct ends *x, uint32_t state)
+{
+    return state < x->from || x->ends[state - x->from];
+}
+
+static bool edge_ends(const struct ends *x, const struct network_edge *edge)
+{
+    return state_ends(x, edge->target) &&
+           (edge->kind != EDGE_CALL || state_ends(x, x->n->rules[edge->rule].start));
+}
+
+/* One more round over the states. True: it found one more that ends. */
+static bool find_ends(const struct ends *x, bool backwards)
+{
+    bool found = false;
+    uint32_t count = x->n->n_states - x->from;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t s = x->from + (backwards ? count - 1 - i : i);
+        for (uint32_t e = x->n->first[s]; e != NETWORK_NONE && !state_ends(x, s);
+             e = x->n->edges[e].next)
+            if (edge_ends(x, &x->n->edges[e]))
+                x->ends[s - x->from] = found = true;
+    }
+    return found;
+}
+
+enum { ENDS_ROUNDS = 64 };
+
+bool network_rule_ends(const struct network *n, uint32_t rule, struct network_extent since)
+{
+    struct ends x = {n, since.n_states, calloc((size_t)n->n_states - since.n_states + 1, 1)};
+    if (!x.ends)
+        return false;
+    for (uint32_t r = since.n_rules; r < n->n_rules; r++)
+        x.ends[n->rules[r].end - x.from] = true;
+    for (unsigned i = 0; i < ENDS_ROUNDS && !state_ends(&x, n->rules[rule].start); i++)
+        if (!find_ends(&x, i % 2 == 0))
+            break;
+    bool ends = state_ends(&x, n->rules[rule].start);
+    free(x.ends);
+    return ends;
+}

@@ -49,6 +49,11 @@ struct fragment {
     uint32_t start, end, from, to;
 };
 
+/* How much a network has: what is added later can be withdrawn, if nothing before it got edges. */
+struct network_extent {
+    uint32_t n_states, n_edges, n_rules;
+};
+
 void network_init(struct network *n, uint32_t states_max);
 void network_fini(struct network *n);
 
@@ -75,6 +80,13 @@ uint32_t network_trie(struct network *n, uint32_t from, const void *bytes, size_
 struct fragment network_repeat(struct network *n, struct fragment f, uint32_t min, uint32_t max);
 uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, uint32_t min,
                              uint32_t max);
+
+struct network_extent network_extent(const struct network *n);
+/* Withdraws what was added since, and the error of a limit. */
+void network_withdraw(struct network *n, struct network_extent since);
+/* A text satisfies the rule, which was added since; rules from before are taken to have one. False
+ * also where finding it takes too long. */
+bool network_rule_ends(const struct network *n, uint32_t rule, struct network_extent since);
 
 /* Sets *e to the sticky error, with the limit; returns it. */
 enum error_code network_error(const struct network *n, struct error *e);

@@ -33,7 +33,30 @@ static enum error_code build_goals(struct schema *s)
     return ERROR_OK;
 }
 
-static enum error_code build(struct schema *s, uint32_t *root)
+struct bare {
+    const struct schema_source *source;
+    uint32_t rule;
+};
+
+static enum error_code build_bare_leaf(struct schema *s, const struct id_list *leaf, void *context)
+{
+    const struct bare *b = context;
+    return leaf_build_bare(s, leaf, b->source->without, b->source->unlike,
+                           s->n->rules[b->rule].start, s->n->rules[b->rule].end);
+}
+
+static enum error_code build_bare(struct schema *s, const struct schema_source *source,
+                                  const struct id_list *goal, uint32_t *root)
+{
+    struct bare b = {source, network_rule(s->n)};
+    enum error_code error = network_error(s->n, s->error);
+    if (!error)
+        error = schema_expand(s, goal, true, build_bare_leaf, &b);
+    *root = b.rule;
+    return error;
+}
+
+static enum error_code build(struct schema *s, const struct schema_source *source, uint32_t *root)
 {
     struct id_list goal = {0};
     uint32_t node;
@@ -42,25 +65,34 @@ static enum error_code build(struct schema *s, uint32_t *root)
         return error;
     if (!id_list_add(&goal, node))
         return schema_out_of_memory(s);
+    if (source->bare) {
+        error = build_bare(s, source, &goal, root);
+        id_list_fini(&goal);
+        return error;
+    }
     error = schema_goal(s, &goal, root);
     return error ? error : build_goals(s);
 }
 
-enum error_code schema_build(const char *text, size_t len, const struct grammar_limits *limits,
-                             struct network *n, uint64_t *work, uint32_t *root, struct error *e)
+enum error_code schema_build(const struct schema_source *source, const struct schema_context *c,
+                             uint32_t *root, struct error *e)
 {
     struct error own;
-    struct schema s = {.limits = limits, .n = n, .work = *work, .error = e ? e : &own};
+    struct schema s = {.limits = c->limits,
+                       .n = c->n,
+                       .rules = c->rules,
+                       .steps = c->steps,
+                       .place = source->place,
+                       .error = e ? e : &own};
     json_error_t where;
-    s.document = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    s.document =
+        json_loadb(source->text, source->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (!s.document)
         return error_set(
             e,
             json_error_code(&where) == json_error_null_character ? ERROR_UNSUPPORTED : ERROR_USAGE,
             "the schema is not JSON: line %d, column %d: %s", where.line, where.column, where.text);
-    json_rules_init(&s.rules);
-    enum error_code error = build(&s, root);
-    *work = s.work;
+    enum error_code error = build(&s, source, root);
     json_decref(s.document);
     free(s.nodes);
     free(s.goals);

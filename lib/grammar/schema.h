@@ -13,13 +13,33 @@
 #include "base/error.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
+#include "grammar/subschema.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Adds the schema's rules; *root is its rule. *work: the steps so far of all schemas of one
- * grammar, which have a limit together. */
-enum error_code schema_build(const char *text, size_t len, const struct grammar_limits *limits,
-                             struct network *n, uint64_t *work, uint32_t *root, struct error *e);
+enum { SCHEMA_STEPS = 500000000 }; /* of the schemas of one grammar: some seconds */
+#define SCHEMA_PLACE "schema at \"#"
+
+struct schema_source {
+    const char *text;
+    size_t len;
+    const char *place; /* errors begin with it; the JSON pointer and a quote follow. SCHEMA_PLACE */
+    /* Only the strings, without quotes and escapes; see leaf_build_bare. */
+    bool bare;
+    const char *without, *unlike;
+};
+
+struct schema_context {
+    const struct grammar_limits *limits;
+    struct network *n;
+    struct json_rules *rules;   /* shared by the schemas of a grammar */
+    struct schema_steps *steps; /* of all of them */
+};
+
+/* Adds the schema's rules; *root is its rule. */
+enum error_code schema_build(const struct schema_source *source, const struct schema_context *c,
+                             uint32_t *root, struct error *e);
 
 #endif

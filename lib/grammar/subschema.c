@@ -36,12 +36,10 @@ enum error_code schema_out_of_memory(struct schema *s)
     return error_set(s->error, ERROR_MEMORY, "out of memory for a schema");
 }
 
-enum { WORK_MAX = 500000000 }; /* steps: some seconds */
-
 enum error_code schema_work(struct schema *s, uint64_t steps)
 {
-    s->work += steps;
-    return s->work > WORK_MAX
+    s->steps->done += steps;
+    return s->steps->done > s->steps->most
                ? error_set(s->error, ERROR_LIMIT, "the schema takes too many steps to compile")
                : ERROR_OK;
 }
@@ -96,7 +94,7 @@ enum error_code schema_locate(struct schema *s, uint32_t node, const char *keywo
     if (keyword)
         append_token(&b, keyword);
     strbuf_append(&b, "", 1); /* ends it where it was cut */
-    enum error_code code = error_prefix(s->error, "schema at \"#%s\"", b.data ? b.data : "");
+    enum error_code code = error_prefix(s->error, "%s%s\"", s->place, b.data ? b.data : "");
     strbuf_fini(&b);
     return code;
 }
@@ -240,7 +238,7 @@ enum error_code schema_goal(struct schema *s, struct id_list *nodes, uint32_t *r
             nodes->ids[kept++] = nodes->ids[i];
     nodes->n = kept;
     if (nodes->n == 0) {
-        *rule = json_rule(&s->rules, s->n, JSON_RULE_VALUE);
+        *rule = json_rule(s->rules, s->n, JSON_RULE_VALUE);
         id_list_fini(nodes);
         return network_error(s->n, s->error);
     }

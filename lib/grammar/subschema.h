@@ -18,6 +18,11 @@ struct id_list {
     uint32_t n, capacity;
 };
 
+/* Steps of loops whose number the schemas decide. */
+struct schema_steps {
+    uint64_t done, most;
+};
+
 struct goal {
     uint32_t from, count; /* in goal_nodes: sorted */
     uint32_t rule;
@@ -27,14 +32,15 @@ struct schema {
     json_t *document;
     const struct grammar_limits *limits;
     struct network *n;
-    struct json_rules rules;
+    struct json_rules *rules;
     json_t **nodes; /* the subschemas that were met, by number; borrowed */
     uint32_t n_nodes, nodes_capacity;
     struct goal *goals;
     uint32_t n_goals, goals_capacity;
     struct id_list goal_nodes;
     uint32_t leaves, expansions; /* of the goal at work */
-    uint64_t work;               /* steps so far, for schema_work */
+    struct schema_steps *steps;  /* for schema_work */
+    const char *place;           /* what errors say before the JSON pointer */
     struct error *error;
 };
 
@@ -42,8 +48,7 @@ bool id_list_add(struct id_list *l, uint32_t id); /* if it is not in it; false: 
 void id_list_fini(struct id_list *l);
 
 enum error_code schema_out_of_memory(struct schema *s);
-/* Counts steps of loops whose number the schema decides. ERROR_LIMIT: they are too many for one
- * schema. */
+/* Counts steps of loops whose number the schema decides. ERROR_LIMIT: they are too many. */
 enum error_code schema_work(struct schema *s, uint64_t steps);
 
 /* The number of a subschema. Refuses what is no schema, and keywords that are not supported. */

@@ -4,6 +4,7 @@
 
 #include "jinja/methods.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* "'dict object'", as Jinja names it in its messages */
@@ -198,4 +199,30 @@ struct value slice_get(struct run *r, struct value v, const struct value part[3]
         sequence_add(r, result.sequence, v.sequence->items[i]);
     }
     return result;
+}
+
+static struct value path_part(struct run *r, const struct text *path, size_t from, size_t to)
+{
+    int64_t index = 0;
+    bool number = to > from && to - from < 18;
+    for (size_t i = from; i < to && number; i++) {
+        number = isdigit((unsigned char)path->data[i]) != 0;
+        index = index * 10 + (path->data[i] - '0');
+    }
+    return number ? value_int(index) : value_text(text_part(r, path, from, to));
+}
+
+struct value path_get(struct run *r, struct value v, struct value path)
+{
+    if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
+        return v;
+    if (path.kind != VALUE_STRING)
+        return item_get(r, v, path);
+    size_t from = 0;
+    for (size_t i = 0; i <= path.text->len; i++)
+        if (i == path.text->len || path.text->data[i] == '.') {
+            v = item_get(r, v, path_part(r, path.text, from, i));
+            from = i + 1;
+        }
+    return v;
 }

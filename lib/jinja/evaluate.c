@@ -1,4 +1,4 @@
-/* Expressions; see interpreter.h. */
+/* Expressions, and assigning to those that can be assigned to; see interpreter.h. */
 #include "jinja/interpreter.h"
 
 static struct value evaluate_sequence(struct run *r, struct scope *s, const struct expression *e)
@@ -141,4 +141,34 @@ struct value evaluate(struct run *r, struct scope *s, const struct expression *e
     struct value v = evaluate_one(r, s, e);
     run_leave(r);
     return v;
+}
+
+static void assign_attribute(struct run *r, struct scope *s, const struct expression *target,
+                             struct value v)
+{
+    struct value namespace = evaluate(r, s, target->a);
+    if (namespace.kind != VALUE_NAMESPACE)
+        run_refuse(r, "cannot assign attribute on non-namespace object");
+    dict_set(r, namespace.dict, value_text(target->name), v);
+}
+
+static void assign_tuple(struct run *r, struct scope *s, const struct expression *target,
+                         struct value v)
+{
+    value_require(r, v);
+    const struct sequence *elements = value_elements(r, v);
+    if (elements->count != target->count)
+        run_refuse(r, "cannot unpack %zu values into %zu names", elements->count, target->count);
+    for (size_t i = 0; i < target->count; i++)
+        assign_target(r, s, target->items[i], elements->items[i]);
+}
+
+void assign_target(struct run *r, struct scope *s, const struct expression *target, struct value v)
+{
+    if (target->kind == EXPRESSION_NAME)
+        scope_set(r, s, target->name, v);
+    else if (target->kind == EXPRESSION_ATTRIBUTE)
+        assign_attribute(r, s, target, v);
+    else
+        assign_tuple(r, s, target, v);
 }

@@ -27,7 +27,7 @@ static void execute_for(struct run *r, struct scope *s, const struct statement *
     while (loop_advance(r, l)) {
         struct scope *inner = scope_new(r, s);
         scope_set(r, inner, name, (struct value){.kind = VALUE_LOOP, .loop = l});
-        scope_assign(r, inner, st->target, l->current);
+        assign_target(r, inner, st->target, l->current);
         enum flow flow = execute(r, inner, st->body, out);
         any |= flow == FLOW_NEXT; /* Jinja's `else` runs too where each turn was cut short */
         if (flow == FLOW_BREAK)
@@ -62,7 +62,7 @@ static enum flow execute_with(struct run *r, struct scope *s, const struct state
 {
     struct scope *inner = scope_new(r, s);
     for (size_t i = 0; i < st->count; i++) /* a value does not see the names before it */
-        scope_assign(r, inner, st->targets[i], evaluate(r, s, st->values[i]));
+        assign_target(r, inner, st->targets[i], evaluate(r, s, st->values[i]));
     return execute(r, inner, st->body, out);
 }
 
@@ -82,10 +82,10 @@ static enum flow execute_one(struct run *r, struct scope *s, const struct statem
         execute_for(r, s, st, out);
         return FLOW_NEXT;
     case STATEMENT_SET:
-        scope_assign(r, s, st->target, evaluate(r, s, st->value));
+        assign_target(r, s, st->target, evaluate(r, s, st->value));
         return FLOW_NEXT;
     case STATEMENT_SET_BLOCK:
-        scope_assign(r, s, st->target, execute_set_block(r, s, st));
+        assign_target(r, s, st->target, execute_set_block(r, s, st));
         return FLOW_NEXT;
     case STATEMENT_MACRO:
         scope_set(r, s, st->macro->name, make_macro(r, s, st->macro));

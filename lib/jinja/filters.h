@@ -16,7 +16,7 @@ function_call *test_find(const struct text *name);
 extern const struct filter_entry filters_text[], filters_sequence[], filters_select[],
     filters_json[];
 
-/* v.a.b.0 by the dotted path that `attribute=` takes; an integer is an index. */
-struct value filter_attribute(struct run *r, struct value v, struct value path);
+/* The filter of that name: tojson sorts keys as it does. */
+struct value filter_dictsort(struct run *r, struct value v, const struct arguments *a);
 
 #endif

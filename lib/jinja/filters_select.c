@@ -29,7 +29,7 @@ static struct value choose(struct run *r, struct value v, const struct arguments
     const struct sequence *s = value_elements(r, v);
     for (size_t i = 0; i < s->count; i++) {
         run_work(r, 1);
-        struct value item = attribute ? filter_attribute(r, s->items[i], a->items[0]) : s->items[i];
+        struct value item = attribute ? path_get(r, s->items[i], a->items[0]) : s->items[i];
         bool holds = test ? call_test(r, test, item, &rest) : value_truth(item);
         if (holds == wanted)
             sequence_add(r, result.sequence, s->items[i]);
@@ -84,8 +84,7 @@ static struct value filter_map(struct run *r, struct value v, const struct argum
     for (size_t i = 0; i < s->count; i++) {
         run_work(r, 1);
         struct value item = s->items[i];
-        item =
-            attribute ? filter_attribute(r, item, *attribute) : call_filter(r, filter, item, &rest);
+        item = attribute ? path_get(r, item, *attribute) : call_filter(r, filter, item, &rest);
         if (attribute && otherwise && item.kind == VALUE_UNDEFINED)
             item = *otherwise;
         sequence_add(r, result.sequence, item);

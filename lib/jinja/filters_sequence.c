@@ -110,7 +110,7 @@ static struct value filter_join(struct run *r, struct value v, const struct argu
         run_work(r, 1);
         if (i)
             builder_add_text(&b, between);
-        value_print(&b, filter_attribute(r, s->items[i], argument[1]));
+        value_print(&b, path_get(r, s->items[i], argument[1]));
     }
     return value_text(builder_text(&b));
 }
@@ -125,7 +125,7 @@ static struct value filter_sum(struct run *r, struct value v, const struct argum
     const struct sequence *s = value_elements(r, v);
     for (size_t i = 0; i < s->count; i++) {
         run_work(r, 1);
-        sum = binary(r, '+', sum, filter_attribute(r, s->items[i], argument[0]));
+        sum = binary(r, '+', sum, path_get(r, s->items[i], argument[0]));
     }
     return sum;
 }
@@ -171,8 +171,8 @@ static struct value sorted(struct run *r, const struct sequence *s, struct value
     struct keyed *a = run_alloc_array(r, s->count + 1, sizeof *a);
     struct keyed *b = run_alloc_array(r, s->count + 1, sizeof *b);
     for (size_t i = 0; i < s->count; i++)
-        a[i] = (struct keyed){
-            sort_key(r, filter_attribute(r, s->items[i], attribute), case_sensitive), s->items[i]};
+        a[i] = (struct keyed){sort_key(r, path_get(r, s->items[i], attribute), case_sensitive),
+                              s->items[i]};
     merge_sort(r, a, b, s->count, reverse);
     struct value list = value_sequence(r, SEQUENCE_LIST, s->count);
     for (size_t i = 0; i < s->count; i++)
@@ -191,7 +191,7 @@ static struct value filter_sort(struct run *r, struct value v, const struct argu
                   value_truth(argument[0]));
 }
 
-static struct value filter_dictsort(struct run *r, struct value v, const struct arguments *a)
+struct value filter_dictsort(struct run *r, struct value v, const struct arguments *a)
 {
     struct value argument[3];
     int64_t part = 0;
@@ -218,7 +218,7 @@ static struct value extreme(struct run *r, struct value v, const struct argument
     for (size_t i = 0; i < s->count; i++) {
         run_work(r, 1);
         struct value key =
-            sort_key(r, filter_attribute(r, s->items[i], argument[1]), value_truth(argument[0]));
+            sort_key(r, path_get(r, s->items[i], argument[1]), value_truth(argument[0]));
         int order = i ? value_compare(r, key, best_key, largest ? ">" : "<") : 0;
         if (i && (largest ? order <= 0 : order >= 0))
             continue;
@@ -246,7 +246,7 @@ static struct value filter_unique(struct run *r, struct value v, const struct ar
     struct dict *seen = value_dict(r, VALUE_DICT).dict;
     for (size_t i = 0; i < s->count; i++) {
         struct value key =
-            sort_key(r, filter_attribute(r, s->items[i], argument[1]), value_truth(argument[0]));
+            sort_key(r, path_get(r, s->items[i], argument[1]), value_truth(argument[0]));
         run_work(r, 1);
         if (dict_find(r, seen, key))
             continue;

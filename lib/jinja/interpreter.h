@@ -46,8 +46,6 @@ struct scope *scope_new(struct run *r, struct scope *outer);
 void scope_set(struct run *r, struct scope *s, const struct text *name, struct value v);
 /* An undefined value where no scope has the name. */
 struct value scope_get(struct run *r, const struct scope *s, const struct text *name);
-/* Assigns to a name, to ns.name, or element by element to a tuple. */
-void scope_assign(struct run *r, struct scope *s, const struct expression *target, struct value v);
 
 /* ---- Statements (execute.c) ---- */
 
@@ -64,6 +62,8 @@ struct value loop_attribute(struct run *r, struct loop *l, const struct text *na
 /* ---- Expressions (evaluate.c, operators.c, access.c, call.c) ---- */
 
 struct value evaluate(struct run *r, struct scope *s, const struct expression *e);
+/* Assigns to a name, to ns.name, or element by element to a tuple. */
+void assign_target(struct run *r, struct scope *s, const struct expression *target, struct value v);
 struct value binary(struct run *r, int operator, struct value a, struct value b);
 struct value negate(struct run *r, struct value v, bool negative);
 bool compare_values(struct run *r, int operator, struct value a, struct value b);
@@ -73,6 +73,8 @@ struct value attribute_get(struct run *r, struct value v, const struct text *nam
 /* v[key] */
 struct value item_get(struct run *r, struct value v, struct value key);
 struct value slice_get(struct run *r, struct value v, const struct value part[3]);
+/* v.a.b.0 by the dotted path that `attribute=` takes; an integer is an index. */
+struct value path_get(struct run *r, struct value v, struct value path);
 
 struct value call_value(struct run *r, struct value callee, const struct arguments *a);
 struct value call_expression(struct run *r, struct scope *s, const struct expression *e,

@@ -195,8 +195,8 @@ static void write_dict(struct writer *w, const struct dict *d, unsigned depth)
     if (w->sorted) {
         struct value exact[] = {value_bool(true)};
         struct arguments a = {.items = exact, .count = 1};
-        items = filter_find(text_from(r, "dictsort"))(
-            r, (struct value){.kind = VALUE_DICT, .dict = (struct dict *)d}, &a);
+        items =
+            filter_dictsort(r, (struct value){.kind = VALUE_DICT, .dict = (struct dict *)d}, &a);
     }
     builder_add_literal(&w->out, "{");
     for (size_t i = 0; i < items.sequence->count; i++) {

@@ -7,7 +7,7 @@ static bool accepts(struct run *r, const struct loop *l, struct value element)
     if (!st->test)
         return true;
     struct scope *s = scope_new(r, l->scope);
-    scope_assign(r, s, st->target, element);
+    assign_target(r, s, st->target, element);
     return value_truth(evaluate(r, s, st->test));
 }
 

@@ -14,7 +14,7 @@ struct parser {
 /* Parses the tokens of lexer_run; NULL: an empty template. ERROR_FORMAT: a syntax error. */
 const struct statement *parser_run(struct run *r, const struct token *tokens);
 
-/* ---- Between parser.c, expressions.c and primary.c ---- */
+/* ---- parse_tokens.c ---- */
 
 noreturn void parse_unexpected(struct parser *p, const char *expected);
 bool parse_skip(struct parser *p, int operator); /* moves past it if it is there */
@@ -23,6 +23,8 @@ bool parse_at(const struct parser *p, int operator);
 bool parse_at_word(const struct parser *p, const char *word);
 void parse_expect(struct parser *p, int operator, const char * text);
 const struct text *parse_name(struct parser *p);
+
+/* ---- expressions.c and primary.c ---- */
 
 const struct expression *parse_expression(struct parser *p);
 /* One expression, or a tuple without brackets. */

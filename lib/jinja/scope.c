@@ -46,33 +46,3 @@ struct value scope_get(struct run *r, const struct scope *s, const struct text *
     }
     return value_undefined(r, "'%.*s' is undefined", (int)name->len, name->data);
 }
-
-static void assign_attribute(struct run *r, struct scope *s, const struct expression *target,
-                             struct value v)
-{
-    struct value namespace = evaluate(r, s, target->a);
-    if (namespace.kind != VALUE_NAMESPACE)
-        run_refuse(r, "cannot assign attribute on non-namespace object");
-    dict_set(r, namespace.dict, value_text(target->name), v);
-}
-
-static void assign_tuple(struct run *r, struct scope *s, const struct expression *target,
-                         struct value v)
-{
-    value_require(r, v);
-    const struct sequence *elements = value_elements(r, v);
-    if (elements->count != target->count)
-        run_refuse(r, "cannot unpack %zu values into %zu names", elements->count, target->count);
-    for (size_t i = 0; i < target->count; i++)
-        scope_assign(r, s, target->items[i], elements->items[i]);
-}
-
-void scope_assign(struct run *r, struct scope *s, const struct expression *target, struct value v)
-{
-    if (target->kind == EXPRESSION_NAME)
-        scope_set(r, s, target->name, v);
-    else if (target->kind == EXPRESSION_ATTRIBUTE)
-        assign_attribute(r, s, target, v);
-    else
-        assign_tuple(r, s, target, v);
-}

@@ -56,6 +56,72 @@ struct value value_pair(struct run *r, struct value a, struct value b)
     return pair;
 }
 
+/* ---- Equality: dicts find their keys by it ---- */
+
+static bool sequences_equal(struct run *r, const struct sequence *a, const struct sequence *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == SEQUENCE_GENERATOR || a->kind == SEQUENCE_VALUES || a->count != b->count)
+        return a == b;
+    run_work(r, a->count / 4);
+    for (size_t i = 0; i < a->count; i++)
+        if (!value_equal(r, a->items[i], b->items[i]))
+            return false;
+    return true;
+}
+
+static bool dicts_equal(struct run *r, const struct dict *a, const struct dict *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++) {
+        const struct value *other = dict_find(r, b, a->entries[i].key);
+        if (!other || !value_equal(r, a->entries[i].value, *other))
+            return false;
+    }
+    return true;
+}
+
+static bool containers_equal(struct run *r, struct value a, struct value b)
+{
+    run_enter(r);
+    bool equal = a.kind == VALUE_DICT ? dicts_equal(r, a.dict, b.dict)
+                                      : sequences_equal(r, a.sequence, b.sequence);
+    run_leave(r);
+    return equal;
+}
+
+bool value_equal(struct run *r, struct value a, struct value b)
+{
+    double x, y;
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
+        return text_equal(a.text, b.text);
+    int64_t i, j;
+    if (value_is_integer(a, &i) && value_is_integer(b, &j))
+        return i == j;
+    if (value_is_number(a, &x) && value_is_number(b, &y))
+        return x == y;
+    if (a.kind != b.kind)
+        return false;
+    switch (a.kind) {
+    case VALUE_DICT:
+    case VALUE_SEQUENCE:
+        return containers_equal(r, a, b);
+    case VALUE_NONE:
+    case VALUE_UNDEFINED:
+        return true;
+    case VALUE_NAMESPACE:
+        return a.dict == b.dict;
+    case VALUE_FUNCTION:
+        return a.function == b.function;
+    case VALUE_MACRO:
+        return a.macro == b.macro;
+    default:
+        return false;
+    }
+}
+
 /* ---- Dicts ---- */
 
 struct value value_dict(struct run *r, enum value_kind kind)

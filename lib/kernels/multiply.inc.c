@@ -19,20 +19,13 @@
 #include "quant/quant.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define EACH_TOKEN UNROLL for (int t = 0; t < T; t++)
 #define EACH_ROW   UNROLL for (int r = 0; r < R; r++)
 #define EACH_SUM   UNROLL for (int i = 0; i < R * T; i++)
 
-/* The activations of up to TOKENS_MAX tokens. */
-struct views {
-    const int8_t *q[TOKENS_MAX];
-    const float *d[TOKENS_MAX];
-    const float *bias[TOKENS_MAX];
-    const int16_t *minus_sum8[TOKENS_MAX];
-    const float *x[TOKENS_MAX];
-};
-
+#include "kernels/views.inc.c"
 #include "kernels/tiles.inc.c"
 #include "kernels/tiles_iq.inc.c"
 
@@ -236,22 +229,6 @@ static const struct decoding {
     [TENSOR_IQ1_M] = {iq1_m_decode_tile, true, true},
 };
 
-static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
-                     uint32_t count, struct views *v)
-{
-    size_t blocks = act_blocks(a->cols);
-
-    for (uint32_t i = 0; i < count; i++) {
-        size_t token = act_token(tokens, first + i);
-
-        v->q[i] = a->q + token * act_q_stride(a->cols);
-        v->d[i] = a->d + token * 2 * blocks;
-        v->bias[i] = a->bias + token * blocks;
-        v->minus_sum8[i] = a->minus_sum8 + token * 4 * blocks;
-        v->x[i] = a->x + token * a->x_stride;
-    }
-}
-
 /* Writes n of the 16 sums to one token's outputs. */
 static void store_rows(float *y, uint32_t n, vf sums, bool accumulate)
 {
@@ -340,34 +317,78 @@ static decoded_function *const decoded_by_tokens[2][2][4] = {
     {DECODED_TABLE(wide_by_16), DECODED_TABLE(narrow_by_16)},
 };
 
-/* The most tokens that share the decoding of a tile. */
-enum { DECODED_TOKENS = 64 };
+/* A call of multiply(). */
+struct product {
+    const struct matrix *m;
+    uint32_t tile_first, tile_count;
+    const struct activations *a;
+    const uint32_t *tokens;
+    uint32_t n_tokens;
+    float *y;
+    size_t y_stride;
+    bool accumulate;
+};
 
-/* Some of the tokens [first, first + count) at a time: as many as log2 says, and their views. */
+/* The most tokens that multiply a tile row before the next one. */
+enum { BATCH_TOKENS = 64 };
+
+/* Some of a batch's tokens: as many as log2 says. */
 struct token_group {
     int log2;
     struct views views;
 };
 
-static uint32_t group_tokens(const struct activations *a, const uint32_t *tokens, uint32_t first,
-                             uint32_t count, struct token_group *groups)
-{
-    uint32_t n = 0;
+struct batch {
+    uint32_t first, n_tokens, n_groups;
+    struct token_group groups[BATCH_TOKENS / 4 + 2]; /* by 4; of the last ones 2 and 1 */
+};
 
-    for (uint32_t i = 0; i < count; n++) {
-        struct token_group *g = &groups[n];
-        g->log2 = TOKENS_MAX == 8 ? 3 : 2;
-        while (1u << g->log2 > count - i)
-            g->log2--;
-        views_of(a, tokens, first + i, 1u << g->log2, &g->views);
-        i += 1u << g->log2;
-    }
-    return n;
+/* Memory for packed tokens. */
+struct packing {
+    struct packed_block *blocks;
+    uint32_t n_blocks;
+};
+
+static bool is_quantized(const struct matrix *m)
+{
+    return tensor_type_info(m->type)->block_values > 1;
 }
 
-/* One tile row for up to DECODED_TOKENS tokens; sums[i] is of the i-th. */
-static void multiply_decoded_row(const struct matrix *m, const uint8_t *tile,
-                                 const struct token_group *groups, uint32_t n_groups, vf *sums)
+/* A batch of tokens from `first` on, which takes 8 of them at a time where they are floats or there
+ * is memory to pack them. */
+static void batch_begin(struct batch *b, const struct product *p, uint32_t first,
+                        struct packing memory)
+{
+    uint32_t n = p->n_tokens - first, blocks = act_blocks(p->m->cols);
+    bool quantized = is_quantized(p->m);
+
+    if (n > BATCH_TOKENS)
+        n = BATCH_TOKENS;
+    if (quantized && memory.n_blocks >= blocks && n > memory.n_blocks / blocks * PACKED_TOKENS)
+        n = memory.n_blocks / blocks * PACKED_TOKENS;
+    b->first = first;
+    b->n_tokens = n;
+    b->n_groups = 0;
+    for (uint32_t i = 0; i < n; b->n_groups++) {
+        struct token_group *g = &b->groups[b->n_groups];
+        g->log2 = TOKENS_MAX == 8 && (!quantized || memory.n_blocks >= blocks) ? 3 : 2;
+        while (1u << g->log2 > n - i)
+            g->log2--;
+        views_of(p->a, p->tokens, first + i, 1u << g->log2, &g->views);
+#if TOKENS_MAX == 8
+        if (g->log2 == 3 && quantized) {
+            pack_views(&g->views, blocks, p->m->type, memory.blocks);
+            memory.blocks += blocks;
+            memory.n_blocks -= blocks;
+        }
+#endif
+        i += 1u << g->log2;
+    }
+}
+
+/* One tile row of a type of `decodings`; sums[i] is of the batch's token i. */
+static void multiply_decoded_row(const struct matrix *m, const uint8_t *tile, const struct batch *b,
+                                 vf *sums)
 {
     const struct decoding *type = &decodings[m->type];
     size_t tile_bytes = (size_t)TILE_ROWS * tensor_type_info(m->type)->block_bytes;
@@ -377,72 +398,97 @@ static void multiply_decoded_row(const struct matrix *m, const uint8_t *tile,
         vf *sum = sums;
 
         type->decode_tile(tile, &decoded);
-        for (uint32_t g = 0; g < n_groups; g++) {
-            int log2 = groups[g].log2;
+        for (uint32_t g = 0; g < b->n_groups; g++) {
+            int log2 = b->groups[g].log2;
             vf acc[TOKENS_MAX];
 
             for (int t = 0; t < 1 << log2; t++)
                 acc[t] = vf_set1(0);
-            decoded_by_tokens[type->by_16][type->narrow][log2](&decoded, &groups[g].views, col / 32,
-                                                               acc);
+            decoded_by_tokens[type->by_16][type->narrow][log2](&decoded, &b->groups[g].views,
+                                                               col / 32, acc);
             for (int t = 0; t < 1 << log2; t++, sum++)
                 *sum = col == 0 ? acc[t] : vf_add(*sum, acc[t]);
         }
     }
 }
 
-/* Several tokens, a type of `decodings`. */
-static void multiply_decoded(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
-                             const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
-                             float *y, size_t y_stride, bool accumulate)
+/* The same for other types. The first group prefetches the row at row_bytes. */
+static void multiply_row(const struct matrix *m, const uint8_t *tile, size_t row_bytes,
+                         const struct batch *b, vf *sums)
 {
+    for (uint32_t i = 0; i < b->n_groups; i++) {
+        const struct token_group *g = &b->groups[i];
+
+        by_tokens[m->type][g->log2](tile, i == 0 ? row_bytes : 0, m->cols, &g->views, sums);
+        sums += 1 << g->log2;
+    }
+}
+
+static void multiply_batches(const struct product *p, struct packing memory)
+{
+    const struct matrix *m = p->m;
     size_t row_bytes = tile_row_bytes(m->type, m->cols);
+    bool decodes = decodings[m->type].decode_tile != NULL;
+    struct batch b;
 
-    for (uint32_t i = 0; i < n_tokens; i += DECODED_TOKENS) {
-        uint32_t n = n_tokens - i < DECODED_TOKENS ? n_tokens - i : DECODED_TOKENS;
-        struct token_group groups[DECODED_TOKENS / TOKENS_MAX + 3];
-        uint32_t n_groups = group_tokens(a, tokens, i, n, groups);
-        vf sums[DECODED_TOKENS];
+    for (uint32_t first = 0; first < p->n_tokens; first += b.n_tokens) {
+        batch_begin(&b, p, first, memory);
+        for (uint32_t tile = p->tile_first; tile < p->tile_first + p->tile_count; tile++) {
+            const uint8_t *row = (const uint8_t *)m->tiles + tile * row_bytes;
+            vf sums[BATCH_TOKENS];
 
-        for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile++) {
-            multiply_decoded_row(m, (const uint8_t *)m->tiles + tile * row_bytes, groups, n_groups,
-                                 sums);
-            for (uint32_t t = 0; t < n; t++)
-                store_rows(y + (i + t) * y_stride + (size_t)tile * TILE_ROWS, rows_in(m, tile),
-                           sums[t], accumulate);
+            if (decodes)
+                multiply_decoded_row(m, row, &b, sums);
+            else
+                multiply_row(m, row, row_bytes, &b, sums);
+            for (uint32_t t = 0; t < b.n_tokens; t++)
+                store_rows(p->y + (first + t) * p->y_stride + (size_t)tile * TILE_ROWS,
+                           rows_in(m, tile), sums[t], p->accumulate);
         }
     }
 }
+
+#if TOKENS_MAX == 8
+/* Packing takes as long as multiplying one tile row. */
+enum { PACKED_TILES = 4 };
+
+static bool packs(const struct product *p)
+{
+    return is_quantized(p->m) && p->n_tokens >= PACKED_TOKENS && p->tile_count >= PACKED_TILES;
+}
+
+/* A function of its own: only it needs so much of the stack. */
+static __attribute__((noinline)) void multiply_packed(const struct product *p)
+{
+    /* 260 KB: 64 tokens of 2560 columns, 8 tokens of 20480 */
+    struct packed_block blocks[640];
+
+    multiply_batches(p, (struct packing){blocks, sizeof blocks / sizeof blocks[0]});
+}
+#else
+static bool packs(const struct product *p)
+{
+    (void)p;
+    return false;
+}
+
+static void multiply_packed(const struct product *p)
+{
+    (void)p;
+}
+#endif
 
 static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate)
 {
-    size_t row_bytes = tile_row_bytes(m->type, m->cols);
+    const struct product p = {m,        tile_first, tile_count, a,         tokens,
+                              n_tokens, y,          y_stride,   accumulate};
 
-    if (n_tokens == 1) {
+    if (n_tokens == 1)
         multiply_one(m, tile_first, tile_first + tile_count, a, tokens, y, accumulate);
-        return;
-    }
-    if (decodings[m->type].decode_tile != NULL) {
-        multiply_decoded(m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride, accumulate);
-        return;
-    }
-    for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile++) {
-        const uint8_t *tile_row = (const uint8_t *)m->tiles + tile * row_bytes;
-
-        for (uint32_t i = 0; i < n_tokens;) {
-            int log2 = TOKENS_MAX == 8 ? 3 : 2;
-            struct views v;
-            vf sums[TOKENS_MAX];
-
-            while (1u << log2 > n_tokens - i)
-                log2--;
-            views_of(a, tokens, i, 1u << log2, &v);
-            by_tokens[m->type][log2](tile_row, i == 0 ? row_bytes : 0, m->cols, &v, sums);
-            for (int t = 0; t < 1 << log2; t++, i++)
-                store_rows(y + i * y_stride + (size_t)tile * TILE_ROWS, rows_in(m, tile), sums[t],
-                           accumulate);
-        }
-    }
+    else if (packs(&p))
+        multiply_packed(&p);
+    else
+        multiply_batches(&p, (struct packing){NULL, 0});
 }

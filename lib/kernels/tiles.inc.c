@@ -50,12 +50,20 @@ LANES vi odd_group(vi nibbles)
     return bits_of(nibbles, 4, 0x0f);
 }
 
+/* What a sum of 16 columns from col begins with, whose quants have `offset` subtracted. */
+LANES dots start_of(const struct views *v, int t, size_t col, int offset, const int T)
+{
+    if (offset == 0)
+        return dots_start(NULL, 0);
+    return VIEW_START(v, t, col, T, dots_start(VIEW_MINUS_SUM8(v, t, col), offset));
+}
+
 /* Adds the products of two groups, the columns from col, to the sums. One group after the other, so
  * that the registers need not hold both. */
 LANES void add_groups(dots *sum, vi even, vi odd, const struct views *v, size_t col, const int T)
 {
-    EACH_TOKEN sum[t] = dots_add(sum[t], even, activations_load(v->q[t] + col));
-    EACH_TOKEN sum[t] = dots_add(sum[t], odd, activations_load(v->q[t] + col + 4));
+    EACH_TOKEN sum[t] = dots_add(sum[t], even, view_q(v, t, col, T));
+    EACH_TOKEN sum[t] = dots_add(sum[t], odd, view_q(v, t, col + 4, T));
 }
 
 /* The same for signed weights of 8 bits. */
@@ -63,7 +71,7 @@ LANES void q8_add_group(vi *sum, vi w, const struct views *v, size_t col, const 
 {
     vi w_unsigned = q8_unsigned(w);
 
-    EACH_TOKEN sum[t] = q8_add(sum[t], w_unsigned, w, activations_load(v->q[t] + col));
+    EACH_TOKEN sum[t] = q8_add(sum[t], w_unsigned, w, view_q(v, t, col, T));
 }
 
 /* The *_16 functions: the integer sums of 16 columns from col, as floats, to i[t]. */
@@ -71,7 +79,7 @@ LANES void q8_16(const uint8_t *quants, const struct views *v, size_t col, const
 {
     vi sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = q8_start(v->minus_sum8[t] + col / 8);
+    EACH_TOKEN sum[t] = VIEW_START(v, t, col, T, q8_start(VIEW_MINUS_SUM8(v, t, col)));
     UNROLL for (unsigned g = 0; g < 4; g++)
         q8_add_group(sum, vi_load(quants + g * TILE_VECTOR), v, col + 4 * g, T);
     EACH_TOKEN i[t] = vf_from_ints(sum[t]);
@@ -81,7 +89,7 @@ LANES void iq4_16(const uint8_t *quants, const struct views *v, size_t col, cons
 {
     vi sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = q8_start(v->minus_sum8[t] + col / 8);
+    EACH_TOKEN sum[t] = VIEW_START(v, t, col, T, q8_start(VIEW_MINUS_SUM8(v, t, col)));
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
         vi w = vi_load(quants + n * TILE_VECTOR);
@@ -96,7 +104,7 @@ LANES void q4_16(const uint8_t *quants, int offset, const struct views *v, size_
 {
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, offset);
+    EACH_TOKEN sum[t] = start_of(v, t, col, offset, T);
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
         vi w = vi_load(quants + n * TILE_VECTOR);
@@ -112,7 +120,7 @@ LANES void mxfp4_16(const uint8_t *quants, const struct views *v, size_t col, co
                                               12, 11, 10, 9,  8,  6,  4,  0};
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 12);
+    EACH_TOKEN sum[t] = start_of(v, t, col, 12, T);
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
         vi w = vi_load(quants + n * TILE_VECTOR);
@@ -129,7 +137,7 @@ LANES void q5_16(const uint8_t *nibbles, vi high, int first, int offset, const s
 {
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, offset);
+    EACH_TOKEN sum[t] = start_of(v, t, col, offset, T);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
         vi w = vi_load(nibbles + g / 2 * TILE_VECTOR);
@@ -146,7 +154,7 @@ LANES void q6_16(const uint8_t *nibbles, const uint8_t *high_bits, factor scale,
     vi high = vi_load(high_bits);
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 32);
+    EACH_TOKEN sum[t] = start_of(v, t, col, 32, T);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
         vi w = vi_load(nibbles + g / 2 * TILE_VECTOR);
@@ -163,7 +171,7 @@ LANES void q2_16(const uint8_t *quants, factor scale, const struct views *v, siz
     vi w = vi_load(quants);
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 0);
+    EACH_TOKEN sum[t] = start_of(v, t, col, 0, T);
     add_groups(sum, bits_of(w, 0, 0x03), bits_of(w, 2, 0x03), v, col, T);
     add_groups(sum, bits_of(w, 4, 0x03), bits_of(w, 6, 0x03), v, col + 8, T);
     EACH_TOKEN i[t] = dots_scaled(sum[t], scale);
@@ -175,7 +183,7 @@ LANES void q3_16(vi group_0, vi group_1, vi group_2, vi group_3, factor scale,
 {
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 4);
+    EACH_TOKEN sum[t] = start_of(v, t, col, 4, T);
     add_groups(sum, group_0, group_1, v, col, T);
     add_groups(sum, group_2, group_3, v, col + 8, T);
     EACH_TOKEN i[t] = dots_scaled(sum[t], scale);
@@ -192,8 +200,8 @@ LANES void add_products(vf *acc, const struct sums *s, vf w, const struct views 
 {
     EACH_TOKEN
     {
-        const float *d_x = v->d[t] + 2 * b;
-        vf p = vf_fma(s->i1[t], vf_set1(d_x[1]), vf_mul(s->i0[t], vf_set1(d_x[0])));
+        vf first = vf_mul(s->i0[t], view_d(v, t, 32 * b, T));
+        vf p = vf_fma(s->i1[t], view_d(v, t, 32 * b + 16, T), first);
         acc[t] = vf_fma(p, w, acc[t]);
     }
 }
@@ -201,7 +209,7 @@ LANES void add_products(vf *acc, const struct sums *s, vf w, const struct views 
 /* acc = fmaf(m, bias, acc). */
 LANES void add_minimum(vf *acc, vf m, const struct views *v, size_t b, const int T)
 {
-    EACH_TOKEN acc[t] = vf_fma(m, vf_set1(v->bias[t][b]), acc[t]);
+    EACH_TOKEN acc[t] = vf_fma(m, view_bias(v, t, b, T), acc[t]);
 }
 
 LANES void q8_0_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
@@ -354,7 +362,7 @@ LANES void add_k_products(vf *acc, const struct sums *sums, const struct k_scale
     vf min = vf_mul(s->dmin, byte_float(s->min[sub / 4], sub % 4));
 
     add_products(acc, sums, scale, v, b, T);
-    EACH_TOKEN acc[t] = vf_fnma(min, vf_set1(v->bias[t][b]), acc[t]);
+    EACH_TOKEN acc[t] = vf_fnma(min, view_bias(v, t, b, T), acc[t]);
 }
 
 LANES void q4_k_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
@@ -409,7 +417,7 @@ LANES void q6_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
 /* Minus the sum of 16 q times the minimum, exactly: the sum for quants that are all -min. */
 LANES void minima_16(factor min, const struct views *v, size_t col, const int T, vf *j)
 {
-    EACH_TOKEN j[t] = dots_scaled(dots_start(v->minus_sum8[t] + col / 8, 1), min);
+    EACH_TOKEN j[t] = dots_scaled(start_of(v, t, col, 1, T), min);
 }
 
 /* Two sub-blocks at a time, whose four scales and minima share a vector. */

@@ -315,13 +315,14 @@ LANES void stored_16(const vi quants[4], factor f, const bool by_16, const bool 
 {
     vi sum[TOKENS_MAX];
 
-    EACH_TOKEN sum[t] = stored_start(v->minus_sum8[t] + col / 8, f, narrow);
+    EACH_TOKEN sum[t] =
+        VIEW_START(v, t, col, T, stored_start(VIEW_MINUS_SUM8(v, t, col), f, narrow));
     UNROLL for (int g = 0; g < 4; g++)
     {
         EACH_TOKEN
         {
-            const int8_t *q = v->q[t] + col + 4 * (size_t)g;
-            sum[t] = stored_add(sum[t], quants[g], activations_load(q), f, narrow);
+            vi q = view_q(v, t, col + 4 * (size_t)g, T);
+            sum[t] = stored_add(sum[t], quants[g], q, f, narrow);
         }
     }
     EACH_TOKEN i[t] = stored_float(sum[t], f, by_16, narrow);

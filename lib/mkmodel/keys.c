@@ -1,6 +1,8 @@
 /* The keys of a model; see keys.h. */
 #include "mkmodel/keys.h"
 
+#include "mkmodel/tensors.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

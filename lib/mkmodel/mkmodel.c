@@ -1,10 +1,11 @@
-/* Writes a plan to one or several GGUF files; see mkmodel.h. */
+/* Makes a plan and writes it to one or several GGUF files; see mkmodel.h. */
 #include "mkmodel/mkmodel.h"
 
 #include "gguf/gguf_write.h"
 #include "mkmodel/generate.h"
 #include "mkmodel/keys.h"
 #include "mkmodel/plan.h"
+#include "mkmodel/tensors.h"
 #include "mkmodel/vocabulary.h"
 
 #include <stdio.h>
@@ -187,13 +188,40 @@ static enum error_code write_files(struct output *out, struct mkmodel_result *re
     return ERROR_OK;
 }
 
+static void find_other_type_example(struct plan *p)
+{
+    for (uint64_t i = 0; i < p->count && !p->other_type_example; i++) {
+        const struct planned_tensor *t = &p->tensors[i];
+        bool asked = t->type == p->type || (p->mixed && t->type == TENSOR_Q6_K);
+        if (!asked && t->type != TENSOR_F32)
+            p->other_type_example = t;
+    }
+}
+
+/* The options, checked, and the tensors; *p is empty where it fails. */
+static enum error_code make_plan(struct plan *p, const struct mkmodel_options *o, struct error *e)
+{
+    enum error_code code = plan_init(p, o, e);
+    if (code == ERROR_OK)
+        code = tensors_list(p, e);
+    if (code != ERROR_OK) {
+        plan_fini(p);
+        return code;
+    }
+    if (p->options.split > p->count)
+        p->options.split = (uint32_t)p->count;
+    if (p->other_type_count)
+        find_other_type_example(p);
+    return ERROR_OK;
+}
+
 enum error_code mkmodel_write(const struct mkmodel_options *o, const char *path,
                               void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
                               struct mkmodel_result *result, struct error *e)
 {
     struct plan p;
     struct vocabulary v;
-    enum error_code code = plan_init(&p, o, e);
+    enum error_code code = make_plan(&p, o, e);
     if (code != ERROR_OK)
         return code;
     code = check_place(&p, path, e);

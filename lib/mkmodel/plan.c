@@ -1,8 +1,6 @@
 /* Options, checked and completed; see plan.h. */
 #include "mkmodel/plan.h"
 
-#include "mkmodel/tensors.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -241,16 +239,6 @@ static enum error_code check_options(struct plan *p, struct error *e)
 
 /* ---- the plan ---- */
 
-static void find_other_type_example(struct plan *p)
-{
-    for (uint64_t i = 0; i < p->count && !p->other_type_example; i++) {
-        const struct planned_tensor *t = &p->tensors[i];
-        bool asked = t->type == p->type || (p->mixed && t->type == TENSOR_Q6_K);
-        if (!asked && t->type != TENSOR_F32)
-            p->other_type_example = t;
-    }
-}
-
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e)
 {
     *p = (struct plan){.options = *o};
@@ -261,50 +249,7 @@ enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struc
         code = choose_gate(p, e);
     if (code == ERROR_OK)
         code = check_options(p, e);
-    if (code == ERROR_OK)
-        code = tensors_list(p, e);
-    if (code != ERROR_OK) {
-        plan_fini(p);
-        return code;
-    }
-    if (p->options.split > p->count)
-        p->options.split = (uint32_t)p->count;
-    if (p->other_type_count)
-        find_other_type_example(p);
-    return ERROR_OK;
-}
-
-static bool windowed(const struct plan *p, uint32_t layer)
-{
-    switch (p->arch->full) {
-    case FULL_UNSAID:
-        break;
-    case FULL_SIXTH_AND_LAST:
-        return (layer + 1) % 6 != 0 && layer + 1 < p->options.layers;
-    case FULL_FIRST_AND_SIXTH:
-        return (layer + 1) % 6 != 0 && layer != 0;
-    case FULL_FIRST_OF_FOUR:
-        return layer % 4 != 0;
-    }
-    return false;
-}
-
-struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer)
-{
-    const struct mkmodel_options *o = &p->options;
-    enum { SHARE = 4 }; /* of Gemma's key-value heads */
-    struct mkmodel_heads h = {windowed(p, layer), o->heads, o->kv_heads, o->head_dim, o->head_dim};
-    if (p->arch->narrow_values)
-        h.value_dim = 2 * o->head_dim / 3;
-    if (h.windowed && p->arch->windowed_queries) /* by whole groups of queries */
-        h.heads += o->heads / o->kv_heads / 2 * o->kv_heads;
-    if (h.windowed && p->arch->windowed_keys && o->heads % (2 * o->kv_heads) == 0)
-        h.kv_heads *= 2;
-    if (p->arch->gemma && !h.windowed) {
-        h.kv_heads = o->kv_heads % SHARE ? 1 : o->kv_heads / SHARE;
-        h.head_dim = h.value_dim = 2 * o->head_dim;
-    }
-    return h;
+    return code;
 }
 
 void plan_fini(struct plan *p)

@@ -78,14 +78,8 @@ static inline uint32_t mkmodel_first_block(const struct plan *p, uint32_t layer)
     return 2 * layer + layer / mkmodel_attention_interval(&p->options);
 }
 
-/* The heads of a layer. */
-struct mkmodel_heads {
-    bool windowed; /* false also where neither keys nor tensors say so */
-    uint32_t heads, kv_heads, head_dim, value_dim;
-};
-struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer);
-
-/* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
+/* Checks the options (ERROR_USAGE names the wrong one); tensors_list (tensors.h) adds the tensors.
+ * Initialises *p, also where it fails. */
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);
 void plan_fini(struct plan *p);
 

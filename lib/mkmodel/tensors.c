@@ -10,6 +10,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool windowed(const struct plan *p, uint32_t layer)
+{
+    switch (p->arch->full) {
+    case FULL_UNSAID:
+        break;
+    case FULL_SIXTH_AND_LAST:
+        return (layer + 1) % 6 != 0 && layer + 1 < p->options.layers;
+    case FULL_FIRST_AND_SIXTH:
+        return (layer + 1) % 6 != 0 && layer != 0;
+    case FULL_FIRST_OF_FOUR:
+        return layer % 4 != 0;
+    }
+    return false;
+}
+
+struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    enum { SHARE = 4 }; /* of Gemma's key-value heads */
+    struct mkmodel_heads h = {windowed(p, layer), o->heads, o->kv_heads, o->head_dim, o->head_dim};
+    if (p->arch->narrow_values)
+        h.value_dim = 2 * o->head_dim / 3;
+    if (h.windowed && p->arch->windowed_queries) /* by whole groups of queries */
+        h.heads += o->heads / o->kv_heads / 2 * o->kv_heads;
+    if (h.windowed && p->arch->windowed_keys && o->heads % (2 * o->kv_heads) == 0)
+        h.kv_heads *= 2;
+    if (p->arch->gemma && !h.windowed) {
+        h.kv_heads = o->kv_heads % SHARE ? 1 : o->kv_heads / SHARE;
+        h.head_dim = h.value_dim = 2 * o->head_dim;
+    }
+    return h;
+}
+
 /* The requested type, or a type with a smaller block that divides the rows. */
 static enum tensor_type type_that_fits(enum tensor_type type, uint64_t columns)
 {

@@ -113,8 +113,9 @@ unsigned schema_types(const json_t *root, const json_t *schema)
 
 unsigned argument_types(const json_t *parameters, const char *key)
 {
-    const json_t *properties = json_object_get(parameters, "properties");
-    return schema_types(parameters, json_object_get(properties, key));
+    const json_t *own = json_object_get(json_object_get(parameters, "properties"), key);
+    return schema_types(parameters,
+                        own ? own : json_object_get(parameters, "additionalProperties"));
 }
 
 static unsigned of_text(char c)

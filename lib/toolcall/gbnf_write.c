@@ -40,10 +40,11 @@ void gbnf_literal(struct strbuf *out, const char *text, size_t len)
     strbuf_append(out, "\" ", 2);
 }
 
-/* The automaton of Knuth, Morris and Pratt (1977): state k has read the first k characters. Each
- * state also has the whole mark as a literal, which may be a control token; it adds no text, unless
- * an end of the mark is its beginning, and then it is left out. */
-void gbnf_until(struct strbuf *out, const char *name, const char *mark)
+/* The automaton of Knuth, Morris and Pratt (1977): state k has read the first k characters.
+ * until: each state also has the whole mark as a literal, which may be a control token; it adds no
+ * text, unless an end of the mark is its beginning, and then it is left out. Else each state may
+ * end, and none reads the mark's last character. */
+static void automaton(struct strbuf *out, const char *name, const char *mark, bool until)
 {
     uint32_t c[MARK_MAX];
     size_t n = 0, len = strlen(mark), fail = 0; /* the state after mark[1..k) */
@@ -56,12 +57,12 @@ void gbnf_until(struct strbuf *out, const char *name, const char *mark)
         if (k > 0)
             fail = next[fail][k];
     }
-    bool whole = fail == 0; /* no end of the mark is its beginning */
+    bool whole = until && n > 1 && fail == 0; /* no end of the mark is its beginning */
     for (size_t k = 0; k < n; k++) {
         struct strbuf others;
         strbuf_init(&others);
-        strbuf_printf(out, "%s-%zu ::= ", name, k);
-        if (whole && n > 1) {
+        strbuf_printf(out, "%s-%zu ::= %s", name, k, until ? "" : "\"\" | ");
+        if (whole) {
             gbnf_literal(out, mark, len);
             strbuf_printf(out, "| ");
         }
@@ -71,18 +72,30 @@ void gbnf_until(struct strbuf *out, const char *name, const char *mark)
                 first = first && c[i] != c[j];
             if (!first || next[k][j] == 0)
                 continue;
+            character(&others, c[j]);
+            if (next[k][j] == n && !until)
+                continue;
             strbuf_append(out, "\"", 1);
             character(out, c[j]);
             if (next[k][j] == n)
                 strbuf_printf(out, "\" | ");
             else
                 strbuf_printf(out, "\" %s-%zu | ", name, next[k][j]);
-            character(&others, c[j]);
         }
         strbuf_printf(out, "[^%s] %s-0\n", others.data ? others.data : "", name);
         out->failed = out->failed || others.failed;
         strbuf_fini(&others);
     }
+}
+
+void gbnf_until(struct strbuf *out, const char *name, const char *mark)
+{
+    automaton(out, name, mark, true);
+}
+
+void gbnf_without(struct strbuf *out, const char *name, const char *mark)
+{
+    automaton(out, name, mark, false);
 }
 
 void gbnf_json(struct strbuf *out)
@@ -98,6 +111,6 @@ void gbnf_json(struct strbuf *out)
                   "json-string ::= \"\\\"\" ( [^\"\\\\\\x00-\\x1f] | \"\\\\\" ( [\"\\\\/bfnrt] | "
                   "\"u\" [0-9a-fA-F]{4} ) )* \"\\\"\"\n"
                   "json-number ::= \"-\"? ( \"0\" | [1-9] [0-9]{0,15} ) ( \".\" [0-9]{1,16} )? ( "
-                  "[eE] [-+]? [0-9]{1,3} )?\n"
+                  "[eE] [-+]? [0-9]{1,2} )?\n"
                   "json-ws ::= ( \" \" | \"\\n\" [ \\t]{0,20} )?\n");
 }

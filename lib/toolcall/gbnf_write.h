@@ -12,6 +12,8 @@ void gbnf_literal(struct strbuf *out, const char *text, size_t len);
  * characters). The first rule is NAME-0. The mark may be a control token (tool_grammar.h, marks),
  * unless one of its ends is its beginning. */
 void gbnf_until(struct strbuf *out, const char *name, const char *mark);
+/* Rules of any text without `mark`, which is as in gbnf_until. The first rule is NAME-0. */
+void gbnf_without(struct strbuf *out, const char *name, const char *mark);
 /* The rules json-object, json-value, json-string and what they need. Whitespace is bounded. */
 void gbnf_json(struct strbuf *out);
 

@@ -6,7 +6,7 @@
 #include "toolcall/tool_grammar.h"
 
 #include "base/strbuf.h"
-#include "toolcall/argument_types.h"
+#include "toolcall/argument_grammar.h"
 #include "toolcall/gbnf_write.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct builder {
     const struct tool_grammar_request *r;
     struct strbuf out;
     struct frame frame;
-    bool json, gemma, until_value; /* which rules are used */
+    struct argument_writer arguments;
     struct error *e;
 };
 
@@ -93,165 +93,6 @@ static void literal(struct builder *b, const char *text)
     gbnf_literal(&b->out, text, strlen(text));
 }
 
-/* `%json SCHEMA`. root: the document to which the schema's $ref refer. */
-static void json_item(struct builder *b, const json_t *root, const json_t *schema)
-{
-    json_t *document = json_deep_copy(schema);
-    static const char *const shared[] = {"$defs", "definitions"};
-    for (size_t i = 0; root != schema && i < 2; i++) {
-        json_t *definitions = json_object_get(root, shared[i]);
-        if (definitions)
-            json_object_set(document, shared[i], definitions);
-    }
-    if (root == schema && !json_object_get(document, "type")) /* arguments are an object */
-        json_object_set_new(document, "type", json_string("object"));
-    char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_decref(document);
-    if (!text) {
-        b->out.failed = true;
-        return;
-    }
-    strbuf_printf(&b->out, "%%json ");
-    strbuf_append(&b->out, text, strlen(text));
-    strbuf_append(&b->out, " ", 1);
-    free(text);
-}
-
-static void arguments_item(struct builder *b, const struct tool *t)
-{
-    if (t->strict && t->parameters) {
-        json_item(b, t->parameters, t->parameters);
-    } else {
-        strbuf_printf(&b->out, "json-object ");
-        b->json = true;
-    }
-}
-
-/* -- Between tags -- */
-
-static enum error_code refuse(struct builder *b, const struct tool *t, const char *key,
-                              const char *keyword)
-{
-    return error_set(
-        b->e, ERROR_UNSUPPORTED,
-        "tool \"%s\": /properties/%s/%s: the %s format cannot bind a bare string to it", t->name,
-        key, keyword, b->r->format->name);
-}
-
-static void key_tags(struct builder *b, const char *key, const char *type)
-{
-    const struct tool_format *f = b->r->format;
-    literal(b, f->key_begin);
-    if (key)
-        literal(b, key);
-    else
-        strbuf_printf(&b->out, "[a-zA-Z0-9_.-]+ ");
-    literal(b, f->key_end);
-    if (f->typed_values && type)
-        literal(b, type);
-    else if (f->typed_values)
-        strbuf_printf(&b->out, "( \"true\\x22>\" | \"false\\x22>\" ) ");
-    if (f->value_begin) {
-        literal(b, f->gap);
-        literal(b, f->value_begin);
-    }
-    literal(b, f->newline_values ? "\n" : "");
-}
-
-static void value_end(struct builder *b)
-{
-    literal(b, b->r->format->newline_values ? "\n" : "");
-    literal(b, b->r->format->value_end);
-}
-
-static void any_value(struct builder *b)
-{
-    strbuf_printf(&b->out, "value-0 ");
-    b->until_value = true;
-}
-
-/* A string of an enum, or any. The end tag is part of it. */
-static enum error_code string_value(struct builder *b, const struct tool *t, const char *key,
-                                    const json_t *schema)
-{
-    static const char *const bounds[] = {"pattern", "format", "minLength", "maxLength"};
-    const json_t *list = json_object_get(schema, "enum"),
-                 *constant = json_object_get(schema, "const");
-    for (size_t i = 0; i < 4; i++)
-        if (json_object_get(schema, bounds[i]))
-            return refuse(b, t, key, bounds[i]);
-    if (!list && !constant) {
-        any_value(b);
-        return ERROR_OK;
-    }
-    size_t n = constant ? 1 : json_array_size(list);
-    strbuf_printf(&b->out, "( ");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = constant ? constant : json_array_get(list, i);
-        strbuf_printf(&b->out, i > 0 ? "| " : "");
-        if (json_string_length(v) == 0)
-            strbuf_printf(&b->out, "\"\" ");
-        gbnf_literal(&b->out, json_string_value(v), json_string_length(v));
-    }
-    strbuf_printf(&b->out, ") ");
-    value_end(b);
-    return ERROR_OK;
-}
-
-static enum error_code strict_value(struct builder *b, const struct tool *t, const char *key,
-                                    const json_t *schema)
-{
-    unsigned types = schema_types(t->parameters, schema);
-    key_tags(b, key,
-             types == ARGUMENT_STRING  ? "true\">"
-             : types & ARGUMENT_STRING ? NULL
-                                       : "false\">");
-    if (types == ARGUMENT_STRING)
-        return string_value(b, t, key, schema);
-    if (types & ARGUMENT_STRING) {
-        any_value(b); /* a bare string or JSON: not told apart */
-        return ERROR_OK;
-    }
-    json_item(b, t->parameters, schema);
-    value_end(b);
-    return ERROR_OK;
-}
-
-static bool is_required(const struct tool *t, const char *key)
-{
-    size_t i;
-    json_t *name;
-    json_array_foreach(json_object_get(t->parameters, "required"), i,
-                       name) if (json_is_string(name) &&
-                                 strcmp(json_string_value(name), key) == 0) return true;
-    return false;
-}
-
-/* The arguments between tags, each with the gap after it. */
-static enum error_code tagged_arguments(struct builder *b, const struct tool *t)
-{
-    const char *key;
-    json_t *schema;
-    if (!t->strict || !t->parameters) {
-        strbuf_printf(&b->out, "( ");
-        key_tags(b, NULL, NULL);
-        any_value(b);
-        literal(b, b->r->format->gap);
-        strbuf_printf(&b->out, ")* ");
-        return ERROR_OK;
-    }
-    json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
-    {
-        strbuf_printf(&b->out, "( ");
-        enum error_code code = strict_value(b, t, key, schema);
-        if (code)
-            return code;
-        literal(b, b->r->format->gap);
-        strbuf_printf(&b->out, is_required(t, key) ? ") " : ")? ");
-    }
-    return ERROR_OK;
-}
-
 /* -- Calls -- */
 
 /* A call's object up to its arguments. */
@@ -271,51 +112,40 @@ static void object_begin(struct builder *b, const struct tool *t)
 static enum error_code call_rule(struct builder *b, const struct tool *t)
 {
     const struct tool_format *f = b->r->format;
+    enum error_code code;
     switch (f->body) {
     case BODY_OBJECTS:
     case BODY_GENERIC:
     case BODY_PYTHON: /* LFM2 also reads and writes JSON between its marks */
         object_begin(b, t);
-        arguments_item(b, t);
+        code = arguments_write(&b->arguments, t);
         literal(b, "}");
         if (f->call_end && b->frame.prefix[0]) {
             literal(b, f->gap);
             literal(b, f->call_end);
         }
-        return ERROR_OK;
+        return code;
     case BODY_NAMED:
         literal(b, t->name);
         if (f->id == ID_ORDINAL)
             strbuf_printf(&b->out, "\":\" [0-9]{1,3} ");
         literal(b, f->fence ? "\n```json\n" : f->separator);
-        arguments_item(b, t);
+        code = arguments_write(&b->arguments, t);
         literal(b, f->fence ? "\n```" : "");
         literal(b, f->call_end ? f->call_end : "");
-        return ERROR_OK;
+        return code;
     case BODY_HARMONY:
         literal(b, t->name);
         literal(b, " <|constrain|>json<|message|>");
-        arguments_item(b, t);
-        return ERROR_OK;
-    case BODY_GEMMA:
-        if (t->strict && t->parameters)
-            return error_set(b->e, ERROR_UNSUPPORTED,
-                             "tool \"%s\": strict: the gemma4 format cannot follow a schema",
-                             t->name);
+        return arguments_write(&b->arguments, t);
+    default: /* BODY_TAGS, BODY_GEMMA */
         literal(b, t->name);
-        strbuf_printf(&b->out, "gemma-object ");
-        b->gemma = true;
+        literal(b, f->body == BODY_TAGS ? f->name_end : "");
+        literal(b, f->gap);
+        code = arguments_write(&b->arguments, t);
         literal(b, f->call_end);
-        return ERROR_OK;
-    default:
-        break;
+        return code;
     }
-    literal(b, t->name);
-    literal(b, f->name_end);
-    literal(b, f->gap);
-    enum error_code code = tagged_arguments(b, t);
-    literal(b, f->call_end);
-    return code;
 }
 
 /* What may stand before the first call. */
@@ -357,7 +187,7 @@ static void root_rule(struct builder *b)
     strcpy(first + strlen(first), x->prefix);
     if (response) {
         strbuf_printf(&b->out, "( \"{\\x22response\\x22: \" json-string \"}\" | ");
-        b->json = true;
+        b->arguments.json = true;
     }
     literal(b, binds_all(r) ? first : first + strlen(x->trigger));
     strbuf_printf(&b->out, "call ");
@@ -408,23 +238,7 @@ static void shared_rules(struct builder *b)
         gbnf_until(&b->out, "reasoning", "<|end|>");
     else if (binds_all(r) && f->body != BODY_HARMONY && r->reasoning && !r->reasoning_open)
         gbnf_until(&b->out, "reasoning", r->reasoning->end);
-    if (b->until_value) {
-        char end[128];
-        join(end, f->newline_values ? "\n" : "", f->value_end, NULL);
-        gbnf_until(&b->out, "value", end);
-    }
-    if (b->gemma) {
-        gbnf_until(&b->out, "gemma-text", "<|\"|>");
-        strbuf_printf(&b->out,
-                      "gemma-object ::= \"{\" ( gemma-member ( \",\" gemma-member )* )? \"}\"\n"
-                      "gemma-member ::= ( [a-zA-Z0-9_-]+ | gemma-string ) \":\" gemma-value\n"
-                      "gemma-array ::= \"[\" ( gemma-value ( \",\" gemma-value )* )? \"]\"\n"
-                      "gemma-string ::= \"<|\\x22|>\" gemma-text-0\n"
-                      "gemma-value ::= gemma-string | gemma-object | gemma-array | json-number | "
-                      "\"true\" | \"false\" | \"null\"\n");
-    }
-    if (b->json || b->gemma)
-        gbnf_json(&b->out);
+    arguments_rules(&b->arguments);
 }
 
 /* Could be a token: a tag of its own, and not the beginning of one. */
@@ -480,6 +294,8 @@ enum error_code tool_grammar_build(const struct tool_grammar_request *request,
         return ERROR_OK;
     }
     strbuf_init(&b.out);
+    b.arguments = (struct argument_writer){
+        .out = &b.out, .format = request->format, .bytes_left = TOOL_SCHEMAS_BYTES, .e = e};
     root_rule(&b);
     enum error_code code = call_rules(&b);
     if (!code)

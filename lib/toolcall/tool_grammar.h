@@ -29,8 +29,8 @@ struct tool_grammar_request {
 enum { TOOL_GRAMMAR_MARKS_MAX = 11 };
 
 struct tool_grammar {
-    /* GBNF with one addition: `%json SCHEMA` is an item that stands for the JSON texts of a JSON
-     * schema. NULL: nothing is bound (auto, in a format whose calls have no mark). Owned. */
+    /* GBNF with the items of grammar/gbnf_schema.h, which stand for the values of a JSON schema.
+     * NULL: nothing is bound (auto, in a format whose calls have no mark). Owned. */
     char *text;
     size_t len;
     /* The grammar binds behind the first occurrence of this text; NULL: from the first token. */
@@ -41,10 +41,11 @@ struct tool_grammar {
     const char *marks[TOOL_GRAMMAR_MARKS_MAX + 1];
 };
 
-/* The arguments of a tool that is `strict` follow its schema; others are any JSON object (between
- * tags: any arguments). ERROR_NOT_FOUND: no tool of this name. ERROR_UNSUPPORTED: a strict schema
- * that the format cannot express; the text has the tool and the JSON pointer. ERROR_USAGE: no
- * tools. ERROR_MEMORY. */
+/* The arguments of a tool follow its schema. Where the format or the grammar's compiler cannot
+ * follow it, or the schemas together are too large, they are any object of the format; but a tool
+ * that is `strict` is an error then. ERROR_NOT_FOUND: no tool of this name. ERROR_UNSUPPORTED: a
+ * strict schema that the format cannot express; the text has the tool and the JSON pointer.
+ * ERROR_USAGE: no tools. ERROR_MEMORY. */
 enum error_code tool_grammar_build(const struct tool_grammar_request *request,
                                    struct tool_grammar *out, struct error *e);
 void tool_grammar_fini(struct tool_grammar *g);

@@ -6,6 +6,7 @@
  *     cache.c           the engine thread, the interface
  *     cache_workers.c   workers: their records, `consumed`, leaving
  *     cache_resize.c    more slots or fewer while serving
+ *     cache_policy.c    the policy, and the number of slots that it has
  *     cache_link.c      queues copies on the link, and collects them
  *     cache_copies.c    makes the copies that lib/sched/prefetch/transfer_scheduler.h decides on;
  *                       every write of the residency table
@@ -92,7 +93,13 @@ static inline const struct pool_slabs *cache_slabs(const struct cache *c, uint32
 _Static_assert(POOL_MAX_SEGMENTS <= TRANSFER_MAX_SEGMENTS, "an expert's segments");
 _Static_assert((int)CACHE_MAX_WORKERS <= (int)TRANSFER_MAX_REQUESTERS, "a worker is a requester");
 
-/* cache.c: uses n slots from now on. ERROR_MEMORY: nothing has changed. */
+/* cache_policy.c */
+
+/* Makes the policy of c->options, for the present number of slots. */
+enum error_code cache_start_policy(struct cache *c, struct error *e);
+/* The slots of n that are kept free for loads. */
+uint32_t cache_reserve_of(const struct cache *c, uint32_t n_slots);
+/* Uses n slots from now on. ERROR_MEMORY: nothing has changed. */
 enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e);
 
 /* cache_resize.c; the engine thread's */

@@ -321,13 +321,6 @@ void tier_hint(struct tier *t, uint32_t layer, uint32_t expert, double probabili
         doorbell_ring(&t->server.bell);
 }
 
-void tier_wake_hinter(struct tier *t)
-{
-    for (unsigned i = 0; i < t->n_devices; i++)
-        if (t->devices[i].wake)
-            t->devices[i].wake(t->devices[i].wake_arg);
-}
-
 void tier_add_device(struct tier *t, const struct tier_device *device)
 {
     pthread_mutex_lock(&t->server.lock);

@@ -56,6 +56,13 @@ static bool forget_hint(struct tier *t, uint32_t layer, uint32_t expert)
     return false;
 }
 
+void tier_wake_hinter(struct tier *t)
+{
+    for (unsigned i = 0; i < t->n_devices; i++)
+        if (t->devices[i].wake)
+            t->devices[i].wake(t->devices[i].wake_arg);
+}
+
 /* The expert's slot is resident: puts it into the table, and wakes the workers and the hinter. */
 static void publish(struct tier *t, uint32_t layer, uint32_t expert)
 {

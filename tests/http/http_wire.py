@@ -369,6 +369,50 @@ def check_tools():
     refused("/v1/chat/completions", {**one, "tools": [{"type": "web_search"}]}, 400, "tools")
 
 
+def check_tool_schemas():
+    """Arguments follow the schema of a function that is not strict, in every API. Of a schema that moed cannot follow they are any
+    object, or the request is refused, if the function is strict."""
+    messages = [{"role": "user", "content": "Add a task."}]
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}, "list": {"enum": ["x", "y"]}},
+              "required": ["a", "list"], "additionalProperties": False}
+    odd = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}
+
+    def good(value):
+        assert list(value) == ["a", "list"] and value["a"] in range(1, 10) and value["list"] in "xy", value
+
+    def function(parameters, **more):
+        return [{"type": "function", "function": {"name": "f", "parameters": parameters, **more}}]
+
+    def arguments(tools, **more):
+        answer = post("/v1/chat/completions", messages=messages, tools=tools, tool_choice="required", parallel_tool_calls=False, **more)
+        return json.loads(answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
+
+    for seed in range(3):
+        hot = {"temperature": 1.5, "seed": seed}
+        good(arguments(function(schema), **hot))
+        good(arguments(function(schema, strict=False), **hot))
+        flat = {"name": "f", "input_schema": schema}
+        message = post("/v1/messages", messages=messages, max_tokens=300, **hot, tools=[flat],
+                       tool_choice={"type": "any", "disable_parallel_tool_use": True})
+        good(message["content"][0]["input"])
+        response = post("/v1/responses", input=messages, **hot, tool_choice="required", parallel_tool_calls=False,
+                        tools=[{"type": "function", "name": "f", "parameters": schema, "strict": False}])
+        good(json.loads(response["output"][0]["arguments"]))
+    # what the model decides by itself: a call or an answer
+    for seed in range(8):
+        chat = {"messages": messages, "temperature": 1.5, "seed": seed, "max_tokens": 300, "tools": function(schema)}
+        message = post("/v1/chat/completions", **chat)["choices"][0]
+        for c in message["message"].get("tool_calls", []) if message["finish_reason"] == "tool_calls" else []:
+            good(json.loads(c["function"]["arguments"]))
+        for c in post("/api/chat", messages=messages, tools=function(schema), stream=False,
+                      options={"temperature": 1.5, "seed": seed})["message"].get("tool_calls", []):
+            good(c["function"]["arguments"])
+    assert isinstance(arguments(function(odd), temperature=0, max_tokens=400), dict)
+    body = {"messages": messages, "tools": function(odd, strict=True), "tool_choice": "required"}
+    error = refused("/v1/chat/completions", body, 400)
+    assert 'tool "f"' in error["error"]["message"] and "#/properties/a/not" in error["error"]["message"], error
+
+
 def check_models():
     listed = call("GET", "/v1/models")[2]["data"]
     assert [m["id"] for m in listed] == ["demo"], listed

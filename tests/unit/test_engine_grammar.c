@@ -15,7 +15,7 @@ static int open_bench(void **state)
     (void)state;
     bench_open(&b, 3);
     bench_start(&b);
-    grammars = grammars_new(b.tokenizer);
+    grammars = grammars_new(b.tokenizer, NULL);
     assert_non_null(grammars);
     return 0;
 }
@@ -138,7 +138,7 @@ static void test_suspended(void **state)
     close_bench(state);
     bench_open_with(
         &b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"), .parallel = N, .n_pages = 3});
-    grammars = grammars_new(b.tokenizer);
+    grammars = grammars_new(b.tokenizer, NULL);
     for (uint32_t i = 0; i < N; i++) {
         bound(&c[i], GRAMMAR_REGEX, digits, 1, i);
         bench_submit(&c[i]);
@@ -269,6 +269,28 @@ static void test_cache(void **state)
     assert_int_equal(grammars_get(grammars, &d, &g, &e), ERROR_USAGE);
 }
 
+/* A schema that a new grammar cannot follow counts once. */
+static void test_replaced(void **state)
+{
+    static const char text[] =
+        "root ::= %json {\"not\":{}} %else any | %json {\"type\":\"null\"} %else "
+        "any\nany ::= \"a\"\n";
+    struct grammar_definition d = {.kind = GRAMMAR_GBNF, .text = text, .len = strlen(text)};
+    struct metrics *m = metrics_new();
+    struct counter *c = metrics_counter(m, "moed_test_schemas_total", NULL, 1, "Schemas.");
+    struct grammars *counting = grammars_new(b.tokenizer, c);
+    struct shared_grammar *g;
+    struct error e;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        must(grammars_get(counting, &d, &g, &e), &e);
+        grammars_release(g);
+        assert_int_equal(counter_read(c), 1);
+    }
+    grammars_free(counting);
+    metrics_free(m);
+}
+
 /* The next answer gets the matcher of an earlier one, of the four grammars used last. */
 static void test_idle_matchers(void **state)
 {
@@ -393,6 +415,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_left, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_cache, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_threads, open_bench, close_bench),
+        cmocka_unit_test_setup_teardown(test_replaced, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_idle_matchers, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_held, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_large_in_cache, open_bench, close_bench),

@@ -289,11 +289,41 @@ static void test_every_exponent(void **state)
     free(file);
 }
 
+static void check_packed(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n_tokens)
+{
+    uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, n_tokens);
+    struct matrix m = tiles_of(type, rows, cols, file);
+
+    for (int inputs = 0; inputs < (n_tokens < 64 ? N_INPUTS : 1); inputs++)
+        check_builds_agree(&m, n_tokens, inputs);
+    free((void *)m.tiles);
+    free(file);
+}
+
+/* Enough tokens and tile rows that a build may pack the activations: whole batches and the rest of
+ * one; too few tile rows; batches that wide columns make smaller; columns so many that none can be
+ * packed. */
+static void test_packed_tokens(void **state)
+{
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        check_packed(computed_types[t], 70, 256, 8);
+        check_packed(computed_types[t], 49, 512, 21);
+        check_packed(computed_types[t], 65, 256, 130);
+        check_packed(computed_types[t], 17, 256, 127);
+    }
+    check_packed(TENSOR_Q8_0, 49, 5376, 30);
+    check_packed(TENSOR_IQ2_XS, 49, 5376, 30);
+    check_packed(TENSOR_Q8_0, 49, 20736, 9);
+    check_packed(TENSOR_IQ2_XS, 49, 20736, 9);
+}
+
 /* The tile rows in any division, the tokens in any order and company: the same bits. */
 static void test_parts_and_batches(void **state)
 {
     enum { ROWS = 70, TOKENS = 13 };
     static const uint32_t lists[][5] = {{12, 0, 3, 3, 7}, {1, 2, 4, 8, 11}, {5, 4, 3, 2, 1}};
+    static const uint32_t long_list[] = {12, 0, 3, 3, 7, 1, 2, 4, 8, 11};
+    enum { LONG = sizeof long_list / sizeof long_list[0] };
 
     for (int t = 0; t < N_COMPUTED_TYPES; t++) {
         enum tensor_type type = computed_types[t];
@@ -319,6 +349,11 @@ static void test_parts_and_batches(void **state)
                 for (int i = 0; i < 5; i++)
                     assert_same_floats(y[i], all[lists[l][i]], ROWS, "a list of tokens");
             }
+            memset(y, 0, sizeof y);
+            k->multiply(&m, 0, 1, &in.a, long_list, LONG, y[0], ROWS, false);
+            k->multiply(&m, 1, 4, &in.a, long_list, LONG, y[0], ROWS, false);
+            for (int i = 0; i < LONG; i++)
+                assert_same_floats(y[i], all[long_list[i]], ROWS, "a long list of tokens");
         }
         free_inputs(&in);
         free((void *)m.tiles);
@@ -355,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_odd_columns),
         cmocka_unit_test(test_every_exponent),
         cmocka_unit_test(test_portable_against_float64),
+        cmocka_unit_test(test_packed_tokens),
         cmocka_unit_test(test_parts_and_batches),
     };
     int failed = cmocka_run_group_tests_name("kernels", tests, find_builds, NULL);

@@ -69,31 +69,104 @@ static void test_frames(void **state)
         .choice = TOOL_CHOICE_NAMED, .name = "edit", .parallel = true};
     check(named, "glm", LOOSE,
           "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
-          "call-1 ::= \"edit\" \"\\x0a\" ( \"<arg_key>\" [a-zA-Z0-9_.-]+ \"</arg_key>\" \"\\x0a\" "
-          "\"<arg_value>\" value-0 \"\\x0a\" )* \"</tool_call>\" \n");
+          "call-1 ::= \"edit\" \"\\x0a\" ( key-begin [a-zA-Z0-9_.-]+ key-end value-0 value-end )* "
+          "\"</tool_call>\" \n"
+          "key-begin ::= \"<arg_key>\" \nkey-end ::= \"</arg_key>\" \"\\x0a\" \"<arg_value>\" \n"
+          "value-end ::= \"</arg_value>\" \"\\x0a\" \n"
+          "value-0 ::= ");
 }
 
 static void test_strict(void **state)
 {
     check(automatic, "mistral", STRICT,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"edit\" \"\\x5bARGS\\x5d\" %json {\"type\":\"object\",\"properties\":{"
+          "call-0 ::= \"edit\" \"\\x5bARGS\\x5d\" %json \"tool \\x22edit\\x22: schema at "
+          "\\x22\\x23\" {\"type\":\"object\",\"properties\":{"
           "\"path\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/n\"},\"mode\":{\"enum\":[\"a\","
           "\"b\"]}},\"required\":[\"path\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}} \n");
     check(automatic, "mistral", "[{\"name\":\"f\",\"strict\":true,\"parameters\":{}}]",
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json {\"type\":\"object\"} \n");
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23\" {\"type\":\"object\"} \n");
     /* between tags: in the schema's order; a string is bare, what is not required may be left out,
-     * and a schema that refers to the root takes the definitions with it */
+     * a schema that refers to the root takes the definitions with it, and others follow */
     check(automatic, "qwen3-coder", STRICT,
           "root ::= \"\\x0a<function=\" call \"\\x0a</tool_call>\" \n"
           "call ::= call-0\n"
           "call-0 ::= \"edit\" \">\" \"\\x0a\" "
-          "( \"<parameter=\" \"path\" \">\" \"\\x0a\" value-0 \"\\x0a\" ) "
-          "( \"<parameter=\" \"n\" \">\" \"\\x0a\" %json {\"$ref\":\"#/$defs/n\",\"$defs\":{"
-          "\"n\":{\"type\":\"integer\"}}} \"\\x0a\" \"</parameter>\" \"\\x0a\" )? "
-          "( \"<parameter=\" \"mode\" \">\" \"\\x0a\" ( \"a\" | \"b\" ) \"\\x0a\" "
-          "\"</parameter>\" \"\\x0a\" )? \"</function>\" \n");
+          "( key-begin \"path\" key-end value-0 value-end ) "
+          "( key-begin \"n\" key-end %value \"</parameter>\" \"tool \\x22edit\\x22: schema at "
+          "\\x22\\x23/properties/n\" "
+          "{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"integer\"}}} "
+          "value-end )? "
+          "( key-begin \"mode\" key-end ( \"a\" | \"b\" ) value-end )? "
+          "( key-begin %text \"\" \"\\x5e(\\x3f:path|n|mode)\\x24\" {\"pattern\":"
+          "\"^[a-zA-Z0-9_.-]+$\"} key-end value-0 value-end )* \"</function>\" \n"
+          "key-begin ::= \"<parameter=\" \nkey-end ::= \">\" \"\\x0a\" \n"
+          "value-end ::= \"\\x0a\" \"</parameter>\" \"\\x0a\" \n");
+}
+
+/* A schema of a tool that is not strict has a rule beside it, and no annotations. */
+static void test_not_strict(void **state)
+{
+    static const char tools[] =
+        "[{\"name\":\"f\",\"parameters\":{\"title\":\"F\",\"properties\":{\"title\":{\"title\":"
+        "\"T\",\"type\":\"string\",\"description\":\"a title\",\"default\":{\"type\":1}},\"n\":{"
+        "\"type\":\"integer\"}},\"additionalProperties\":false}}]";
+    (void)state;
+    check(automatic, "mistral", tools,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23\" {\"properties\":{\"title\":{\"type\":\"string\"},\"n\":{\"type\":"
+          "\"integer\"}},\"additionalProperties\":false,\"type\":\"object\"} %else json-object \n"
+          "json-object ::=");
+    check(automatic, "gemma4", tools,
+          "root ::= \"call:\" call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" %gemma \"tool \\x22f\\x22: schema at \\x22\\x23\" {\"properties\":{"
+          "\"title\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}},"
+          "\"additionalProperties\":false,\"type\":\"object\"} %else gemma-object \"<tool_call|>\" "
+          "\n");
+    check(automatic, "glm", tools,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x0a\" "
+          "( key-begin \"title\" key-end value-0 value-end )? "
+          "( key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end )? "
+          "\"</tool_call>\" \n");
+}
+
+/* What the format cannot express, and schemas that are too large, are left out one by one. */
+static void test_not_followed(void **state)
+{
+    enum { TOOLS = 4, KEY_BYTES = 60000 };
+    struct strbuf tools;
+    char *key = malloc(KEY_BYTES + 1);
+    (void)state;
+    check(automatic, "glm", "[{\"name\":\"f\",\"parameters\":{\"oneOf\":[{\"type\":\"object\"}]}}]",
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x0a\" %note \"tool \\x22f\\x22: /oneOf: the glm format cannot "
+          "follow it\" ( key-begin [a-zA-Z0-9_.-]+ ");
+    check(automatic, "hermes", "[{\"name\":\"f\",\"parameters\":{\"type\":\"string\"}}]",
+          "root ::= \"\\x0a\" call \ncall ::= call-0\n"
+          "call-0 ::= \"{\\x22name\\x22: \\x22\" \"f\" \"\\x22, \\x22arguments\\x22: \" %note "
+          "\"tool \\x22f\\x22: /type: the arguments of a call are an object\" json-object ");
+    assert_non_null(key);
+    memset(key, 'k', KEY_BYTES);
+    key[KEY_BYTES] = '\0';
+    strbuf_init(&tools);
+    for (int i = 0; i < TOOLS; i++)
+        strbuf_printf(&tools, "%s{\"name\":\"f%d\",\"parameters\":{\"required\":[\"%s\"]}}",
+                      i ? "," : "[", i, key);
+    strbuf_printf(&tools, "]");
+    struct tool_grammar g = build(automatic, "mistral", tools.data);
+    size_t items = 0;
+    for (const char *at = g.text; (at = strstr(at, "%json ")); at++)
+        items++;
+    assert_int_equal(items, 2); /* of 60 KB each */
+    assert_non_null(strstr(g.text, "tool \\x22f3\\x22: the schemas of all tools"));
+    tool_grammar_fini(&g);
+    strbuf_fini(&tools);
+    free(key);
 }
 
 /* After the prompt's open reasoning the grammar waits for its end; else reasoning is part of it. */
@@ -139,10 +212,12 @@ static void test_refused(void **state)
     struct tool_grammar_request named = {.choice = TOOL_CHOICE_NAMED, .name = "nope"};
     check_refused(named, "hermes", LOOSE, ERROR_NOT_FOUND, "\"nope\"");
     check_refused(required, "hermes", "[]", ERROR_USAGE, "needs tools");
-    check_refused(required, "gemma4", STRICT, ERROR_UNSUPPORTED, "\"edit\"");
-    const char *pattern = "[{\"name\":\"edit\",\"strict\":true,\"parameters\":{\"properties\":{"
-                          "\"path\":{\"type\":\"string\",\"pattern\":\"^a\"}}}}]";
-    check_refused(required, "glm", pattern, ERROR_UNSUPPORTED, "/properties/path/pattern");
+    const char *pattern = "[{\"name\":\"edit\",\"strict\":true,\"parameters\":{"
+                          "\"patternProperties\":{\"^a\":{}}}}]";
+    check_refused(required, "glm", pattern, ERROR_UNSUPPORTED, "\"edit\": /patternProperties");
+    check_refused(required, "hermes",
+                  "[{\"name\":\"f\",\"strict\":true,\"parameters\":{\"type\":\"array\"}}]",
+                  ERROR_UNSUPPORTED, "\"f\": /type");
     struct tool_grammar g = build(required, "hermes", pattern); /* JSON can follow it */
     tool_grammar_fini(&g);
 }
@@ -161,14 +236,19 @@ static void test_until(void **state)
     assert_string_equal(b.data, "u-0 ::= \"a\" u-1 | [^a] u-0\n"
                                 "u-1 ::= \"a\" u-1 | \"b\" u-2 | [^ab] u-0\n"
                                 "u-2 ::= \"a\" | [^a] u-0\n");
+    strbuf_clear(&b);
+    gbnf_without(&b, "w", "ab");
+    assert_string_equal(b.data, "w-0 ::= \"\" | \"a\" w-1 | [^a] w-0\n"
+                                "w-1 ::= \"\" | \"a\" w-1 | [^ab] w-0\n");
     strbuf_fini(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),    cmocka_unit_test(test_strict),
-        cmocka_unit_test(test_reasoning), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_frames),     cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_not_strict), cmocka_unit_test(test_not_followed),
+        cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_until),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

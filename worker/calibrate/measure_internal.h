@@ -3,6 +3,7 @@
  *     measure.c          the order of the measurements
  *     measure_compute.c  computing: a segment on the device and on cpuexec, a call, a job's trip
  *     measure_link.c     copying: the link alone, and link, device and cpuexec at the same time
+ *     measure_bench.c    what these share: the weights and rows that they use, statistics of times
  *
  * Weights are used as in a step: a few experts at a time, other ones each time, so that they come
  * from memory. Each is touched before it is timed, because a page's first use costs more than
@@ -44,6 +45,11 @@ static inline const struct pool_slabs *measure_slabs(const struct measure_bench 
     return &b->parts->memory->map.slabs[layer];
 }
 
+/* measure_bench.c */
+
+/* False: no memory; measure_bench_fini frees the rest. */
+bool measure_bench_init(struct measure_bench *b, const struct calibration_parts *p);
+void measure_bench_fini(struct measure_bench *b);
 /* Sorts values; the value below which `share` of them lie. */
 double measure_quantile(double *values, uint32_t n, double share);
 void measure_nap(double seconds);

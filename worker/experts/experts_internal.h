@@ -7,6 +7,7 @@
  *     cpu_backend.c      the CPU's share: jobs for cpuexec
  *     experts_predict.c  forward's and the control plane's calls of prefetch
  *     device_only.c      layers that the device runs without a plan of the host
+ *     layer_work.c       what these share of the layer under way; it uses none of them
  *
  * Where all experts are in host memory, a layer is one round. Otherwise a round computes the
  * experts that are in memory or whole on the device. The next round computes those that memd has
@@ -106,7 +107,7 @@ struct experts {
     struct cache_hint *hints;    /* [n_experts]: sent to memd */
 };
 
-/* experts.c */
+/* layer_work.c */
 
 /* The step of a layer that begins now. */
 uint64_t experts_step_of(const struct experts *x, uint32_t layer);

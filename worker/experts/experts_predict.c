@@ -72,9 +72,3 @@ void experts_predict_end(struct experts *x)
     if (x->prefetch)
         prefetch_gates_end(x->prefetch);
 }
-
-void experts_before_wait(struct experts *x)
-{
-    if (x->prefetch)
-        prefetch_before_wait(x->prefetch, x->work.step);
-}

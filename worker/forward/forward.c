@@ -43,12 +43,6 @@ void forward_free(struct forward *f)
     free(f);
 }
 
-const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize)
-{
-    return f->ops->norm_prepare(f->dense, FORWARD_SLOT, f->x.own, w, f->params->norm_eps,
-                                f->params->d_model, f->h.own, quantize);
-}
-
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
 static void plain_ffn(struct forward *f, struct gating gating, const struct matrix *gate,
                       const struct matrix *up, const struct matrix *down, const void *in,

@@ -81,7 +81,13 @@ bool forward_allocate(struct forward *f);
 void forward_place_fetched(struct forward *f);
 
 /* h = norm of x, prepared. */
-const void *forward_norm(struct forward *f, const struct norm_weights *w, bool quantize);
+static inline const void *forward_norm(struct forward *f, const struct norm_weights *w,
+                                       bool quantize)
+{
+    return f->ops->norm_prepare(f->dense, FORWARD_SLOT, f->x.own, w, f->params->norm_eps,
+                                f->params->d_model, f->h.own, quantize);
+}
+
 /* x += the layer's linear attention of the norm of x; steps the states of the batch's requests. */
 void forward_delta(struct forward *f, uint32_t layer);
 /* The same of Mamba2, which has a norm of its own, and of a short convolution. */

@@ -20,66 +20,9 @@
 #include <string.h>
 #include <time.h>
 
-enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
-{
-    if (exact)
-        return KV_DEFINED;
-    if (position / KV_LARGE_TOKENS < n_prompt / KV_LARGE_TOKENS)
-        return KV_LARGE_GROUP;
-    return position / KV_SMALL_TOKENS < n_prompt / KV_SMALL_TOKENS ? KV_SMALL_GROUP : KV_DEFINED;
-}
-
-static uint32_t token_at(const struct kv_page_record *r, uint32_t i)
-{
-    return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);
-}
-
-void prefix_cache_use_now(struct kv_page_record *r)
-{
-    atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
-}
-
-uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page)
-{
-    return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
-           atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
-}
-
-void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
-{
-    struct kv_page_record *r = page_tree_record(c->tree, page);
-    atomic_store_explicit(&r->value, prefix_cache_value(c, page), memory_order_relaxed);
-    prefix_cache_use_now(r);
-}
-
-/* ---- Pages for new positions ---- */
-
-uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
-{
-    uint32_t page = page_tree_add(c->tree, parent, c->format);
-    if (page != NONE)
-        prefix_cache_touch(c, page);
-    return page;
-}
-
-void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
-                              uint32_t end)
-{
-    for (uint32_t i = first; i < end; i++)
-        atomic_store_explicit(&r->tokens[i], tokens[i - first], memory_order_relaxed);
-    atomic_store_explicit(&r->n, end, memory_order_release);
-}
-
 static uint64_t cost_of(const struct kv_page_record *r)
 {
     return atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
-}
-
-void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                            uint32_t first, uint32_t end)
-{
-    prefix_cache_fill_windows(c, page, tokens, first, end);
-    prefix_cache_fill_record(page_tree_record(c->tree, page), tokens, first, end);
 }
 
 static void push_page(struct kv_path *path, uint32_t page)
@@ -91,87 +34,6 @@ static void push_page(struct kv_path *path, uint32_t page)
 static uint32_t last_page(const struct kv_path *path)
 {
     return path->n_pages ? path->pages[path->n_pages - 1] : NONE;
-}
-
-/* ---- Finding a prefix ---- */
-
-static uint32_t common_tokens(const struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                              uint32_t n)
-{
-    const struct kv_page_record *r = page_tree_record(c->tree, page);
-    uint32_t valid = page_tree_valid(c->tree, page), same = 0;
-    n = n < valid ? n : valid;
-    while (same < n && token_at(r, same) == tokens[same])
-        same++;
-    return same;
-}
-
-struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
-                                        uint32_t position, const uint32_t *tokens, uint32_t n,
-                                        uint32_t n_prompt)
-{
-    struct kv_match best = {NONE, 0};
-    enum kv_kind kind = kv_kind_of(position, n_prompt, c->exact);
-    for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
-         page = c->tree->nodes[page].next_sibling) {
-        const struct kv_page_record *r = page_tree_record(c->tree, page);
-        if (c->tree->nodes[page].format != c->format ||
-            atomic_load_explicit(&r->kind, memory_order_relaxed) != (uint32_t)kind)
-            continue;
-        uint32_t same = common_tokens(c, page, tokens, n);
-        if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
-            same = 0; /* a group is computed whole, or not at all */
-        if (same > best.n ||
-            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
-            best = (struct kv_match){page, same};
-    }
-    return best;
-}
-
-/* Of n positions that match, those that a path may take: no part of a large group. */
-static uint32_t whole_groups(const struct prefix_cache *c, uint32_t n, uint32_t n_prompt)
-{
-    if (n > 0 && kv_kind_of(n - 1, n_prompt, c->exact) == KV_LARGE_GROUP)
-        n -= n % KV_LARGE_TOKENS;
-    return n;
-}
-
-/* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
- * it. Returns its positions; *known: those of the longest prefix, whatever its windows. Another
- * worker may evict any of these pages before it is held, or may have: a content that is held then
- * was the one that was compared. */
-static uint32_t find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                     uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known)
-{
-    uint32_t at = 0, parent = NONE, found = 0;
-    uint32_t windows = 0; /* from the page with this index on, all have windowed pages */
-    for (uint32_t i = 0; at < n && i < most; i++) {
-        struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
-        if (m.page == NONE)
-            break;
-        if (pages)
-            pages[i] = m.page;
-        at += m.n;
-        if (!page_tree_has_windows(c->tree, m.page))
-            windows = i + 1;
-        uint32_t end = whole_groups(c, at, n_prompt);
-        if (end > found &&
-            (!c->tree->n_windowed || windows <= page_tree_window_begin(c->tree, end)))
-            found = end;
-        if (m.n < KV_POOL_TOKENS)
-            break;
-        parent = m.page;
-    }
-    *known = whole_groups(c, at, n_prompt);
-    return found;
-}
-
-uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                           uint32_t n_prompt, uint32_t *known)
-{
-    uint32_t whatever;
-    page_tree_follow(c->tree);
-    return find(c, tokens, n, n_prompt, NULL, UINT32_MAX, known ? known : &whatever);
 }
 
 /* ---- A path begins ---- */
@@ -206,7 +68,7 @@ static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
                           *to = page_tree_record(c->tree, copy);
     uint32_t tokens[KV_POOL_TOKENS];
     for (uint32_t i = 0; i < n; i++)
-        tokens[i] = token_at(from, i);
+        tokens[i] = prefix_cache_token_at(from, i);
     copy_memory(c, copy, page);
     for (uint32_t i = 0; i < c->tree->n_windowed && windows; i++)
         copy_memory(c, page_tree_windowed(c->tree, copy)[i], page_tree_windowed(c->tree, page)[i]);
@@ -254,8 +116,8 @@ static bool take_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
     return true;
 }
 
-/* Takes the pages that `find` put into the path. False: one is not to be had; path->n is as far as
- * it came. */
+/* Takes the pages that prefix_cache_match put into the path. False: one is not to be had; path->n
+ * is as far as it came. */
 static bool take_pages(struct prefix_cache *c, struct kv_path *path, uint32_t found)
 {
     if (c->tree->n_windowed)
@@ -277,7 +139,8 @@ void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
     page_tree_follow(c->tree);
     prefix_cache_restore(c, tokens, n, n_prompt, path);
     for (;;) {
-        uint32_t found = find(c, tokens, n, n_prompt, path->pages, path->capacity, &known);
+        uint32_t found =
+            prefix_cache_match(c, tokens, n, n_prompt, path->pages, path->capacity, &known);
         if (take_pages(c, path, found))
             return;
         n = path->n; /* a shorter prefix can need windowed pages before those of the longer one */
@@ -313,14 +176,14 @@ static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
     const struct page_node *node = &c->tree->nodes[page];
     uint32_t tokens[KV_POOL_TOKENS];
     for (uint32_t i = 0; i < KV_POOL_TOKENS; i++)
-        tokens[i] = token_at(r, i);
+        tokens[i] = prefix_cache_token_at(r, i);
     for (uint32_t other = page_tree_first(c->tree, node->parent); other != NONE;
          other = c->tree->nodes[other].next_sibling) {
         const struct kv_page_record *o = page_tree_record(c->tree, other);
         if (other != page && c->tree->nodes[other].format == node->format &&
             atomic_load_explicit(&o->kind, memory_order_relaxed) ==
                 atomic_load_explicit(&r->kind, memory_order_relaxed) &&
-            common_tokens(c, other, tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS)
+            prefix_cache_common_tokens(c, other, tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS)
             return other;
     }
     return NONE;
@@ -427,13 +290,6 @@ uint32_t prefix_cache_clear(struct prefix_cache *c)
     return before > after ? before - after : 0;
 }
 
-uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)
-{
-    if (group)
-        page = page_tree_windowed(c->tree, page)[group - 1];
-    return kv_pool_page(&c->tree->pool, page);
-}
-
 struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c)
 {
     struct prefix_cache_stats s = c->stats;
@@ -445,16 +301,6 @@ struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c)
     s.evictions = c->tree->evictions;
     s.windows_evicted = c->tree->windows_evicted;
     return s;
-}
-
-uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page,
-                             uint32_t tokens[KV_POOL_TOKENS])
-{
-    uint32_t n = page_tree_valid(c->tree, page);
-    n = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = token_at(page_tree_record(c->tree, page), i);
-    return n;
 }
 
 static uint32_t root_of(const struct prefix_cache *c, uint32_t page)

@@ -1,5 +1,5 @@
-/* What paths (prefix_cache.c), their windowed pages (prefix_windows.c) and pages in a file
- * (prefix_store.c) share. */
+/* What paths (prefix_cache.c), pages in a file (prefix_store.c), windowed pages (prefix_windows.c)
+ * and single pages (prefix_pages.c) share. Each uses only those named after it. */
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 #define MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 
@@ -19,17 +19,27 @@ struct kv_match {
     uint32_t n;    /* positions of it */
 };
 
+/* ---- prefix_pages.c ---- */
+
+/* Token i of the page, which another worker may be writing. */
+uint32_t prefix_cache_token_at(const struct kv_page_record *r, uint32_t i);
+/* How many of the n tokens the page begins with. */
+uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
+                                    const uint32_t *tokens, uint32_t n);
 /* The child of parent that shares most of these tokens, which begin at `position`. */
 struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
                                         uint32_t position, const uint32_t *tokens, uint32_t n,
                                         uint32_t n_prompt);
+/* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
+ * it. Returns its positions; pages: NULL, or its array of `most`. *known: the
+ * positions of the longest prefix, whatever its windows. Another
+ * worker may evict any of these pages before it is held, or may have: a content that is held then
+ * was the one that was compared. */
+uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                            uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known);
 /* A page without valid positions, which continues parent, held and owned. NO_PAGE: there is none.
  */
 uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent);
-/* The positions [first, end) of an owned page, and of the windowed pages that it has, are valid,
- * and are of these tokens; the record's kind and cost are set. */
-void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
-                            uint32_t first, uint32_t end);
 /* The page has been used. */
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page);
 void prefix_cache_use_now(struct kv_page_record *r);
@@ -39,6 +49,12 @@ uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page);
 void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
                               uint32_t end);
 
+/* ---- prefix_windows.c ---- */
+
+/* The positions [first, end) of an owned page, and of the windowed pages that it has, are valid,
+ * and are of these tokens; the record's kind and cost are set. */
+void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                            uint32_t first, uint32_t end);
 /* Another path is likely to begin where the page's windowed pages are needed, or not. */
 void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep);
 /* As prefix_cache_fill_page, of the windowed pages alone. */
@@ -52,6 +68,8 @@ bool prefix_cache_share_windows(struct prefix_cache *c, uint32_t page, uint32_t 
 /* The path ends. The windowed pages with which it can go on stay, also if it goes on from its last
  * full page. */
 void prefix_cache_close_windows(struct prefix_cache *c, struct kv_path *path);
+
+/* ---- prefix_store.c ---- */
 
 /* Reads those pages of the prefix that the pool has not, and the store has. path: empty; its array
  * is used. No effect without a store. */

@@ -29,6 +29,13 @@ void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint
     }
 }
 
+void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
+                            uint32_t first, uint32_t end)
+{
+    prefix_cache_fill_windows(c, page, tokens, first, end);
+    prefix_cache_fill_record(page_tree_record(c->tree, page), tokens, first, end);
+}
+
 bool prefix_cache_wants_windows(const struct prefix_cache *c, const struct kv_path *path)
 {
     return c->tree->n_windowed > 0 && path->n_windowed + 1 == path->n_pages &&

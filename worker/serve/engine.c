@@ -186,39 +186,6 @@ static int64_t free_slot(const struct engine *g)
     return -1;
 }
 
-void engine_leave_queue(struct engine *g, struct request *r)
-{
-    request_queue_remove(&g->waiting, r);
-    pthread_mutex_lock(&g->lock);
-    g->n_queued--;
-    pthread_mutex_unlock(&g->lock);
-}
-
-void engine_leave_slot(struct engine *g, struct request *r)
-{
-    struct request **p = &g->running;
-    while (*p != r)
-        p = &(*p)->next;
-    *p = r->next;
-    engine_close_pages(g, r);
-    g->slot_used[r->slot] = false;
-    g->n_slots_used--;
-    r->slot = -1;
-}
-
-void engine_suspend(struct engine *g, struct request *r)
-{
-    engine_leave_slot(g, r);
-    r->n_prefill = (uint32_t)r->tokens.count;
-    r->n_past = 0;
-    r->n_pages_lost++;
-    request_queue_push_front(&g->waiting, r);
-    pthread_mutex_lock(&g->lock);
-    g->n_queued++;
-    pthread_mutex_unlock(&g->lock);
-    counter_add(g->counters.suspended, 1);
-}
-
 /* A recording has each position once, and a grammar follows the answer token by token. */
 static bool reserve_drafts(struct engine *g, struct request *r)
 {

@@ -1,6 +1,8 @@
 /* What the engine's files share: engine.c (the thread, admission), step.c (prefill and decode),
- * answers.c (rows of answers, with drafts), pages.c (pages of the KV cache), shared_prompts.c,
- * pick.c (the next tokens), respond.c (events and ends of requests), rows.c (rows of logits). */
+ * answers.c (rows of answers, with drafts), pick.c (the next tokens), rows.c (rows of logits),
+ * respond.c (events and ends of requests), slots.c (how requests lose their slots), pages.c (pages
+ * of the KV cache), states.c (of recurrent layers), shared_prompts.c. Each uses only those named
+ * after it. */
 #ifndef MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 #define MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 
@@ -112,7 +114,7 @@ struct prompt_rows {
     bool has_credit; /* they end the prompt, so they give a token */
 };
 
-/* ---- engine.c ---- */
+/* ---- slots.c ---- */
 
 /* Takes r's pages and slot from it and puts it first into the queue. What the prefix cache keeps of
  * it need not be computed again. */
@@ -121,6 +123,10 @@ void engine_suspend(struct engine *g, struct request *r);
 /* r is in the list of running requests, or in the queue, and shall not be. */
 void engine_leave_slot(struct engine *g, struct request *r);
 void engine_leave_queue(struct engine *g, struct request *r);
+
+/* Gives r pages up to `positions`, as engine_extend_pages, but takes pages from other requests.
+ * False: r has been suspended. */
+bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
 
 /* ---- shared_prompts.c ---- */
 
@@ -142,9 +148,6 @@ enum page_supply engine_page_supply(const struct engine *g, const struct request
 bool engine_open_pages(struct engine *g, struct request *r);
 /* Gives r pages up to `positions`. False: there are not enough. */
 bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions);
-/* As engine_extend_pages, but takes pages from other requests. False: r has been suspended, or has
- * failed. */
-bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
 /* Tells the prefix cache of the positions up to n_past, which were computed in this way and time,
  * and leaves pages behind that layers with a window need no longer. */
 void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns);

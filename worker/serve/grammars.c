@@ -8,8 +8,10 @@
  * 3. `states` is the sum over all grammars that have entered the list and are not freed. */
 #include "grammars.h"
 
+#include "base/log.h"
 #include "base/strbuf.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,18 +27,20 @@ struct shared_grammar {
 
 struct grammars {
     const struct tokenizer *tokenizer;
+    struct counter *replaced; /* NULL: not counted */
     pthread_mutex_t lock, building;
     struct shared_grammar *list;
     struct grammar_vocabulary *vocabulary; /* NULL: not built yet */
     uint64_t n_compiled, states;
 };
 
-struct grammars *grammars_new(const struct tokenizer *t)
+struct grammars *grammars_new(const struct tokenizer *t, struct counter *replaced)
 {
     struct grammars *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->tokenizer = t;
+    s->replaced = replaced;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->building, NULL);
     return s;
@@ -222,6 +226,23 @@ static enum error_code compile(const struct grammar_definition *d, struct gramma
     return grammar_compile(d->kind, d->text, d->len, NULL, out, e);
 }
 
+/* Says which schemas of a new grammar another rule stands for. */
+static void report_replaced(struct grammars *s, const struct grammar *g)
+{
+    const char *why;
+    uint32_t n = grammar_replaced(g, &why);
+    if (n == 0)
+        return;
+    if (s->replaced)
+        counter_add(s->replaced, n);
+    log_info("schemas of tools that a new grammar cannot follow: %" PRIu32, n);
+    while (*why) {
+        size_t len = strcspn(why, "\n");
+        log_info("cannot follow: %.*s", (int)len, why);
+        why += len + (why[len] == '\n');
+    }
+}
+
 /* Compiles a grammar that is not in the list, and enters it. Two threads may compile one grammar:
  * then both enter it. Takes *key. */
 static enum error_code add(struct grammars *s, const struct grammar_definition *d,
@@ -250,6 +271,7 @@ static enum error_code add(struct grammars *s, const struct grammar_definition *
                          "try again later",
                          (int)GRAMMARS_HELD);
     }
+    report_replaced(s, g->compiled);
     *out = g;
     return ERROR_OK;
 }

@@ -12,6 +12,7 @@
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "grammar/vocabulary.h"
+#include "metrics/metrics.h"
 #include "tokenizer/tokenizer.h"
 
 enum { GRAMMARS_CACHED = 16, GRAMMARS_STATES = 100000, GRAMMARS_IDLE = 4, GRAMMARS_HELD = 1000000 };
@@ -27,8 +28,10 @@ struct grammar_definition {
 struct grammars;
 struct shared_grammar; /* one compiled grammar; counts its users */
 
-/* Borrows the tokenizer. NULL: out of memory. */
-struct grammars *grammars_new(const struct tokenizer *t);
+/* Borrows both. replaced: counts schemas that a new grammar cannot follow, so that another rule
+ * stands for them (grammar_replaced); the log has them, too. NULL: not counted. NULL is returned
+ * when out of memory. */
+struct grammars *grammars_new(const struct tokenizer *t, struct counter *replaced);
 /* After the last release. Takes NULL. */
 void grammars_free(struct grammars *s);
 

@@ -184,25 +184,3 @@ enum page_supply engine_page_supply(const struct engine *g, const struct request
         return PAGES_LATER;
     return PAGES_NOW;
 }
-
-/* The request that started last, of those that can begin again. */
-static struct request *last_started(const struct engine *g)
-{
-    struct request *last = NULL;
-    for (struct request *r = g->running; r; r = r->next)
-        if (r->shares_pages && (!last || r->serial > last->serial))
-            last = r;
-    return last;
-}
-
-bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions)
-{
-    while (!engine_extend_pages(g, r, positions)) {
-        struct request *victim = last_started(g);
-        /* alone, too: a device's cache that shrinks has its size once r's pages are released */
-        engine_suspend(g, victim ? victim : r);
-        if (!victim || victim == r)
-            return false;
-    }
-    return true;
-}

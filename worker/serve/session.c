@@ -21,27 +21,6 @@
 
 #define MAX_FRONTENDS 256
 
-enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t len, struct error *e)
-{
-    pthread_mutex_lock(&f->lock);
-    enum error_code code = f->channel ? channel_send(f->channel, data, len, e)
-                                      : error_set(e, ERROR_UNAVAILABLE, "the frontend is gone");
-    pthread_mutex_unlock(&f->lock);
-    return code;
-}
-
-void frontend_close(struct frontend *f)
-{
-    struct sessions *s = f->sessions;
-    if (atomic_exchange(&f->closed, true))
-        return;
-    pthread_mutex_lock(&s->lock);
-    f->next_reap = s->to_reap;
-    s->to_reap = f;
-    pthread_cond_signal(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
 static void on_channel(void *arg, const uint8_t *data, size_t len)
 {
     struct frontend *f = arg;
@@ -49,140 +28,6 @@ static void on_channel(void *arg, const uint8_t *data, size_t len)
         frontend_handle(f, data, len);
     else
         frontend_close(f);
-}
-
-static void close_channel(struct frontend *f)
-{
-    pthread_mutex_lock(&f->lock);
-    struct channel *channel = f->channel;
-    f->channel = NULL;
-    pthread_mutex_unlock(&f->lock);
-    channel_close(channel, 200);
-}
-
-static void free_frontend(struct frontend *f)
-{
-    pthread_mutex_destroy(&f->lock);
-    free(f);
-}
-
-/* ---- Its requests, and its end ---- */
-
-/* Under sessions->lock. True: it may be freed, which the caller does after unlocking. */
-static bool leave_if_over(struct frontend *f)
-{
-    struct sessions *s = f->sessions;
-    if (!f->silent || f->requests)
-        return false;
-    struct frontend **p = &s->all;
-    while (*p != f)
-        p = &(*p)->next;
-    *p = f->next;
-    s->n_all--;
-    return true;
-}
-
-/* Under sessions->lock. A frontend may have a part of what all may, so that others get in. */
-static enum error_code check_request(const struct frontend *f, const struct frontend_request *q,
-                                     struct error *e)
-{
-    const struct sessions *s = f->sessions;
-    for (const struct frontend_request *other = f->requests; other; other = other->next)
-        if (other->id == q->id && !other->over)
-            return error_set(e, ERROR_EXISTS, "a request with the id %" PRIu64 " runs already",
-                             q->id);
-    if (f->n_requests >= s->model.most_requests)
-        return error_set(e, ERROR_BUSY,
-                         "%" PRIu32 " requests of this frontend run or wait already, which is the "
-                         "limit: try again later",
-                         f->n_requests);
-    if (q->bytes > s->model.most_bytes - f->request_bytes ||
-        q->bytes > s->model.most_bytes_all - s->request_bytes)
-        return error_set(e, ERROR_BUSY,
-                         "the requests that run or wait hold %" PRIu64 " KiB of memory, %" PRIu64
-                         " KiB of them this frontend's, and this one "
-                         "needs %" PRIu64 " KiB more: try again later",
-                         s->request_bytes >> 10, f->request_bytes >> 10, q->bytes >> 10);
-    return ERROR_OK;
-}
-
-enum error_code frontend_add_request(struct frontend *f, struct frontend_request *q,
-                                     struct error *e)
-{
-    struct sessions *s = f->sessions;
-    q->bytes = request_bytes(q->request);
-    pthread_mutex_lock(&s->lock);
-    enum error_code code = check_request(f, q, e);
-    if (!code) {
-        q->next = f->requests;
-        f->requests = q;
-        f->n_requests++;
-        f->request_bytes += q->bytes;
-        s->request_bytes += q->bytes;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return code;
-}
-
-/* Under sessions->lock. */
-static void end_request(struct frontend_request *q)
-{
-    struct frontend *f = q->frontend;
-    if (q->over)
-        return;
-    q->over = true;
-    f->n_requests--;
-    f->request_bytes -= q->bytes;
-    f->sessions->request_bytes -= q->bytes;
-}
-
-void frontend_end_request(struct frontend_request *q)
-{
-    struct sessions *s = q->frontend->sessions;
-    pthread_mutex_lock(&s->lock);
-    end_request(q);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void frontend_remove_request(struct frontend_request *q)
-{
-    struct frontend *f = q->frontend;
-    struct sessions *s = f->sessions;
-    pthread_mutex_lock(&s->lock);
-    struct frontend_request **p = &f->requests;
-    while (*p != q)
-        p = &(*p)->next;
-    *p = q->next;
-    end_request(q);
-    bool over = leave_if_over(f);
-    pthread_mutex_unlock(&s->lock);
-    free(q);
-    if (over)
-        free_frontend(f);
-}
-
-void frontend_cancel_requests(struct frontend *f, uint64_t id)
-{
-    struct sessions *s = f->sessions;
-    pthread_mutex_lock(&s->lock);
-    for (struct frontend_request *q = f->requests; q; q = q->next)
-        if (q->id == id)
-            engine_cancel(s->engine, q->request);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* The channel is closed, so no message adds a request any more. */
-static void end_requests(struct frontend *f)
-{
-    struct sessions *s = f->sessions;
-    pthread_mutex_lock(&s->lock);
-    f->silent = true;
-    for (struct frontend_request *q = f->requests; q; q = q->next)
-        engine_cancel(s->engine, q->request);
-    bool over = leave_if_over(f);
-    pthread_mutex_unlock(&s->lock);
-    if (over)
-        free_frontend(f);
 }
 
 static void *reaper_main(void *arg)
@@ -198,15 +43,12 @@ static void *reaper_main(void *arg)
         }
         s->to_reap = f->next_reap;
         pthread_mutex_unlock(&s->lock);
-        close_channel(f);
-        end_requests(f);
+        frontend_end(f);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
-
-/* ---- All frontends ---- */
 
 enum error_code sessions_new(const struct session_model *model, struct engine *engine,
                              struct sessions **out, struct error *e)
@@ -217,7 +59,7 @@ enum error_code sessions_new(const struct session_model *model, struct engine *e
     s->model = *model;
     s->channels.limit = SESSIONS_BYTES;
     s->engine = engine;
-    s->grammars = grammars_new(model->tokenizer);
+    s->grammars = grammars_new(model->tokenizer, model->schemas_replaced);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (!s->grammars) {
@@ -246,8 +88,8 @@ void sessions_free(struct sessions *s)
     while (s->all) { /* the engine has ended their requests */
         struct frontend *f = s->all;
         s->all = f->next;
-        close_channel(f);
-        free_frontend(f);
+        frontend_close_channel(f);
+        frontend_free(f);
     }
     grammars_free(s->grammars);
     pthread_mutex_destroy(&s->lock);
@@ -295,7 +137,7 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
     pthread_mutex_init(&f->lock, NULL);
     f->number = enter(s, f);
     if (!f->number) {
-        free_frontend(f);
+        frontend_free(f);
         return error_set(e, ERROR_LIMIT,
                          "%d frontends are attached, which is the limit: detach one",
                          MAX_FRONTENDS);

@@ -5,6 +5,7 @@
 #define MOED_WORKER_SERVE_SESSION_H
 
 #include "base/error.h"
+#include "metrics/metrics.h"
 #include "model/pool_map.h"
 #include "model/sampling.h"
 #include "tokenizer/tokenizer.h"
@@ -35,9 +36,10 @@ struct session_model { /* for ModelReply and limits; borrowed */
     const struct token_list *end_tokens;
     const char *device;
     uint32_t context;
-    uint32_t most_requests;  /* of a frontend that run or wait */
-    uint64_t most_bytes;     /* of them: SESSION_REQUEST_BYTES */
-    uint64_t most_bytes_all; /* of all frontends': SESSIONS_REQUEST_BYTES */
+    uint32_t most_requests;           /* of a frontend that run or wait */
+    uint64_t most_bytes;              /* of them: SESSION_REQUEST_BYTES */
+    uint64_t most_bytes_all;          /* of all frontends': SESSIONS_REQUEST_BYTES */
+    struct counter *schemas_replaced; /* grammars.h; NULL: not counted */
 };
 
 /* Borrows engine. */

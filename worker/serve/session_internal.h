@@ -1,6 +1,7 @@
-/* What the files of frontends share: session.c (a frontend's life), frontend.c (the messages that
- * it sends), frontend_sampling.c (the sampling parameters in them), frontend_grammar.c (the
- * grammars in them), frontend_sink.c (the messages that it gets). */
+/* What the files of frontends share: session.c (all frontends, the reaper), frontend.c (the
+ * messages that one sends), frontend_sampling.c (the sampling parameters in them),
+ * frontend_grammar.c (the grammars in them), frontend_sink.c (the messages that it gets),
+ * frontend_requests.c (its requests and its end). Each uses only those named after it. */
 #ifndef MOED_WORKER_SERVE_SESSION_INTERNAL_H
 #define MOED_WORKER_SERVE_SESSION_INTERNAL_H
 
@@ -58,7 +59,7 @@ struct sessions {
     bool reaper_started;
 };
 
-/* ---- session.c; any thread ---- */
+/* ---- frontend_requests.c; any thread ---- */
 
 /* Queues bytes to the frontend. */
 enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t len,
@@ -76,6 +77,13 @@ void frontend_end_request(struct frontend_request *q);
 void frontend_remove_request(struct frontend_request *q);
 /* Cancels the requests that the frontend calls id; none is fine. */
 void frontend_cancel_requests(struct frontend *f, uint64_t id);
+
+/* Closes the channel and cancels the frontend's requests. Frees it if it has none. On the reaper's
+ * thread. */
+void frontend_end(struct frontend *f);
+/* The two below are for a frontend that has no requests and is in no list. Closing may wait. */
+void frontend_close_channel(struct frontend *f);
+void frontend_free(struct frontend *f);
 
 /* ---- frontend.c ---- */
 

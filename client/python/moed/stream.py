@@ -4,13 +4,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, AsyncIterator, Generic, Iterator, TypeVar
+from typing import Any, AsyncIterator, Generic, Iterator, TypeVar
 
 from ._native import ffi, lib
 from .errors import Error, check
-
-if TYPE_CHECKING:
-    from .session import Session
 
 T = TypeVar("T")
 
@@ -54,10 +51,10 @@ def _result(r: Any) -> Result:
 
 class Stream(Generic[T]):
     """A request: iterate over it, with `for` or `async for`. `result` is set at its end. Leaving it (`close`, the end of a `with`)
-    cancels what still runs."""
+    cancels what still runs. owner: lives as long as the request, so that its session stays attached."""
 
-    def __init__(self, session: "Session", request: Any) -> None:
-        self._session = session  # keeps it attached
+    def __init__(self, owner: object, request: Any) -> None:
+        self._owner = owner
         self._event = ffi.new("const struct moed_event **")
         self._error = ffi.new("struct moed_error *")
         self._request = request

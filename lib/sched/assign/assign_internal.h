@@ -33,6 +33,8 @@ static inline uint32_t assign_open(const struct sched_layer *l, const struct sch
     return l->whole ? l->n_segments : assign_missing(l, e);
 }
 
+/* ---- assign_plan.c ---- */
+
 /* The device computes all of it and loads the missing part. */
 void assign_to_device(const struct sched_layer *l, struct sched_expert *e);
 /* The CPU computes the missing part, or all of an expert that is not to be split. */
@@ -52,6 +54,8 @@ void assign_sort(struct assign_rank *ranks, uint32_t n);
  * to the CPU. */
 void assign_load_in_order(const struct assignment *a, const struct assign_rank *ranks, uint32_t n);
 
+/* ---- assign_finish.c ---- */
+
 /* The sum of a plan's work. */
 struct assign_work {
     double cpu_s, cpu_contended_s;
@@ -70,7 +74,9 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
  * it waits for the one expert that is still to come and computes all in one call. */
 double assign_finish(const struct assignment *a, const struct assign_work *w);
 
-/* assign_*.c, one each. */
+/* ---- The assigners, which assign.c calls: assign_load_all in assign_plan.c, the others in a file
+ * of their own ---- */
+
 void assign_threshold(const struct assignment *a);
 void assign_qstar(const struct assignment *a);
 void assign_qstar_stream(const struct assignment *a);

@@ -102,6 +102,8 @@ static inline bool cache_obtainable(const struct sched_cache *c, const struct ca
     return !s->blocked || !s->blocked(s->arg, cache_layer_of(c, slab), slab % c->shape.n_experts);
 }
 
+/* ---- cache_search.c ---- */
+
 /* The layer that loses a segment when layers have equal shares: the search's own if it has its
  * share, else the one farthest above its share (an earlier policy's rest, or the remainder of the
  * division). */

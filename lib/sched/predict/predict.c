@@ -1,38 +1,10 @@
-/* Predictors: the entry point, and what all have in common. Each predictor has a file of its own,
- * predict_*.c. */
+/* What all predictors have in common; predict_kinds.c has them by name. */
 #include "sched/assign/assign.h"
 #include "sched/predict/trained.h"
 #include "sched/predict/predict_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const struct predictor_kind none;
-
-static const struct predictor_kind *const kinds[] = {
-    [PREDICT_NONE] = &none,
-    [PREDICT_NEXT_GATE] = &predictor_next_gate,
-    [PREDICT_RESIDUAL] = &predictor_residual,
-    [PREDICT_FREQUENCY] = &predictor_frequency,
-    [PREDICT_EXPERT_MAP] = &predictor_expert_map,
-    [PREDICT_ACTIVATION_MATRIX] = &predictor_activation_matrix,
-    [PREDICT_MLP] = &predictor_mlp,
-    [PREDICT_LLAPOR] = &predictor_llapor,
-    [PREDICT_MIXTURE] = &predictor_mixture,
-    [PREDICT_GATE_SCORES] = &predictor_gate_scores,
-    [PREDICT_CORRELATION] = &predictor_correlation,
-    [PREDICT_MTP] = &predictor_mtp,
-};
-
-const struct predictor_kind *predictor_kind_of(enum sched_predictor kind)
-{
-    return kinds[kind];
-}
-
-const struct predict_traits *sched_predictor_traits(enum sched_predictor kind)
-{
-    return &kinds[kind]->traits;
-}
 
 struct predict_traits predictor_traits_of(const struct predictor_kind *kind,
                                           const struct predict_shape *shape)
@@ -41,11 +13,6 @@ struct predict_traits predictor_traits_of(const struct predictor_kind *kind,
     if (kind->adapt)
         kind->adapt(shape, &traits);
     return traits;
-}
-
-struct predict_traits predictor_traits(enum sched_predictor kind, const struct predict_shape *shape)
-{
-    return predictor_traits_of(kinds[kind], shape);
 }
 
 bool predictor_is_trained(enum sched_predictor kind, const struct predict_shape *shape)
@@ -100,13 +67,6 @@ struct predictor *predictor_new_of(const struct predictor_rule *rule,
     return p;
 }
 
-struct predictor *predictor_new(enum sched_predictor kind, enum predict_half half,
-                                const struct predict_shape *shape)
-{
-    return predictor_new_of(
-        half == PREDICT_BACKGROUND ? kinds[kind]->background : kinds[kind]->in_line, shape);
-}
-
 void predictor_free(struct predictor *p)
 {
     if (!p)
@@ -133,11 +93,6 @@ void predictor_predict(struct predictor *p, const struct predict_seen *seen,
                        double *probability)
 {
     p->rule->predict(p, seen, target, predicted_routing, probability);
-}
-
-uint32_t predictor_update_floats(enum sched_predictor kind, const struct predict_shape *shape)
-{
-    return kinds[kind]->update_floats ? kinds[kind]->update_floats(shape) : 0;
 }
 
 bool predictor_next_update(struct predictor *p, uint32_t *layer, float *update)

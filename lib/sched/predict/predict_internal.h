@@ -51,6 +51,7 @@ bool predictor_trained(const struct predictor *p);
 /* Sets all probabilities to 0. */
 void predict_nothing(const struct predict_shape *shape, double *probability);
 
+/* In predict_kinds.c, so that predictors that are parts of others do not need the table of all. */
 const struct predictor_kind *predictor_kind_of(enum sched_predictor kind);
 
 /* As predictor_traits, of a kind. */

@@ -84,11 +84,11 @@ static inline bool transfer_is_whole(const struct transfer_scheduler *c, uint32_
     return transfer_there(c, layer, expert) >= c->layer_segments[layer];
 }
 
-/* transfer_scheduler.c: clears the mask in transfer_expert.predicted. */
+/* transfer_slots.c */
+
+/* Clears the mask in transfer_expert.predicted. */
 void transfer_clear_predicted(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                               uint32_t mask);
-
-/* transfer_slots.c */
 void transfer_evict(struct transfer_scheduler *c, uint32_t layer, uint32_t expert);
 /* Evicts the transient segments whose use is over, unless a load wants them. */
 void transfer_settle(struct transfer_scheduler *c, uint32_t layer, uint32_t expert);

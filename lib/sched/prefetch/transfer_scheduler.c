@@ -88,16 +88,6 @@ void transfer_scheduler_join(struct transfer_scheduler *c, uint32_t requester,
     c->places[requester] = 0;
 }
 
-void transfer_clear_predicted(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
-                              uint32_t mask)
-{
-    struct transfer_expert *x = transfer_expert_at(c, layer, expert);
-    if (!(x->predicted & mask)) /* nearly always: counting bits is a call without the instruction */
-        return;
-    c->upcoming[layer % 2] -= (uint32_t)__builtin_popcount(x->predicted & mask);
-    x->predicted &= (uint16_t)~mask;
-}
-
 /* The leading segments have been used. */
 static void mark_used(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                       uint32_t segments)

@@ -8,6 +8,16 @@
  */
 enum { TIDY_AT_ONCE = 4, AHEAD_AT_ONCE = 8 };
 
+void transfer_clear_predicted(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
+                              uint32_t mask)
+{
+    struct transfer_expert *x = transfer_expert_at(c, layer, expert);
+    if (!(x->predicted & mask)) /* nearly always: counting bits is a call without the instruction */
+        return;
+    c->upcoming[layer % 2] -= (uint32_t)__builtin_popcount(x->predicted & mask);
+    x->predicted &= (uint16_t)~mask;
+}
+
 void transfer_evict(struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
 {
     struct transfer_expert *x = transfer_expert_at(c, layer, expert);

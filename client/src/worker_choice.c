@@ -1,0 +1,285 @@
+/* The choice of a worker; see worker_choice.h. */
+#include "client/src/worker_choice.h"
+
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "daemon/control.h"
+#include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* How long what memd said counts: of one worker, of several. */
+#define ALONE_NS   1000000000u
+#define SEVERAL_NS 50000000u
+/* After memd did not answer. */
+#define RETRY_NS       2000000000u
+#define ASK_TIMEOUT_MS 250
+
+/* A worker that has a prompt's beginning may have so many requests more than another one. */
+#define SLACK 1
+
+/* Prompts are remembered in blocks of so many bytes: after 1, 2, 4, ... and all of them. */
+#define BLOCK_BYTES 256
+enum { SEEN = 1024, MARKS = 24 };
+
+struct known_worker {
+    char process[WORKER_NAME_BYTES];
+    uint32_t load; /* requests that run or wait, and those started here since */
+};
+
+struct seen_prefix {
+    uint64_t hash; /* 0: none */
+    char process[WORKER_NAME_BYTES];
+};
+
+struct worker_choice {
+    pthread_mutex_t lock;
+    struct known_worker known[SUPERVISE_WORKERS];
+    unsigned n_known;
+    uint64_t ask_ns;          /* when to ask memd next */
+    struct seen_prefix *seen; /* [SEEN], the oldest at `next` */
+    unsigned next;
+};
+
+struct worker_choice *worker_choice_new(void)
+{
+    struct worker_choice *c = calloc(1, sizeof *c);
+    struct seen_prefix *seen = calloc(SEEN, sizeof *seen);
+    if (!c || !seen) {
+        free(c);
+        free(seen);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    c->seen = seen;
+    return c;
+}
+
+void worker_choice_free(struct worker_choice *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_destroy(&c->lock);
+    free(c->seen);
+    free(c);
+}
+
+/* ---- What memd knows ---- */
+
+static void know(struct worker_choice *c, const char *process, uint32_t load)
+{
+    if (c->n_known == SUPERVISE_WORKERS || !supervise_is_worker(process) ||
+        strlen(process) >= WORKER_NAME_BYTES)
+        return;
+    struct known_worker *k = &c->known[c->n_known++];
+    snprintf(k->process, sizeof k->process, "%s", process);
+    k->load = load;
+}
+
+/* Without memd's answer: the workers whose pid files are locked. */
+static void look_for_workers(struct worker_choice *c, const char *dir)
+{
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_hint_at(dir, supervise_worker_name(i)))
+            know(c, supervise_worker_name(i), 0);
+}
+
+/* Asks without the lock. NULL: memd does not answer. */
+static Moed__V1__Reply *ask_memd(const char *dir)
+{
+    Moed__V1__WorkersRequest workers = MOED__V1__WORKERS_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_WORKERS;
+    request.workers = &workers;
+    Moed__V1__Reply *reply;
+    return control_call_at(dir, "memd", &request, MOED__V1__REPLY__BODY_WORKERS, ASK_TIMEOUT_MS,
+                           &reply, NULL)
+               ? NULL
+               : reply;
+}
+
+static bool must_ask(struct worker_choice *c)
+{
+    pthread_mutex_lock(&c->lock);
+    uint64_t now = clock_ns();
+    bool must = now >= c->ask_ns;
+    if (must) /* other threads need not ask meanwhile */
+        c->ask_ns = now + SEVERAL_NS;
+    pthread_mutex_unlock(&c->lock);
+    return must;
+}
+
+static void look(struct worker_choice *c, const char *dir)
+{
+    if (!dir[0] || run_dir_check(dir, NULL))
+        return;
+    Moed__V1__Reply *reply = ask_memd(dir);
+    pthread_mutex_lock(&c->lock);
+    if (reply)
+        c->n_known = 0;
+    for (size_t i = 0; reply && i < reply->workers->n_workers; i++) {
+        const Moed__V1__WorkerState *w = reply->workers->workers[i];
+        if (!w->leaving)
+            know(c, w->process, w->running + w->waiting);
+    }
+    if (!reply && c->n_known == 0)
+        look_for_workers(c, dir);
+    c->ask_ns = clock_ns() + (!reply ? RETRY_NS : c->n_known > 1 ? SEVERAL_NS : ALONE_NS);
+    pthread_mutex_unlock(&c->lock);
+    if (reply)
+        moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+void worker_choice_refresh(struct worker_choice *c, const char *dir)
+{
+    if (must_ask(c))
+        look(c, dir);
+}
+
+/* ---- The choice; under the lock ---- */
+
+static struct known_worker *find_known(struct worker_choice *c, const char *process)
+{
+    for (unsigned i = 0; i < c->n_known; i++)
+        if (strcmp(c->known[i].process, process) == 0)
+            return &c->known[i];
+    return NULL;
+}
+
+/* The one with least to do; of equals `preferred`, else any: other programs choose at the same
+ * time. NULL: none is known. */
+static struct known_worker *least_busy(struct worker_choice *c, const char *preferred)
+{
+    uint32_t least = UINT32_MAX;
+    unsigned n = 0, choice = 0;
+    struct known_worker *best = find_known(c, preferred);
+    for (unsigned i = 0; i < c->n_known; i++)
+        least = c->known[i].load < least ? c->known[i].load : least;
+    if (best && best->load == least)
+        return best;
+    for (unsigned i = 0; i < c->n_known; i++)
+        n += c->known[i].load == least;
+    if (n > 1 && getrandom(&choice, sizeof choice, GRND_NONBLOCK) != sizeof choice)
+        choice = 0;
+    choice = n ? choice % n : 0;
+    for (unsigned i = 0; i < c->n_known; i++)
+        if (c->known[i].load == least && choice-- == 0)
+            return &c->known[i];
+    return NULL;
+}
+
+/* Hashes of a prompt's beginnings, each a number of whole blocks. */
+struct marks {
+    uint64_t hash[MARKS];
+    size_t blocks[MARKS];
+    unsigned n;
+    size_t all; /* blocks of the prompt */
+};
+
+static void mark_prompt(const void *prompt, size_t bytes, struct marks *m)
+{
+    uint64_t hash = 1;
+    size_t next = 1;
+    *m = (struct marks){.all = bytes / BLOCK_BYTES};
+    for (size_t i = 0; i < m->all && m->n < MARKS; i++) {
+        hash = checksum64(hash, (const uint8_t *)prompt + i * BLOCK_BYTES, BLOCK_BYTES);
+        if (i + 1 != next && i + 1 != m->all)
+            continue;
+        m->hash[m->n] = hash ? hash : 1;
+        m->blocks[m->n++] = i + 1;
+        next *= i + 1 == next ? 2 : 1;
+    }
+}
+
+static const struct seen_prefix *find_seen(const struct worker_choice *c, uint64_t hash)
+{
+    for (unsigned i = 0; i < SEEN; i++)
+        if (c->seen[i].hash == hash)
+            return &c->seen[i];
+    return NULL;
+}
+
+/* The worker that computed at least half of the prompt. NULL: none did, or it has left. */
+static struct known_worker *who_has(struct worker_choice *c, const struct marks *m)
+{
+    for (unsigned i = m->n; i-- > 0;) {
+        if (2 * m->blocks[i] < m->all)
+            return NULL;
+        const struct seen_prefix *seen = find_seen(c, m->hash[i]);
+        if (seen)
+            return find_known(c, seen->process);
+    }
+    return NULL;
+}
+
+static void remember(struct worker_choice *c, const struct marks *m, const char *process)
+{
+    for (unsigned i = 0; i < m->n; i++) {
+        struct seen_prefix *seen = (struct seen_prefix *)find_seen(c, m->hash[i]);
+        if (!seen) {
+            seen = &c->seen[c->next];
+            c->next = (c->next + 1) % SEEN;
+        }
+        seen->hash = m->hash[i];
+        snprintf(seen->process, sizeof seen->process, "%s", process);
+    }
+}
+
+/* m NULL: for a session, not for a request. NULL: no worker is known. */
+static const char *choose(struct worker_choice *c, const char *preferred, const struct marks *m)
+{
+    struct known_worker *best = least_busy(c, preferred), *has = m ? who_has(c, m) : NULL;
+    if (has && best && has->load <= best->load + SLACK)
+        best = has;
+    if (!best)
+        return NULL;
+    if (m) {
+        best->load++;
+        remember(c, m, best->process);
+    }
+    return best->process;
+}
+
+/* ---- What the router and the sessions call ---- */
+
+void worker_choice_for_session(struct worker_choice *c, const char *dir,
+                               char process[WORKER_NAME_BYTES])
+{
+    look(c, dir);
+    pthread_mutex_lock(&c->lock);
+    const char *best = choose(c, "", NULL);
+    snprintf(process, WORKER_NAME_BYTES, "%s", best ? best : "worker");
+    pthread_mutex_unlock(&c->lock);
+}
+
+void worker_choice_for_prompt(struct worker_choice *c, const char *preferred, const void *prompt,
+                              size_t bytes, char process[WORKER_NAME_BYTES])
+{
+    struct marks marks;
+    mark_prompt(prompt, prompt ? bytes : 0, &marks);
+    pthread_mutex_lock(&c->lock);
+    const char *best = choose(c, preferred, &marks);
+    snprintf(process, WORKER_NAME_BYTES, "%s", best ? best : "");
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool worker_choice_knows(struct worker_choice *c, const char *process)
+{
+    pthread_mutex_lock(&c->lock);
+    bool knows = find_known(c, process) != NULL;
+    pthread_mutex_unlock(&c->lock);
+    return knows;
+}
+
+bool worker_choice_is_only(struct worker_choice *c, const char *process)
+{
+    pthread_mutex_lock(&c->lock);
+    bool is_only = c->n_known == 1 && find_known(c, process);
+    pthread_mutex_unlock(&c->lock);
+    return is_only;
+}

@@ -1,0 +1,171 @@
+/* Schemas in GBNF; see gbnf_schema.h. */
+#include "grammar/gbnf_schema.h"
+
+#include "grammar/compiled.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GEMMA_QUOTE "<|\"|>"
+#define GEMMA_END   "<tool_call|>" /* the parser ends the call there, also in a string */
+
+/* Of schemas with %else: a second at most, and three quarters of the states. A schema that exceeds
+ * a limit costs STEPS_FAILED too, because not every step of it is counted. */
+enum { STEPS_WITH_ELSE = SCHEMA_STEPS / 10, STEPS_FAILED = STEPS_WITH_ELSE / 16 };
+
+const char *const schema_item_names[ITEM_FORMS] = {
+    [ITEM_JSON] = "%json", [ITEM_VALUE] = "%value", [ITEM_TEXT] = "%text", [ITEM_GEMMA] = "%gemma"};
+
+void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limits,
+                       struct network *n, const char *const *marks, uint32_t n_marks)
+{
+    uint8_t quote = 0;
+    for (uint32_t i = 0; i < n_marks; i++)
+        if (strcmp(marks[i], GEMMA_QUOTE) == 0)
+            quote = (uint8_t)(GRAMMAR_MARK_FIRST + i);
+    *s = (struct gbnf_schemas){.limits = limits,
+                               .n = n,
+                               .steps = {.most = SCHEMA_STEPS},
+                               .steps_with_else = {.most = STEPS_WITH_ELSE}};
+    json_rules_init(&s->json);
+    json_rules_init(&s->value);
+    json_rules_init(&s->gemma);
+    s->gemma.quote = GEMMA_QUOTE;
+    s->gemma.without = GEMMA_END;
+    s->gemma.quote_byte = quote;
+    strbuf_init(&s->why);
+}
+
+void gbnf_schemas_fini(struct gbnf_schemas *s)
+{
+    strbuf_fini(&s->why);
+    free(s->known);
+}
+
+static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
+}
+
+static const struct known_schema *find_known(const struct gbnf_schemas *s,
+                                             const struct schema_item *item)
+{
+    for (uint32_t i = 0; i < s->n_known; i++) {
+        const struct known_schema *k = &s->known[i];
+        if (k->form == item->form && same_text(k->schema, k->len, item->schema, item->len) &&
+            same_text(k->options, k->options_len, item->options, item->options_len))
+            return k;
+    }
+    return NULL;
+}
+
+/* Without memory, or space, the schema is built again where it comes again. */
+static void add_known(struct gbnf_schemas *s, const struct schema_item *item, uint32_t rule)
+{
+    if (s->n_known == KNOWN_SCHEMAS)
+        return;
+    if (s->n_known == s->known_capacity) {
+        uint32_t capacity = s->known_capacity ? s->known_capacity * 2 : 32;
+        struct known_schema *larger = realloc(s->known, capacity * sizeof *larger);
+        if (!larger)
+            return;
+        s->known = larger;
+        s->known_capacity = capacity;
+    }
+    s->known[s->n_known++] = (struct known_schema){item->form, item->schema,      item->options,
+                                                   item->len,  item->options_len, rule};
+}
+
+static bool is_mark(const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == '"' || text[i] == '\\')
+            return false;
+    return n > 2 && n <= JSON_MARK_MAX && (unsigned char)text[0] < 0x80 &&
+           !strchr(text + 1, text[0]);
+}
+
+static enum error_code find_rules(const struct schema_item *item, struct gbnf_schemas *s,
+                                  struct json_rules **out, struct error *e)
+{
+    *out = item->form == ITEM_GEMMA ? &s->gemma : item->form == ITEM_VALUE ? &s->value : &s->json;
+    if (item->form != ITEM_VALUE)
+        return ERROR_OK;
+    if (!is_mark(item->without))
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "%%value wants a mark of 3 to %d bytes that JSON does not escape; its "
+                         "first character is ASCII and does not come again",
+                         JSON_MARK_MAX);
+    if (strcmp(s->value_without, item->without) != 0) {
+        json_rules_init(&s->value);
+        strcpy(s->value_without, item->without);
+        s->value.without = s->value_without;
+    }
+    return ERROR_OK;
+}
+
+static enum error_code build(const struct schema_item *item, struct gbnf_schemas *s,
+                             struct json_rules *rules, struct schema_steps *steps, uint32_t *rule,
+                             struct error *e)
+{
+    struct schema_source source = {.text = item->schema,
+                                   .len = item->len,
+                                   .place = item->place,
+                                   .bare = item->form == ITEM_TEXT,
+                                   .without = item->without,
+                                   .unlike = item->unlike};
+    struct schema_context c = {s->limits, s->n, rules, steps};
+    enum error_code error = schema_build(&source, &c, rule, e);
+    return error ? error : network_error(s->n, e);
+}
+
+void gbnf_schemas_note(struct gbnf_schemas *s, const char *why)
+{
+    if (s->replaced++ < GRAMMAR_REPLACED_MAX)
+        strbuf_printf(&s->why, "%s%s", s->why.len ? "\n" : "", why);
+}
+
+/* Withdraws what the schema has added, if it cannot be followed. */
+static enum error_code build_or_replace(const struct schema_item *item, struct gbnf_schemas *s,
+                                        struct json_rules *rules, uint32_t *rule, struct error *e)
+{
+    struct network_extent before = network_extent(s->n);
+    struct json_rules rules_before = *rules;
+    uint32_t states_max = s->n->states_max;
+    s->n->states_max = states_max / 4 * 3;
+    enum error_code error = build(item, s, rules, &s->steps_with_else, rule, e);
+    s->n->states_max = states_max;
+    if (!error && !network_rule_ends(s->n, *rule, before))
+        error = error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", item->place);
+    if (!error || error == ERROR_MEMORY)
+        return error;
+    network_withdraw(s->n, before);
+    *rules = rules_before;
+    if (error == ERROR_LIMIT)
+        s->steps_with_else.done += STEPS_FAILED;
+    if (strncmp(e->text, item->place, strlen(item->place)) != 0)
+        error_prefix(e, "%s\"", item->place);
+    gbnf_schemas_note(s, e->text);
+    *rule = item->other;
+    return ERROR_OK;
+}
+
+enum error_code schema_item_build(const struct schema_item *item, struct gbnf_schemas *s,
+                                  uint32_t *rule, struct error *e)
+{
+    const struct known_schema *known = find_known(s, item);
+    struct json_rules *rules;
+    if (known) {
+        *rule = known->rule;
+        return ERROR_OK;
+    }
+    enum error_code error = find_rules(item, s, &rules, e);
+    if (error)
+        return error;
+    error = item->has_other ? build_or_replace(item, s, rules, rule, e)
+                            : build(item, s, rules, &s->steps, rule, e);
+    if (!error && !(item->has_other && *rule == item->other))
+        add_known(s, item, *rule);
+    return error;
+}

@@ -1,0 +1,80 @@
+/* Items of GBNF that stand for the values of a JSON schema; moed's own.
+ *
+ *     %json ["PLACE"] SCHEMA [%else RULE]                      its JSON texts
+ *     %value "WITHOUT" ["PLACE"] SCHEMA [%else RULE]           its JSON texts
+ *     %text "WITHOUT" "UNLIKE" ["PLACE"] SCHEMA [%else RULE]   its strings, bare
+ *     %gemma ["PLACE"] SCHEMA [%else RULE]                     its values as Gemma 4 writes them
+ *     %note "TEXT"                                             nothing
+ *
+ * PLACE stands before the JSON pointer in errors. With %else, RULE stands for a schema that cannot
+ * be followed: one that is malformed, not supported or satisfied by no value, and one that exceeds
+ * a limit. These schemas share a part of the limits, so that the rest of the grammar has its own.
+ * %value and %text leave out texts that have WITHOUT: a mark (json_text.h); of %text also any text,
+ * and "": none. %text leaves out texts that the expression UNLIKE matches; "": none. %note says why
+ * the text of the grammar has no item for a schema. */
+#ifndef MOED_GRAMMAR_GBNF_SCHEMA_H
+#define MOED_GRAMMAR_GBNF_SCHEMA_H
+
+#include "base/error.h"
+#include "base/strbuf.h"
+#include "grammar/json_text.h"
+#include "grammar/schema.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GBNF_TEXT_BYTES = 2048 };
+
+enum schema_item_form { ITEM_JSON, ITEM_VALUE, ITEM_TEXT, ITEM_GEMMA, ITEM_FORMS };
+extern const char *const schema_item_names[ITEM_FORMS]; /* with the % */
+
+/* Texts are borrowed from the grammar's text. */
+struct schema_item {
+    enum schema_item_form form;
+    const char *schema;
+    size_t len;
+    const char *options; /* WITHOUT and UNLIKE as they are written */
+    size_t options_len;
+    char place[GBNF_TEXT_BYTES];
+    char without[GBNF_TEXT_BYTES]; /* ITEM_VALUE, ITEM_TEXT */
+    char unlike[GBNF_TEXT_BYTES];  /* ITEM_TEXT */
+    bool has_other;
+    uint32_t other; /* a rule */
+};
+
+/* A schema that has a rule: a later item with the same text has the same rule. */
+struct known_schema {
+    enum schema_item_form form;
+    const char *schema, *options;
+    size_t len, options_len;
+    uint32_t rule;
+};
+
+enum { KNOWN_SCHEMAS = 512 };
+
+/* What the schemas of one grammar share. */
+struct gbnf_schemas {
+    const struct grammar_limits *limits;
+    struct network *n;
+    struct json_rules json, gemma, value;
+    char value_without[JSON_MARK_MAX + 1]; /* of the last ITEM_VALUE */
+    struct schema_steps steps, steps_with_else;
+    struct known_schema *known; /* [n_known] */
+    uint32_t n_known, known_capacity;
+    uint32_t replaced; /* schemas for which another rule stands */
+    struct strbuf why; /* the errors of the first GRAMMAR_REPLACED_MAX, a line each */
+};
+
+/* marks [n_marks]: see compiled.h. */
+void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limits,
+                       struct network *n, const char *const *marks, uint32_t n_marks);
+void gbnf_schemas_fini(struct gbnf_schemas *s);
+
+/* Counts a schema for which another rule stands. */
+void gbnf_schemas_note(struct gbnf_schemas *s, const char *why);
+/* *rule: of the schema, or item->other. */
+enum error_code schema_item_build(const struct schema_item *item, struct gbnf_schemas *s,
+                                  uint32_t *rule, struct error *e);
+
+#endif

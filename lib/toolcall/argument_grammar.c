@@ -1,0 +1,529 @@
+/* Grammars of arguments.
+ *
+ * JSON: the schema, as a %json item. Gemma: the same as %gemma. Between tags: each property has an
+ * item of its own, in the order of the schema, then come properties that the schema does not name.
+ * A bare value must be one that the parser reads as the schema has it (argument_types.h): a text
+ * that looks like JSON of another allowed type is not written as a string.
+ *
+ * Each item of a tool that is not strict names a rule that stands for a schema which cannot be
+ * followed: of a value between tags only this value is free then. */
+#include "toolcall/argument_grammar.h"
+
+#include "toolcall/argument_types.h"
+#include "toolcall/gbnf_write.h"
+#include "toolcall/schema_strip.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PLACE_BYTES = 200,     /* what gbnf_schema.h takes, with space for escapes */
+    KEYS_BYTES_MAX = 2000, /* of properties, in the expression of the other keys */
+};
+
+#define KEY_WORD "^[a-zA-Z0-9_.-]+$"
+
+static void literal(struct argument_writer *w, const char *text)
+{
+    gbnf_literal(w->out, text, strlen(text));
+}
+
+/* A literal also if it is empty. */
+static void quoted(struct argument_writer *w, const char *text)
+{
+    if (*text)
+        literal(w, text);
+    else
+        strbuf_printf(w->out, "\"\" ");
+}
+
+static enum error_code refuse(struct argument_writer *w, const struct tool *t, const char *keyword)
+{
+    return error_set(w->e, ERROR_UNSUPPORTED, "tool \"%s\": /%s: the %s format cannot follow it",
+                     t->name, keyword, w->format->name);
+}
+
+/* ---- Items ---- */
+
+/* What errors of an item say before the JSON pointer. key: of a property, or NULL. */
+static void place(struct argument_writer *w, const struct tool *t, const char *key)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    strbuf_printf(&b, "tool \"%s\": schema at \"#%s", t->name, key ? "/properties/" : "");
+    for (const char *c = key; c && *c; c++) {
+        const char *escaped = *c == '~' ? "~0" : *c == '/' ? "~1" : NULL;
+        strbuf_append(&b, escaped ? escaped : c, escaped ? 2 : 1);
+    }
+    if (!b.failed && b.len < PLACE_BYTES)
+        gbnf_literal(w->out, b.data, b.len);
+    strbuf_fini(&b);
+}
+
+/* A copy of a part of the schema that has the definitions to which the part may refer. */
+static json_t *document_of(const json_t *root, const json_t *schema)
+{
+    static const char *const shared[] = {"$defs", "definitions"};
+    json_t *document = schema_strip(schema);
+    char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
+    bool refers = text && strstr(text, "\"$ref\"");
+    free(text);
+    for (size_t i = 0; refers && root != schema && i < 2; i++) {
+        json_t *definitions = json_object_get(root, shared[i]);
+        if (json_is_object(definitions)) {
+            json_t *holder = json_pack("{s:O}", shared[i], definitions);
+            json_t *stripped = schema_strip(holder);
+            json_object_update(document, stripped);
+            json_decref(stripped);
+            json_decref(holder);
+        }
+    }
+    return document;
+}
+
+/* The item's schema, which is taken, and the rule for one that cannot be followed. */
+static void schema_text(struct argument_writer *w, const struct tool *t, json_t *document,
+                        const char *other)
+{
+    char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_decref(document);
+    if (text)
+        strbuf_printf(w->out, "%s ", text);
+    else
+        w->out->failed = true;
+    if (!t->strict)
+        strbuf_printf(w->out, "%%else %s ", other);
+    free(text);
+}
+
+/* ---- JSON and Gemma ---- */
+
+static void any_object(struct argument_writer *w)
+{
+    bool gemma = w->format->body == BODY_GEMMA;
+    strbuf_printf(w->out, gemma ? "gemma-object " : "json-object ");
+    *(gemma ? &w->gemma : &w->json) = true;
+}
+
+static void write_object(struct argument_writer *w, const struct tool *t)
+{
+    bool gemma = w->format->body == BODY_GEMMA;
+    json_t *document = document_of(t->parameters, t->parameters);
+    const json_t *type = json_object_get(document, "type");
+    if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
+        json_object_set_new(document, "type", json_string("object"));
+    strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
+    place(w, t, NULL);
+    schema_text(w, t, document, gemma ? "gemma-object" : "json-object");
+    if (!t->strict)
+        *(gemma ? &w->gemma : &w->json) = true;
+}
+
+/* ---- Between tags ---- */
+
+/* The marks are rules, so that a large set of tools has them once. */
+static void key_begin(struct argument_writer *w)
+{
+    strbuf_printf(w->out, "key-begin ");
+    w->tags = true;
+}
+
+static void key_end(struct argument_writer *w)
+{
+    strbuf_printf(w->out, "key-end ");
+}
+
+/* With the gap behind it. */
+static void value_end(struct argument_writer *w)
+{
+    strbuf_printf(w->out, "value-end ");
+}
+
+static void tag_rules(struct argument_writer *w)
+{
+    const struct tool_format *f = w->format;
+    strbuf_printf(w->out, "key-begin ::= ");
+    literal(w, f->key_begin);
+    strbuf_printf(w->out, "\nkey-end ::= ");
+    literal(w, f->key_end);
+    literal(w, f->value_begin ? f->gap : "");
+    literal(w, f->value_begin ? f->value_begin : "");
+    literal(w, f->newline_values ? "\n" : "");
+    strbuf_printf(w->out, "\nvalue-end ::= ");
+    literal(w, f->newline_values ? "\n" : "");
+    literal(w, f->value_end);
+    literal(w, f->gap);
+    strbuf_printf(w->out, "\n");
+}
+
+/* The tag says whether the value is a string. */
+static void typed(struct argument_writer *w, bool string)
+{
+    if (w->format->typed_values)
+        literal(w, string ? "true\">" : "false\">");
+}
+
+static void any_value(struct argument_writer *w)
+{
+    if (w->format->typed_values)
+        strbuf_printf(w->out, "( \"true\\x22>\" | \"false\\x22>\" ) ");
+    strbuf_printf(w->out, "value-0 ");
+    w->value = true;
+}
+
+/* A constant list of strings that no mark interrupts, without other keywords. */
+static bool is_list_of_strings(const struct argument_writer *w, const json_t *schema)
+{
+    const char *keyword;
+    json_t *value, *list = json_object_get(schema, "enum");
+    size_t i;
+    json_object_foreach((json_t *)schema, keyword, value)
+    {
+        if (strcmp(keyword, "type") != 0 && strcmp(keyword, "enum") != 0 &&
+            !schema_is_annotation(keyword))
+            return false;
+    }
+    json_array_foreach(list, i, value)
+    {
+        if (!json_is_string(value) ||
+            strlen(json_string_value(value)) != json_string_length(value) ||
+            strstr(json_string_value(value), w->format->value_end))
+            return false;
+    }
+    return json_array_size(list) > 0;
+}
+
+static void string_list(struct argument_writer *w, const json_t *list)
+{
+    size_t i;
+    json_t *value;
+    strbuf_printf(w->out, "( ");
+    json_array_foreach(list, i, value)
+    {
+        strbuf_printf(w->out, i > 0 ? "| " : "");
+        quoted(w, json_string_value(value));
+    }
+    strbuf_printf(w->out, ") ");
+}
+
+/* Texts that the parser reads as JSON or a Python literal where these types are allowed. */
+static void texts_of_other_types(unsigned types, struct strbuf *out)
+{
+    static const struct {
+        unsigned type;
+        const char *expression;
+    } forms[] = {
+        {ARGUMENT_ARRAY, "\\[|\\("},
+        {ARGUMENT_OBJECT, "\\{"},
+        {ARGUMENT_NUMBER, "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?[ \\t\\r\\n]*$"}};
+    const char *begin = "^[ \\t\\r\\n]*(?:";
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (types & forms[i].type) {
+            strbuf_printf(out, "%s%s", begin, forms[i].expression);
+            begin = "|";
+        }
+    if (out->len)
+        strbuf_append(out, ")", 1);
+}
+
+static void string_item(struct argument_writer *w, const struct tool *t, const char *key,
+                        const json_t *schema, unsigned types)
+{
+    struct strbuf other;
+    strbuf_init(&other);
+    if (!w->format->typed_values)
+        texts_of_other_types(types, &other);
+    strbuf_printf(w->out, "%%text ");
+    literal(w, w->format->value_end);
+    quoted(w, other.data ? other.data : "");
+    place(w, t, key);
+    schema_text(w, t, document_of(t->parameters, schema), "value-0");
+    w->value = w->value || !t->strict;
+    w->out->failed = w->out->failed || other.failed;
+    strbuf_fini(&other);
+}
+
+static void json_item(struct argument_writer *w, const struct tool *t, const char *key,
+                      json_t *document)
+{
+    strbuf_printf(w->out, "%%value ");
+    literal(w, w->format->value_end);
+    place(w, t, key);
+    schema_text(w, t, document, "value-0");
+    w->value = w->value || !t->strict;
+}
+
+/* A schema for strings and for others: bare strings or JSON. */
+static void mixed_item(struct argument_writer *w, const struct tool *t, const char *key,
+                       const json_t *schema, unsigned types)
+{
+    json_t *document = document_of(t->parameters, schema), *only = schema_strip(schema);
+    json_t *others = json_pack("{s:[o,{s:[sssss]}]}", "allOf", only, "type", "null", "boolean",
+                               "number", "array", "object");
+    static const char *const shared[] = {"$defs", "definitions"};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *definitions = json_object_get(document, shared[i]);
+        if (definitions)
+            json_object_set(others, shared[i], definitions);
+    }
+    json_decref(document);
+    strbuf_printf(w->out, "( ");
+    typed(w, true);
+    string_item(w, t, key, schema, types);
+    strbuf_printf(w->out, "| ");
+    typed(w, false);
+    json_item(w, t, key, others);
+    strbuf_printf(w->out, ") ");
+}
+
+/* Only a type, which the parser sees in a bare value as the schema does: but for `integer` beside
+ * `string`, where it takes every number. */
+static bool is_type_only(const json_t *schema)
+{
+    const char *keyword;
+    json_t *value;
+    size_t i;
+    if (json_is_true(schema))
+        return true;
+    json_object_foreach((json_t *)schema, keyword, value)
+    {
+        if (strcmp(keyword, "type") != 0 && !schema_is_annotation(keyword))
+            return false;
+    }
+    json_array_foreach(json_object_get(schema, "type"), i, value)
+    {
+        if (json_is_string(value) && strcmp(json_string_value(value), "integer") == 0)
+            return false;
+    }
+    return true;
+}
+
+/* The value, and its end. */
+static void write_value(struct argument_writer *w, const struct tool *t, const char *key,
+                        const json_t *schema)
+{
+    unsigned types = schema_types(t->parameters, schema);
+    bool free_text = is_type_only(schema);
+    if (types == ARGUMENT_STRING) {
+        typed(w, true);
+        if (free_text) {
+            strbuf_printf(w->out, "value-0 ");
+            w->value = true;
+        } else if (is_list_of_strings(w, schema)) {
+            string_list(w, json_object_get(schema, "enum"));
+        } else {
+            string_item(w, t, key, schema, types);
+        }
+    } else if (!(types & ARGUMENT_STRING)) {
+        typed(w, false);
+        json_item(w, t, key, document_of(t->parameters, schema));
+    } else if (free_text && (types == ARGUMENT_ANY || !w->format->typed_values)) {
+        any_value(w);
+    } else {
+        mixed_item(w, t, key, schema, types);
+    }
+    value_end(w);
+}
+
+static bool is_required(const struct tool *t, const char *key)
+{
+    size_t i;
+    json_t *name;
+    json_array_foreach(json_object_get(t->parameters, "required"), i, name)
+    {
+        if (json_is_string(name) && strcmp(json_string_value(name), key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_key(const char *text)
+{
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && n == strlen(text);
+}
+
+/* A key that no property has. False: there are too many properties. */
+static bool other_key(struct argument_writer *w, const json_t *properties)
+{
+    struct strbuf named;
+    const char *key;
+    json_t *schema;
+    strbuf_init(&named);
+    json_object_foreach((json_t *)properties, key, schema)
+    {
+        if (!is_key(key)) /* is not written as another key either */
+            continue;
+        strbuf_printf(&named, named.len ? "|" : "^(?:");
+        for (const char *c = key; *c; c++)
+            strbuf_append(&named, *c == '.' ? "[.]" : c, *c == '.' ? 3 : 1);
+    }
+    bool fits = !named.failed && named.len < KEYS_BYTES_MAX;
+    if (named.len == 0) {
+        strbuf_printf(w->out, "[a-zA-Z0-9_.-]+ ");
+    } else if (fits) {
+        strbuf_printf(&named, ")$");
+        strbuf_printf(w->out, "%%text \"\" ");
+        gbnf_literal(w->out, named.data, named.len);
+        strbuf_printf(w->out, "{\"pattern\":\"" KEY_WORD "\"} ");
+    }
+    strbuf_fini(&named);
+    return fits;
+}
+
+/* Properties that the schema does not name. */
+static enum error_code other_properties(struct argument_writer *w, const struct tool *t)
+{
+    json_t *schema = json_object_get(t->parameters, "additionalProperties");
+    if (json_is_false(schema))
+        return ERROR_OK;
+    strbuf_printf(w->out, "( ");
+    key_begin(w);
+    if (!other_key(w, json_object_get(t->parameters, "properties")))
+        return refuse(w, t, "properties");
+    key_end(w);
+    if (schema && !json_is_true(schema)) {
+        write_value(w, t, NULL, schema);
+    } else {
+        any_value(w);
+        value_end(w);
+    }
+    strbuf_printf(w->out, ")* ");
+    return ERROR_OK;
+}
+
+/* A keyword of the arguments that has no form between tags; NULL: there is none. */
+static const char *keyword_without_form(const struct argument_writer *w, const struct tool *t)
+{
+    static const char *const known[] = {"type",  "properties",  "required", "additionalProperties",
+                                        "$defs", "definitions", "$schema",  "$id"};
+    json_t *value, *properties = json_object_get(t->parameters, "properties"),
+                   *required = json_object_get(t->parameters, "required");
+    const char *keyword;
+    size_t i;
+    json_object_foreach((json_t *)t->parameters, keyword, value)
+    {
+        bool found = schema_is_annotation(keyword);
+        for (i = 0; i < sizeof known / sizeof known[0] && !found; i++)
+            found = strcmp(known[i], keyword) == 0;
+        if (!found)
+            return keyword;
+    }
+    if (properties && !json_is_object(properties))
+        return "properties";
+    json_object_foreach(properties, keyword, value)
+    {
+        bool readable = *keyword && !strstr(keyword, w->format->key_end);
+        if (!readable || !(json_is_object(value) || json_is_true(value)))
+            return "properties";
+    }
+    if (required && !json_is_array(required))
+        return "required";
+    json_array_foreach(required, i, value)
+    {
+        if (!json_is_string(value) || !json_object_get(properties, json_string_value(value)))
+            return "required";
+    }
+    return NULL;
+}
+
+static void write_any_tags(struct argument_writer *w)
+{
+    strbuf_printf(w->out, "( ");
+    key_begin(w);
+    strbuf_printf(w->out, "[a-zA-Z0-9_.-]+ ");
+    key_end(w);
+    any_value(w);
+    value_end(w);
+    strbuf_printf(w->out, ")* ");
+}
+
+static enum error_code write_tags(struct argument_writer *w, const struct tool *t)
+{
+    const char *key, *keyword = keyword_without_form(w, t);
+    json_t *schema;
+    if (keyword)
+        return refuse(w, t, keyword);
+    json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
+    {
+        strbuf_printf(w->out, "( ");
+        key_begin(w);
+        literal(w, key);
+        key_end(w);
+        write_value(w, t, key, schema);
+        strbuf_printf(w->out, is_required(t, key) ? ") " : ")? ");
+    }
+    return other_properties(w, t);
+}
+
+/* ---- A call ---- */
+
+static void write_any(struct argument_writer *w)
+{
+    if (w->format->body == BODY_TAGS)
+        write_any_tags(w);
+    else
+        any_object(w);
+}
+
+static enum error_code write_schema(struct argument_writer *w, const struct tool *t)
+{
+    enum error_code code = ERROR_OK;
+    if (!(schema_types(t->parameters, t->parameters) & ARGUMENT_OBJECT))
+        return error_set(w->e, ERROR_UNSUPPORTED,
+                         "tool \"%s\": /type: the arguments of a call are an object", t->name);
+    if (w->format->body == BODY_TAGS)
+        code = write_tags(w, t);
+    else
+        write_object(w, t);
+    if (!code && w->out->failed)
+        return error_set(w->e, ERROR_MEMORY, "no memory for a grammar of calls");
+    if (!code && !t->strict && w->out->len > w->bytes_left)
+        return error_set(w->e, ERROR_LIMIT,
+                         "tool \"%s\": the schemas of all tools have more than %d bytes", t->name,
+                         (int)TOOL_SCHEMAS_BYTES);
+    return code;
+}
+
+enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
+{
+    struct argument_writer own = *w;
+    struct strbuf text;
+    struct error why;
+    if (!t->parameters) {
+        write_any(w);
+        return ERROR_OK;
+    }
+    strbuf_init(&text);
+    own.out = &text;
+    own.e = &why;
+    enum error_code code = write_schema(&own, t);
+    if (!code) {
+        strbuf_append(w->out, text.data, text.len);
+        own.out = w->out;
+        own.e = w->e;
+        own.bytes_left -= t->strict ? 0 : text.len;
+        *w = own;
+    } else if (!t->strict && code != ERROR_MEMORY) {
+        strbuf_printf(w->out, "%%note ");
+        literal(w, why.text);
+        write_any(w);
+        code = ERROR_OK;
+    } else {
+        error_fill(w->e, code, "%s", why.text);
+    }
+    strbuf_fini(&text);
+    return code;
+}
+
+void arguments_rules(struct argument_writer *w)
+{
+    if (w->tags)
+        tag_rules(w);
+    if (w->value)
+        gbnf_without(w->out, "value", w->format->value_end);
+    if (w->gemma)
+        strbuf_printf(w->out, "gemma-object ::= %%gemma {\"type\":\"object\"}\n");
+    if (w->json)
+        gbnf_json(w->out);
+}

@@ -1,0 +1,213 @@
+/* Items of GBNF that stand for schemas: bare texts, Gemma's notation, and rules for schemas that
+ * cannot be followed. Texts are worked out by hand. */
+#include "grammar_texts.h"
+
+#include "base/strbuf.h"
+
+static void test_text(void **state)
+{
+    (void)state;
+    /* bare: no quotes, no escapes; without the mark that ends the value */
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %text \"</v>\" \"\" {\"type\":\"string\",\"minLength\":2} \"</v>\"",
+                "ab</v>", "a\"\\\n</v>", "</v</v>", "\xc3\xa4\xc3\xa4</v>", NULL, "a</v>", "ab",
+                "a</v></v>", "\xc3\xa4</v>");
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %text \"\" \"\" {\"anyOf\":[{\"enum\":[\"it's\",\"\",4]},{\"pattern\":"
+                "\"^[A-Z]+$\",\"type\":\"string\"},{\"type\":\"array\"}]} \";\"",
+                "it's;", ";", "ABC;", NULL, "4;", "a;", "[];");
+    /* unlike: what would be read as a number */
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %text \"\" \"^-?[0-9]+$\" {\"type\":[\"string\",\"integer\"]}", "a", "1a",
+                "1 ", "-", NULL, "1", "-17");
+}
+
+static void test_value(void **state)
+{
+    (void)state;
+    /* JSON without the mark, in strings of every kind */
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %value \"</v>\" {\"type\":\"array\"} \"</v>\"",
+                "[\"</v\", \"<</\", \"\\u003c/v>\", \"\\n\\\"\", {\"a\":1}]</v>", NULL,
+                "[\"</v>\"]</v>", "[\"<</v>\"]</v>", "[{\"</v>\":1}]</v>", "[\"a\nb\"]</v>");
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %value \"</v>\" {\"type\":\"object\",\"properties\":{\"</v>\":{\"const\":"
+                "\"<</v>\"},\"p\":{\"type\":\"string\",\"pattern\":\"^<\"}}}",
+                "{\"\\u003c/v>\":\"\\u003c\\u003c/v>\"}", "{\"p\":\"<a</v\"}", "{\"<v>\":1}", NULL,
+                "{\"</v>\":\"<</v>\"}", "{\"p\":\"<a</v>\"}", "{\"a</v>\":1}");
+}
+
+static void test_gemma(void **state)
+{
+    (void)state;
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %gemma {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},"
+                "\"b c\":{\"enum\":[\"x\",1]},\"n\":{\"type\":\"array\",\"items\":{\"type\":"
+                "\"integer\"}},\"s\":{\"type\":\"string\",\"maxLength\":2}},\"required\":[\"a\"],"
+                "\"additionalProperties\":false}",
+                "{a:<|\"|>it's \"so\" <|\"<|\"|>}", "{a:<|\"|><|\"|>,<|\"|>b c<|\"|>:1}",
+                "{a:<|\"|>\n<|\"|>,<|\"|>b c<|\"|>:<|\"|>x<|\"|>,n:[1,2]}",
+                "{a:<|\"|><<|\"|>, s: <|\"|>ab<|\"|>}", NULL, "{a:\"b\"}", "{\"a\":<|\"|>b<|\"|>}",
+                "{}", "{a:<|\"|>b<|\"|>,b:1}", "{a:<|\"|>b<|\"|>,<|\"|>b c<|\"|>:2}",
+                "{a:<|\"|>b<|\"|>,s:<|\"|>abc<|\"|>}", "{a:<|\"|>b<|\"|>x<|\"|>}");
+    /* other members: words as keys, and none that is named */
+    CHECK_TEXTS(
+        GRAMMAR_GBNF,
+        "root ::= %gemma {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}",
+        "{a:1}", "{b:<|\"|>a<|\"|>}", "{a:1,b-2:{c:[null]}}", "{}", NULL, "{a:true}",
+        "{b:1,a:true}");
+}
+
+/* ---- A rule for a schema that cannot be followed ---- */
+
+static struct grammar *compile_with(const char *text, const struct grammar_limits *limits)
+{
+    struct grammar *g;
+    struct error e;
+    if (grammar_compile(GRAMMAR_GBNF, text, strlen(text), limits, &g, &e))
+        fail_msg("%s: %s", text, e.text);
+    return g;
+}
+
+#define ANY    " %else any "
+#define STRING "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}}}"
+
+static void test_else(void **state)
+{
+    static const struct {
+        const char *schema, *why;
+    } cases[] = {
+        {"{\"properties\":{\"a\":{\"not\":{}}}}", "edit at #/properties/a/not\""},
+        {"{\"type\":\"dict\"}", "edit at #/type\""},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[]}},\"required\":[\"a\"]}",
+         "edit at #\": no value satisfies"},
+        {"{\"$ref\":\"#/$defs/x\"}", "names nothing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        const char *why;
+        /* the schemas before and behind it are followed, and share their rules */
+        snprintf(text, sizeof text,
+                 "root ::= \"0\" %%json " STRING "%s| \"1\" %%json \"edit at #\" %s%s"
+                 "| \"2\" %%json " STRING "\nany ::= \"any\"\n",
+                 ANY, cases[i].schema, ANY);
+        struct grammar *g = compile_with(text, NULL);
+        assert_int_equal(grammar_replaced(g, &why), 1);
+        if (!strstr(why, cases[i].why))
+            fail_msg("%s: %s", cases[i].schema, why);
+        assert_true(whole_text(g, "0{\"a\": \"b\"}", 11));
+        assert_true(whole_text(g, "1any", 4));
+        assert_true(whole_text(g, "2{\"a\":\"\\n\"}", 11));
+        assert_false(whole_text(g, "0any", 4));
+        assert_false(whole_text(g, "1{}", 3));
+        assert_false(whole_text(g, "2{\"a\":1}", 8));
+        grammar_free(g);
+    }
+    struct grammar *g = compile_with("root ::= %json " STRING ANY "\nany ::= \"any\"\n", NULL);
+    const char *why;
+    assert_int_equal(grammar_replaced(g, &why), 0);
+    assert_string_equal(why, "");
+    grammar_free(g);
+}
+
+/* Where the states are too few for all schemas, the first ones are followed. */
+static void test_else_at_the_limit(void **state)
+{
+    enum { SCHEMAS = 40 };
+    struct grammar_limits limits = grammar_limits_default;
+    struct strbuf text;
+    const char *why;
+    char answer[64];
+    (void)state;
+    limits.states = 2000;
+    strbuf_init(&text);
+    strbuf_printf(&text, "root ::= ");
+    for (unsigned i = 0; i < SCHEMAS; i++)
+        strbuf_printf(
+            &text,
+            "%s\"%u\" %%json {\"type\":\"object\",\"properties\":{\"property%u\":{\"type\":"
+            "\"integer\",\"minimum\":%u}},\"required\":[\"property%u\"],"
+            "\"additionalProperties\":false}%s",
+            i ? "| " : "", i, i, i * 7, i, ANY);
+    strbuf_printf(&text, "\nany ::= \"any\"\n");
+    struct grammar *g = compile_with(text.data, &limits);
+    uint32_t replaced = grammar_replaced(g, &why), lines = 1;
+    for (const char *c = why; *c; c++)
+        lines += *c == '\n';
+    assert_true(replaced > 0 && replaced < SCHEMAS);
+    assert_int_equal(lines, replaced < GRAMMAR_REPLACED_MAX ? replaced : GRAMMAR_REPLACED_MAX);
+    assert_non_null(strstr(why, "states"));
+    for (unsigned i = 0; i < SCHEMAS; i++) {
+        int n = snprintf(answer, sizeof answer, "%u{\"property%u\": %u}", i, i, i * 7);
+        bool followed = whole_text(g, answer, (size_t)n);
+        n = snprintf(answer, sizeof answer, "%uany", i);
+        assert_int_equal(whole_text(g, answer, (size_t)n), !followed);
+        assert_int_equal(followed, i < SCHEMAS - replaced);
+    }
+    grammar_free(g);
+    strbuf_fini(&text);
+}
+
+/* Behind many schemas that take too much work, a small one is left out, too; behind few it is not.
+ */
+static void test_else_too_much_work(void **state)
+{
+    (void)state;
+    for (unsigned heavy = 3; heavy <= 20; heavy += 17) {
+        struct strbuf text;
+        const char *why;
+        strbuf_init(&text);
+        strbuf_printf(&text, "root ::= ");
+        for (unsigned i = 0; i < heavy; i++) /* 2^13 states and more */
+            strbuf_printf(&text, "\"h\" %%json {\"pattern\":\"(a|b)*a(a|b){12}%u\"}%s| ", i, ANY);
+        strbuf_printf(&text, "\"s\" %%json {\"type\":\"null\"}%s\nany ::= \"any\"\n", ANY);
+        struct grammar *g = compile_with(text.data, NULL);
+        assert_int_equal(grammar_replaced(g, &why), heavy == 3 ? 3 : heavy + 1);
+        assert_int_equal(whole_text(g, "snull", 5), heavy == 3);
+        assert_int_equal(whole_text(g, "sany", 4), heavy != 3);
+        assert_true(whole_text(g, "hany", 4));
+        grammar_free(g);
+        strbuf_fini(&text);
+    }
+}
+
+static void test_note(void **state)
+{
+    const char *why;
+    (void)state;
+    struct grammar *g = compile_with("root ::= %note \"too\\nlarge\" \"a\"", NULL);
+    assert_int_equal(grammar_replaced(g, &why), 1);
+    assert_string_equal(why, "too?large");
+    assert_true(whole_text(g, "a", 1));
+    grammar_free(g);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    check_refused(GRAMMAR_GBNF, "root ::= %json {\"not\":{}}", ERROR_UNSUPPORTED, "#/not");
+    check_refused(GRAMMAR_GBNF, "root ::= %json \"x at #/a\" {\"not\":{}}", ERROR_UNSUPPORTED,
+                  "x at #/a/not");
+    check_refused(GRAMMAR_GBNF, "root ::= %json nope", ERROR_USAGE, "%json wants a schema");
+    check_refused(GRAMMAR_GBNF, "root ::= %text \"a\" {}", ERROR_USAGE, "%text two");
+    check_refused(GRAMMAR_GBNF, "root ::= %value \"aba\" {}", ERROR_UNSUPPORTED, "a mark");
+    check_refused(GRAMMAR_GBNF, "root ::= %json {} %else", ERROR_USAGE, "name of a rule");
+    check_refused(GRAMMAR_GBNF, "root ::= %json {} %else other", ERROR_USAGE, "not defined");
+    check_refused(GRAMMAR_GBNF, "root ::= %note 4", ERROR_USAGE, "literal");
+    check_refused(GRAMMAR_GBNF, "root ::= %json \"a", ERROR_USAGE, "unexpected end");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_value),
+        cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_else),
+        cmocka_unit_test(test_else_at_the_limit),
+        cmocka_unit_test(test_else_too_much_work),
+        cmocka_unit_test(test_note),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

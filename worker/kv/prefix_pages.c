@@ -1,0 +1,145 @@
+/* Single pages of the prefix cache: their tokens and their worth, and the pages of a prefix; see
+ * prefix_cache_internal.h. */
+#include "prefix_cache_internal.h"
+
+#include <time.h>
+
+enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
+{
+    if (exact)
+        return KV_DEFINED;
+    if (position / KV_LARGE_TOKENS < n_prompt / KV_LARGE_TOKENS)
+        return KV_LARGE_GROUP;
+    return position / KV_SMALL_TOKENS < n_prompt / KV_SMALL_TOKENS ? KV_SMALL_GROUP : KV_DEFINED;
+}
+
+uint32_t prefix_cache_token_at(const struct kv_page_record *r, uint32_t i)
+{
+    return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);
+}
+
+void prefix_cache_use_now(struct kv_page_record *r)
+{
+    atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
+}
+
+uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page)
+{
+    return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
+           atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
+}
+
+void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
+{
+    struct kv_page_record *r = page_tree_record(c->tree, page);
+    atomic_store_explicit(&r->value, prefix_cache_value(c, page), memory_order_relaxed);
+    prefix_cache_use_now(r);
+}
+
+uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
+{
+    uint32_t page = page_tree_add(c->tree, parent, c->format);
+    if (page != NONE)
+        prefix_cache_touch(c, page);
+    return page;
+}
+
+void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
+                              uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        atomic_store_explicit(&r->tokens[i], tokens[i - first], memory_order_relaxed);
+    atomic_store_explicit(&r->n, end, memory_order_release);
+}
+
+uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
+                                    const uint32_t *tokens, uint32_t n)
+{
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    uint32_t valid = page_tree_valid(c->tree, page), same = 0;
+    n = n < valid ? n : valid;
+    while (same < n && prefix_cache_token_at(r, same) == tokens[same])
+        same++;
+    return same;
+}
+
+struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
+                                        uint32_t position, const uint32_t *tokens, uint32_t n,
+                                        uint32_t n_prompt)
+{
+    struct kv_match best = {NONE, 0};
+    enum kv_kind kind = kv_kind_of(position, n_prompt, c->exact);
+    for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
+         page = c->tree->nodes[page].next_sibling) {
+        const struct kv_page_record *r = page_tree_record(c->tree, page);
+        if (c->tree->nodes[page].format != c->format ||
+            atomic_load_explicit(&r->kind, memory_order_relaxed) != (uint32_t)kind)
+            continue;
+        uint32_t same = prefix_cache_common_tokens(c, page, tokens, n);
+        if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
+            same = 0; /* a group is computed whole, or not at all */
+        if (same > best.n ||
+            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
+            best = (struct kv_match){page, same};
+    }
+    return best;
+}
+
+/* Of n positions that match, those that a path may take: no part of a large group. */
+static uint32_t whole_groups(const struct prefix_cache *c, uint32_t n, uint32_t n_prompt)
+{
+    if (n > 0 && kv_kind_of(n - 1, n_prompt, c->exact) == KV_LARGE_GROUP)
+        n -= n % KV_LARGE_TOKENS;
+    return n;
+}
+
+uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                            uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known)
+{
+    uint32_t at = 0, parent = NONE, found = 0;
+    uint32_t windows = 0; /* from the page with this index on, all have windowed pages */
+    for (uint32_t i = 0; at < n && i < most; i++) {
+        struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
+        if (m.page == NONE)
+            break;
+        if (pages)
+            pages[i] = m.page;
+        at += m.n;
+        if (!page_tree_has_windows(c->tree, m.page))
+            windows = i + 1;
+        uint32_t end = whole_groups(c, at, n_prompt);
+        if (end > found &&
+            (!c->tree->n_windowed || windows <= page_tree_window_begin(c->tree, end)))
+            found = end;
+        if (m.n < KV_POOL_TOKENS)
+            break;
+        parent = m.page;
+    }
+    *known = whole_groups(c, at, n_prompt);
+    return found;
+}
+
+uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                           uint32_t n_prompt, uint32_t *known)
+{
+    uint32_t whatever;
+    page_tree_follow(c->tree);
+    return prefix_cache_match(c, tokens, n, n_prompt, NULL, UINT32_MAX, known ? known : &whatever);
+}
+
+uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)
+{
+    if (group)
+        page = page_tree_windowed(c->tree, page)[group - 1];
+    return kv_pool_page(&c->tree->pool, page);
+}
+
+uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page,
+                             uint32_t tokens[KV_POOL_TOKENS])
+{
+    uint32_t n = page_tree_valid(c->tree, page);
+    n = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = prefix_cache_token_at(page_tree_record(c->tree, page), i);
+    return n;
+}
