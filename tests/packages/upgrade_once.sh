@@ -27,19 +27,19 @@ echo "\$*" >>"$work/calls"
 TEXT
 chmod +x "$work"/path/* "$work/upgrade-units"
 
-# package NAME VERSION [DEPENDS]: with the scripts of deploy/debian.
+# package NAME VERSION [DEPENDS]: with the scripts of deploy/debian; version 0 is of before the trigger.
 package() {
     local dir=$work/$1-$2 file
     mkdir -p "$dir/DEBIAN"
     printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: nobody <nobody@moed.example>\nDescription: test\n' "$1" "$2" >"$dir/DEBIAN/control"
     [ $# -lt 3 ] || echo "Depends: $3" >>"$dir/DEBIAN/control"
     for file in preinst postinst prerm postrm triggers; do
-        [ ! -e "$source/deploy/debian/$1.$file" ] || install -m "$([ $file = triggers ] && echo 644 || echo 755)" "$source/deploy/debian/$1.$file" "$dir/DEBIAN/$file"
+        [ "$2" = 0 ] || [ ! -e "$source/deploy/debian/$1.$file" ] || install -m "$([ $file = triggers ] && echo 644 || echo 755)" "$source/deploy/debian/$1.$file" "$dir/DEBIAN/$file"
     done
     [ "$1" != moed ] || install -D "$work/upgrade-units" "$dir/usr/libexec/moed/upgrade-units"
     dpkg-deb --root-owner-group --build "$dir" "$work/$1_$2.deb" >/dev/null
 }
-for version in 1 2 3; do
+for version in 0 1 2 3; do
     package moed $version
     package moed-http $version "moed (= $version)"
     package moed-cuda $version "moed (= $version)"
@@ -57,7 +57,8 @@ calls() {
 state() { grep -qx "$1 $2" "$work/states" || fail "$1 is not $2: $(cat "$work/states")"; }
 
 cd "$work"
-calls "" -i moed_1.deb moed-http_1.deb moed-cuda_1.deb
+calls "" -i moed_0.deb moed-http_0.deb moed-cuda_0.deb
+calls "--wait 60" -i moed_1.deb moed-http_1.deb moed-cuda_1.deb
 calls "--wait 60" -i moed_2.deb moed-http_2.deb moed-cuda_2.deb
 state moed-http "2 installed"
 state moed-cuda "2 installed"
@@ -80,5 +81,7 @@ calls "systemctl stop moed-http@*.service" --remove moed-http
 calls "" -i moed-http_3.deb
 rmdir "$root/run/systemd/system" # systemd does not run
 calls "" -i moed_3.deb moed-http_3.deb
-calls "" --remove moed-cuda moed-http moed
+mkdir "$root/run/systemd/system"
+calls "systemctl stop moed-http@*.service
+systemctl stop moed@*.target moed-*@*.service" --remove moed-http moed-cuda moed
 echo ok
