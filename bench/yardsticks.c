@@ -56,6 +56,8 @@ MULTIPLY_ADDS(fma_256, "avx2,fma", __m256, _mm256_setzero_ps(), _mm256_set1_ps(1
 MULTIPLY_ADDS(maddubs_256, "avx2", __m256i, _mm256_setzero_si256(), _mm256_set1_epi8(1),
               _mm256_add_epi16(sums[i], _mm256_maddubs_epi16(a, b)),
               _mm256_add_epi16(sums[0], sums[i]))
+MULTIPLY_ADDS(dpbusd_256, "avx2,avxvnni", __m256i, _mm256_setzero_si256(), _mm256_set1_epi8(1),
+              _mm256_dpbusd_avx_epi32(sums[i], a, b), _mm256_add_epi32(sums[0], sums[i]))
 MULTIPLY_ADDS(fma_512, "avx512f", __m512, _mm512_setzero_ps(), _mm512_set1_ps(1),
               _mm512_fmadd_ps(a, b, sums[i]), _mm512_add_ps(sums[0], sums[i]))
 MULTIPLY_ADDS(dpbusd_512, "avx512f,avx512bw,avx512vnni", __m512i, _mm512_setzero_si512(),
@@ -71,6 +73,7 @@ static const struct {
     struct multiply_adds floats, quantised;
 } peaks[] = {
     {"avx512", {"vfmadd", FLOP(16), fma_512}, {"vpdpbusd", FLOP(64), dpbusd_512}},
+    {"avx2-vnni", {"vfmadd", FLOP(8), fma_256}, {"vpdpbusd", FLOP(32), dpbusd_256}},
     {"avx2", {"vfmadd", FLOP(8), fma_256}, {"vpmaddubsw, vpaddw", FLOP(32), maddubs_256}},
 };
 

@@ -123,7 +123,8 @@ int main(int argc, char **argv)
          "spin for US microseconds before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
          "same bits in every batch: no BLAS, no BF16 inputs"},
-        {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
+        {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME",
+         "auto, portable, avx2, avx2-vnni or avx512"},
         {0},
     };
     daemon_init(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options, argc,

@@ -596,7 +596,8 @@ int main(int argc, char **argv)
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL,
          "keep compute threads on their cores and memory nodes"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin for this long before sleeping"},
-        {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
+        {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME",
+         "auto, portable, avx2, avx2-vnni or avx512"},
         {0},
     };
     daemon_init_numbered(&w.daemon, "worker", &w.number, "a worker of a moed deployment", options,

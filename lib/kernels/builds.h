@@ -7,6 +7,7 @@
 extern const struct kernels kernels_portable;
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx2_vnni;
 extern const struct kernels kernels_avx512;
 #endif
 

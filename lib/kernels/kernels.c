@@ -58,6 +58,17 @@ static bool cpu_has_avx512(void)
 #endif
 }
 
+static bool cpu_has_avx2_vnni(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    return cpu_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
+#else
+    return false;
+#endif
+}
+
 static bool cpu_has_any(void)
 {
     return true;
@@ -70,6 +81,7 @@ static const struct build {
 } builds[] = {
 #if defined(__x86_64__)
     {&kernels_avx512, cpu_has_avx512},
+    {&kernels_avx2_vnni, cpu_has_avx2_vnni},
     {&kernels_avx2, cpu_has_avx2},
 #endif
     {&kernels_portable, cpu_has_any},

@@ -216,7 +216,7 @@ enum {
 
 /* The functions of one build. */
 struct kernels {
-    const char *name; /* "portable", "avx2", "avx512" */
+    const char *name; /* "portable", "avx2", "avx2-vnni", "avx512" */
 
     /* Quantises tokens [first, first + count) of a. */
     void (*quantize)(struct activations *a, uint32_t first, uint32_t count);
@@ -307,7 +307,7 @@ struct kernels {
 
 /* The build in use: chosen by the CPU at the first call, or by kernels_select. Never NULL. */
 const struct kernels *kernels_get(void);
-/* Selects "portable", "avx2", "avx512" or "auto". False: this CPU or build lacks it. Call it at
+/* Selects a build by its name, or "auto". False: this CPU or build lacks it. Call it at
  * start, before other threads compute. */
 bool kernels_select(const char *name);
 /* NULL-terminated names that this CPU can run, best first. */

@@ -86,8 +86,9 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 #define _mm512_slli_epi16(a, n) SIMDE_SHIFT(_mm256_slli_epi16, a, n)
 #endif
 
-#define LANES_NAME "avx512"
-#define TOKENS_MAX 8
+#define LANES_NAME       "avx512"
+#define TOKENS_MAX       8
+#define MOED_PACKS_VIEWS 1 /* see views.inc.c */
 
 /* See attend.inc.c: 16 registers of sums, 4 of rows, and their factors. Emulated registers are
  * arrays: the full set would take minutes to compile. */
@@ -143,6 +144,11 @@ LANES vf vf_fnma(vf a, vf b, vf c)
 LANES vi vi_half(vi a)
 {
     return _mm512_srai_epi32(a, 1);
+}
+
+LANES vi vi_signed_right_24(vi a)
+{
+    return _mm512_srai_epi32(a, 24);
 }
 
 LANES vi vi_shift_left_23(vi a)
@@ -368,145 +374,26 @@ LANES vf byte_float(vi words, int j)
     return vf_from_ints(pick(words, 0x80808000u | (uint32_t)j));
 }
 
-/* Sums of products of unsigned quants and activations of 16 columns, 32 bits per row. */
-typedef vi dots;
-
 /* The 4 activations that meet a group, in every lane. */
 LANES vi activations_load(const int8_t *q)
 {
     return _mm512_set1_epi32((int32_t)load_u32(q));
 }
 
-/* For quants with `offset` subtracted. minus_sum8: of the activations. The multiplication is
- * scalar, because vpdpbusd occupies the vector multipliers. */
-LANES dots dots_start(const int16_t *minus_sum8, int offset)
-{
-    if (offset == 0)
-        return _mm512_setzero_si512();
-    return _mm512_set1_epi32((minus_sum8[0] + minus_sum8[1]) * offset);
-}
-
-LANES dots dots_add(dots sum, vi w, vi q)
+/* Adds the 4 products of unsigned bytes w and signed bytes q to each word. */
+LANES vi add_dots(vi sum, vi w, vi q)
 {
     return _mm512_dpbusd_epi32(sum, w, q);
 }
 
-LANES vf dots_float(dots sum)
-{
-    return vf_from_ints(sum);
-}
-
-/* Byte j of each word as a signed factor of dots_scaled(). */
-typedef vf factor;
-
-LANES factor factor_signed(vi words, int j)
-{
-    return vf_from_ints(_mm512_srai_epi32(pick(words, 0x00808080u | (uint32_t)j << 24), 24));
-}
-
-/* The same for a byte below 128. */
-LANES factor factor_unsigned(vi words, int j)
-{
-    return byte_float(words, j);
-}
-
-/* The integer sum times the factor, exact in float32 (24 bits). Adding 0 turns a product of -0 into
- * the integer's 0. */
-LANES vf dots_scaled(dots sum, factor scale)
-{
-    return vf_fma(vf_from_ints(sum), scale, vf_set1(0));
-}
-
-/* Q8_0: w + 128 is unsigned. */
-LANES vi q8_start(const int16_t *minus_sum8)
-{
-    return dots_start(minus_sum8, 128);
-}
-
-LANES vi q8_unsigned(vi w)
-{
-    return _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
-}
-
-LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
-{
-    (void)w;
-    return _mm512_dpbusd_epi32(isum, w_unsigned, q);
-}
-
-/* A group of signed weights: plus 128, as q8_unsigned. */
-typedef struct {
-    vi plus_128;
-} group;
-
-LANES group group_of(vi weights)
-{
-    return (group){q8_unsigned(weights)};
-}
-
-/* The weights are negative where bit 7 - n of the same byte of `signs` is set. */
-LANES group group_with_signs(vi magnitudes, vi signs, const int n)
+/* Negative where bit 7 - n of the same byte of `signs` is set. */
+LANES vi with_signs(vi magnitudes, vi signs, const int n)
 {
     __mmask64 minus = _mm512_movepi8_mask(vi_left_16(signs, n));
-    return group_of(_mm512_mask_sub_epi8(magnitudes, minus, _mm512_setzero_si512(), magnitudes));
+    return _mm512_mask_sub_epi8(magnitudes, minus, _mm512_setzero_si512(), magnitudes);
 }
 
-/* The factor of 16 columns multiplies their sum; other types ignore it. */
-LANES factor factor_one(void)
-{
-    return vf_set1(1);
-}
-
-LANES vi group_start(const int16_t *minus_sum8)
-{
-    return q8_start(minus_sum8);
-}
-
-/* Adds the products of two groups. */
-LANES vi group_add(vi sum, const group *a, const group *b, vi qa, vi qb, factor f)
-{
-    (void)f;
-    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, a->plus_128, qa), b->plus_128, qb);
-}
-
-LANES vf group_float(vi sum, factor f, const bool by_16)
-{
-    return by_16 ? dots_scaled(sum, f) : vf_from_ints(sum);
-}
-
-/* A group that several tokens multiply. 32 bits have space for any weights: none is halved. */
-LANES vi group_store(const group *g, const bool narrow, const bool halved)
-{
-    (void)narrow;
-    (void)halved;
-    return g->plus_128;
-}
-
-LANES factor factor_stored(const bool halved)
-{
-    (void)halved;
-    return factor_one();
-}
-
-LANES vi stored_start(const int16_t *minus_sum8, factor f, const bool narrow)
-{
-    (void)f;
-    (void)narrow;
-    return q8_start(minus_sum8);
-}
-
-LANES vi stored_add(vi sum, vi w, vi q, factor f, const bool narrow)
-{
-    (void)f;
-    (void)narrow;
-    return _mm512_dpbusd_epi32(sum, w, q);
-}
-
-LANES vf stored_float(vi sum, factor f, const bool by_16, const bool narrow)
-{
-    (void)narrow;
-    return group_float(sum, f, by_16);
-}
+#include "kernels/dots_32.h"
 
 LANES vi vi_join(__m256i lo, __m256i hi)
 {

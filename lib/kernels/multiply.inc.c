@@ -330,7 +330,7 @@ struct product {
 };
 
 /* The most tokens that multiply a tile row before the next one. */
-enum { BATCH_TOKENS = 64 };
+enum { BATCH_TOKENS = 64, LOG2_TOKENS_MAX = TOKENS_MAX == 8 ? 3 : 2 };
 
 /* Some of a batch's tokens: as many as log2 says. */
 struct token_group {
@@ -340,7 +340,7 @@ struct token_group {
 
 struct batch {
     uint32_t first, n_tokens, n_groups;
-    struct token_group groups[BATCH_TOKENS / 4 + 2]; /* by 4; of the last ones 2 and 1 */
+    struct token_group groups[BATCH_TOKENS / 2 + 1];
 };
 
 /* Memory for packed tokens. */
@@ -354,8 +354,8 @@ static bool is_quantized(const struct matrix *m)
     return tensor_type_info(m->type)->block_values > 1;
 }
 
-/* A batch of tokens from `first` on, which takes 8 of them at a time where they are floats or there
- * is memory to pack them. */
+/* A batch of tokens from `first` on. It takes TOKENS_MAX of them at a time, or half as many where
+ * they would have to be packed and there is no memory. */
 static void batch_begin(struct batch *b, const struct product *p, uint32_t first,
                         struct packing memory)
 {
@@ -371,12 +371,13 @@ static void batch_begin(struct batch *b, const struct product *p, uint32_t first
     b->n_groups = 0;
     for (uint32_t i = 0; i < n; b->n_groups++) {
         struct token_group *g = &b->groups[b->n_groups];
-        g->log2 = TOKENS_MAX == 8 && (!quantized || memory.n_blocks >= blocks) ? 3 : 2;
+        bool packs = MOED_PACKS_VIEWS && quantized && memory.n_blocks >= blocks;
+        g->log2 = LOG2_TOKENS_MAX - (MOED_PACKS_VIEWS && quantized && !packs);
         while (1u << g->log2 > n - i)
             g->log2--;
         views_of(p->a, p->tokens, first + i, 1u << g->log2, &g->views);
-#if TOKENS_MAX == 8
-        if (g->log2 == 3 && quantized) {
+#if MOED_PACKS_VIEWS
+        if (packs && 1 << g->log2 == PACKED_TOKENS) {
             pack_views(&g->views, blocks, p->m->type, memory.blocks);
             memory.blocks += blocks;
             memory.n_blocks -= blocks;
@@ -448,7 +449,7 @@ static void multiply_batches(const struct product *p, struct packing memory)
     }
 }
 
-#if TOKENS_MAX == 8
+#if MOED_PACKS_VIEWS
 /* Packing takes as long as multiplying one tile row. */
 enum { PACKED_TILES = 4 };
 

@@ -1,12 +1,13 @@
 /* The activations of the few tokens that a product takes at a time. Included by multiply.inc.c.
  *
- * Each token's activations are in four arrays. The code for up to 4 tokens reads them there. With 8
- * tokens that takes more addresses than there are registers: each operand would cost a load of its
- * address, and the loop would be bound by its number of instructions. So 8 tokens (AVX-512 only)
- * are packed first: a block has all that 32 columns need, and one register addresses it. */
+ * Each token's activations are in four arrays. TOKENS_MAX tokens have more addresses than there are
+ * registers: each operand would cost a load of its address, and a loop with vpdpbusd would be bound
+ * by its number of instructions. So the builds with it (MOED_PACKS_VIEWS) pack TOKENS_MAX tokens
+ * first: a block has all that 32 columns need, and one register addresses it. Fewer tokens are read
+ * from the arrays. */
 
 /* 32 columns of PACKED_TOKENS tokens. */
-enum { PACKED_TOKENS = 8 };
+enum { PACKED_TOKENS = TOKENS_MAX };
 struct packed_block {
     int8_t q[PACKED_TOKENS][32];
     float d[PACKED_TOKENS][2];
@@ -14,7 +15,7 @@ struct packed_block {
     float bias[PACKED_TOKENS];
 };
 
-/* Up to TOKENS_MAX tokens. Of PACKED_TOKENS quantised ones only `packed` is used. */
+/* Up to TOKENS_MAX tokens. Of those that are packed only `packed` is used. */
 struct views {
     const struct packed_block *packed;
     const int8_t *q[TOKENS_MAX];
@@ -24,30 +25,31 @@ struct views {
     const float *x[TOKENS_MAX];
 };
 
+#define IS_PACKED(T) (MOED_PACKS_VIEWS && (T) == PACKED_TOKENS)
+
 /* 4 values of q of token t, from column col, in each word. */
 LANES vi view_q(const struct views *v, int t, size_t col, const int T)
 {
-    return activations_load(T == PACKED_TOKENS ? &v->packed[col / 32].q[t][col % 32]
-                                               : v->q[t] + col);
+    return activations_load(IS_PACKED(T) ? &v->packed[col / 32].q[t][col % 32] : v->q[t] + col);
 }
 
 /* The scale of 16 columns from col. */
 LANES vf view_d(const struct views *v, int t, size_t col, const int T)
 {
-    return vf_set1(T == PACKED_TOKENS ? v->packed[col / 32].d[t][col / 16 % 2] : v->d[t][col / 16]);
+    return vf_set1(IS_PACKED(T) ? v->packed[col / 32].d[t][col / 16 % 2] : v->d[t][col / 16]);
 }
 
 /* The bias of block b of 32 columns. */
 LANES vf view_bias(const struct views *v, int t, size_t b, const int T)
 {
-    return vf_set1(T == PACKED_TOKENS ? v->packed[b].bias[t] : v->bias[t][b]);
+    return vf_set1(IS_PACKED(T) ? v->packed[b].bias[t] : v->bias[t][b]);
 }
 
 /* VIEW_START(v, t, col, T, unpacked): what the integer sum of 16 columns from col begins with. */
 #define VIEW_MINUS_SUM8(v, t, col) ((v)->minus_sum8[t] + (col) / 8)
-#if TOKENS_MAX == 8
+#if MOED_PACKS_VIEWS
 #define VIEW_START(v, t, col, T, unpacked)                                                         \
-    ((T) == PACKED_TOKENS ? vi_set1((v)->packed[(col) / 32].start[t][(col) / 16 % 2]) : (unpacked))
+    (IS_PACKED(T) ? vi_set1((v)->packed[(col) / 32].start[t][(col) / 16 % 2]) : (unpacked))
 #else
 #define VIEW_START(v, t, col, T, unpacked) (unpacked)
 #endif
@@ -68,7 +70,7 @@ static void views_of(const struct activations *a, const uint32_t *tokens, uint32
     }
 }
 
-#if TOKENS_MAX == 8
+#if MOED_PACKS_VIEWS
 /* What each tile function subtracts from its type's quants, as it tells dots_start() or q8_start();
  * 1 for Q2_K, whose minima are multiplied by the sums. 0: the sums begin with 0. */
 static int offset_of(enum tensor_type type)

@@ -53,7 +53,7 @@ logits() {
 
 compared=0
 pairs=("avx2 avx2" "avx512 avx512") # the worker's, cpuexec's
-[ -n "${MOED_TEST_SHORT:-}" ] || pairs+=("portable avx2")
+[ -n "${MOED_TEST_SHORT:-}" ] || pairs+=("portable avx2" "avx2-vnni avx2")
 for MODEL in "$@"; do
     start memd "$MEMD" --model "$MODEL"
     serve portable portable

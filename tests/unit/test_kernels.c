@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #if defined(MOED_HAVE_SIMDE)
-extern const struct kernels kernels_avx512_simde;
+extern const struct kernels kernels_avx512_simde, kernels_avx2_vnni_emulated;
 #endif
 
 static const struct kernels *portable;
@@ -28,8 +28,10 @@ static int find_builds(void **state)
             builds[n_builds++] = kernels_get();
     }
 #if defined(MOED_HAVE_SIMDE)
-    if (n_builds > 0) /* it needs AVX2 */
+    if (n_builds > 0) { /* they need AVX2 */
         builds[n_builds++] = &kernels_avx512_simde;
+        builds[n_builds++] = &kernels_avx2_vnni_emulated;
+    }
 #endif
     for (int b = 0; b < n_builds; b++)
         fprintf(stderr, "testing build %s\n", builds[b]->name);
