@@ -24,7 +24,7 @@ struct builder {
     struct strbuf out;
     struct frame frame;
     struct argument_writer arguments;
-    size_t key_states_left; /* of KEY_STATES */
+    size_t states_left; /* of FIXED_STATES */
     struct error *e;
 };
 
@@ -209,11 +209,22 @@ static bool chosen(const struct tool_grammar_request *r, const struct tool *t)
     return r->choice != TOOL_CHOICE_NAMED || strcmp(r->name, t->name) == 0;
 }
 
-/* Between tags each key stands in the grammar twice: as it is, and in the expression of all other
- * keys. These states have no replacement, so they get what the replaceable values leave of a
- * grammar's states (grammar/gbnf_schema.c): a quarter of 100,000, less some for names and marks. */
-enum { KEY_STATES = 22000 };
+/* Of a grammar's 100,000 states the values that can be replaced take 75,000 at most
+ * (grammar/gbnf_schema.c). Names, marks and, between tags, keys cannot be replaced: they get most
+ * of the rest. */
+enum { FIXED_STATES = 22000, CALL_STATES = 90 };
 
+/* About how many states the names and marks of all calls take. */
+static size_t states_of_calls(const struct tool_grammar_request *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tool_list_count(r->tools); i++)
+        n += strlen(tool_list_at(r->tools, i)->name) + CALL_STATES;
+    return n;
+}
+
+/* The same for the keys of a tool, each of which stands twice between tags: as it is, and in the
+ * expression of all other keys. */
 static size_t states_of_keys(const struct tool_format *f, const struct tool *t)
 {
     const char *key;
@@ -233,8 +244,8 @@ static size_t states_of_keys(const struct tool_format *f, const struct tool *t)
 static enum error_code bounded_call_rule(struct builder *b, const struct tool *t)
 {
     size_t bytes = b->arguments.bytes_left, states = states_of_keys(b->r->format, t);
-    if (t->strict || states <= b->key_states_left) {
-        b->key_states_left -= t->strict ? 0 : states;
+    if (t->strict || states <= b->states_left) {
+        b->states_left -= t->strict ? 0 : states;
         return call_rule(b, t);
     }
     b->arguments.bytes_left = 0;
@@ -318,8 +329,11 @@ static void find_marks(const struct builder *b, struct tool_grammar *g)
  * schema_bytes. */
 static enum error_code build(struct builder *b, size_t schema_bytes)
 {
+    size_t calls = states_of_calls(b->r);
+    b->states_left = calls < FIXED_STATES ? FIXED_STATES - calls : 0;
+    if (b->states_left == 0)
+        schema_bytes = 0;
     strbuf_init(&b->out);
-    b->key_states_left = KEY_STATES;
     b->arguments = (struct argument_writer){
         .out = &b->out, .format = b->r->format, .bytes_left = schema_bytes, .e = b->e};
     root_rule(b);

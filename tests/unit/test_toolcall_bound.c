@@ -304,7 +304,9 @@ static void test_many_tools(void **state)
 {
     static const char integer[] = "{\"type\":\"integer\",\"minimum\":0,\"maximum\":100}";
     check_many("hermes", 512, 20, integer);
+    check_many("hermes", 150, 20, integer);
     check_many("glm", 512, 20, integer);
+    check_many("glm", 150, 20, integer);
     check_many("qwen3-coder", 128, 30, "{\"type\":\"string\"}");
 }
 
