@@ -7,12 +7,12 @@
  * are medians of ROUNDS. "cold" masks are the first ones of an answer in each place; "warm" masks
  * are those of the answer's last 64 tokens again, which the matcher has kept. */
 #include "base/sort_doubles.h"
+#include "bench/grammar_tokens.h"
 #include "grammar/matcher.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 21, SYNTHETIC = 151936, TOKENS_MAX = 1024 };
 
@@ -35,19 +35,6 @@ static const char document[] =
     "\"12 St James Square in the city of London\", \"zip\": \"10115\"}, \"notes\": \"She wrote the "
     "first program, and a long letter about what an engine could and could not do.\"}";
 
-static double cpu_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void die(const char *what)
-{
-    fprintf(stderr, "bench-grammar: %s\n", what);
-    exit(1);
-}
-
 static double median(double *values, unsigned n)
 {
     sort_doubles(values, n);
@@ -58,10 +45,10 @@ static struct grammar *compile(double *seconds)
 {
     struct grammar *g;
     struct error e;
-    double start = cpu_s();
+    double start = bench_cpu_s();
     if (grammar_compile(GRAMMAR_JSON_SCHEMA, schema, strlen(schema), NULL, &g, &e))
-        die(e.text);
-    *seconds = cpu_s() - start;
+        bench_die(e.text);
+    *seconds = bench_cpu_s() - start;
     return g;
 }
 
@@ -83,7 +70,7 @@ static struct grammar_vocabulary *synthetic(void)
     struct grammar_vocabulary *v;
     struct error e;
     if (!texts || !bytes || !lengths || !kinds)
-        die("out of memory");
+        bench_die("out of memory");
     for (uint32_t i = 0; i < SYNTHETIC; i++) {
         uint32_t n = 0, kind = below(20), letters = 1 + below(12);
         bytes[i] = texts[i];
@@ -101,47 +88,12 @@ static struct grammar_vocabulary *synthetic(void)
     }
     kinds[SYNTHETIC - 1] = GRAMMAR_TOKEN_END;
     if (grammar_vocabulary_new(SYNTHETIC, bytes, lengths, kinds, &v, &e))
-        die(e.text);
+        bench_die(e.text);
     free(texts);
     free(bytes);
     free(lengths);
     free(kinds);
     return v;
-}
-
-static struct grammar_vocabulary *of_model(const char *path)
-{
-    struct gguf *file;
-    struct tokenizer *t;
-    struct grammar_vocabulary *v;
-    struct error e;
-    if (gguf_open(path, &file, &e) || tokenizer_new(file, NULL, &t, &e) ||
-        grammar_vocabulary_from_tokenizer(t, &v, &e))
-        die(e.text);
-    tokenizer_free(t);
-    gguf_close(file);
-    return v;
-}
-
-/* The document as the longest tokens; returns their number. */
-static uint32_t cut(const struct grammar_vocabulary *v, uint32_t *tokens)
-{
-    uint32_t n = 0;
-    for (const char *at = document; *at && n < TOKENS_MAX;) {
-        uint32_t best = GRAMMAR_NO_TOKEN;
-        for (uint32_t i = 0; i < v->n_tokens; i++) {
-            const struct grammar_token *t = &v->tokens[i];
-            if (t->kind == GRAMMAR_TOKEN_TEXT && t->length > 0 &&
-                (best == GRAMMAR_NO_TOKEN || t->length > v->tokens[best].length) &&
-                strncmp((const char *)v->bytes + t->offset, at, t->length) == 0)
-                best = i;
-        }
-        if (best == GRAMMAR_NO_TOKEN)
-            die("the vocabulary lacks a byte");
-        tokens[n++] = best;
-        at += v->tokens[best].length;
-    }
-    return n;
 }
 
 static struct grammar_matcher *new_matcher(const struct grammar *g,
@@ -150,7 +102,7 @@ static struct grammar_matcher *new_matcher(const struct grammar *g,
     struct grammar_matcher *m;
     struct error e;
     if (grammar_matcher_new(g, v, NULL, &m, &e))
-        die(e.text);
+        bench_die(e.text);
     return m;
 }
 
@@ -158,13 +110,13 @@ static struct grammar_matcher *new_matcher(const struct grammar *g,
 static double check_answer(const struct grammar *g, const struct grammar_vocabulary *v,
                            const uint32_t *tokens, uint32_t n)
 {
-    double start = cpu_s();
+    double start = bench_cpu_s();
     struct grammar_matcher *m = new_matcher(g, v);
     for (uint32_t i = 0; i < n; i++)
         if (!grammar_matcher_accepts(m, tokens[i]) || !grammar_matcher_advance(m, tokens[i]))
-            die("the document is refused");
+            bench_die("the document is refused");
     grammar_matcher_free(m);
-    return (cpu_s() - start) / n;
+    return (bench_cpu_s() - start) / n;
 }
 
 struct mask_times {
@@ -177,14 +129,14 @@ static double mask_answer(struct grammar_matcher *m, const uint32_t *tokens, uin
     double sum = 0;
     *longest = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double start = cpu_s();
+        double start = bench_cpu_s();
         if (!grammar_matcher_mask(m, mask))
-            die("no mask");
-        double took = cpu_s() - start;
+            bench_die("no mask");
+        double took = bench_cpu_s() - start;
         sum += took;
         *longest = took > *longest ? took : *longest;
         if (!grammar_matcher_advance(m, tokens[i]))
-            die("the document is refused");
+            bench_die("the document is refused");
     }
     return sum / n;
 }
@@ -198,7 +150,7 @@ static struct mask_times masks(const struct grammar *g, const struct grammar_voc
     t.cold = mask_answer(m, tokens, n, mask, &t.cold_longest);
     for (uint32_t left = n < GRAMMAR_ROLLBACK ? n : GRAMMAR_ROLLBACK; left > 0; left = 0)
         if (!grammar_matcher_rollback(m, left))
-            die("rollback");
+            bench_die("rollback");
     uint32_t again = n < GRAMMAR_ROLLBACK ? n : GRAMMAR_ROLLBACK;
     t.warm = mask_answer(m, tokens + n - again, again, mask, &t.warm_longest);
     grammar_matcher_free(m);
@@ -210,7 +162,7 @@ static void measure(const char *name, const struct grammar *g, const struct gram
 {
     static uint32_t tokens[TOKENS_MAX];
     double check[ROUNDS], cold[ROUNDS], cold_longest[ROUNDS], warm[ROUNDS], warm_longest[ROUNDS];
-    uint32_t n = cut(v, tokens);
+    uint32_t n = bench_cut(v, document, tokens, TOKENS_MAX);
     for (unsigned i = 0; i < ROUNDS; i++) {
         check[i] = check_answer(g, v, tokens, n);
         struct mask_times t = masks(g, v, tokens, n);
@@ -238,11 +190,11 @@ int main(int argc, char **argv)
     }
     printf("schema of ten properties: %.2f ms to compile, %u states\n",
            median(seconds, ROUNDS) * 1e3, grammar_states(g));
-    double start = cpu_s();
+    double start = bench_cpu_s();
     struct grammar_vocabulary *large = synthetic();
-    printf("trie of %u tokens: %.0f ms\n", SYNTHETIC, (cpu_s() - start) * 1e3);
+    printf("trie of %u tokens: %.0f ms\n", SYNTHETIC, (bench_cpu_s() - start) * 1e3);
     if (argc > 1) {
-        struct grammar_vocabulary *v = of_model(argv[1]);
+        struct grammar_vocabulary *v = bench_vocabulary(argv[1]);
         measure("model", g, v);
         grammar_vocabulary_free(v);
     }

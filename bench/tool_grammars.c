@@ -5,32 +5,18 @@
  * The figures are medians of ROUNDS. */
 #include "base/sort_doubles.h"
 #include "base/strbuf.h"
-#include "gguf/gguf.h"
+#include "bench/grammar_tokens.h"
 #include "grammar/matcher.h"
 #include "toolcall/tool_grammar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 11, TOOLS = 60, TOKENS_MAX = 1024 };
 
 static const char *const formats[] = {"hermes", "harmony",       "generic", "qwen3-coder",
                                       "glm",    "deepseek-v3.2", "gemma4"};
-
-static double cpu_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void die(const char *what)
-{
-    fprintf(stderr, "bench-tools: %s\n", what);
-    exit(1);
-}
 
 static double median(double *values)
 {
@@ -71,7 +57,7 @@ static struct tool_list *make_tools(bool schemas)
     strbuf_printf(&b, "]");
     json_t *array = b.failed ? NULL : json_loads(b.data, 0, NULL);
     if (!array || tool_list_new(array, &list, &e))
-        die("the tools are malformed");
+        bench_die("the tools are malformed");
     json_decref(array);
     strbuf_fini(&b);
     return list;
@@ -94,11 +80,11 @@ static struct compiled compile(const char *format, const struct tool_list *tools
     struct error e;
     uint32_t n_marks = 0;
     if (tool_grammar_build(&r, &c.text, &e))
-        die(e.text);
+        bench_die(e.text);
     while (c.text.marks[n_marks])
         n_marks++;
     if (grammar_compile_marked(c.text.text, c.text.len, c.text.marks, n_marks, NULL, &c.g, &e))
-        die(e.text);
+        bench_die(e.text);
     return c;
 }
 
@@ -116,54 +102,19 @@ static const char hermes_call[] =
     "\"tags\": [\"c\", \"new\"], \"cwd\": null, \"score\": 0.5, \"since\": \"2026-11-27\", "
     "\"range\": {\"from\": 1, \"to\": 9}}}\n</tool_call>";
 
-/* The call as the longest tokens; returns their number. */
-static uint32_t cut(const struct grammar_vocabulary *v, uint32_t *tokens)
-{
-    uint32_t n = 0;
-    for (const char *at = hermes_call; *at && n < TOKENS_MAX;) {
-        uint32_t best = GRAMMAR_NO_TOKEN;
-        for (uint32_t i = 0; i < v->n_tokens; i++) {
-            const struct grammar_token *t = &v->tokens[i];
-            if (t->kind == GRAMMAR_TOKEN_TEXT && t->length > 0 &&
-                (best == GRAMMAR_NO_TOKEN || t->length > v->tokens[best].length) &&
-                strncmp((const char *)v->bytes + t->offset, at, t->length) == 0)
-                best = i;
-        }
-        if (best == GRAMMAR_NO_TOKEN)
-            die("the vocabulary lacks a byte");
-        tokens[n++] = best;
-        at += v->tokens[best].length;
-    }
-    return n;
-}
-
-static struct grammar_vocabulary *of_model(const char *path)
-{
-    struct gguf *file;
-    struct tokenizer *t;
-    struct grammar_vocabulary *v;
-    struct error e;
-    if (gguf_open(path, &file, &e) || tokenizer_new(file, NULL, &t, &e) ||
-        grammar_vocabulary_from_tokenizer(t, &v, &e))
-        die(e.text);
-    tokenizer_free(t);
-    gguf_close(file);
-    return v;
-}
-
 /* Microseconds a token: check and advance; with `mask`, a mask before each as well. */
 static double answer(struct grammar_matcher *m, const uint32_t *tokens, uint32_t n, uint32_t *mask)
 {
     struct grammar_start start = {0};
     struct error e;
-    double before = cpu_s();
+    double before = bench_cpu_s();
     if (grammar_matcher_restart(m, &start, &e))
-        die(e.text);
+        bench_die(e.text);
     for (uint32_t i = 0; i < n; i++)
         if ((mask && !grammar_matcher_mask(m, mask)) || !grammar_matcher_accepts(m, tokens[i]) ||
             !grammar_matcher_advance(m, tokens[i]))
-            die("the call is refused");
-    return (cpu_s() - before) / n * 1e6;
+            bench_die("the call is refused");
+    return (bench_cpu_s() - before) / n * 1e6;
 }
 
 static void measure_call(const char *name, const struct grammar *g,
@@ -171,15 +122,16 @@ static void measure_call(const char *name, const struct grammar *g,
 {
     static uint32_t tokens[TOKENS_MAX];
     double first[ROUNDS], known[ROUNDS], first_masks[ROUNDS], known_masks[ROUNDS];
-    uint32_t n = cut(v, tokens), *mask = malloc(grammar_mask_words(v->n_tokens) * sizeof *mask);
+    uint32_t n = bench_cut(v, hermes_call, tokens, TOKENS_MAX),
+             *mask = malloc(grammar_mask_words(v->n_tokens) * sizeof *mask);
     struct error e;
     if (!mask)
-        die("out of memory");
+        bench_die("out of memory");
     for (unsigned i = 0; i < ROUNDS; i++) {
         struct grammar_matcher *m;
         for (unsigned masks = 0; masks < 2; masks++) {
             if (grammar_matcher_new(g, v, NULL, &m, &e))
-                die(e.text);
+                bench_die(e.text);
             (masks ? first_masks : first)[i] = answer(m, tokens, n, masks ? mask : NULL);
             (masks ? known_masks : known)[i] = answer(m, tokens, n, masks ? mask : NULL);
             grammar_matcher_free(m);
@@ -198,9 +150,9 @@ static void measure(const char *format, const struct tool_list *tools, const cha
     struct compiled c;
     const char *why;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        double start = cpu_s();
+        double start = bench_cpu_s();
         c = compile(format, tools);
-        seconds[i] = cpu_s() - start;
+        seconds[i] = bench_cpu_s() - start;
         if (i + 1 < ROUNDS)
             free_compiled(&c);
     }
@@ -215,7 +167,7 @@ static void measure(const char *format, const struct tool_list *tools, const cha
 int main(int argc, char **argv)
 {
     struct tool_list *any = make_tools(false), *schemas = make_tools(true);
-    struct grammar_vocabulary *v = argc > 1 ? of_model(argv[1]) : NULL;
+    struct grammar_vocabulary *v = argc > 1 ? bench_vocabulary(argv[1]) : NULL;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         measure(formats[i], any, "any object", v);
         measure(formats[i], schemas, "schemas", v);

@@ -40,13 +40,14 @@ void router_free(struct router *r)
     free(r);
 }
 
-/* What a session is attached to; "": nothing now. Returns whether it lives. */
+/* What a session is attached to; "": nothing now. Returns whether it lives. idle: it has no
+ * request, and no thread is about to use it: references are taken under the router's lock. */
 static bool attached_to(struct moed_session *s, char process[WORKER_NAME_BYTES], bool *idle)
 {
     pthread_mutex_lock(&s->lock);
     bool alive = s->alive;
     snprintf(process, WORKER_NAME_BYTES, "%s", s->resuming ? "" : s->worker);
-    *idle = s->mailboxes == NULL;
+    *idle = s->mailboxes == NULL && s->references == 1;
     pthread_mutex_unlock(&s->lock);
     return alive;
 }
@@ -104,14 +105,15 @@ static struct moed_session *open_link(struct router *r, const char *process)
     }
     pthread_mutex_lock(&r->lock);
     bool kept = !r->closed && r->n_links < SUPERVISE_WORKERS;
-    if (kept)
+    if (kept) {
         r->links[r->n_links++] = link;
+        session_ref(link);
+    }
     pthread_mutex_unlock(&r->lock);
     if (!kept) {
         drop_link(link);
         return NULL;
     }
-    session_ref(link);
     return link;
 }
 

@@ -1,4 +1,4 @@
-/* Sharing out a device's memory; see device_plan.h. */
+/* What the users of a device's memory want, and what does not fit; see device_plan.h. */
 #include "device/device_plan.h"
 
 #include "base/checked.h"

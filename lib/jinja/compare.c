@@ -1,4 +1,4 @@
-/* Equality, order and membership, as Python has them; see value.h. */
+/* Order and membership, as Python has them; see value.h. */
 #include "jinja/value.h"
 
 #include <string.h>

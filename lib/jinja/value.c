@@ -1,4 +1,4 @@
-/* Makes and measures values; see value.h. */
+/* Makes, measures and compares values for equality; see value.h. */
 #include "jinja/value.h"
 
 #include <math.h>

@@ -461,7 +461,7 @@ static bool packs(const struct product *p)
 /* A function of its own: only it needs so much of the stack. */
 static __attribute__((noinline)) void multiply_packed(const struct product *p)
 {
-    /* 260 KB: 64 tokens of 2560 columns, 8 tokens of 20480 */
+    /* AVX-512: 260 KB, 64 tokens of 2560 columns or 8 of 20480; AVX-VNNI: half as many tokens */
     struct packed_block blocks[640];
 
     multiply_batches(p, (struct packing){blocks, sizeof blocks / sizeof blocks[0]});

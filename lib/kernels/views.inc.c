@@ -71,8 +71,8 @@ static void views_of(const struct activations *a, const uint32_t *tokens, uint32
 }
 
 #if MOED_PACKS_VIEWS
-/* What each tile function subtracts from its type's quants, as it tells dots_start() or q8_start();
- * 1 for Q2_K, whose minima are multiplied by the sums. 0: the sums begin with 0. */
+/* What each tile function subtracts from its type's quants, as it passes it to dots_start() or
+ * q8_start(); 1 for Q2_K, whose minima are multiplied by the sums. 0: the sums begin with 0. */
 static int offset_of(enum tensor_type type)
 {
     switch (type) {

@@ -11,6 +11,7 @@
 
 #include "toolcall/argument_types.h"
 #include "toolcall/gbnf_write.h"
+#include "toolcall/schema_part.h"
 #include "toolcall/schema_strip.h"
 
 #include <stdlib.h>
@@ -19,6 +20,9 @@
 enum {
     PLACE_BYTES = 200,     /* what gbnf_schema.h takes, with space for escapes */
     KEYS_BYTES_MAX = 2000, /* of properties, in the expression of the other keys */
+    KEY_BYTES = 100,       /* in an error */
+    NOTES_MAX = 8,         /* of which the grammar keeps the texts */
+    NOTE_BYTES = 200,
 };
 
 #define KEY_WORD "^[a-zA-Z0-9_.-]+$"
@@ -45,55 +49,67 @@ static enum error_code refuse(struct argument_writer *w, const struct tool *t, c
 
 /* ---- Items ---- */
 
-/* What errors of an item say before the JSON pointer. key: of a property, or NULL. */
+/* What errors of a schema say before the JSON pointer in it. key: of a property, or NULL. */
+static void place_text(struct strbuf *out, const struct tool *t, const char *key)
+{
+    strbuf_printf(out, "tool \"%s\": schema at \"#%s", t->name, key ? "/properties/" : "");
+    for (const char *c = key; c && *c; c++) {
+        const char *escaped = *c == '~' ? "~0" : *c == '/' ? "~1" : NULL;
+        strbuf_append(out, escaped ? escaped : c, escaped ? 2 : 1);
+    }
+}
+
 static void place(struct argument_writer *w, const struct tool *t, const char *key)
 {
     struct strbuf b;
     strbuf_init(&b);
-    strbuf_printf(&b, "tool \"%s\": schema at \"#%s", t->name, key ? "/properties/" : "");
-    for (const char *c = key; c && *c; c++) {
-        const char *escaped = *c == '~' ? "~0" : *c == '/' ? "~1" : NULL;
-        strbuf_append(&b, escaped ? escaped : c, escaped ? 2 : 1);
-    }
+    place_text(&b, t, key);
     if (!b.failed && b.len < PLACE_BYTES)
         gbnf_literal(w->out, b.data, b.len);
     strbuf_fini(&b);
 }
 
-/* A copy of a part of the schema that has the definitions to which the part may refer. */
-static json_t *document_of(const json_t *root, const json_t *schema)
-{
-    static const char *const shared[] = {"$defs", "definitions"};
-    json_t *document = schema_strip(schema);
-    char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
-    bool refers = text && strstr(text, "\"$ref\"");
-    free(text);
-    for (size_t i = 0; refers && root != schema && i < 2; i++) {
-        json_t *definitions = json_object_get(root, shared[i]);
-        if (json_is_object(definitions)) {
-            json_t *holder = json_pack("{s:O}", shared[i], definitions);
-            json_t *stripped = schema_strip(holder);
-            json_object_update(document, stripped);
-            json_decref(stripped);
-            json_decref(holder);
-        }
-    }
-    return document;
-}
-
 /* The item's schema, which is taken, and the rule for one that cannot be followed. */
-static void schema_text(struct argument_writer *w, const struct tool *t, json_t *document,
+static void schema_text(struct argument_writer *w, const struct tool *t, char *text,
                         const char *other)
 {
-    char *text = json_dumps(document, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_decref(document);
-    if (text)
-        strbuf_printf(w->out, "%s ", text);
-    else
+    if (text) {
+        strbuf_append(w->out, text, strlen(text));
+        strbuf_append(w->out, " ", 1);
+    } else {
         w->out->failed = true;
+    }
     if (!t->strict)
         strbuf_printf(w->out, "%%else %s ", other);
     free(text);
+}
+
+/* Why a schema has no item: the first ones say it. */
+static void note(struct argument_writer *w, const char *why)
+{
+    size_t n = strlen(why);
+    strbuf_printf(w->out, "%%note ");
+    if (w->notes++ >= NOTES_MAX)
+        n = 0;
+    if (n > NOTE_BYTES) /* whole characters */
+        for (n = NOTE_BYTES; n > 0 && ((unsigned char)why[n] & 0xc0) == 0x80;)
+            n--;
+    if (n > 0)
+        gbnf_literal(w->out, why, n);
+    else
+        quoted(w, "");
+}
+
+static bool is_too_large(const struct argument_writer *w)
+{
+    return w->out->len > w->bytes_most;
+}
+
+static enum error_code refuse_size(struct argument_writer *w, const struct tool *t)
+{
+    return error_set(w->e, ERROR_LIMIT,
+                     "tool \"%s\": the schemas of all tools have more than %d bytes", t->name,
+                     (int)(t->strict ? TOOL_GRAMMAR_BYTES : TOOL_SCHEMAS_BYTES));
 }
 
 /* ---- JSON and Gemma ---- */
@@ -108,13 +124,14 @@ static void any_object(struct argument_writer *w)
 static void write_object(struct argument_writer *w, const struct tool *t)
 {
     bool gemma = w->format->body == BODY_GEMMA;
-    json_t *document = document_of(t->parameters, t->parameters);
+    json_t *document = schema_strip(t->parameters);
     const json_t *type = json_object_get(document, "type");
     if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
     strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
     place(w, t, NULL);
-    schema_text(w, t, document, gemma ? "gemma-object" : "json-object");
+    schema_text(w, t, json_dumps(document, JSON_COMPACT), gemma ? "gemma-object" : "json-object");
+    json_decref(document);
     if (!t->strict)
         *(gemma ? &w->gemma : &w->json) = true;
 }
@@ -237,19 +254,19 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
     literal(w, w->format->value_end);
     quoted(w, other.data ? other.data : "");
     place(w, t, key);
-    schema_text(w, t, document_of(t->parameters, schema), "value-0");
+    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
     w->value = w->value || !t->strict;
     w->out->failed = w->out->failed || other.failed;
     strbuf_fini(&other);
 }
 
 static void json_item(struct argument_writer *w, const struct tool *t, const char *key,
-                      json_t *document)
+                      const json_t *schema)
 {
     strbuf_printf(w->out, "%%value ");
     literal(w, w->format->value_end);
     place(w, t, key);
-    schema_text(w, t, document, "value-0");
+    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
     w->value = w->value || !t->strict;
 }
 
@@ -257,22 +274,15 @@ static void json_item(struct argument_writer *w, const struct tool *t, const cha
 static void mixed_item(struct argument_writer *w, const struct tool *t, const char *key,
                        const json_t *schema, unsigned types)
 {
-    json_t *document = document_of(t->parameters, schema), *only = schema_strip(schema);
-    json_t *others = json_pack("{s:[o,{s:[sssss]}]}", "allOf", only, "type", "null", "boolean",
+    json_t *others = json_pack("{s:[O],s:[sssss]}", "allOf", schema, "type", "null", "boolean",
                                "number", "array", "object");
-    static const char *const shared[] = {"$defs", "definitions"};
-    for (size_t i = 0; i < 2; i++) {
-        json_t *definitions = json_object_get(document, shared[i]);
-        if (definitions)
-            json_object_set(others, shared[i], definitions);
-    }
-    json_decref(document);
     strbuf_printf(w->out, "( ");
     typed(w, true);
     string_item(w, t, key, schema, types);
     strbuf_printf(w->out, "| ");
     typed(w, false);
     json_item(w, t, key, others);
+    json_decref(others);
     strbuf_printf(w->out, ") ");
 }
 
@@ -298,10 +308,34 @@ static bool is_type_only(const json_t *schema)
     return true;
 }
 
-/* The value, and its end. */
-static void write_value(struct argument_writer *w, const struct tool *t, const char *key,
-                        const json_t *schema)
+/* A value of which the item, a document of its own, would refer to other places. */
+static enum error_code write_elsewhere(struct argument_writer *w, const struct tool *t,
+                                       const char *key)
 {
+    struct strbuf where;
+    struct error why;
+    strbuf_init(&where);
+    place_text(&where, t, key && strlen(key) < KEY_BYTES ? key : NULL);
+    enum error_code code = error_set(&why, ERROR_UNSUPPORTED,
+                                     "%s\": the %s format follows a $ref to a definition only",
+                                     where.data ? where.data : "", w->format->name);
+    strbuf_fini(&where);
+    if (t->strict) {
+        error_fill(w->e, code, "%s", why.text);
+        return code;
+    }
+    note(w, why.text);
+    any_value(w);
+    value_end(w);
+    return ERROR_OK;
+}
+
+/* The value, and its end. */
+static enum error_code write_value(struct argument_writer *w, const struct tool *t, const char *key,
+                                   const json_t *schema)
+{
+    if (schema_part_refers_elsewhere(w->parts, schema))
+        return write_elsewhere(w, t, key);
     unsigned types = schema_types(t->parameters, schema);
     bool free_text = is_type_only(schema);
     if (types == ARGUMENT_STRING) {
@@ -316,25 +350,14 @@ static void write_value(struct argument_writer *w, const struct tool *t, const c
         }
     } else if (!(types & ARGUMENT_STRING)) {
         typed(w, false);
-        json_item(w, t, key, document_of(t->parameters, schema));
+        json_item(w, t, key, schema);
     } else if (free_text && (types == ARGUMENT_ANY || !w->format->typed_values)) {
         any_value(w);
     } else {
         mixed_item(w, t, key, schema, types);
     }
     value_end(w);
-}
-
-static bool is_required(const struct tool *t, const char *key)
-{
-    size_t i;
-    json_t *name;
-    json_array_foreach(json_object_get(t->parameters, "required"), i, name)
-    {
-        if (json_is_string(name) && strcmp(json_string_value(name), key) == 0)
-            return true;
-    }
-    return false;
+    return ERROR_OK;
 }
 
 static bool is_key(const char *text)
@@ -383,7 +406,9 @@ static enum error_code other_properties(struct argument_writer *w, const struct 
         return refuse(w, t, "properties");
     key_end(w);
     if (schema && !json_is_true(schema)) {
-        write_value(w, t, NULL, schema);
+        enum error_code code = write_value(w, t, NULL, schema);
+        if (code)
+            return code;
     } else {
         any_value(w);
         value_end(w);
@@ -438,22 +463,45 @@ static void write_any_tags(struct argument_writer *w)
     strbuf_printf(w->out, ")* ");
 }
 
+/* The names in `required`, as the keys of an object. */
+static json_t *required_keys(const struct tool *t)
+{
+    size_t i;
+    json_t *name, *keys = json_object();
+    json_array_foreach(json_object_get(t->parameters, "required"), i, name)
+    {
+        if (keys && json_object_set_new(keys, json_string_value(name), json_true())) {
+            json_decref(keys);
+            keys = NULL;
+        }
+    }
+    return keys;
+}
+
 static enum error_code write_tags(struct argument_writer *w, const struct tool *t)
 {
     const char *key, *keyword = keyword_without_form(w, t);
     json_t *schema;
+    enum error_code code = ERROR_OK;
     if (keyword)
         return refuse(w, t, keyword);
+    json_t *required = required_keys(t);
+    w->out->failed = w->out->failed || !required;
     json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
     {
         strbuf_printf(w->out, "( ");
         key_begin(w);
         literal(w, key);
         key_end(w);
-        write_value(w, t, key, schema);
-        strbuf_printf(w->out, is_required(t, key) ? ") " : ")? ");
+        code = write_value(w, t, key, schema);
+        strbuf_printf(w->out, json_object_get(required, key) ? ") " : ")? ");
+        if (code || is_too_large(w))
+            break;
     }
-    return other_properties(w, t);
+    json_decref(required);
+    if (!code && is_too_large(w))
+        code = refuse_size(w, t);
+    return code ? code : other_properties(w, t);
 }
 
 /* ---- A call ---- */
@@ -478,11 +526,7 @@ static enum error_code write_schema(struct argument_writer *w, const struct tool
         write_object(w, t);
     if (!code && w->out->failed)
         return error_set(w->e, ERROR_MEMORY, "no memory for a grammar of calls");
-    if (!code && !t->strict && w->out->len > w->bytes_left)
-        return error_set(w->e, ERROR_LIMIT,
-                         "tool \"%s\": the schemas of all tools have more than %d bytes", t->name,
-                         (int)TOOL_SCHEMAS_BYTES);
-    return code;
+    return !code && is_too_large(w) ? refuse_size(w, t) : code;
 }
 
 enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
@@ -490,14 +534,22 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
     struct argument_writer own = *w;
     struct strbuf text;
     struct error why;
+    struct schema_parts parts;
     if (!t->parameters) {
         write_any(w);
         return ERROR_OK;
     }
     strbuf_init(&text);
+    schema_parts_init(&parts, t->parameters);
     own.out = &text;
     own.e = &why;
+    own.parts = &parts;
+    own.bytes_most = w->bytes_left;
+    if (t->strict) /* the text of the grammar so far may be beyond the limit already */
+        own.bytes_most = TOOL_GRAMMAR_BYTES -
+                         (w->out->len < TOOL_GRAMMAR_BYTES ? w->out->len : TOOL_GRAMMAR_BYTES);
     enum error_code code = write_schema(&own, t);
+    schema_parts_fini(&parts);
     if (!code) {
         strbuf_append(w->out, text.data, text.len);
         own.out = w->out;
@@ -505,8 +557,7 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
         own.bytes_left -= t->strict ? 0 : text.len;
         *w = own;
     } else if (!t->strict && code != ERROR_MEMORY) {
-        strbuf_printf(w->out, "%%note ");
-        literal(w, why.text);
+        note(w, why.text);
         write_any(w);
         code = ERROR_OK;
     } else {

@@ -6,7 +6,13 @@
 
 #include <string.h>
 
-enum { SCHEMA_DEPTH_MAX = 16 };
+/* $ref and anyOf in turn multiply, so the schemas that one question may read are counted. */
+enum { SCHEMA_DEPTH_MAX = 16, SCHEMAS_MAX = 1000, ELEMENTS_PER_SCHEMA = 64 };
+
+struct walk {
+    const json_t *root;
+    size_t left; /* of SCHEMAS_MAX; 0: too many */
+};
 
 static const struct {
     const char *name;
@@ -46,14 +52,33 @@ static unsigned of_value(const json_t *v)
     }
 }
 
-static unsigned types_at(const json_t *root, const json_t *schema, unsigned depth);
+/* False: there are too many. */
+static bool count(struct walk *w, size_t schemas)
+{
+    w->left -= schemas < w->left ? schemas : w->left;
+    return w->left > 0;
+}
 
-static unsigned any_of(const json_t *root, const json_t *list, unsigned depth)
+/* What the elements of a list allow together; an empty one, and no list: anything. */
+static unsigned listed(struct walk *w, const json_t *list, unsigned (*of)(const json_t *))
+{
+    unsigned types = 0;
+    size_t i;
+    json_t *element;
+    if (!count(w, json_array_size(list) / ELEMENTS_PER_SCHEMA))
+        return ARGUMENT_ANY;
+    json_array_foreach(list, i, element) types |= of(element);
+    return types ? types : ARGUMENT_ANY;
+}
+
+static unsigned types_at(struct walk *w, const json_t *schema, unsigned depth);
+
+static unsigned any_of(struct walk *w, const json_t *list, unsigned depth)
 {
     unsigned types = 0;
     size_t i;
     json_t *branch;
-    json_array_foreach(list, i, branch) types |= types_at(root, branch, depth);
+    json_array_foreach(list, i, branch) types |= types_at(w, branch, depth);
     return types ? types : ARGUMENT_ANY;
 }
 
@@ -72,43 +97,33 @@ static const json_t *resolve(const json_t *root, const char *ref)
     return *part ? NULL : at;
 }
 
-static unsigned types_at(const json_t *root, const json_t *schema, unsigned depth)
+static unsigned types_at(struct walk *w, const json_t *schema, unsigned depth)
 {
-    if (!json_is_object(schema) || depth == SCHEMA_DEPTH_MAX)
+    if (!json_is_object(schema) || depth == SCHEMA_DEPTH_MAX || !count(w, 1))
         return ARGUMENT_ANY;
     depth++;
     unsigned types = ARGUMENT_ANY;
     const json_t *v = json_object_get(schema, "type");
     size_t i;
     json_t *element;
-    if (json_is_string(v)) {
-        types &= named(v);
-    } else if (json_is_array(v) && json_array_size(v) > 0) {
-        unsigned listed = 0;
-        json_array_foreach(v, i, element) listed |= named(element);
-        types &= listed;
-    }
+    types &= json_is_string(v) ? named(v) : listed(w, v, named);
     if ((v = json_object_get(schema, "const")))
         types &= of_value(v);
-    if (json_is_array(v = json_object_get(schema, "enum")) && json_array_size(v) > 0) {
-        unsigned listed = 0;
-        json_array_foreach(v, i, element) listed |= of_value(element);
-        types &= listed;
-    }
-    if (json_is_array(v = json_object_get(schema, "anyOf")))
-        types &= any_of(root, v, depth);
-    if (json_is_array(v = json_object_get(schema, "oneOf")))
-        types &= any_of(root, v, depth);
+    types &= listed(w, json_object_get(schema, "enum"), of_value);
+    types &= any_of(w, json_object_get(schema, "anyOf"), depth);
+    types &= any_of(w, json_object_get(schema, "oneOf"), depth);
     json_array_foreach(json_object_get(schema, "allOf"), i, element) types &=
-        types_at(root, element, depth);
+        types_at(w, element, depth);
     if (json_is_string(v = json_object_get(schema, "$ref")))
-        types &= types_at(root, resolve(root, json_string_value(v)), depth);
+        types &= types_at(w, resolve(w->root, json_string_value(v)), depth);
     return types;
 }
 
 unsigned schema_types(const json_t *root, const json_t *schema)
 {
-    return types_at(root, schema, 0);
+    struct walk w = {root, SCHEMAS_MAX};
+    unsigned types = types_at(&w, schema, 0);
+    return w.left > 0 ? types : ARGUMENT_ANY;
 }
 
 unsigned argument_types(const json_t *parameters, const char *key)

@@ -19,7 +19,8 @@ enum {
 
 /* Of the argument `key` of a tool with these parameters (NULL: none are known). */
 unsigned argument_types(const json_t *parameters, const char *key);
-/* Of a schema; root: the document that its $ref refer to. */
+/* Of a schema; root: the document that its $ref refer to. ARGUMENT_ANY if this takes more than
+ * 1,000 schemas to find. */
 unsigned schema_types(const json_t *root, const json_t *schema);
 
 /* Appends a bare value as JSON. JSON of an allowed type but string is taken as it is; Python

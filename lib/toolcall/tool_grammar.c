@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GRAMMAR_BYTES = 256 * 1024 }; /* a grammar's text: grammar/grammar.h */
+
 struct frame {
     char open[128], prefix[128], between[128], close[128];
     const char *trigger; /* NULL: the calls have no mark */
@@ -22,6 +24,7 @@ struct builder {
     struct strbuf out;
     struct frame frame;
     struct argument_writer arguments;
+    size_t states_left; /* of FIXED_STATES */
     struct error *e;
 };
 
@@ -206,6 +209,51 @@ static bool chosen(const struct tool_grammar_request *r, const struct tool *t)
     return r->choice != TOOL_CHOICE_NAMED || strcmp(r->name, t->name) == 0;
 }
 
+/* Of a grammar's 100,000 states the values that can be replaced take 75,000 at most
+ * (grammar/gbnf_schema.c). Names, marks and, between tags, keys cannot be replaced: they get most
+ * of the rest. */
+enum { FIXED_STATES = 22000, CALL_STATES = 90 };
+
+/* About how many states the names and marks of all calls take. */
+static size_t states_of_calls(const struct tool_grammar_request *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tool_list_count(r->tools); i++)
+        n += strlen(tool_list_at(r->tools, i)->name) + CALL_STATES;
+    return n;
+}
+
+/* The same for the keys of a tool, each of which stands twice between tags: as it is, and in the
+ * expression of all other keys. */
+static size_t states_of_keys(const struct tool_format *f, const struct tool *t)
+{
+    const char *key;
+    json_t *schema;
+    size_t n = 0;
+    if (f->body != BODY_TAGS)
+        return 0;
+    json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
+    {
+        (void)schema;
+        n += 2 * strlen(key) + 16;
+    }
+    return n;
+}
+
+/* The call of a tool; of one whose keys take too much, unless it is strict, with any arguments. */
+static enum error_code bounded_call_rule(struct builder *b, const struct tool *t)
+{
+    size_t bytes = b->arguments.bytes_left, states = states_of_keys(b->r->format, t);
+    if (t->strict || states <= b->states_left) {
+        b->states_left -= t->strict ? 0 : states;
+        return call_rule(b, t);
+    }
+    b->arguments.bytes_left = 0;
+    enum error_code code = call_rule(b, t);
+    b->arguments.bytes_left = bytes;
+    return code;
+}
+
 static enum error_code call_rules(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
@@ -221,7 +269,7 @@ static enum error_code call_rules(struct builder *b)
         if (!chosen(r, tool_list_at(r->tools, i)))
             continue;
         strbuf_printf(&b->out, "call-%zu ::= ", i);
-        enum error_code code = call_rule(b, tool_list_at(r->tools, i));
+        enum error_code code = bounded_call_rule(b, tool_list_at(r->tools, i));
         if (code)
             return code;
         strbuf_printf(&b->out, "\n");
@@ -277,6 +325,28 @@ static void find_marks(const struct builder *b, struct tool_grammar *g)
             g->marks[n++] = tags[i];
 }
 
+/* Writes the grammar's text, in which the schemas of tools that are not strict take at most
+ * schema_bytes. */
+static enum error_code build(struct builder *b, size_t schema_bytes)
+{
+    size_t calls = states_of_calls(b->r);
+    b->states_left = calls < FIXED_STATES ? FIXED_STATES - calls : 0;
+    if (b->states_left == 0)
+        schema_bytes = 0;
+    strbuf_init(&b->out);
+    b->arguments = (struct argument_writer){
+        .out = &b->out, .format = b->r->format, .bytes_left = schema_bytes, .e = b->e};
+    root_rule(b);
+    enum error_code code = call_rules(b);
+    if (!code)
+        shared_rules(b);
+    if (!code && b->out.failed)
+        code = error_set(b->e, ERROR_MEMORY, "no memory for a grammar of calls");
+    if (code)
+        strbuf_fini(&b->out);
+    return code;
+}
+
 enum error_code tool_grammar_build(const struct tool_grammar_request *request,
                                    struct tool_grammar *out, struct error *e)
 {
@@ -293,19 +363,13 @@ enum error_code tool_grammar_build(const struct tool_grammar_request *request,
         *out = g;
         return ERROR_OK;
     }
-    strbuf_init(&b.out);
-    b.arguments = (struct argument_writer){
-        .out = &b.out, .format = request->format, .bytes_left = TOOL_SCHEMAS_BYTES, .e = e};
-    root_rule(&b);
-    enum error_code code = call_rules(&b);
-    if (!code)
-        shared_rules(&b);
-    if (!code && b.out.failed)
-        code = error_set(e, ERROR_MEMORY, "no memory for a grammar of calls");
-    if (code) {
+    enum error_code code = build(&b, TOOL_SCHEMAS_BYTES);
+    if (!code && b.out.len > GRAMMAR_BYTES) { /* names and marks take so much */
         strbuf_fini(&b.out);
-        return code;
+        code = build(&b, 0);
     }
+    if (code)
+        return code;
     g.text = b.out.data;
     g.len = b.out.len;
     if (!binds_all(request)) {

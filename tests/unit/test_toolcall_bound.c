@@ -261,6 +261,55 @@ static const char marked_grammar[] = "root ::= \"a<x>b\" ( \"<y>\" | string )\n"
                                      "string ::= \"'\" [a-z<>]* \"'\"\n";
 static const char *const marks[] = {"<x>", "<y>"};
 
+/* Tools whose names, marks and keys take more than a grammar may have: they are followed as far as
+ * they fit, and the grammar compiles. */
+static void check_many(const char *format, size_t n_tools, size_t n_keys, const char *schema)
+{
+    json_t *tools = json_array();
+    for (size_t i = 0; i < n_tools; i++) {
+        char name[64];
+        json_t *properties = json_object();
+        for (size_t k = 0; k < n_keys; k++) {
+            snprintf(name, sizeof name, "%06zu_%016zu", i * 37 % 1000003, i * 100 + k);
+            json_object_set_new(properties, name, json_loads(schema, 0, NULL));
+        }
+        snprintf(name, sizeof name, "function_with_a_long_name_number_%07zu", i);
+        json_array_append_new(tools, json_pack("{s:s, s:{s:s, s:o}}", "name", name, "parameters",
+                                               "type", "object", "properties", properties));
+    }
+    char *text = json_dumps(tools, 0);
+    struct tool_list *list = tools_of(text);
+    const struct tool_grammar_request r = {.format = tool_format_find(format),
+                                           .tools = list,
+                                           .choice = TOOL_CHOICE_REQUIRED,
+                                           .parallel = true};
+    struct tool_grammar g;
+    struct grammar *compiled;
+    struct error e;
+    size_t n_marks = 0;
+    if (tool_grammar_build(&r, &g, &e))
+        fail_msg("%s: %s", format, e.text);
+    while (g.marks[n_marks])
+        n_marks++;
+    if (grammar_compile_marked(g.text, g.len, g.marks, n_marks, NULL, &compiled, &e))
+        fail_msg("%s, %zu tools: %s", format, n_tools, e.text);
+    grammar_free(compiled);
+    tool_grammar_fini(&g);
+    tool_list_free(list);
+    free(text);
+    json_decref(tools);
+}
+
+static void test_many_tools(void **state)
+{
+    static const char integer[] = "{\"type\":\"integer\",\"minimum\":0,\"maximum\":100}";
+    check_many("hermes", 512, 20, integer);
+    check_many("hermes", 150, 20, integer);
+    check_many("glm", 512, 20, integer);
+    check_many("glm", 150, 20, integer);
+    check_many("qwen3-coder", 128, 30, "{\"type\":\"string\"}");
+}
+
 static void test_marks_only_in_literals(void **state)
 {
     struct tool_grammar g = {.text = (char *)marked_grammar,
@@ -305,9 +354,9 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_marks_only_in_literals),
-        cmocka_unit_test(test_marks_refused),
+        cmocka_unit_test(test_every_format),           cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),           cmocka_unit_test(test_many_tools),
+        cmocka_unit_test(test_marks_only_in_literals), cmocka_unit_test(test_marks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,12 +213,33 @@ static void test_values(void **state)
                 "\"5\"");
 }
 
+/* $ref and anyOf in turn: 40^8 ways. The number of schemas that are read is limited. */
+static void test_many_branches(void **state)
+{
+    struct strbuf schema;
+    (void)state;
+    strbuf_init(&schema);
+    strbuf_printf(&schema, "{\"$ref\":\"#/$defs/A\",\"$defs\":{\"A\":{\"anyOf\":[");
+    for (int i = 0; i < 40; i++)
+        strbuf_printf(&schema, "%s{\"$ref\":\"#/$defs/A\"}", i ? "," : "");
+    strbuf_printf(&schema, "]}}}");
+    check_value(schema.data, "1", "1");
+    strbuf_clear(&schema);
+    strbuf_printf(&schema, "{\"anyOf\":[");
+    for (int i = 0; i < 900; i++)
+        strbuf_printf(&schema, "%s{\"const\":\"%d\"}", i ? "," : "", i);
+    strbuf_printf(&schema, "]}");
+    check_value(schema.data, "1", "\"1\""); /* within the limit */
+    strbuf_fini(&schema);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_detect),    cmocka_unit_test(test_detect_files),
-        cmocka_unit_test(test_left_open), cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_ids),       cmocka_unit_test(test_values),
+        cmocka_unit_test(test_detect),        cmocka_unit_test(test_detect_files),
+        cmocka_unit_test(test_left_open),     cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_values),
+        cmocka_unit_test(test_many_branches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

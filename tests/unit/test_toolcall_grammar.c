@@ -1,4 +1,5 @@
 /* Grammars of calls: the rules, worked out by hand from each format's text. */
+#include "grammar/grammar.h"
 #include "toolcall/gbnf_write.h"
 #include "toolcall/tool_grammar.h"
 #include "toolcall_run.h"
@@ -222,6 +223,114 @@ static void test_refused(void **state)
     tool_grammar_fini(&g);
 }
 
+/* Refused, or a grammar without the schema. The grammar ends where it is too large: each of these
+ * would take gigabytes, or weeks. */
+static void check_large(char *parameters)
+{
+    struct strbuf tools;
+    for (int strict = 0; strict < 2; strict++) {
+        strbuf_init(&tools);
+        strbuf_printf(&tools, "[{\"name\":\"f\",\"strict\":%s,\"parameters\":%s}]",
+                      strict ? "true" : "false", parameters);
+        if (strict) {
+            check_refused(required, "glm", tools.data, ERROR_LIMIT, "more than 262144 bytes");
+        } else {
+            struct tool_grammar g = build(required, "glm", tools.data);
+            assert_non_null(strstr(g.text, "%note \"tool \\x22f\\x22: the schemas of all tools"));
+            tool_grammar_fini(&g);
+        }
+        strbuf_fini(&tools);
+    }
+    free(parameters);
+}
+
+static void test_large(void **state)
+{
+    struct strbuf many;
+    (void)state;
+    strbuf_init(&many);
+    strbuf_printf(&many, "{\"properties\":{");
+    for (int i = 0; i < 20000; i++)
+        strbuf_printf(&many, "%s\"p%d\":{\"$ref\":\"#/$defs/A\"}", i ? "," : "", i);
+    strbuf_printf(&many, "},\"$defs\":{\"A\":{}");
+    for (int i = 0; i < 30000; i++)
+        strbuf_printf(&many, ",\"d%d\":{\"type\":\"string\",\"pattern\":\"^a$\"}", i);
+    strbuf_printf(&many, "}}");
+    check_large(many.data);
+    strbuf_init(&many);
+    strbuf_printf(&many, "{\"additionalProperties\":false,\"properties\":{");
+    for (int i = 0; i < 300000; i++)
+        strbuf_printf(&many, "%s\"p%d\":{}", i ? "," : "", i);
+    strbuf_printf(&many, "},\"required\":[");
+    for (int i = 0; i < 300000; i++)
+        strbuf_printf(&many, "%s\"p%d\"", i ? "," : "", i);
+    strbuf_printf(&many, "]}");
+    check_large(many.data);
+}
+
+/* Between tags the item of a property is a document of its own: there `#` would be another place.
+ */
+static void test_elsewhere(void **state)
+{
+    static const char *const tools[] = {
+        "[{\"name\":\"f\",\"strict\":%s,\"parameters\":{\"properties\":{\"n\":{\"type\":"
+        "\"integer\"},"
+        "\"a/b\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}},"
+        "\"additionalProperties\":false}}]",
+        "[{\"name\":\"f\",\"strict\":%s,\"parameters\":{\"properties\":{\"n\":{\"type\":"
+        "\"integer\"},"
+        "\"a/b\":{\"anyOf\":[{\"$ref\":\"#/$defs/A\"}]}},"
+        "\"additionalProperties\":false,\"$defs\":{\"A\":{\"$ref\":\"#/properties/n\"}}}}]"};
+    (void)state;
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, tools[i], "false");
+        check(automatic, "glm", text,
+              "root ::= call \ncall ::= call-0\n"
+              "call-0 ::= \"f\" \"\\x0a\" "
+              "( key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
+              "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end )? "
+              "( key-begin \"a/b\" key-end %note \"tool \\x22f\\x22: schema at "
+              "\\x22\\x23/properties/a\\x7e1b\\x22: the glm format follows a \\x24ref to a "
+              "definition only\" value-0 value-end )? \"</tool_call>\" \n");
+        snprintf(text, sizeof text, tools[i], "true");
+        check_refused(required, "glm", text, ERROR_UNSUPPORTED,
+                      "tool \"f\": schema at \"#/properties/a~1b\": ");
+    }
+}
+
+/* The notes of many tools fit, and their texts, which are cut, are texts. */
+static void test_notes(void **state)
+{
+    struct strbuf tools;
+    struct grammar *compiled;
+    struct error e;
+    const char *why;
+    (void)state;
+    strbuf_init(&tools);
+    for (int i = 0; i < TOOLS_MAX; i++) {
+        strbuf_printf(&tools, "%s{\"name\":\"%03d\",\"parameters\":{\"", i ? "," : "[", i);
+        for (int j = 0; j < 200 + i % 3; j++)
+            strbuf_printf(&tools, "%s\\u0e01", j < i % 3 ? "k" : "");
+        strbuf_printf(&tools, "\":1}}");
+    }
+    strbuf_printf(&tools, "]");
+    struct tool_grammar g = build(required, "glm", tools.data);
+    if (grammar_compile_marked(g.text, g.len, NULL, 0, NULL, &compiled, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(grammar_replaced(compiled, &why), TOOLS_MAX);
+    json_t *valid = json_string(why); /* UTF-8 */
+    assert_non_null(valid);
+    size_t lines = 1;
+    for (const char *c = why; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, GRAMMAR_REPLACED_MAX);
+    json_decref(valid);
+    grammar_free(compiled);
+    tool_grammar_fini(&g);
+    strbuf_fini(&tools);
+}
+
 /* Text up to "aab": the automaton by hand. */
 static void test_until(void **state)
 {
@@ -249,7 +358,8 @@ int main(void)
         cmocka_unit_test(test_frames),     cmocka_unit_test(test_strict),
         cmocka_unit_test(test_not_strict), cmocka_unit_test(test_not_followed),
         cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_until),
+        cmocka_unit_test(test_large),      cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_notes),      cmocka_unit_test(test_until),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
  *     cpu_backend.c      the CPU's share: jobs for cpuexec
  *     experts_predict.c  forward's and the control plane's calls of prefetch
  *     device_only.c      layers that the device runs without a plan of the host
- *     layer_work.c       what these share of the layer under way; it uses none of them
+ *     layer_work.c       what these share of the layer under way; it uses cpu_backend.c alone
  *
  * Where all experts are in host memory, a layer is one round. Otherwise a round computes the
  * experts that are in memory or whole on the device. The next round computes those that memd has

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char *const quick_stop[] = {"--stop-timeout", "0.3", NULL};
@@ -110,7 +111,9 @@ static void gives_up_one_that_stays_silent(void **state)
     fixture_script(f, "cpuexec", "silent");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "cpuexec", "state", "failed", LIMIT_MS));
-    assert_string_equal(fixture_value(f, "cpuexec", "reason"), "killed by the watchdog: silent");
+    /* on a loaded machine one may be silent before it was ready */
+    static const char reason[] = "killed by the watchdog: silent";
+    assert_int_equal(strncmp(fixture_value(f, "cpuexec", "reason"), reason, strlen(reason)), 0);
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 5);
 }
 
