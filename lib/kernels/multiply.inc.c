@@ -360,29 +360,26 @@ static void batch_begin(struct batch *b, const struct product *p, uint32_t first
                         struct packing memory)
 {
     uint32_t n = p->n_tokens - first, blocks = act_blocks(p->m->cols);
-    bool quantized = is_quantized(p->m);
+    bool needs_packing = MOED_PACKS_VIEWS && is_quantized(p->m);
+    bool has_memory = memory.n_blocks >= blocks;
 
     if (n > BATCH_TOKENS)
         n = BATCH_TOKENS;
-    if (quantized && memory.n_blocks >= blocks && n > memory.n_blocks / blocks * PACKED_TOKENS)
+    if (needs_packing && has_memory && n > memory.n_blocks / blocks * PACKED_TOKENS)
         n = memory.n_blocks / blocks * PACKED_TOKENS;
     b->first = first;
     b->n_tokens = n;
     b->n_groups = 0;
     for (uint32_t i = 0; i < n; b->n_groups++) {
         struct token_group *g = &b->groups[b->n_groups];
-        bool packs = MOED_PACKS_VIEWS && quantized && memory.n_blocks >= blocks;
-        g->log2 = LOG2_TOKENS_MAX - (MOED_PACKS_VIEWS && quantized && !packs);
+        g->log2 = LOG2_TOKENS_MAX - (needs_packing && !has_memory);
         while (1u << g->log2 > n - i)
             g->log2--;
         views_of(p->a, p->tokens, first + i, 1u << g->log2, &g->views);
-#if MOED_PACKS_VIEWS
-        if (packs && 1 << g->log2 == PACKED_TOKENS) {
+        if (needs_packing && 1 << g->log2 == PACKED_TOKENS) {
             pack_views(&g->views, blocks, p->m->type, memory.blocks);
             memory.blocks += blocks;
-            memory.n_blocks -= blocks;
         }
-#endif
         i += 1u << g->log2;
     }
 }
@@ -449,13 +446,13 @@ static void multiply_batches(const struct product *p, struct packing memory)
     }
 }
 
-#if MOED_PACKS_VIEWS
 /* Packing takes as long as multiplying one tile row. */
 enum { PACKED_TILES = 4 };
 
 static bool packs(const struct product *p)
 {
-    return is_quantized(p->m) && p->n_tokens >= PACKED_TOKENS && p->tile_count >= PACKED_TILES;
+    return MOED_PACKS_VIEWS && is_quantized(p->m) && p->n_tokens >= PACKED_TOKENS &&
+           p->tile_count >= PACKED_TILES;
 }
 
 /* A function of its own: only it needs so much of the stack. */
@@ -466,18 +463,6 @@ static __attribute__((noinline)) void multiply_packed(const struct product *p)
 
     multiply_batches(p, (struct packing){blocks, sizeof blocks / sizeof blocks[0]});
 }
-#else
-static bool packs(const struct product *p)
-{
-    (void)p;
-    return false;
-}
-
-static void multiply_packed(const struct product *p)
-{
-    (void)p;
-}
-#endif
 
 static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,

@@ -47,12 +47,8 @@ LANES vf view_bias(const struct views *v, int t, size_t b, const int T)
 
 /* VIEW_START(v, t, col, T, unpacked): what the integer sum of 16 columns from col begins with. */
 #define VIEW_MINUS_SUM8(v, t, col) ((v)->minus_sum8[t] + (col) / 8)
-#if MOED_PACKS_VIEWS
 #define VIEW_START(v, t, col, T, unpacked)                                                         \
     (IS_PACKED(T) ? vi_set1((v)->packed[(col) / 32].start[t][(col) / 16 % 2]) : (unpacked))
-#else
-#define VIEW_START(v, t, col, T, unpacked) (unpacked)
-#endif
 
 static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
                      uint32_t count, struct views *v)
@@ -70,7 +66,6 @@ static void views_of(const struct activations *a, const uint32_t *tokens, uint32
     }
 }
 
-#if MOED_PACKS_VIEWS
 /* What each tile function subtracts from its type's quants, as it passes it to dots_start() or
  * q8_start(); 1 for Q2_K, whose minima are multiplied by the sums. 0: the sums begin with 0. */
 static int offset_of(enum tensor_type type)
@@ -117,4 +112,3 @@ static void pack_views(struct views *v, uint32_t blocks, enum tensor_type type,
             packed->bias[t] = v->bias[t][b];
         }
 }
-#endif

@@ -554,6 +554,7 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
         strbuf_append(w->out, text.data, text.len);
         own.out = w->out;
         own.e = w->e;
+        own.parts = NULL;
         own.bytes_left -= t->strict ? 0 : text.len;
         *w = own;
     } else if (!t->strict && code != ERROR_MEMORY) {

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAMMAR_BYTES = 256 * 1024 }; /* a grammar's text: grammar/grammar.h */
-
 struct frame {
     char open[128], prefix[128], between[128], close[128];
     const char *trigger; /* NULL: the calls have no mark */
@@ -214,12 +212,13 @@ static bool chosen(const struct tool_grammar_request *r, const struct tool *t)
  * of the rest. */
 enum { FIXED_STATES = 22000, CALL_STATES = 90 };
 
-/* About how many states the names and marks of all calls take. */
+/* About how many states the names and marks of the calls take. */
 static size_t states_of_calls(const struct tool_grammar_request *r)
 {
     size_t n = 0;
     for (size_t i = 0; i < tool_list_count(r->tools); i++)
-        n += strlen(tool_list_at(r->tools, i)->name) + CALL_STATES;
+        if (chosen(r, tool_list_at(r->tools, i)))
+            n += strlen(tool_list_at(r->tools, i)->name) + CALL_STATES;
     return n;
 }
 
@@ -364,7 +363,7 @@ enum error_code tool_grammar_build(const struct tool_grammar_request *request,
         return ERROR_OK;
     }
     enum error_code code = build(&b, TOOL_SCHEMAS_BYTES);
-    if (!code && b.out.len > GRAMMAR_BYTES) { /* names and marks take so much */
+    if (!code && b.out.len > TOOL_GRAMMAR_BYTES) { /* names and marks take so much */
         strbuf_fini(&b.out);
         code = build(&b, 0);
     }

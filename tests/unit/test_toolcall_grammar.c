@@ -332,6 +332,32 @@ static void test_notes(void **state)
 }
 
 /* Text up to "aab": the automaton by hand. */
+/* Of many functions the one that is called is followed: the others are not in the grammar. */
+static void test_named_of_many(void **state)
+{
+    json_t *tools = json_array();
+    for (int i = 0; i < 512; i++)
+        json_array_append_new(tools, json_pack("{s:o, s:{s:s, s:{s:{s:s}}}}", "name",
+                                               json_sprintf("function_with_a_long_name_%d", i),
+                                               "parameters", "type", "object", "properties", "n",
+                                               "type", "integer"));
+    char *text = json_dumps(tools, 0);
+    struct tool_list *list = tools_of(text);
+    const struct tool_grammar_request r = {.format = tool_format_find("hermes"),
+                                           .tools = list,
+                                           .choice = TOOL_CHOICE_NAMED,
+                                           .name = "function_with_a_long_name_400"};
+    struct tool_grammar g;
+    struct error e;
+    assert_int_equal(tool_grammar_build(&r, &g, &e), ERROR_OK);
+    assert_non_null(strstr(g.text, "%json"));
+    assert_null(strstr(g.text, "%note"));
+    tool_grammar_fini(&g);
+    tool_list_free(list);
+    free(text);
+    json_decref(tools);
+}
+
 static void test_until(void **state)
 {
     struct strbuf b;
@@ -359,7 +385,8 @@ int main(void)
         cmocka_unit_test(test_not_strict), cmocka_unit_test(test_not_followed),
         cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_large),      cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_notes),      cmocka_unit_test(test_until),
+        cmocka_unit_test(test_notes),      cmocka_unit_test(test_named_of_many),
+        cmocka_unit_test(test_until),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
