@@ -67,7 +67,7 @@ def table(loops):
         for layers in MODELS.values():
             before = sum(defined_ms(a, gpu, TOKENS) for a in layers)
             after = sum(tensor_ms(a, gpu, loops[gpu.arch], TOKENS) for a in layers)
-            cells += [f"{before:.0f}", f"{after:.0f}", f"{before / after:.1f}"]
+            cells += [f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" for ms in (before, after)] + [f"{before / after:.1f}"]
         lines.append(row(cells))
     return lines
 
