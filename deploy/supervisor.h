@@ -2,7 +2,8 @@
  *
  *   supervise.c (the loop) -> prepare.c (the start)    -> reload.c -> arguments.c, generation.c
  *                          -> commands.c (the answers) ->
- */
+ *
+ * Below them, without this state: process.c, sockets.c, run_watch.c, mps.c. */
 #ifndef MOED_DEPLOY_SUPERVISOR_H
 #define MOED_DEPLOY_SUPERVISOR_H
 

@@ -273,9 +273,9 @@ static enum error_code begin_resize(struct memd *m, const char *vram, struct err
     uint32_t n_slots[DEVICES_MAX];
     enum error_code code = device_parse_vram(vram, &asked, e);
     for (unsigned i = 0; i < m->caches.n && !code; i++)
-        code = device_plan_resize(&m->devices[i].plan,
-                                  device_arena_bytes(&asked, m->plan.header.expert_bytes),
-                                  &n_slots[i], e);
+        code = device_share_resize(&m->devices[i].plan,
+                                   device_arena_bytes(&asked, m->plan.header.expert_bytes),
+                                   &n_slots[i], e);
     for (unsigned i = 0; i < m->caches.n && !code; i++) {
         log_info("resize of device %u to %s: %" PRIu32 " slots", i, vram, n_slots[i]);
         cache_resize(m->caches.each[i], n_slots[i]);

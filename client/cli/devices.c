@@ -61,7 +61,7 @@ static void print_fit(const struct device_module *module, const struct device_fa
     }
     quantity_format_bytes(plan.dense_bytes, dense);
     quantity_format_bytes(plan.kv_bytes, kv);
-    quantity_format_bytes(device_plan_slots_bytes(&plan), experts);
+    quantity_format_bytes(device_share_slots_bytes(&plan), experts);
     printf("         fits: %s of experts, %.0f %% of them", experts,
            100 * (double)plan.n_slots / (double)plan.total_segments);
     if (plan.dense_bytes)

@@ -18,7 +18,7 @@ static enum device_part share(const struct worker_memory_needs *needs, uint32_t 
     if (!checked_mul(capacity.scratch_bytes, workers, &p->scratch_bytes) ||
         !checked_mul(capacity.kv_bytes, workers, &p->kv_bytes))
         p->scratch_bytes = UINT64_MAX; /* which does not fit */
-    return device_plan_share(p);
+    return device_share(p);
 }
 
 /* Layers with a window keep the positions of a batch. */
@@ -37,7 +37,7 @@ uint32_t batch_plan(const struct worker_memory_needs *needs, const struct device
         uint32_t batch = serving_batch(most, needs->context);
         if (!share(needs, batch, &large) &&
             more_bytes(&large, &least) <= p->free_bytes / MOST_PART &&
-            (least.n_slots < device_plan_most_slots(p) || large.n_slots == least.n_slots))
+            (least.n_slots < device_share_most_slots(p) || large.n_slots == least.n_slots))
             return batch;
     }
     return BATCH_LEAST;

@@ -119,7 +119,7 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
     quantity_format_bytes(p->kv_bytes, w->kv);
     quantity_format_bytes(p->free_bytes, w->free);
     quantity_format_bytes(facts->memory_bytes, w->memory);
-    quantity_format_bytes(p->n_slots       ? device_plan_slots_bytes(p)
+    quantity_format_bytes(p->n_slots       ? device_share_slots_bytes(p)
                           : p->asked_bytes ? p->asked_bytes
                                            : p->slot_bytes,
                           w->slots);
@@ -224,17 +224,17 @@ static void report_plan(const struct device_plan *p, const struct words *w)
 static enum device_part share_free(struct device_link *link, struct device_plan *p,
                                    struct device_facts *facts)
 {
-    uint64_t least = device_plan_least_bytes(p); /* with the driver's part of an empty device */
+    uint64_t least = device_share_least_bytes(p); /* with the driver's part of an empty device */
     look_at(p, facts, facts->free_bytes);
-    enum device_part lacks = device_plan_share(p);
-    if (!lacks && (p->asked_bytes || p->n_slots == device_plan_most_slots(p)))
+    enum device_part lacks = device_share(p);
+    if (!lacks && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
         return lacks;
     if (!p->asked_bytes)
         device_link_await(link, 0, facts);
     if (lacks)
         device_link_await(link, least, facts);
     look_at(p, facts, facts->free_bytes);
-    return device_plan_share(p);
+    return device_share(p);
 }
 
 enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
@@ -257,7 +257,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
         uint32_t context = serving_context(&map->params, o->context, UINT32_MAX, true);
         p.batch = o->batch ? o->batch : serving_batch(BATCH_READ_ONCE, context);
         p.free_bytes = facts.free_bytes;
-        device_plan_share(&p); /* always fits: memory is as large as asked */
+        device_share(&p); /* always fits: memory is as large as asked */
         *out = p;
         return ERROR_OK;
     }
@@ -266,7 +266,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
                          o->device->ordinal);
     want_scratch(&p, &facts, &needs, o->batch);
     look_at(&p, &facts, facts.memory_bytes);
-    enum device_part lacks = device_plan_share(&p);
+    enum device_part lacks = device_share(&p);
     bool never = lacks != DEVICE_PART_NONE;
     if (!never) {
         p.n_slots = 0;
@@ -295,7 +295,7 @@ enum error_code device_plan_look(const struct device_module *module,
         return code;
     p.n_flags = facts->signals ? p.total_segments : 0;
     want_scratch(&p, facts, &needs, o->batch);
-    enum device_part lacks = device_plan_share(&p);
+    enum device_part lacks = device_share(&p);
     put_in_words(&p, facts, map, o, &words);
     if (lacks)
         return refuse(&p, lacks, false, &words, o->kv_type, e);

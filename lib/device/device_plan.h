@@ -1,6 +1,5 @@
 /* Plans how a device's memory is divided (device_share.h), before anything is allocated: what its
- * users want, for how many tokens, and what does not fit. While serving, device_plan_resize can
- * divide the memory of the slots and the KV cache again. */
+ * users want, for how many tokens, and what does not fit. */
 #ifndef MOED_DEVICE_DEVICE_PLAN_H
 #define MOED_DEVICE_DEVICE_PLAN_H
 

@@ -7,7 +7,7 @@
 /* The number of slots in `bytes`, at most the model's segments. */
 static uint32_t slots_of(const struct device_plan *p, uint64_t bytes)
 {
-    uint64_t n = bytes / p->slot_bytes, most = device_plan_most_slots(p);
+    uint64_t n = bytes / p->slot_bytes, most = device_share_most_slots(p);
     return (uint32_t)(n < most ? n : most);
 }
 
@@ -21,7 +21,7 @@ static uint64_t bytes_of(const struct device_plan *p, uint32_t n)
     return arena_bytes(p->layout, p->slot_bytes, p->unit_bytes, n);
 }
 
-enum device_part device_plan_share(struct device_plan *p)
+enum device_part device_share(struct device_plan *p)
 {
     const struct {
         enum device_part part;
@@ -36,10 +36,10 @@ enum device_part device_plan_share(struct device_plan *p)
             return parts[i].part;
         left -= parts[i].bytes;
     }
-    p->layout = arena_layout_for(p->slot_bytes, device_plan_most_slots(p), p->unit_bytes);
+    p->layout = arena_layout_for(p->slot_bytes, device_share_most_slots(p), p->unit_bytes);
     uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes)
                                 : arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes, left,
-                                                 device_plan_most_slots(p));
+                                                 device_share_most_slots(p));
     if (n == 0 || bytes_of(p, n) > left)
         return DEVICE_PART_SLOTS;
     p->capacity_bytes = left + p->kv_bytes;
@@ -47,7 +47,7 @@ enum device_part device_plan_share(struct device_plan *p)
     return DEVICE_PART_NONE;
 }
 
-uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots)
+uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots)
 {
     uint64_t left = p->capacity_bytes - bytes_of(p, n_slots);
     if (!p->kv_bytes)
@@ -55,14 +55,14 @@ uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots)
     return left < p->kv_bytes ? left : p->kv_bytes;
 }
 
-uint64_t device_plan_worker_kv(const struct device_plan *p, uint32_t n_slots)
+uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots)
 {
-    uint64_t kv = device_plan_kv(p, n_slots);
+    uint64_t kv = device_share_kv(p, n_slots);
     return kv == UINT64_MAX || p->workers <= 1 ? kv : kv / p->workers;
 }
 
-enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
-                                   struct error *e)
+enum error_code device_share_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
+                                    struct error *e)
 {
     char asked[24], least[24], most[24];
     uint32_t n = slots_of(p, bytes);
@@ -76,13 +76,13 @@ enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, 
         return ERROR_OK;
     }
     n = arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes,
-                       p->capacity_bytes - p->kv_least_bytes, device_plan_most_slots(p));
+                       p->capacity_bytes - p->kv_least_bytes, device_share_most_slots(p));
     quantity_format_bytes(n * p->slot_bytes, most);
     return error_set(e, ERROR_USAGE, "%s are more than the device has for experts%s: at most %s",
                      asked, p->kv_bytes ? " next to the KV cache of one request" : "", most);
 }
 
-uint64_t device_plan_least_bytes(const struct device_plan *p)
+uint64_t device_share_least_bytes(const struct device_plan *p)
 {
     uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes) : 1;
     const uint64_t parts[] = {device_slots_offset(p->dense_bytes, p->n_flags), p->scratch_bytes,

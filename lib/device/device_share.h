@@ -44,27 +44,27 @@ enum device_part {
 
 /* Where everything fits: sets p->n_slots (at least 1), layout and capacity_bytes, and returns
  * DEVICE_PART_NONE. */
-enum device_part device_plan_share(struct device_plan *p);
+enum device_part device_share(struct device_plan *p);
 
-/* The number of slots in `bytes`, while serving. The KV cache gets the rest (device_plan_kv).
+/* The number of slots in `bytes`, while serving. The KV cache gets the rest (device_share_kv).
  * ERROR_USAGE: no slot fits, or the rest is less than one request's KV cache. */
-enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
-                                   struct error *e);
+enum error_code device_share_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
+                                    struct error *e);
 /* The bytes that n_slots leave for the KV cache, at most kv_bytes; UINT64_MAX: it shares nothing
  * with the slots. */
-uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots);
+uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots);
 /* Each worker's part of that. */
-uint64_t device_plan_worker_kv(const struct device_plan *p, uint32_t n_slots);
+uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots);
 /* The bytes that must be free for the plan; UINT64_MAX: overflow. */
-uint64_t device_plan_least_bytes(const struct device_plan *p);
+uint64_t device_share_least_bytes(const struct device_plan *p);
 
 /* As many as the model has segments. */
-static inline uint32_t device_plan_most_slots(const struct device_plan *p)
+static inline uint32_t device_share_most_slots(const struct device_plan *p)
 {
     return p->total_segments < UINT32_MAX ? (uint32_t)p->total_segments : UINT32_MAX;
 }
 
-static inline uint64_t device_plan_slots_bytes(const struct device_plan *p)
+static inline uint64_t device_share_slots_bytes(const struct device_plan *p)
 {
     return p->n_slots * p->slot_bytes;
 }

@@ -73,7 +73,7 @@ static enum error_code make_table(struct cache *c, const struct device_plan *p, 
                    c->map.header->generation);
     struct residency_header *shown = c->residency.base;
     atomic_store(&shown->n_spare, c->reserve);
-    atomic_store(&shown->kv_bytes, device_plan_worker_kv(p, p->n_slots));
+    atomic_store(&shown->kv_bytes, device_share_worker_kv(p, p->n_slots));
     shown->slots = c->arena->layout;
     cache_show_extents(c);
     code = residency_attach(&c->table, c->residency.base, bytes, e);
@@ -112,7 +112,7 @@ static enum error_code make(struct cache *c, struct error *e)
     c->reserve = cache_reserve_of(c, p->n_slots);
     c->aim.slots = p->n_slots;
     enum error_code code = cache_slots_init(&c->server.slots, c->link, c->arena, p->slot_bytes,
-                                            device_plan_most_slots(p), p->n_slots, e);
+                                            device_share_most_slots(p), p->n_slots, e);
     if (!code && c->arena->n_flags && !(c->fills = calloc(c->arena->n_flags, sizeof *c->fills)))
         code = error_set(e, ERROR_MEMORY, "no memory for the flags of %" PRIu64 " slots",
                          c->arena->n_flags);

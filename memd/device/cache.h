@@ -113,8 +113,8 @@ void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher);
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
                                  enum sched_budget budget, struct error *e);
 
-/* Begins to change the number of slots (as device_plan_resize says); the workers' KV cache gets the
- * rest. The engine thread goes on with it; another call replaces the aim. Returns the resize's
+/* Begins to change the number of slots (as device_share_resize says); the workers' KV cache gets
+ * the rest. The engine thread goes on with it; another call replaces the aim. Returns the resize's
  * number, from 1. */
 uint64_t cache_resize(struct cache *c, uint32_t n_slots);
 

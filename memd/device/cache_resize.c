@@ -206,7 +206,7 @@ static enum cache_resize_wait add_extent(struct cache *c)
 static void settle(struct cache *c)
 {
     struct cache_aim *aim = &c->aim;
-    limit_kv(c, device_plan_worker_kv(&c->plan, aim->slots));
+    limit_kv(c, device_share_worker_kv(&c->plan, aim->slots));
     aim->busy = false;
     if (aim->failed.code)
         log_warn("the expert cache stays at %" PRIu32 " slots: %s", c->server.slots.limit,
@@ -224,7 +224,7 @@ static enum cache_resize_wait step(struct cache *c)
     const struct device_arena *a = c->arena;
     uint32_t kept = kept_extents(c);
     uint32_t there = arena_extent_begin(a->layout, kept - 1) + a->extents[kept - 1].n_slots;
-    uint64_t kv = device_plan_worker_kv(&c->plan, aim->slots);
+    uint64_t kv = device_share_worker_kv(&c->plan, aim->slots);
     if (kv < atomic_load(&header(c)->kv_bytes))
         limit_kv(c, kv);
     bool more = kept < arena_extents(a->layout, aim->slots);

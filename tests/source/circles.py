@@ -3,8 +3,8 @@
 be read or tested alone. The circles in the table are the only ones allowed.
 
 A C file needs the headers that it includes, and the files that define the functions and variables which it names, itself
-or by a macro, and which these headers declare. It misses names that a macro puts together (##). A file of Python or
-JavaScript needs the modules that it imports.
+or by a macro or an inline function of a header, and which these headers declare. It misses names that a macro puts
+together (##). A file of Python or JavaScript needs the modules that it imports.
 usage: circles.py ROOT [TABLE]"""
 import collections
 import os
@@ -17,7 +17,7 @@ C_ENDINGS = (".c", ".h", ".cu", ".cuh")
 ENDINGS = C_ENDINGS + (".py", ".js", ".mjs")
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w \t,]+)|import[ \t]+([\w.]+))", re.M)
+IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(\([\w\s,]+|[\w \t,]+)|import[ \t]+([\w.]+))", re.M)
 JAVASCRIPT_IMPORT = re.compile(r"^(?:import|export)\b[^;\"']*[\"'](\.[^\"']+)[\"']", re.M)
 # A definition begins in the first column: "struct x *f(", "const int v =", "int v[3];".
 DEFINED = re.compile(
@@ -27,6 +27,8 @@ OWN = re.compile(r"^static\b[^;{=\n]*?(\w+)(?:\(|\[| =|;)", re.M)  # of one file
 # A function, perhaps by the name of its type, or variables.
 DECLARED = re.compile(r"\b(\w+)\(|^[a-z]\w+ (\w+);|^extern\b([^;]*);", re.M)
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)", re.M)
+# Its body ends at the first brace in the first column.
+INLINE = re.compile(r"^static inline\b[^;{=]*?(\w+)(\([^;{]*\{.*?^\})", re.M | re.S)
 # Neither a member of a structure nor its tag.
 NAME = re.compile(r"(?<!\.)(?<!->)(?<!struct )(?<!enum )(?<!union )\b[A-Za-z_]\w*")
 
@@ -79,7 +81,7 @@ class Tree:
         for _ in range(dots - 1):
             folder = os.path.dirname(folder)
         module = module.lstrip(".").replace(".", "/")
-        for name in [module] + [f"{module}/{n.strip()}".lstrip("/") for n in what.split(",")]:
+        for name in [module] + [f"{module}/{n.strip()}".lstrip("/") for n in what.strip("(").split(",")]:
             if name and f"{folder}/{name}.py" in self.files:
                 self.need(path, f"{folder}/{name}.py", "import")
 
@@ -93,7 +95,7 @@ class Tree:
 
     def take_names(self):
         offered = {path: declared(code) for path, code in self.codes.items()}
-        macros = {m[1]: set(NAME.findall(m[2])) for code in self.codes.values() for m in MACRO.finditer(code)}
+        stands_for = self.texts_behind_names()
         definers = collections.defaultdict(list)
         for path, code in self.codes.items():
             for name in defined(code) if path.endswith((".c", ".cu")) else ():
@@ -103,13 +105,24 @@ class Tree:
                 continue
             parts = [code] + [self.codes[p] for p in self.headers_of(path) if p.endswith(".c")]
             names = {name for part in parts for name in NAME.findall(part)}
-            for macro in names & macros.keys():
-                names |= macros[macro]
+            expanded = set()
+            while more := (names & stands_for.keys()) - expanded:
+                expanded |= more
+                names |= set().union(*(stands_for[name] for name in more))
             names -= set(OWN.findall(code)) | defined(code)
             names &= set().union(*(offered[header] for header in self.headers_of(path)))
             for name in names & definers.keys():
                 for definer in self.of_same_program(path, definers[name]):
                     self.need(path, definer, name)
+
+    def texts_behind_names(self):
+        """The names in the macros, and in the headers' inline functions, of each name."""
+        names = collections.defaultdict(set)
+        for path, code in self.codes.items():
+            inlines = INLINE.finditer(code) if path.endswith((".h", ".cuh")) else ()
+            for m in [*MACRO.finditer(code), *inlines]:
+                names[m[1]].update(NAME.findall(m[2]))
+        return names
 
     @staticmethod
     def of_same_program(path, definers):
@@ -162,13 +175,18 @@ def self_test():
         "lib/a/z.c": '#include "a/x.h"\nint z(void)\n{\n    return x_new();\n}\n',
         "lib/a/z.h": "int z(void);\n",
         "lib/a/w.c": '#include "a/z.h"\n/* z() */\nint w(struct z *s)\n{\n    return s->z + "z()"[0];\n}\n',
-        "client/m.py": "from .n import f\n", "client/n.py": "def g():\n    from . import m\n", "client/o.py": "import m\n",
+        # by an inline function that uses a macro of a macro
+        "lib/e/i.h": "#define E_OUTER() E_INNER()\n#define E_INNER() e_j()\nint e_i(void);\nint e_j(void);\n"
+                     "static inline int e_k(int n)\n{\n    return n + E_OUTER();\n}\n",
+        "lib/e/i.c": '#include "e/i.h"\nint e_i(void)\n{\n    return e_k(1);\n}\n',
+        "lib/e/j.c": '#include "e/i.h"\nint e_j(void)\n{\n    return e_i();\n}\n',
+        "client/m.py": "from .n import (\n    f,\n)\nfrom . import (\n    o,\n)\n", "client/n.py": "def g():\n    from . import m\n", "client/o.py": "import m\n",
         "client/s.js": "import {\n    t,\n} from './t.js';\n", "client/t.js": "import { s } from './s.js';\n",
         "lib/c/u.h": '#include "d/v.h"\nvoid u(void);\n', "lib/d/v.h": "\n", "lib/d/v.c": '#include "c/u.h"\nint v(void)\n{\n    u();\n}\n',
     })
     found = circles(tree.needs) + circles(tree.folders())
-    expected = [["client/m.py", "client/n.py"], ["client/s.js", "client/t.js"], ["lib/a/x.c", "lib/a/y.c"],
-                ["lib/b/p.h", "lib/b/q.h"], ["lib/c", "lib/d"]]
+    expected = [["client/m.py", "client/n.py", "client/o.py"], ["client/s.js", "client/t.js"], ["lib/a/x.c", "lib/a/y.c"],
+                ["lib/b/p.h", "lib/b/q.h"], ["lib/e/i.c", "lib/e/j.c"], ["lib/c", "lib/d"]]
     assert found == expected, f"the check itself is wrong: it finds {found}, not {expected}"
 
 

@@ -33,7 +33,7 @@ static struct device_plan sample(void)
 static void expect(struct device_plan p, enum device_part lacks, uint32_t n_slots)
 {
     p.n_slots = 0;
-    assert_int_equal(device_plan_share(&p), lacks);
+    assert_int_equal(device_share(&p), lacks);
     assert_int_equal(p.n_slots, n_slots);
 }
 
@@ -67,44 +67,44 @@ static void test_resize(void **state)
     struct error e;
     uint32_t n;
     p.kv_least_bytes = 5 * MIB;
-    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_share(&p), DEVICE_PART_NONE);
     assert_int_equal(p.capacity_bytes, 886 * MIB);
     assert_true(p.layout.first == 2 && p.layout.each == 324);
-    assert_int_equal(device_plan_kv(&p, 866), 20 * MIB);
-    assert_int_equal(device_plan_kv(&p, 10), 20 * MIB); /* never more */
-    assert_int_equal(device_plan_kv(&p, 872), 14 * MIB);
-    assert_int_equal(device_plan_kv(&p, 871), 14 * MIB); /* the last extent takes whole units */
-    assert_int_equal(device_plan_resize(&p, 100 * MIB + 5, &n, &e), ERROR_OK);
+    assert_int_equal(device_share_kv(&p, 866), 20 * MIB);
+    assert_int_equal(device_share_kv(&p, 10), 20 * MIB); /* never more */
+    assert_int_equal(device_share_kv(&p, 872), 14 * MIB);
+    assert_int_equal(device_share_kv(&p, 871), 14 * MIB); /* the last extent takes whole units */
+    assert_int_equal(device_share_resize(&p, 100 * MIB + 5, &n, &e), ERROR_OK);
     assert_int_equal(n, 100);
-    assert_int_equal(device_plan_resize(&p, 881 * MIB - 1, &n, &e), ERROR_OK);
+    assert_int_equal(device_share_resize(&p, 881 * MIB - 1, &n, &e), ERROR_OK);
     assert_int_equal(n, 880); /* next to 5 MiB */
-    assert_int_equal(device_plan_resize(&p, 881 * MIB, &n, &e), ERROR_USAGE);
+    assert_int_equal(device_share_resize(&p, 881 * MIB, &n, &e), ERROR_USAGE);
     assert_string_equal(
         e.text, "924 MB are more than the device has for experts next to the KV cache of one "
                 "request: at most 923 MB");
-    assert_int_equal(device_plan_resize(&p, MIB - 1, &n, &e), ERROR_USAGE);
+    assert_int_equal(device_share_resize(&p, MIB - 1, &n, &e), ERROR_USAGE);
     assert_string_equal(e.text, "1 MB hold no segment of an expert, which has 1 MB");
     p.total_segments = 50;
-    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
-    assert_int_equal(device_plan_resize(&p, UINT64_MAX, &n, &e), ERROR_OK);
+    assert_int_equal(device_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_share_resize(&p, UINT64_MAX, &n, &e), ERROR_OK);
     assert_int_equal(n, 50); /* no more than there are */
     /* a request for less than the device has: a resize can get the rest later */
     p = sample();
     p.asked_bytes = 100 * MIB;
-    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
-    assert_int_equal(device_plan_resize(&p, 866 * MIB, &n, &e), ERROR_OK);
-    assert_true(n == 866 && device_plan_kv(&p, n) == 20 * MIB);
+    assert_int_equal(device_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_share_resize(&p, 866 * MIB, &n, &e), ERROR_OK);
+    assert_true(n == 866 && device_share_kv(&p, n) == 20 * MIB);
     /* without a KV cache experts share no memory; the emulated device's memory has no limit */
     p.kv_bytes = p.kv_least_bytes = 0;
-    assert_true(device_plan_kv(&p, 866) == UINT64_MAX);
+    assert_true(device_share_kv(&p, 866) == UINT64_MAX);
     p = (struct device_plan){.free_bytes = UINT64_MAX,
                              .unit_bytes = 1,
                              .slot_bytes = MIB,
                              .total_segments = 64,
                              .asked_bytes = 3 * MIB};
-    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
-    assert_int_equal(device_plan_resize(&p, 999 * MIB, &n, &e), ERROR_OK);
-    assert_true(n == 64 && device_plan_kv(&p, n) == UINT64_MAX);
+    assert_int_equal(device_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_share_resize(&p, 999 * MIB, &n, &e), ERROR_OK);
+    assert_true(n == 64 && device_share_kv(&p, n) == UINT64_MAX);
 }
 
 /* A flag of 4 bytes for each slot that there could be, behind the dense weights: 40 kB. */

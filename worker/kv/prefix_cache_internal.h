@@ -1,5 +1,9 @@
-/* What paths (prefix_cache.c), pages in a file (prefix_store.c), windowed pages (prefix_windows.c)
- * and single pages (prefix_pages.c) share. Each uses only those named after it. */
+/* What the files of the prefix cache share. Each uses only those below it:
+ *
+ *     prefix_cache.c    paths
+ *     prefix_store.c    pages in a file
+ *     prefix_windows.c  windowed pages
+ *     prefix_pages.c    single pages */
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 #define MOED_WORKER_KV_PREFIX_CACHE_INTERNAL_H
 
