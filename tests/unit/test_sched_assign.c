@@ -237,6 +237,21 @@ static void test_balance_in_waves(void **state)
     assert_true(loads <= 2);
 }
 
+/* A device that is the last to finish gives the CPU half of 4 resident segments, or 1 while the
+ * link copies for the next layer: it would take 3 seconds for each. */
+static void test_balance_copies_ahead(void **state)
+{
+    const struct sched_costs c = {
+        .load_s = 1, .load_contended_s = 1, .device_s = 1, .cpu_s = 1, .cpu_contended_s = 3};
+    struct sched_layer layer = {.n_segments = 4, .spare_slots = 4};
+    struct sched_expert e[] = {{.workload = 1, .resident = 4}};
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 2);
+    expect_plan(&e[0], 2, 0);
+    layer.ahead = 8;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 3);
+    expect_plan(&e[0], 3, 0);
+}
+
 /* All experts are resident and the device is slow, 3 seconds a segment to the CPU's 1: of four,
  * three go to the CPU: 3 and 3. */
 static void test_balance_slow_device(void **state)
@@ -394,6 +409,8 @@ int main(void)
         cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_balance_in_waves),
+=======
+        cmocka_unit_test(test_balance_copies_ahead),
         cmocka_unit_test(test_balance_slow_device),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_contention),

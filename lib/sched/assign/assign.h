@@ -117,6 +117,7 @@ struct sched_layer {
     /* The rest of the copy under way. Segments in flight are there when it is over, and cost the
      * link nothing more. */
     double link_busy_s;
+    uint32_t ahead; /* segments of the next layer that the link copies after this layer's loads */
     /* read by assigners that plan prefetches (sched_assigner_plans_prefetch) */
     struct sched_upcoming *upcoming;
     uint32_t n_upcoming;
