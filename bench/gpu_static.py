@@ -5,11 +5,13 @@ multiplications at which a named GPU can issue them, beside the rate at which it
 
     bench/gpu_static.py [--arch 75,80,86,89,90,120] [--kernels REGEX] [--loops] [--check] [FILE.cu ...]
     bench/gpu_static.py --tokens [--arch LIST]
+    bench/gpu_static.py --prompts [--arch LIST]
     bench/gpu_static.py --verify PAGE [--built FOLDER]
 
 --tokens adds the tokens a second that gpu_layer.py predicts of named GPUs, from the kernels of a decoded token.
+--prompts prints the kernels of a prompt's attention, and the least time that gpu_prompt.py derives from their loops.
 
-Needs nvcc and ptxas (NVCC=PATH names nvcc); --loops and --tokens also cuobjdump (CUOBJDUMP=PATH; the PyPI package
+Needs nvcc and ptxas (NVCC=PATH names nvcc); --loops, --tokens and --prompts also cuobjdump (CUOBJDUMP=PATH; the PyPI package
 nvidia-cuda-cuobjdump has it). --check prints only kernels that spill more registers than SPILLS allows, and exits with 1
 if there is one. Without nvcc: exit 77.
 
@@ -29,6 +31,7 @@ import sys
 import tempfile
 
 import gpu_layer
+import gpu_prompt
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CUDA = ROOT / "lib/device/cuda"
@@ -132,6 +135,7 @@ class Loop:
         self.dots = sum(bool(re.search(r"\bIDP\.", x)) for x in lines)
         mma = [m for x in lines if (m := re.search(r"\b[IHQ]MMA\.(16|8)(8)(\d+)", x))]
         self.mma = len(mma)
+        self.floats = sum(bool(re.search(r"\bF(FMA|MUL|ADD)\b", x)) for x in lines)
         # A dp4a multiplies four pairs; a warp's mma m * n * k, shared by 32 threads.
         self.products = 4 * self.dots + sum(int(m[1]) * int(m[2]) * int(m[3]) // 32 for m in mma)
         self.bytes = sum(self.loaded(x) for x in lines)
@@ -221,6 +225,11 @@ def print_tokens(kernels):
     names = demangle([k.name for k in kernels])
     rows = [(names[k.name], k.arch, k.blocks(), k.loop.instructions if k.loop else 0, k.loop.dots if k.loop else 0) for k in kernels]
     print("\n" + "\n".join(gpu_layer.tables(gpu_layer.builds_of(rows, LIMITS))))
+
+
+def print_prompts(kernels):
+    names = demangle([k.name for k in kernels])
+    print("\n" + "\n".join(gpu_prompt.table(gpu_prompt.loops_of((names[k.name], k.arch, k.loop) for k in kernels))))
 
 
 SECTION = "## Tokens a second"
@@ -321,6 +330,7 @@ def main():
     parser.add_argument("--loops", action="store_true", help="disassemble, and add the inner loops")
     parser.add_argument("--check", action="store_true", help="fail if a kernel spills registers")
     parser.add_argument("--tokens", action="store_true", help="a decoded token's kernels, and tokens/s from them")
+    parser.add_argument("--prompts", action="store_true", help="a prompt's attention, and its least time")
     parser.add_argument("--verify", type=pathlib.Path, metavar="PAGE", help="compare a page of results with the code")
     parser.add_argument("--built", type=pathlib.Path, metavar="FOLDER", help="with --verify: of the module's objects")
     parser.add_argument("files", nargs="*", type=pathlib.Path, help="sources; default: all of lib/device/cuda")
@@ -334,10 +344,11 @@ def main():
     if not shutil.which(nvcc):
         print("skipped: nvcc is not installed (NVCC=PATH names one)")
         sys.exit(77)
-    loops = options.loops or options.tokens
+    loops = options.loops or options.tokens or options.prompts
     if loops and not shutil.which(cuobjdump):
-        sys.exit("gpu_static: --loops and --tokens need cuobjdump (CUOBJDUMP=PATH, or pip install nvidia-cuda-cuobjdump)")
-    every = [CUDA / f"{name}.cu" for name in gpu_layer.SOURCES] if options.tokens else sorted(CUDA.glob("*.cu"))
+        sys.exit("gpu_static: --loops, --tokens and --prompts need cuobjdump (CUOBJDUMP=PATH, or pip install nvidia-cuda-cuobjdump)")
+    sources = gpu_layer.SOURCES if options.tokens else ["attention_many", "attention_latent"] if options.prompts else []
+    every = [CUDA / f"{name}.cu" for name in sources] or sorted(CUDA.glob("*.cu"))
     kernels = compile_all(nvcc, cuobjdump, options.files or every, archs, loops)
     names = demangle([k.name for k in kernels]) if kernels else {}
     kernels = [k for k in kernels if re.search(options.kernels, names[k.name])]
@@ -350,6 +361,8 @@ def main():
         print_table(kernels, loops)
         if options.tokens:
             print_tokens(kernels)
+        elif options.prompts:
+            print_prompts(kernels)
         elif loops:
             print_rates(kernels)
         return

@@ -321,8 +321,9 @@ static void check_prompt(const struct shape *shape, uint32_t before, uint32_t n)
 }
 
 /* A row's head in float64, and what attend_many may differ by: its rounding of the scaled query, of
- * keys and values of Q8_0 and of shares to FP16 (2^-11 each), where values are at most 1. An error
- * of d in all scores changes a share by a factor of at most exp(2 d). */
+ * keys and values of Q8_0 and of shares to FP16 (2^-11 each), where values are at most 1, latent
+ * ones at most s->size. An error of d in all scores changes a share by a factor of at most
+ * exp(2 d). */
 static double attend_exactly(const struct cache *c, struct device_row row, uint32_t head,
                              const float *q, const float *sinks, double *out)
 {
@@ -331,8 +332,8 @@ static double attend_exactly(const struct cache *c, struct device_row row, uint3
     size_t key = c->kv.key_values, value = c->kv.value_values;
     size_t kv_head = head / (s->n_heads / s->n_kv_heads);
     size_t slot = (size_t)row.slot * c->positions;
-    const float *keys = c->keys + slot * key + kv_head * s->k_dim,
-                *values = c->values + slot * value + kv_head * s->v_dim;
+    const float *keys = c->keys + slot * key + kv_head * s->k_dim;
+    const float *values = s->latent ? keys : c->values + slot * value + kv_head * s->v_dim;
     double *score = malloc(end * sizeof *score), scale = 1 / sqrt(s->k_dim);
     double max = sinks ? (double)sinks[head] : -INFINITY, sum = 0, most = 0;
 
@@ -359,7 +360,8 @@ static double attend_exactly(const struct cache *c, struct device_row row, uint3
         out[i] /= sum;
     free(score);
     double rounding = 0x1p-11, of_scores = most * rounding * (s->type == TENSOR_Q8_0 ? 2 : 1);
-    return expm1(2 * of_scores) + 2 * rounding + 1e-5;
+    double largest = s->latent ? (double)s->size : 1;
+    return largest * (expm1(2 * of_scores) + 2 * rounding) + 1e-5;
 }
 
 struct many_rows {
@@ -645,13 +647,36 @@ static void test_attend_many(void **state)
     check_many(&(struct shape){f16, 5, 5, 16, 48, .size = 2, .window = 70}, 130, 40, false);
     check_many(&(struct shape){TENSOR_F32, 4, 2, 32, 32, .size = 2}, 10, 20, true);
     check_many(&(struct shape){f16, 4, 2, 20, 32, .size = 2}, 10, 20, true);
+    check_many(&(struct shape){f16, 6, 2, 256, 256, .size = 1, .sinks = true}, 60, 9, false);
+    check_many(&(struct shape){q8, 5, 1, 192, 128, .size = 1}, 130, 9, false);
+    check_many(&(struct shape){f16, 3, 1, 512, 512, .size = 1}, 90, 6, false);
+    check_many(&(struct shape){f16, 2, 1, 528, 512, .size = 1}, 10, 9, true);
     if (sanitized)
         return;
     check_many(&(struct shape){f16, 64, 1, 96, 112, .size = 2}, 63, 4, false);
     check_many(&(struct shape){f16, 80, 1, 32, 32, .size = 2, .sinks = true}, 127, 3, false);
     check_many(&(struct shape){q8, 8, 2, 128, 128, .size = 1, .window = 64}, 300, 66, false);
     check_many(&(struct shape){f16, 4, 2, 64, 64, .size = 10, .window = 3}, 64, 66, false);
-    check_many(&(struct shape){f16, 4, 2, 144, 144, .size = 1}, 10, 20, true);
+    check_many(&(struct shape){f16, 70, 1, 144, 208, .size = 1, .window = 33}, 70, 40, false);
+    check_many(&(struct shape){f16, 8, 2, 256, 256, .size = 5, .window = 100}, 190, 70, false);
+    check_many(&(struct shape){q8, 8, 2, 512, 256, .size = 1, .window = 40}, 100, 33, false);
+}
+
+/* Latent attention of prompts: DeepSeek's dimensions, more heads than a tile has, and dimensions
+ * that leave some of the warps without work. */
+static void test_attend_many_latent(void **state)
+{
+    (void)state;
+    const enum tensor_type f16 = TENSOR_F16, q8 = TENSOR_Q8_0;
+    check_many(&(struct shape){f16, 5, 1, 576, 512, .latent = true, .size = 1}, 60, 9, false);
+    check_many(&(struct shape){q8, 40, 1, 96, 64, .latent = true, .size = 1}, 30, 4, false);
+    check_many(&(struct shape){f16, 3, 1, 48, 16, .latent = true, .size = 2}, 5, 70, false);
+    check_many(&(struct shape){f16, 4, 1, 584, 512, .latent = true, .size = 1}, 10, 9, true);
+    if (sanitized)
+        return;
+    check_many(&(struct shape){q8, 20, 1, 576, 512, .latent = true, .size = 1}, 95, 34, false);
+    check_many(&(struct shape){f16, 2, 1, 320, 256, .latent = true, .size = 2, .window = 50}, 96,
+               66, false);
 }
 
 int main(void)
@@ -669,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_extreme_scores),
         cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_attend_many),
+        cmocka_unit_test(test_attend_many_latent),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

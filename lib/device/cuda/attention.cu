@@ -222,19 +222,33 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
         cuda_quantize(s, quantized);
 }
 
+/* Queries of a tile for tensor cores; 0: they cannot compute it. */
+static uint32_t many_queries(const struct device *d, const attend_call &c)
+{
+    if (!d->tensor_cores || c.kv.type == TENSOR_F32 || !c.aligned || !aligned_to(c.k_dim, 16) ||
+        !aligned_to(c.v_dim, 16) || !aligned_to(c.kv.key_values, 8) ||
+        !aligned_to(c.kv.value_values, 8))
+        return 0;
+    return c.kv.rows == 1 ? attend_latent_queries(d, c) : attend_many_queries(d, c);
+}
+
 void cuda_attend_many(struct device_stream *s, const struct device_kv *kv,
                       const struct device_row *rows, uint32_t n, uint32_t most_positions,
                       const float *q, const struct device_attention *a, float *out,
                       const struct device_activations *quantized, void *scratch)
 {
     attend_call c = call_of(kv, rows, q, a, out);
+    uint32_t queries = many_queries(s->device, c);
 
-    if (!s->device->tensor_cores || !attend_many_takes(c)) {
+    if (queries == 0) {
         cuda_attend(s, kv, rows, n, most_positions, q, a, out, quantized, scratch);
         return;
     }
-    cut_tiles(&c, ATTEND_MANY);
+    cut_tiles(&c, queries);
     c.end_row = n;
-    attend_many(s, c);
+    if (kv->rows == 1)
+        attend_latent(s, c);
+    else
+        attend_many(s, c);
     finish_walked(s, a, n, out, quantized);
 }

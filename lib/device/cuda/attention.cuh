@@ -130,9 +130,11 @@ static __device__ __forceinline__ softmax_sum merge_sink(softmax_sum all, float 
  * attention_tile.cu. */
 void attend_tiles(struct device_stream *s, const attend_call &c, uint32_t queries);
 
-/* By tensor cores, in tiles of at most ATTEND_MANY queries: attention_many.cu. */
-enum { ATTEND_MANY = 64 };
-bool attend_many_takes(const attend_call &c);
+/* By tensor cores, in tiles of at most so many queries; 0: not for these dimensions on this device.
+ * Keys and values in rows of their own: attention_many.cu; latent: attention_latent.cu. */
+uint32_t attend_many_queries(const struct device *d, const attend_call &c);
 void attend_many(struct device_stream *s, const attend_call &c);
+uint32_t attend_latent_queries(const struct device *d, const attend_call &c);
+void attend_latent(struct device_stream *s, const attend_call &c);
 
 #endif
