@@ -409,7 +409,6 @@ int main(void)
         cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_balance_in_waves),
-=======
         cmocka_unit_test(test_balance_copies_ahead),
         cmocka_unit_test(test_balance_slow_device),
         cmocka_unit_test(test_ties),
