@@ -214,6 +214,8 @@ static void back_off(struct process *p, const struct process_policy *policy)
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
     p->failures = p->ready_ns ? 0 : p->failures + 1;
+    if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
+        p->silences = 0;
     if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {
         give_up(p);
         return;

@@ -66,7 +66,7 @@ static uint32_t route_layer(struct demand *d, uint64_t step)
         missing[k] = sched_cache_segments(d->cache, d->layer, d->experts[k]) == 0;
         hits += !missing[k];
     }
-    sched_cache_routed(d->cache, step, d->layer, d->experts, d->ones, n);
+    sched_cache_routed(d->cache, step, d->layer, false, d->experts, d->ones, n);
     for (uint32_t k = 0; k < n; k++)
         if (missing[k])
             load(d, d->experts[k]);

@@ -180,6 +180,7 @@ static void run_step(struct simulation *s, const struct routing_step *step)
     s->step++;
     s->tokens = s->routing->tokens + step->first_token;
     s->n_tokens = n_tokens;
+    s->prompt = !decoding;
     s->predicts = n_tokens <= predict_tokens(s->run);
     if (!decoding)
         s->prefill_bound_s += simulate_prompt_bound(s, outside_of_layer_s(s, n_tokens));

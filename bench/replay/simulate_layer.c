@@ -144,8 +144,8 @@ static void report_routed(struct simulation *s, uint32_t layer, uint32_t n_token
     if (s->future)
         future_advance(s->future, s->step, layer);
     transfer_scheduler_place(s->engine.transfers, 0, s->step << 16 | layer);
-    transfer_scheduler_routed(s->engine.transfers, 0, s->step, s->step << 16 | layer, s->experts,
-                              s->workloads, s->n_activated);
+    transfer_scheduler_routed(s->engine.transfers, 0, s->step, s->step << 16 | layer, s->prompt,
+                              s->experts, s->workloads, s->n_activated);
     report_scores(s, layer, n_tokens);
     engine_wake(&s->engine);
 }
@@ -214,6 +214,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .n_slots = e->n_slots,
         .n_spare = e->reserve,
         .n_tokens = n_tokens,
+        .prompt = s->prompt,
         .prefetches = s->predicts && s->run->policy->predictor != PREDICT_NONE,
         .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
         .device_call_s = simulate_call_s(s, true),

@@ -19,6 +19,7 @@ struct simulation {
     uint64_t step;
     const struct predicting_token *tokens; /* of the step */
     uint32_t n_tokens;
+    bool prompt;   /* of a prompt */
     bool predicts; /* the step has few enough tokens to predict */
     /* Moving averages of predicted steps: a layer's time with its attention; how much of that its
      * misses take. */

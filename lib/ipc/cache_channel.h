@@ -116,7 +116,8 @@ struct cache_record {
         } entries[CACHE_RECORD_ENTRIES];
         struct cache_record_costs costs;
     };
-    uint32_t reserved[2];
+    uint32_t prompt; /* CACHE_ROUTED: 1 if most of the step's tokens are of prompts */
+    uint32_t reserved;
 };
 _Static_assert(sizeof(struct cache_record) == RING_RECORD_BYTES, "ring record");
 

@@ -232,6 +232,8 @@ static void texts_of_other_types(unsigned types, struct strbuf *out)
     } forms[] = {
         {ARGUMENT_ARRAY, "\\[|\\("},
         {ARGUMENT_OBJECT, "\\{"},
+        {ARGUMENT_BOOLEAN, "(?:true|false|True|False)[ \\t\\r\\n]*$"},
+        {ARGUMENT_NULL, "(?:null|None)[ \\t\\r\\n]*$"},
         {ARGUMENT_NUMBER, "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?[ \\t\\r\\n]*$"}};
     const char *begin = "^[ \\t\\r\\n]*(?:";
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)

@@ -141,7 +141,7 @@ void cache_take_record(void *arg, uint32_t requester, const struct cache_record 
     }
     if (r->kind == CACHE_ROUTED && cache_worker_routed(w, r, &c->step))
         transfer_scheduler_routed(c->transfers, requester, c->step, r->step << 16 | r->layer,
-                                  experts, values, r->n_entries);
+                                  r->prompt != 0, experts, values, r->n_entries);
     else if (r->kind == CACHE_EXPECTED)
         transfer_scheduler_expected(c->transfers, r->step, r->layer, experts, values, r->n_entries);
     else if (r->kind == CACHE_PREDICTED)

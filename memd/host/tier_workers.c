@@ -48,7 +48,8 @@ static void take_routed(struct tier *t, struct cache_worker *w, const struct cac
     }
     tier_forget_predicted_hints(t, r->layer);
     if (cache_worker_routed(w, r, &t->step))
-        sched_cache_routed(t->policy, t->step, r->layer, experts, workloads, r->n_entries);
+        sched_cache_routed(t->policy, t->step, r->layer, r->prompt != 0, experts, workloads,
+                           r->n_entries);
 }
 
 static void take_fetches(struct tier *t, struct cache_worker *w, const struct cache_record *r)

@@ -13,7 +13,7 @@ mkdir -p "$root"/var/lib/dpkg/{info,updates,triggers} "$root/run/systemd/system"
 touch "$root/var/lib/dpkg/status"
 
 # The user and the units of this machine are not the test's.
-printf '#!/bin/sh\n' >"$work/path/systemd-sysusers"
+printf '#!/bin/sh\necho "$*" >"%s/sysusers"\n' "$work" >"$work/path/systemd-sysusers"
 cat >"$work/path/systemctl" <<TEXT
 #!/bin/sh
 echo "systemctl \$*" >>"$work/calls"
@@ -59,6 +59,7 @@ state() { grep -qx "$1 $2" "$work/states" || fail "$1 is not $2: $(cat "$work/st
 cd "$work"
 calls "" -i moed_0.deb moed-http_0.deb moed-cuda_0.deb
 calls "--wait 60" -i moed_1.deb moed-http_1.deb moed-cuda_1.deb
+[ "$(cat "$work/sysusers")" = "--root=$root moed.conf" ] || fail "the user is not made in the root: $(cat "$work/sysusers")"
 calls "--wait 60" -i moed_2.deb moed-http_2.deb moed-cuda_2.deb
 state moed-http "2 installed"
 state moed-cuda "2 installed"
@@ -83,5 +84,6 @@ rmdir "$root/run/systemd/system" # systemd does not run
 calls "" -i moed_3.deb moed-http_3.deb
 mkdir "$root/run/systemd/system"
 calls "systemctl stop moed-http@*.service
+systemctl stop moed-upgrade.service
 systemctl stop moed@*.target moed-*@*.service" --remove moed-http moed-cuda moed
 echo ok

@@ -22,8 +22,18 @@ printf '%s\n' "$*" >>"$work/calls"
 unit=${*: -1}
 case $1 in
 list-units) for f in "$work/units"/*; do [[ $(basename "$f") != $unit ]] || echo "$(basename "$f") loaded active running"; done ;;
-show) if [ "$3" = LoadState ]; then cat "$work/load-state"; else cat "$work/units/$unit"; fi ;;
-restart)
+show)
+    case $3 in
+    LoadState) cat "$work/load-state" ;;
+    ActiveState) if rm "$work/starts-$unit" 2>/dev/null; then echo activating; else echo active; fi ;; # has started when asked again
+    *) cat "$work/units/$unit" ;;
+    esac
+    ;;
+is-failed) [ -e "$work/fails-$unit" ] ;;
+is-active) [ ! -e "$work/stopped-$unit" ] ;;
+restart | try-restart)
+    if compgen -G "$work/starts-*" >/dev/null; then exit 2; fi
+    [ "$*" != "restart --no-block moed-upgrade.service" ] || exit 0
     [ ! -e "$work/hangs-$unit" ] || sleep 1000
     [ ! -e "$work/fails-$unit" ] || exit 1
     [ "$unit" != moed-upgrade.service ] || exec "$work/libexec/moed/upgrade-units" >"$work/journal" 2>&1
@@ -61,7 +71,7 @@ replaces() {
     shift 2
     : >"$work/calls"
     PATH=$work/path:$PATH "$tested" "$@" >"$work/said" 2>&1 || code=$?
-    restarted=$(sed -n 's/^restart //p' "$work/calls" | grep -v '^moed-upgrade' | paste -s -d' ')
+    restarted=$(sed -n 's/^try-restart //p' "$work/calls" | paste -s -d' ')
     [ "$restarted" = "$wanted" ] && [ $code -eq "$want_code" ] || fail "exit code $code, restarts '$restarted' instead of '$wanted': $(cat "$work/said")"
 }
 says() { grep -qF -- "$1" "$work/said" || fail "it does not say '$1': $(cat "$work/said")"; }
@@ -91,6 +101,8 @@ touch "$work/hangs-moed-upgrade.service"
 replaces "" 0 --wait 1
 says "of the service"
 says "goes on by itself: journalctl -f -u moed-upgrade.service"
+replaces "" 0 --wait 0
+says "goes on by itself: journalctl -f -u moed-upgrade.service"
 echo masked >"$work/load-state"
 replaces "" 0 --wait 60
 says "moed-upgrade.service is masked"
@@ -111,7 +123,23 @@ unit 'moed-memd@b.service' new
 unit 'moed-worker@b.service' old
 unit 'moed-worker@a@b.service' old
 replaces 'moed-worker@a\x2db.service moed-worker@b.service' 0
+says "'moed-worker@a\\x2db.service' runs the program"
+touch "$work/stopped-moed-worker@a\\x2db.service"
+replaces 'moed-worker@a\x2db.service moed-worker@b.service' 0
+says "'moed-worker@a\\x2db.service' is stopped"
+rm "$work"/stopped-*
 touch "$work/fails-moed-worker@a\\x2db.service"
 replaces 'moed-worker@a\x2db.service moed-worker@b.service' 1
 says "journalctl -u 'moed-worker@a\\x2db.service'"
+
+# A worker that an upgrade of before has restarted has started before the next one is replaced.
+rm "$work"/units/* "$work"/fails-*
+unit moed-memd@c.service new
+unit moed-worker-2@c.service new
+unit moed-worker@c.service old
+touch "$work/starts-moed-worker-2@c.service"
+replaces moed-worker@c.service 0
+touch "$work/fails-moed-worker-2@c.service"
+replaces "" 1
+says "moed-worker-2@c.service does not start with its new program"
 echo ok

@@ -49,7 +49,7 @@ struct owner {
     uint32_t steps_counted;
     uint64_t routed_step;
     uint32_t routed_layer, n_routed; /* experts that were */
-    uint64_t n_choices;              /* of them, by all tokens */
+    bool prompt;                     /* the step is one */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
@@ -128,13 +128,12 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
         o->visits[layer][experts[i]]++;
         tokens += workloads[i];
     }
-    o->n_choices = tokens;
     o->layer_tokens[layer] += (tokens + o->shape.n_used - 1) / o->shape.n_used;
     for (uint32_t i = 0; i < n; i++)
         o->token[layer][experts[i]] = o->layer_tokens[layer];
     /* as memd does: a few at a time */
     for (uint32_t i = 0; i < n; i += 3)
-        sched_cache_routed(o->cache, o->step, layer, experts + i, workloads + i,
+        sched_cache_routed(o->cache, o->step, layer, o->prompt, experts + i, workloads + i,
                            n - i < 3 ? n - i : 3);
 }
 

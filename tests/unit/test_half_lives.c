@@ -205,7 +205,7 @@ static struct hits serve(const struct text *t, enum sched_cache_kind kind, doubl
                 uint16_t expert = (uint16_t)t->experts[step][l][k];
                 uint32_t victim_layer, victim;
                 bool there = sched_cache_segments(c, l, expert);
-                sched_cache_routed(c, step + 1, l, &expert, &(uint16_t){1}, 1);
+                sched_cache_routed(c, step + 1, l, false, &expert, &(uint16_t){1}, 1);
                 h.of_part[step / PART] += there;
                 if (there)
                     continue;

@@ -151,7 +151,7 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
     const struct mirrored_values values = {s->values, s->values};
     experts_begin(x, layer, &(struct layer_input){&values, NULL}, n_tokens, s->selected,
                   (struct batch_kind){.groups = {&(struct row_group){0, n_tokens}, n_tokens > 4},
-                                      .prompt = n_tokens > 4});
+                                      .prompt_rows = n_tokens > 4 ? n_tokens : 0});
     struct predict_seen seen = {
         .layer = layer, .n_tokens = n_tokens, .hidden = s->values, .selected = s->selected};
     struct predict_target target;

@@ -78,19 +78,20 @@ static void test_qstar(void **state)
     }
 }
 
-/* In a prompt, 33 tokens or more, qstar-stream loads everything; else it plans as qstar. Of 4
- * missing experts f = 0.5 loads 2. */
+/* In a prompt qstar-stream loads everything; else it plans as qstar. Of 4 missing experts f = 0.5
+ * loads 2. */
 static void test_qstar_stream(void **state)
 {
-    for (uint32_t n_tokens = 32; n_tokens <= 33; n_tokens++) {
+    for (int prompt = 0; prompt <= 1; prompt++) {
         struct sched_costs c = costs(1, 0.1, 0, 0, 1);
-        struct sched_layer layer = {.n_segments = 1, .spare_slots = 2, .n_tokens = n_tokens};
+        struct sched_layer layer = {
+            .n_segments = 1, .spare_slots = 2, .n_tokens = 64, .prompt = prompt};
         struct sched_expert e[4];
         for (uint32_t i = 0; i < 4; i++)
             e[i] = (struct sched_expert){.expert = i, .workload = 1};
         sched_assign(ASSIGN_QSTAR_STREAM, &c, &layer, e, 4);
         for (uint32_t i = 0; i < 4; i++)
-            expect_plan(&e[i], 0, n_tokens > 32 || i < 2);
+            expect_plan(&e[i], 0, prompt || i < 2);
     }
 }
 
@@ -211,6 +212,44 @@ static void test_balance(void **state)
     expect_plan(&e[0], 0, 0);
     expect_plan(&e[1], 1, 3);
     expect_plan(&e[2], 0, 0);
+}
+
+/* Six experts of one segment are missing, and the device has spare slots for two. A load takes 1
+ * second, the device 1 for a call and none for a segment, the CPU 20 for an expert. Loads in waves
+ * of two: two are there after 2 s and computed at 3, the next two are copied from then on, and so
+ * on: 2 + 1, 2 + 1, 2 + 1 = 9 seconds at most, less than one expert on the CPU. Where the CPU takes
+ * 1 second, it computes the most of them instead. */
+static void test_balance_in_waves(void **state)
+{
+    struct sched_layer layer = {
+        .n_segments = 1, .spare_slots = 2, .free_slots = 2, .device_call_s = 1};
+    struct sched_expert e[6];
+    for (uint32_t i = 0; i < 6; i++)
+        e[i] = (struct sched_expert){.expert = i, .workload = 1};
+    struct sched_costs slow_cpu = costs(1, 0, 0, 20, 0), fast_cpu = costs(1, 0, 0, 1, 0);
+    assert_true(sched_assign(ASSIGN_BALANCE, &slow_cpu, &layer, e, 6) <= 9);
+    for (uint32_t i = 0; i < 6; i++)
+        expect_plan(&e[i], 0, 1);
+    uint32_t loads = 0;
+    assert_true(sched_assign(ASSIGN_BALANCE, &fast_cpu, &layer, e, 6) <= 4);
+    for (uint32_t i = 0; i < 6; i++)
+        loads += e[i].load;
+    assert_true(loads <= 2);
+}
+
+/* A device that is the last to finish gives the CPU half of 4 resident segments, or 1 while the
+ * link copies for the next layer: it would take 3 seconds for each. */
+static void test_balance_copies_ahead(void **state)
+{
+    const struct sched_costs c = {
+        .load_s = 1, .load_contended_s = 1, .device_s = 1, .cpu_s = 1, .cpu_contended_s = 3};
+    struct sched_layer layer = {.n_segments = 4, .spare_slots = 4};
+    struct sched_expert e[] = {{.workload = 1, .resident = 4}};
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 2);
+    expect_plan(&e[0], 2, 0);
+    layer.ahead = 8;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 3);
+    expect_plan(&e[0], 3, 0);
 }
 
 /* All experts are resident and the device is slow, 3 seconds a segment to the CPU's 1: of four,
@@ -369,6 +408,8 @@ int main(void)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_balance_in_waves),
+        cmocka_unit_test(test_balance_copies_ahead),
         cmocka_unit_test(test_balance_slow_device),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_contention),

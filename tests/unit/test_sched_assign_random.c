@@ -34,6 +34,7 @@ static struct instance random_instance(uint32_t most)
     x.costs = costs(load, device, device_token, cpu, cpu_token);
     uint32_t deepest = below(4) ? 4 : 200;
     x.layer.n_tokens = deepest;
+    x.layer.prompt = deepest > 32;
     for (uint32_t i = 0; i < x.n; i++) {
         struct sched_expert *e = &x.experts[i];
         *e = (struct sched_expert){.expert = i * 3, .workload = 1 + below(deepest)};
@@ -81,8 +82,9 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
             assert_true(e->device + e->load == x->layer.n_segments || e->device + e->load == 0);
         loads += new_loads(x, e);
     }
-    bool streams = kind == ASSIGN_QSTAR_STREAM && x->layer.n_tokens > 32;
-    if (kind != ASSIGN_LOAD_ALL && !streams)
+    bool streams = kind == ASSIGN_QSTAR_STREAM && x->layer.prompt;
+    bool waves = kind == ASSIGN_BALANCE && x->layer.free_slots;
+    if (kind != ASSIGN_LOAD_ALL && !streams && !waves)
         assert_true(loads <= x->layer.spare_slots);
     if (kind == ASSIGN_LAYERWISE)
         assert_int_equal(loads, 0);

@@ -334,7 +334,7 @@ static void test_in_the_cache(void **state)
         for (uint32_t l = 0; l < 2; l++) {
             uint16_t first = (uint16_t)below(16);
             uint16_t experts[2] = {l ? first : 3, l ? (first + 1) % 16 : 5};
-            sched_cache_routed(c, token, l, experts, (const uint16_t[]){1, 1}, 2);
+            sched_cache_routed(c, token, l, false, experts, (const uint16_t[]){1, 1}, 2);
             sched_cache_wanted(c, 0, NULL, NULL, &layer, &expert);
             sched_cache_configuration(c, 0, &segments[0], &n_experts);
             if (segments[0] != 14 && !changed_at)
@@ -363,8 +363,8 @@ static void test_ranks_in_the_cache(void **state)
     assert_true(sched_cache_configuration(c, 0, &segments, &n_experts));
     assert_true(segments == 2 && n_experts == 2);
     for (uint32_t token = 1; token <= 5100; token++) {
-        sched_cache_routed(c, token, 0, (const uint16_t[]){1}, (const uint16_t[]){1}, 1);
-        sched_cache_routed(c, token, 0, (const uint16_t[]){0}, (const uint16_t[]){1}, 1);
+        sched_cache_routed(c, token, 0, false, (const uint16_t[]){1}, (const uint16_t[]){1}, 1);
+        sched_cache_routed(c, token, 0, false, (const uint16_t[]){0}, (const uint16_t[]){1}, 1);
         sched_cache_wanted(c, 0, NULL, NULL, &layer, &expert);
     }
     assert_true(sched_cache_configuration(c, 0, &segments, &n_experts));
@@ -417,7 +417,7 @@ static double hit_rate(enum sched_cache_kind kind, uint32_t cached)
     for (uint32_t t = 0; t < TOKENS; t++) {
         for (uint32_t i = 0; i < USED; i++)
             hits += sched_cache_segments(c, 0, skewed[t][i]);
-        sched_cache_routed(c, t + 1, 0, skewed[t], ones, USED);
+        sched_cache_routed(c, t + 1, 0, false, skewed[t], ones, USED);
         for (uint32_t i = 0; i < USED; i++) {
             if (sched_cache_segments(c, 0, skewed[t][i]))
                 continue;

@@ -295,7 +295,7 @@ static void check_dali_defaults(uint32_t n_experts, uint32_t swaps)
         assert_false(sched_cache_wanted(c, 1, NULL, NULL, &layer, &expert));
         for (uint16_t i = 0; i < n_experts; i++)
             if (!cached[i])
-                sched_cache_routed(c, step, 0, &i, &(uint16_t){1}, 1);
+                sched_cache_routed(c, step, 0, false, &i, &(uint16_t){1}, 1);
     }
     for (; sched_cache_wanted(c, 1, NULL, NULL, &layer, &expert); n_wanted++) {
         assert_false(cached[expert]);
@@ -472,6 +472,7 @@ static void test_value_of_a_step_that_uses_most(void **state)
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t e = 0; e < 2; e++)
             report(&o, layer, e, 1);
+    o.prompt = true;
     route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){30, 30, 30}, 3);
     block_layer(&o, 1, true);
     expect_victim(&o, 1, 2, true, 0, 1);
@@ -504,14 +505,14 @@ static void test_value_of_a_step_that_uses_most(void **state)
     sched_cache_free(o.cache);
 }
 
-/* Three layers of four experts, each token activates two; two of each layer are resident. A step
- * activates three of layer 1. Of 33 tokens it is a prompt: the victim is of the passed layer 0,
- * though that is activated more often than layer 2. Of 32 tokens it may be a batch of answers,
- * whose next step comes back to layer 0: the victim is the least valuable of all, layer 2's. */
+/* Three layers of four experts, each token activates two; two of each layer are resident. A step of
+ * 64 tokens activates three of layer 1. If it is a prompt, the victim is of the passed layer 0,
+ * though that is activated more often than layer 2. If it is a batch of answers, whose next step
+ * comes back to layer 0, the victim is the least valuable of all, layer 2's. */
 static void test_value_of_many_answers(void **state)
 {
     static const uint16_t three[] = {0, 1, 2};
-    for (uint16_t tokens = 32; tokens <= 33; tokens++) {
+    for (int prompt = 0; prompt <= 1; prompt++) {
         struct sched_cache_shape s = shape(3, 4, 1, 6);
         s.n_used = 2;
         struct owner o = new_owner(CACHE_VALUE, s, NULL);
@@ -524,9 +525,10 @@ static void test_value_of_many_answers(void **state)
         for (uint32_t layer = 0; layer < 3; layer++)
             for (uint32_t e = 0; e < 2; e++)
                 report(&o, layer, e + (layer == 2), 1); /* of layer 2 expert 2, never activated */
-        route(&o, 1, three, (const uint16_t[]){tokens, (uint16_t)(tokens - 1), 1}, 3);
+        o.prompt = prompt;
+        route(&o, 1, three, (const uint16_t[]){64, 63, 1}, 3);
         block_layer(&o, 1, true);
-        if (tokens > 32)
+        if (prompt)
             expect_victim(&o, 1, 2, true, 0, 0);
         else
             expect_victim(&o, 1, 2, true, 2, 2);
@@ -552,6 +554,7 @@ static void test_value_of_what_comes_next(void **state)
     report(&o, 0, 0, 1);
     report(&o, 0, 1, 1);
     report(&o, 2, 0, 1);
+    o.prompt = true;
     route(&o, 0, three, many, 3);
     block_layer(&o, 0, true);
     static const uint32_t order[] = {3, 1, 0};
@@ -602,9 +605,9 @@ static void test_shapes(void **state)
         struct sched_cache *c = sched_cache_new(kind, &s, &options);
         const float ones[] = {1, 1, NAN}, huge[] = {INFINITY, -1, 1};
         uint16_t experts[] = {3, 4, 65535}, workloads[] = {1, 1, 1};
-        sched_cache_routed(c, 1, 1, experts, workloads, 3);
-        sched_cache_routed(c, 1, 0, experts, workloads, 3);
-        sched_cache_routed(c, 1, 3, experts, workloads, 3);
+        sched_cache_routed(c, 1, 1, false, experts, workloads, 3);
+        sched_cache_routed(c, 1, 0, false, experts, workloads, 3);
+        sched_cache_routed(c, 1, 3, false, experts, workloads, 3);
         for (uint32_t l = 0; l < 5; l++) {
             sched_cache_scored(c, l, experts, ones, 3);
             sched_cache_scored(c, l, experts, huge, 3);

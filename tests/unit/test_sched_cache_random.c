@@ -36,10 +36,10 @@ static long double by_turn(const struct owner *o, uint32_t layer)
     return o->kind == CACHE_VALUE && layer > o->routed_layer ? 1 / (o->decay * o->decay) : 1;
 }
 
-/* True if the step is a prompt, of more than 32 tokens, and activates more than half of a layer. */
+/* True if the step is a prompt and activates more than half of a layer. */
 static bool uses_most(const struct owner *o)
 {
-    return 2 * o->n_routed > o->shape.n_experts && o->n_choices > 32 * o->shape.n_used;
+    return o->prompt && 2 * o->n_routed > o->shape.n_experts;
 }
 
 /* True if `layer` follows the routed layer in such a step and nothing is predicted of it. */
@@ -232,7 +232,8 @@ static void step_through(struct owner *o, double half_life, double alpha)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
             o->value[l][e] *= decay, o->usual[l][e] *= decay;
     o->step++;
-    uint16_t tokens = o->kind == CACHE_VALUE && below(2) ? 20 : 1; /* of a prompt; of answers */
+    uint16_t tokens = o->kind == CACHE_VALUE && below(2) ? 20 : 1;
+    o->prompt = below(2);
     for (uint32_t l = o->shape.first_layer; l < o->shape.n_layers; l++) {
         uint16_t experts[8], workloads[8];
         uint32_t n = 0, first = below(o->shape.n_experts);
@@ -374,7 +375,7 @@ static void test_dali_model(void **state)
         memcpy(cached, new_cached, sizeof cached);
         memset(scores, 0, sizeof scores);
         /* A step ends when the next begins; a route of no experts begins the next. */
-        sched_cache_routed(o.cache, o.step + 1, 0, NULL, NULL, 0);
+        sched_cache_routed(o.cache, o.step + 1, 0, false, NULL, NULL, 0);
         uint32_t layer, expert, l, e;
         while (sched_cache_wanted(o.cache, o.shape.capacity - o.total, NULL, NULL, &layer, &expert))
             assert_true(load(&o, layer, expert, false));
@@ -412,7 +413,7 @@ static uint32_t misses(struct demand_trace *t, enum sched_cache_kind kind, enum 
     for (t->now = 0; t->now < t->n; t->now++) {
         uint16_t expert = t->expert[t->now];
         uint32_t layer = t->layer[t->now];
-        sched_cache_routed(c, t->now / t->n_layers + 1, layer, &expert, &(uint16_t){1}, 1);
+        sched_cache_routed(c, t->now / t->n_layers + 1, layer, false, &expert, &(uint16_t){1}, 1);
         if (sched_cache_segments(c, layer, expert))
             continue;
         missed++;
@@ -500,7 +501,7 @@ static void test_speed(void **state)
                     workloads[i] = 1;
                 }
                 double t0 = clock_s();
-                sched_cache_routed(c, step, layer, experts, workloads, USED);
+                sched_cache_routed(c, step, layer, false, experts, workloads, USED);
                 double t1 = clock_s();
                 bool want = sched_cache_wanted(c, s.capacity - total, NULL, NULL, &l, &e);
                 double t2 = clock_s();

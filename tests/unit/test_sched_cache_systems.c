@@ -116,7 +116,8 @@ static void test_learned(void **state)
         report(&o, 0, 0, 1);
         report(&o, 0, 14, 1);
         report(&o, 0, 15, 1);
-        sched_cache_routed(o.cache, o.step, 0, (const uint16_t[]){3}, (const uint16_t[]){1}, 1);
+        sched_cache_routed(o.cache, o.step, 0, false, (const uint16_t[]){3}, (const uint16_t[]){1},
+                           1);
         assert_true(ask_victim(&o, 0, 3, true, &layer, &expert));
         assert_int_equal(expert == 0, rounds == 0);
         sched_cache_free(o.cache);

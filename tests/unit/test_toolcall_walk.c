@@ -314,8 +314,43 @@ static void test_every_format(void **state)
             }
 }
 
+/* A bare string is not one that the parser reads as a value of another allowed type. */
+static void test_bare_strings(void **state)
+{
+    static const char tools_text[] =
+        "[" TOOL("f", "true",
+                 "{\"type\":\"object\",\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\","
+                 "\"minLength\":2},{\"const\":false},{\"type\":\"null\",\"enum\":[null]}]}},"
+                 "\"required\":[\"a\"],\"additionalProperties\":false}") "]";
+    static const struct {
+        const char *value;
+        bool accepted;
+    } values[] = {{"true", false}, {" True\t", false}, {"False", false}, {"None ", false},
+                  {"false", true}, {"null", true},     {"truest", true}, {"a null", true}};
+    struct tool_list *list = tools_of(tools_text);
+    struct tool_grammar_request request = {
+        .format = tool_format_find("qwen3-coder"), .tools = list, .choice = TOOL_CHOICE_REQUIRED};
+    struct tool_grammar text;
+    (void)state;
+    assert_int_equal(tool_grammar_build(&request, &text, NULL), 0);
+    struct grammar *g = compile_ok(GRAMMAR_GBNF, text.text);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char call[200];
+        int n = snprintf(call, sizeof call,
+                         "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>"
+                         "\n</tool_call>",
+                         values[i].value);
+        if (whole_text(g, call, (size_t)n) != values[i].accepted)
+            fail_msg("%s: %s", values[i].value, values[i].accepted ? "refused" : "accepted");
+    }
+    grammar_free(g);
+    tool_grammar_fini(&text);
+    tool_list_free(list);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_format)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bare_strings),
+                                       cmocka_unit_test(test_every_format)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ static void test_rotating(void **state)
     predict_three(&b);
     EXPECT_COPIES(&b, 230, 231, 100, 101, -1);
     const uint16_t expert = 0, workload = 1;
-    transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, &expert, &workload,
+    transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, false, &expert, &workload,
                               1); /* the group is full */
     EXPECT_COPIES(&b, 120, 121, -1);
     assert_int_equal(transfer_scheduler_counts(b.copies)->predicted_bytes, 600);
@@ -204,7 +204,7 @@ static void test_cleared(void **state)
         predict_three(&b);
         EXPECT_COPIES(&b, 100);
         transfer_scheduler_place(b.copies, 0, 1 << 16 | 1);
-        transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, &expert, &workload, 1);
+        transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, false, &expert, &workload, 1);
         if (all)
             EXPECT_COPIES(&b, -1);
         else
@@ -332,11 +332,12 @@ static void test_wanted_not_obtainable(void **state)
     open_bench(&b, CACHE_VALUE, PREFETCH_PROBABLE, 12, 0);
     for (uint64_t step = 1; step <= 2; step++) {
         const uint16_t experts[] = {1, 2}, workloads[] = {1, 1};
-        transfer_scheduler_routed(b.copies, 0, step, step << 16, experts, workloads,
+        transfer_scheduler_routed(b.copies, 0, step, step << 16, false, experts, workloads,
                                   step == 1 ? 2 : 1);
         for (uint32_t layer = 1; layer < LAYERS;
              layer++) /* a step over all layers, because counts decay only then */
-            transfer_scheduler_routed(b.copies, 0, step, step << 16 | layer, experts, workloads, 0);
+            transfer_scheduler_routed(b.copies, 0, step, step << 16 | layer, false, experts,
+                                      workloads, 0);
     }
     b.away[0][1] = true;
     EXPECT_COPIES(&b, 20, 21);
@@ -350,7 +351,9 @@ static void route_all(struct bench *b, uint64_t step, uint32_t layer)
 {
     static const uint16_t experts[EXPERTS] = {0, 1, 2, 3}, workloads[EXPERTS] = {10, 10, 10, 10};
     transfer_scheduler_place(b->copies, 0, step << 16 | layer);
-    transfer_scheduler_routed(b->copies, 0, step, step << 16 | layer, experts, workloads, EXPERTS);
+    for (uint32_t i = 0; i < EXPERTS; i++) /* in parts, as memd does */
+        transfer_scheduler_routed(b->copies, 0, step, step << 16 | layer, true, experts + i,
+                                  workloads + i, 1);
 }
 
 /* Layers 0 and 1 fill all 16 slots. A prompt that activates all experts is in layer 1: before a
@@ -421,7 +424,7 @@ static void test_successor(void **state)
     transfer_scheduler_load(b.copies, 0, 0, 0, 2, 1);
     transfer_scheduler_load(b.copies, 0, 0, 1, 2, 1);
     EXPECT_COPIES(&b, 0, 1, 10, 11, -1);
-    transfer_scheduler_routed(b.copies, 0, 9, 9 << 16, experts, workloads, 2);
+    transfer_scheduler_routed(b.copies, 0, 9, 9 << 16, false, experts, workloads, 2);
     transfer_scheduler_leave(b.copies, 0);
     memset(&b.queue, 0, sizeof b.queue);
     transfer_scheduler_join(b.copies, 0, &b.queue);
@@ -491,12 +494,12 @@ static void test_in_use(void **state)
     open_bench(&b, CACHE_LFU, PREFETCH_PROBABLE, 4, 0);
     const uint16_t experts[] = {1, 0}, workloads[] = {5, 1};
     transfer_scheduler_place(b.copies, 0, 1 << 16);
-    transfer_scheduler_routed(b.copies, 0, 1, 1 << 16, experts, workloads, 1);
+    transfer_scheduler_routed(b.copies, 0, 1, 1 << 16, false, experts, workloads, 1);
     transfer_scheduler_load(b.copies, 0, 0, 1, 2, 1);
     EXPECT_COPIES(&b, 10, 11, -1);
     transfer_scheduler_consumed(b.copies, 0, 1);
     transfer_scheduler_place(b.copies, 0, 2 << 16);
-    transfer_scheduler_routed(b.copies, 0, 2, 2 << 16, experts + 1, workloads + 1, 1);
+    transfer_scheduler_routed(b.copies, 0, 2, 2 << 16, false, experts + 1, workloads + 1, 1);
     transfer_scheduler_load(b.copies, 0, 0, 0, 2, 2);
     EXPECT_COPIES(&b, 0, 1, -1);
     transfer_scheduler_consumed(b.copies, 0, 2); /* no longer pinned, but its layer is not over */
@@ -534,7 +537,7 @@ static void test_policy_that_keeps_nothing(void **state)
         EXPECT_COPIES(&b, 0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121, -1);
         transfer_scheduler_consumed(b.copies, 0, 5); /* (1, 2) is not used up */
         const uint16_t expert = 1, workload = 1;
-        transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, &expert, &workload, 1);
+        transfer_scheduler_routed(b.copies, 0, 1, 1 << 16 | 1, false, &expert, &workload, 1);
         transfer_scheduler_place(b.copies, 0, 1 << 16 | 1); /* the layer of (1, 1) is not over */
         struct sched_cache_shape shape = {.n_layers = LAYERS,
                                           .n_experts = EXPERTS,

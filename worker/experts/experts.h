@@ -130,11 +130,12 @@ void experts_predict_end(struct experts *x); /* after the layer's last gate: end
 
 /* groups: rows that are a whole group of one prompt (worker/kv/prefix_cache.h), whose products of
  * float weights may round in another order than the definition's; at most one a row. Borrowed until
- * the batch is done. prompt: some rows are of prompts; for the counters. drafts: some are drafts of
- * tokens, so the step's time says nothing about other steps with as many rows. */
+ * the batch is done. prompt_rows: how many are of prompts. drafts: some are drafts of tokens, so
+ * the step's time says nothing about other steps with as many rows. */
 struct batch_kind {
     struct row_groups groups;
-    bool prompt, drafts;
+    uint32_t prompt_rows;
+    bool drafts;
 };
 
 /* The input of a layer's experts: float [n_tokens][d_model], fetched. */

@@ -78,6 +78,11 @@ static void count_activity(struct experts *x)
     activity_end_layer(a);
 }
 
+static bool is_prompt(const struct experts *x)
+{
+    return 2 * x->work.kind.prompt_rows > x->work.n_tokens;
+}
+
 void experts_report(struct experts *x, const uint32_t *selected)
 {
     count_activity(x);
@@ -91,12 +96,13 @@ void experts_report(struct experts *x, const uint32_t *selected)
     for (uint32_t i = 0; i < x->work.n_activated; i++)
         x->hints[i] = (struct cache_hint){x->work.activated[i].expert, x->work.activated[i].n_rows};
     if (x->device.cache)
-        device_cache_routed(x->device.cache, x->work.step, x->work.layer, x->hints,
+        device_cache_routed(x->device.cache, x->work.step, x->work.layer, is_prompt(x), x->hints,
                             x->work.n_activated);
     if (x->device.cache && is_time_to_wake(x))
         device_cache_notify(x->device.cache);
     if (x->host)
-        host_experts_routed(x->host, x->work.step, x->work.layer, x->hints, x->work.n_activated);
+        host_experts_routed(x->host, x->work.step, x->work.layer, is_prompt(x), x->hints,
+                            x->work.n_activated);
     if (x->host && is_time_to_wake(x))
         host_experts_notify(x->host);
 }
@@ -177,6 +183,7 @@ void experts_plan(struct experts *x)
         .n_slots = (uint32_t)residency_n_slots(residency),
         .n_spare = (uint32_t)residency_n_spare(residency),
         .n_tokens = x->work.n_tokens,
+        .prompt = is_prompt(x),
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
         .no_loads = loads_are_stopped(x),

@@ -207,8 +207,8 @@ enum error_code experts_next_round(struct experts *x, struct error *e)
     enum error_code code = wait_for_round(x, e);
     uint64_t waited_ns = clock_ns() - started;
     x->work.disk_wait_ns += waited_ns;
-    counter_add(x->work.kind.prompt ? x->counters.disk_wait_prefill_ns
-                                    : x->counters.disk_wait_decode_ns,
+    counter_add(x->work.kind.prompt_rows ? x->counters.disk_wait_prefill_ns
+                                         : x->counters.disk_wait_decode_ns,
                 waited_ns);
     return code;
 }

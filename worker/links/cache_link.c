@@ -41,12 +41,13 @@ void cache_link_close(struct cache_link *l)
     shm_close(&l->region);
 }
 
-uint32_t cache_link_hint(struct ring *ring, enum cache_record_kind kind, uint64_t step,
-                         uint32_t layer, const struct cache_hint *experts, uint32_t n)
+/* head: what the records have in common. */
+static uint32_t write_hints(struct ring *ring, const struct cache_record *head,
+                            const struct cache_hint *experts, uint32_t n)
 {
     uint32_t reported = 0;
     while (reported < n) {
-        struct cache_record r = {.kind = kind, .layer = (uint16_t)layer, .step = step};
+        struct cache_record r = *head;
         for (uint32_t i = reported; r.n_entries < CACHE_RECORD_ENTRIES && i < n; i++) {
             uint32_t value = experts[i].value < UINT16_MAX ? experts[i].value : UINT16_MAX;
             r.entries[r.n_entries++] =
@@ -57,4 +58,19 @@ uint32_t cache_link_hint(struct ring *ring, enum cache_record_kind kind, uint64_
         reported += r.n_entries;
     }
     return reported;
+}
+
+uint32_t cache_link_hint(struct ring *ring, enum cache_record_kind kind, uint64_t step,
+                         uint32_t layer, const struct cache_hint *experts, uint32_t n)
+{
+    const struct cache_record head = {.kind = kind, .layer = (uint16_t)layer, .step = step};
+    return write_hints(ring, &head, experts, n);
+}
+
+uint32_t cache_link_routed(struct ring *ring, uint64_t step, uint32_t layer, bool prompt,
+                           const struct cache_hint *experts, uint32_t n)
+{
+    const struct cache_record head = {
+        .kind = CACHE_ROUTED, .layer = (uint16_t)layer, .step = step, .prompt = prompt};
+    return write_hints(ring, &head, experts, n);
 }

@@ -189,10 +189,10 @@ double device_cache_copying_s(const struct device_cache *c)
     return now > began ? (double)(now - began) * 1e-9 : 0;
 }
 
-bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer,
+bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer, bool prompt,
                          const struct cache_hint *experts, uint32_t n)
 {
-    return cache_link_hint(&c->channel->requests, CACHE_ROUTED, step, layer, experts, n) == n;
+    return cache_link_routed(&c->channel->requests, step, layer, prompt, experts, n) == n;
 }
 
 bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t layer,

@@ -46,10 +46,10 @@ const uint8_t *host_experts_slab(const struct host_experts *h, uint32_t slot)
     return host_tier_slot(h->tier, slot);
 }
 
-void host_experts_routed(struct host_experts *h, uint64_t step, uint32_t layer,
+void host_experts_routed(struct host_experts *h, uint64_t step, uint32_t layer, bool prompt,
                          const struct cache_hint *experts, uint32_t n)
 {
-    cache_link_hint(h->fetches, CACHE_ROUTED, step, layer, experts, n);
+    cache_link_routed(h->fetches, step, layer, prompt, experts, n);
 }
 
 void host_experts_predicted(struct host_experts *h, uint64_t step, uint32_t layer,

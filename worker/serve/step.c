@@ -136,9 +136,9 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     }
 }
 
-static struct batch_kind kind_of_batch(const struct engine *g)
+static struct batch_kind kind_of_batch(const struct engine *g, uint32_t prompt_rows)
 {
-    return (struct batch_kind){.groups = {g->groups, g->n_groups}, .prompt = true};
+    return (struct batch_kind){.groups = {g->groups, g->n_groups}, .prompt_rows = prompt_rows};
 }
 
 /* A batch of rows of one prompt. */
@@ -149,7 +149,7 @@ static void run_apart(struct engine *g, const struct prompt_rows *p)
     struct error e;
     g->n_groups = 0;
     add_rows(g, r, 0, p->n);
-    const float *hidden = forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g),
+    const float *hidden = forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g, p->n),
                                       r->kind != REQUEST_GENERATE, &e);
     if (hidden)
         finish_rows(g, p, hidden, clock_ns() - started);
@@ -239,8 +239,7 @@ static void run_shared(struct engine *g, struct step_rows *s)
 {
     uint64_t started = clock_ns();
     struct error e;
-    struct batch_kind kind = kind_of_batch(g);
-    kind.prompt = s->n_prompts > 0;
+    struct batch_kind kind = kind_of_batch(g, s->n - s->n_decode);
     kind.drafts = s->n_decode > s->n_answers;
     const float *hidden = forward_run(g->config.forward, g->batch, s->n, kind, false, &e);
     uint64_t ns = clock_ns() - started;

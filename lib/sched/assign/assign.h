@@ -110,12 +110,14 @@ struct sched_layer {
     uint32_t free_slots;  /* of them, copied before the device's first call ends; 0: all */
     bool whole;
     uint32_t n_tokens;    /* of the step */
+    bool prompt;          /* most of them are of prompts */
     double device_call_s; /* of a device call: one for the resident part, one for each arrival */
     bool never_waits;     /* the device begins with the resident part in any case */
     double cpu_busy_s;    /* work that the CPU still has before this layer's experts */
     /* The rest of the copy under way. Segments in flight are there when it is over, and cost the
      * link nothing more. */
     double link_busy_s;
+    uint32_t ahead; /* segments of the next layer that the link copies after this layer's loads */
     /* read by assigners that plan prefetches (sched_assigner_plans_prefetch) */
     struct sched_upcoming *upcoming;
     uint32_t n_upcoming;
@@ -146,8 +148,8 @@ enum { SCHED_MAX_EXPERTS = 4096 };
  * order of falling workload. Deterministic; ties go to the lower expert number.
  *
  * Without a CPU (cpu_s infinite) everything is loaded, whatever the assigner. Assigners that load
- * all may exceed spare_slots (the layer runs in waves); the others keep within it as long as the
- * CPU can take the rest. */
+ * all may exceed spare_slots (the layer runs in waves), and so may `balance` if free_slots is set;
+ * the others keep within it as long as the CPU can take the rest. */
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n);
 

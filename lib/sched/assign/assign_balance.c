@@ -151,11 +151,18 @@ static void move_units(const struct queue *q, uint32_t left)
     }
 }
 
+/* Loads beyond spare_slots come in waves: a segment's slot serves the next one when it is computed.
+ * assign_finish follows the waves if it knows the slots that are free. */
+static uint32_t most_loads(const struct sched_layer *l)
+{
+    return l->free_slots ? UINT32_MAX : l->spare_slots;
+}
+
 /* *w: the work with nothing loaded; becomes the work of the plan. */
 static void load_best(const struct assignment *a, struct assign_work *w)
 {
     struct assign_rank by_link[SCHED_MAX_EXPERTS], by_both[SCHED_MAX_EXPERTS];
-    struct queue q = {a, &onto_link, by_link, 0, a->layer->spare_slots};
+    struct queue q = {a, &onto_link, by_link, 0, most_loads(a->layer)};
     bool device_holds_up = false;
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];

@@ -7,10 +7,6 @@
 
 #include <math.h>
 
-/* A step of more tokens is a prompt; no step of decoding has more (predictions have this limit
- * too). */
-enum { STREAM_TOKENS = 32 };
-
 static uint32_t experts_to_load(const struct sched_costs *c, uint32_t m)
 {
     double link = 1 / c->load_contended_s, cpu = 1 / sched_cpu_contended_s(c, 1);
@@ -44,7 +40,7 @@ void assign_qstar(const struct assignment *a)
 /* FreeToken streams whole layers to the device in prompts; q* is its rule for decoding. */
 void assign_qstar_stream(const struct assignment *a)
 {
-    if (a->layer->n_tokens > STREAM_TOKENS)
+    if (a->layer->prompt)
         assign_load_all(a);
     else
         assign_qstar(a);

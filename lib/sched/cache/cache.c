@@ -93,7 +93,7 @@ static bool has_experts(const struct sched_cache *c, uint32_t layer)
     return layer >= c->shape.first_layer && layer < c->shape.n_layers;
 }
 
-void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
+void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer, bool prompt,
                         const uint16_t *experts, const uint16_t *workloads, uint32_t n)
 {
     if (!has_experts(c, layer))
@@ -103,6 +103,7 @@ void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
     c->reported = true;
     c->step = step;
     c->layer = layer;
+    c->prompt = prompt;
     for (uint32_t i = 0; i < n; i++) {
         if (experts[i] >= c->shape.n_experts)
             continue;

@@ -115,8 +115,9 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
 void sched_cache_free(struct sched_cache *c); /* takes NULL */
 
 /* A layer was routed to experts[0..n), with their workloads. step counts forward passes, from 1;
- * layers come in order within a step. */
-void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
+ * layers come in order within a step. prompt: most of the step's tokens are of prompts. A layer may
+ * be reported in parts. */
+void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer, bool prompt,
                         const uint16_t *experts, const uint16_t *workloads, uint32_t n);
 
 /* What some caches read in addition; bits of sched_cache_reads. */

@@ -34,6 +34,7 @@ struct sched_cache {
     uint64_t clock;
     uint64_t step; /* of the activations reported last */
     uint32_t layer;
+    bool prompt;   /* most of that step's tokens are of prompts */
     bool reported; /* activations were reported */
     void *state;   /* the policy's own; freed with free() */
 };

@@ -48,8 +48,6 @@
 /* With none, prompts lose up to 5 %; with twice as much, decoding of local text up to 3 %. */
 #define USUAL_SHARE (1.0 / 24)
 #define USUAL_TURNS 8 /* steps, layers in turn: one layer of 512 experts takes 13 us */
-/* A step of more tokens is a prompt, as for the assigner qstar-stream. */
-#define DECODE_TOKENS 32
 /* From 2 to 16 the same to 0.2 %; with 1 the next copy evicted unused prefetches of the same layer.
  */
 #define PREDICTED_COUNTS 4
@@ -67,8 +65,7 @@ struct value_cache {
     double cpu_s, cpu_token_s;
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over; /* of the current step */
-    uint32_t n_activated; /* of the current layer, */
-    uint64_t n_choices;   /* and the tokens' choices of them */
+    uint32_t n_activated; /* of the current layer */
 };
 
 /* Updates the heaps after an expert's value or segments have changed. */
@@ -177,7 +174,6 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
     v->n_activated++;
-    v->n_choices += workload;
     set_value(c, slab);
 }
 
@@ -208,8 +204,7 @@ static void revalue(struct sched_cache *c, double scale)
 static bool uses_most(const struct sched_cache *c)
 {
     const struct value_cache *v = c->state;
-    return 2 * v->n_activated > c->shape.n_experts &&
-           v->n_choices > (uint64_t)DECODE_TOKENS * c->shape.n_used;
+    return c->prompt && 2 * v->n_activated > c->shape.n_experts;
 }
 
 /* A prediction for the layer that did not come true adds nothing any more. */
@@ -233,7 +228,6 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
         reckon_usual(c, layer);
     half_lives_layer_over(&v->recent, !uses_most(c));
     v->n_activated = 0;
-    v->n_choices = 0;
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;

@@ -14,6 +14,13 @@ struct layer {
     struct sched_expert *plan;           /* [n_experts] */
     struct prefetch_candidate *missing;  /* [n_experts] */
     struct layer_hint *expected, *fetch; /* [n_experts] */
+    /* What the link copies of the next layer while a prompt's layer is computed. */
+    struct {
+        uint64_t step;
+        uint32_t layer;   /* the next one */
+        uint32_t missing; /* segments that it lacked when the layer before it was planned */
+        double *share;    /* [n_layers]: of the missing ones, came in the last prompt */
+    } ahead;
 };
 
 struct layer *layer_new(const struct layer_options *options)
@@ -26,7 +33,7 @@ struct layer *layer_new(const struct layer_options *options)
     l->memory = ARRAYS_NEW(ARRAY(l->n_segments, options->n_layers),
                            ARRAY(l->last_use, options->n_layers * experts), ARRAY(l->plan, experts),
                            ARRAY(l->missing, experts), ARRAY(l->expected, experts),
-                           ARRAY(l->fetch, experts));
+                           ARRAY(l->fetch, experts), ARRAY(l->ahead.share, options->n_layers));
     if (!l->memory) {
         free(l);
         return NULL;
@@ -84,6 +91,35 @@ static void fill_upcoming(const struct layer *l, const struct layer_state *state
     }
 }
 
+static uint32_t layer_missing(const struct layer *l, uint32_t layer)
+{
+    uint32_t n = l->n_segments[layer], missing = 0;
+    for (uint32_t e = 0; e < l->options.n_experts; e++) {
+        struct layer_residency there = residency(l, layer, e);
+        uint32_t come = there.resident + there.in_flight;
+        missing += come < n ? n - come : 0;
+    }
+    return missing;
+}
+
+/* How many segments of the next layer the link will copy while this layer of a prompt is computed:
+ * the same share of the missing ones as in the last prompt. The cache decides that, in another
+ * process, so it is measured; where the layer is planned in rounds, by the last of them. */
+static uint32_t copies_ahead(struct layer *l, const struct layer_state *state)
+{
+    uint32_t layer = state->layer, next = layer + 1;
+    if (!state->prompt)
+        return 0;
+    if (l->ahead.step == state->step && l->ahead.layer == layer && l->ahead.missing) {
+        uint32_t missing = layer_missing(l, layer), before = l->ahead.missing;
+        l->ahead.share[layer] = missing < before ? (double)(before - missing) / before : 0;
+    }
+    l->ahead.step = state->step;
+    l->ahead.layer = next;
+    l->ahead.missing = next < l->options.n_layers ? layer_missing(l, next) : 0;
+    return l->ahead.missing ? (uint32_t)(l->ahead.share[next] * l->ahead.missing) : 0;
+}
+
 static double assign(struct layer *l, const struct layer_state *state,
                      const struct sched_layer *layer, uint32_t n)
 {
@@ -129,10 +165,12 @@ void layer_plan(struct layer *l, const struct layer_state *state,
         .free_slots = state->prefetches ? state->n_spare - state->n_spare / 2 : state->n_spare,
         .whole = state->whole,
         .n_tokens = state->n_tokens,
+        .prompt = state->prompt,
         .device_call_s = state->device_call_s,
         .never_waits = state->never_waits,
         .cpu_busy_s = state->cpu_busy_s,
         .link_busy_s = state->link_busy_s,
+        .ahead = copies_ahead(l, state),
         .upcoming = state->upcoming,
         .n_upcoming = state->n_upcoming,
         .attention_s = state->attention_s,

@@ -54,6 +54,7 @@ struct layer_state {
     const struct sched_costs *costs;
     uint32_t n_slots, n_spare; /* of the device: all, and those kept free for loads */
     uint32_t n_tokens;         /* of the step */
+    bool prompt;               /* most of them are of prompts */
     bool whole;                /* an expert must not be split */
     bool no_loads;             /* memd does not copy at present: the CPU takes all loads */
     bool prefetches;           /* in this step, which may use half of n_spare */

@@ -53,9 +53,11 @@ struct transfer_scheduler {
     uint32_t
         serving; /* the requester whose next load is being served, and pinned; TRANSFER_NOBODY */
     uint64_t
-        sparing_since_ns; /* since when that load waits for other loads' slots; 0: it does not */
-    bool large;           /* the step routed last activates most of its layer */
-    bool hinting;         /* the policy wants the next segment of this expert */
+        sparing_since_ns;  /* since when that load waits for other loads' slots; 0: it does not */
+    uint64_t routed_place; /* of the layer routed last, */
+    uint32_t routed;       /* and how many experts it activates, as reported so far */
+    bool large;            /* the step routed last activates most of its layer */
+    bool hinting;          /* the policy wants the next segment of this expert */
     uint32_t hint_layer, hint_expert;
     /* Segments copied on a prediction, not used, and those being copied: of even and odd layers. */
     uint32_t upcoming[2];

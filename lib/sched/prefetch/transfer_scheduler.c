@@ -151,11 +151,13 @@ void transfer_scheduler_leave(struct transfer_scheduler *c, uint32_t requester)
 }
 
 void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester, uint64_t step,
-                               uint64_t place, const uint16_t *experts, const uint16_t *workloads,
-                               uint32_t n)
+                               uint64_t place, bool prompt, const uint16_t *experts,
+                               const uint16_t *workloads, uint32_t n)
 {
     uint32_t layer = (uint32_t)(place & UINT16_MAX);
-    c->large = 2 * n > c->shape.n_experts;
+    c->routed = place == c->routed_place ? c->routed + n : n; /* a layer may come in parts */
+    c->routed_place = place;
+    c->large = 2 * c->routed > c->shape.n_experts;
     for (uint32_t i = 0; i < n; i++) {
         struct transfer_expert *x = transfer_expert_at(c, layer, experts[i]);
         x->user = (uint8_t)requester;
@@ -166,7 +168,7 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
         c->counts.dropped += c->queues[requester]->n_predictions;
         c->queues[requester]->n_predictions = 0;
     }
-    sched_cache_routed(c->policy, step, layer, experts, workloads, n);
+    sched_cache_routed(c->policy, step, layer, prompt, experts, workloads, n);
 }
 
 void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, uint32_t layer,

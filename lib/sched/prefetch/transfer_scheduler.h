@@ -141,10 +141,10 @@ void transfer_scheduler_leave(struct transfer_scheduler *c, uint32_t requester);
 
 /* A layer of this requester activates these experts. step: forward passes of all requesters, from
  * 1. place: the requester's own, as in _place; until it has moved on, these experts are evicted
- * only if there is nothing else. */
+ * only if there is nothing else. prompt: as in sched_cache_routed. */
 void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester, uint64_t step,
-                               uint64_t place, const uint16_t *experts, const uint16_t *workloads,
-                               uint32_t n);
+                               uint64_t place, bool prompt, const uint16_t *experts,
+                               const uint16_t *workloads, uint32_t n);
 /* Demands the first `prefix` segments of an expert; the queue must have a free entry. */
 void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, uint32_t layer,
                              uint32_t expert, uint32_t prefix, uint64_t now_ns);

@@ -117,6 +117,22 @@ static void gives_up_one_that_stays_silent(void **state)
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 5);
 }
 
+/* Five silences are a row only if the process does not end in another way in between. */
+static void forgets_silences_after_another_end(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "1", "--stable-after", "0.01", NULL};
+    fixture_start(f, more, false);
+    for (int i = 0; i < 6; i++) {
+        char restarts[8];
+        snprintf(restarts, sizeof restarts, "%d", i + 1);
+        assert_true(fixture_until(f, "cpuexec", "state", "ready", LIMIT_MS));
+        kill(fixture_pid(f, "cpuexec"), i == 4 ? SIGKILL : SIGSTOP);
+        assert_true(fixture_until(f, "cpuexec", "restarts", restarts, LIMIT_MS));
+    }
+    assert_true(fixture_until(f, "cpuexec", "state", "ready", LIMIT_MS));
+}
+
 static void gives_up_after_five_failures(void **state)
 {
     struct fixture *f = *state;
@@ -257,6 +273,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(a_pause_of_all_is_no_silence),
         FIXTURE_TEST(a_beat_says_again_that_a_process_is_ready),
         FIXTURE_TEST(gives_up_one_that_stays_silent),
+        FIXTURE_TEST(forgets_silences_after_another_end),
         FIXTURE_TEST(gives_up_after_five_failures),
         FIXTURE_TEST(gives_up_at_once_where_restarting_is_useless),
         FIXTURE_TEST(is_degraded_without_cpuexec),
