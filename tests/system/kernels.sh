@@ -32,10 +32,10 @@ start() {
     return 2
 }
 
-# serve WORKER'S-KERNELS CPUEXEC'S-KERNELS: starts both processes
+# serve WORKER'S-KERNELS CPUEXEC'S-KERNELS: starts both processes. Returns 2 if this CPU lacks instructions of one of them.
 serve() {
     start cpuexec "$CPUEXEC" --reproducible --kernels "$2" || return 2
-    start worker "$WORKER" --cpuexec --reproducible --kernels "$1" || fail "the worker lacks $1, which cpuexec has"
+    start worker "$WORKER" --cpuexec --reproducible --kernels "$1" || { stop 1; return 2; }
     wait_until 20 grep -q "cpuexec attached" "$RUN/worker.log" || fail "cpuexec is not attached"
     "$MOED" ps --json | tr '{' '\n' > "$WORK/ps" # a line a process
     grep -q '"worker".*'" $1 kernels" "$WORK/ps" || fail "the worker does not use $1: $(cat "$WORK/ps")"
@@ -61,7 +61,7 @@ for MODEL in "$@"; do
     stop 2
     for kernels in "${pairs[@]}"; do
         set -- $kernels
-        serve "$@" || { say "$2: not on this CPU"; continue; }
+        serve "$@" || { say "worker $1, cpuexec $2: not on this CPU"; continue; }
         logits "$WORK/got"
         stop 2
         cmp "$WORK/want" "$WORK/got" || fail "$(basename "$MODEL"), worker $1, cpuexec $2: not portable's logits"

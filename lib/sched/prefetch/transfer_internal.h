@@ -55,6 +55,7 @@ struct transfer_scheduler {
     uint64_t
         sparing_since_ns;  /* since when that load waits for other loads' slots; 0: it does not */
     uint64_t routed_place; /* of the layer routed last, */
+    uint32_t routed_by;    /* the requester, */
     uint32_t routed;       /* and how many experts it activates, as reported so far */
     bool large;            /* the step routed last activates most of its layer */
     bool hinting;          /* the policy wants the next segment of this expert */

@@ -155,7 +155,10 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
                                const uint16_t *workloads, uint32_t n)
 {
     uint32_t layer = (uint32_t)(place & UINT16_MAX);
-    c->routed = place == c->routed_place ? c->routed + n : n; /* a layer may come in parts */
+    /* A layer may be reported in parts. */
+    bool more = requester == c->routed_by && place == c->routed_place;
+    c->routed = more ? c->routed + n : n;
+    c->routed_by = requester;
     c->routed_place = place;
     c->large = 2 * c->routed > c->shape.n_experts;
     for (uint32_t i = 0; i < n; i++) {
