@@ -508,11 +508,12 @@ static void test_value_of_a_step_that_uses_most(void **state)
 /* Three layers of four experts, each token activates two; two of each layer are resident. A step of
  * 64 tokens activates three of layer 1. If it is a prompt, the victim is of the passed layer 0,
  * though that is activated more often than layer 2. If it is a batch of answers, whose next step
- * comes back to layer 0, the victim is the least valuable of all, layer 2's. */
+ * comes back to layer 0, the victim is the least valuable of all, layer 2's; but where it activates
+ * all four, it is layer 0's again. */
 static void test_value_of_many_answers(void **state)
 {
-    static const uint16_t three[] = {0, 1, 2};
-    for (int prompt = 0; prompt <= 1; prompt++) {
+    static const uint16_t three[] = {0, 1, 2}, all[] = {0, 1, 2, 3};
+    for (int prompt = 0; prompt <= 2; prompt++) {
         struct sched_cache_shape s = shape(3, 4, 1, 6);
         s.n_used = 2;
         struct owner o = new_owner(CACHE_VALUE, s, NULL);
@@ -525,8 +526,9 @@ static void test_value_of_many_answers(void **state)
         for (uint32_t layer = 0; layer < 3; layer++)
             for (uint32_t e = 0; e < 2; e++)
                 report(&o, layer, e + (layer == 2), 1); /* of layer 2 expert 2, never activated */
-        o.prompt = prompt;
-        route(&o, 1, three, (const uint16_t[]){64, 63, 1}, 3);
+        o.prompt = prompt == 1;
+        route(&o, 1, prompt == 2 ? all : three, (const uint16_t[]){64, 63, 1, 1},
+              prompt == 2 ? 4 : 3);
         block_layer(&o, 1, true);
         if (prompt)
             expect_victim(&o, 1, 2, true, 0, 0);

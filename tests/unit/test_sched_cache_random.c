@@ -36,10 +36,10 @@ static long double by_turn(const struct owner *o, uint32_t layer)
     return o->kind == CACHE_VALUE && layer > o->routed_layer ? 1 / (o->decay * o->decay) : 1;
 }
 
-/* True if the step is a prompt and activates more than half of a layer. */
+/* True if the step is a prompt and activates more than half of a layer, or activates all of it. */
 static bool uses_most(const struct owner *o)
 {
-    return o->prompt && 2 * o->n_routed > o->shape.n_experts;
+    return (o->prompt && 2 * o->n_routed > o->shape.n_experts) || o->n_routed == o->shape.n_experts;
 }
 
 /* True if `layer` follows the routed layer in such a step and nothing is predicted of it. */

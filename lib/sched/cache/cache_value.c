@@ -28,10 +28,11 @@
  * Prompts. A prompt that activates half of a layer's experts will most likely use what is resident
  * of its coming layers. So its loads evict from the layers that it has passed. (By values only, a
  * prompt's first layers would evict segments that its last layers then load again.) A batch of
- * answers may activate as many, but the next step comes back to the passed layers. Where the next
- * layer is not predicted, as in a prompt, an idle link brings that layer's most valuable absent
- * experts in place of the least valuable ones of the layers passed: nearly all of them will be
- * activated.
+ * answers may activate as many, but the next step comes back to the passed layers. Answers that
+ * activate all of a layer's experts count as a prompt: all layers are needed in turn. Where the
+ * next layer is not predicted, as in a prompt, an idle link brings that layer's most valuable
+ * absent experts in place of the least valuable ones of the layers passed: nearly all of them will
+ * be activated.
  *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable
@@ -200,11 +201,13 @@ static void revalue(struct sched_cache *c, double scale)
     heap_rebuild(&v->lacking);
 }
 
-/* True if the step is a prompt and activates half of a layer's experts. */
+/* True if the step is a prompt and activates half of a layer's experts, or activates all of them:
+ * then the next step comes back to the passed layers last, whatever it is. */
 static bool uses_most(const struct sched_cache *c)
 {
     const struct value_cache *v = c->state;
-    return c->prompt && 2 * v->n_activated > c->shape.n_experts;
+    return (c->prompt && 2 * v->n_activated > c->shape.n_experts) ||
+           v->n_activated == c->shape.n_experts;
 }
 
 /* A prediction for the layer that did not come true adds nothing any more. */
