@@ -215,6 +215,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .n_spare = e->reserve,
         .n_tokens = n_tokens,
         .prompt = s->prompt,
+        .n_activated = s->n_activated,
         .prefetches = s->predicts && s->run->policy->predictor != PREDICT_NONE,
         .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
         .device_call_s = simulate_call_s(s, true),

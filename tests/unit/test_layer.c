@@ -139,7 +139,8 @@ static void test_misses(void **state)
 }
 
 /* The CPU takes 2 segments of 2 seconds, or of 4 while the link copies. */
-static double seconds_of_prompt(struct layer *l, uint64_t step, uint32_t layer, uint32_t n_tokens)
+static double seconds_of(struct layer *l, uint64_t step, uint32_t layer, bool prompt,
+                         uint32_t n_activated)
 {
     const struct sched_costs c = {
         .load_s = 1, .load_contended_s = 1, .cpu_s = 2, .cpu_contended_s = 4};
@@ -149,8 +150,9 @@ static double seconds_of_prompt(struct layer *l, uint64_t step, uint32_t layer, 
                                   .assigner = ASSIGN_LAYERWISE,
                                   .costs = &c,
                                   .n_slots = 8,
-                                  .n_tokens = n_tokens,
-                                  .prompt = n_tokens > 32};
+                                  .n_tokens = 64,
+                                  .prompt = prompt,
+                                  .n_activated = n_activated};
     struct layer_plan plan;
     layer_plan(l, &s, experts, 1, &plan);
     return plan.predicted_s;
@@ -159,32 +161,36 @@ static double seconds_of_prompt(struct layer *l, uint64_t step, uint32_t layer, 
 /* In the first prompt 4 of layer 1's 8 missing segments came while layer 0 was computed. So 4 of 8
  * will come in the second: 4 seconds, in which the CPU does half of its work; 2 more for the rest.
  */
-static void test_copies_ahead_slow_the_cpu(void **state)
+static void test_prefetches_slow_the_cpu(void **state)
 {
     struct memory m = {0};
     struct layer *l = make(&m);
-    expect_seconds(seconds_of_prompt(l, 1, 0, 64), 4);
+    expect_seconds(seconds_of(l, 1, 0, true, EXPERTS), 4);
     m.there[1][1] = m.there[1][2] = (struct layer_residency){1, 1};
-    expect_seconds(seconds_of_prompt(l, 1, 1, 64), 4); /* nothing is known of layer 2 */
+    expect_seconds(seconds_of(l, 1, 1, true, EXPERTS), 4); /* nothing is known of layer 2 */
     memset(m.there, 0, sizeof m.there);
-    expect_seconds(seconds_of_prompt(l, 2, 0, 64), 6);
-    expect_seconds(seconds_of_prompt(l, 2, 1, 64), 4);
-    expect_seconds(seconds_of_prompt(l, 3, 0, 64), 4); /* none came in the second */
+    expect_seconds(seconds_of(l, 2, 0, true, EXPERTS), 6);
+    expect_seconds(seconds_of(l, 2, 1, true, EXPERTS), 4);
+    expect_seconds(seconds_of(l, 3, 0, true, EXPERTS), 4); /* none came in the second */
     layer_free(l);
 }
 
-/* Steps of decoding neither count nor are changed. */
-static void test_no_copies_ahead_in_decoding(void **state)
+/* Steps of decoding, and short prompts that activate few experts, neither count nor are changed. A
+ * step that activates all counts, whatever it is. */
+static void test_steps_that_do_not_stream(void **state)
 {
     struct memory m = {0};
     struct layer *l = make(&m);
-    seconds_of_prompt(l, 1, 0, 64);
+    seconds_of(l, 1, 0, true, EXPERTS);
     m.there[1][1] = m.there[1][2] = (struct layer_residency){2, 0};
-    seconds_of_prompt(l, 1, 1, 64);
+    seconds_of(l, 1, 1, true, EXPERTS);
     memset(m.there, 0, sizeof m.there);
-    expect_seconds(seconds_of_prompt(l, 2, 0, 32), 4);
-    expect_seconds(seconds_of_prompt(l, 2, 1, 32), 4);
-    expect_seconds(seconds_of_prompt(l, 3, 0, 64), 6);
+    expect_seconds(seconds_of(l, 2, 0, false, EXPERTS - 1), 4);
+    expect_seconds(seconds_of(l, 2, 1, false, EXPERTS - 1), 4);
+    expect_seconds(seconds_of(l, 3, 0, true, EXPERTS / 2), 4);
+    expect_seconds(seconds_of(l, 3, 1, true, EXPERTS / 2), 4);
+    expect_seconds(seconds_of(l, 4, 0, true, EXPERTS), 6);
+    expect_seconds(seconds_of(l, 5, 0, false, EXPERTS), 6);
     layer_free(l);
 }
 
@@ -354,8 +360,8 @@ int main(void)
         cmocka_unit_test(test_few_slots_and_no_loads),
         cmocka_unit_test(test_all_resident),
         cmocka_unit_test(test_misses),
-        cmocka_unit_test(test_copies_ahead_slow_the_cpu),
-        cmocka_unit_test(test_no_copies_ahead_in_decoding),
+        cmocka_unit_test(test_prefetches_slow_the_cpu),
+        cmocka_unit_test(test_steps_that_do_not_stream),
         cmocka_unit_test(test_hints_of_a_plan),
         cmocka_unit_test(test_judgement),
         cmocka_unit_test(test_answers),

@@ -235,11 +235,18 @@ static void test_balance_in_waves(void **state)
     for (uint32_t i = 0; i < 6; i++)
         loads += e[i].load;
     assert_true(loads <= 2);
+    /* without a call's time the waves cannot be followed */
+    layer.device_call_s = 0;
+    sched_assign(ASSIGN_BALANCE, &slow_cpu, &layer, e, 6);
+    loads = 0;
+    for (uint32_t i = 0; i < 6; i++)
+        loads += e[i].load;
+    assert_true(loads <= 2);
 }
 
 /* A device that is the last to finish gives the CPU half of 4 resident segments, or 1 while the
  * link copies for the next layer: it would take 3 seconds for each. */
-static void test_balance_copies_ahead(void **state)
+static void test_balance_beside_prefetches(void **state)
 {
     const struct sched_costs c = {
         .load_s = 1, .load_contended_s = 1, .device_s = 1, .cpu_s = 1, .cpu_contended_s = 3};
@@ -247,7 +254,7 @@ static void test_balance_copies_ahead(void **state)
     struct sched_expert e[] = {{.workload = 1, .resident = 4}};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 2);
     expect_plan(&e[0], 2, 0);
-    layer.ahead = 8;
+    layer.prefetches = 8;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 3);
     expect_plan(&e[0], 3, 0);
 }
@@ -409,7 +416,7 @@ int main(void)
         cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_balance_in_waves),
-        cmocka_unit_test(test_balance_copies_ahead),
+        cmocka_unit_test(test_balance_beside_prefetches),
         cmocka_unit_test(test_balance_slow_device),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_contention),

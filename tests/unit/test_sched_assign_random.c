@@ -83,7 +83,7 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
         loads += new_loads(x, e);
     }
     bool streams = kind == ASSIGN_QSTAR_STREAM && x->layer.prompt;
-    bool waves = kind == ASSIGN_BALANCE && x->layer.free_slots;
+    bool waves = kind == ASSIGN_BALANCE && x->layer.free_slots && x->layer.device_call_s > 0;
     if (kind != ASSIGN_LOAD_ALL && !streams && !waves)
         assert_true(loads <= x->layer.spare_slots);
     if (kind == ASSIGN_LAYERWISE)

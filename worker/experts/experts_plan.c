@@ -184,6 +184,7 @@ void experts_plan(struct experts *x)
         .n_spare = (uint32_t)residency_n_spare(residency),
         .n_tokens = x->work.n_tokens,
         .prompt = is_prompt(x),
+        .n_activated = x->work.n_activated,
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
         .no_loads = loads_are_stopped(x),

@@ -117,7 +117,7 @@ struct sched_layer {
     /* The rest of the copy under way. Segments in flight are there when it is over, and cost the
      * link nothing more. */
     double link_busy_s;
-    uint32_t ahead; /* segments of the next layer that the link copies after this layer's loads */
+    uint32_t prefetches; /* segments of the next layer, copied after this layer's loads */
     /* read by assigners that plan prefetches (sched_assigner_plans_prefetch) */
     struct sched_upcoming *upcoming;
     uint32_t n_upcoming;
@@ -148,8 +148,8 @@ enum { SCHED_MAX_EXPERTS = 4096 };
  * order of falling workload. Deterministic; ties go to the lower expert number.
  *
  * Without a CPU (cpu_s infinite) everything is loaded, whatever the assigner. Assigners that load
- * all may exceed spare_slots (the layer runs in waves), and so may `balance` if free_slots is set;
- * the others keep within it as long as the CPU can take the rest. */
+ * all may exceed spare_slots (the layer runs in waves), and so may `balance` if free_slots and
+ * device_call_s are set; the others keep within it as long as the CPU can take the rest. */
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n);
 

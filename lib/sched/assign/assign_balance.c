@@ -152,10 +152,10 @@ static void move_units(const struct queue *q, uint32_t left)
 }
 
 /* Loads beyond spare_slots come in waves: a segment's slot serves the next one when it is computed.
- * assign_finish follows the waves if it knows the slots that are free. */
+ * assign_finish follows the waves if it knows the slots that are free, and a call's time. */
 static uint32_t most_loads(const struct sched_layer *l)
 {
-    return l->free_slots ? UINT32_MAX : l->spare_slots;
+    return l->free_slots && l->device_call_s > 0 ? UINT32_MAX : l->spare_slots;
 }
 
 /* *w: the work with nothing loaded; becomes the work of the plan. */

@@ -52,7 +52,7 @@ static struct sides_end sides_end(const struct assignment *a, const struct assig
     double cpu_contended_s = cpu ? layer->cpu_busy_s + w->cpu_contended_s : 0;
     double link_s = layer->link_busy_s + w->loads * a->costs->load_s;
     double link_contended_s = layer->link_busy_s + w->loads * a->costs->load_contended_s;
-    double copying_s = link_contended_s + layer->ahead * a->costs->load_contended_s;
+    double copying_s = link_contended_s + layer->prefetches * a->costs->load_contended_s;
     struct sides_end end = {0, layer->link_busy_s};
     if (cpu)
         end.cpu_s = contended_end(cpu_s, cpu_contended_s, copying_s);

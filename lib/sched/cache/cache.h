@@ -114,6 +114,14 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
                                     const struct sched_cache_options *options);
 void sched_cache_free(struct sched_cache *c); /* takes NULL */
 
+/* True if a step goes through the layers like a stream: a prompt that activates more than half of a
+ * layer's experts, or any step that activates all. `value` then copies the next layer's experts
+ * into slots of the layers passed. */
+static inline bool sched_cache_streams(bool prompt, uint32_t n_activated, uint32_t n_experts)
+{
+    return (prompt && 2 * n_activated > n_experts) || n_activated >= n_experts;
+}
+
 /* A layer was routed to experts[0..n), with their workloads. step counts forward passes, from 1;
  * layers come in order within a step. prompt: most of the step's tokens are of prompts. A layer may
  * be reported in parts. */

@@ -201,13 +201,10 @@ static void revalue(struct sched_cache *c, double scale)
     heap_rebuild(&v->lacking);
 }
 
-/* True if the step is a prompt and activates half of a layer's experts, or activates all of them:
- * then the next step comes back to the passed layers last, whatever it is. */
 static bool uses_most(const struct sched_cache *c)
 {
     const struct value_cache *v = c->state;
-    return (c->prompt && 2 * v->n_activated > c->shape.n_experts) ||
-           v->n_activated == c->shape.n_experts;
+    return sched_cache_streams(c->prompt, v->n_activated, c->shape.n_experts);
 }
 
 /* A prediction for the layer that did not come true adds nothing any more. */

@@ -2,6 +2,7 @@
 #include "layer.h"
 
 #include "base/arrays.h"
+#include "sched/cache/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,13 @@ struct layer {
     struct sched_expert *plan;           /* [n_experts] */
     struct prefetch_candidate *missing;  /* [n_experts] */
     struct layer_hint *expected, *fetch; /* [n_experts] */
-    /* What the link copies of the next layer while a prompt's layer is computed. */
+    /* What the cache prefetches of the next layer in a step that streams (sched_cache_streams). */
     struct {
         uint64_t step;
         uint32_t layer;   /* the next one */
         uint32_t missing; /* segments that it lacked when the layer before it was planned */
-        double *share;    /* [n_layers]: of the missing ones, came in the last prompt */
-    } ahead;
+        double *share;    /* [n_layers]: of the missing ones, came in the last such step */
+    } next;
 };
 
 struct layer *layer_new(const struct layer_options *options)
@@ -33,7 +34,7 @@ struct layer *layer_new(const struct layer_options *options)
     l->memory = ARRAYS_NEW(ARRAY(l->n_segments, options->n_layers),
                            ARRAY(l->last_use, options->n_layers * experts), ARRAY(l->plan, experts),
                            ARRAY(l->missing, experts), ARRAY(l->expected, experts),
-                           ARRAY(l->fetch, experts), ARRAY(l->ahead.share, options->n_layers));
+                           ARRAY(l->fetch, experts), ARRAY(l->next.share, options->n_layers));
     if (!l->memory) {
         free(l);
         return NULL;
@@ -102,22 +103,22 @@ static uint32_t layer_missing(const struct layer *l, uint32_t layer)
     return missing;
 }
 
-/* How many segments of the next layer the link will copy while this layer of a prompt is computed:
- * the same share of the missing ones as in the last prompt. The cache decides that, in another
- * process, so it is measured; where the layer is planned in rounds, by the last of them. */
-static uint32_t copies_ahead(struct layer *l, const struct layer_state *state)
+/* How many segments of the next layer the cache will prefetch while this layer is computed: the
+ * same share of the missing ones as in the last step that streamed. The cache decides that, in
+ * another process, so it is measured; where the layer is planned in rounds, by the last of them. */
+static uint32_t prefetches_of_next(struct layer *l, const struct layer_state *state)
 {
     uint32_t layer = state->layer, next = layer + 1;
-    if (!state->prompt)
+    if (!sched_cache_streams(state->prompt, state->n_activated, l->options.n_experts))
         return 0;
-    if (l->ahead.step == state->step && l->ahead.layer == layer && l->ahead.missing) {
-        uint32_t missing = layer_missing(l, layer), before = l->ahead.missing;
-        l->ahead.share[layer] = missing < before ? (double)(before - missing) / before : 0;
+    if (l->next.step == state->step && l->next.layer == layer && l->next.missing) {
+        uint32_t missing = layer_missing(l, layer), before = l->next.missing;
+        l->next.share[layer] = missing < before ? (double)(before - missing) / before : 0;
     }
-    l->ahead.step = state->step;
-    l->ahead.layer = next;
-    l->ahead.missing = next < l->options.n_layers ? layer_missing(l, next) : 0;
-    return l->ahead.missing ? (uint32_t)(l->ahead.share[next] * l->ahead.missing) : 0;
+    l->next.step = state->step;
+    l->next.layer = next;
+    l->next.missing = next < l->options.n_layers ? layer_missing(l, next) : 0;
+    return l->next.missing ? (uint32_t)(l->next.share[next] * l->next.missing) : 0;
 }
 
 static double assign(struct layer *l, const struct layer_state *state,
@@ -170,7 +171,7 @@ void layer_plan(struct layer *l, const struct layer_state *state,
         .never_waits = state->never_waits,
         .cpu_busy_s = state->cpu_busy_s,
         .link_busy_s = state->link_busy_s,
-        .ahead = copies_ahead(l, state),
+        .prefetches = prefetches_of_next(l, state),
         .upcoming = state->upcoming,
         .n_upcoming = state->n_upcoming,
         .attention_s = state->attention_s,

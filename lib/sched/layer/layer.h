@@ -55,6 +55,7 @@ struct layer_state {
     uint32_t n_slots, n_spare; /* of the device: all, and those kept free for loads */
     uint32_t n_tokens;         /* of the step */
     bool prompt;               /* most of them are of prompts */
+    uint32_t n_activated;      /* experts of the layer, in all its rounds */
     bool whole;                /* an expert must not be split */
     bool no_loads;             /* memd does not copy at present: the CPU takes all loads */
     bool prefetches;           /* in this step, which may use half of n_spare */
