@@ -306,7 +306,6 @@ void process_notified(struct process *p, char *message)
     }
 }
 
-/* Whether another process traces this one, as a debugger does. */
 /* A debugger holds it, or it has crashed and its memory is being written to a file. */
 static bool is_examined(pid_t pid)
 {

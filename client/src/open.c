@@ -46,8 +46,8 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
                             "it is being started",
                             deployment);
     return error_report(error, MOED_ERROR_UNAVAILABLE, true,
-                        "deployment '%s' has no %s now: it is being started, try again, or it has "
-                        "failed, see moed ps",
+                        "deployment '%s' has no %s now: try again if it is being started; moed ps "
+                        "shows whether it has failed",
                         deployment, process);
 }
 

@@ -507,9 +507,9 @@ static void test_value_of_a_step_that_uses_most(void **state)
 
 /* Three layers of four experts, each token activates two; two of each layer are resident. A step of
  * 64 tokens activates three of layer 1. If it is a prompt, the victim is of the passed layer 0,
- * though that is activated more often than layer 2. If it is a batch of answers, whose next step
- * comes back to layer 0, the victim is the least valuable of all, layer 2's; but where it activates
- * all four, it is layer 0's again. */
+ * though that is activated more often than layer 2. The next step of
+ * a batch of answers comes back to layer 0: there the victim is the least valuable of all, layer
+ * 2's. Where answers activate all four experts, it is layer 0's again. */
 static void test_value_of_many_answers(void **state)
 {
     static const uint16_t three[] = {0, 1, 2}, all[] = {0, 1, 2, 3};
