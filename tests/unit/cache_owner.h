@@ -50,6 +50,7 @@ struct owner {
     uint64_t routed_step;
     uint32_t routed_layer, n_routed; /* experts that were */
     bool prompt;                     /* the step is one */
+    double tokens_per_absent;        /* of the last routed layer that lacked experts */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
@@ -109,7 +110,8 @@ static inline void step_is_over(struct owner *o)
 static inline void route(struct owner *o, uint32_t layer, const uint16_t *experts,
                          const uint16_t *workloads, uint32_t n)
 {
-    uint64_t tokens = 0;
+    uint64_t tokens = 0, absent_tokens = 0;
+    uint32_t n_absent = 0;
     bool next_step = o->step != o->routed_step;
     if (o->n_routed && (layer != o->routed_layer || next_step))
         layer_is_over(o, next_step ? o->decay : 1);
@@ -118,7 +120,10 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
     o->routed_step = o->step;
     o->n_routed = n;
     o->routed_layer = layer;
+    for (uint32_t e = 0; e < o->shape.n_experts; e++)
+        n_absent += o->resident[layer][e] == 0;
     for (uint32_t i = 0; i < n; i++) {
+        absent_tokens += o->resident[layer][experts[i]] ? 0 : workloads[i];
         o->upcoming[layer][experts[i]] = 0;
         o->last[layer][experts[i]] = ++o->clock;
         o->tokens[layer][experts[i]] += workloads[i];
@@ -128,6 +133,8 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
         o->visits[layer][experts[i]]++;
         tokens += workloads[i];
     }
+    if (n_absent)
+        o->tokens_per_absent = (double)absent_tokens / n_absent;
     o->layer_tokens[layer] += (tokens + o->shape.n_used - 1) / o->shape.n_used;
     for (uint32_t i = 0; i < n; i++)
         o->token[layer][experts[i]] = o->layer_tokens[layer];

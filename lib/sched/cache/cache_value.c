@@ -67,6 +67,10 @@ struct value_cache {
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over; /* of the current step */
     uint32_t n_activated; /* of the current layer */
+    /* Of the current layer's experts, those that were absent when it was routed. */
+    uint32_t n_absent;
+    uint64_t absent_tokens;   /* that activated them */
+    double tokens_per_absent; /* in the last layer that had any */
 };
 
 /* Updates the heaps after an expert's value or segments have changed. */
@@ -174,7 +178,9 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
     v->saved += (saved - v->saved) / MEAN_OVER;
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
-    v->n_activated++;
+    if (v->n_activated++ == 0)
+        v->n_absent = c->shape.n_experts - v->resident[cache_layer_of(c, slab)].n;
+    v->absent_tokens += c->resident[slab] ? 0 : workload;
     set_value(c, slab);
 }
 
@@ -219,6 +225,11 @@ static void forget_predictions(struct sched_cache *c, uint32_t layer)
         }
 }
 
+static double tokens_per_absent(const struct value_cache *v)
+{
+    return v->n_absent ? (double)v->absent_tokens / v->n_absent : v->tokens_per_absent;
+}
+
 /* A step is over after as many layers as have experts, also where several workers' steps mix. */
 static void value_step_over(struct sched_cache *c, uint32_t layer)
 {
@@ -227,7 +238,9 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
     if ((v->long_run.steps + layer) % USUAL_TURNS == 0)
         reckon_usual(c, layer);
     half_lives_layer_over(&v->recent, !uses_most(c));
+    v->tokens_per_absent = tokens_per_absent(v);
     v->n_activated = 0;
+    v->absent_tokens = 0;
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
@@ -255,11 +268,13 @@ static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab,
     set_value(c, slab);
 }
 
-/* True if such a step comes to this layer next and nothing is predicted of it. */
+/* True if a step that activates most experts comes to this layer next, nothing is predicted of it,
+ * and what it lacks will be activated, going by the last layer. */
 static bool is_coming(const struct sched_cache *c, uint32_t layer)
 {
     const struct value_cache *v = c->state;
-    if (!uses_most(c) || layer != c->layer + 1 || layer >= c->shape.n_layers)
+    if (!uses_most(c) || layer != c->layer + 1 || layer >= c->shape.n_layers ||
+        tokens_per_absent(v) < 1)
         return false;
     uint32_t first = cache_slab(c, layer, 0);
     for (uint32_t i = first; i < first + c->shape.n_experts; i++)
@@ -319,13 +334,22 @@ static bool least_of_passed(const struct sched_cache *c, const struct cache_sear
     return uses_most(c) && least_resident(c, s, c->layer + 1, slab, least);
 }
 
+/* The most valuable absent expert is worth that much more than the least valuable one of the layers
+ * passed, which then makes room for it. With 1, what goes often comes back in the next step; from
+ * 1.5 to 4 it is the same. */
+#define WORTH_MORE 2
+
 static bool value_passed(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
-    uint32_t next = c->layer + 1;
+    const struct value_cache *v = c->state;
+    uint32_t next = c->layer + 1, absent = v->lacking.n ? v->lacking.items[0] : 0;
     double least;
-    return next < c->shape.n_layers &&
-           c->layer_resident[next] < c->shape.n_experts * c->limit[next] &&
-           least_of_passed(c, s, slab, &least);
+    if (next >= c->shape.n_layers || !least_of_passed(c, s, slab, &least))
+        return false;
+    if (is_coming(c, next) && c->layer_resident[next] < c->shape.n_experts * c->limit[next])
+        return true;
+    return v->lacking.n &&
+           v->values[absent] * by_turn(c, cache_layer_of(c, absent)) > WORTH_MORE * least;
 }
 
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
