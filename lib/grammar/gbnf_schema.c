@@ -30,6 +30,8 @@ void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limi
     json_rules_init(&s->json);
     json_rules_init(&s->value);
     json_rules_init(&s->gemma);
+    for (size_t i = 0; i < sizeof s->bare / sizeof s->bare[0]; i++)
+        json_rules_init(&s->bare[i].rules);
     s->gemma.quote = GEMMA_QUOTE;
     s->gemma.without = GEMMA_END;
     s->gemma.quote_byte = quote;
@@ -86,10 +88,29 @@ static bool is_mark(const char *text)
            !strchr(text + 1, text[0]);
 }
 
+/* Texts with a mark, those that must also differ from other values, and keys (without a mark) come
+ * in turns. */
+static struct json_rules *bare_rules_of(const struct schema_item *item, struct gbnf_schemas *s)
+{
+    struct bare_rules *b = &s->bare[!*item->without ? 2 : *item->unlike ? 1 : 0];
+    if (b->known && strcmp(b->without, item->without) == 0 && strcmp(b->unlike, item->unlike) == 0)
+        return &b->rules;
+    json_rules_init(&b->rules);
+    b->known = strlen(item->without) < sizeof b->without && strlen(item->unlike) < sizeof b->unlike;
+    if (b->known) {
+        strcpy(b->without, item->without);
+        strcpy(b->unlike, item->unlike);
+    }
+    return &b->rules;
+}
+
 static enum error_code find_rules(const struct schema_item *item, struct gbnf_schemas *s,
                                   struct json_rules **out, struct error *e)
 {
-    *out = item->form == ITEM_GEMMA ? &s->gemma : item->form == ITEM_VALUE ? &s->value : &s->json;
+    *out = item->form == ITEM_GEMMA   ? &s->gemma
+           : item->form == ITEM_VALUE ? &s->value
+           : item->form == ITEM_TEXT  ? bare_rules_of(item, s)
+                                      : &s->json;
     if (item->form != ITEM_VALUE)
         return ERROR_OK;
     if (!is_mark(item->without))

@@ -53,12 +53,21 @@ struct known_schema {
 
 enum { KNOWN_SCHEMAS = 512 };
 
+/* Of ITEM_TEXT: what texts of one WITHOUT and UNLIKE share. */
+enum { BARE_UNLIKE_BYTES = 256 };
+struct bare_rules {
+    struct json_rules rules;
+    bool known; /* the pair is */
+    char without[JSON_MARK_MAX + 1], unlike[BARE_UNLIKE_BYTES];
+};
+
 /* What the schemas of one grammar share. */
 struct gbnf_schemas {
     const struct grammar_limits *limits;
     struct network *n;
     struct json_rules json, gemma, value;
     char value_without[JSON_MARK_MAX + 1]; /* of the last ITEM_VALUE */
+    struct bare_rules bare[3];             /* the last ones of each kind, see bare_rules_of */
     struct schema_steps steps, steps_with_else;
     struct known_schema *known; /* [n_known] */
     uint32_t n_known, known_capacity;

@@ -6,6 +6,7 @@
 #ifndef MOED_GRAMMAR_JSON_TEXT_H
 #define MOED_GRAMMAR_JSON_TEXT_H
 
+#include "grammar/counted.h"
 #include "grammar/network.h"
 
 #include <jansson.h>
@@ -26,8 +27,9 @@ enum json_rule {
 struct json_rules {
     uint32_t rule[JSON_RULE_COUNT]; /* NETWORK_NONE: not made yet */
     const char *quote;              /* a mark; NULL: JSON */
-    uint8_t quote_byte;  /* of the control token with the quote's text (compiled.h); 0: none */
-    const char *without; /* a mark that no string has; NULL: none. With a quote it is needed */
+    uint8_t quote_byte;     /* of the control token with the quote's text (compiled.h); 0: none */
+    const char *without;    /* a mark that no string has; NULL: none. With a quote it is needed */
+    struct counted counted; /* the content of strings; made at its first use */
 };
 
 /* A mark has 3 to JSON_MARK_MAX bytes, and its first character, which is ASCII, once. In JSON no

@@ -25,6 +25,9 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
     "\"code\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{2}[0-9]+$\"},"                             \
     "\"born\":{\"type\":\"string\",\"format\":\"date\"},"                                          \
     "\"short\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":5},"                             \
+    "\"long\":{\"type\":\"string\",\"minLength\":12,\"maxLength\":4000},\"lines\":{\"type\":"      \
+    "\"array\",\"maxItems\":4,\"items\":{\"type\":\"string\",\"minLength\":20,\"maxLength\":300}}" \
+    ","                                                                                            \
     "\"list\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":"          \
     "\"integer\"}},{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},"            \
     "\"required\":[\"x\"],\"additionalProperties\":false}]},"                                      \

@@ -1,0 +1,173 @@
+/* Counted texts; see counted.h.
+ *
+ * 2^i characters from a point are 2^(i-1) from there, and as many from the point where these end:
+ *
+ *     exact[i][a]   -- exact[i-1][a] --> after  -- exit k --> (k) -- exact[i-1][k] --> end
+ *
+ * The second call leaves its own exit to the caller of the first one. */
+#include "grammar/counted.h"
+
+#include <stdlib.h>
+
+enum { POINTS_MAX = 64 };
+
+/* Is a state within a character? A trimmed dfa goes on from there with a continuation byte. */
+static bool is_within(const struct dfa *d, uint32_t s)
+{
+    for (unsigned byte = 0x80; byte < 0xc0; byte++)
+        if (d->next[s][byte] != DFA_NONE)
+            return true;
+    return false;
+}
+
+/* Does a byte, or the rest of a character, lead from s to a text? */
+static bool character_ends(const struct dfa *d, uint32_t s, unsigned depth)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t next = d->next[s][byte];
+        if (next == DFA_NONE)
+            continue;
+        if (is_within(d, next) ? depth < 4 && character_ends(d, next, depth + 1) : d->accepts[next])
+            return true;
+    }
+    return false;
+}
+
+bool counted_fits(const struct dfa *d)
+{
+    uint32_t points = 0;
+    for (uint32_t s = 0; s < d->n_states; s++) {
+        if (is_within(d, s))
+            continue;
+        if (++points > POINTS_MAX || !character_ends(d, s, 1))
+            return false;
+    }
+    return points > 0;
+}
+
+/* Rules with a start of their own each and the common end; the first one. */
+static uint32_t make_rules(const struct counted *c, struct network *n)
+{
+    uint32_t first = n->n_rules;
+    for (uint32_t k = 0; k < c->points; k++)
+        network_rule_of(n, network_state(n), c->end);
+    return first;
+}
+
+/* Where a text is after some characters: states [points], a point each, or one: at point 0. */
+struct front {
+    uint32_t first, count;
+};
+
+/* Each state of the front calls the rule of its point. */
+static void call_each(struct network *n, struct front f, uint32_t rules, uint32_t to)
+{
+    for (uint32_t k = 0; k < f.count && !n->error; k++)
+        network_call(n, f.first + k, rules + k, to);
+}
+
+static struct front call_on(const struct counted *c, struct network *n, struct front f,
+                            uint32_t rules)
+{
+    uint32_t after = network_state(n);
+    struct front next = {n->n_states, c->points};
+    call_each(n, f, rules, after);
+    for (uint32_t k = 0; k < c->points; k++) {
+        uint32_t point = network_state(n);
+        if (!n->error)
+            network_after(n, after, k, point);
+    }
+    return next;
+}
+
+static struct front starts(const struct counted *c, const struct network *n, uint32_t rules)
+{
+    return (struct front){n->error ? 0 : n->rules[rules].start, c->points};
+}
+
+/* One character: exact[0]. of_points [points]: states of the dfa. */
+static void make_character(struct counted *c, const struct dfa *d, const uint32_t *of_points,
+                           bool json, struct network *n)
+{
+    uint32_t *source = malloc(2 * (d->n_states + (size_t)1) * sizeof *source);
+    uint32_t *target = source ? source + d->n_states + 1 : NULL;
+    if (!source) {
+        n->error = n->error ? n->error : ERROR_MEMORY;
+        return;
+    }
+    c->exact[0] = make_rules(c, n);
+    for (uint32_t s = 0; s < d->n_states; s++)
+        source[s] = target[s] = network_state(n);
+    for (uint32_t k = 0; k < c->points && !n->error; k++) {
+        source[of_points[k]] = n->rules[c->exact[0] + k].start;
+        network_exit(n, target[of_points[k]], k, c->end);
+    }
+    if (!n->error)
+        dfa_emit_edges(d, n, source, target, json);
+    free(source);
+}
+
+static void make_ends(struct counted *c, const struct dfa *d, const uint32_t *of_points,
+                      struct network *n)
+{
+    c->less[0] = make_rules(c, n);
+    c->rest = make_rules(c, n);
+    uint32_t after = network_state(n);
+    call_each(n, starts(c, n, c->rest), c->exact[0], after);
+    for (uint32_t k = 0; k < c->points && !n->error; k++) {
+        uint32_t rest = n->rules[c->rest + k].start;
+        network_after(n, after, k, rest);
+        if (!d->accepts[of_points[k]])
+            continue;
+        network_empty(n, rest, c->end);
+        network_empty(n, n->rules[c->less[0] + k].start, c->end);
+    }
+}
+
+void counted_init(struct counted *c, const struct dfa *d, bool json, struct network *n)
+{
+    uint32_t of_points[POINTS_MAX];
+    *c = (struct counted){.bits = 1, .end = network_state(n)};
+    for (uint32_t s = 0; s < d->n_states && c->points < POINTS_MAX; s++)
+        if (!is_within(d, s))
+            of_points[c->points++] = s;
+    make_character(c, d, of_points, json, n);
+    make_ends(c, d, of_points, n);
+}
+
+static void add_bit(struct counted *c, struct network *n)
+{
+    uint32_t i = c->bits++;
+    c->exact[i] = make_rules(c, n);
+    c->less[i] = make_rules(c, n);
+    struct front second = call_on(c, n, starts(c, n, c->exact[i]), c->exact[i - 1]);
+    call_each(n, second, c->exact[i - 1], c->end);
+    struct front few = starts(c, n, c->less[i]);
+    call_each(n, few, c->less[i - 1], c->end);
+    call_each(n, call_on(c, n, few, c->exact[i - 1]), c->less[i - 1], c->end);
+}
+
+static unsigned highest_bit(uint32_t count)
+{
+    return 31 - (unsigned)__builtin_clz(count);
+}
+
+void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
+                 uint32_t to)
+{
+    struct front f = {from, 1};
+    uint32_t most = max == NETWORK_NONE ? min : max;
+    while (most && c->bits <= highest_bit(most) && !n->error)
+        add_bit(c, n);
+    for (uint32_t left = min; left && !n->error; left -= 1u << highest_bit(left))
+        f = call_on(c, n, f, c->exact[highest_bit(left)]);
+    if (max == NETWORK_NONE) {
+        call_each(n, f, c->rest, to);
+        return;
+    }
+    for (uint32_t left = max - min; left && !n->error; left -= 1u << highest_bit(left)) {
+        call_each(n, f, c->less[highest_bit(left)], to);
+        f = call_on(c, n, f, c->exact[highest_bit(left)]);
+    }
+    call_each(n, f, c->less[0], to);
+}
