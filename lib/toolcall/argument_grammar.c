@@ -26,6 +26,8 @@ enum {
 };
 
 #define KEY_WORD "^[a-zA-Z0-9_.-]+$"
+#define BLANKS   "[ \\t\\r\\n]*"
+#define NUMBER   "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?"
 
 static void literal(struct argument_writer *w, const char *text)
 {
@@ -69,9 +71,8 @@ static void place(struct argument_writer *w, const struct tool *t, const char *k
     strbuf_fini(&b);
 }
 
-/* The item's schema, which is taken, and the rule for one that cannot be followed. */
-static void schema_text(struct argument_writer *w, const struct tool *t, char *text,
-                        const char *other)
+/* The item's schema, which is taken. */
+static void schema_text(struct argument_writer *w, char *text)
 {
     if (text) {
         strbuf_append(w->out, text, strlen(text));
@@ -79,9 +80,14 @@ static void schema_text(struct argument_writer *w, const struct tool *t, char *t
     } else {
         w->out->failed = true;
     }
+    free(text);
+}
+
+/* The rule for a schema that cannot be followed. */
+static void else_rule(struct argument_writer *w, const struct tool *t, const char *other)
+{
     if (!t->strict)
         strbuf_printf(w->out, "%%else %s ", other);
-    free(text);
 }
 
 /* Why a schema has no item: the first ones say it. */
@@ -130,7 +136,8 @@ static void write_object(struct argument_writer *w, const struct tool *t)
         json_object_set_new(document, "type", json_string("object"));
     strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
     place(w, t, NULL);
-    schema_text(w, t, json_dumps(document, JSON_COMPACT), gemma ? "gemma-object" : "json-object");
+    schema_text(w, json_dumps(document, JSON_COMPACT));
+    else_rule(w, t, gemma ? "gemma-object" : "json-object");
     json_decref(document);
     if (!t->strict)
         *(gemma ? &w->gemma : &w->json) = true;
@@ -180,10 +187,12 @@ static void typed(struct argument_writer *w, bool string)
         literal(w, string ? "true\">" : "false\">");
 }
 
+#define ANY_TYPE "( \"true\\x22>\" | \"false\\x22>\" ) "
+
 static void any_value(struct argument_writer *w)
 {
     if (w->format->typed_values)
-        strbuf_printf(w->out, "( \"true\\x22>\" | \"false\\x22>\" ) ");
+        strbuf_printf(w->out, ANY_TYPE);
     strbuf_printf(w->out, "value-0 ");
     w->value = true;
 }
@@ -223,22 +232,24 @@ static void string_list(struct argument_writer *w, const json_t *list)
     strbuf_printf(w->out, ") ");
 }
 
-/* Texts that the parser reads as JSON or a Python literal where these types are allowed. */
+/* Texts that the parser reads as JSON where these types are allowed, or as a Python literal, which
+ * it does not where every type is (argument_write). */
 static void texts_of_other_types(unsigned types, struct strbuf *out)
 {
     static const struct {
         unsigned type;
-        const char *expression;
+        const char *json, *python;
     } forms[] = {
-        {ARGUMENT_ARRAY, "\\[|\\("},
-        {ARGUMENT_OBJECT, "\\{"},
-        {ARGUMENT_BOOLEAN, "(?:true|false|True|False)[ \\t\\r\\n]*$"},
-        {ARGUMENT_NULL, "(?:null|None)[ \\t\\r\\n]*$"},
-        {ARGUMENT_NUMBER, "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?[ \\t\\r\\n]*$"}};
-    const char *begin = "^[ \\t\\r\\n]*(?:";
+        {ARGUMENT_ARRAY, "\\[", "\\[|\\("},
+        {ARGUMENT_OBJECT, "\\{", "\\{"},
+        {ARGUMENT_BOOLEAN, "(?:true|false)" BLANKS "$", "(?:true|false|True|False)" BLANKS "$"},
+        {ARGUMENT_NULL, "null" BLANKS "$", "(?:null|None)" BLANKS "$"},
+        {ARGUMENT_NUMBER, NUMBER BLANKS "$", NUMBER BLANKS "$"}};
+    const char *begin = "^" BLANKS "(?:";
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (types & forms[i].type) {
-            strbuf_printf(out, "%s%s", begin, forms[i].expression);
+            const char *text = types == ARGUMENT_ANY ? forms[i].json : forms[i].python;
+            strbuf_printf(out, "%s%s", begin, text);
             begin = "|";
         }
     if (out->len)
@@ -256,8 +267,7 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
     literal(w, w->format->value_end);
     quoted(w, other.data ? other.data : "");
     place(w, t, key);
-    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
-    w->value = w->value || !t->strict;
+    schema_text(w, schema_part_text(w->parts, schema));
     w->out->failed = w->out->failed || other.failed;
     strbuf_fini(&other);
 }
@@ -268,17 +278,23 @@ static void json_item(struct argument_writer *w, const struct tool *t, const cha
     strbuf_printf(w->out, "%%value ");
     literal(w, w->format->value_end);
     place(w, t, key);
-    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
+    schema_text(w, schema_part_text(w->parts, schema));
+}
+
+static void else_any_value(struct argument_writer *w, const struct tool *t)
+{
+    else_rule(w, t, "value-0");
     w->value = w->value || !t->strict;
 }
 
-/* A schema for strings and for others: bare strings or JSON. */
+/* A schema for strings and for others: bare strings or JSON. Where one of them cannot be followed,
+ * the value is free as a whole. */
 static void mixed_item(struct argument_writer *w, const struct tool *t, const char *key,
                        const json_t *schema, unsigned types)
 {
     json_t *others = json_pack("{s:[O],s:[sssss]}", "allOf", schema, "type", "null", "boolean",
                                "number", "array", "object");
-    strbuf_printf(w->out, "( ");
+    strbuf_printf(w->out, t->strict ? "( " : "%%any ( ");
     typed(w, true);
     string_item(w, t, key, schema, types);
     strbuf_printf(w->out, "| ");
@@ -286,6 +302,9 @@ static void mixed_item(struct argument_writer *w, const struct tool *t, const ch
     json_item(w, t, key, others);
     json_decref(others);
     strbuf_printf(w->out, ") ");
+    else_rule(w, t, w->format->typed_values ? "typed-value" : "value-0");
+    w->typed_value = w->typed_value || (!t->strict && w->format->typed_values);
+    w->value = w->value || !t->strict;
 }
 
 /* Only a type, which the parser sees in a bare value as the schema does: but for `integer` beside
@@ -349,10 +368,12 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
             string_list(w, json_object_get(schema, "enum"));
         } else {
             string_item(w, t, key, schema, types);
+            else_any_value(w, t);
         }
     } else if (!(types & ARGUMENT_STRING)) {
         typed(w, false);
         json_item(w, t, key, schema);
+        else_any_value(w, t);
     } else if (free_text && (types == ARGUMENT_ANY || !w->format->typed_values)) {
         any_value(w);
     } else {
@@ -574,6 +595,8 @@ void arguments_rules(struct argument_writer *w)
 {
     if (w->tags)
         tag_rules(w);
+    if (w->typed_value)
+        strbuf_printf(w->out, "typed-value ::= " ANY_TYPE "value-0\n");
     if (w->value)
         gbnf_without(w->out, "value", w->format->value_end);
     if (w->gemma)
