@@ -130,7 +130,7 @@ static void any_object(struct argument_writer *w)
 static void write_object(struct argument_writer *w, const struct tool *t)
 {
     bool gemma = w->format->body == BODY_GEMMA;
-    json_t *document = schema_strip(t->parameters);
+    json_t *document = json_copy((json_t *)w->parameters);
     const json_t *type = json_object_get(document, "type");
     if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
@@ -357,7 +357,7 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
 {
     if (schema_part_refers_elsewhere(w->parts, schema))
         return write_elsewhere(w, t, key);
-    unsigned types = schema_types(t->parameters, schema);
+    unsigned types = schema_types(w->parameters, schema);
     bool free_text = is_type_only(schema);
     if (types == ARGUMENT_STRING) {
         typed(w, true);
@@ -420,12 +420,12 @@ static bool other_key(struct argument_writer *w, const json_t *properties)
 /* Properties that the schema does not name. */
 static enum error_code other_properties(struct argument_writer *w, const struct tool *t)
 {
-    json_t *schema = json_object_get(t->parameters, "additionalProperties");
+    json_t *schema = json_object_get(w->parameters, "additionalProperties");
     if (json_is_false(schema))
         return ERROR_OK;
     strbuf_printf(w->out, "( ");
     key_begin(w);
-    if (!other_key(w, json_object_get(t->parameters, "properties")))
+    if (!other_key(w, json_object_get(w->parameters, "properties")))
         return refuse(w, t, "properties");
     key_end(w);
     if (schema && !json_is_true(schema)) {
@@ -445,11 +445,11 @@ static const char *keyword_without_form(const struct argument_writer *w, const s
 {
     static const char *const known[] = {"type",  "properties",  "required", "additionalProperties",
                                         "$defs", "definitions", "$schema",  "$id"};
-    json_t *value, *properties = json_object_get(t->parameters, "properties"),
-                   *required = json_object_get(t->parameters, "required");
+    json_t *value, *properties = json_object_get(w->parameters, "properties"),
+                   *required = json_object_get(w->parameters, "required");
     const char *keyword;
     size_t i;
-    json_object_foreach((json_t *)t->parameters, keyword, value)
+    json_object_foreach((json_t *)w->parameters, keyword, value)
     {
         bool found = schema_is_annotation(keyword);
         for (i = 0; i < sizeof known / sizeof known[0] && !found; i++)
@@ -487,11 +487,11 @@ static void write_any_tags(struct argument_writer *w)
 }
 
 /* The names in `required`, as the keys of an object. */
-static json_t *required_keys(const struct tool *t)
+static json_t *required_keys(const struct argument_writer *w)
 {
     size_t i;
     json_t *name, *keys = json_object();
-    json_array_foreach(json_object_get(t->parameters, "required"), i, name)
+    json_array_foreach(json_object_get(w->parameters, "required"), i, name)
     {
         if (keys && json_object_set_new(keys, json_string_value(name), json_true())) {
             json_decref(keys);
@@ -508,9 +508,9 @@ static enum error_code write_tags(struct argument_writer *w, const struct tool *
     enum error_code code = ERROR_OK;
     if (keyword)
         return refuse(w, t, keyword);
-    json_t *required = required_keys(t);
+    json_t *required = required_keys(w);
     w->out->failed = w->out->failed || !required;
-    json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
+    json_object_foreach(json_object_get(w->parameters, "properties"), key, schema)
     {
         strbuf_printf(w->out, "( ");
         key_begin(w);
@@ -540,7 +540,7 @@ static void write_any(struct argument_writer *w)
 static enum error_code write_schema(struct argument_writer *w, const struct tool *t)
 {
     enum error_code code = ERROR_OK;
-    if (!(schema_types(t->parameters, t->parameters) & ARGUMENT_OBJECT))
+    if (!(schema_types(w->parameters, w->parameters) & ARGUMENT_OBJECT))
         return error_set(w->e, ERROR_UNSUPPORTED,
                          "tool \"%s\": /type: the arguments of a call are an object", t->name);
     if (w->format->body == BODY_TAGS)
@@ -562,10 +562,14 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
         write_any(w);
         return ERROR_OK;
     }
+    json_t *parameters = schema_strip(t->parameters);
+    if (!parameters)
+        return error_set(w->e, ERROR_MEMORY, "no memory for a grammar of calls");
     strbuf_init(&text);
-    schema_parts_init(&parts, t->parameters);
+    schema_parts_init(&parts, parameters);
     own.out = &text;
     own.e = &why;
+    own.parameters = parameters;
     own.parts = &parts;
     own.bytes_most = w->bytes_left;
     if (t->strict) /* the text of the grammar so far may be beyond the limit already */
@@ -573,10 +577,12 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
                          (w->out->len < TOOL_GRAMMAR_BYTES ? w->out->len : TOOL_GRAMMAR_BYTES);
     enum error_code code = write_schema(&own, t);
     schema_parts_fini(&parts);
+    json_decref(parameters);
     if (!code) {
         strbuf_append(w->out, text.data, text.len);
         own.out = w->out;
         own.e = w->e;
+        own.parameters = NULL;
         own.parts = NULL;
         own.bytes_left -= t->strict ? 0 : text.len;
         *w = own;

@@ -19,7 +19,8 @@ struct argument_writer {
     const struct tool_format *format;
     size_t bytes_left;                          /* of TOOL_SCHEMAS_BYTES */
     size_t bytes_most;                          /* what the tool that is written may take */
-    struct schema_parts *parts;                 /* of its parameters */
+    const json_t *parameters;                   /* its schema without annotations */
+    struct schema_parts *parts;                 /* of that */
     bool json, gemma, tags, value, typed_value; /* which rules are used */
     unsigned notes;                             /* how many schemas have no item */
     struct error *e;

@@ -22,12 +22,13 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
     "\"opt\":{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"null\"}],\"default\":null},"            \
     "\"name\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}],\"default\":null},"           \
     "\"either\":{\"type\":[\"string\",\"integer\"]},\"color\":{\"$ref\":\"#/$defs/Color\"},"       \
+    "\"shade\":{\"$ref\":\"#/x-defs/Shade\"},"                                                     \
     "\"code\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{2}[0-9]+$\"},"                             \
     "\"born\":{\"type\":\"string\",\"format\":\"date\"},"                                          \
     "\"short\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":5},"                             \
-    "\"long\":{\"type\":\"string\",\"minLength\":12,\"maxLength\":4000},\"lines\":{\"type\":"      \
-    "\"array\",\"maxItems\":4,\"items\":{\"type\":\"string\",\"minLength\":20,\"maxLength\":300}}" \
-    ","                                                                                            \
+    "\"long\":{\"type\":\"string\",\"minLength\":12,\"maxLength\":4000},"                          \
+    "\"lines\":{\"type\":\"array\",\"maxItems\":4,\"items\":{\"type\":\"string\","                 \
+    "\"minLength\":20,\"maxLength\":300}},"                                                        \
     "\"list\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":"          \
     "\"integer\"}},{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},"            \
     "\"required\":[\"x\"],\"additionalProperties\":false}]},"                                      \
@@ -35,7 +36,9 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
     "\"inner\":{\"type\":\"object\",\"properties\":{\"a b\":{\"type\":\"string\"},\"c\":{"         \
     "\"const\":\"it's \\\"so\\\"\"},\"more\":{\"$ref\":\"#/$defs/Tree\"}},\"required\":[\"c\"],"   \
     "\"additionalProperties\":false}},\"required\":[\"path\",\"n\",\"color\"],"                    \
-    "\"additionalProperties\":false,\"$defs\":{\"Color\":{\"enum\":[\"red\",\"green\"],\"type\":"  \
+    "\"additionalProperties\":false,\"x-note\":\"no schema\","                                     \
+    "\"x-defs\":{\"Shade\":{\"enum\":[\"dark\",\"light\"],\"x-note\":1}},"                         \
+    "\"$defs\":{\"Color\":{\"enum\":[\"red\",\"green\"],\"type\":"                                 \
     "\"string\"},\"Tree\":{\"type\":\"object\",\"properties\":{\"leaf\":{\"type\":\"number\","     \
     "\"maximum\":0.5},\"down\":{\"$ref\":\"#/$defs/Tree\"}},\"additionalProperties\":false}}}"
 /* Properties that the schema does not name are possible. */
@@ -48,10 +51,9 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
 #define LABELS "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"string\"}}"
 /* Cannot be followed. */
 #define ODD                                                                                        \
-    "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}},\"b\":{\"anyOf\":" \
-    "["                                                                                            \
-    "{\"type\":\"string\",\"pattern\":\"(?=a)\"},{\"type\":\"integer\"}]}},\"required\":[\"a\","   \
-    "\"b\"]}"
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}},"                  \
+    "\"b\":{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"(?=a)\"},{\"type\":\"integer\"}]}},"     \
+    "\"required\":[\"a\",\"b\"]}"
 
 #define TOOL(name, strict, parameters)                                                             \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"strict\":" strict                \
