@@ -42,8 +42,12 @@ uint32_t json_rule(struct json_rules *r, struct network *n, enum json_rule which
 
 /* Returns the state after `mark`, a comma or colon, and its blank. */
 uint32_t json_mark(struct network *n, uint32_t from, char mark);
-/* Returns the state after the text of a value. Texts of scalars share edges with others that leave
- * `from`. */
+/* Has the value a text? With a mark for quotes there is none for a string or key that has a mark.
+ */
+bool json_has_text(const struct json_rules *r, const json_t *value);
+bool json_key_has_text(const struct json_rules *r, const char *key);
+/* Returns the state after the text of a value, which has one. Texts of scalars share edges with
+ * others that leave `from`. */
 uint32_t json_constant(const struct json_rules *r, struct network *n, uint32_t from,
                        const json_t *value);
 /* Returns the state after the key of a member. */

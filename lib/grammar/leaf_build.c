@@ -126,6 +126,24 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
     return emit_text(l, &form, inside, end);
 }
 
+/* Refuses the keyword that lists a value without a text. */
+static enum error_code refuse_value(const struct leaf *l, const json_t *value)
+{
+    for (uint32_t i = 0; i < l->nodes->n; i++) {
+        uint32_t node = l->nodes->ids[i];
+        size_t k;
+        json_t *listed, *list = json_object_get(l->s->nodes[node], "enum");
+        if (json_object_get(l->s->nodes[node], "const") == value)
+            return schema_refuse_marks(l->s, node, "const");
+        json_array_foreach(list, k, listed)
+        {
+            if (listed == value)
+                return schema_refuse_marks(l->s, node, "enum");
+        }
+    }
+    return schema_refuse_marks(l->s, l->nodes->ids[0], NULL);
+}
+
 static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_t to)
 {
     struct schema *s = l->s;
@@ -134,6 +152,8 @@ static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_
     if (!n->error)
         network_empty(n, from, start);
     for (size_t i = 0; i < l->n_values && !n->error; i++) {
+        if (!json_has_text(s->rules, l->values[i]))
+            return refuse_value(l, l->values[i]);
         uint32_t end = json_constant(s->rules, n, start, l->values[i]);
         if (!n->error)
             network_empty(n, end, to);

@@ -57,6 +57,30 @@ static void test_gemma(void **state)
         "{b:1,a:true}");
 }
 
+/* Gemma's strings have no escapes: a constant or key with a mark cannot be written. */
+static void test_gemma_marks(void **state)
+{
+    (void)state;
+    check_refused(
+        GRAMMAR_GBNF, "root ::= %gemma {\"properties\":{\"a\":{\"const\":\"x<|\\\"|>y\"}}}",
+        ERROR_UNSUPPORTED,
+        "schema at \"#/properties/a/const\": a text that has <|\"|> or <tool_call|> cannot "
+        "be written in this format");
+    check_refused(
+        GRAMMAR_GBNF,
+        "root ::= %gemma {\"properties\":{\"a\":{\"enum\":[1,[{\"k\":\"<tool_call|>\"}]]}}}",
+        ERROR_UNSUPPORTED, "#/properties/a/enum\"");
+    check_refused(GRAMMAR_GBNF, "root ::= %gemma {\"const\":{\"<|\\\"|>\":1}}", ERROR_UNSUPPORTED,
+                  "#/const\"");
+    check_refused(GRAMMAR_GBNF, "root ::= %gemma {\"properties\":{\"<|\\\"|>\":true}}",
+                  ERROR_UNSUPPORTED, "#/properties\"");
+    CHECK_TEXTS(
+        GRAMMAR_GBNF, "root ::= %gemma {\"enum\":[\"<|\\\"|\",\"<|\\\"|<\",\"<tool_call|\"]}",
+        "<|\"|><|\"|<|\"|>", "<|\"|><|\"|<<|\"|>", "<|\"|><tool_call|<|\"|>", NULL, "<|\"|><|\"|>");
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %json {\"const\":\"<|\\\"|>\"}", "\"<|\\\"|>\"", NULL,
+                "\"\"");
+}
+
 /* ---- A rule for a schema that cannot be followed ---- */
 
 static struct grammar *compile_with(const char *text, const struct grammar_limits *limits)
@@ -248,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_value),
         cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_gemma_marks),
         cmocka_unit_test(test_else),
         cmocka_unit_test(test_else_at_the_limit),
         cmocka_unit_test(test_else_too_much_work),
