@@ -20,7 +20,7 @@ static bool is_within(const struct dfa *d, uint32_t s)
     return false;
 }
 
-/* Does a byte, or the rest of a character, lead from s to a text? */
+/* Does a character, or the rest of one, lead from s to a text? */
 static bool character_ends(const struct dfa *d, uint32_t s, unsigned depth)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -33,13 +33,23 @@ static bool character_ends(const struct dfa *d, uint32_t s, unsigned depth)
     return false;
 }
 
-bool counted_fits(const struct dfa *d)
+/* Do all characters that JSON escapes lead from s to a text? */
+static bool escapes_end(const struct dfa *d, uint32_t s)
+{
+    for (unsigned byte = 0; byte <= '\\'; byte++) {
+        uint32_t next = d->next[s][byte];
+        if (dfa_is_escaped(byte) && next != DFA_NONE && !d->accepts[next])
+            return false;
+    }
+    return true;
+}
+
+bool counted_fits(const struct dfa *d, bool json)
 {
     uint32_t points = 0;
     for (uint32_t s = 0; s < d->n_states; s++) {
-        if (is_within(d, s))
-            continue;
-        if (++points > POINTS_MAX || !character_ends(d, s, 1))
+        points += !is_within(d, s);
+        if (points > POINTS_MAX || !character_ends(d, s, 1) || (json && !escapes_end(d, s)))
             return false;
     }
     return points > 0;

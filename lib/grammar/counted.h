@@ -23,10 +23,11 @@ struct counted {
     uint32_t rest;                /* the same: the rest of a text */
 };
 
-/* A trimmed dfa, over UTF-8, whose texts can be counted: it has few points, and from each a single
- * character leads to a text. Else what remains of a count could be too little to reach one. */
-bool counted_fits(const struct dfa *d);
-/* Makes the rules of a dfa that fits. json: as in dfa_emit. */
+/* A trimmed dfa, over UTF-8, whose texts can be counted: it has few points, and from each state a
+ * character, or the rest of one, leads to a text. Else what remains of a count could be too little
+ * to reach one. json: as in dfa_emit; what is escaped must lead to a text. */
+bool counted_fits(const struct dfa *d, bool json);
+/* Makes the rules of a dfa that fits. */
 void counted_init(struct counted *c, const struct dfa *d, bool json, struct network *n);
 /* Adds the texts of min to max characters between two states; max NETWORK_NONE: without end. */
 void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,

@@ -246,7 +246,7 @@ static const char *short_escape(unsigned byte)
     return found ? to + (found - from) : NULL;
 }
 
-static bool is_escaped(unsigned byte)
+bool dfa_is_escaped(unsigned byte)
 {
     return byte < 0x20 || byte == '"' || byte == '\\';
 }
@@ -255,7 +255,7 @@ static bool is_escaped(unsigned byte)
 static bool same_escapes(const struct dfa *d, uint32_t a, uint32_t b)
 {
     for (unsigned byte = 0; byte <= '\\'; byte++)
-        if (is_escaped(byte) && d->next[a][byte] != d->next[b][byte])
+        if (dfa_is_escaped(byte) && d->next[a][byte] != d->next[b][byte])
             return false;
     return true;
 }
@@ -269,7 +269,7 @@ static uint32_t emit_escapes(const struct dfa *d, struct network *n, uint32_t s,
         uint32_t to = d->next[s][byte];
         const char *letter = short_escape(byte);
         char code[8];
-        if (to == DFA_NONE || !is_escaped(byte))
+        if (to == DFA_NONE || !dfa_is_escaped(byte))
             continue;
         if (escape == NETWORK_NONE)
             escape = network_literal(n, from, "\\", 1);

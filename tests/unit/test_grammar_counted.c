@@ -201,13 +201,42 @@ static void test_pattern(void **state)
     grammar_free(g);
 }
 
+/* Only bytes with which the text can still end are possible, also at the last character. */
+static void check_last(const char *schema, uint32_t length, const char *possible)
+{
+    struct grammar *g = compile_ok(GRAMMAR_JSON_SCHEMA, schema);
+    struct grammar_vocabulary *v = byte_vocabulary();
+    struct grammar_matcher *m;
+    uint32_t mask[9];
+    assert_int_equal(grammar_matcher_new(g, v, NULL, &m, NULL), 0);
+    assert_true(grammar_matcher_advance(m, '"'));
+    for (uint32_t i = 0; i + 1 < length; i++)
+        assert_true(grammar_matcher_advance(m, 'x'));
+    assert_true(grammar_matcher_mask(m, mask));
+    for (unsigned byte = 0; byte < 256; byte++)
+        if ((mask[byte / 32] >> byte % 32 & 1) != (byte && strchr(possible, (int)byte)))
+            fail_msg("%s: byte %02x", schema, byte);
+    grammar_matcher_free(m);
+    grammar_vocabulary_free(v);
+    grammar_free(g);
+}
+
+static void test_last_character(void **state)
+{
+    (void)state;
+    check_last("{\"type\":\"string\",\"pattern\":\"[0-9]\",\"maxLength\":200}", 200, "0123456789");
+    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[^a-z]b)*$\",\"maxLength\":200}", 200,
+               "x\"");
+    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[\\\\n0]b)*$\",\"maxLength\":900}", 900,
+               "x\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_texts),
-        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_unlike),
-        cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_random_texts),   cmocka_unit_test(test_size),
+        cmocka_unit_test(test_unlike),         cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_last_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
