@@ -443,7 +443,7 @@ static enum error_code parse_schemas(struct gbnf *g, bool any, enum schema_item_
         return error_set(g->error, ERROR_MEMORY, "out of memory for a grammar");
     enum error_code error = any ? take_choice(g, &c) : take_item(g, form, c.items);
     c.count = any ? c.count : 1;
-    if (!any)
+    if (!any && !error)
         at = (size_t)(c.items[0].schema - g->text);
     if (!error)
         error = build_choice(g, &c, at, out);

@@ -88,15 +88,20 @@ static bool is_mark(const char *text)
            !strchr(text + 1, text[0]);
 }
 
-/* Texts with a mark, those that must also differ from other values, and keys (without a mark) come
- * in turns. */
-static struct json_rules *bare_rules_of(const struct schema_item *item, struct gbnf_schemas *s)
+/* Texts without a mark, which are keys, are many pairs that share nothing. */
+static struct json_rules *bare_rules_of(const struct schema_item *item, struct gbnf_rules *r)
 {
-    struct bare_rules *b = &s->rules.bare[!*item->without ? 2 : *item->unlike ? 1 : 0];
-    if (b->known && strcmp(b->without, item->without) == 0 && strcmp(b->unlike, item->unlike) == 0)
-        return &b->rules;
+    struct bare_rules *b;
+    for (uint32_t i = 1; i <= BARE_PAIRS; i++) {
+        b = &r->bare[i];
+        if (b->known && strcmp(b->without, item->without) == 0 &&
+            strcmp(b->unlike, item->unlike) == 0)
+            return &b->rules;
+    }
+    b = &r->bare[*item->without ? 1 + r->bare_pairs++ % BARE_PAIRS : 0];
     json_rules_init(&b->rules);
-    b->known = strlen(item->without) < sizeof b->without && strlen(item->unlike) < sizeof b->unlike;
+    b->known = *item->without && strlen(item->without) < sizeof b->without &&
+               strlen(item->unlike) < sizeof b->unlike;
     if (b->known) {
         strcpy(b->without, item->without);
         strcpy(b->unlike, item->unlike);
@@ -109,7 +114,7 @@ static enum error_code find_rules(const struct schema_item *item, struct gbnf_sc
 {
     *out = item->form == ITEM_GEMMA   ? &s->rules.gemma
            : item->form == ITEM_VALUE ? &s->rules.value
-           : item->form == ITEM_TEXT  ? bare_rules_of(item, s)
+           : item->form == ITEM_TEXT  ? bare_rules_of(item, &s->rules)
                                       : &s->rules.json;
     if (item->form != ITEM_VALUE)
         return ERROR_OK;

@@ -57,7 +57,7 @@ struct known_schema {
 enum { KNOWN_SCHEMAS = 512 };
 
 /* Of ITEM_TEXT: what texts of one WITHOUT and UNLIKE share. */
-enum { BARE_UNLIKE_BYTES = 256 };
+enum { BARE_UNLIKE_BYTES = 256, BARE_PAIRS = 6 };
 struct bare_rules {
     struct json_rules rules;
     bool known; /* the pair is */
@@ -67,8 +67,9 @@ struct bare_rules {
 /* Rules that are made at their first use. */
 struct gbnf_rules {
     struct json_rules json, gemma, value;
-    char value_without[JSON_MARK_MAX + 1]; /* of the last ITEM_VALUE */
-    struct bare_rules bare[3];             /* the last ones of each kind, see bare_rules_of */
+    char value_without[JSON_MARK_MAX + 1];  /* of the last ITEM_VALUE */
+    struct bare_rules bare[1 + BARE_PAIRS]; /* the last ones; the first one: without a mark */
+    uint32_t bare_pairs;                    /* how many there were */
 };
 
 /* What the schemas of one grammar share. */

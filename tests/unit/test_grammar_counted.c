@@ -134,6 +134,8 @@ static void test_random_texts(void **state)
         }
 }
 
+static const char *const unlike[] = {"", "^null$", "^[0-9]+$"};
+
 /* The largest counts need few states, and texts with one mark share the rules that count. */
 static void test_size(void **state)
 {
@@ -148,7 +150,7 @@ static void test_size(void **state)
     strbuf_printf(&text, "root ::= ");
     for (int i = 0; i < 200; i++)
         strbuf_printf(&text, "%s\"%d\" %%text \"</parameter>\" \"%s\" {\"maxLength\":%d}",
-                      i ? "| " : "", i, i % 3 ? "" : "^null$", 2000 + i);
+                      i ? "| " : "", i, unlike[i % 3], 2000 + i);
     struct grammar *g = compile_ok(GRAMMAR_GBNF, text.data);
     assert_true(grammar_states(g) < 60000);
     grammar_free(g);
