@@ -331,15 +331,20 @@ static inline void bench_attach(struct bench_worker *w, struct bench *b, uint64_
     bench_follow(w);
 }
 
+static inline void bench_push_record(struct bench_worker *w, const struct cache_record *r)
+{
+    while (ring_push(&w->channel.requests, r) != 1)
+        bench_nap(100000);
+    ring_notify(&w->channel.requests);
+    w->asked += r->kind == CACHE_LOAD ? r->n_entries : 0;
+}
+
 static inline void bench_push(struct bench_worker *w, enum cache_record_kind kind, uint64_t step,
                               uint32_t layer, uint32_t expert, uint32_t value)
 {
     struct cache_record r = {.kind = kind, .layer = (uint16_t)layer, .n_entries = 1, .step = step};
     r.entries[0] = (struct cache_entry){(uint16_t)expert, (uint16_t)value};
-    while (ring_push(&w->channel.requests, &r) != 1)
-        bench_nap(100000);
-    ring_notify(&w->channel.requests);
-    w->asked += kind == CACHE_LOAD;
+    bench_push_record(w, &r);
 }
 
 static inline void bench_load(struct bench_worker *w, uint32_t layer, uint32_t expert,

@@ -380,6 +380,49 @@ static void test_predictions(void **state)
     bench_close(&b);
 }
 
+/* The first n experts are activated. */
+static void route_first(struct bench_worker *w, uint64_t step, uint32_t layer, uint32_t n,
+                        bool prompt)
+{
+    struct cache_record r = {.kind = CACHE_ROUTED,
+                             .layer = (uint16_t)layer,
+                             .n_entries = (uint16_t)n,
+                             .step = step,
+                             .prompt = prompt};
+    for (uint16_t i = 0; i < n; i++)
+        r.entries[i] = (struct cache_entry){i, 1};
+    atomic_store(&w->channel.header->place, step << 16 | layer);
+    bench_push_record(w, &r);
+}
+
+/* Layer 1 fills all slots. A step activates five of eight experts of layer 2: after a prompt's,
+ * which goes through the layers like a stream, layer 3 comes into slots of layer 1. Many answers
+ * at once say nothing about layer 3. */
+static void test_prompt(void **state)
+{
+    for (int prompt = 0; prompt <= 1; prompt++) {
+        struct bench b;
+        struct bench_worker w;
+        bench_open(&b, CACHE_VALUE, EXPERTS * bench_segments[1], FAST);
+        bench_attach(&w, &b, 1);
+        for (uint64_t step = 1; step <= 3; step++)
+            route_first(&w, step, 1, EXPERTS, false);
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            bench_load(&w, 1, i, bench_segments[1]);
+        for (uint32_t i = 0; i < EXPERTS; i++) {
+            assert_true(bench_await(&w, 1, i, bench_segments[1]));
+            bench_consume(&w, 1);
+        }
+        route_first(&w, 4, 2, 5, prompt);
+        if (prompt)
+            BENCH_UNTIL(bench_resident(&b, 3, 0) == 1);
+        bench_nap(20000000);
+        assert_int_equal(bench_resident(&b, 3, 0), prompt);
+        bench_check(&b);
+        bench_close(&b);
+    }
+}
+
 /* A segment that is evicted unused is wasted; one that was used is not. */
 static void test_wasted(void **state)
 {
@@ -539,14 +582,23 @@ static void test_metrics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_order),    cmocka_unit_test(test_real_model),
-        cmocka_unit_test(test_policies),    cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_waves),       cmocka_unit_test(test_larger_than_the_arena),
-        cmocka_unit_test(test_merged),      cmocka_unit_test(test_reclaimed),
-        cmocka_unit_test(test_epoch_holds), cmocka_unit_test(test_worker_leaves),
-        cmocka_unit_test(test_predictions), cmocka_unit_test(test_wasted),
-        cmocka_unit_test(test_calibration), cmocka_unit_test(test_calibration_leaves_nothing),
-        cmocka_unit_test(test_set_policy),  cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_larger_than_the_arena),
+        cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_reclaimed),
+        cmocka_unit_test(test_epoch_holds),
+        cmocka_unit_test(test_worker_leaves),
+        cmocka_unit_test(test_predictions),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_wasted),
+        cmocka_unit_test(test_calibration),
+        cmocka_unit_test(test_calibration_leaves_nothing),
+        cmocka_unit_test(test_set_policy),
+        cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

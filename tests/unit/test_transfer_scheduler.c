@@ -395,6 +395,41 @@ static void test_free_ahead(void **state)
     close_bench(&b);
 }
 
+static void route_one(struct bench *b, uint32_t requester, uint64_t place, uint16_t expert)
+{
+    const uint16_t workload = 1;
+    transfer_scheduler_routed(b->copies, requester, place >> 16, place, false, &expert, &workload,
+                              1);
+}
+
+/* A step that activates most of a layer, which it reports in parts, gives up what it has used, the
+ * oldest, for its next load, also where another worker reports a small step between the parts. A
+ * small step keeps it, and something newer goes. */
+static void test_large_step_beside_another(void **state)
+{
+    for (uint16_t n = 2; n <= 3; n++) {
+        struct bench b;
+        struct cache_queue other = {0};
+        open_bench(&b, CACHE_LRU, PREFETCH_PROBABLE, 4, 0);
+        transfer_scheduler_join(b.copies, 1, &other);
+        transfer_scheduler_place(b.copies, 0, 1 << 16);
+        for (uint16_t expert = 0; expert < n; expert++) {
+            route_one(&b, 0, 1 << 16, expert);
+            route_one(&b, 1, 1 << 16 | 2, 3);
+        }
+        transfer_scheduler_load(b.copies, 0, 0, 0, SEGMENTS, 1);
+        transfer_scheduler_load(b.copies, 1, 1, 3, SEGMENTS, 1);
+        for (int i = 0; i < 4; i++)
+            copy(&b);
+        transfer_scheduler_consumed(b.copies, 0, 1);
+        transfer_scheduler_consumed(b.copies, 1, 1);
+        transfer_scheduler_load(b.copies, 0, 0, 1, SEGMENTS, 1);
+        EXPECT_COPIES(&b, 10, 11, -1);
+        assert_int_equal(transfer_scheduler_resident(b.copies, 0, 0), n == 3 ? 0 : SEGMENTS);
+        close_bench(&b);
+    }
+}
+
 /* A wrong prediction frees its place in the group when its layer is over, so the group
  * continues. */
 static void test_rotating_turns_over(void **state)
@@ -671,6 +706,7 @@ int main(void)
         cmocka_unit_test(test_slots_and_waste),
         cmocka_unit_test(test_capacity_while_read),
         cmocka_unit_test(test_in_use),
+        cmocka_unit_test(test_large_step_beside_another),
         cmocka_unit_test(test_rotating_turns_over),
         cmocka_unit_test(test_successor),
         cmocka_unit_test(test_policy_that_keeps_nothing),

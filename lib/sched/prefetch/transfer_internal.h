@@ -25,6 +25,12 @@ struct transfer_expert {
     uint64_t user_place; /* and its place then; 0: none */
 };
 
+/* The layer that a requester has routed last. */
+struct transfer_routed {
+    uint64_t place;
+    uint32_t n_experts; /* activated, as reported so far */
+};
+
 /* A copy that has begun. */
 struct transfer_under_way {
     uint32_t layer, expert;
@@ -53,12 +59,9 @@ struct transfer_scheduler {
     uint32_t
         serving; /* the requester whose next load is being served, and pinned; TRANSFER_NOBODY */
     uint64_t
-        sparing_since_ns;  /* since when that load waits for other loads' slots; 0: it does not */
-    uint64_t routed_place; /* of the layer routed last, */
-    uint32_t routed_by;    /* the requester, */
-    uint32_t routed;       /* and how many experts it activates, as reported so far */
-    bool large;            /* the step routed last activates most of its layer */
-    bool hinting;          /* the policy wants the next segment of this expert */
+        sparing_since_ns; /* since when that load waits for other loads' slots; 0: it does not */
+    struct transfer_routed routed[TRANSFER_MAX_REQUESTERS];
+    bool hinting; /* the policy wants the next segment of this expert */
     uint32_t hint_layer, hint_expert;
     /* Segments copied on a prediction, not used, and those being copied: of even and odd layers. */
     uint32_t upcoming[2];

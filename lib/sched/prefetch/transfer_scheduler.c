@@ -86,6 +86,7 @@ void transfer_scheduler_join(struct transfer_scheduler *c, uint32_t requester,
     if (requester >= c->n_requesters)
         c->n_requesters = requester + 1;
     c->places[requester] = 0;
+    c->routed[requester] = (struct transfer_routed){0};
 }
 
 /* The leading segments have been used. */
@@ -122,7 +123,9 @@ static void forget_oldest(struct transfer_scheduler *c, uint32_t requester)
             c->serving = TRANSFER_NOBODY;
     }
     x->pins -= pinned;
-    if (c->large) /* the step needs it no more: its slot may serve the layer's next load */
+    /* A step that activates most of a layer needs it no more: its slot may serve the layer's next
+     * load. */
+    if (2 * c->routed[requester].n_experts > c->shape.n_experts)
         x->user_place = 0;
     transfer_settle(c, l->layer, l->expert);
 }
@@ -155,12 +158,10 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
                                const uint16_t *workloads, uint32_t n)
 {
     uint32_t layer = (uint32_t)(place & UINT16_MAX);
-    /* A layer may be reported in parts. */
-    bool more = requester == c->routed_by && place == c->routed_place;
-    c->routed = more ? c->routed + n : n;
-    c->routed_by = requester;
-    c->routed_place = place;
-    c->large = 2 * c->routed > c->shape.n_experts;
+    struct transfer_routed *routed = &c->routed[requester];
+    if (place != routed->place)
+        *routed = (struct transfer_routed){.place = place};
+    routed->n_experts += n; /* a layer may be reported in parts */
     for (uint32_t i = 0; i < n; i++) {
         struct transfer_expert *x = transfer_expert_at(c, layer, experts[i]);
         x->user = (uint8_t)requester;
