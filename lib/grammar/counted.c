@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { POINTS_MAX = 64 };
+enum { POINTS_MAX = 64, TAIL_STATES_MAX = 2048 };
 
 /* Is a state within a character? A trimmed dfa goes on from there with a continuation byte. */
 static bool is_within(const struct dfa *d, uint32_t s)
@@ -44,15 +44,13 @@ static bool escapes_end(const struct dfa *d, uint32_t s)
     return true;
 }
 
-bool counted_fits(const struct dfa *d, bool json)
+/* The last character of a count leads to a text, whatever its first byte. */
+static bool ends_anywhere(const struct dfa *d, bool json)
 {
-    uint32_t points = 0;
-    for (uint32_t s = 0; s < d->n_states; s++) {
-        points += !is_within(d, s);
-        if (points > POINTS_MAX || !character_ends(d, s, 1) || (json && !escapes_end(d, s)))
+    for (uint32_t s = 0; s < d->n_states; s++)
+        if (!character_ends(d, s, 1) || (json && !escapes_end(d, s)))
             return false;
-    }
-    return points > 0;
+    return true;
 }
 
 /* Rules with a start of their own each and the common end; the first one. */
@@ -134,15 +132,132 @@ static void make_ends(struct counted *c, const struct dfa *d, const uint32_t *of
     }
 }
 
-void counted_init(struct counted *c, const struct dfa *d, bool json, struct network *n)
+/* ---- The tail ----
+ *
+ * Where a count ends, only ways are left that reach the end of a text in time. So the last
+ * characters have states of their own: one for each state of the dfa and number of characters that
+ * may still begin. */
+
+static bool begins_character(unsigned byte)
 {
-    uint32_t of_points[POINTS_MAX];
-    *c = (struct counted){.bits = 1, .end = network_state(n)};
-    for (uint32_t s = 0; s < d->n_states && c->points < POINTS_MAX; s++)
-        if (!is_within(d, s))
+    return (byte & 0xc0) != 0x80;
+}
+
+/* distance [n_states]: how many characters must still begin from a state to the end of a text. */
+static void find_distances(const struct dfa *d, uint32_t *distance)
+{
+    for (uint32_t s = 0; s < d->n_states; s++)
+        distance[s] = d->accepts[s] ? 0 : d->n_states;
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t s = 0; s < d->n_states; s++)
+            for (unsigned byte = 0; byte < 256; byte++) {
+                uint32_t next = d->next[s][byte];
+                uint32_t by =
+                    next == DFA_NONE ? d->n_states : distance[next] + begins_character(byte);
+                if (by < distance[s]) {
+                    distance[s] = by;
+                    again = true;
+                }
+            }
+    }
+}
+
+/* State r * n_states + s of *out is state s with r characters left. False: no memory. */
+static bool make_tail(const struct dfa *d, const uint32_t *distance, uint32_t length,
+                      struct dfa *out)
+{
+    uint32_t n = d->n_states;
+    for (uint32_t r = 0; r <= length; r++)
+        for (uint32_t s = 0; s < n; s++) {
+            uint32_t state = dfa_state(out);
+            if (state == DFA_NONE)
+                return false;
+            out->accepts[state] = d->accepts[s];
+            for (unsigned byte = 0; byte < 256; byte++) {
+                uint32_t next = d->next[s][byte], taken = begins_character(byte);
+                if (next != DFA_NONE && r >= taken && distance[next] <= r - taken)
+                    out->next[state][byte] = (r - taken) * n + next;
+            }
+        }
+    return true;
+}
+
+static void emit_tail(struct counted *c, const struct dfa *tail, const uint32_t *of_points,
+                      uint32_t n_states, bool json, struct network *n)
+{
+    uint32_t *states = malloc(tail->n_states * sizeof *states);
+    if (!states) {
+        n->error = n->error ? n->error : ERROR_MEMORY;
+        return;
+    }
+    for (uint32_t s = 0; s < tail->n_states; s++)
+        states[s] = network_state(n);
+    if (!n->error)
+        dfa_emit_edges(tail, n, states, states, json);
+    for (uint32_t s = 0; s < tail->n_states && !n->error; s++)
+        if (tail->accepts[s])
+            network_empty(n, states[s], c->end);
+    c->tail = n->n_rules;
+    for (uint32_t k = 0; k < c->points; k++)
+        network_rule_of(n, states[c->tail_length * n_states + of_points[k]], c->end);
+    free(states);
+}
+
+/* False: the tail is too long, or there is no memory for it. */
+static bool find_tail(struct counted *c, const struct dfa *d, const uint32_t *of_points,
+                      struct dfa *tail)
+{
+    uint32_t *distance = malloc((d->n_states + (size_t)1) * sizeof *distance);
+    if (!distance)
+        return false;
+    find_distances(d, distance);
+    for (uint32_t k = 0; k < c->points; k++)
+        if (distance[of_points[k]] > c->tail_length)
+            c->tail_length = distance[of_points[k]];
+    bool found = (c->tail_length + (uint64_t)1) * d->n_states <= TAIL_STATES_MAX &&
+                 make_tail(d, distance, c->tail_length, tail);
+    free(distance);
+    return found;
+}
+
+static bool all_go_on(const struct dfa *d)
+{
+    for (uint32_t s = 0; s < d->n_states; s++) {
+        unsigned byte = 0;
+        while (byte < 256 && d->next[s][byte] == DFA_NONE)
+            byte++;
+        if (byte == 256)
+            return false;
+    }
+    return true;
+}
+
+bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
+                  struct network *n)
+{
+    uint32_t of_points[POINTS_MAX], points = 0;
+    struct dfa tail;
+    *c = (struct counted){.bits = 1};
+    for (uint32_t s = 0; s < d->n_states; s++)
+        if (!is_within(d, s) && points++ < POINTS_MAX)
             of_points[c->points++] = s;
-    make_character(c, d, of_points, json, n);
-    make_ends(c, d, of_points, n);
+    dfa_init(&tail, TAIL_STATES_MAX);
+    bool few = points > 0 && points <= POINTS_MAX, anywhere = few && ends_anywhere(d, json);
+    bool fits =
+        anywhere || (few && (min == 0 || all_go_on(d)) && find_tail(c, d, of_points, &tail) &&
+                     (max == NETWORK_NONE || max - min >= c->tail_length));
+    c->points = fits ? points : 0;
+    if (fits) {
+        c->end = network_state(n);
+        make_character(c, d, of_points, json, n);
+        make_ends(c, d, of_points, n);
+        c->tail = c->less[0];
+        if (!anywhere)
+            emit_tail(c, &tail, of_points, d->n_states, json, n);
+    }
+    dfa_fini(&tail);
+    return fits;
 }
 
 static void add_bit(struct counted *c, struct network *n)
@@ -175,9 +290,10 @@ void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t m
         call_each(n, f, c->rest, to);
         return;
     }
-    for (uint32_t left = max - min; left && !n->error; left -= 1u << highest_bit(left)) {
+    uint32_t left = max - min - c->tail_length;
+    for (; left && !n->error; left -= 1u << highest_bit(left)) {
         call_each(n, f, c->less[highest_bit(left)], to);
         f = call_on(c, n, f, c->exact[highest_bit(left)]);
     }
-    call_each(n, f, c->less[0], to);
+    call_each(n, f, c->tail, to);
 }

@@ -21,15 +21,17 @@ struct counted {
     uint32_t exact[COUNTED_BITS]; /* the first of points rules: 2^i characters */
     uint32_t less[COUNTED_BITS];  /* the same: fewer than 2^i characters, to the end of a text */
     uint32_t rest;                /* the same: the rest of a text */
+    uint32_t tail;                /* the same: up to tail_length characters, to the end of a text */
+    uint32_t tail_length;
 };
 
-/* A trimmed dfa, over UTF-8, whose texts can be counted: it has few points, and from each state a
- * character, or the rest of one, leads to a text. Else what remains of a count could be too little
- * to reach one. json: as in dfa_emit; what is escaped must lead to a text. */
-bool counted_fits(const struct dfa *d, bool json);
-/* Makes the rules of a dfa that fits. */
-void counted_init(struct counted *c, const struct dfa *d, bool json, struct network *n);
-/* Adds the texts of min to max characters between two states; max NETWORK_NONE: without end. */
+/* Makes the rules for a trimmed dfa over UTF-8. json: as in dfa_emit. False, and nothing is added:
+ * its texts of min to max characters (NETWORK_NONE: without end) cannot be counted so. It has too
+ * many points, or a way on from each of them would not be sure. */
+bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
+                  struct network *n);
+/* Adds the texts of min to max characters between two states. All rules that texts without a
+ * pattern share can count any of them. */
 void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
                  uint32_t to);
 

@@ -69,8 +69,7 @@ static enum error_code emit_form(const struct leaf *l, const struct text_form *f
     bool counts = leaf_counts(l) && !l->has_values;
     bool many = longest(l) > WRITTEN_OUT &&
                 (is_shared(l) || longest(l) * (uint64_t)d->n_states > WRITTEN_OUT_STATES);
-    if (counts && many && counted_fits(d, f->json)) {
-        counted_init(counted, d, f->json, n);
+    if (counts && many && counted_init(counted, d, f->json, l->min_length, l->max_length, n)) {
         counted_add(counted, n, from, l->min_length, l->max_length, to);
         return network_error(n, l->s->error);
     }

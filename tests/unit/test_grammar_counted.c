@@ -179,8 +179,82 @@ static void test_unlike(void **state)
     grammar_free(g);
 }
 
-/* A pattern and a length: in JSON, with its escapes. */
-static void test_pattern(void **state)
+/* Patterns and lengths; the texts are of these characters, and what they must be is said of them.
+ */
+static bool has_digit(const char *text)
+{
+    return text[strcspn(text, "0123456789")];
+}
+
+static bool has_ab(const char *text)
+{
+    return strstr(text, "ab");
+}
+
+static bool in_pairs(const char *text)
+{
+    for (; *text == 'x' || (strncmp(text, "\xc3\xa4y", 3) == 0); text += *text == 'x' ? 1 : 3)
+        ;
+    return !*text;
+}
+
+static const struct pattern {
+    const char *pattern;
+    bool (*matches)(const char *text);
+    const char *alphabet[5];
+} patterns[] = {{"[0-9]", has_digit, {"a", "\xc3\xa4", "b", "\xe2\x82\xac", "x"}},
+                {"[0-9]", has_digit, {"a", "\xc3\xa4", "7"}},
+                {"ab", has_ab, {"a", "\xf0\x9f\x98\x80", "b"}},
+                {"ab", has_ab, {"a", "c"}},
+                {"^(?:x|\xc3\xa4y)*$", in_pairs, {"x", "\xc3\xa4y"}},
+                {"^(?:x|\xc3\xa4y)*$", in_pairs, {"x", "\xc3\xa4"}}};
+
+static void check_pattern(const struct grammar *g, const struct pattern *p, uint32_t min,
+                          uint32_t max)
+{
+    struct strbuf text, answer;
+    uint32_t n_parts = 0, length = below(4) ? max + 1 - below(4) : min + below(3);
+    while (n_parts < 5 && p->alphabet[n_parts])
+        n_parts++;
+    strbuf_init(&text);
+    strbuf_init(&answer);
+    for (uint32_t n = 0; n < length;) {
+        const char *part = p->alphabet[below(n_parts)];
+        strbuf_append(&text, part, strlen(part));
+        n += characters(part);
+    }
+    strbuf_append(&text, "", 1);
+    uint32_t n = characters(text.data);
+    bool expected = min <= n && n <= max && p->matches(text.data);
+    strbuf_printf(&answer, "\"%s\"", text.data);
+    if (whole_text(g, answer.data, answer.len) != expected)
+        fail_msg("%s, %u to %u: %s: %s", p->pattern, min, max, expected ? "refused" : "accepted",
+                 answer.data);
+    if (expected)
+        check_ways_on(g, &answer);
+    strbuf_fini(&text);
+    strbuf_fini(&answer);
+}
+
+static void test_patterns(void **state)
+{
+    static const uint32_t limits[][2] = {{0, 300}, {7, 1000}, {250, 260}};
+    (void)state;
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++)
+        for (size_t k = 0; k < sizeof limits / sizeof limits[0]; k++) {
+            char schema[200];
+            snprintf(schema, sizeof schema,
+                     "{\"type\":\"string\",\"pattern\":\"%s\",\"minLength\":%u,\"maxLength\":%u}",
+                     patterns[i].pattern, limits[k][0], limits[k][1]);
+            struct grammar *g = compile_ok(GRAMMAR_JSON_SCHEMA, schema);
+            for (unsigned t = 0; t < 8; t++)
+                check_pattern(g, &patterns[i], limits[k][0], limits[k][1]);
+            grammar_free(g);
+        }
+}
+
+/* JSON's escapes; a length beyond those of a deterministic automaton. */
+static void test_escapes(void **state)
 {
     static char text[20003];
     (void)state;
@@ -226,19 +300,25 @@ static void check_last(const char *schema, uint32_t length, const char *possible
 static void test_last_character(void **state)
 {
     (void)state;
-    check_last("{\"type\":\"string\",\"pattern\":\"[0-9]\",\"maxLength\":200}", 200, "0123456789");
-    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[^a-z]b)*$\",\"maxLength\":200}", 200,
+    check_last("{\"type\":\"string\",\"pattern\":\"[0-9]\",\"maxLength\":5000}", 5000,
+               "0123456789");
+    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[^a-z]b)*$\",\"maxLength\":5000}", 5000,
                "x\"");
-    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[\\\\n0]b)*$\",\"maxLength\":900}", 900,
+    check_last("{\"type\":\"string\",\"pattern\":\"^(?:x|[\\\\n0]b)*$\",\"maxLength\":5000}", 5000,
                "x\"");
+    /* some texts end before the least length */
+    check_last(
+        "{\"type\":\"string\",\"pattern\":\"^(?:b{30}|x+)$\",\"minLength\":100,\"maxLength\":"
+        "900}",
+        1, "x");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_texts),   cmocka_unit_test(test_size),
-        cmocka_unit_test(test_unlike),         cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_last_character),
+        cmocka_unit_test(test_random_texts), cmocka_unit_test(test_size),
+        cmocka_unit_test(test_unlike),       cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_escapes),      cmocka_unit_test(test_last_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
