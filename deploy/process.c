@@ -83,19 +83,57 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     _exit(EXIT_NOT_STARTED);
 }
 
-static void note_program(struct process *p)
+/* All zeros, which no file has, where there is none. */
+static struct process_file identify(const char *path)
 {
     struct stat s = {0};
-    stat(p->program, &s);
-    p->program_device = s.st_dev;
-    p->program_file = s.st_ino;
+    stat(path, &s);
+    return (struct process_file){s.st_dev, s.st_ino};
+}
+
+static bool is_another(const char *path, struct process_file noted)
+{
+    struct process_file now = identify(path);
+    return now.inode && (now.device != noted.device || now.inode != noted.inode);
+}
+
+/* The path in a line of /proc/PID/maps if it is that of the GPU module; else NULL. */
+static char *module_in(char *line)
+{
+    static const char name[] = "/libmoed-cuda";
+    char *base = strrchr(line, '/');
+    return base && strncmp(base, name, strlen(name)) == 0 ? strchr(line, '/') : NULL;
+}
+
+/* The GPU module that the process has loaded. A file that is gone by now is noted as none. */
+static void note_module(struct process *p)
+{
+    static const char gone[] = " (deleted)";
+    char maps[64], *line = NULL, *path = NULL;
+    size_t bytes = 0;
+    ssize_t n;
+    snprintf(maps, sizeof maps, "/proc/%d/maps", (int)p->pid);
+    FILE *f = fopen(maps, "re");
+    while (f && !path && (n = getline(&line, &bytes, f)) > 0) {
+        line[n - 1] = '\0';
+        path = module_in(line);
+    }
+    char *end = path ? strstr(path, gone) : NULL;
+    if (end)
+        *end = '\0';
+    if (path && strlen(path) < sizeof p->module) {
+        strcpy(p->module, path);
+        p->module_file = end ? (struct process_file){0} : identify(path);
+    }
+    free(line);
+    if (f)
+        fclose(f);
 }
 
 bool process_is_replaced(const struct process *p)
 {
-    struct stat s;
-    return p->pid && stat(p->program, &s) == 0 &&
-           (s.st_dev != p->program_device || s.st_ino != p->program_file);
+    return p->pid && (is_another(p->program, p->program_file) ||
+                      (p->module[0] && is_another(p->module, p->module_file)));
 }
 
 void process_start(struct process *p, uint64_t awake_ns, const struct process_policy *policy)
@@ -107,7 +145,8 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
         log_warn("cannot write %s: %m", p->log_path);
         log = open("/dev/null", O_WRONLY | O_CLOEXEC);
     }
-    note_program(p);
+    p->program_file = identify(p->program);
+    p->module[0] = '\0';
     pid_t self = getpid(), pid = fork();
     if (pid == 0)
         become(p, self, log);
@@ -300,6 +339,7 @@ void process_notified(struct process *p, char *message)
             p->state = PROCESS_READY;
             p->ready_ns = clock_ns();
             p->failures = 0;
+            note_module(p);
             log_info("%s is ready after %.2f s", p->name,
                      (double)(p->ready_ns - p->started_ns) * 1e-9);
         }

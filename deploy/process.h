@@ -23,6 +23,11 @@ const char *process_state_name(enum process_state state);
 
 #define PROCESS_MAX_ARGUMENTS 48
 
+struct process_file {
+    dev_t device;
+    ino_t inode;
+};
+
 struct process {
     const char *name; /* "memd" */
     char program[PATH_MAX];
@@ -47,8 +52,9 @@ struct process {
     bool silent;         /* the watchdog has killed it; process_end has not run yet */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;
-    dev_t program_device; /* the file that was started */
-    ino_t program_file;
+    struct process_file program_file; /* that was started */
+    char module[PATH_MAX]; /* the GPU module that a ready process has loaded; empty: none */
+    struct process_file module_file;
     off_t log_start; /* where the log lines of this start begin */
     char status[256];
     char reason[512];
@@ -75,7 +81,8 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
  * patience_ns. */
 void process_drain(struct process *p, enum process_state after_stop, uint64_t patience_ns,
                    const struct process_policy *policy);
-/* True: it runs, and its program's file is another now. */
+/* True: it runs, and the file of its program, or of the GPU module that it has loaded, is
+ * another now. */
 bool process_is_replaced(const struct process *p);
 /* Sends the signals that are due. */
 void process_send_due_signals(struct process *p);

@@ -20,7 +20,7 @@ struct deployment_process {
     char name[32], state[32], status[256], reason[512];
     pid_t pid; /* 0: none runs */
     uint64_t restarts, uptime_ms;
-    bool replaced; /* its program's file is another than the one that runs */
+    bool replaced; /* the file of its program or GPU module is another than the one that runs */
 };
 
 /* A deployment, as the supervisor reports it. */

@@ -1,6 +1,7 @@
-/* moed upgrade: replaces the processes whose programs' files are newer than what runs. memd keeps
- * the model and the conversations as long as both builds share memory in the same layouts. Under
- * systemd it compares the layouts alone; deploy/systemd/upgrade-units does the rest. */
+/* moed upgrade: replaces the processes whose programs, or whose GPU module, were installed anew
+ * since they started. memd keeps the model and the conversations as long as both builds share
+ * memory in the same layouts. Under systemd it compares the layouts alone;
+ * deploy/systemd/upgrade-units does the rest. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -16,7 +17,7 @@ static bool is_memd(const struct deployment_process *p)
     return strcmp(p->name, "memd") == 0;
 }
 
-/* Its program was installed anew, or it has not started with the one before. */
+/* Its program or module was installed anew, or it has not started with the one before. */
 static bool must_start(const struct deployment_process *p)
 {
     return p->replaced || strcmp(p->state, "failed") == 0;
@@ -100,7 +101,7 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
     if (failed || (memd && memd->pid && reload && (memd->replaced || difference[0])))
         exit_code = replace_memd(run, s);
     else if (memd && memd->replaced)
-        printf("memd keeps the model, and its program of before; --reload replaces it\n");
+        printf("memd keeps the model, and the files of before; --reload replaces it\n");
     return exit_code ? exit_code : replace_others(run, s);
 }
 
@@ -146,9 +147,9 @@ int upgrade_main(int argc, char **argv)
     int exit_code;
     if (!ask_arguments(
             table, "upgrade", "[--reload] [--name NAME]",
-            "Replaces the processes whose programs were installed anew since they started,\n"
-            "one after the other. memd keeps the model and the conversations; answers that\n"
-            "are being computed go on at the new worker.",
+            "Replaces the processes whose programs, or whose GPU module, were installed anew\n"
+            "since they started, one after the other. memd keeps the model and the\n"
+            "conversations; answers that are being computed go on at the new worker.",
             argc, argv, 0, 0, NULL, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];

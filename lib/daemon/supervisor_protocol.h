@@ -8,8 +8,8 @@
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
  *                     process     name= state= pid= restarts= uptime_ms= replaced= status= reason=
- *                     (a line for each process of the deployment; replaced=1: its program's file
- *                     is another than the one that runs)
+ *                     (a line for each process of the deployment; replaced=1: the file of its
+ *                     program or GPU module is another than the one that runs)
  *                     reload      number= state= model= reason=     (of the last reload)
  *                     other       name= state= pid= status= reason= (during it: a line for each
  *                     process of the model that does not serve: the next one, or the one before)

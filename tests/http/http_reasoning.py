@@ -1,7 +1,9 @@
 """Reasoning and calls of a model whose template knows them. The demo model knows neither: a grammar makes it write both.
 usage: http_reasoning.py PORT [CHECK]   (one that does not run otherwise)"""
+import http.client
 import json
 import sys
+import urllib.error
 import urllib.request
 
 PORT, ONLY = sys.argv[1], sys.argv[2:]
@@ -11,9 +13,21 @@ TOOLS = [{"type": "function", "function": {"name": "now", "strict": True, "param
 THOUGHT = 'root ::= "<think>let me see</think>\\n\\nIt is 5."'
 
 
+EXCHANGES = []  # of the check that runs: [path, request, what came back]
+
+
 def post(path, **body):
     r = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", json.dumps(body).encode(), {"content-type": "application/json"})
-    return urllib.request.urlopen(r, timeout=60).read().decode()
+    EXCHANGES.append([path, body, "nothing"])
+    try:
+        EXCHANGES[-1][2] = urllib.request.urlopen(r, timeout=60).read().decode()
+    except urllib.error.HTTPError as e:
+        EXCHANGES[-1][2] = f"status {e.code}: {e.read().decode()}"
+        raise
+    except http.client.IncompleteRead as e:
+        EXCHANGES[-1][2] = f"only {e.partial.decode(errors='replace')}"
+        raise
+    return EXCHANGES[-1][2]
 
 
 def ask(path, **body):
@@ -177,5 +191,11 @@ def reopen():
 
 for name, check in list(globals().items()):
     if name in ONLY or (not ONLY and name.startswith("check_")):
-        check()
+        EXCHANGES.clear()
+        try:
+            check()
+        except Exception:
+            for path, body, received in EXCHANGES[-4:]:
+                print(f"{name}: {path} {json.dumps(body)}\n  received: {received}", file=sys.stderr)
+            raise
         print(name, flush=True)

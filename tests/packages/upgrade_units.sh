@@ -11,7 +11,8 @@ end() { [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true; rm -rf "
 trap end EXIT
 mkdir -p "$work/libexec/moed" "$work/bin" "$work/path" "$work/units"
 tested=$work/libexec/moed/upgrade-units
-sed 's/^start_s=600 /start_s=1 /' "$1/deploy/systemd/upgrade-units" >"$tested" # a start that hangs takes the test a second
+# A start that hangs takes the test a second, and each look at a unit a tenth.
+sed 's/^start_s=600 /start_s=1 /; s/^\( *\)sleep 1$/\1sleep 0.1/' "$1/deploy/systemd/upgrade-units" >"$tested"
 ! cmp -s "$1/deploy/systemd/upgrade-units" "$tested" || fail "upgrade-units has no start_s"
 chmod +x "$tested"
 
@@ -21,17 +22,35 @@ program path/systemctl <<'TEXT'
 printf '%s\n' "$*" >>"$work/calls"
 unit=${*: -1}
 case $1 in
-list-units) for f in "$work/units"/*; do [[ $(basename "$f") != $unit ]] || echo "$(basename "$f") loaded active running"; done ;;
+list-units)
+    for f in "$work/units"/*; do
+        f=$(basename "$f")
+        [ ! -e "$work/stops-$f" ] || [[ $* == *deactivating* ]] || continue
+        [[ $f != $unit ]] || echo "$f loaded active running"
+    done
+    ;;
 show)
     case $3 in
     LoadState) cat "$work/load-state" ;;
-    ActiveState) if rm "$work/starts-$unit" 2>/dev/null; then echo activating; else echo active; fi ;; # has started when asked again
+    ActiveState) # has started or stopped when asked again
+        if [ -e "$work/loops-$unit" ] || rm "$work/starts-$unit" 2>/dev/null; then
+            echo activating
+        elif mv "$work/stops-$unit" "$work/units/$unit" 2>/dev/null; then
+            echo deactivating
+        elif [ "$(cat "$work/units/$unit")" = 0 ]; then
+            echo inactive
+        else
+            echo active
+        fi
+        ;;
+    NRestarts) if [ -e "$work/loops-$unit" ]; then echo 3 >>"$work/loops-$unit"; awk '{ n += $1 } END { print n }' "$work/loops-$unit"; else echo 7; fi ;;
     *) cat "$work/units/$unit" ;;
     esac
     ;;
 is-failed) [ -e "$work/fails-$unit" ] ;;
-is-active) [ ! -e "$work/stopped-$unit" ] ;;
+is-active) [ ! -e "$work/stopped-$unit" ] && [ "$(cat "$work/units/$unit")" != 0 ] ;;
 restart | try-restart)
+    [ ! -e "$work/stops-$unit" ] || exit 2
     if compgen -G "$work/starts-*" >/dev/null; then exit 2; fi
     [ "$*" != "restart --no-block moed-upgrade.service" ] || exit 0
     [ ! -e "$work/hangs-$unit" ] || sleep 1000
@@ -54,12 +73,13 @@ TEXT
 program bin/moed <<'TEXT'
 [ "$1" = upgrade ] && [ ! -e "$work/differs-$(basename "$MOED_RUN")" ] || { echo "moed: another layout" >&2; exit 1; }
 TEXT
+echo 'int moed_test;' | cc -x c -shared -fPIC -o "$work/library.so" -
 # unit NAME old|new|library: a unit whose process runs a program whose file is gone, or is there, or of which a library's file is gone.
 unit() {
     local program=$work/program-$1 library=$work/$1/libmoed-cuda.so
     mkdir -p "$work/$1"
     cp "$(command -v sleep)" "$program"
-    echo 'int moed_test;' | cc -x c -shared -fPIC -o "$library" -
+    cp "$work/library.so" "$library"
     LD_PRELOAD=$library "$program" 1000 & pids+=($!)
     echo $! >"$work/units/$1"
     until grep -qF "$library" "/proc/$!/maps"; do sleep 0.01; done
@@ -142,4 +162,22 @@ replaces moed-worker@c.service 0
 touch "$work/fails-moed-worker-2@c.service"
 replaces "" 1
 says "moed-worker-2@c.service does not start with its new program"
+
+# A unit in a restart loop is not waited for, but for its deployment no more is replaced. moed-http's restarts do not matter to others.
+rm "$work"/units/* "$work"/fails-*
+for u in moed-memd@d moed-worker-2@d moed-memd@e moed-http@e; do unit $u.service new; done
+for u in moed-worker@d moed-worker@e; do unit $u.service old; done
+touch "$work/loops-moed-worker-2@d.service" "$work/loops-moed-http@e.service"
+replaces moed-worker@e.service 1
+says "moed-worker-2@d.service ends and is restarted again and again: journalctl -u moed-worker-2@d.service"
+
+# Units that stop are seen: after its stop one has started again with the new program, one stays stopped, one was left by its memd.
+rm "$work"/units/* "$work"/loops-*
+for u in moed-memd@f moed-memd@g; do unit $u.service new; done
+for u in moed-worker-2@f moed-worker-3@f moed-worker@f moed-worker@g; do unit $u.service old; done
+tee "$work/stops-moed-memd@f.service" <"$work/units/moed-memd@f.service" >"$work/stops-moed-worker-2@f.service"
+echo 0 | tee "$work/stops-moed-memd@g.service" >"$work/stops-moed-worker-3@f.service"
+replaces moed-worker@f.service 0
+says "moed-worker-2@f.service runs the program that is installed"
+says "moed-worker-3@f.service is stopped"
 echo ok

@@ -1,8 +1,9 @@
 #!/bin/bash
 # `moed upgrade`: new programs replace those that run, while memd keeps the model and a stream goes on. Programs of a build whose shared
-# memory differs replace nothing, unless memd may be replaced too; a worker of such a build does not start.
-#   upgrade.sh CMAKE BUILD MODEL OTHER-MOED OTHER-WORKER
-CMAKE=$1 BUILD=$2 MODEL=$3 OTHER_MOED=$4 OTHER_WORKER=$5
+# memory differs replace nothing, unless memd may be replaced too; a worker of such a build does not start. A new GPU module (tests/cusim)
+# replaces the processes that have loaded it.
+#   upgrade.sh CMAKE BUILD MODEL OTHER-MOED OTHER-WORKER [MODULE]
+CMAKE=$1 BUILD=$2 MODEL=$3 OTHER_MOED=$4 OTHER_WORKER=$5 MODULE=${6:-}
 MOED=$BUILD/client/moed
 . "$(dirname "$0")/../deployment.sh"
 "$CMAKE" --install "$BUILD" --prefix "$WORK/prefix" > "$WORK/install.log" 2>&1 || fail "cmake --install: $(tail -n 3 "$WORK/install.log")"
@@ -67,3 +68,29 @@ grep -qE "memd is of another build, whose shared memory differs: host pool" "$RU
 [ "$(answer)" = "$(cat "$WORK/want")" ] || fail "another answer from the other worker"
 install_anew moed-worker "$BUILD/worker/moed-worker"
 install_anew moed "$BUILD/client/moed"
+
+say "a new GPU module: what has loaded it is replaced, and memd by --reload"
+[ -e "$MODULE" ] || { say "no module: not tried"; exit; }
+"$MOED" down > /dev/null
+export MOED_CUDA_MODULE=$WORK/libmoed-cuda.so
+cp "$MODULE" "$MOED_CUDA_MODULE"
+start_deployment "$MODEL" --device cuda:0,vram=30% --workers 2 --http 127.0.0.1:0
+before=$(pids memd cpuexec worker worker-2 http)
+upgrade
+grep -q "every process runs the program that is installed" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
+mv "$MOED_CUDA_MODULE" "$MOED_CUDA_MODULE.old" # the processes keep it, under this name
+upgrade
+[ "$(pids memd cpuexec worker worker-2 http)" = "$before" ] || fail "upgrade has replaced a process"
+memd=$(pid_of memd) others=$(pids cpuexec http) worker=$(pid_of worker) second=$(pid_of worker-2)
+cp "$MODULE" "$MOED_CUDA_MODULE"
+upgrade
+grep -q "memd keeps the model" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
+[ "$(pid_of worker)" != "$worker" ] && [ "$(pid_of worker-2)" != "$second" ] || fail "a worker was not replaced: $(cat "$WORK/upgrade")"
+[ "$(pid_of memd)" = "$memd" ] && [ "$(pids cpuexec http)" = "$others" ] || fail "a process without a new module was replaced"
+answer > "$WORK/got" || fail "no answer after the upgrade"
+upgrade --reload
+[ "$(pid_of memd)" != "$memd" ] || fail "memd was not replaced"
+before=$(pids memd cpuexec worker worker-2 http)
+upgrade
+grep -q "every process runs" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
+[ "$(pids memd cpuexec worker worker-2 http)" = "$before" ] || fail "upgrade has replaced a process"

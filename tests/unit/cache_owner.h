@@ -48,8 +48,10 @@ struct owner {
                      [MOST_EXPERTS]; /* what those are worth, by when the layer was over last */
     uint32_t steps_counted;
     uint64_t routed_step;
-    uint32_t routed_layer, n_routed; /* experts that were */
-    bool prompt;                     /* the step is one */
+    uint32_t routed_layer, n_routed;         /* experts that were */
+    bool prompt;                             /* the step is one */
+    double tokens_per_absent;                /* of the last routed layer that lacked experts */
+    bool brought[MOST_LAYERS][MOST_EXPERTS]; /* absent until the layer before was routed */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
@@ -74,6 +76,8 @@ static inline void report(struct owner *o, uint32_t layer, uint32_t expert, uint
     uint32_t before = o->resident[layer][expert];
     if (before == 0 && segments)
         o->last[layer][expert] = ++o->clock;
+    if (before == 0 && segments && layer == o->routed_layer + 1)
+        o->brought[layer][expert] = true;
     o->layer_resident[layer] += segments - before;
     o->total = o->total + segments - before;
     o->resident[layer][expert] = segments;
@@ -89,6 +93,7 @@ static inline void layer_is_over(struct owner *o, long double decay)
     uint32_t layer = o->routed_layer,
              n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
     memset(o->upcoming[layer], 0, sizeof o->upcoming[layer]);
+    memset(o->brought[layer], 0, sizeof o->brought[layer]);
     for (uint32_t e = 0; (o->steps_counted + layer) % 8 == 0 && e < o->shape.n_experts; e++)
         o->usual[layer][e] =
             o->decay / (1 - o->decay) / 24 * decay * o->count[layer][e] / (o->counted / n + 1);
@@ -109,7 +114,8 @@ static inline void step_is_over(struct owner *o)
 static inline void route(struct owner *o, uint32_t layer, const uint16_t *experts,
                          const uint16_t *workloads, uint32_t n)
 {
-    uint64_t tokens = 0;
+    uint64_t tokens = 0, absent_tokens = 0;
+    uint32_t n_absent = 0;
     bool next_step = o->step != o->routed_step;
     if (o->n_routed && (layer != o->routed_layer || next_step))
         layer_is_over(o, next_step ? o->decay : 1);
@@ -118,7 +124,11 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
     o->routed_step = o->step;
     o->n_routed = n;
     o->routed_layer = layer;
+    for (uint32_t e = 0; e < o->shape.n_experts; e++)
+        n_absent += o->resident[layer][e] == 0 || o->brought[layer][e];
     for (uint32_t i = 0; i < n; i++) {
+        if (o->resident[layer][experts[i]] == 0 || o->brought[layer][experts[i]])
+            absent_tokens += workloads[i];
         o->upcoming[layer][experts[i]] = 0;
         o->last[layer][experts[i]] = ++o->clock;
         o->tokens[layer][experts[i]] += workloads[i];
@@ -128,6 +138,8 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
         o->visits[layer][experts[i]]++;
         tokens += workloads[i];
     }
+    if (n_absent)
+        o->tokens_per_absent = (double)absent_tokens / n_absent;
     o->layer_tokens[layer] += (tokens + o->shape.n_used - 1) / o->shape.n_used;
     for (uint32_t i = 0; i < n; i++)
         o->token[layer][experts[i]] = o->layer_tokens[layer];

@@ -390,7 +390,7 @@ static void route_first(struct bench_worker *w, uint64_t step, uint32_t layer, u
                              .step = step,
                              .prompt = prompt};
     for (uint16_t i = 0; i < n; i++)
-        r.entries[i] = (struct cache_entry){i, 1};
+        r.entries[i] = (struct cache_entry){i, 4};
     atomic_store(&w->channel.header->place, step << 16 | layer);
     bench_push_record(w, &r);
 }

@@ -586,6 +586,60 @@ static void test_value_of_what_comes_next(void **state)
     sched_cache_free(o.cache);
 }
 
+/* Three layers of eight experts, five of each resident. A prompt activates layer 1's five and one
+ * of its three absent ones. The cache wants layer 2's absent ones if those of layer 1 had six
+ * tokens or more, also where that one has been brought since layer 0 was routed. */
+static void test_value_of_absent_ones(void **state)
+{
+    static const uint16_t experts[] = {0, 1, 2, 3, 4, 6};
+    for (uint16_t tokens = 4; tokens <= 7; tokens++)
+        for (int brought = 0; brought <= 1; brought++) {
+            struct owner o = new_owner(CACHE_VALUE, shape(3, 8, 1, 16), NULL);
+            for (uint32_t layer = 0; layer < 3; layer++)
+                for (uint32_t e = 0; e < 5; e++)
+                    report(&o, layer, e, 1);
+            o.step = 1;
+            route_one(&o, 1, 0, 1); /* what has arrived of layer 1 until now is resident */
+            o.step = 2;
+            o.prompt = true;
+            route_one(&o, 0, 0, 1);
+            report(&o, 1, 6, brought);
+            route(&o, 1, experts, (const uint16_t[]){30, 30, 30, 30, 30, tokens}, 6);
+            uint32_t layer, expert;
+            bool wanted = sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert);
+            assert_int_equal(wanted, tokens >= 6);
+            assert_true(!wanted || layer == 2);
+            sched_cache_free(o.cache);
+        }
+}
+
+/* The same, with no token for the absent ones. Layer 2's absent expert 5 was activated six times:
+ * layer 0, passed, makes room for it where its own were activated once, not where four times. */
+static void test_value_makes_room(void **state)
+{
+    static const uint16_t experts[] = {0, 1, 2, 3, 4, 5}, ones[] = {1, 1, 1, 1, 1, 1};
+    for (uint32_t times = 1; times <= 4; times += 3) {
+        struct sched_cache_options options = {.value_half_life = 16};
+        struct owner o = new_owner(CACHE_VALUE, shape(3, 8, 1, 15), &options);
+        for (o.step = 1; o.step <= 6; o.step++) {
+            route(&o, 0, experts, ones, o.step <= times ? 5 : 0);
+            route(&o, 1, experts, ones, 5);
+            route(&o, 2, experts, ones, 6);
+        }
+        for (uint32_t layer = 0; layer < 3; layer++)
+            for (uint32_t e = 0; e < 5; e++)
+                report(&o, layer, e, 1);
+        o.prompt = true;
+        route(&o, 1, experts, ones, 5);
+        block_layer(&o, 1, true);
+        if (times == 1)
+            expect_passed(&o, 0, 0);
+        else
+            expect_none_passed(&o);
+        sched_cache_free(o.cache);
+    }
+}
+
 /* Layers of different segments; and the cache refuses invalid input. */
 static void test_shapes(void **state)
 {
@@ -651,6 +705,8 @@ int main(void)
         cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_value_of_many_answers),
+        cmocka_unit_test(test_value_of_absent_ones),
+        cmocka_unit_test(test_value_makes_room),
         cmocka_unit_test(test_value_of_what_comes_next),
         cmocka_unit_test(test_shapes),
     };

@@ -30,9 +30,9 @@
  * prompt's first layers would evict segments that its last layers then load again.) A batch of
  * answers may activate as many, but the next step comes back to the passed layers. Answers that
  * activate all of a layer's experts count as a prompt: all layers are needed in turn. Where the
- * next layer is not predicted, as in a prompt, an idle link brings that layer's most valuable
- * absent experts in place of the least valuable ones of the layers passed: nearly all of them will
- * be activated.
+ * next layer is not predicted, as in a prompt, and the step has used what was absent of the layers
+ * before, an idle link brings the next layer's most valuable absent experts in place of the least
+ * valuable ones of the layers passed.
  *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable
@@ -44,6 +44,7 @@
 #include "sched/cache/long_run.h"
 
 #include <math.h>
+#include <string.h>
 
 #define MEAN_OVER 256 /* activations */
 /* With none, prompts lose up to 5 %; with twice as much, decoding of local text up to 3 %. */
@@ -53,12 +54,16 @@
  */
 #define PREDICTED_COUNTS 4
 
+/* What is brought costs two copies: the expert that makes room for it comes back. */
+#define TOKENS_THAT_PAY 2
+
 struct value_cache {
     /* [layer][expert]: by recent activations and the next one added, or the last where it is larger
      */
     double *values;
     double *usual;     /* by the long run */
     double *predicted; /* for the layer's coming turn; 0: not predicted */
+    bool *brought;     /* absent until the layer before was routed */
     struct half_lives recent;
     struct heap *resident; /* [layers], of a layer's experts */
     struct heap lacking;   /* of all slabs */
@@ -67,6 +72,10 @@ struct value_cache {
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over; /* of the current step */
     uint32_t n_activated; /* of the current layer */
+    /* Of the current layer's experts, those that were absent until the layer before was routed. */
+    uint32_t n_absent;
+    uint64_t absent_tokens;   /* that activated them */
+    double tokens_per_absent; /* in the last layer that had any */
 };
 
 /* Updates the heaps after an expert's value or segments have changed. */
@@ -117,7 +126,8 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
 {
     struct value_cache *v, new = {0};
     c->state = ARRAYS_NEW(ARRAY(v, 1), ARRAY(new.values, c->n_slabs), ARRAY(new.usual, c->n_slabs),
-                          ARRAY(new.predicted, c->n_slabs), ARRAY(new.resident, c->shape.n_layers));
+                          ARRAY(new.predicted, c->n_slabs), ARRAY(new.brought, c->n_slabs),
+                          ARRAY(new.resident, c->shape.n_layers));
     if (!c->state)
         return false;
     *v = new;
@@ -164,6 +174,20 @@ static double share_of(const struct sched_cache *c, uint32_t slab, uint32_t segm
     return limit ? (double)segments / limit : 0;
 }
 
+static bool was_absent(const struct sched_cache *c, uint32_t slab)
+{
+    const struct value_cache *v = c->state;
+    return !c->resident[slab] || v->brought[slab];
+}
+
+static uint32_t count_absent(const struct sched_cache *c, uint32_t layer)
+{
+    uint32_t n = 0, first = cache_slab(c, layer, 0);
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        n += was_absent(c, i);
+    return n;
+}
+
 static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
 {
     struct value_cache *v = c->state;
@@ -174,7 +198,9 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
     v->saved += (saved - v->saved) / MEAN_OVER;
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
-    v->n_activated++;
+    if (v->n_activated++ == 0)
+        v->n_absent = count_absent(c, cache_layer_of(c, slab));
+    v->absent_tokens += was_absent(c, slab) ? workload : 0;
     set_value(c, slab);
 }
 
@@ -183,6 +209,8 @@ static void value_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
     struct value_cache *v = c->state;
     if (c->resident[slab] > before)
         half_lives_arrived(&v->recent, share_of(c, slab, c->resident[slab] - before));
+    if (!before && cache_layer_of(c, slab) == c->layer + 1)
+        v->brought[slab] = true;
     place(c, slab);
 }
 
@@ -219,15 +247,23 @@ static void forget_predictions(struct sched_cache *c, uint32_t layer)
         }
 }
 
+static double tokens_per_absent(const struct value_cache *v)
+{
+    return v->n_absent ? (double)v->absent_tokens / v->n_absent : v->tokens_per_absent;
+}
+
 /* A step is over after as many layers as have experts, also where several workers' steps mix. */
 static void value_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct value_cache *v = c->state;
     forget_predictions(c, layer);
+    memset(v->brought + cache_slab(c, layer, 0), 0, c->shape.n_experts * sizeof *v->brought);
     if ((v->long_run.steps + layer) % USUAL_TURNS == 0)
         reckon_usual(c, layer);
     half_lives_layer_over(&v->recent, !uses_most(c));
+    v->tokens_per_absent = tokens_per_absent(v);
     v->n_activated = 0;
+    v->absent_tokens = 0;
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
@@ -255,11 +291,13 @@ static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab,
     set_value(c, slab);
 }
 
-/* True if such a step comes to this layer next and nothing is predicted of it. */
+/* True if a step that activates most experts comes to this layer next, nothing is predicted of it,
+ * and what it lacks will be activated, going by the last layer. */
 static bool is_coming(const struct sched_cache *c, uint32_t layer)
 {
     const struct value_cache *v = c->state;
-    if (!uses_most(c) || layer != c->layer + 1 || layer >= c->shape.n_layers)
+    if (!uses_most(c) || layer != c->layer + 1 || layer >= c->shape.n_layers ||
+        tokens_per_absent(v) < TOKENS_THAT_PAY)
         return false;
     uint32_t first = cache_slab(c, layer, 0);
     for (uint32_t i = first; i < first + c->shape.n_experts; i++)
@@ -319,13 +357,22 @@ static bool least_of_passed(const struct sched_cache *c, const struct cache_sear
     return uses_most(c) && least_resident(c, s, c->layer + 1, slab, least);
 }
 
+/* The most valuable absent expert is worth that much more than the least valuable one of the layers
+ * passed, which then makes room for it. With 1, what goes often comes back in the next step; from
+ * 1.5 to 4 it is the same. */
+#define WORTH_MORE 2
+
 static bool value_passed(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
-    uint32_t next = c->layer + 1;
+    const struct value_cache *v = c->state;
+    uint32_t next = c->layer + 1, absent = v->lacking.n ? v->lacking.items[0] : 0;
     double least;
-    return next < c->shape.n_layers &&
-           c->layer_resident[next] < c->shape.n_experts * c->limit[next] &&
-           least_of_passed(c, s, slab, &least);
+    if (next >= c->shape.n_layers || !least_of_passed(c, s, slab, &least))
+        return false;
+    if (is_coming(c, next) && c->layer_resident[next] < c->shape.n_experts * c->limit[next])
+        return true;
+    return v->lacking.n &&
+           v->values[absent] * by_turn(c, cache_layer_of(c, absent)) > WORTH_MORE * least;
 }
 
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)

@@ -1,0 +1,290 @@
+/* client/src/worker_choice: which worker gets a session or a prompt. memd is a stand-in of this
+ * program that answers with the table `workers`; worker_choice_for_session asks it in any case. */
+#include "client/src/worker_choice.h"
+
+#include "daemon/run_dir.h"
+#include "daemon/supervisor_protocol.h"
+#include "ipc/rpc.h"
+
+#include "control.pb-c.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { BLOCK = 256, WORKERS_MOST = SUPERVISE_WORKERS + 2 };
+
+static char run[] = "/tmp/moed-test-choice-XXXXXX";
+static struct rpc_server *memd;
+static struct worker_choice *choice;
+static char process[WORKER_NAME_BYTES];
+
+static struct row {
+    const char *process;
+    uint32_t running, waiting;
+    bool leaving;
+} workers[WORKERS_MOST]; /* of the server's thread while a call waits */
+static atomic_int calls;
+
+static void answer(void *arg, const uint8_t *request, size_t len, struct rpc_reply *out)
+{
+    Moed__V1__WorkerState states[WORKERS_MOST], *list[WORKERS_MOST];
+    Moed__V1__WorkersReply body = MOED__V1__WORKERS_REPLY__INIT;
+    Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
+    for (int i = 0; i < WORKERS_MOST && workers[i].process; i++) {
+        states[i] = (Moed__V1__WorkerState)MOED__V1__WORKER_STATE__INIT;
+        states[i].process = (char *)workers[i].process;
+        states[i].running = workers[i].running;
+        states[i].waiting = workers[i].waiting;
+        states[i].leaving = workers[i].leaving;
+        list[body.n_workers++] = &states[i];
+    }
+    body.workers = list;
+    reply.abi = CONTROL_ABI;
+    reply.body_case = MOED__V1__REPLY__BODY_WORKERS;
+    reply.workers = &body;
+    out->data = malloc(moed__v1__reply__get_packed_size(&reply));
+    out->len = moed__v1__reply__pack(&reply, out->data);
+    atomic_fetch_add(&calls, 1);
+}
+
+static int setup(void **state)
+{
+    char url[RUN_URL_BYTES];
+    run_dir_url(run, "memd.ctl", url);
+    choice = worker_choice_new();
+    return !choice || rpc_serve(url, answer, NULL, &memd, NULL);
+}
+
+static int teardown(void **state)
+{
+    worker_choice_free(choice);
+    rpc_server_stop(memd);
+    memd = NULL;
+    return 0;
+}
+
+/* A worker with so many requests, some of which wait. */
+static struct row has(const char *name, uint32_t load)
+{
+    return (struct row){.process = name, .running = load / 2, .waiting = load - load / 2};
+}
+
+static struct row leaves(const char *name)
+{
+    return (struct row){.process = name, .leaving = true};
+}
+
+/* memd's answer from now on, which the choice has heard. */
+#define KNOW(...) know((struct row[WORKERS_MOST]){__VA_ARGS__})
+static void know(const struct row rows[WORKERS_MOST])
+{
+    memcpy(workers, rows, sizeof workers);
+    worker_choice_for_session(choice, run, process);
+}
+
+/* The worker for a prompt of n bytes: the letter, over and over. */
+static const char *prompt(const char *preferred, char letter, size_t n)
+{
+    static char text[16 * BLOCK];
+    memset(text, letter, n);
+    worker_choice_for_prompt(choice, preferred, text, n, process);
+    return process;
+}
+
+static const char *no_prompt(const char *preferred)
+{
+    worker_choice_for_prompt(choice, preferred, NULL, 0, process);
+    return process;
+}
+
+static void the_least_busy(void **state)
+{
+    KNOW(has("worker", 2), has("worker-2", 1), has("worker-3", 2));
+    assert_string_equal(process, "worker-2");
+    assert_string_equal(no_prompt("worker-3"), "worker-2");
+    KNOW(has("worker", 2), leaves("worker-2"));
+    assert_string_equal(process, "worker");
+}
+
+static void of_equal_ones_the_preferred(void **state)
+{
+    for (int i = 0; i < 3; i++) { /* any but it would be chosen by chance */
+        KNOW(has("worker", 0), has("worker-2", 0), has("worker-3", 0));
+        assert_string_equal(no_prompt("worker-2"), "worker-2");
+    }
+    KNOW(has("worker", 0), has("worker-2", 0), has("worker-3", 1));
+    assert_string_not_equal(no_prompt("worker-3"), "worker-3");
+    assert_string_not_equal(no_prompt("worker-9"), "worker-3");
+}
+
+static void a_prompt_counts_until_memd_is_asked(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 0));
+    assert_string_equal(no_prompt("worker"), "worker");
+    assert_string_equal(no_prompt("worker"), "worker-2");
+    KNOW(has("worker", 0), has("worker-2", 0));
+    assert_string_equal(no_prompt("worker"), "worker");
+}
+
+static void who_takes_requests(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 0), leaves("worker-3"), has("http", 0),
+         has("worker-of-a-long-name", 0));
+    assert_true(worker_choice_knows(choice, "worker"));
+    assert_true(worker_choice_knows(choice, "worker-2"));
+    assert_false(worker_choice_knows(choice, "worker-3"));
+    assert_false(worker_choice_knows(choice, "http"));
+    assert_false(worker_choice_knows(choice, "worker-of-a-long-name"));
+    assert_false(worker_choice_is_only(choice, "worker"));
+    KNOW(has("worker", 0), leaves("worker-2"));
+    assert_true(worker_choice_is_only(choice, "worker"));
+    assert_false(worker_choice_is_only(choice, "worker-2"));
+    KNOW(leaves("worker"));
+    assert_string_equal(process, "worker"); /* a session waits for the first one */
+    assert_string_equal(no_prompt("worker"), "");
+}
+
+static void no_more_workers_than_there_can_be(void **state)
+{
+    struct row rows[WORKERS_MOST];
+    for (int i = 0; i < WORKERS_MOST; i++)
+        rows[i] = (struct row){.process = "worker-2"};
+    know(rows);
+    assert_string_equal(process, "worker-2");
+}
+
+static void a_prompt_returns_to_its_worker(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 5));
+    assert_string_equal(prompt("", 'a', 4 * BLOCK), "worker");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(prompt("worker-2", 'a', 4 * BLOCK), "worker");
+    KNOW(has("worker", 2), has("worker-2", 0)); /* it has clearly more to do */
+    assert_string_equal(prompt("", 'a', 4 * BLOCK), "worker-2");
+    KNOW(has("worker", 0), has("worker-2", 1)); /* and now that one has the prompt, too */
+    assert_string_equal(prompt("", 'a', 4 * BLOCK), "worker-2");
+    KNOW(has("worker", 0), has("worker-3", 0)); /* it has left */
+    assert_string_equal(prompt("worker-3", 'a', 4 * BLOCK), "worker-3");
+}
+
+static void half_of_a_prompt_is_enough(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 5));
+    assert_string_equal(prompt("", 'a', 4 * BLOCK), "worker");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(prompt("", 'a', 8 * BLOCK), "worker");
+    KNOW(has("worker", 0), has("worker-2", 5));
+    assert_string_equal(prompt("", 'b', 4 * BLOCK), "worker");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(prompt("", 'b', 9 * BLOCK), "worker-2");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(prompt("", 'b', BLOCK - 1), "worker-2"); /* no whole block */
+}
+
+static void the_oldest_prompts_are_forgotten(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 5));
+    assert_string_equal(prompt("", 'a', BLOCK), "worker");
+    for (int i = 0; i < 1024; i++) {
+        char text[BLOCK] = {0};
+        memcpy(text, &i, sizeof i);
+        worker_choice_for_prompt(choice, "", text, sizeof text, process);
+        if (i == 1022) {
+            KNOW(has("worker", 1), has("worker-2", 0));
+            assert_string_equal(prompt("", 'a', BLOCK), "worker");
+        }
+    }
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(prompt("", 'a', BLOCK), "worker-2");
+}
+
+static void a_refresh_asks_memd(void **state)
+{
+    memcpy(workers, (struct row[WORKERS_MOST]){has("worker-2", 0)}, sizeof workers);
+    atomic_store(&calls, 0);
+    worker_choice_refresh(choice, run);
+    assert_int_equal(atomic_load(&calls), 1);
+    assert_true(worker_choice_is_only(choice, "worker-2"));
+}
+
+/* ---- Without memd ---- */
+
+static int without_memd(void **state)
+{
+    choice = worker_choice_new();
+    return !choice;
+}
+
+static void nobody_is_known(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        worker_choice_for_session(choice, i ? run : "", process); /* "": not attached yet */
+        assert_string_equal(process, "worker");
+        assert_string_equal(prompt("worker", 'a', BLOCK), "");
+        assert_false(worker_choice_knows(choice, "worker"));
+    }
+}
+
+static void workers_are_found_by_their_pid_files(void **state)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        byte = run_dir_lock(run, "worker-2", NULL) == ERROR_OK;
+        byte = write(ready[1], &byte, 1) == 1;
+        while (byte)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    worker_choice_for_session(choice, run, process);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(byte, 1);
+    assert_string_equal(process, "worker-2");
+    assert_true(worker_choice_is_only(choice, "worker-2"));
+}
+
+static int make_run_dir(void **state)
+{
+    return !mkdtemp(run);
+}
+
+static int remove_run_dir(void **state)
+{
+    run_dir_sweep(run);
+    return rmdir(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nobody_is_known, without_memd, teardown),
+        cmocka_unit_test_setup_teardown(workers_are_found_by_their_pid_files, without_memd,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_least_busy, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_equal_ones_the_preferred, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_prompt_counts_until_memd_is_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_takes_requests, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_more_workers_than_there_can_be, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_prompt_returns_to_its_worker, setup, teardown),
+        cmocka_unit_test_setup_teardown(half_of_a_prompt_is_enough, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_oldest_prompts_are_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refresh_asks_memd, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
+}
