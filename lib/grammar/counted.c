@@ -248,6 +248,7 @@ bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t mi
         anywhere || (few && (min == 0 || all_go_on(d)) && find_tail(c, d, of_points, &tail) &&
                      (max == NETWORK_NONE || max - min >= c->tail_length));
     c->points = fits ? points : 0;
+    c->any_count = anywhere;
     if (fits) {
         c->end = network_state(n);
         make_character(c, d, of_points, json, n);

@@ -23,6 +23,7 @@ struct counted {
     uint32_t rest;                /* the same: the rest of a text */
     uint32_t tail;                /* the same: up to tail_length characters, to the end of a text */
     uint32_t tail_length;
+    bool any_count; /* the rules are for any least and largest number of characters */
 };
 
 /* Makes the rules for a trimmed dfa over UTF-8. json: as in dfa_emit. False, and nothing is added:
@@ -30,8 +31,8 @@ struct counted {
  * many points, or a way on from each of them would not be sure. */
 bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
                   struct network *n);
-/* Adds the texts of min to max characters between two states. All rules that texts without a
- * pattern share can count any of them. */
+/* Adds the texts of min to max characters between two states: those of counted_init, or with
+ * any_count others too. */
 void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
                  uint32_t to);
 

@@ -55,7 +55,7 @@ static uint32_t longest(const struct leaf *l)
     return l->max_length == NETWORK_NONE ? l->min_length : l->max_length;
 }
 
-/* Texts of any form share the rules that count them. */
+/* Texts without a pattern share the rules that count them. */
 static bool is_shared(const struct leaf *l)
 {
     return !l->has_text && !l->has_values && longest(l) > WRITTEN_OUT;
@@ -65,12 +65,14 @@ static enum error_code emit_form(const struct leaf *l, const struct text_form *f
                                  uint32_t from, uint32_t to)
 {
     struct network *n = l->s->n;
-    struct counted own, *counted = is_shared(l) ? &l->s->rules->counted : &own;
+    struct counted counted;
     bool counts = leaf_counts(l) && !l->has_values;
     bool many = longest(l) > WRITTEN_OUT &&
                 (is_shared(l) || longest(l) * (uint64_t)d->n_states > WRITTEN_OUT_STATES);
-    if (counts && many && counted_init(counted, d, f->json, l->min_length, l->max_length, n)) {
-        counted_add(counted, n, from, l->min_length, l->max_length, to);
+    if (counts && many && counted_init(&counted, d, f->json, l->min_length, l->max_length, n)) {
+        counted_add(&counted, n, from, l->min_length, l->max_length, to);
+        if (is_shared(l) && counted.any_count)
+            l->s->rules->counted = counted;
         return network_error(n, l->s->error);
     }
     enum error_code error = counts ? leaf_limit_length(l, d) : ERROR_OK;

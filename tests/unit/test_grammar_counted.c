@@ -179,6 +179,25 @@ static void test_unlike(void **state)
     grammar_free(g);
 }
 
+/* Where texts may not end anywhere, rules for one count are not taken for another one. */
+static void test_not_shared(void **state)
+{
+    (void)state;
+    struct grammar *g = compile_ok(
+        GRAMMAR_GBNF,
+        "root ::= \"1\" %text \"</v>\" \"^(?:.|[^.]){0,5}$\" {\"maxLength\":100} | "
+        "\"2\" %text \"</v>\" \"^(?:.|[^.]){0,5}$\" {\"minLength\":50,\"maxLength\":52}");
+    static const uint32_t lengths[][2] = {{6, 100}, {50, 52}};
+    for (unsigned i = 0; i < 2; i++)
+        for (uint32_t n = 4; n < 104; n++) {
+            char answer[120] = {(char)('1' + i)};
+            memset(answer + 1, 'a', n);
+            assert_int_equal(whole_text(g, answer, n + 1),
+                             n >= lengths[i][0] && n <= lengths[i][1]);
+        }
+    grammar_free(g);
+}
+
 /* Patterns and lengths; the texts are of these characters, and what they must be is said of them.
  */
 static bool has_digit(const char *text)
@@ -316,9 +335,10 @@ static void test_last_character(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_texts), cmocka_unit_test(test_size),
-        cmocka_unit_test(test_unlike),       cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_escapes),      cmocka_unit_test(test_last_character),
+        cmocka_unit_test(test_random_texts),   cmocka_unit_test(test_size),
+        cmocka_unit_test(test_unlike),         cmocka_unit_test(test_not_shared),
+        cmocka_unit_test(test_patterns),       cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_last_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
