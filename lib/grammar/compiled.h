@@ -19,6 +19,11 @@ struct grammar_call {
     uint32_t rule, target;
 };
 
+/* Where a call goes on if the called rule was left at this exit. */
+struct grammar_after {
+    uint32_t exit, target;
+};
+
 struct grammar_rule {
     uint32_t start;
     uint32_t rank; /* a rule that another one calls before any byte has the higher rank */
@@ -38,6 +43,9 @@ struct grammar {
     struct grammar_byte_edge *byte_edges;
     struct grammar_call *calls;
     uint32_t *empties;
+    uint32_t *exit_of;     /* [n_states]: at which it leaves its rule; NETWORK_NONE */
+    uint32_t *afters_from; /* [n_states + 1] */
+    struct grammar_after *afters;
     uint32_t *height; /* [n_states]: nested calls that the shortest way to the end needs */
     bool *accepts;    /* [n_states]: the end of its rule */
     struct grammar_rule *rules;

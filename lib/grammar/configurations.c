@@ -239,6 +239,19 @@ static void handle_call(struct configurations *c, const struct grammar_call *cal
         add_waiting(c, call->rule, c->stacks.places[returns->from + i]);
 }
 
+/* Returns to the callers at an exit of the rule. */
+static void leave(struct configurations *c, uint32_t exit, uint32_t stack)
+{
+    const struct grammar *g = c->g;
+    const struct place_set *returns = &c->stacks.sets[stack];
+    for (uint32_t i = 0; i < returns->count; i++) {
+        struct place back = c->stacks.places[returns->from + i];
+        for (uint32_t k = g->afters_from[back.state]; k < g->afters_from[back.state + 1]; k++)
+            if (g->afters[k].exit == exit)
+                add_place(c, g->afters[k].target, back.stack);
+    }
+}
+
 static void handle_place(struct configurations *c, struct place p)
 {
     const struct grammar *g = c->g;
@@ -249,6 +262,8 @@ static void handle_place(struct configurations *c, struct place p)
         add_place(c, g->empties[i], p.stack);
     for (uint32_t i = g->calls_from[p.state]; i < g->calls_from[p.state + 1]; i++)
         handle_call(c, &g->calls[i], p.stack);
+    if (g->exit_of[p.state] != NETWORK_NONE)
+        leave(c, g->exit_of[p.state], p.stack);
     if (!g->accepts[p.state])
         return;
     if (p.stack == 0)

@@ -223,8 +223,8 @@ bool dfa_matches(const struct dfa *d, const void *text, size_t len)
 
 /* -- Into a network -- */
 
-static void emit_ranges(const struct dfa *d, struct network *n, uint32_t s, uint32_t base,
-                        bool json)
+static void emit_ranges(const struct dfa *d, struct network *n, uint32_t s, uint32_t from,
+                        const uint32_t *target, bool json)
 {
     for (unsigned low = json ? 0x20 : 0; low < 256;) {
         unsigned high = low;
@@ -234,7 +234,7 @@ static void emit_ranges(const struct dfa *d, struct network *n, uint32_t s, uint
                !(json && (high + 1 == '"' || high + 1 == '\\')))
             high++;
         if (to != DFA_NONE && !special)
-            network_byte(n, base + s, low, high, base + to);
+            network_byte(n, from, low, high, target[to]);
         low = high + 1;
     }
 }
@@ -246,7 +246,7 @@ static const char *short_escape(unsigned byte)
     return found ? to + (found - from) : NULL;
 }
 
-static bool is_escaped(unsigned byte)
+bool dfa_is_escaped(unsigned byte)
 {
     return byte < 0x20 || byte == '"' || byte == '\\';
 }
@@ -255,55 +255,70 @@ static bool is_escaped(unsigned byte)
 static bool same_escapes(const struct dfa *d, uint32_t a, uint32_t b)
 {
     for (unsigned byte = 0; byte <= '\\'; byte++)
-        if (is_escaped(byte) && d->next[a][byte] != d->next[b][byte])
+        if (dfa_is_escaped(byte) && d->next[a][byte] != d->next[b][byte])
             return false;
     return true;
 }
 
 /* Returns the state behind a backslash; NETWORK_NONE: no character is escaped here. */
-static uint32_t emit_escapes(const struct dfa *d, struct network *n, uint32_t s, uint32_t base)
+static uint32_t emit_escapes(const struct dfa *d, struct network *n, uint32_t s, uint32_t from,
+                             const uint32_t *target)
 {
     uint32_t escape = NETWORK_NONE;
     for (unsigned byte = 0; byte <= '\\' && !n->error; byte++) {
         uint32_t to = d->next[s][byte];
         const char *letter = short_escape(byte);
         char code[8];
-        if (to == DFA_NONE || !is_escaped(byte))
+        if (to == DFA_NONE || !dfa_is_escaped(byte))
             continue;
         if (escape == NETWORK_NONE)
-            escape = network_literal(n, base + s, "\\", 1);
+            escape = network_literal(n, from, "\\", 1);
         if (letter) {
-            network_byte(n, escape, (uint8_t)*letter, (uint8_t)*letter, base + to);
+            network_byte(n, escape, (uint8_t)*letter, (uint8_t)*letter, target[to]);
             continue;
         }
         memcpy(code, "u000", 4);
         code[3] = (char)('0' + (byte >> 4));
         uint32_t last = network_trie(n, escape, code, 4);
         unsigned digit = byte & 15;
-        network_byte(n, last, "0123456789abcdef"[digit], "0123456789abcdef"[digit], base + to);
+        network_byte(n, last, "0123456789abcdef"[digit], "0123456789abcdef"[digit], target[to]);
         if (digit >= 10)
-            network_byte(n, last, 'A' + digit - 10, 'A' + digit - 10, base + to);
+            network_byte(n, last, 'A' + digit - 10, 'A' + digit - 10, target[to]);
     }
     return escape;
 }
 
-void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json)
+void dfa_emit_edges(const struct dfa *d, struct network *n, const uint32_t *source,
+                    const uint32_t *target, bool json)
 {
-    uint32_t base = n->n_states, like = 0, escape = NETWORK_NONE; /* the last escapes */
-    for (uint32_t s = 0; s < d->n_states; s++)
-        network_state(n);
+    uint32_t like = 0, escape = NETWORK_NONE; /* the last escapes */
     for (uint32_t s = 0; s < d->n_states && !n->error; s++) {
-        emit_ranges(d, n, s, base, json);
+        emit_ranges(d, n, s, source[s], target, json);
         if (json && escape != NETWORK_NONE && same_escapes(d, s, like)) {
-            network_byte(n, base + s, '\\', '\\', escape);
+            network_byte(n, source[s], '\\', '\\', escape);
         } else if (json) {
-            uint32_t made = emit_escapes(d, n, s, base);
+            uint32_t made = emit_escapes(d, n, s, source[s], target);
             escape = made == NETWORK_NONE ? escape : made;
             like = made == NETWORK_NONE ? like : s;
         }
-        if (d->accepts[s])
-            network_empty(n, base + s, to);
     }
+}
+
+void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json)
+{
+    uint32_t *states = malloc((d->n_states + (size_t)1) * sizeof *states);
+    if (!states) {
+        n->error = n->error ? n->error : ERROR_MEMORY;
+        return;
+    }
+    for (uint32_t s = 0; s < d->n_states; s++)
+        states[s] = network_state(n);
+    if (!n->error)
+        dfa_emit_edges(d, n, states, states, json);
+    for (uint32_t s = 0; s < d->n_states && !n->error; s++)
+        if (d->accepts[s])
+            network_empty(n, states[s], to);
     if (d->n_states && !n->error)
-        network_empty(n, from, base);
+        network_empty(n, from, states[0]);
+    free(states);
 }

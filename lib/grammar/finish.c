@@ -2,7 +2,8 @@
  *
  * 1. Heights, backwards from the ends of rules: how many nested calls the shortest way from a state
  *    to the end of its rule needs. What has no height can never end; its edges are left out, so
- *    that every place in an answer can be continued to a complete one.
+ *    that every place in an answer can be continued to a complete one. Edges of exits count as
+ *    empty ones: whoever makes them sees to it that a way leads on from each exit (counted.h).
  * 2. Nullable states: the end is reachable without a byte.
  * 3. Ranks: an order of the rules in which callers at the same place come first. There is none if
  *    a rule is left-recursive.
@@ -168,7 +169,8 @@ static bool rule_nullable(const struct finishing *f, uint32_t rule)
 
 static bool edge_is_empty(const struct finishing *f, const struct network_edge *edge)
 {
-    return edge->kind == EDGE_EMPTY || (edge->kind == EDGE_CALL && rule_nullable(f, edge->rule));
+    bool empty = edge->kind == EDGE_EMPTY || edge->kind == EDGE_EXIT || edge->kind == EDGE_AFTER;
+    return empty || (edge->kind == EDGE_CALL && rule_nullable(f, edge->rule));
 }
 
 static void mark_nullable(struct finishing *f, uint32_t s, uint32_t *n_stack)
@@ -323,7 +325,7 @@ static void find_classes(const struct finishing *f, struct grammar *g)
 }
 
 struct edge_counts {
-    uint32_t bytes, calls, empties;
+    uint32_t bytes, calls, empties, afters;
 };
 
 static struct edge_counts count_edges(const struct finishing *f)
@@ -338,6 +340,7 @@ static struct edge_counts count_edges(const struct finishing *f)
             c.bytes += edge->kind == EDGE_BYTES;
             c.calls += edge->kind == EDGE_CALL;
             c.empties += edge->kind == EDGE_EMPTY;
+            c.afters += edge->kind == EDGE_AFTER;
         }
     return c;
 }
@@ -348,6 +351,7 @@ static void fill_state(const struct finishing *f, struct grammar *g, uint32_t s,
     uint32_t number = f->number[s];
     g->height[number] = f->height[s];
     g->accepts[number] = f->is_end[s];
+    g->exit_of[number] = NETWORK_NONE;
     for (uint32_t e = f->n->first[s]; e != NETWORK_NONE; e = f->n->edges[e].next) {
         const struct network_edge *edge = &f->n->edges[e];
         uint32_t target = f->number[f->alias[edge->target]];
@@ -357,12 +361,17 @@ static void fill_state(const struct finishing *f, struct grammar *g, uint32_t s,
             g->byte_edges[c->bytes++] = (struct grammar_byte_edge){edge->low, edge->high, target};
         else if (edge->kind == EDGE_CALL)
             g->calls[c->calls++] = (struct grammar_call){edge->rule, target};
+        else if (edge->kind == EDGE_EXIT)
+            g->exit_of[number] = edge->rule;
+        else if (edge->kind == EDGE_AFTER)
+            g->afters[c->afters++] = (struct grammar_after){edge->rule, target};
         else
             g->empties[c->empties++] = target;
     }
     g->bytes_from[number + 1] = c->bytes;
     g->calls_from[number + 1] = c->calls;
     g->empties_from[number + 1] = c->empties;
+    g->afters_from[number + 1] = c->afters;
 }
 
 static void fill(const struct finishing *f, struct grammar *g)
@@ -406,8 +415,10 @@ static enum error_code build(struct finishing *f, uint32_t depth, struct grammar
     made.memory = ARRAYS_NEW(
         ARRAY(g, 1), ARRAY(made.bytes_from, n_states + 1u), ARRAY(made.calls_from, n_states + 1u),
         ARRAY(made.empties_from, n_states + 1u), ARRAY(made.byte_edges, c.bytes),
-        ARRAY(made.calls, c.calls), ARRAY(made.empties, c.empties), ARRAY(made.height, n_states),
-        ARRAY(made.accepts, n_states), ARRAY(made.rules, f->n->n_rules));
+        ARRAY(made.calls, c.calls), ARRAY(made.empties, c.empties), ARRAY(made.exit_of, n_states),
+        ARRAY(made.afters_from, n_states + 1u), ARRAY(made.afters, c.afters),
+        ARRAY(made.height, n_states), ARRAY(made.accepts, n_states),
+        ARRAY(made.rules, f->n->n_rules));
     if (!made.memory)
         return error_set(e, ERROR_MEMORY, "out of memory for a grammar");
     *g = made;

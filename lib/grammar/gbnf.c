@@ -326,13 +326,13 @@ static enum error_code take_texts(struct gbnf *g, struct schema_item *item)
     return error;
 }
 
-/* `%else NAME`, if it is there. */
-static enum error_code take_else(struct gbnf *g, bool *found, uint32_t *rule)
+/* `%else NAME`, if it is there; else NETWORK_NONE. */
+static enum error_code take_else(struct gbnf *g, uint32_t *rule)
 {
     struct gbnf ahead = *g;
+    *rule = NETWORK_NONE;
     skip_space(&ahead, false);
-    *found = take(&ahead, "%else");
-    if (!*found)
+    if (!take(&ahead, "%else"))
         return ERROR_OK;
     g->at = ahead.at;
     skip_space(g, false);
@@ -345,35 +345,110 @@ static enum error_code take_else(struct gbnf *g, bool *found, uint32_t *rule)
     return error;
 }
 
-static enum error_code parse_schema(struct gbnf *g, enum schema_item_form form,
-                                    struct fragment *out)
+/* False: there is no item here. */
+static bool take_form(struct gbnf *g, enum schema_item_form *form)
+{
+    for (*form = 0; *form < ITEM_FORMS; ++*form)
+        if (take(g, schema_item_names[*form]))
+            return true;
+    return false;
+}
+
+/* Behind the name of the form. *item is zeroed. */
+static enum error_code take_item(struct gbnf *g, enum schema_item_form form,
+                                 struct schema_item *item)
 {
     struct error own;
     json_error_t where;
-    struct schema_item item = {.form = form};
-    enum error_code error = take_texts(g, &item);
+    item->form = form;
+    enum error_code error = take_texts(g, item);
     if (error)
         return error;
-    size_t at = g->at;
-    item.schema = g->text + at;
-    item.len = json_bytes(g, &where);
-    if (item.len == 0) {
+    item->schema = g->text + g->at;
+    item->len = json_bytes(g, &where);
+    if (item->len == 0) {
         error_set(&own, ERROR_USAGE, "%s wants a schema, but this is not JSON: %s",
                   schema_item_names[form], where.text);
-        return refuse(g, own.code, at, own.text);
+        return refuse(g, own.code, g->at, own.text);
     }
-    g->at += item.len;
-    error = take_else(g, &item.has_other, &item.other);
+    g->at += item->len;
+    return ERROR_OK;
+}
+
+/* Alternatives: items [count], a text before each. */
+struct schema_choice {
+    struct schema_item *items;
+    char (*before)[GBNF_TEXT_BYTES];
+    size_t count;
+};
+
+static enum error_code take_choice(struct gbnf *g, struct schema_choice *c)
+{
+    enum error_code error = ERROR_OK;
+    size_t at = g->at;
+    skip_space(g, true);
+    bool more = take(g, "(");
+    while (more && !error) {
+        enum schema_item_form form;
+        skip_space(g, true);
+        if (c->count == SCHEMA_ITEMS_MAX)
+            return refuse(g, ERROR_LIMIT, at, "%any has too many items");
+        if (take(g, "\""))
+            error = take_text(g, c->before[c->count]);
+        if (!error && !take_form(g, &form))
+            return refuse(g, ERROR_USAGE, g->at, "%any wants items that stand for schemas");
+        if (!error)
+            error = take_item(g, form, &c->items[c->count++]);
+        skip_space(g, true);
+        more = !error && take(g, "|");
+    }
+    if (!error && !take(g, ")"))
+        return refuse(g, ERROR_USAGE, at, "%any wants a group");
+    return error;
+}
+
+static enum error_code build_choice(struct gbnf *g, const struct schema_choice *c, size_t at,
+                                    struct fragment *out)
+{
+    struct error own;
+    bool replaced;
+    uint32_t rules[SCHEMA_ITEMS_MAX] = {0}, other;
+    enum error_code error = take_else(g, &other);
     if (error)
         return error;
-    uint32_t rule = 0;
-    error = schema_item_build(&item, g->schemas, &rule, &own);
+    error = schema_items_build(c->items, c->count, other, g->schemas, rules, &replaced, &own);
     if (error)
         return refuse(g, error, at, own.text);
     *out = new_fragment(g->n);
-    if (!g->n->error)
-        network_call(g->n, out->start, rule, out->end);
+    for (size_t i = 0; i < (replaced ? 1 : c->count) && !g->n->error; i++) {
+        const char *before = replaced ? "" : c->before[i];
+        if (!replaced && rules[i] == NETWORK_NONE)
+            continue;
+        uint32_t from = network_literal(g->n, out->start, before, strlen(before));
+        if (!g->n->error)
+            network_call(g->n, from, replaced ? other : rules[i], out->end);
+    }
     return network_error(g->n, g->error);
+}
+
+/* any: behind %any; else behind the name of the form. */
+static enum error_code parse_schemas(struct gbnf *g, bool any, enum schema_item_form form,
+                                     struct fragment *out)
+{
+    struct schema_choice c = {.count = 0};
+    size_t at = g->at;
+    size_t most = any ? SCHEMA_ITEMS_MAX : 1;
+    void *memory = ARRAYS_NEW(ARRAY(c.items, most), ARRAY(c.before, most));
+    if (!memory)
+        return error_set(g->error, ERROR_MEMORY, "out of memory for a grammar");
+    enum error_code error = any ? take_choice(g, &c) : take_item(g, form, c.items);
+    c.count = any ? c.count : 1;
+    if (!any && !error)
+        at = (size_t)(c.items[0].schema - g->text);
+    if (!error)
+        error = build_choice(g, &c, at, out);
+    free(memory);
+    return error;
 }
 
 static enum error_code parse_note(struct gbnf *g, struct fragment *out)
@@ -398,9 +473,11 @@ static enum error_code parse_item(struct gbnf *g, struct fragment *out)
 {
     if (take(g, "%note"))
         return parse_note(g, out);
-    for (unsigned form = 0; form < ITEM_FORMS; form++)
-        if (take(g, schema_item_names[form]))
-            return parse_schema(g, form, out);
+    enum schema_item_form form = ITEM_JSON;
+    if (take(g, "%any"))
+        return parse_schemas(g, true, form, out);
+    if (take_form(g, &form))
+        return parse_schemas(g, false, form, out);
     if (take(g, "\""))
         return parse_literal(g, out);
     if (take(g, "["))

@@ -27,12 +27,14 @@ void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limi
                                .n = n,
                                .steps = {.most = SCHEMA_STEPS},
                                .steps_with_else = {.most = STEPS_WITH_ELSE}};
-    json_rules_init(&s->json);
-    json_rules_init(&s->value);
-    json_rules_init(&s->gemma);
-    s->gemma.quote = GEMMA_QUOTE;
-    s->gemma.without = GEMMA_END;
-    s->gemma.quote_byte = quote;
+    json_rules_init(&s->rules.json);
+    json_rules_init(&s->rules.value);
+    json_rules_init(&s->rules.gemma);
+    for (size_t i = 0; i < sizeof s->rules.bare / sizeof s->rules.bare[0]; i++)
+        json_rules_init(&s->rules.bare[i].rules);
+    s->rules.gemma.quote = GEMMA_QUOTE;
+    s->rules.gemma.without = GEMMA_END;
+    s->rules.gemma.quote_byte = quote;
     strbuf_init(&s->why);
 }
 
@@ -86,10 +88,34 @@ static bool is_mark(const char *text)
            !strchr(text + 1, text[0]);
 }
 
+/* Texts without a mark, which are keys, are many pairs that share nothing. */
+static struct json_rules *bare_rules_of(const struct schema_item *item, struct gbnf_rules *r)
+{
+    struct bare_rules *b;
+    for (uint32_t i = 1; i <= BARE_PAIRS; i++) {
+        b = &r->bare[i];
+        if (b->known && strcmp(b->without, item->without) == 0 &&
+            strcmp(b->unlike, item->unlike) == 0)
+            return &b->rules;
+    }
+    b = &r->bare[*item->without ? 1 + r->bare_pairs++ % BARE_PAIRS : 0];
+    json_rules_init(&b->rules);
+    b->known = *item->without && strlen(item->without) < sizeof b->without &&
+               strlen(item->unlike) < sizeof b->unlike;
+    if (b->known) {
+        strcpy(b->without, item->without);
+        strcpy(b->unlike, item->unlike);
+    }
+    return &b->rules;
+}
+
 static enum error_code find_rules(const struct schema_item *item, struct gbnf_schemas *s,
                                   struct json_rules **out, struct error *e)
 {
-    *out = item->form == ITEM_GEMMA ? &s->gemma : item->form == ITEM_VALUE ? &s->value : &s->json;
+    *out = item->form == ITEM_GEMMA   ? &s->rules.gemma
+           : item->form == ITEM_VALUE ? &s->rules.value
+           : item->form == ITEM_TEXT  ? bare_rules_of(item, &s->rules)
+                                      : &s->rules.json;
     if (item->form != ITEM_VALUE)
         return ERROR_OK;
     if (!is_mark(item->without))
@@ -97,10 +123,10 @@ static enum error_code find_rules(const struct schema_item *item, struct gbnf_sc
                          "%%value wants a mark of 3 to %d bytes that JSON does not escape; its "
                          "first character is ASCII and does not come again",
                          JSON_MARK_MAX);
-    if (strcmp(s->value_without, item->without) != 0) {
-        json_rules_init(&s->value);
-        strcpy(s->value_without, item->without);
-        s->value.without = s->value_without;
+    if (strcmp(s->rules.value_without, item->without) != 0) {
+        json_rules_init(&s->rules.value);
+        strcpy(s->rules.value_without, item->without);
+        s->rules.value.without = s->rules.value_without;
     }
     return ERROR_OK;
 }
@@ -126,33 +152,8 @@ void gbnf_schemas_note(struct gbnf_schemas *s, const char *why)
         strbuf_printf(&s->why, "%s%s", s->why.len ? "\n" : "", why);
 }
 
-/* Withdraws what the schema has added, if it cannot be followed. */
-static enum error_code build_or_replace(const struct schema_item *item, struct gbnf_schemas *s,
-                                        struct json_rules *rules, uint32_t *rule, struct error *e)
-{
-    struct network_extent before = network_extent(s->n);
-    struct json_rules rules_before = *rules;
-    uint32_t states_max = s->n->states_max;
-    s->n->states_max = states_max / 4 * 3;
-    enum error_code error = build(item, s, rules, &s->steps_with_else, rule, e);
-    s->n->states_max = states_max;
-    if (!error && !network_rule_ends(s->n, *rule, before))
-        error = error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", item->place);
-    if (!error || error == ERROR_MEMORY)
-        return error;
-    network_withdraw(s->n, before);
-    *rules = rules_before;
-    if (error == ERROR_LIMIT)
-        s->steps_with_else.done += STEPS_FAILED;
-    if (strncmp(e->text, item->place, strlen(item->place)) != 0)
-        error_prefix(e, "%s\"", item->place);
-    gbnf_schemas_note(s, e->text);
-    *rule = item->other;
-    return ERROR_OK;
-}
-
-enum error_code schema_item_build(const struct schema_item *item, struct gbnf_schemas *s,
-                                  uint32_t *rule, struct error *e)
+static enum error_code build_known(const struct schema_item *item, struct gbnf_schemas *s,
+                                   struct schema_steps *steps, uint32_t *rule, struct error *e)
 {
     const struct known_schema *known = find_known(s, item);
     struct json_rules *rules;
@@ -161,11 +162,66 @@ enum error_code schema_item_build(const struct schema_item *item, struct gbnf_sc
         return ERROR_OK;
     }
     enum error_code error = find_rules(item, s, &rules, e);
-    if (error)
+    return error ? error : build(item, s, rules, steps, rule, e);
+}
+
+/* Fails where no value satisfies any of the items. */
+static enum error_code build_bounded(const struct schema_item *items, size_t count,
+                                     struct gbnf_schemas *s, uint32_t *rules, struct error *e)
+{
+    struct network_extent before = network_extent(s->n);
+    uint32_t states_max = s->n->states_max;
+    enum error_code error = ERROR_OK;
+    bool ends = false;
+    s->n->states_max = states_max / 4 * 3;
+    for (size_t i = 0; i < count && !error; i++) {
+        error = build_known(&items[i], s, &s->steps_with_else, &rules[i], e);
+        if (error && error != ERROR_MEMORY &&
+            strncmp(e->text, items[i].place, strlen(items[i].place)) != 0)
+            error_prefix(e, "%s\"", items[i].place);
+    }
+    s->n->states_max = states_max;
+    for (size_t i = 0; i < count && !error; i++)
+        if (network_rule_ends(s->n, rules[i], before))
+            ends = true;
+        else
+            rules[i] = NETWORK_NONE;
+    return error || ends
+               ? error
+               : error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", items[0].place);
+}
+
+/* Withdraws what the items have added, if one cannot be followed. */
+static enum error_code build_or_replace(const struct schema_item *items, size_t count,
+                                        struct gbnf_schemas *s, uint32_t *rules, bool *replaced,
+                                        struct error *e)
+{
+    struct network_extent before = network_extent(s->n);
+    struct gbnf_rules rules_before = s->rules;
+    enum error_code error = build_bounded(items, count, s, rules, e);
+    *replaced = error && error != ERROR_MEMORY;
+    if (!*replaced)
         return error;
-    error = item->has_other ? build_or_replace(item, s, rules, rule, e)
-                            : build(item, s, rules, &s->steps, rule, e);
-    if (!error && !(item->has_other && *rule == item->other))
-        add_known(s, item, *rule);
+    network_withdraw(s->n, before);
+    s->rules = rules_before;
+    if (error == ERROR_LIMIT)
+        s->steps_with_else.done += STEPS_FAILED;
+    gbnf_schemas_note(s, e->text);
+    return ERROR_OK;
+}
+
+enum error_code schema_items_build(const struct schema_item *items, size_t n, uint32_t other,
+                                   struct gbnf_schemas *s, uint32_t *rules, bool *replaced,
+                                   struct error *e)
+{
+    enum error_code error = ERROR_OK;
+    *replaced = false;
+    if (other != NETWORK_NONE)
+        error = build_or_replace(items, n, s, rules, replaced, e);
+    for (size_t i = 0; i < n && other == NETWORK_NONE && !error; i++)
+        error = build_known(&items[i], s, &s->steps, &rules[i], e);
+    for (size_t i = 0; i < n && !error && !*replaced; i++)
+        if (rules[i] != NETWORK_NONE && !find_known(s, &items[i]))
+            add_known(s, &items[i], rules[i]);
     return error;
 }

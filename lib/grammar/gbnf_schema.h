@@ -4,11 +4,14 @@
  *     %value "WITHOUT" ["PLACE"] SCHEMA [%else RULE]           its JSON texts
  *     %text "WITHOUT" "UNLIKE" ["PLACE"] SCHEMA [%else RULE]   its strings, bare
  *     %gemma ["PLACE"] SCHEMA [%else RULE]                     its values as Gemma 4 writes them
+ *     %any ( ["TEXT"] ITEM | ... ) [%else RULE]                what any of these items stands for
  *     %note "TEXT"                                             nothing
  *
  * PLACE stands before the JSON pointer in errors. With %else, RULE stands for a schema that cannot
  * be followed: one that is malformed, not supported or satisfied by no value, and one that exceeds
  * a limit. These schemas share a part of the limits, so that the rest of the grammar has its own.
+ * The items of %any have no %else of their own: RULE stands for all of them if one cannot be
+ * followed, but one that no value satisfies is only left out.
  * %value and %text leave out texts that have WITHOUT: a mark (json_text.h); of %text also any text,
  * and "": none. %text leaves out texts that the expression UNLIKE matches; "": none. %note says why
  * the text of the grammar has no item for a schema. */
@@ -39,9 +42,9 @@ struct schema_item {
     char place[GBNF_TEXT_BYTES];
     char without[GBNF_TEXT_BYTES]; /* ITEM_VALUE, ITEM_TEXT */
     char unlike[GBNF_TEXT_BYTES];  /* ITEM_TEXT */
-    bool has_other;
-    uint32_t other; /* a rule */
 };
+
+enum { SCHEMA_ITEMS_MAX = 4 }; /* of %any */
 
 /* A schema that has a rule: a later item with the same text has the same rule. */
 struct known_schema {
@@ -53,12 +56,27 @@ struct known_schema {
 
 enum { KNOWN_SCHEMAS = 512 };
 
+/* Of ITEM_TEXT: what texts of one WITHOUT and UNLIKE share. */
+enum { BARE_UNLIKE_BYTES = 256, BARE_PAIRS = 6 };
+struct bare_rules {
+    struct json_rules rules;
+    bool known; /* the pair is */
+    char without[JSON_MARK_MAX + 1], unlike[BARE_UNLIKE_BYTES];
+};
+
+/* Rules that are made at their first use. */
+struct gbnf_rules {
+    struct json_rules json, gemma, value;
+    char value_without[JSON_MARK_MAX + 1];  /* of the last ITEM_VALUE */
+    struct bare_rules bare[1 + BARE_PAIRS]; /* the last ones; the first one: without a mark */
+    uint32_t bare_pairs;                    /* how many there were */
+};
+
 /* What the schemas of one grammar share. */
 struct gbnf_schemas {
     const struct grammar_limits *limits;
     struct network *n;
-    struct json_rules json, gemma, value;
-    char value_without[JSON_MARK_MAX + 1]; /* of the last ITEM_VALUE */
+    struct gbnf_rules rules;
     struct schema_steps steps, steps_with_else;
     struct known_schema *known; /* [n_known] */
     uint32_t n_known, known_capacity;
@@ -73,8 +91,11 @@ void gbnf_schemas_fini(struct gbnf_schemas *s);
 
 /* Counts a schema for which another rule stands. */
 void gbnf_schemas_note(struct gbnf_schemas *s, const char *why);
-/* *rule: of the schema, or item->other. */
-enum error_code schema_item_build(const struct schema_item *item, struct gbnf_schemas *s,
-                                  uint32_t *rule, struct error *e);
+/* The rules of items [n] that are alternatives; *replaced: `other` stands for all of them. With
+ * `other` an item that no value satisfies has no rule: NETWORK_NONE; so has `other` if there is
+ * none. */
+enum error_code schema_items_build(const struct schema_item *items, size_t n, uint32_t other,
+                                   struct gbnf_schemas *s, uint32_t *rules, bool *replaced,
+                                   struct error *e);
 
 #endif

@@ -97,13 +97,13 @@ static enum error_code compile(const struct definition *d, struct network *n, st
                         .n = n,
                         .error = e};
     struct schema_source schema = {.text = d->text, .len = d->len, .place = SCHEMA_PLACE};
-    struct schema_context context = {d->limits, n, &schemas.json, &schemas.steps};
+    struct schema_context context = {d->limits, n, &schemas.rules.json, &schemas.steps};
     uint32_t root = 0;
     enum error_code error = ERROR_OK;
     gbnf_schemas_init(&schemas, d->limits, n, d->marks, d->n_marks);
     switch (d->kind) {
     case GRAMMAR_JSON:
-        root = json_rule(&schemas.json, n, JSON_RULE_OBJECT);
+        root = json_rule(&schemas.rules.json, n, JSON_RULE_OBJECT);
         break;
     case GRAMMAR_JSON_SCHEMA:
         error = schema_build(&schema, &context, &root, e);

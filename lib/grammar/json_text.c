@@ -377,6 +377,23 @@ void json_number_text(const json_t *value, char out[32])
     }
 }
 
+bool json_key_has_text(const struct json_rules *r, const char *key)
+{
+    return !r->quote || !(strstr(key, r->quote) || strstr(key, r->without));
+}
+
+bool json_has_text(const struct json_rules *r, const json_t *value)
+{
+    const char *key;
+    json_t *element;
+    size_t i;
+    bool has = !json_is_string(value) || json_key_has_text(r, json_string_value(value));
+    json_array_foreach(value, i, element) has = has && json_has_text(r, element);
+    json_object_foreach((json_t *)value, key, element) has =
+        has && json_key_has_text(r, key) && json_has_text(r, element);
+    return has;
+}
+
 /* Quotes, backslashes and control characters in the shortest way: as dfa_emit writes them. */
 static uint32_t string_constant(const struct json_rules *r, struct network *n, uint32_t from,
                                 const char *text, size_t len)

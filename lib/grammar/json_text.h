@@ -6,6 +6,7 @@
 #ifndef MOED_GRAMMAR_JSON_TEXT_H
 #define MOED_GRAMMAR_JSON_TEXT_H
 
+#include "grammar/counted.h"
 #include "grammar/network.h"
 
 #include <jansson.h>
@@ -26,8 +27,9 @@ enum json_rule {
 struct json_rules {
     uint32_t rule[JSON_RULE_COUNT]; /* NETWORK_NONE: not made yet */
     const char *quote;              /* a mark; NULL: JSON */
-    uint8_t quote_byte;  /* of the control token with the quote's text (compiled.h); 0: none */
-    const char *without; /* a mark that no string has; NULL: none. With a quote it is needed */
+    uint8_t quote_byte;     /* of the control token with the quote's text (compiled.h); 0: none */
+    const char *without;    /* a mark that no string has; NULL: none. With a quote it is needed */
+    struct counted counted; /* the content of strings; made at its first use */
 };
 
 /* A mark has 3 to JSON_MARK_MAX bytes, and its first character, which is ASCII, once. In JSON no
@@ -40,8 +42,12 @@ uint32_t json_rule(struct json_rules *r, struct network *n, enum json_rule which
 
 /* Returns the state after `mark`, a comma or colon, and its blank. */
 uint32_t json_mark(struct network *n, uint32_t from, char mark);
-/* Returns the state after the text of a value. Texts of scalars share edges with others that leave
- * `from`. */
+/* Has the value a text? With a mark for quotes there is none for a string or key that has a mark.
+ */
+bool json_has_text(const struct json_rules *r, const json_t *value);
+bool json_key_has_text(const struct json_rules *r, const char *key);
+/* Returns the state after the text of a value, which has one. Texts of scalars share edges with
+ * others that leave `from`. */
 uint32_t json_constant(const struct json_rules *r, struct network *n, uint32_t from,
                        const json_t *value);
 /* Returns the state after the key of a member. */

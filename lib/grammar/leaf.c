@@ -221,6 +221,14 @@ bool leaf_has_bounds(const struct leaf *l)
     return l->range.has_low || l->range.has_high || l->range.step;
 }
 
+static bool has_length(const struct leaf *l, const json_t *text)
+{
+    uint32_t length = 0;
+    for (size_t i = 0; i < json_string_length(text); i++)
+        length += ((unsigned char)json_string_value(text)[i] & 0xc0) != 0x80;
+    return l->min_length <= length && length <= l->max_length;
+}
+
 /* Of the listed values those that satisfy the other keywords. */
 static enum error_code filter_values(struct leaf *l)
 {
@@ -229,14 +237,14 @@ static enum error_code filter_values(struct leaf *l)
         "propertyNames", "minProperties",     "maxProperties", NULL};
     static const char *const of_arrays[] = {"items", "prefixItems", "minItems", "maxItems", NULL};
     bool objects = has_keyword(l, of_objects), arrays = has_keyword(l, of_arrays);
-    bool texts = l->has_text || l->min_length > 0 || l->max_length != NETWORK_NONE;
+    bool texts = l->has_text;
     struct dfa text;
     size_t kept = 0;
     enum error_code error = ERROR_OK;
     dfa_init(&text, l->s->limits->dfa_states);
     if (texts && l->types & TYPE_STRING) {
         l->has_values = false;
-        error = leaf_text(l, &text);
+        error = leaf_form(l, &text);
         l->has_values = true;
     }
     for (size_t i = 0; i < l->n_values && !error; i++) {
@@ -250,6 +258,8 @@ static enum error_code filter_values(struct leaf *l)
                                   "for their content, is not supported");
         if (json_is_string(value) && texts &&
             !dfa_matches(&text, json_string_value(value), json_string_length(value)))
+            continue;
+        if (json_is_string(value) && !has_length(l, value))
             continue;
         if (json_is_number(value) && leaf_has_bounds(l) &&
             !(decimal_from_json(value, &d) && number_range_has(&l->range, &d)))

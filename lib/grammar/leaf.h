@@ -40,6 +40,11 @@ bool leaf_has_bounds(const struct leaf *l); /* of numbers */
 
 /* All contents of strings that the leaf allows. Fills an initialised *out. */
 enum error_code leaf_text(const struct leaf *l, struct dfa *out);
+/* The same of any length. */
+enum error_code leaf_form(const struct leaf *l, struct dfa *out);
+bool leaf_counts(const struct leaf *l); /* minLength, maxLength */
+/* Restricts *all to the leaf's lengths. */
+enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all);
 /* The texts that an expression occurs in, or all texts (NULL). The error does not name the place.
  */
 enum error_code text_matching(struct schema *s, const char *expression, struct dfa *out);

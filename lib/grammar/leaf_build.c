@@ -28,14 +28,85 @@ static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_
     return error;
 }
 
+/* Which texts of a leaf are written, and how. */
+struct text_form {
+    const char *without[2]; /* which they do not have; NULL or "": none */
+    const char *unlike;     /* which they do not match; the same */
+    bool json;
+};
+
+/* The texts of any length. */
+static enum error_code form_of(const struct leaf *l, const struct text_form *f, struct dfa *out)
+{
+    enum error_code error = leaf_form(l, out);
+    for (unsigned i = 0; i < 2 && !error; i++)
+        if (f->without[i] && *f->without[i])
+            error = text_without(l->s, f->without[i], out);
+    if (!error && f->unlike && *f->unlike)
+        error = text_restrict(l->s, f->unlike, DFA_WITHOUT, out);
+    return error;
+}
+
+/* A few characters, or of a few states, are written out. */
+enum { WRITTEN_OUT = 16, WRITTEN_OUT_STATES = 1024 };
+
+static uint32_t longest(const struct leaf *l)
+{
+    return l->max_length == NETWORK_NONE ? l->min_length : l->max_length;
+}
+
+/* Texts without a pattern share the rules that count them. */
+static bool is_shared(const struct leaf *l)
+{
+    return !l->has_text && !l->has_values && longest(l) > WRITTEN_OUT;
+}
+
+static enum error_code emit_form(const struct leaf *l, const struct text_form *f, struct dfa *d,
+                                 uint32_t from, uint32_t to)
+{
+    struct network *n = l->s->n;
+    struct counted counted;
+    bool counts = leaf_counts(l) && !l->has_values;
+    bool many = longest(l) > WRITTEN_OUT &&
+                (is_shared(l) || longest(l) * (uint64_t)d->n_states > WRITTEN_OUT_STATES);
+    if (counts && many && counted_init(&counted, d, f->json, l->min_length, l->max_length, n)) {
+        counted_add(&counted, n, from, l->min_length, l->max_length, to);
+        if (is_shared(l) && counted.any_count)
+            l->s->rules->counted = counted;
+        return network_error(n, l->s->error);
+    }
+    enum error_code error = counts ? leaf_limit_length(l, d) : ERROR_OK;
+    if (!error)
+        dfa_emit(d, n, from, to, f->json);
+    return error ? error : network_error(n, l->s->error);
+}
+
+static enum error_code emit_text(const struct leaf *l, const struct text_form *f, uint32_t from,
+                                 uint32_t to)
+{
+    struct counted *shared = &l->s->rules->counted;
+    struct dfa d;
+    if (!(l->types & TYPE_STRING) || l->max_length < l->min_length)
+        return ERROR_OK;
+    if (is_shared(l) && shared->points) {
+        counted_add(shared, l->s->n, from, l->min_length, l->max_length, to);
+        return network_error(l->s->n, l->s->error);
+    }
+    dfa_init(&d, l->s->limits->dfa_states);
+    enum error_code error = form_of(l, f, &d);
+    if (!error)
+        error = emit_form(l, f, &d, from, to);
+    dfa_fini(&d);
+    return error;
+}
+
 static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_t to)
 {
     struct schema *s = l->s;
     struct network *n = s->n;
-    bool counted = l->min_length > 0 || l->max_length != NETWORK_NONE;
     if (l->max_length < l->min_length)
         return ERROR_OK;
-    if (!l->has_text && !counted) {
+    if (!l->has_text && !leaf_counts(l)) {
         network_call(n, from, json_rule(s->rules, n, JSON_RULE_STRING), to);
         return ERROR_OK;
     }
@@ -52,17 +123,26 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
             network_empty(n, after, end);
         return network_error(n, s->error);
     }
-    struct dfa d;
-    dfa_init(&d, s->limits->dfa_states);
-    enum error_code error = leaf_text(l, &d);
-    if (!error && quote)
-        error = text_without(s, quote, &d);
-    if (!error && without)
-        error = text_without(s, without, &d);
-    if (!error)
-        dfa_emit(&d, n, inside, end, !s->rules->quote);
-    dfa_fini(&d);
-    return error;
+    const struct text_form form = {.without = {quote, without}, .json = !quote};
+    return emit_text(l, &form, inside, end);
+}
+
+/* Refuses the keyword that lists a value without a text. */
+static enum error_code refuse_value(const struct leaf *l, const json_t *value)
+{
+    for (uint32_t i = 0; i < l->nodes->n; i++) {
+        uint32_t node = l->nodes->ids[i];
+        size_t k;
+        json_t *listed, *list = json_object_get(l->s->nodes[node], "enum");
+        if (json_object_get(l->s->nodes[node], "const") == value)
+            return schema_refuse_marks(l->s, node, "const");
+        json_array_foreach(list, k, listed)
+        {
+            if (listed == value)
+                return schema_refuse_marks(l->s, node, "enum");
+        }
+    }
+    return schema_refuse_marks(l->s, l->nodes->ids[0], NULL);
 }
 
 static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_t to)
@@ -73,6 +153,8 @@ static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_
     if (!n->error)
         network_empty(n, from, start);
     for (size_t i = 0; i < l->n_values && !n->error; i++) {
+        if (!json_has_text(s->rules, l->values[i]))
+            return refuse_value(l, l->values[i]);
         uint32_t end = json_constant(s->rules, n, start, l->values[i]);
         if (!n->error)
             network_empty(n, end, to);
@@ -102,21 +184,12 @@ static enum error_code build_types(const struct leaf *l, uint32_t from, uint32_t
 enum error_code leaf_build_bare(struct schema *s, const struct id_list *nodes, const char *without,
                                 const char *unlike, uint32_t from, uint32_t to)
 {
+    const struct text_form form = {.without = {without}, .unlike = unlike};
     struct leaf l;
-    struct dfa d;
     enum error_code error = leaf_init(s, nodes, &l);
     if (error)
         return error;
-    dfa_init(&d, s->limits->dfa_states);
-    if (l.types & TYPE_STRING && l.min_length <= l.max_length)
-        error = leaf_text(&l, &d);
-    if (!error && *without)
-        error = text_without(s, without, &d);
-    if (!error && *unlike)
-        error = text_restrict(s, unlike, DFA_WITHOUT, &d);
-    if (!error)
-        dfa_emit(&d, s->n, from, to, false);
-    dfa_fini(&d);
+    error = emit_text(&l, &form, from, to);
     leaf_fini(&l);
     return error ? error : network_error(s->n, s->error);
 }

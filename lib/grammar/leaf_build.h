@@ -9,7 +9,8 @@ enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32
                            uint32_t to);
 
 /* Adds the texts of the strings among the values, without quotes and escapes. Leaves out those that
- * have `without`, and those that the expression `unlike` matches; "": none. */
+ * have `without`, and those that the expression `unlike` matches; "": none. Of these two, s->rules
+ * are for one pair. */
 enum error_code leaf_build_bare(struct schema *s, const struct id_list *nodes, const char *without,
                                 const char *unlike, uint32_t from, uint32_t to);
 

@@ -66,6 +66,8 @@ static enum error_code add_named(struct object *o, size_t row)
         error = schema_goal(o->leaf->s, &goal, &rule);
     else
         id_list_fini(&goal);
+    if (!error && !forbidden && !json_key_has_text(o->leaf->s->rules, key))
+        return schema_refuse_marks(o->leaf->s, o->leaf->nodes->ids[0], "properties");
     uint32_t member = 0, member_next = NETWORK_NONE; /* where a member begins that leads to it */
     for (uint32_t c = 0; c < o->columns && !error && !o->n->error; c++) {
         uint32_t next = next_column(o, c);

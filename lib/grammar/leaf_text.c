@@ -142,7 +142,7 @@ static enum error_code listed_text(const struct leaf *l, struct dfa *out)
     return error;
 }
 
-enum error_code leaf_text(const struct leaf *l, struct dfa *out)
+enum error_code leaf_form(const struct leaf *l, struct dfa *out)
 {
     bool first = true;
     enum error_code error = ERROR_OK;
@@ -152,14 +152,26 @@ enum error_code leaf_text(const struct leaf *l, struct dfa *out)
         return listed_text(l, out);
     for (uint32_t i = 0; i < l->nodes->n && !error; i++)
         error = restrict_by_node(l, l->nodes->ids[i], &first, out);
-    if (!error && first)
-        error = text_matching(l->s, NULL, out);
-    if (!error && (l->min_length > 0 || l->max_length != NETWORK_NONE)) {
-        error = dfa_limit_length(out, l->min_length, l->max_length, l->s->error);
-        if (!error)
-            error = schema_work(l->s, out->work);
-        if (error)
-            error = schema_locate(l->s, l->nodes->ids[0], NULL);
-    }
+    return !error && first ? text_matching(l->s, NULL, out) : error;
+}
+
+bool leaf_counts(const struct leaf *l)
+{
+    return l->min_length > 0 || l->max_length != NETWORK_NONE;
+}
+
+enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
+{
+    enum error_code error = dfa_limit_length(all, l->min_length, l->max_length, l->s->error);
+    if (!error)
+        error = schema_work(l->s, all->work);
+    return error ? schema_locate(l->s, l->nodes->ids[0], NULL) : ERROR_OK;
+}
+
+enum error_code leaf_text(const struct leaf *l, struct dfa *out)
+{
+    enum error_code error = leaf_form(l, out);
+    if (!error && l->types & TYPE_STRING && !l->has_values && leaf_counts(l))
+        error = leaf_limit_length(l, out);
     return error;
 }

@@ -101,6 +101,16 @@ void network_assert(struct network *n, uint32_t from, enum network_edge_kind kin
     add_edge(n, from, (struct network_edge){.kind = (uint8_t)kind, .target = to});
 }
 
+void network_exit(struct network *n, uint32_t from, uint32_t number, uint32_t end)
+{
+    add_edge(n, from, (struct network_edge){.kind = EDGE_EXIT, .rule = number, .target = end});
+}
+
+void network_after(struct network *n, uint32_t from, uint32_t number, uint32_t to)
+{
+    add_edge(n, from, (struct network_edge){.kind = EDGE_AFTER, .rule = number, .target = to});
+}
+
 uint32_t network_literal(struct network *n, uint32_t from, const void *bytes, size_t len)
 {
     const uint8_t *b = bytes;

@@ -1,7 +1,11 @@
 /* The automaton while it is built: rules, each a nondeterministic automaton over bytes that may
  * call rules. network_finish (finish.h) turns it into a struct grammar.
  *
- * A rule has one start and one end state. Functions that add states or edges return a state; after
+ * A rule has one start and one end state. It may have several exits: then the way behind a call
+ * depends on the exit at which the called rule was left. A state has one EDGE_EXIT at most, and a
+ * state behind such a call has only edges EDGE_AFTER.
+ *
+ * Functions that add states or edges return a state; after
  * a failure (`error`) they do nothing and return 0, so a builder checks once, at the end. */
 #ifndef MOED_GRAMMAR_NETWORK_H
 #define MOED_GRAMMAR_NETWORK_H
@@ -20,6 +24,8 @@ enum network_edge_kind {
     EDGE_CALL,  /* whatever `rule` accepts */
     EDGE_BEGIN, /* empty, at the beginning of the text only: ^ */
     EDGE_END,   /* empty, at the end of the text only: $ */
+    EDGE_EXIT,  /* to the end of the rule, at its exit number `rule` */
+    EDGE_AFTER, /* behind a call: empty, if the called rule was left at its exit `rule` */
 };
 
 struct network_edge {
@@ -65,6 +71,8 @@ void network_empty(struct network *n, uint32_t from, uint32_t to);
 void network_byte(struct network *n, uint32_t from, unsigned low, unsigned high, uint32_t to);
 void network_call(struct network *n, uint32_t from, uint32_t rule, uint32_t to);
 void network_assert(struct network *n, uint32_t from, enum network_edge_kind kind, uint32_t to);
+void network_exit(struct network *n, uint32_t from, uint32_t number, uint32_t end);
+void network_after(struct network *n, uint32_t from, uint32_t number, uint32_t to);
 /* Writes a code point as UTF-8; returns its bytes. */
 unsigned network_encode(uint32_t c, uint8_t out[4]);
 /* A code point from low to high as UTF-8; surrogates are left out. */

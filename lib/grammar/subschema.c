@@ -112,6 +112,13 @@ enum error_code schema_refuse(struct schema *s, enum error_code code, uint32_t n
     return error_same(code);
 }
 
+enum error_code schema_refuse_marks(struct schema *s, uint32_t node, const char *keyword)
+{
+    return schema_refuse(s, ERROR_UNSUPPORTED, node, keyword,
+                         "a text that has %s or %s cannot be written in this format",
+                         s->rules->quote, s->rules->without);
+}
+
 /* -- Keywords -- */
 
 static const char *const keywords[] = {

@@ -57,6 +57,8 @@ enum error_code schema_node(struct schema *s, json_t *json, uint32_t *out);
 enum error_code schema_refuse(struct schema *s, enum error_code code, uint32_t node,
                               const char *keyword, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* The same for texts that have a mark of s->rules. */
+enum error_code schema_refuse_marks(struct schema *s, uint32_t node, const char *keyword);
 /* Puts the JSON pointer before the text of the present error. */
 enum error_code schema_locate(struct schema *s, uint32_t node, const char *keyword);
 

@@ -26,6 +26,8 @@ enum {
 };
 
 #define KEY_WORD "^[a-zA-Z0-9_.-]+$"
+#define BLANKS   "[ \\t\\r\\n]*"
+#define NUMBER   "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?"
 
 static void literal(struct argument_writer *w, const char *text)
 {
@@ -69,9 +71,8 @@ static void place(struct argument_writer *w, const struct tool *t, const char *k
     strbuf_fini(&b);
 }
 
-/* The item's schema, which is taken, and the rule for one that cannot be followed. */
-static void schema_text(struct argument_writer *w, const struct tool *t, char *text,
-                        const char *other)
+/* The item's schema, which is taken. */
+static void schema_text(struct argument_writer *w, char *text)
 {
     if (text) {
         strbuf_append(w->out, text, strlen(text));
@@ -79,9 +80,14 @@ static void schema_text(struct argument_writer *w, const struct tool *t, char *t
     } else {
         w->out->failed = true;
     }
+    free(text);
+}
+
+/* The rule for a schema that cannot be followed. */
+static void else_rule(struct argument_writer *w, const struct tool *t, const char *other)
+{
     if (!t->strict)
         strbuf_printf(w->out, "%%else %s ", other);
-    free(text);
 }
 
 /* Why a schema has no item: the first ones say it. */
@@ -124,13 +130,14 @@ static void any_object(struct argument_writer *w)
 static void write_object(struct argument_writer *w, const struct tool *t)
 {
     bool gemma = w->format->body == BODY_GEMMA;
-    json_t *document = schema_strip(t->parameters);
+    json_t *document = json_copy((json_t *)w->parameters);
     const json_t *type = json_object_get(document, "type");
     if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
     strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
     place(w, t, NULL);
-    schema_text(w, t, json_dumps(document, JSON_COMPACT), gemma ? "gemma-object" : "json-object");
+    schema_text(w, json_dumps(document, JSON_COMPACT));
+    else_rule(w, t, gemma ? "gemma-object" : "json-object");
     json_decref(document);
     if (!t->strict)
         *(gemma ? &w->gemma : &w->json) = true;
@@ -180,10 +187,12 @@ static void typed(struct argument_writer *w, bool string)
         literal(w, string ? "true\">" : "false\">");
 }
 
+#define ANY_TYPE "( \"true\\x22>\" | \"false\\x22>\" ) "
+
 static void any_value(struct argument_writer *w)
 {
     if (w->format->typed_values)
-        strbuf_printf(w->out, "( \"true\\x22>\" | \"false\\x22>\" ) ");
+        strbuf_printf(w->out, ANY_TYPE);
     strbuf_printf(w->out, "value-0 ");
     w->value = true;
 }
@@ -223,22 +232,24 @@ static void string_list(struct argument_writer *w, const json_t *list)
     strbuf_printf(w->out, ") ");
 }
 
-/* Texts that the parser reads as JSON or a Python literal where these types are allowed. */
+/* Texts that the parser reads as JSON where these types are allowed, or as a Python literal, which
+ * it does not where every type is (argument_write). */
 static void texts_of_other_types(unsigned types, struct strbuf *out)
 {
     static const struct {
         unsigned type;
-        const char *expression;
+        const char *json, *python;
     } forms[] = {
-        {ARGUMENT_ARRAY, "\\[|\\("},
-        {ARGUMENT_OBJECT, "\\{"},
-        {ARGUMENT_BOOLEAN, "(?:true|false|True|False)[ \\t\\r\\n]*$"},
-        {ARGUMENT_NULL, "(?:null|None)[ \\t\\r\\n]*$"},
-        {ARGUMENT_NUMBER, "-?[0-9]+(?:\\.[0-9]+)?(?:[eE](?:-|\\+)?[0-9]+)?[ \\t\\r\\n]*$"}};
-    const char *begin = "^[ \\t\\r\\n]*(?:";
+        {ARGUMENT_ARRAY, "\\[", "\\[|\\("},
+        {ARGUMENT_OBJECT, "\\{", "\\{"},
+        {ARGUMENT_BOOLEAN, "(?:true|false)" BLANKS "$", "(?:true|false|True|False)" BLANKS "$"},
+        {ARGUMENT_NULL, "null" BLANKS "$", "(?:null|None)" BLANKS "$"},
+        {ARGUMENT_NUMBER, NUMBER BLANKS "$", NUMBER BLANKS "$"}};
+    const char *begin = "^" BLANKS "(?:";
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (types & forms[i].type) {
-            strbuf_printf(out, "%s%s", begin, forms[i].expression);
+            const char *text = types == ARGUMENT_ANY ? forms[i].json : forms[i].python;
+            strbuf_printf(out, "%s%s", begin, text);
             begin = "|";
         }
     if (out->len)
@@ -256,8 +267,7 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
     literal(w, w->format->value_end);
     quoted(w, other.data ? other.data : "");
     place(w, t, key);
-    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
-    w->value = w->value || !t->strict;
+    schema_text(w, schema_part_text(w->parts, schema));
     w->out->failed = w->out->failed || other.failed;
     strbuf_fini(&other);
 }
@@ -268,17 +278,23 @@ static void json_item(struct argument_writer *w, const struct tool *t, const cha
     strbuf_printf(w->out, "%%value ");
     literal(w, w->format->value_end);
     place(w, t, key);
-    schema_text(w, t, schema_part_text(w->parts, schema), "value-0");
+    schema_text(w, schema_part_text(w->parts, schema));
+}
+
+static void else_any_value(struct argument_writer *w, const struct tool *t)
+{
+    else_rule(w, t, "value-0");
     w->value = w->value || !t->strict;
 }
 
-/* A schema for strings and for others: bare strings or JSON. */
+/* A schema for strings and for others: bare strings or JSON. Where one of them cannot be followed,
+ * the value is free as a whole. */
 static void mixed_item(struct argument_writer *w, const struct tool *t, const char *key,
                        const json_t *schema, unsigned types)
 {
     json_t *others = json_pack("{s:[O],s:[sssss]}", "allOf", schema, "type", "null", "boolean",
                                "number", "array", "object");
-    strbuf_printf(w->out, "( ");
+    strbuf_printf(w->out, t->strict ? "( " : "%%any ( ");
     typed(w, true);
     string_item(w, t, key, schema, types);
     strbuf_printf(w->out, "| ");
@@ -286,6 +302,9 @@ static void mixed_item(struct argument_writer *w, const struct tool *t, const ch
     json_item(w, t, key, others);
     json_decref(others);
     strbuf_printf(w->out, ") ");
+    else_rule(w, t, w->format->typed_values ? "typed-value" : "value-0");
+    w->typed_value = w->typed_value || (!t->strict && w->format->typed_values);
+    w->value = w->value || !t->strict;
 }
 
 /* Only a type, which the parser sees in a bare value as the schema does: but for `integer` beside
@@ -338,7 +357,7 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
 {
     if (schema_part_refers_elsewhere(w->parts, schema))
         return write_elsewhere(w, t, key);
-    unsigned types = schema_types(t->parameters, schema);
+    unsigned types = schema_types(w->parameters, schema);
     bool free_text = is_type_only(schema);
     if (types == ARGUMENT_STRING) {
         typed(w, true);
@@ -349,10 +368,12 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
             string_list(w, json_object_get(schema, "enum"));
         } else {
             string_item(w, t, key, schema, types);
+            else_any_value(w, t);
         }
     } else if (!(types & ARGUMENT_STRING)) {
         typed(w, false);
         json_item(w, t, key, schema);
+        else_any_value(w, t);
     } else if (free_text && (types == ARGUMENT_ANY || !w->format->typed_values)) {
         any_value(w);
     } else {
@@ -399,12 +420,12 @@ static bool other_key(struct argument_writer *w, const json_t *properties)
 /* Properties that the schema does not name. */
 static enum error_code other_properties(struct argument_writer *w, const struct tool *t)
 {
-    json_t *schema = json_object_get(t->parameters, "additionalProperties");
+    json_t *schema = json_object_get(w->parameters, "additionalProperties");
     if (json_is_false(schema))
         return ERROR_OK;
     strbuf_printf(w->out, "( ");
     key_begin(w);
-    if (!other_key(w, json_object_get(t->parameters, "properties")))
+    if (!other_key(w, json_object_get(w->parameters, "properties")))
         return refuse(w, t, "properties");
     key_end(w);
     if (schema && !json_is_true(schema)) {
@@ -424,11 +445,11 @@ static const char *keyword_without_form(const struct argument_writer *w, const s
 {
     static const char *const known[] = {"type",  "properties",  "required", "additionalProperties",
                                         "$defs", "definitions", "$schema",  "$id"};
-    json_t *value, *properties = json_object_get(t->parameters, "properties"),
-                   *required = json_object_get(t->parameters, "required");
+    json_t *value, *properties = json_object_get(w->parameters, "properties"),
+                   *required = json_object_get(w->parameters, "required");
     const char *keyword;
     size_t i;
-    json_object_foreach((json_t *)t->parameters, keyword, value)
+    json_object_foreach((json_t *)w->parameters, keyword, value)
     {
         bool found = schema_is_annotation(keyword);
         for (i = 0; i < sizeof known / sizeof known[0] && !found; i++)
@@ -466,11 +487,11 @@ static void write_any_tags(struct argument_writer *w)
 }
 
 /* The names in `required`, as the keys of an object. */
-static json_t *required_keys(const struct tool *t)
+static json_t *required_keys(const struct argument_writer *w)
 {
     size_t i;
     json_t *name, *keys = json_object();
-    json_array_foreach(json_object_get(t->parameters, "required"), i, name)
+    json_array_foreach(json_object_get(w->parameters, "required"), i, name)
     {
         if (keys && json_object_set_new(keys, json_string_value(name), json_true())) {
             json_decref(keys);
@@ -487,9 +508,9 @@ static enum error_code write_tags(struct argument_writer *w, const struct tool *
     enum error_code code = ERROR_OK;
     if (keyword)
         return refuse(w, t, keyword);
-    json_t *required = required_keys(t);
+    json_t *required = required_keys(w);
     w->out->failed = w->out->failed || !required;
-    json_object_foreach(json_object_get(t->parameters, "properties"), key, schema)
+    json_object_foreach(json_object_get(w->parameters, "properties"), key, schema)
     {
         strbuf_printf(w->out, "( ");
         key_begin(w);
@@ -519,7 +540,7 @@ static void write_any(struct argument_writer *w)
 static enum error_code write_schema(struct argument_writer *w, const struct tool *t)
 {
     enum error_code code = ERROR_OK;
-    if (!(schema_types(t->parameters, t->parameters) & ARGUMENT_OBJECT))
+    if (!(schema_types(w->parameters, w->parameters) & ARGUMENT_OBJECT))
         return error_set(w->e, ERROR_UNSUPPORTED,
                          "tool \"%s\": /type: the arguments of a call are an object", t->name);
     if (w->format->body == BODY_TAGS)
@@ -541,10 +562,14 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
         write_any(w);
         return ERROR_OK;
     }
+    json_t *parameters = schema_strip(t->parameters);
+    if (!parameters)
+        return error_set(w->e, ERROR_MEMORY, "no memory for a grammar of calls");
     strbuf_init(&text);
-    schema_parts_init(&parts, t->parameters);
+    schema_parts_init(&parts, parameters);
     own.out = &text;
     own.e = &why;
+    own.parameters = parameters;
     own.parts = &parts;
     own.bytes_most = w->bytes_left;
     if (t->strict) /* the text of the grammar so far may be beyond the limit already */
@@ -552,10 +577,12 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
                          (w->out->len < TOOL_GRAMMAR_BYTES ? w->out->len : TOOL_GRAMMAR_BYTES);
     enum error_code code = write_schema(&own, t);
     schema_parts_fini(&parts);
+    json_decref(parameters);
     if (!code) {
         strbuf_append(w->out, text.data, text.len);
         own.out = w->out;
         own.e = w->e;
+        own.parameters = NULL;
         own.parts = NULL;
         own.bytes_left -= t->strict ? 0 : text.len;
         *w = own;
@@ -574,6 +601,8 @@ void arguments_rules(struct argument_writer *w)
 {
     if (w->tags)
         tag_rules(w);
+    if (w->typed_value)
+        strbuf_printf(w->out, "typed-value ::= " ANY_TYPE "value-0\n");
     if (w->value)
         gbnf_without(w->out, "value", w->format->value_end);
     if (w->gemma)

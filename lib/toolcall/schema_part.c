@@ -2,15 +2,21 @@
 #include "toolcall/schema_part.h"
 
 #include "base/strbuf.h"
-#include "toolcall/schema_strip.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { TO_DEFINITIONS = 1, ELSEWHERE = 2 };
 
-static const char *const holders[] = {"$defs", "definitions"};
-enum { N_HOLDERS = sizeof holders / sizeof holders[0] };
+/* Does this keyword of a document, a name of `len` bytes, have definitions? */
+static bool has_definitions(const char *keyword, size_t len)
+{
+    static const char *const holders[] = {"$defs", "definitions"};
+    for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++)
+        if (len == strlen(holders[i]) && strncmp(keyword, holders[i], len) == 0)
+            return true;
+    return len > 2 && strncmp(keyword, "x-", 2) == 0;
+}
 
 void schema_parts_init(struct schema_parts *p, const json_t *root)
 {
@@ -24,12 +30,10 @@ void schema_parts_fini(struct schema_parts *p)
 
 static unsigned target(const char *ref)
 {
-    for (size_t i = 0; i < N_HOLDERS; i++) {
-        size_t n = strlen(holders[i]);
-        if (strncmp(ref, "#/", 2) == 0 && strncmp(ref + 2, holders[i], n) == 0 && ref[n + 2] == '/')
-            return TO_DEFINITIONS;
-    }
-    return ELSEWHERE;
+    if (strncmp(ref, "#/", 2) != 0)
+        return ELSEWHERE;
+    size_t n = strcspn(ref + 2, "/");
+    return ref[2 + n] && has_definitions(ref + 2, n) ? TO_DEFINITIONS : ELSEWHERE;
 }
 
 /* To what the references in a value refer. */
@@ -56,27 +60,24 @@ static char *dump(const json_t *value)
 /* False: no memory. */
 static bool write_definitions(struct schema_parts *p)
 {
+    const char *keyword;
+    json_t *value, *all = p->definitions ? NULL : json_object();
     if (p->definitions)
         return true;
-    json_t *all = json_object();
-    for (size_t i = 0; i < N_HOLDERS; i++) {
-        json_t *map = json_object_get(p->root, holders[i]);
-        if (json_is_object(map))
-            json_object_set(all, holders[i], map);
+    json_object_foreach((json_t *)p->root, keyword, value)
+    {
+        if (json_is_object(value) && has_definitions(keyword, strlen(keyword)))
+            json_object_set(all, keyword, value);
     }
-    json_t *stripped = schema_strip(all);
-    p->definitions_refer = targets(stripped);
-    p->definitions = dump(stripped);
-    json_decref(stripped);
+    p->definitions_refer = targets(all);
+    p->definitions = dump(all);
     json_decref(all);
     return p->definitions;
 }
 
 bool schema_part_refers_elsewhere(struct schema_parts *p, const json_t *part)
 {
-    json_t *document = schema_strip(part);
-    unsigned found = targets(document);
-    json_decref(document);
+    unsigned found = targets(part);
     if (found && write_definitions(p))
         found |= p->definitions_refer;
     return found & ELSEWHERE;
@@ -97,18 +98,28 @@ static char *join(const char *document, const char *definitions)
     return NULL;
 }
 
+/* The part without those of its members that the definitions have. */
+static char *dump_without_definitions(const struct schema_parts *p, const json_t *part)
+{
+    const char *keyword;
+    json_t *value, *document = json_copy((json_t *)part);
+    json_object_foreach((json_t *)p->root, keyword, value)
+    {
+        if (json_is_object(value) && has_definitions(keyword, strlen(keyword)))
+            json_object_del(document, keyword);
+    }
+    char *text = dump(document);
+    json_decref(document);
+    return text;
+}
+
 char *schema_part_text(struct schema_parts *p, const json_t *part)
 {
-    json_t *document = schema_strip(part);
-    bool refers = targets(document);
-    for (size_t i = 0; refers && i < N_HOLDERS; i++)
-        if (json_is_object(json_object_get(p->root, holders[i])))
-            json_object_del(document, holders[i]);
-    char *own = dump(document), *text = own;
-    json_decref(document);
-    if (refers && own) {
-        text = write_definitions(p) ? join(own, p->definitions) : NULL;
-        free(own);
-    }
+    if (!targets(part))
+        return dump(part);
+    char *own = dump_without_definitions(p, part), *text = NULL;
+    if (own && write_definitions(p))
+        text = join(own, p->definitions);
+    free(own);
     return text;
 }

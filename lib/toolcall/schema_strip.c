@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { KEYWORD_BYTES = 128 };
+
 static bool is_one_of(const char *const *list, const char *word)
 {
     for (; *list; list++)
@@ -36,13 +38,63 @@ static enum content content_of(const char *keyword, const json_t *value)
     return json_is_array(value) && is_one_of(lists, keyword) ? CONTENT_LIST : CONTENT_OTHER;
 }
 
-static json_t *strip_list(const json_t *list)
+/* ---- References ---- */
+
+/* The annotations that references lead into, as the keys of an object. */
+struct strip {
+    json_t *kept;
+    bool all_own; /* a reference with escapes may lead into any name of the author's */
+    bool failed;
+};
+
+static void keep_path(struct strip *s, const char *ref)
+{
+    s->all_own = s->all_own || strpbrk(ref, "~%");
+    for (const char *part = strchr(ref, '/'); part; part = strchr(part, '/')) {
+        size_t n = strcspn(++part, "/");
+        char keyword[KEYWORD_BYTES];
+        if (n >= sizeof keyword)
+            continue;
+        memcpy(keyword, part, n);
+        keyword[n] = '\0';
+        if (schema_is_annotation(keyword) && json_object_set_new(s->kept, keyword, json_true()))
+            s->failed = true;
+    }
+}
+
+static void find_references(struct strip *s, const json_t *value)
+{
+    const char *key;
+    json_t *element;
+    size_t i;
+    json_array_foreach(value, i, element) find_references(s, element);
+    json_object_foreach((json_t *)value, key, element)
+    {
+        if (json_is_string(element) && strcmp(key, "$ref") == 0)
+            keep_path(s, json_string_value(element));
+        else
+            find_references(s, element);
+    }
+}
+
+static bool is_stripped(const struct strip *s, const char *keyword)
+{
+    bool own = strncmp(keyword, "x-", 2) == 0;
+    return schema_is_annotation(keyword) && !json_object_get(s->kept, keyword) &&
+           !(own && s->all_own);
+}
+
+/* ---- Copies ---- */
+
+static json_t *strip_schema(const struct strip *s, const json_t *schema);
+
+static json_t *strip_list(const struct strip *s, const json_t *list)
 {
     size_t i;
     json_t *schema, *out = json_array();
     json_array_foreach(list, i, schema)
     {
-        if (out && json_array_append_new(out, schema_strip(schema))) {
+        if (out && json_array_append_new(out, strip_schema(s, schema))) {
             json_decref(out);
             out = NULL;
         }
@@ -50,13 +102,13 @@ static json_t *strip_list(const json_t *list)
     return out;
 }
 
-static json_t *strip_map(const json_t *map)
+static json_t *strip_map(const struct strip *s, const json_t *map)
 {
     const char *key;
     json_t *schema, *out = json_object();
     json_object_foreach((json_t *)map, key, schema)
     {
-        if (out && json_object_set_new(out, key, schema_strip(schema))) {
+        if (out && json_object_set_new(out, key, strip_schema(s, schema))) {
             json_decref(out);
             out = NULL;
         }
@@ -64,21 +116,21 @@ static json_t *strip_map(const json_t *map)
     return out;
 }
 
-static json_t *strip_value(const char *keyword, json_t *value)
+static json_t *strip_value(const struct strip *s, const char *keyword, json_t *value)
 {
     switch (content_of(keyword, value)) {
     case CONTENT_SCHEMA:
-        return schema_strip(value);
+        return strip_schema(s, value);
     case CONTENT_LIST:
-        return strip_list(value);
+        return strip_list(s, value);
     case CONTENT_MAP:
-        return strip_map(value);
+        return strip_map(s, value);
     default:
         return json_incref(value);
     }
 }
 
-json_t *schema_strip(const json_t *schema)
+static json_t *strip_schema(const struct strip *s, const json_t *schema)
 {
     const char *key;
     json_t *value, *out;
@@ -87,12 +139,25 @@ json_t *schema_strip(const json_t *schema)
     out = json_object();
     json_object_foreach((json_t *)schema, key, value)
     {
-        if (!out || schema_is_annotation(key))
+        if (!out || is_stripped(s, key))
             continue;
-        if (json_object_set_new(out, key, strip_value(key, value))) {
+        if (json_object_set_new(out, key, strip_value(s, key, value))) {
             json_decref(out);
             out = NULL;
         }
     }
+    return out;
+}
+
+json_t *schema_strip(const json_t *document)
+{
+    struct strip s = {.kept = json_object()};
+    json_t *out = NULL;
+    s.failed = !s.kept;
+    if (!s.failed)
+        find_references(&s, document);
+    if (!s.failed)
+        out = strip_schema(&s, document);
+    json_decref(s.kept);
     return out;
 }

@@ -7,7 +7,8 @@
 
 /* A title, a description, examples and the like. */
 bool schema_is_annotation(const char *keyword);
-/* A copy without annotations, also in the schemas inside. NULL: no memory. */
-json_t *schema_strip(const json_t *schema);
+/* A copy of a document without annotations, also in the schemas inside, but with those that a $ref
+ * leads into. NULL: no memory. */
+json_t *schema_strip(const json_t *document);
 
 #endif

@@ -132,11 +132,12 @@ static inline bool json_validate_values(const json_t *schema, const json_t *v)
 }
 
 /* Only `#/$defs/NAME`. */
+/* "#/KEYWORD/NAME" */
 static inline const json_t *json_resolve(const json_t *root, const json_t *ref)
 {
-    assert_memory_equal(json_string_value(ref), "#/$defs/", 8);
+    const char *keyword = json_string_value(ref) + 2, *name = strchr(keyword, '/') + 1;
     const json_t *found =
-        json_object_get(json_object_get(root, "$defs"), json_string_value(ref) + 8);
+        json_object_get(json_object_getn(root, keyword, (size_t)(name - 1 - keyword)), name);
     assert_non_null(found);
     return found;
 }

@@ -57,6 +57,30 @@ static void test_gemma(void **state)
         "{b:1,a:true}");
 }
 
+/* Gemma's strings have no escapes: a constant or key with a mark cannot be written. */
+static void test_gemma_marks(void **state)
+{
+    (void)state;
+    check_refused(
+        GRAMMAR_GBNF, "root ::= %gemma {\"properties\":{\"a\":{\"const\":\"x<|\\\"|>y\"}}}",
+        ERROR_UNSUPPORTED,
+        "schema at \"#/properties/a/const\": a text that has <|\"|> or <tool_call|> cannot "
+        "be written in this format");
+    check_refused(
+        GRAMMAR_GBNF,
+        "root ::= %gemma {\"properties\":{\"a\":{\"enum\":[1,[{\"k\":\"<tool_call|>\"}]]}}}",
+        ERROR_UNSUPPORTED, "#/properties/a/enum\"");
+    check_refused(GRAMMAR_GBNF, "root ::= %gemma {\"const\":{\"<|\\\"|>\":1}}", ERROR_UNSUPPORTED,
+                  "#/const\"");
+    check_refused(GRAMMAR_GBNF, "root ::= %gemma {\"properties\":{\"<|\\\"|>\":true}}",
+                  ERROR_UNSUPPORTED, "#/properties\"");
+    CHECK_TEXTS(
+        GRAMMAR_GBNF, "root ::= %gemma {\"enum\":[\"<|\\\"|\",\"<|\\\"|<\",\"<tool_call|\"]}",
+        "<|\"|><|\"|<|\"|>", "<|\"|><|\"|<<|\"|>", "<|\"|><tool_call|<|\"|>", NULL, "<|\"|><|\"|>");
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %json {\"const\":\"<|\\\"|>\"}", "\"<|\\\"|>\"", NULL,
+                "\"\"");
+}
+
 /* ---- A rule for a schema that cannot be followed ---- */
 
 static struct grammar *compile_with(const char *text, const struct grammar_limits *limits)
@@ -171,6 +195,45 @@ static void test_else_too_much_work(void **state)
     }
 }
 
+/* An item that no value satisfies is left out; for one that cannot be followed, and where no item
+ * has values, the rule stands for all. */
+static void test_any(void **state)
+{
+    static const struct {
+        const char *text, *integer;
+        bool text_follows, integer_follows, replaced;
+    } cases[] = {
+        {"{\"pattern\":\"^[a-z]*$\"}", "{\"type\":\"integer\"}", true, true, false},
+        {"{\"pattern\":\"^[0-9]*$\"}", "{\"type\":\"integer\"}", false, true, false},
+        {"{\"pattern\":\"^[a-z]*$\"}", "{\"enum\":[]}", true, false, false},
+        {"{\"pattern\":\"^[0-9]*$\"}", "{\"enum\":[]}", false, false, true},
+        {"{\"pattern\":\"(?=a)\"}", "{\"type\":\"integer\"}", false, false, true},
+        {"{\"pattern\":\"^[a-z]*$\"}", "{\"not\":{}}", false, false, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        const char *why;
+        /* twice: the second ones are known */
+        snprintf(
+            text, sizeof text,
+            "root ::= one-1 one-2\n"
+            "one-1 ::= %%any ( \"t:\" %%text \"\" \"^[0-9]*$\" %s | \"i:\" %%json %s ) %%else any\n"
+            "one-2 ::= %%any ( \"t:\" %%text \"\" \"^[0-9]*$\" %s | %%json %s ) %%else any\n"
+            "any ::= \"any\"\n",
+            cases[i].text, cases[i].integer, cases[i].text, cases[i].integer);
+        struct grammar *g = compile_with(text, NULL);
+        assert_int_equal(grammar_replaced(g, &why), cases[i].replaced ? 2 : 0);
+        assert_int_equal(whole_text(g, "t:at:b", 6), cases[i].text_follows);
+        assert_int_equal(whole_text(g, "i:12", 4), cases[i].integer_follows);
+        assert_int_equal(whole_text(g, "t:ai:1", 6), false);
+        assert_int_equal(whole_text(g, "anyany", 6), cases[i].replaced);
+        grammar_free(g);
+    }
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %any (\n%json {\"enum\":[]} | %json {\"const\":1}\n) \";\"",
+                "1;", NULL, ";", "2;");
+}
+
 static void test_note(void **state)
 {
     const char *why;
@@ -193,6 +256,12 @@ static void test_refused(void **state)
     check_refused(GRAMMAR_GBNF, "root ::= %value \"aba\" {}", ERROR_UNSUPPORTED, "a mark");
     check_refused(GRAMMAR_GBNF, "root ::= %json {} %else", ERROR_USAGE, "name of a rule");
     check_refused(GRAMMAR_GBNF, "root ::= %json {} %else other", ERROR_USAGE, "not defined");
+    check_refused(GRAMMAR_GBNF, "root ::= %any %json {}", ERROR_USAGE, "wants a group");
+    check_refused(GRAMMAR_GBNF, "root ::= %any ( %json {} | \"a\" )", ERROR_USAGE, "wants items");
+    check_refused(GRAMMAR_GBNF,
+                  "root ::= %any ( %json {} | %json {} | %json {} | %json {} | %json {} )",
+                  ERROR_LIMIT, "too many items");
+    check_refused(GRAMMAR_GBNF, "root ::= %any ( %json {\"not\":{}} )", ERROR_UNSUPPORTED, "#/not");
     check_refused(GRAMMAR_GBNF, "root ::= %note 4", ERROR_USAGE, "literal");
     check_refused(GRAMMAR_GBNF, "root ::= %json \"a", ERROR_USAGE, "unexpected end");
 }
@@ -203,9 +272,11 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_value),
         cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_gemma_marks),
         cmocka_unit_test(test_else),
         cmocka_unit_test(test_else_at_the_limit),
         cmocka_unit_test(test_else_too_much_work),
+        cmocka_unit_test(test_any),
         cmocka_unit_test(test_note),
         cmocka_unit_test(test_refused),
     };

@@ -299,6 +299,35 @@ static void test_elsewhere(void **state)
     }
 }
 
+/* A reference into an author's own keyword takes it along; what nothing refers to is left out. */
+static void test_own_keywords(void **state)
+{
+    static const char tools[] =
+        "[{\"name\":\"f\",\"strict\":true,\"parameters\":{\"properties\":{\"a\":{\"$ref\":"
+        "\"#/x-defs/A\",\"x-note\":1}},\"additionalProperties\":false,\"x-defs\":{\"A\":{\"type\":"
+        "\"null\"}},\"x-note\":2}}]";
+    static const char escaped[] =
+        "[{\"name\":\"f\",\"strict\":true,\"parameters\":{\"properties\":{\"a\":{\"$ref\":"
+        "\"#/x-a~1b/0\"}},\"x-a/b\":[{\"type\":\"null\"}]}}]";
+    (void)state;
+    check(automatic, "mistral", tools,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23\" {\"properties\":{\"a\":{\"$ref\":\"#/x-defs/A\"}},"
+          "\"additionalProperties\":false,\"x-defs\":{\"A\":{\"type\":\"null\"}},"
+          "\"type\":\"object\"} ");
+    check(automatic, "glm", tools,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x0a\" ( key-begin \"a\" key-end %value \"</arg_value>\" \"tool "
+          "\\x22f\\x22: schema at \\x22\\x23/properties/a\" {\"$ref\":\"#/x-defs/A\",\"x-defs\":{"
+          "\"A\":{\"type\":\"null\"}}} value-end )? ");
+    check(automatic, "mistral", escaped,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23\" {\"properties\":{\"a\":{\"$ref\":\"#/x-a~1b/0\"}},\"x-a/b\":[{\"type\":"
+          "\"null\"}],\"type\":\"object\"} ");
+}
+
 /* The notes of many tools fit, and their texts, which are cut, are texts. */
 static void test_notes(void **state)
 {
@@ -381,12 +410,12 @@ static void test_until(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),     cmocka_unit_test(test_strict),
-        cmocka_unit_test(test_not_strict), cmocka_unit_test(test_not_followed),
-        cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_notes),      cmocka_unit_test(test_named_of_many),
-        cmocka_unit_test(test_until),
+        cmocka_unit_test(test_frames),        cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_not_strict),    cmocka_unit_test(test_not_followed),
+        cmocka_unit_test(test_reasoning),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_own_keywords),  cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_named_of_many), cmocka_unit_test(test_until),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

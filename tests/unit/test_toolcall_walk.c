@@ -22,9 +22,13 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
     "\"opt\":{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"null\"}],\"default\":null},"            \
     "\"name\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}],\"default\":null},"           \
     "\"either\":{\"type\":[\"string\",\"integer\"]},\"color\":{\"$ref\":\"#/$defs/Color\"},"       \
+    "\"shade\":{\"$ref\":\"#/x-defs/Shade\"},"                                                     \
     "\"code\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{2}[0-9]+$\"},"                             \
     "\"born\":{\"type\":\"string\",\"format\":\"date\"},"                                          \
     "\"short\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":5},"                             \
+    "\"long\":{\"type\":\"string\",\"minLength\":12,\"maxLength\":4000},"                          \
+    "\"lines\":{\"type\":\"array\",\"maxItems\":4,\"items\":{\"type\":\"string\","                 \
+    "\"minLength\":20,\"maxLength\":300}},"                                                        \
     "\"list\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":"          \
     "\"integer\"}},{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},"            \
     "\"required\":[\"x\"],\"additionalProperties\":false}]},"                                      \
@@ -32,7 +36,9 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
     "\"inner\":{\"type\":\"object\",\"properties\":{\"a b\":{\"type\":\"string\"},\"c\":{"         \
     "\"const\":\"it's \\\"so\\\"\"},\"more\":{\"$ref\":\"#/$defs/Tree\"}},\"required\":[\"c\"],"   \
     "\"additionalProperties\":false}},\"required\":[\"path\",\"n\",\"color\"],"                    \
-    "\"additionalProperties\":false,\"$defs\":{\"Color\":{\"enum\":[\"red\",\"green\"],\"type\":"  \
+    "\"additionalProperties\":false,\"x-note\":\"no schema\","                                     \
+    "\"x-defs\":{\"Shade\":{\"enum\":[\"dark\",\"light\"],\"x-note\":1}},"                         \
+    "\"$defs\":{\"Color\":{\"enum\":[\"red\",\"green\"],\"type\":"                                 \
     "\"string\"},\"Tree\":{\"type\":\"object\",\"properties\":{\"leaf\":{\"type\":\"number\","     \
     "\"maximum\":0.5},\"down\":{\"$ref\":\"#/$defs/Tree\"}},\"additionalProperties\":false}}}"
 /* Properties that the schema does not name are possible. */
@@ -45,8 +51,9 @@ enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_M
 #define LABELS "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"string\"}}"
 /* Cannot be followed. */
 #define ODD                                                                                        \
-    "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}}},\"required\":["   \
-    "\"a\"]}"
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}},"                  \
+    "\"b\":{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"(?=a)\"},{\"type\":\"integer\"}]}},"     \
+    "\"required\":[\"a\",\"b\"]}"
 
 #define TOOL(name, strict, parameters)                                                             \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"strict\":" strict                \
@@ -314,43 +321,90 @@ static void test_every_format(void **state)
             }
 }
 
-/* A bare string is not one that the parser reads as a value of another allowed type. */
-static void test_bare_strings(void **state)
+/* ---- Bare values ---- */
+
+/* A schema of one property in qwen3-coder; a value that the grammar accepts is read as `json`.
+ * NULL: it is refused. */
+static void check_bare(const char *schema, bool strict_tool, const char *const (*values)[2])
 {
-    static const char tools_text[] =
-        "[" TOOL("f", "true",
-                 "{\"type\":\"object\",\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\","
-                 "\"minLength\":2},{\"const\":false},{\"type\":\"null\",\"enum\":[null]}]}},"
-                 "\"required\":[\"a\"],\"additionalProperties\":false}") "]";
-    static const struct {
-        const char *value;
-        bool accepted;
-    } values[] = {{"true", false}, {" True\t", false}, {"False", false}, {"None ", false},
-                  {"false", true}, {"null", true},     {"truest", true}, {"a null", true}};
+    char tools_text[1024];
+    snprintf(tools_text, sizeof tools_text,
+             "[{\"name\":\"f\",\"strict\":%s,\"parameters\":{\"type\":\"object\",\"properties\":{"
+             "\"a\":%s},\"required\":[\"a\"],\"additionalProperties\":false}}]",
+             strict_tool ? "true" : "false", schema);
     struct tool_list *list = tools_of(tools_text);
     struct tool_grammar_request request = {
         .format = tool_format_find("qwen3-coder"), .tools = list, .choice = TOOL_CHOICE_REQUIRED};
     struct tool_grammar text;
-    (void)state;
-    assert_int_equal(tool_grammar_build(&request, &text, NULL), 0);
+    struct error e;
+    if (tool_grammar_build(&request, &text, &e))
+        fail_msg("%s", e.text);
     struct grammar *g = compile_ok(GRAMMAR_GBNF, text.text);
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        char call[200];
-        int n = snprintf(call, sizeof call,
-                         "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>"
-                         "\n</tool_call>",
-                         values[i].value);
-        if (whole_text(g, call, (size_t)n) != values[i].accepted)
-            fail_msg("%s: %s", values[i].value, values[i].accepted ? "refused" : "accepted");
+    for (; (*values)[0]; values++) {
+        struct strbuf call;
+        struct calls c;
+        const char *value = (*values)[0], *json = (*values)[1];
+        char expected[200];
+        strbuf_init(&call);
+        strbuf_printf(&call,
+                      "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>"
+                      "\n</tool_call>",
+                      value);
+        if (whole_text(g, call.data, call.len) != (json != NULL))
+            fail_msg("%s: %s: %s", schema, value, json ? "refused" : "accepted");
+        read_calls(&c, &request, &call);
+        snprintf(expected, sizeof expected, "{\"a\":%s}", json ? json : "");
+        if (json && strcmp(c.call[0].arguments.data, expected) != 0)
+            fail_msg("%s: read as %s", value, c.call[0].arguments.data);
+        free_calls(&c);
+        strbuf_fini(&call);
     }
     grammar_free(g);
     tool_grammar_fini(&text);
     tool_list_free(list);
 }
 
+#define CHECK_BARE(schema, strict_tool, ...)                                                       \
+    check_bare(schema, strict_tool, (const char *const[][2]){__VA_ARGS__, {NULL}})
+
+/* A bare string is not one that the parser reads as a value of another allowed type. */
+static void test_bare_strings(void **state)
+{
+    (void)state;
+    CHECK_BARE("{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"const\":false},{\"type\":"
+               "\"null\",\"enum\":[null]}]}",
+               true, {"true", NULL}, {" True\t", NULL}, {"False", NULL}, {"None ", NULL},
+               {"false", "false"}, {"null", "null"}, {"truest", "\"truest\""},
+               {"a null", "\"a null\""});
+    /* where every type is allowed, a Python literal is a string */
+    CHECK_BARE("{\"minLength\":2}", true, {"None", "\"None\""}, {"True ", "\"True \""},
+               {"False", "\"False\""}, {"(a)", "\"(a)\""}, {"null", "null"}, {"true", "true"},
+               {"x", NULL}, {"[1]", "[1]"}, {"[1", NULL}, {"12", "12"});
+}
+
+/* An alternative without values is left out, the other one is followed. */
+static void test_bare_alternatives(void **state)
+{
+    (void)state;
+    for (int strict_tool = 0; strict_tool < 2; strict_tool++) {
+        CHECK_BARE("{\"type\":[\"string\",\"integer\"],\"pattern\":\"^[0-9]+$\"}", strict_tool,
+                   {"12", "12"}, {"x", NULL}, {"[1]", NULL});
+        CHECK_BARE("{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^a+$\"},{\"type\":\"array\","
+                   "\"minItems\":2,\"maxItems\":1}]}",
+                   strict_tool, {"aa", "\"aa\""}, {"x", NULL}, {"12", NULL});
+        CHECK_BARE("{\"anyOf\":[{\"type\":\"string\",\"minLength\":2,\"maxLength\":1},{\"type\":"
+                   "\"boolean\"}]}",
+                   strict_tool, {"true", "true"}, {"x", NULL});
+    }
+    /* one that cannot be followed frees the value */
+    CHECK_BARE("{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"(?=a)\"},{\"type\":\"integer\"}]}",
+               false, {"12", "12"}, {"x", "\"x\""});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bare_strings),
+                                       cmocka_unit_test(test_bare_alternatives),
                                        cmocka_unit_test(test_every_format)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

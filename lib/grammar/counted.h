@@ -1,0 +1,39 @@
+/* Texts of a counted number of characters, as rules of a network: a few states for each bit of the
+ * count, where a deterministic automaton has its states once for each character (dfa_limit_length).
+ *
+ * The rules read 1, 2, 4, ... characters of the texts of a dfa. Each begins in one of the dfa's
+ * states between two characters, its points, and has them as its exits (network.h). */
+#ifndef MOED_GRAMMAR_COUNTED_H
+#define MOED_GRAMMAR_COUNTED_H
+
+#include "grammar/dfa.h"
+#include "grammar/network.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { COUNTED_BITS = 32 };
+
+struct counted {
+    uint32_t points;              /* 0: the rules are not made */
+    uint32_t bits;                /* of exact and less that are made */
+    uint32_t end;                 /* of all rules */
+    uint32_t exact[COUNTED_BITS]; /* the first of points rules: 2^i characters */
+    uint32_t less[COUNTED_BITS];  /* the same: fewer than 2^i characters, to the end of a text */
+    uint32_t rest;                /* the same: the rest of a text */
+    uint32_t tail;                /* the same: up to tail_length characters, to the end of a text */
+    uint32_t tail_length;
+    bool any_count; /* the rules are for any least and largest number of characters */
+};
+
+/* Makes the rules for a trimmed dfa over UTF-8. json: as in dfa_emit. False, and nothing is added:
+ * its texts of min to max characters (NETWORK_NONE: without end) cannot be counted so. It has too
+ * many points, or a way on from each of them would not be sure. */
+bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
+                  struct network *n);
+/* Adds the texts of min to max characters between two states: those of counted_init, or with
+ * any_count others too. */
+void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
+                 uint32_t to);
+
+#endif
