@@ -1,5 +1,5 @@
 /* The automaton while it is built: rules, each a nondeterministic automaton over bytes that may
- * call rules. network_finish (finish.h) turns it into a struct grammar.
+ * call rules. network_finish (compiled.h) turns it into a struct grammar.
  *
  * A rule has one start and one end state. It may have several exits: then the way behind a call
  * depends on the exit at which the called rule was left. A state has one EDGE_EXIT at most, and a
