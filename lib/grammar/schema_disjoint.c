@@ -72,6 +72,8 @@ static enum error_code strings_disjoint(const struct leaf *a, const struct leaf 
         error = leaf_form(b, &y);
     if (!error)
         error = dfa_combine(&x, &y, DFA_BOTH, a->s->error);
+    if (!error)
+        error = schema_work(a->s, x.work);
     *disjoint = !error && dfa_is_empty(&x);
     if (!error && !*disjoint && (leaf_counts(a) || leaf_counts(b)))
         error = lengths_exclude(a, b, &x, disjoint);
