@@ -105,7 +105,10 @@ static char *module_in(char *line)
     return base && strncmp(base, name, strlen(name)) == 0 ? strchr(line, '/') : NULL;
 }
 
-/* The GPU module that the process has loaded. A file that is gone by now is noted as none. */
+/* The GPU module that the process has loaded. A file that is gone by now is noted as none. The same
+ * user may read /proc/PID/maps of dumpable processes only. Daemons with a GPU stay dumpable:
+ * confine.c of memd and of the worker skip confine_memory() for them. Without it no module is
+ * noted, and an upgrade would leave the old one in use. */
 static void note_module(struct process *p)
 {
     static const char gone[] = " (deleted)";

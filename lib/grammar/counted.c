@@ -4,12 +4,21 @@
  *
  *     exact[i][a]   -- exact[i-1][a] --> after  -- exit k --> (k) -- exact[i-1][k] --> end
  *
- * The second call leaves its own exit to the caller of the first one. */
+ * The second call leaves its own exit to the caller of the first one.
+ *
+ * The heights of these rules (finish.c) hardly depend on the point. exact[i] and less[i] have the
+ * height i, tail has 0. less[0] has none at a point where no text ends. rest has 1 there, else 0;
+ * it is called only behind exact[i] with i > 0, whose calls nest as deep as those of rest at any
+ * point. So the depth that a call of exact[i] needs suffices for what follows any of its exits. */
 #include "grammar/counted.h"
 
-#include <stdlib.h>
+#include "grammar/subschema.h"
 
-enum { POINTS_MAX = 64, TAIL_STATES_MAX = 2048 };
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_MAX = 64, TAIL_STATES_MAX = 2048, BYTES = 256, CHARACTER_BYTES = 4 };
 
 /* Is a state within a character? A trimmed dfa goes on from there with a continuation byte. */
 static bool is_within(const struct dfa *d, uint32_t s)
@@ -20,17 +29,34 @@ static bool is_within(const struct dfa *d, uint32_t s)
     return false;
 }
 
-/* Does a character, or the rest of one, lead from s to a text? */
-static bool character_ends(const struct dfa *d, uint32_t s, unsigned depth)
+/* What is known of a state of a dfa. */
+enum {
+    WITHIN = 1, /* a character */
+    ENDS = 2,   /* a character, or the rest of one, leads from here to the end of a text */
+};
+
+static bool finds_end(const struct dfa *d, const uint8_t *known, uint32_t s)
 {
-    for (unsigned byte = 0; byte < 256; byte++) {
+    for (unsigned byte = 0; byte < BYTES; byte++) {
         uint32_t next = d->next[s][byte];
-        if (next == DFA_NONE)
-            continue;
-        if (is_within(d, next) ? depth < 4 && character_ends(d, next, depth + 1) : d->accepts[next])
+        if (next != DFA_NONE && (known[next] & WITHIN ? known[next] & ENDS : d->accepts[next]))
             return true;
     }
     return false;
+}
+
+/* From the last bytes of characters to the first ones. known [n_states]: WITHIN. */
+static void find_ends(const struct dfa *d, uint8_t *known)
+{
+    bool again = true;
+    for (unsigned round = 0; round < CHARACTER_BYTES && again; round++) {
+        again = false;
+        for (uint32_t s = d->n_states; s-- > 0;)
+            if (!(known[s] & ENDS) && finds_end(d, known, s)) {
+                known[s] |= ENDS;
+                again = true;
+            }
+    }
 }
 
 /* Do all characters that JSON escapes lead from s to a text? */
@@ -45,10 +71,10 @@ static bool escapes_end(const struct dfa *d, uint32_t s)
 }
 
 /* The last character of a count leads to a text, whatever its first byte. */
-static bool ends_anywhere(const struct dfa *d, bool json)
+static bool ends_anywhere(const struct dfa *d, const uint8_t *known, bool json)
 {
     for (uint32_t s = 0; s < d->n_states; s++)
-        if (!character_ends(d, s, 1) || (json && !escapes_end(d, s)))
+        if (!(known[s] & ENDS) || (json && !escapes_end(d, s)))
             return false;
     return true;
 }
@@ -143,122 +169,198 @@ static bool begins_character(unsigned byte)
     return (byte & 0xc0) != 0x80;
 }
 
-/* distance [n_states]: how many characters must still begin from a state to the end of a text. */
-static void find_distances(const struct dfa *d, uint32_t *distance)
+/* distance [n_states]: how many characters must still begin from a state to the end of a text, if
+ * they are up to `most`; else a larger number. */
+static enum error_code find_distances(struct schema *s, const struct dfa *d, uint32_t most,
+                                      uint32_t *distance)
 {
-    for (uint32_t s = 0; s < d->n_states; s++)
-        distance[s] = d->accepts[s] ? 0 : d->n_states;
-    for (bool again = true; again;) {
+    enum error_code error = ERROR_OK;
+    bool again = true;
+    for (uint32_t i = 0; i < d->n_states; i++)
+        distance[i] = d->accepts[i] ? 0 : most + 1;
+    /* a round finds at least one more byte of each way */
+    for (uint32_t round = 0; round < CHARACTER_BYTES * (most + 1) && again && !error; round++) {
+        error = schema_work(s, d->n_states * (uint64_t)BYTES);
         again = false;
-        for (uint32_t s = 0; s < d->n_states; s++)
-            for (unsigned byte = 0; byte < 256; byte++) {
-                uint32_t next = d->next[s][byte];
-                uint32_t by =
-                    next == DFA_NONE ? d->n_states : distance[next] + begins_character(byte);
-                if (by < distance[s]) {
-                    distance[s] = by;
+        for (uint32_t i = d->n_states; i-- > 0 && !error;)
+            for (unsigned byte = 0; byte < BYTES && distance[i]; byte++) {
+                uint32_t next = d->next[i][byte];
+                uint32_t by = next == DFA_NONE ? most + 1 : distance[next] + begins_character(byte);
+                if (by < distance[i]) {
+                    distance[i] = by;
                     again = true;
                 }
             }
     }
+    return error;
 }
 
-/* State r * n_states + s of *out is state s with r characters left. False: no memory. */
-static bool make_tail(const struct dfa *d, const uint32_t *distance, uint32_t length,
-                      struct dfa *out)
+/* A dfa of the last characters: of the pairs of a state and a number of characters those that a
+ * point with c->tail_length characters leads to. */
+struct tail {
+    struct dfa d;
+    uint32_t starts[POINTS_MAX];                             /* of the points */
+    uint32_t number[TAIL_STATES_MAX], pair[TAIL_STATES_MAX]; /* characters * n_states + state */
+};
+
+static uint32_t tail_state(struct tail *t, uint32_t pair)
 {
-    uint32_t n = d->n_states;
-    for (uint32_t r = 0; r <= length; r++)
-        for (uint32_t s = 0; s < n; s++) {
-            uint32_t state = dfa_state(out);
-            if (state == DFA_NONE)
-                return false;
-            out->accepts[state] = d->accepts[s];
-            for (unsigned byte = 0; byte < 256; byte++) {
-                uint32_t next = d->next[s][byte], taken = begins_character(byte);
-                if (next != DFA_NONE && r >= taken && distance[next] <= r - taken)
-                    out->next[state][byte] = (r - taken) * n + next;
-            }
-        }
+    if (t->number[pair] == DFA_NONE) {
+        uint32_t state = t->number[pair] = dfa_state(&t->d);
+        if (state != DFA_NONE)
+            t->pair[state] = pair;
+    }
+    return t->number[pair];
+}
+
+/* False: no memory. */
+static bool extend_tail(struct tail *t, const struct dfa *d, const uint32_t *distance,
+                        uint32_t state)
+{
+    uint32_t s = t->pair[state] % d->n_states, left = t->pair[state] / d->n_states;
+    t->d.accepts[state] = d->accepts[s];
+    for (unsigned byte = 0; byte < BYTES; byte++) {
+        uint32_t next = d->next[s][byte], taken = begins_character(byte);
+        if (next == DFA_NONE || left < taken || distance[next] > left - taken)
+            continue;
+        uint32_t to = tail_state(t, (left - taken) * d->n_states + next);
+        if (to == DFA_NONE)
+            return false;
+        t->d.next[state][byte] = to;
+    }
     return true;
 }
 
-static void emit_tail(struct counted *c, const struct dfa *tail, const uint32_t *of_points,
-                      uint32_t n_states, bool json, struct network *n)
+static enum error_code make_tail(const struct counted *c, struct schema *s, const struct dfa *d,
+                                 const uint32_t *of_points, const uint32_t *distance,
+                                 struct tail *t)
 {
-    uint32_t *states = malloc(tail->n_states * sizeof *states);
-    if (!states) {
-        n->error = n->error ? n->error : ERROR_MEMORY;
-        return;
+    enum error_code error = ERROR_OK;
+    memset(t->number, 0xff, sizeof t->number);
+    for (uint32_t k = 0; k < c->points; k++) {
+        t->starts[k] = tail_state(t, c->tail_length * d->n_states + of_points[k]);
+        if (t->starts[k] == DFA_NONE)
+            return schema_out_of_memory(s);
     }
-    for (uint32_t s = 0; s < tail->n_states; s++)
+    for (uint32_t state = 0; state < t->d.n_states && !error; state++) {
+        error = schema_work(s, BYTES);
+        if (!error && !extend_tail(t, d, distance, state))
+            error = schema_out_of_memory(s);
+    }
+    return error;
+}
+
+static void emit_tail(struct counted *c, const struct tail *t, bool json, struct network *n)
+{
+    uint32_t states[TAIL_STATES_MAX];
+    for (uint32_t s = 0; s < t->d.n_states; s++)
         states[s] = network_state(n);
     if (!n->error)
-        dfa_emit_edges(tail, n, states, states, json);
-    for (uint32_t s = 0; s < tail->n_states && !n->error; s++)
-        if (tail->accepts[s])
+        dfa_emit_edges(&t->d, n, states, states, json);
+    for (uint32_t s = 0; s < t->d.n_states && !n->error; s++)
+        if (t->d.accepts[s])
             network_empty(n, states[s], c->end);
     c->tail = n->n_rules;
     for (uint32_t k = 0; k < c->points; k++)
-        network_rule_of(n, states[c->tail_length * n_states + of_points[k]], c->end);
-    free(states);
+        network_rule_of(n, states[t->starts[k]], c->end);
 }
 
-/* False: the tail is too long, or there is no memory for it. */
-static bool find_tail(struct counted *c, const struct dfa *d, const uint32_t *of_points,
-                      struct dfa *tail)
+/* *found, false before: the tail is short enough, and fits into the length of the text. */
+static enum error_code find_tail(struct counted *c, struct schema *s, const struct dfa *d,
+                                 const uint32_t *of_points, uint32_t length, struct tail *t,
+                                 bool *found)
 {
-    uint32_t *distance = malloc((d->n_states + (size_t)1) * sizeof *distance);
-    if (!distance)
-        return false;
-    find_distances(d, distance);
-    for (uint32_t k = 0; k < c->points; k++)
+    uint32_t distance[TAIL_STATES_MAX];
+    if (d->n_states > TAIL_STATES_MAX)
+        return ERROR_OK;
+    uint32_t most = TAIL_STATES_MAX / d->n_states - 1;
+    enum error_code error = find_distances(s, d, most, distance);
+    for (uint32_t k = 0; k < c->points && !error; k++)
         if (distance[of_points[k]] > c->tail_length)
             c->tail_length = distance[of_points[k]];
-    bool found = (c->tail_length + (uint64_t)1) * d->n_states <= TAIL_STATES_MAX &&
-                 make_tail(d, distance, c->tail_length, tail);
-    free(distance);
-    return found;
+    if (error || c->tail_length > most || c->tail_length > length)
+        return error;
+    *found = true;
+    return make_tail(c, s, d, of_points, distance, t);
 }
 
 static bool all_go_on(const struct dfa *d)
 {
     for (uint32_t s = 0; s < d->n_states; s++) {
         unsigned byte = 0;
-        while (byte < 256 && d->next[s][byte] == DFA_NONE)
+        while (byte < BYTES && d->next[s][byte] == DFA_NONE)
             byte++;
-        if (byte == 256)
+        if (byte == BYTES)
             return false;
     }
     return true;
 }
 
-bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
-                  struct network *n)
+static void make_counted(struct counted *c, const struct dfa *d, const uint32_t *of_points,
+                         const struct tail *t, bool json, struct network *n)
 {
-    uint32_t of_points[POINTS_MAX], points = 0;
-    struct dfa tail;
-    *c = (struct counted){.bits = 1};
-    for (uint32_t s = 0; s < d->n_states; s++)
-        if (!is_within(d, s) && points++ < POINTS_MAX)
-            of_points[c->points++] = s;
-    dfa_init(&tail, TAIL_STATES_MAX);
-    bool few = points > 0 && points <= POINTS_MAX, anywhere = few && ends_anywhere(d, json);
-    bool fits =
-        anywhere || (few && (min == 0 || all_go_on(d)) && find_tail(c, d, of_points, &tail) &&
-                     (max == NETWORK_NONE || max - min >= c->tail_length));
-    c->points = fits ? points : 0;
-    c->any_count = anywhere;
-    if (fits) {
-        c->end = network_state(n);
-        make_character(c, d, of_points, json, n);
-        make_ends(c, d, of_points, n);
-        c->tail = c->less[0];
-        if (!anywhere)
-            emit_tail(c, &tail, of_points, d->n_states, json, n);
+    c->end = network_state(n);
+    make_character(c, d, of_points, json, n);
+    make_ends(c, d, of_points, n);
+    c->tail = c->less[0];
+    if (!c->any_count)
+        emit_tail(c, t, json, n);
+}
+
+/* Finds the points; false: there are too many. known [n_states]. */
+static bool find_points(struct counted *c, const struct dfa *d, uint32_t *of_points, uint8_t *known)
+{
+    for (uint32_t s = 0; s < d->n_states; s++) {
+        known[s] = is_within(d, s) ? WITHIN : 0;
+        if (known[s] & WITHIN)
+            continue;
+        if (c->points == POINTS_MAX)
+            return false;
+        of_points[c->points++] = s;
     }
-    dfa_fini(&tail);
-    return fits;
+    return c->points > 0;
+}
+
+enum { ROUNDS = CHARACTER_BYTES + 1 }; /* over all edges, at most, but for the tail */
+
+static enum error_code try_to_count(struct counted *c, struct schema *s, const struct dfa *d,
+                                    bool json, uint32_t min, uint32_t max, uint8_t *known,
+                                    bool *fits)
+{
+    uint32_t of_points[POINTS_MAX], length = max == NETWORK_NONE ? NETWORK_NONE : max - min;
+    struct tail t;
+    enum error_code error = ERROR_OK;
+    if (!find_points(c, d, of_points, known))
+        return ERROR_OK;
+    error = schema_work(s, d->n_states * (uint64_t)(ROUNDS * BYTES));
+    if (error)
+        return error;
+    find_ends(d, known);
+    dfa_init(&t.d, TAIL_STATES_MAX);
+    *fits = c->any_count = ends_anywhere(d, known, json);
+    if (!*fits && (min == 0 || all_go_on(d)))
+        error = find_tail(c, s, d, of_points, length, &t, fits);
+    if (*fits && !error)
+        make_counted(c, d, of_points, &t, json, s->n);
+    dfa_fini(&t.d);
+    return error;
+}
+
+enum error_code counted_init(struct counted *c, struct schema *s, const struct dfa *d, bool json,
+                             uint32_t min, uint32_t max, bool *fits)
+{
+    *c = (struct counted){.bits = 1};
+    *fits = false;
+    enum error_code error = schema_work(s, d->n_states * (uint64_t)BYTES);
+    uint8_t *known = error ? NULL : malloc(d->n_states + (size_t)1);
+    if (!error && !known)
+        error = schema_out_of_memory(s);
+    if (!error)
+        error = try_to_count(c, s, d, json, min, max, known, fits);
+    if (error || !*fits)
+        c->points = 0;
+    free(known);
+    return error;
 }
 
 static void add_bit(struct counted *c, struct network *n)
@@ -288,9 +390,11 @@ void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t m
     for (uint32_t left = min; left && !n->error; left -= 1u << highest_bit(left))
         f = call_on(c, n, f, c->exact[highest_bit(left)]);
     if (max == NETWORK_NONE) {
+        assert(min > 1); /* heights, see above */
         call_each(n, f, c->rest, to);
         return;
     }
+    assert(max - min >= c->tail_length);
     uint32_t left = max - min - c->tail_length;
     for (; left && !n->error; left -= 1u << highest_bit(left)) {
         call_each(n, f, c->less[highest_bit(left)], to);

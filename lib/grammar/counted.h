@@ -26,11 +26,14 @@ struct counted {
     bool any_count; /* the rules are for any least and largest number of characters */
 };
 
-/* Makes the rules for a trimmed dfa over UTF-8. json: as in dfa_emit. False, and nothing is added:
- * its texts of min to max characters (NETWORK_NONE: without end) cannot be counted so. It has too
- * many points, or a way on from each of them would not be sure. */
-bool counted_init(struct counted *c, const struct dfa *d, bool json, uint32_t min, uint32_t max,
-                  struct network *n);
+struct schema;
+
+/* Makes the rules for a trimmed dfa over UTF-8 in the network of a schema, and counts the steps
+ * (schema_work). json: as in dfa_emit. *fits false: texts of min to max characters (NETWORK_NONE:
+ * without end) cannot be counted so, and nothing is added. Then there are too many points, or from
+ * some point texts of this length might not end. */
+enum error_code counted_init(struct counted *c, struct schema *s, const struct dfa *d, bool json,
+                             uint32_t min, uint32_t max, bool *fits);
 /* Adds the texts of min to max characters between two states: those of counted_init, or with
  * any_count others too. */
 void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,

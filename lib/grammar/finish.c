@@ -2,8 +2,10 @@
  *
  * 1. Heights, backwards from the ends of rules: how many nested calls the shortest way from a state
  *    to the end of its rule needs. What has no height can never end; its edges are left out, so
- *    that every place in an answer can be continued to a complete one. Edges of exits count as
- *    empty ones: whoever makes them sees to it that a way leads on from each exit (counted.h).
+ *    that every place in an answer can be continued to a complete one. EDGE_EXIT and EDGE_AFTER
+ *    count as empty edges, so the height behind a call is the least over the exits of the called
+ *    rule. The code that makes exits, counted.c, ensures that a way leads on from each exit that an
+ *    answer can take, and that no exit needs more depth than the call itself.
  * 2. Nullable states: the end is reachable without a byte.
  * 3. Ranks: an order of the rules in which callers at the same place come first. There is none if
  *    a rule is left-recursive.

@@ -91,9 +91,9 @@ void gbnf_schemas_fini(struct gbnf_schemas *s);
 
 /* Counts a schema for which another rule stands. */
 void gbnf_schemas_note(struct gbnf_schemas *s, const char *why);
-/* The rules of items [n] that are alternatives; *replaced: `other` stands for all of them. With
- * `other` an item that no value satisfies has no rule: NETWORK_NONE; so has `other` if there is
- * none. */
+/* The rules of items [n] that are alternatives. other: the rule of %else; NETWORK_NONE: there is no
+ * %else. *replaced: `other` stands for all items. With %else, rules[i] of an item that no value
+ * satisfies is NETWORK_NONE. */
 enum error_code schema_items_build(const struct schema_item *items, size_t n, uint32_t other,
                                    struct gbnf_schemas *s, uint32_t *rules, bool *replaced,
                                    struct error *e);

@@ -69,13 +69,20 @@ static enum error_code emit_form(const struct leaf *l, const struct text_form *f
     bool counts = leaf_counts(l) && !l->has_values;
     bool many = longest(l) > WRITTEN_OUT &&
                 (is_shared(l) || longest(l) * (uint64_t)d->n_states > WRITTEN_OUT_STATES);
-    if (counts && many && counted_init(&counted, d, f->json, l->min_length, l->max_length, n)) {
+    bool fits = false;
+    enum error_code error = ERROR_OK;
+    if (counts && many)
+        error = counted_init(&counted, l->s, d, f->json, l->min_length, l->max_length, &fits);
+    if (error)
+        return schema_locate(l->s, l->nodes->ids[0], NULL);
+    if (fits) {
         counted_add(&counted, n, from, l->min_length, l->max_length, to);
         if (is_shared(l) && counted.any_count)
             l->s->rules->counted = counted;
         return network_error(n, l->s->error);
     }
-    enum error_code error = counts ? leaf_limit_length(l, d) : ERROR_OK;
+    if (counts)
+        error = leaf_limit_length(l, d);
     if (!error)
         dfa_emit(d, n, from, to, f->json);
     return error ? error : network_error(n, l->s->error);

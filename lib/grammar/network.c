@@ -372,7 +372,8 @@ bool network_rule_ends(const struct network *n, uint32_t rule, struct network_ex
     if (!x.ends)
         return false;
     for (uint32_t r = since.n_rules; r < n->n_rules; r++)
-        x.ends[n->rules[r].end - x.from] = true;
+        if (n->rules[r].end >= x.from) /* rules that count share an end (counted.h) */
+            x.ends[n->rules[r].end - x.from] = true;
     for (unsigned i = 0; i < ENDS_ROUNDS && !state_ends(&x, n->rules[rule].start); i++)
         if (!find_ends(&x, i % 2 == 0))
             break;

@@ -1,12 +1,12 @@
 /* The automaton while it is built: rules, each a nondeterministic automaton over bytes that may
- * call rules. network_finish (finish.h) turns it into a struct grammar.
+ * call rules. network_finish (compiled.h) turns it into a struct grammar.
  *
  * A rule has one start and one end state. It may have several exits: then the way behind a call
  * depends on the exit at which the called rule was left. A state has one EDGE_EXIT at most, and a
  * state behind such a call has only edges EDGE_AFTER.
  *
- * Functions that add states or edges return a state; after
- * a failure (`error`) they do nothing and return 0, so a builder checks once, at the end. */
+ * Functions that add states or edges return a state; after a failure (`error`) they do nothing and
+ * return 0, so a builder checks once, at the end. */
 #ifndef MOED_GRAMMAR_NETWORK_H
 #define MOED_GRAMMAR_NETWORK_H
 
@@ -92,8 +92,8 @@ uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, ui
 struct network_extent network_extent(const struct network *n);
 /* Withdraws what was added since, and the error of a limit. */
 void network_withdraw(struct network *n, struct network_extent since);
-/* A text satisfies the rule, which was added since; rules from before are taken to have one. False
- * also where finding it takes too long. */
+/* A text satisfies the rule, which was added since. Each state from before is taken to lead to the
+ * end of its rule. False also where finding it takes too long. */
 bool network_rule_ends(const struct network *n, uint32_t rule, struct network_extent since);
 
 /* Sets *e to the sticky error, with the limit; returns it. */

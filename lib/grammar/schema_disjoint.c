@@ -45,6 +45,19 @@ static bool values_may_satisfy(const struct leaf *a, const struct leaf *b)
     return false;
 }
 
+/* Do both leaves allow no text of *form? A dfa that would be too large says nothing. */
+static enum error_code lengths_exclude(const struct leaf *a, const struct leaf *b, struct dfa *form,
+                                       bool *out)
+{
+    uint32_t min = a->min_length > b->min_length ? a->min_length : b->min_length;
+    uint32_t max = a->max_length < b->max_length ? a->max_length : b->max_length;
+    enum error_code error = dfa_limit_length(form, min, max, a->s->error);
+    if (error == ERROR_LIMIT)
+        return schema_work(a->s, form->states_max * (uint64_t)256);
+    *out = !error && dfa_is_empty(form);
+    return error ? error : schema_work(a->s, form->work);
+}
+
 static enum error_code strings_disjoint(const struct leaf *a, const struct leaf *b, bool *disjoint)
 {
     struct dfa x, y;
@@ -54,12 +67,16 @@ static enum error_code strings_disjoint(const struct leaf *a, const struct leaf 
         return ERROR_OK;
     dfa_init(&x, a->s->limits->dfa_states);
     dfa_init(&y, a->s->limits->dfa_states);
-    enum error_code error = leaf_text(a, &x);
+    enum error_code error = leaf_form(a, &x);
     if (!error)
-        error = leaf_text(b, &y);
+        error = leaf_form(b, &y);
     if (!error)
         error = dfa_combine(&x, &y, DFA_BOTH, a->s->error);
+    if (!error)
+        error = schema_work(a->s, x.work);
     *disjoint = !error && dfa_is_empty(&x);
+    if (!error && !*disjoint && (leaf_counts(a) || leaf_counts(b)))
+        error = lengths_exclude(a, b, &x, disjoint);
     dfa_fini(&x);
     dfa_fini(&y);
     return error;

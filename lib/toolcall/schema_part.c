@@ -18,6 +18,12 @@ static bool has_definitions(const char *keyword, size_t len)
     return len > 2 && strncmp(keyword, "x-", 2) == 0;
 }
 
+static bool holds_definitions(const char *keyword, const json_t *value)
+{
+    return has_definitions(keyword, strlen(keyword)) &&
+           (json_is_object(value) || (json_is_array(value) && *keyword == 'x'));
+}
+
 void schema_parts_init(struct schema_parts *p, const json_t *root)
 {
     *p = (struct schema_parts){.root = root};
@@ -66,7 +72,7 @@ static bool write_definitions(struct schema_parts *p)
         return true;
     json_object_foreach((json_t *)p->root, keyword, value)
     {
-        if (json_is_object(value) && has_definitions(keyword, strlen(keyword)))
+        if (holds_definitions(keyword, value))
             json_object_set(all, keyword, value);
     }
     p->definitions_refer = targets(all);
@@ -105,7 +111,7 @@ static char *dump_without_definitions(const struct schema_parts *p, const json_t
     json_t *value, *document = json_copy((json_t *)part);
     json_object_foreach((json_t *)p->root, keyword, value)
     {
-        if (json_is_object(value) && has_definitions(keyword, strlen(keyword)))
+        if (holds_definitions(keyword, value))
             json_object_del(document, keyword);
     }
     char *text = dump(document);

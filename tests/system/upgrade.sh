@@ -75,6 +75,7 @@ say "a new GPU module: what has loaded it is replaced, and memd by --reload"
 export MOED_CUDA_MODULE=$WORK/libmoed-cuda.so
 cp "$MODULE" "$MOED_CUDA_MODULE"
 start_deployment "$MODEL" --device cuda:0,vram=30% --workers 2 --http 127.0.0.1:0
+answer > "$WORK/want"
 before=$(pids memd cpuexec worker worker-2 http)
 upgrade
 grep -q "every process runs the program that is installed" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
@@ -87,9 +88,10 @@ upgrade
 grep -q "memd keeps the model" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
 [ "$(pid_of worker)" != "$worker" ] && [ "$(pid_of worker-2)" != "$second" ] || fail "a worker was not replaced: $(cat "$WORK/upgrade")"
 [ "$(pid_of memd)" = "$memd" ] && [ "$(pids cpuexec http)" = "$others" ] || fail "a process without a new module was replaced"
-answer > "$WORK/got" || fail "no answer after the upgrade"
+[ "$(answer)" = "$(cat "$WORK/want")" ] || fail "another answer after the upgrade"
 upgrade --reload
 [ "$(pid_of memd)" != "$memd" ] || fail "memd was not replaced"
+[ "$(answer)" = "$(cat "$WORK/want")" ] || fail "another answer after --reload"
 before=$(pids memd cpuexec worker worker-2 http)
 upgrade
 grep -q "every process runs" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"

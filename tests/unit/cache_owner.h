@@ -48,10 +48,13 @@ struct owner {
                      [MOST_EXPERTS]; /* what those are worth, by when the layer was over last */
     uint32_t steps_counted;
     uint64_t routed_step;
-    uint32_t routed_layer, n_routed;         /* experts that were */
-    bool prompt;                             /* the step is one */
-    double tokens_per_absent;                /* of the last routed layer that lacked experts */
-    bool brought[MOST_LAYERS][MOST_EXPERTS]; /* absent until the layer before was routed */
+    uint32_t routed_layer, n_routed;        /* experts that were */
+    bool prompt, routed_prompt;             /* the step is one; that of routed_layer is */
+    bool absent[MOST_LAYERS][MOST_EXPERTS]; /* nothing resident when the layer before was routed */
+    int noted_layer;                        /* the next layer, if `absent` is set for it */
+    uint32_t n_absent;                      /* of the layer routed last, */
+    double layer_ratio;                     /* and its tokens for each of them */
+    double ratio; /* the same of the last layer of a step that used most and lacked some */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
@@ -64,7 +67,7 @@ struct owner {
 static inline struct owner new_owner(enum sched_cache_kind kind, struct sched_cache_shape shape,
                                      const struct sched_cache_options *options)
 {
-    struct owner o = {.kind = kind, .shape = shape};
+    struct owner o = {.kind = kind, .shape = shape, .noted_layer = -1};
     o.budget = options ? options->budget : sched_cache_budget(kind);
     o.cache = sched_cache_new(kind, &shape, options);
     assert_non_null(o.cache);
@@ -76,13 +79,24 @@ static inline void report(struct owner *o, uint32_t layer, uint32_t expert, uint
     uint32_t before = o->resident[layer][expert];
     if (before == 0 && segments)
         o->last[layer][expert] = ++o->clock;
-    if (before == 0 && segments && layer == o->routed_layer + 1)
-        o->brought[layer][expert] = true;
     o->layer_resident[layer] += segments - before;
     o->total = o->total + segments - before;
     o->resident[layer][expert] = segments;
     sched_cache_resident(o->cache, layer, expert, segments);
     assert_int_equal(sched_cache_segments(o->cache, layer, expert), segments);
+}
+
+/* True if the step is a prompt and activates more than half of a layer, or activates all of it. */
+static inline bool uses_most(const struct owner *o)
+{
+    return (o->routed_prompt && 2 * o->n_routed > o->shape.n_experts) ||
+           o->n_routed == o->shape.n_experts;
+}
+
+static inline void note_absent(struct owner *o, uint32_t layer)
+{
+    for (uint32_t e = 0; e < o->shape.n_experts; e++)
+        o->absent[layer][e] = o->resident[layer][e] == 0;
 }
 
 /* What value makes of the long run in every eighth step of a layer: for the mean expert 1/24 of
@@ -93,7 +107,8 @@ static inline void layer_is_over(struct owner *o, long double decay)
     uint32_t layer = o->routed_layer,
              n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
     memset(o->upcoming[layer], 0, sizeof o->upcoming[layer]);
-    memset(o->brought[layer], 0, sizeof o->brought[layer]);
+    if (uses_most(o) && o->n_absent)
+        o->ratio = o->layer_ratio;
     for (uint32_t e = 0; (o->steps_counted + layer) % 8 == 0 && e < o->shape.n_experts; e++)
         o->usual[layer][e] =
             o->decay / (1 - o->decay) / 24 * decay * o->count[layer][e] / (o->counted / n + 1);
@@ -115,7 +130,6 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
                          const uint16_t *workloads, uint32_t n)
 {
     uint64_t tokens = 0, absent_tokens = 0;
-    uint32_t n_absent = 0;
     bool next_step = o->step != o->routed_step;
     if (o->n_routed && (layer != o->routed_layer || next_step))
         layer_is_over(o, next_step ? o->decay : 1);
@@ -124,11 +138,14 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
     o->routed_step = o->step;
     o->n_routed = n;
     o->routed_layer = layer;
+    o->routed_prompt = o->prompt;
+    if (n && o->noted_layer != (int)layer)
+        note_absent(o, layer);
+    o->n_absent = 0;
     for (uint32_t e = 0; e < o->shape.n_experts; e++)
-        n_absent += o->resident[layer][e] == 0 || o->brought[layer][e];
+        o->n_absent += o->absent[layer][e];
     for (uint32_t i = 0; i < n; i++) {
-        if (o->resident[layer][experts[i]] == 0 || o->brought[layer][experts[i]])
-            absent_tokens += workloads[i];
+        absent_tokens += o->absent[layer][experts[i]] ? workloads[i] : 0;
         o->upcoming[layer][experts[i]] = 0;
         o->last[layer][experts[i]] = ++o->clock;
         o->tokens[layer][experts[i]] += workloads[i];
@@ -138,8 +155,10 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
         o->visits[layer][experts[i]]++;
         tokens += workloads[i];
     }
-    if (n_absent)
-        o->tokens_per_absent = (double)absent_tokens / n_absent;
+    o->layer_ratio = o->n_absent ? (double)absent_tokens / o->n_absent : o->ratio;
+    o->noted_layer = n && layer + 1 < o->shape.n_layers ? (int)layer + 1 : -1;
+    if (o->noted_layer > 0)
+        note_absent(o, layer + 1);
     o->layer_tokens[layer] += (tokens + o->shape.n_used - 1) / o->shape.n_used;
     for (uint32_t i = 0; i < n; i++)
         o->token[layer][experts[i]] = o->layer_tokens[layer];

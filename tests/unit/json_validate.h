@@ -131,8 +131,7 @@ static inline bool json_validate_values(const json_t *schema, const json_t *v)
     return found && (!constant || json_equal(constant, v));
 }
 
-/* Only `#/$defs/NAME`. */
-/* "#/KEYWORD/NAME" */
+/* Only "#/KEYWORD/NAME". */
 static inline const json_t *json_resolve(const json_t *root, const json_t *ref)
 {
     const char *keyword = json_string_value(ref) + 2, *name = strchr(keyword, '/') + 1;

@@ -2,6 +2,7 @@
 #include "grammar_texts.h"
 
 #include "base/strbuf.h"
+#include "grammar/schema.h"
 
 enum { TEXTS = 40, UNBOUNDED = 0 };
 
@@ -198,6 +199,41 @@ static void test_not_shared(void **state)
     grammar_free(g);
 }
 
+/* Rules that count are shared by items with %else; a longer item makes more of them. */
+static void test_rising_lengths(void **state)
+{
+    static const struct {
+        const char *item, *before, *behind;
+    } items[] = {{"%text \"</v>\" \"\" ", "", "</v>"},
+                 {"%value \"</v>\" ", "\"", "\"</v>"},
+                 {"%gemma ", "<|\"|>", "<|\"|></v>"}};
+    static const uint32_t lengths[] = {20, 100, 5000};
+    (void)state;
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        struct strbuf text, answer;
+        strbuf_init(&text);
+        strbuf_init(&answer);
+        strbuf_printf(&text, "x ::= \"other\"\nroot ::= ");
+        for (unsigned k = 0; k < 3; k++)
+            strbuf_printf(&text,
+                          "%s\"%u\" %s{\"type\":\"string\",\"maxLength\":%u} %%else x \"</v>\"",
+                          k ? " | " : "", k, items[i].item, lengths[k]);
+        struct grammar *g = compile_ok(GRAMMAR_GBNF, text.data);
+        const char *why;
+        assert_int_equal(grammar_replaced(g, &why), 0);
+        for (unsigned k = 0; k < 6; k++) {
+            uint32_t length = lengths[k / 2] + k % 2;
+            strbuf_clear(&answer);
+            strbuf_printf(&answer, "%u%s%*s%s", k / 2, items[i].before, (int)length, "",
+                          items[i].behind);
+            assert_int_equal(whole_text(g, answer.data, answer.len), k % 2 == 0);
+        }
+        grammar_free(g);
+        strbuf_fini(&answer);
+        strbuf_fini(&text);
+    }
+}
+
 /* Patterns and lengths; the texts are of these characters, and what they must be is said of them.
  */
 static bool has_digit(const char *text)
@@ -272,6 +308,77 @@ static void test_patterns(void **state)
         }
 }
 
+/* `count` strings of a pattern. Without a length if max is 0. */
+static uint64_t steps_of(const char *pattern, uint32_t count, uint32_t max, enum error_code *error)
+{
+    struct schema_steps steps = {.most = SCHEMA_STEPS};
+    struct json_rules rules;
+    struct network n;
+    struct error e;
+    struct strbuf text;
+    uint32_t root;
+    strbuf_init(&text);
+    network_init(&n, grammar_limits_default.states);
+    json_rules_init(&rules);
+    strbuf_printf(&text, "{\"prefixItems\":[");
+    for (uint32_t i = 0; i < count; i++) {
+        strbuf_printf(&text, "%s{\"type\":\"string\",\"pattern\":\"%s\"", i ? "," : "", pattern);
+        if (max)
+            strbuf_printf(&text, ",\"maxLength\":%u", max + i);
+        strbuf_printf(&text, "}");
+    }
+    strbuf_printf(&text, "]}");
+    const struct schema_source source = {.text = text.data, .len = text.len, .place = SCHEMA_PLACE};
+    const struct schema_context c = {&grammar_limits_default, &n, &rules, &steps};
+    *error = schema_build(&source, &c, &root, &e);
+    network_fini(&n);
+    strbuf_fini(&text);
+    return steps.done;
+}
+
+/* The search for what can be counted takes few steps, and they count. */
+static void test_steps(void **state)
+{
+    static const char *const last[] = {"^[^x]*[^x]{0,1}\xf4\x8f\xbf\xbf$", "\xf4\x8f\xbf\xbf$"};
+    enum error_code error;
+    (void)state;
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
+        assert_true(steps_of(last[i], 1, 5000, &error) > steps_of(last[i], 1, 0, &error));
+        assert_int_equal(error, ERROR_OK);
+        assert_true(steps_of(last[i], 200, 5000, &error) < 20000000);
+    }
+    /* only what the points lead to is in the network */
+    (void)steps_of("^(?:[^x]{10})*$", 40, 5000, &error);
+    assert_int_equal(error, ERROR_OK);
+}
+
+/* With the least depth that a grammar needs no text is left without a way on. */
+static void test_least_depth(void **state)
+{
+    static const char *const schemas[] = {
+        "{\"type\":\"string\",\"pattern\":\"[0-9]\",\"minLength\":20}",
+        "{\"type\":\"string\",\"pattern\":\"[0-9]\",\"minLength\":17,\"maxLength\":90}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++) {
+        struct grammar_limits limits = grammar_limits_default;
+        struct grammar *g = NULL;
+        struct strbuf answer;
+        limits.depth = 0;
+        while (
+            grammar_compile(GRAMMAR_JSON_SCHEMA, schemas[i], strlen(schemas[i]), &limits, &g, NULL))
+            assert_true(limits.depth++ < 20);
+        strbuf_init(&answer);
+        strbuf_printf(&answer, "\"");
+        for (unsigned k = 0; k < 60; k++)
+            strbuf_printf(&answer, "%s", k % 3 ? "\xc3\xa4" : "\xf0\x9f\x98\x80");
+        strbuf_printf(&answer, "7\"");
+        check_ways_on(g, &answer);
+        assert_true(whole_text(g, answer.data, answer.len));
+        strbuf_fini(&answer);
+        grammar_free(g);
+    }
+}
+
 /* JSON's escapes; a length beyond those of a deterministic automaton. */
 static void test_escapes(void **state)
 {
@@ -338,7 +445,8 @@ int main(void)
         cmocka_unit_test(test_random_texts),   cmocka_unit_test(test_size),
         cmocka_unit_test(test_unlike),         cmocka_unit_test(test_not_shared),
         cmocka_unit_test(test_patterns),       cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_last_character),
+        cmocka_unit_test(test_last_character), cmocka_unit_test(test_rising_lengths),
+        cmocka_unit_test(test_steps),          cmocka_unit_test(test_least_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

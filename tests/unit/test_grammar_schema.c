@@ -119,6 +119,16 @@ static void test_combinations(void **state)
         "\"object\",\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"],"
         "\"additionalProperties\":false}]}",
         "{\"k\":\"a\",\"v\":1}", "{\"k\":\"b\"}", NULL, "{\"k\":\"a\"}", "{\"k\":\"c\"}");
+    /* by the pattern, whatever the length; by both */
+    SCHEMA("{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"^a\",\"maxLength\":9000},{\"pattern\":"
+           "\"^b\",\"maxLength\":9000}]}",
+           "\"ab\"", "\"ba\"", NULL, "\"c\"");
+    SCHEMA("{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"^a*$\",\"maxLength\":4},{\"pattern\":"
+           "\"^(?:aaa)*$\",\"minLength\":4}]}",
+           "\"aaaa\"", "\"aaaaaa\"", NULL, "\"aaaaa\"");
+    REFUSED("{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"a\",\"maxLength\":9000},{\"pattern\":"
+            "\"b\",\"maxLength\":9000}]}",
+            ERROR_UNSUPPORTED, "\"#/oneOf\"");
     REFUSED("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", ERROR_UNSUPPORTED,
             "\"#/oneOf\"");
 }

@@ -444,14 +444,14 @@ static void block_layer(struct owner *o, uint32_t layer, bool blocked)
 static void expect_passed(struct owner *o, uint32_t layer, uint32_t expert)
 {
     uint32_t got_layer, got_expert;
-    assert_true(sched_cache_passed(o->cache, is_blocked, o, &got_layer, &got_expert));
+    assert_true(sched_cache_passed(o->cache, is_blocked, NULL, o, &got_layer, &got_expert));
     assert_true(got_layer == layer && got_expert == expert);
 }
 
 static void expect_none_passed(struct owner *o)
 {
     uint32_t layer, expert;
-    assert_false(sched_cache_passed(o->cache, is_blocked, o, &layer, &expert));
+    assert_false(sched_cache_passed(o->cache, is_blocked, NULL, o, &layer, &expert));
 }
 
 /* Three layers of four experts, two of each resident: layer 0's activated twice, layer 1's once,
@@ -588,22 +588,20 @@ static void test_value_of_what_comes_next(void **state)
 
 /* Three layers of eight experts, five of each resident. A prompt activates layer 1's five and one
  * of its three absent ones. The cache wants layer 2's absent ones if those of layer 1 had six
- * tokens or more, also where that one has been brought since layer 0 was routed. */
+ * tokens or more, also where that one has come since layer 0 was routed. */
 static void test_value_of_absent_ones(void **state)
 {
     static const uint16_t experts[] = {0, 1, 2, 3, 4, 6};
     for (uint16_t tokens = 4; tokens <= 7; tokens++)
-        for (int brought = 0; brought <= 1; brought++) {
+        for (uint32_t come = 0; come <= 1; come++) {
             struct owner o = new_owner(CACHE_VALUE, shape(3, 8, 1, 16), NULL);
             for (uint32_t layer = 0; layer < 3; layer++)
                 for (uint32_t e = 0; e < 5; e++)
                     report(&o, layer, e, 1);
             o.step = 1;
-            route_one(&o, 1, 0, 1); /* what has arrived of layer 1 until now is resident */
-            o.step = 2;
             o.prompt = true;
             route_one(&o, 0, 0, 1);
-            report(&o, 1, 6, brought);
+            report(&o, 1, 6, come);
             route(&o, 1, experts, (const uint16_t[]){30, 30, 30, 30, 30, tokens}, 6);
             uint32_t layer, expert;
             bool wanted = sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert);
@@ -613,11 +611,42 @@ static void test_value_of_absent_ones(void **state)
         }
 }
 
+/* Another worker's answer between two layers of a prompt, of which the second lacks nothing: what
+ * the prompt used of the first layer's absent experts still counts. */
+static void test_value_of_absent_ones_of_two(void **state)
+{
+    static const uint16_t experts[] = {0, 1, 2, 3, 4, 5}, many[] = {30, 30, 30, 30, 30, 30};
+    struct owner o = new_owner(CACHE_VALUE, shape(3, 8, 1, 16), NULL);
+    for (uint32_t i = 0; i < 16; i++)
+        report(&o, i / 8 ? 1 : 2, i % 8, 1);
+    report(&o, 2, 7, 0);
+    o.step = 1;
+    o.prompt = true;
+    route(&o, 0, experts, many, 6);
+    o.step = 2;
+    o.prompt = false;
+    route_one(&o, 0, 6, 1);
+    o.step = 3;
+    o.prompt = true;
+    route(&o, 1, experts, many, 6);
+    uint32_t layer, expert;
+    assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
+    assert_true(layer == 2 && expert == 7);
+    sched_cache_free(o.cache);
+}
+
+static bool is_of_layer_2(void *arg, uint32_t layer, uint32_t expert)
+{
+    return layer == 2;
+}
+
 /* The same, with no token for the absent ones. Layer 2's absent expert 5 was activated six times:
- * layer 0, passed, makes room for it where its own were activated once, not where four times. */
-static void test_value_makes_room(void **state)
+ * a segment of layer 0, passed, goes for it where its own were activated once, not where four
+ * times, and not where expert 5 cannot be copied. */
+static void test_value_evicts_ahead(void **state)
 {
     static const uint16_t experts[] = {0, 1, 2, 3, 4, 5}, ones[] = {1, 1, 1, 1, 1, 1};
+    uint32_t layer, expert;
     for (uint32_t times = 1; times <= 4; times += 3) {
         struct sched_cache_options options = {.value_half_life = 16};
         struct owner o = new_owner(CACHE_VALUE, shape(3, 8, 1, 15), &options);
@@ -626,9 +655,8 @@ static void test_value_makes_room(void **state)
             route(&o, 1, experts, ones, 5);
             route(&o, 2, experts, ones, 6);
         }
-        for (uint32_t layer = 0; layer < 3; layer++)
-            for (uint32_t e = 0; e < 5; e++)
-                report(&o, layer, e, 1);
+        for (uint32_t i = 0; i < 15; i++)
+            report(&o, i / 5, i % 5, 1);
         o.prompt = true;
         route(&o, 1, experts, ones, 5);
         block_layer(&o, 1, true);
@@ -636,6 +664,7 @@ static void test_value_makes_room(void **state)
             expect_passed(&o, 0, 0);
         else
             expect_none_passed(&o);
+        assert_false(sched_cache_passed(o.cache, is_blocked, is_of_layer_2, &o, &layer, &expert));
         sched_cache_free(o.cache);
     }
 }
@@ -706,7 +735,8 @@ int main(void)
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_value_of_many_answers),
         cmocka_unit_test(test_value_of_absent_ones),
-        cmocka_unit_test(test_value_makes_room),
+        cmocka_unit_test(test_value_of_absent_ones_of_two),
+        cmocka_unit_test(test_value_evicts_ahead),
         cmocka_unit_test(test_value_of_what_comes_next),
         cmocka_unit_test(test_shapes),
     };

@@ -36,18 +36,12 @@ static long double by_turn(const struct owner *o, uint32_t layer)
     return o->kind == CACHE_VALUE && layer > o->routed_layer ? 1 / (o->decay * o->decay) : 1;
 }
 
-/* True if the step is a prompt and activates more than half of a layer, or activates all of it. */
-static bool uses_most(const struct owner *o)
-{
-    return (o->prompt && 2 * o->n_routed > o->shape.n_experts) || o->n_routed == o->shape.n_experts;
-}
-
 /* True if `layer` follows the routed layer in such a step, nothing is predicted of it, and what
  * that one lacked was activated by two tokens each or more, on average. */
 static bool is_coming(const struct owner *o, uint32_t layer)
 {
     bool coming = uses_most(o) && layer == o->routed_layer + 1 && layer < o->shape.n_layers &&
-                  o->tokens_per_absent >= 2;
+                  o->layer_ratio >= 2;
     for (uint32_t e = 0; coming && e < o->shape.n_experts; e++)
         coming = o->upcoming[layer][e] == 0;
     return coming;

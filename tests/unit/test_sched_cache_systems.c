@@ -66,7 +66,7 @@ static void test_streamed(void **state)
     assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     assert_true(layer == 3 && expert == 0);
     expect_victim(&o, 3, 0, false, 1, 1); /* the rest of the layer just before goes first */
-    assert_true(sched_cache_passed(o.cache, is_blocked, &o, &layer, &expert));
+    assert_true(sched_cache_passed(o.cache, is_blocked, NULL, &o, &layer, &expert));
     assert_true(layer == 1 && expert == 1);
     report(&o, 1, 1, 0);
     expect_victim(&o, 3, 0, false, 0, 1);

@@ -326,6 +326,14 @@ static void test_own_keywords(void **state)
           "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
           "\\x22\\x23\" {\"properties\":{\"a\":{\"$ref\":\"#/x-a~1b/0\"}},\"x-a/b\":[{\"type\":"
           "\"null\"}],\"type\":\"object\"} ");
+    struct tool_grammar g = build(automatic, "glm", escaped);
+    assert_non_null(strstr(g.text, "{\"$ref\":\"#/x-a~1b/0\",\"x-a/b\":[{\"type\":\"null\"}]}"));
+    struct grammar *compiled;
+    const char *why;
+    assert_int_equal(grammar_compile_marked(g.text, g.len, NULL, 0, NULL, &compiled, NULL), 0);
+    assert_int_equal(grammar_replaced(compiled, &why), 0);
+    grammar_free(compiled);
+    tool_grammar_fini(&g);
 }
 
 /* The notes of many tools fit, and their texts, which are cut, are texts. */

@@ -321,6 +321,23 @@ static void test_every_format(void **state)
             }
 }
 
+/* A longer text behind a shorter one. */
+static void test_rising_lengths(void **state)
+{
+    static const char tools[] =
+        "[{\"name\":\"post\",\"parameters\":{\"type\":\"object\",\"properties\":{\"title\":{"
+        "\"type\":"
+        "\"string\",\"maxLength\":100},\"body\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":"
+        "5000}},\"required\":[\"title\",\"body\"],\"additionalProperties\":false}}]";
+    static const char *const formats[] = {"qwen3-coder", "gemma4"};
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        struct tool_grammar_request r = {.format = tool_format_find(formats[i]),
+                                         .choice = TOOL_CHOICE_REQUIRED};
+        assert_int_equal(walks(r, tools, false), WALKS);
+    }
+}
+
 /* ---- Bare values ---- */
 
 /* A schema of one property in qwen3-coder; a value that the grammar accepts is read as `json`.
@@ -403,8 +420,8 @@ static void test_bare_alternatives(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bare_strings),
-                                       cmocka_unit_test(test_bare_alternatives),
-                                       cmocka_unit_test(test_every_format)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bare_strings), cmocka_unit_test(test_bare_alternatives),
+        cmocka_unit_test(test_rising_lengths), cmocka_unit_test(test_every_format)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

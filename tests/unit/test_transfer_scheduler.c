@@ -404,19 +404,23 @@ static void route_one(struct bench *b, uint32_t requester, uint64_t place, uint1
 
 /* A step that activates most of a layer, which it reports in parts, gives up what it has used, the
  * oldest, for its next load, also where another worker reports a small step between the parts. A
- * small step keeps it, and something newer goes. */
+ * small step keeps it, and something newer goes; so it is where the other worker activated it last.
+ */
 static void test_large_step_beside_another(void **state)
 {
-    for (uint16_t n = 2; n <= 3; n++) {
+    enum { SMALL, LARGE, SHARED };
+    for (int step = SMALL; step <= SHARED; step++) {
         struct bench b;
         struct cache_queue other = {0};
         open_bench(&b, CACHE_LRU, PREFETCH_PROBABLE, 4, 0);
         transfer_scheduler_join(b.copies, 1, &other);
         transfer_scheduler_place(b.copies, 0, 1 << 16);
-        for (uint16_t expert = 0; expert < n; expert++) {
+        for (uint16_t expert = 0; expert < (step == SMALL ? 2 : 3); expert++) {
             route_one(&b, 0, 1 << 16, expert);
             route_one(&b, 1, 1 << 16 | 2, 3);
         }
+        if (step == SHARED)
+            route_one(&b, 1, 1 << 16, 0);
         transfer_scheduler_load(b.copies, 0, 0, 0, SEGMENTS, 1);
         transfer_scheduler_load(b.copies, 1, 1, 3, SEGMENTS, 1);
         for (int i = 0; i < 4; i++)
@@ -425,7 +429,7 @@ static void test_large_step_beside_another(void **state)
         transfer_scheduler_consumed(b.copies, 1, 1);
         transfer_scheduler_load(b.copies, 0, 0, 1, SEGMENTS, 1);
         EXPECT_COPIES(&b, 10, 11, -1);
-        assert_int_equal(transfer_scheduler_resident(b.copies, 0, 0), n == 3 ? 0 : SEGMENTS);
+        assert_int_equal(transfer_scheduler_resident(b.copies, 0, 0), step == LARGE ? 0 : SEGMENTS);
         close_bench(&b);
     }
 }

@@ -191,7 +191,7 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert)
 {
-    struct cache_search s = {layer, expert, demanded, probability, blocked, arg};
+    struct cache_search s = {layer, expert, demanded, probability, blocked, NULL, arg};
     uint32_t slab;
     if (!has_experts(c, layer) || expert >= c->shape.n_experts || !c->policy->victim(c, &s, &slab))
         return false;
@@ -200,10 +200,11 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
     return true;
 }
 
-bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked, void *arg,
-                        uint32_t *layer, uint32_t *expert)
+bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
+                        sched_blocked *unobtainable, void *arg, uint32_t *layer, uint32_t *expert)
 {
-    struct cache_search s = {.layer = UINT32_MAX, .blocked = blocked, .arg = arg};
+    struct cache_search s = {
+        .layer = UINT32_MAX, .blocked = blocked, .unobtainable = unobtainable, .arg = arg};
     uint32_t slab;
     if (!c->policy->passed || !c->policy->passed(c, &s, &slab))
         return false;

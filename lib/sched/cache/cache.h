@@ -115,8 +115,8 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
 void sched_cache_free(struct sched_cache *c); /* takes NULL */
 
 /* True if a step goes through the layers like a stream: a prompt that activates more than half of a
- * layer's experts, or any step that activates all. `value` then copies the next layer's experts
- * into slots of the layers passed. */
+ * layer's experts, or any step that activates all. `value` then may copy the next layer's
+ * experts into slots of the layers passed. */
 static inline bool sched_cache_streams(bool prompt, uint32_t n_activated, uint32_t n_experts)
 {
     return (prompt && 2 * n_activated > n_experts) || n_activated >= n_experts;
@@ -172,12 +172,13 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert);
 
-/* In a step that activates most of a layer, whose coming layers so need most of what they lack:
- * finds the expert of the layers up to the one routed last whose last segment is evicted first, so
- * that the copies for the coming layers find free slots. blocked: also what the layer routed last
- * uses, until it is computed. False: there is no such step, or nothing may go. */
-bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked, void *arg,
-                        uint32_t *layer, uint32_t *expert);
+/* In a step that streams, where the policy is about to want an absent expert: finds the expert of
+ * the layers up to the one routed last whose last segment is evicted first, so that the copy finds
+ * a free slot. blocked: also what the layer routed last uses, until it is computed. unobtainable:
+ * true if that expert cannot be copied now; NULL: none is. False: there is no such step, nothing is
+ * wanted, or nothing may go. */
+bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
+                        sched_blocked *unobtainable, void *arg, uint32_t *layer, uint32_t *expert);
 
 /* Finds the expert whose next segment, the one after its resident prefix, the policy wants without
  * a demand: filling (static, layerwise, value), swaps (dali), the next layer's experts in a step

@@ -44,7 +44,7 @@ struct cache_search {
     uint32_t layer, expert;
     bool demanded;
     double probability;
-    sched_blocked *blocked;
+    sched_blocked *blocked, *unobtainable; /* the latter for `passed`; NULL: none is */
     void *arg;
 };
 

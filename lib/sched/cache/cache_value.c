@@ -30,9 +30,10 @@
  * prompt's first layers would evict segments that its last layers then load again.) A batch of
  * answers may activate as many, but the next step comes back to the passed layers. Answers that
  * activate all of a layer's experts count as a prompt: all layers are needed in turn. Where the
- * next layer is not predicted, as in a prompt, and the step has used what was absent of the layers
- * before, an idle link brings the next layer's most valuable absent experts in place of the least
- * valuable ones of the layers passed.
+ * next layer is not predicted, as in a prompt, an idle link prefetches that layer's most valuable
+ * absent experts in place of the least valuable ones of the layers passed: if the tokens of the
+ * last layer that lacked experts were MIN_TOKENS_PER_ABSENT or more for each of these. Otherwise
+ * experts of passed layers go only for absent ones that are worth EVICT_AHEAD_RATIO times as much.
  *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable
@@ -44,7 +45,6 @@
 #include "sched/cache/long_run.h"
 
 #include <math.h>
-#include <string.h>
 
 #define MEAN_OVER 256 /* activations */
 /* With none, prompts lose up to 5 %; with twice as much, decoding of local text up to 3 %. */
@@ -54,8 +54,10 @@
  */
 #define PREDICTED_COUNTS 4
 
-/* What is brought costs two copies: the expert that makes room for it comes back. */
-#define TOKENS_THAT_PAY 2
+/* A prefetch in a prompt costs two copies: the evicted expert is loaded again in the next step. */
+#define MIN_TOKENS_PER_ABSENT 2
+/* With 1, what is evicted is often loaded again in the next step; from 1.5 to 4 it is the same. */
+#define EVICT_AHEAD_RATIO 2
 
 struct value_cache {
     /* [layer][expert]: by recent activations and the next one added, or the last where it is larger
@@ -63,19 +65,20 @@ struct value_cache {
     double *values;
     double *usual;     /* by the long run */
     double *predicted; /* for the layer's coming turn; 0: not predicted */
-    bool *brought;     /* absent until the layer before was routed */
+    bool *absent;      /* nothing of it was resident when the layer before was routed */
     struct half_lives recent;
     struct heap *resident; /* [layers], of a layer's experts */
     struct heap lacking;   /* of all slabs */
     struct long_run long_run;
     double cpu_s, cpu_token_s;
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
-    uint32_t layers_over; /* of the current step */
-    uint32_t n_activated; /* of the current layer */
-    /* Of the current layer's experts, those that were absent until the layer before was routed. */
-    uint32_t n_absent;
-    uint64_t absent_tokens;   /* that activated them */
-    double tokens_per_absent; /* in the last layer that had any */
+    uint32_t layers_over;     /* of the current step */
+    uint32_t n_activated;     /* of the current layer */
+    uint32_t n_absent;        /* of the current layer's experts, */
+    uint64_t absent_tokens;   /* and the tokens that activated these */
+    double tokens_per_absent; /* in the last layer of a step that uses most and lacked some */
+    uint32_t noted_layer;     /* the next layer, whose `absent` is set; UINT32_MAX: none */
+    uint32_t noted_absent;    /* how many of it are */
 };
 
 /* Updates the heaps after an expert's value or segments have changed. */
@@ -126,7 +129,7 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
 {
     struct value_cache *v, new = {0};
     c->state = ARRAYS_NEW(ARRAY(v, 1), ARRAY(new.values, c->n_slabs), ARRAY(new.usual, c->n_slabs),
-                          ARRAY(new.predicted, c->n_slabs), ARRAY(new.brought, c->n_slabs),
+                          ARRAY(new.predicted, c->n_slabs), ARRAY(new.absent, c->n_slabs),
                           ARRAY(new.resident, c->shape.n_layers));
     if (!c->state)
         return false;
@@ -138,6 +141,7 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
         !init_resident(c) || !heap_init(&v->lacking, v->values, c->n_slabs, true))
         return false;
     v->saved = 1;
+    v->noted_layer = UINT32_MAX;
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
         reckon_usual(c, layer);
     return true;
@@ -174,18 +178,26 @@ static double share_of(const struct sched_cache *c, uint32_t slab, uint32_t segm
     return limit ? (double)segments / limit : 0;
 }
 
-static bool was_absent(const struct sched_cache *c, uint32_t slab)
+static void note_absent(struct sched_cache *c, uint32_t layer)
 {
-    const struct value_cache *v = c->state;
-    return !c->resident[slab] || v->brought[slab];
+    struct value_cache *v = c->state;
+    uint32_t first = cache_slab(c, layer, 0);
+    v->noted_layer = layer;
+    v->noted_absent = 0;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        v->noted_absent += v->absent[i] = c->resident[i] == 0;
 }
 
-static uint32_t count_absent(const struct sched_cache *c, uint32_t layer)
+/* The first of the layer's activations. */
+static void begin_layer(struct sched_cache *c, uint32_t layer)
 {
-    uint32_t n = 0, first = cache_slab(c, layer, 0);
-    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
-        n += was_absent(c, i);
-    return n;
+    struct value_cache *v = c->state;
+    if (v->noted_layer != layer) /* no layer was routed before this one in its step */
+        note_absent(c, layer);
+    v->n_absent = v->noted_absent;
+    v->noted_layer = UINT32_MAX;
+    if (layer + 1 < c->shape.n_layers)
+        note_absent(c, layer + 1);
 }
 
 static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
@@ -199,8 +211,8 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
     if (v->n_activated++ == 0)
-        v->n_absent = count_absent(c, cache_layer_of(c, slab));
-    v->absent_tokens += was_absent(c, slab) ? workload : 0;
+        begin_layer(c, cache_layer_of(c, slab));
+    v->absent_tokens += v->absent[slab] ? workload : 0;
     set_value(c, slab);
 }
 
@@ -209,8 +221,6 @@ static void value_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
     struct value_cache *v = c->state;
     if (c->resident[slab] > before)
         half_lives_arrived(&v->recent, share_of(c, slab, c->resident[slab] - before));
-    if (!before && cache_layer_of(c, slab) == c->layer + 1)
-        v->brought[slab] = true;
     place(c, slab);
 }
 
@@ -257,11 +267,11 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct value_cache *v = c->state;
     forget_predictions(c, layer);
-    memset(v->brought + cache_slab(c, layer, 0), 0, c->shape.n_experts * sizeof *v->brought);
     if ((v->long_run.steps + layer) % USUAL_TURNS == 0)
         reckon_usual(c, layer);
     half_lives_layer_over(&v->recent, !uses_most(c));
-    v->tokens_per_absent = tokens_per_absent(v);
+    if (uses_most(c))
+        v->tokens_per_absent = tokens_per_absent(v);
     v->n_activated = 0;
     v->absent_tokens = 0;
     if (++v->layers_over < c->expert_layers)
@@ -297,7 +307,7 @@ static bool is_coming(const struct sched_cache *c, uint32_t layer)
 {
     const struct value_cache *v = c->state;
     if (!uses_most(c) || layer != c->layer + 1 || layer >= c->shape.n_layers ||
-        tokens_per_absent(v) < TOKENS_THAT_PAY)
+        tokens_per_absent(v) < MIN_TOKENS_PER_ABSENT)
         return false;
     uint32_t first = cache_slab(c, layer, 0);
     for (uint32_t i = first; i < first + c->shape.n_experts; i++)
@@ -357,24 +367,6 @@ static bool least_of_passed(const struct sched_cache *c, const struct cache_sear
     return uses_most(c) && least_resident(c, s, c->layer + 1, slab, least);
 }
 
-/* The most valuable absent expert is worth that much more than the least valuable one of the layers
- * passed, which then makes room for it. With 1, what goes often comes back in the next step; from
- * 1.5 to 4 it is the same. */
-#define WORTH_MORE 2
-
-static bool value_passed(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
-{
-    const struct value_cache *v = c->state;
-    uint32_t next = c->layer + 1, absent = v->lacking.n ? v->lacking.items[0] : 0;
-    double least;
-    if (next >= c->shape.n_layers || !least_of_passed(c, s, slab, &least))
-        return false;
-    if (is_coming(c, next) && c->layer_resident[next] < c->shape.n_experts * c->limit[next])
-        return true;
-    return v->lacking.n &&
-           v->values[absent] * by_turn(c, cache_layer_of(c, absent)) > WORTH_MORE * least;
-}
-
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
@@ -414,6 +406,21 @@ static bool most_lacking(const struct sched_cache *c, const struct cache_search 
             found = true;
         }
     return found;
+}
+
+static bool value_passed(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
+{
+    const struct value_cache *v = c->state;
+    struct cache_search obtainable = {.blocked = s->unobtainable, .arg = s->arg};
+    struct search_in in = {c, &obtainable, 0};
+    uint32_t next = c->layer + 1, best;
+    double least;
+    if (next >= c->shape.n_layers || !least_of_passed(c, s, slab, &least))
+        return false;
+    if (is_coming(c, next) && c->layer_resident[next] < c->shape.n_experts * c->limit[next])
+        return true;
+    return heap_first(&v->lacking, may_come, &in, &best) &&
+           v->values[best] * by_turn(c, cache_layer_of(c, best)) > EVICT_AHEAD_RATIO * least;
 }
 
 static bool value_wanted(struct sched_cache *c, uint64_t free_segments,

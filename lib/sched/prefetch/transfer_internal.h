@@ -90,6 +90,13 @@ static inline bool transfer_is_whole(const struct transfer_scheduler *c, uint32_
     return transfer_there(c, layer, expert) >= c->layer_segments[layer];
 }
 
+/* The owner can copy segments of this expert now. */
+static inline bool transfer_is_obtainable(const struct transfer_scheduler *c, uint32_t layer,
+                                          uint32_t expert)
+{
+    return !c->owner.obtainable || c->owner.obtainable(c->owner.arg, layer, expert);
+}
+
 /* transfer_slots.c */
 
 /* Clears the mask in transfer_expert.predicted. */

@@ -4,11 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-static bool is_obtainable(const struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
-{
-    return !c->owner.obtainable || c->owner.obtainable(c->owner.arg, layer, expert);
-}
-
 /* The requester with the oldest load that is not served; TRANSFER_NOBODY. */
 static uint32_t oldest_demand(const struct transfer_scheduler *c)
 {
@@ -52,7 +47,7 @@ static enum transfer_next demand_job(struct transfer_scheduler *c, struct cache_
 {
     uint32_t segment = transfer_there(c, l->layer, l->expert);
     *job = (struct copy_job){l->layer, l->expert, segment, COPY_DEMANDED, 0};
-    if (!is_obtainable(c, l->layer, l->expert)) {
+    if (!transfer_is_obtainable(c, l->layer, l->expert)) {
         c->owner.hint(c->owner.arg, l->layer, l->expert, 1, true);
         return TRANSFER_BLOCKED;
     }
@@ -73,7 +68,7 @@ static bool prefetch_job(struct transfer_scheduler *c, uint32_t layer, uint32_t 
 
 static bool not_obtainable(void *arg, uint32_t layer, uint32_t expert)
 {
-    return !is_obtainable(arg, layer, expert);
+    return !transfer_is_obtainable(arg, layer, expert);
 }
 
 /* What the cache policy wants; false: nothing that can be copied. */
@@ -91,7 +86,7 @@ static bool ask_policy(struct transfer_scheduler *c, uint64_t spare, sched_block
 static bool wanted_job(struct transfer_scheduler *c, struct copy_job *job)
 {
     if (c->hinting && (transfer_is_whole(c, c->hint_layer, c->hint_expert) ||
-                       !is_obtainable(c, c->hint_layer, c->hint_expert)))
+                       !transfer_is_obtainable(c, c->hint_layer, c->hint_expert)))
         c->hinting = false; /* it was copied for another reason, or left host memory */
     if (!c->hinting) {
         uint32_t n_free = c->owner.free_slots(c->owner.arg), reserve = c->shape.reserve;
@@ -99,10 +94,10 @@ static bool wanted_job(struct transfer_scheduler *c, struct copy_job *job)
         uint32_t layer, expert;
         if (!ask_policy(c, spare, NULL, &layer, &expert))
             return false;
-        if (!is_obtainable(c, layer, expert)) {
+        if (!transfer_is_obtainable(c, layer, expert)) {
             c->owner.hint(c->owner.arg, layer, expert, 0, false);
             if (!ask_policy(c, spare, not_obtainable, &layer, &expert) ||
-                !is_obtainable(c, layer, expert))
+                !transfer_is_obtainable(c, layer, expert))
                 return false;
         }
         c->hinting = true;

@@ -125,7 +125,7 @@ static void forget_oldest(struct transfer_scheduler *c, uint32_t requester)
     x->pins -= pinned;
     /* A step that activates most of a layer needs it no more: its slot may serve the layer's next
      * load. */
-    if (2 * c->routed[requester].n_experts > c->shape.n_experts)
+    if (2 * c->routed[requester].n_experts > c->shape.n_experts && x->user == requester)
         x->user_place = 0;
     transfer_settle(c, l->layer, l->expert);
 }

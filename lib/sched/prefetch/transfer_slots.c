@@ -162,12 +162,18 @@ static uint32_t ahead_of(const struct transfer_scheduler *c)
     return quarter < most ? quarter : most;
 }
 
+static bool unobtainable(void *arg, uint32_t layer, uint32_t expert)
+{
+    const struct blocked_by *b = arg;
+    return !transfer_is_obtainable(b->transfers, layer, expert);
+}
+
 void transfer_free_ahead(struct transfer_scheduler *c)
 {
     struct blocked_by b = {c, true, UINT32_MAX, UINT32_MAX};
     uint32_t layer, expert, most = ahead_of(c);
     for (int i = 0; i < AHEAD_AT_ONCE && free_soon(c) < most; i++) {
-        if (!sched_cache_passed(c->policy, blocked, &b, &layer, &expert) ||
+        if (!sched_cache_passed(c->policy, blocked, unobtainable, &b, &layer, &expert) ||
             layer >= c->shape.n_layers || expert >= c->shape.n_experts ||
             blocked(&b, layer, expert))
             return;
