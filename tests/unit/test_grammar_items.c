@@ -134,6 +134,53 @@ static void test_else(void **state)
     grammar_free(g);
 }
 
+/* As many required members as a large record has, and objects within objects: followed, not
+ * replaced. */
+static void test_else_of_many_members(void **state)
+{
+    static const unsigned sizes[] = {1, 16, 40, 200};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int nested = 0; nested <= 1; nested++) {
+            struct strbuf text, answer;
+            const char *why;
+            strbuf_init(&text);
+            strbuf_init(&answer);
+            strbuf_printf(&text, "root ::= %%json {\"type\":\"object\",\"properties\":{");
+            for (unsigned k = 0; k < sizes[i]; k++) {
+                strbuf_printf(&text, "%s\"p%u\":", k ? "," : "", k);
+                strbuf_printf(&text, nested ? "{\"$ref\":\"#/$defs/g%u\"}" : "{\"type\":\"null\"}",
+                              k / 8);
+            }
+            strbuf_printf(&text, "},\"required\":[");
+            for (unsigned k = 0; k < sizes[i]; k++)
+                strbuf_printf(&text, "%s\"p%u\"", k ? "," : "", k);
+            strbuf_printf(&text, "],\"$defs\":{\"g0\":{\"type\":\"null\"}");
+            for (unsigned k = 1; k <= sizes[i] / 8; k++)
+                strbuf_printf(&text,
+                              ",\"g%u\":{\"type\":\"object\",\"properties\":{\"p\":{\"$ref\":\"#/"
+                              "$defs/g%u\"}},\"required\":[\"p\"],\"additionalProperties\":false}",
+                              k, k - 1);
+            strbuf_printf(&text, "}}%s\nany ::= \"any\"\n", ANY);
+            struct grammar *g = compile_with(text.data, NULL);
+            assert_int_equal(grammar_replaced(g, &why), 0);
+            for (unsigned k = 0; k < sizes[i]; k++) {
+                strbuf_printf(&answer, "%c\"p%u\":", k ? ',' : '{', k);
+                for (unsigned d = 0; nested && d < k / 8; d++)
+                    strbuf_printf(&answer, "{\"p\":");
+                strbuf_printf(&answer, "null");
+                for (unsigned d = 0; nested && d < k / 8; d++)
+                    strbuf_printf(&answer, "}");
+            }
+            strbuf_printf(&answer, "}");
+            assert_true(whole_text(g, answer.data, answer.len));
+            assert_false(whole_text(g, "any", 3));
+            grammar_free(g);
+            strbuf_fini(&answer);
+            strbuf_fini(&text);
+        }
+}
+
 /* Where the states are too few for all schemas, the first ones are followed. */
 static void test_else_at_the_limit(void **state)
 {
@@ -274,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_gemma_marks),
         cmocka_unit_test(test_else),
+        cmocka_unit_test(test_else_of_many_members),
         cmocka_unit_test(test_else_at_the_limit),
         cmocka_unit_test(test_else_too_much_work),
         cmocka_unit_test(test_any),
