@@ -242,6 +242,37 @@ static void test_else_too_much_work(void **state)
     }
 }
 
+/* Loops over listed values and over the document's nodes count as work. */
+static void test_lists_and_anchors_are_work(void **state)
+{
+    struct strbuf lists, anchors;
+    struct error e;
+    struct grammar *g;
+    (void)state;
+    strbuf_init(&lists);
+    strbuf_init(&anchors);
+    strbuf_printf(&lists, "{\"allOf\":[{\"enum\":[0");
+    for (unsigned i = 1; i < 6000; i++)
+        strbuf_printf(&lists, "%s%u", i == 3000 ? "]},{\"enum\":[" : ",", 10000 + i);
+    strbuf_printf(&lists, "]}]}");
+    strbuf_printf(&anchors, "{\"allOf\":[{\"anyOf\":[{}");
+    for (unsigned i = 0; i < 9; i++)
+        strbuf_printf(&anchors, ",{\"title\":\"%u\"}", i);
+    strbuf_printf(&anchors, "]}");
+    for (unsigned i = 0; i < 100; i++)
+        strbuf_printf(&anchors, ",{\"$ref\":\"#z\"}");
+    strbuf_printf(&anchors, "],\"default\":[0");
+    for (unsigned i = 0; i < 10000; i++)
+        strbuf_printf(&anchors, ",0");
+    strbuf_printf(&anchors, "],\"$defs\":{\"z\":{\"$anchor\":\"z\",\"type\":\"string\"}}}");
+    assert_int_equal(grammar_compile(GRAMMAR_JSON_SCHEMA, lists.data, lists.len, NULL, &g, &e),
+                     ERROR_LIMIT);
+    assert_int_equal(grammar_compile(GRAMMAR_JSON_SCHEMA, anchors.data, anchors.len, NULL, &g, &e),
+                     ERROR_LIMIT);
+    strbuf_fini(&anchors);
+    strbuf_fini(&lists);
+}
+
 /* An item that no value satisfies is left out; for one that cannot be followed, and where no item
  * has values, the rule stands for all. */
 static void test_any(void **state)
@@ -324,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_else_of_many_members),
         cmocka_unit_test(test_else_at_the_limit),
         cmocka_unit_test(test_else_too_much_work),
+        cmocka_unit_test(test_lists_and_anchors_are_work),
         cmocka_unit_test(test_any),
         cmocka_unit_test(test_note),
         cmocka_unit_test(test_refused),
