@@ -165,30 +165,70 @@ enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, stru
 
 /* -- Trimming -- */
 
-/* number[s]: 1 where s reaches an accepting state. Rounds over all states; each but the last finds
- * some, and numbers of states grow along the paths, so a backward order needs few rounds. */
-static void mark_live(const struct dfa *d, uint32_t *number)
+/* The target of a byte's edge; DFA_NONE: none, or the same as that of the byte before. */
+static uint32_t new_target(const struct dfa *d, uint32_t s, unsigned byte)
 {
-    for (bool again = true; again;) {
-        again = false;
-        for (uint32_t s = d->n_states; s-- > 0;) {
-            bool live = d->accepts[s];
-            for (unsigned byte = 0; byte < 256 && !live && !number[s]; byte++)
-                live = d->next[s][byte] != DFA_NONE && number[d->next[s][byte]];
-            if (live && !number[s]) {
-                number[s] = 1;
-                again = true;
-            }
-        }
+    uint32_t target = d->next[s][byte];
+    return byte > 0 && target == d->next[s][byte - 1] ? DFA_NONE : target;
+}
+
+/* first[s]: how many edges lead to s; becomes the place in sources from which the states with an
+ * edge to s are listed, up to first[s + 1]. */
+static void list_sources(const struct dfa *d, uint32_t *first, uint32_t *sources)
+{
+    for (uint32_t s = 1; s <= d->n_states; s++)
+        first[s] += first[s - 1]; /* the place behind those of s */
+    for (uint32_t s = 0; s < d->n_states; s++)
+        for (unsigned byte = 0; byte < 256; byte++)
+            if (new_target(d, s, byte) != DFA_NONE)
+                sources[--first[d->next[s][byte]]] = s;
+}
+
+static void follow_sources(const struct dfa *d, const uint32_t *first, const uint32_t *sources,
+                           uint32_t *stack, uint32_t *live)
+{
+    uint32_t n_stack = 0;
+    for (uint32_t s = 0; s < d->n_states; s++)
+        if (d->accepts[s])
+            live[stack[n_stack++] = s] = 1;
+    while (n_stack > 0) {
+        uint32_t s = stack[--n_stack];
+        for (uint32_t i = first[s]; i < first[s + 1]; i++)
+            if (!live[sources[i]])
+                live[stack[n_stack++] = sources[i]] = 1;
     }
+}
+
+/* live[s]: 1 where s reaches an accepting state. False: no memory. */
+static bool mark_live(const struct dfa *d, uint32_t *live)
+{
+    uint32_t *first, *stack, *sources, n_edges = 0;
+    void *memory = ARRAYS_NEW(ARRAY(first, d->n_states + (size_t)1), ARRAY(stack, d->n_states));
+    if (!memory)
+        return false;
+    for (uint32_t s = 0; s < d->n_states; s++)
+        for (unsigned byte = 0; byte < 256; byte++)
+            if (new_target(d, s, byte) != DFA_NONE) {
+                first[d->next[s][byte]]++;
+                n_edges++;
+            }
+    sources = malloc((n_edges + (size_t)1) * sizeof *sources);
+    if (sources) {
+        list_sources(d, first, sources);
+        follow_sources(d, first, sources, stack, live);
+    }
+    free(sources);
+    free(memory);
+    return sources != NULL;
 }
 
 enum error_code dfa_trim(struct dfa *d, struct error *e)
 {
     uint32_t *number = calloc(d->n_states + (size_t)1, sizeof *number), kept = 0;
-    if (!number)
+    if (!number || !mark_live(d, number)) {
+        free(number);
         return error_set(e, ERROR_MEMORY, "out of memory for a grammar");
-    mark_live(d, number);
+    }
     for (uint32_t s = 0; s < d->n_states; s++)
         number[s] = number[s] ? kept++ : DFA_NONE;
     if (d->n_states && number[0] == DFA_NONE)

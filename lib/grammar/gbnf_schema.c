@@ -181,11 +181,10 @@ static enum error_code build_bounded(const struct schema_item *items, size_t cou
             error_prefix(e, "%s\"", items[i].place);
     }
     s->n->states_max = states_max;
+    if (!error && !network_drop_unending(s->n, rules, count, before))
+        error = error_set(e, ERROR_MEMORY, "out of memory for a grammar");
     for (size_t i = 0; i < count && !error; i++)
-        if (network_rule_ends(s->n, rules[i], before))
-            ends = true;
-        else
-            rules[i] = NETWORK_NONE;
+        ends |= rules[i] != NETWORK_NONE;
     return error || ends
                ? error
                : error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", items[0].place);

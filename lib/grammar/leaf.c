@@ -89,11 +89,12 @@ static enum error_code add_values(struct leaf *l, json_t *const *values, size_t 
         return ERROR_OK;
     }
     size_t kept = 0;
-    for (size_t i = 0; i < l->n_values; i++)
+    enum error_code error = schema_work(l->s, COMPARISON_STEPS * (uint64_t)n * l->n_values);
+    for (size_t i = 0; i < l->n_values && !error; i++)
         if (list_has(values, n, l->values[i]))
             l->values[kept++] = l->values[i];
     l->n_values = kept;
-    return ERROR_OK;
+    return error;
 }
 
 static enum error_code add_enum(struct leaf *l, uint32_t node, json_t *value)

@@ -1,5 +1,6 @@
 /* Builds the automaton; see network.h. */
 #include "grammar/network.h"
+#include "base/arrays.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -331,16 +332,24 @@ void network_withdraw(struct network *n, struct network_extent since)
         n->error = ERROR_OK;
 }
 
-/* What is known of the states from `from` on. */
+/* Which of the states from `from` on lead to the end of their rule; arrays without them and their
+ * edges' numbers. */
 struct ends {
     const struct network *n;
-    uint32_t from;
-    bool *ends;
+    struct network_extent since;
+    bool *ends;      /* [states] */
+    uint32_t *stack; /* [states] that end, to be followed backwards */
+    uint32_t n_stack;
+    uint32_t *into_first;  /* [states] the first edge that leads here, NETWORK_NONE: none */
+    uint32_t *calls_first; /* [states] the first call of a rule that starts here */
+    uint32_t *source;      /* [edges] */
+    uint32_t *into_next, *calls_next; /* [edges] */
+    void *memory;
 };
 
 static bool state_ends(const struct ends *x, uint32_t state)
 {
-    return state < x->from || x->ends[state - x->from];
+    return state < x->since.n_states || x->ends[state - x->since.n_states];
 }
 
 static bool edge_ends(const struct ends *x, const struct network_edge *edge)
@@ -349,35 +358,81 @@ static bool edge_ends(const struct ends *x, const struct network_edge *edge)
            (edge->kind != EDGE_CALL || state_ends(x, x->n->rules[edge->rule].start));
 }
 
-/* One more round over the states. True: it found one more that ends. */
-static bool find_ends(const struct ends *x, bool backwards)
+static void mark_end(struct ends *x, uint32_t state)
 {
-    bool found = false;
-    uint32_t count = x->n->n_states - x->from;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t s = x->from + (backwards ? count - 1 - i : i);
-        for (uint32_t e = x->n->first[s]; e != NETWORK_NONE && !state_ends(x, s);
-             e = x->n->edges[e].next)
-            if (edge_ends(x, &x->n->edges[e]))
-                x->ends[s - x->from] = found = true;
-    }
-    return found;
+    if (state_ends(x, state))
+        return;
+    x->ends[state - x->since.n_states] = true;
+    x->stack[x->n_stack++] = state;
 }
 
-enum { ENDS_ROUNDS = 64 };
-
-bool network_rule_ends(const struct network *n, uint32_t rule, struct network_extent since)
+static void push_edge(const struct ends *x, uint32_t *first, uint32_t *next, uint32_t state,
+                      uint32_t edge)
 {
-    struct ends x = {n, since.n_states, calloc((size_t)n->n_states - since.n_states + 1, 1)};
-    if (!x.ends)
+    if (state < x->since.n_states)
+        return;
+    next[edge - x->since.n_edges] = first[state - x->since.n_states];
+    first[state - x->since.n_states] = edge;
+}
+
+static bool ends_init(struct ends *x)
+{
+    size_t n_states = x->n->n_states - x->since.n_states,
+           n_edges = x->n->n_edges - x->since.n_edges;
+    x->memory = ARRAYS_NEW(ARRAY(x->ends, n_states), ARRAY(x->stack, n_states),
+                           ARRAY(x->into_first, n_states), ARRAY(x->calls_first, n_states),
+                           ARRAY(x->source, n_edges), ARRAY(x->into_next, n_edges),
+                           ARRAY(x->calls_next, n_edges));
+    if (!x->memory)
         return false;
-    for (uint32_t r = since.n_rules; r < n->n_rules; r++)
-        if (n->rules[r].end >= x.from) /* rules that count share an end (counted.h) */
-            x.ends[n->rules[r].end - x.from] = true;
-    for (unsigned i = 0; i < ENDS_ROUNDS && !state_ends(&x, n->rules[rule].start); i++)
-        if (!find_ends(&x, i % 2 == 0))
-            break;
-    bool ends = state_ends(&x, n->rules[rule].start);
-    free(x.ends);
-    return ends;
+    memset(x->into_first, 0xff, n_states * sizeof *x->into_first);
+    memset(x->calls_first, 0xff, n_states * sizeof *x->calls_first);
+    for (uint32_t s = x->since.n_states; s < x->n->n_states; s++)
+        for (uint32_t e = x->n->first[s]; e != NETWORK_NONE; e = x->n->edges[e].next) {
+            const struct network_edge *edge = &x->n->edges[e];
+            x->source[e - x->since.n_edges] = s;
+            push_edge(x, x->into_first, x->into_next, edge->target, e);
+            if (edge->kind == EDGE_CALL)
+                push_edge(x, x->calls_first, x->calls_next, x->n->rules[edge->rule].start, e);
+        }
+    return true;
+}
+
+/* Marks the states that each edge of a list leaves, where the edge leads to an end now. */
+static void follow_back(struct ends *x, uint32_t edge, const uint32_t *next)
+{
+    for (; edge != NETWORK_NONE; edge = next[edge - x->since.n_edges])
+        if (edge_ends(x, &x->n->edges[edge]))
+            mark_end(x, x->source[edge - x->since.n_edges]);
+}
+
+/* Each edge is looked at twice at most: when its target is known to end, and its rule's start. */
+static void find_ends(struct ends *x)
+{
+    const struct network *n = x->n;
+    for (uint32_t r = x->since.n_rules; r < n->n_rules; r++)
+        mark_end(x, n->rules[r].end); /* rules that count share an end (counted.h) */
+    for (uint32_t s = x->since.n_states; s < n->n_states; s++)
+        for (uint32_t e = n->first[s]; e != NETWORK_NONE; e = n->edges[e].next)
+            if (edge_ends(x, &n->edges[e]))
+                mark_end(x, s);
+    while (x->n_stack > 0) {
+        uint32_t i = x->stack[--x->n_stack] - x->since.n_states;
+        follow_back(x, x->into_first[i], x->into_next);
+        follow_back(x, x->calls_first[i], x->calls_next);
+    }
+}
+
+bool network_drop_unending(const struct network *n, uint32_t *rules, size_t n_rules,
+                           struct network_extent since)
+{
+    struct ends x = {.n = n, .since = since};
+    if (!ends_init(&x))
+        return false;
+    find_ends(&x);
+    for (size_t i = 0; i < n_rules; i++)
+        if (!state_ends(&x, n->rules[rules[i]].start))
+            rules[i] = NETWORK_NONE;
+    free(x.memory);
+    return true;
 }

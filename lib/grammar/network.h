@@ -92,9 +92,10 @@ uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, ui
 struct network_extent network_extent(const struct network *n);
 /* Withdraws what was added since, and the error of a limit. */
 void network_withdraw(struct network *n, struct network_extent since);
-/* A text satisfies the rule, which was added since. Each state from before is taken to lead to the
- * end of its rule. False also where finding it takes too long. */
-bool network_rule_ends(const struct network *n, uint32_t rule, struct network_extent since);
+/* Sets those of the rules, all added since, to NETWORK_NONE that no text satisfies. Each state from
+ * before is taken to lead to the end of its rule. False: no memory. */
+bool network_drop_unending(const struct network *n, uint32_t *rules, size_t n_rules,
+                           struct network_extent since);
 
 /* Sets *e to the sticky error, with the limit; returns it. */
 enum error_code network_error(const struct network *n, struct error *e);

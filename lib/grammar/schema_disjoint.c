@@ -157,7 +157,10 @@ static enum error_code leaves_disjoint(const struct leaf *a, const struct leaf *
                                        bool *disjoint)
 {
     unsigned types = a->types & b->types;
-    enum error_code error = ERROR_OK;
+    enum error_code error =
+        schema_work(a->s, COMPARISON_STEPS * (uint64_t)(a->n_values + 1) * (b->n_values + 1));
+    if (error)
+        return error;
     *disjoint = !types || (a->has_values && !values_may_satisfy(a, b)) ||
                 (b->has_values && !values_may_satisfy(b, a));
     if (*disjoint || types & (TYPE_NULL | TYPE_BOOLEAN))

@@ -49,7 +49,8 @@ static enum error_code follow_pointer(struct schema *s, uint32_t node, const cha
                                       uint32_t *out)
 {
     json_t *at = s->document;
-    for (const char *p = ref + 1; *p == '/';) {
+    enum error_code error = schema_work(s, COMPARISON_STEPS * (uint64_t)strlen(ref));
+    for (const char *p = ref + 1; *p == '/' && !error;) {
         size_t len = strcspn(p + 1, "/");
         char *token = decode_token(p + 1, len);
         if (!token)
@@ -60,15 +61,16 @@ static enum error_code follow_pointer(struct schema *s, uint32_t node, const cha
             return schema_refuse(s, ERROR_USAGE, node, "$ref", "\"%.100s\" names nothing", ref);
         p += 1 + len;
     }
-    return schema_node(s, at, out);
+    return error ? error : schema_node(s, at, out);
 }
 
-/* The subschema with this $anchor, by a search through the whole document. */
-static json_t *find_anchor(json_t *at, const char *name)
+/* The subschema with this $anchor, by a search through the whole document; *looks: at nodes. */
+static json_t *find_anchor(json_t *at, const char *name, uint64_t *looks)
 {
     json_t *value, *found = NULL;
     const char *key;
     size_t i;
+    ++*looks;
     if (json_is_object(at)) {
         const char *anchor = json_string_value(json_object_get(at, "$anchor"));
         const char *dynamic = json_string_value(json_object_get(at, "$dynamicAnchor"));
@@ -77,13 +79,13 @@ static json_t *find_anchor(json_t *at, const char *name)
         json_object_foreach(at, key, value)
         {
             if (strcmp(key, "const") != 0 && strcmp(key, "enum") != 0 && !found)
-                found = find_anchor(value, name);
+                found = find_anchor(value, name, looks);
         }
     }
     json_array_foreach(at, i, value)
     {
         if (!found)
-            found = find_anchor(value, name);
+            found = find_anchor(value, name, looks);
     }
     return found;
 }
@@ -96,7 +98,11 @@ static enum error_code resolve(struct schema *s, uint32_t node, const char *ref,
                              ref);
     if (ref[1] == '/' || !ref[1])
         return follow_pointer(s, node, ref, out);
-    json_t *found = find_anchor(s->document, ref + 1);
+    uint64_t looks = 0;
+    json_t *found = find_anchor(s->document, ref + 1, &looks);
+    enum error_code error = schema_work(s, COMPARISON_STEPS * looks);
+    if (error)
+        return error;
     if (!found)
         return schema_refuse(s, ERROR_USAGE, node, "$ref", "\"%.100s\" names nothing", ref);
     return schema_node(s, found, out);

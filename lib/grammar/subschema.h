@@ -50,6 +50,7 @@ void id_list_fini(struct id_list *l);
 enum error_code schema_out_of_memory(struct schema *s);
 /* Counts steps of loops whose number the schema decides. ERROR_LIMIT: they are too many. */
 enum error_code schema_work(struct schema *s, uint64_t steps);
+enum { COMPARISON_STEPS = 64 }; /* of two listed values, or a look at a node of the document */
 
 /* The number of a subschema. Refuses what is no schema, and keywords that are not supported. */
 enum error_code schema_node(struct schema *s, json_t *json, uint32_t *out);

@@ -134,6 +134,53 @@ static void test_else(void **state)
     grammar_free(g);
 }
 
+/* As many required members as a large record has, and objects within objects: followed, not
+ * replaced. */
+static void test_else_of_many_members(void **state)
+{
+    static const unsigned sizes[] = {1, 16, 40, 200};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int nested = 0; nested <= 1; nested++) {
+            struct strbuf text, answer;
+            const char *why;
+            strbuf_init(&text);
+            strbuf_init(&answer);
+            strbuf_printf(&text, "root ::= %%json {\"type\":\"object\",\"properties\":{");
+            for (unsigned k = 0; k < sizes[i]; k++) {
+                strbuf_printf(&text, "%s\"p%u\":", k ? "," : "", k);
+                strbuf_printf(&text, nested ? "{\"$ref\":\"#/$defs/g%u\"}" : "{\"type\":\"null\"}",
+                              k / 8);
+            }
+            strbuf_printf(&text, "},\"required\":[");
+            for (unsigned k = 0; k < sizes[i]; k++)
+                strbuf_printf(&text, "%s\"p%u\"", k ? "," : "", k);
+            strbuf_printf(&text, "],\"$defs\":{\"g0\":{\"type\":\"null\"}");
+            for (unsigned k = 1; k <= sizes[i] / 8; k++)
+                strbuf_printf(&text,
+                              ",\"g%u\":{\"type\":\"object\",\"properties\":{\"p\":{\"$ref\":\"#/"
+                              "$defs/g%u\"}},\"required\":[\"p\"],\"additionalProperties\":false}",
+                              k, k - 1);
+            strbuf_printf(&text, "}}%s\nany ::= \"any\"\n", ANY);
+            struct grammar *g = compile_with(text.data, NULL);
+            assert_int_equal(grammar_replaced(g, &why), 0);
+            for (unsigned k = 0; k < sizes[i]; k++) {
+                strbuf_printf(&answer, "%c\"p%u\":", k ? ',' : '{', k);
+                for (unsigned d = 0; nested && d < k / 8; d++)
+                    strbuf_printf(&answer, "{\"p\":");
+                strbuf_printf(&answer, "null");
+                for (unsigned d = 0; nested && d < k / 8; d++)
+                    strbuf_printf(&answer, "}");
+            }
+            strbuf_printf(&answer, "}");
+            assert_true(whole_text(g, answer.data, answer.len));
+            assert_false(whole_text(g, "any", 3));
+            grammar_free(g);
+            strbuf_fini(&answer);
+            strbuf_fini(&text);
+        }
+}
+
 /* Where the states are too few for all schemas, the first ones are followed. */
 static void test_else_at_the_limit(void **state)
 {
@@ -193,6 +240,37 @@ static void test_else_too_much_work(void **state)
         grammar_free(g);
         strbuf_fini(&text);
     }
+}
+
+/* Loops over listed values and over the document's nodes count as work. */
+static void test_lists_and_anchors_are_work(void **state)
+{
+    struct strbuf lists, anchors;
+    struct error e;
+    struct grammar *g;
+    (void)state;
+    strbuf_init(&lists);
+    strbuf_init(&anchors);
+    strbuf_printf(&lists, "{\"allOf\":[{\"enum\":[0");
+    for (unsigned i = 1; i < 6000; i++)
+        strbuf_printf(&lists, "%s%u", i == 3000 ? "]},{\"enum\":[" : ",", 10000 + i);
+    strbuf_printf(&lists, "]}]}");
+    strbuf_printf(&anchors, "{\"allOf\":[{\"anyOf\":[{}");
+    for (unsigned i = 0; i < 9; i++)
+        strbuf_printf(&anchors, ",{\"title\":\"%u\"}", i);
+    strbuf_printf(&anchors, "]}");
+    for (unsigned i = 0; i < 100; i++)
+        strbuf_printf(&anchors, ",{\"$ref\":\"#z\"}");
+    strbuf_printf(&anchors, "],\"default\":[0");
+    for (unsigned i = 0; i < 10000; i++)
+        strbuf_printf(&anchors, ",0");
+    strbuf_printf(&anchors, "],\"$defs\":{\"z\":{\"$anchor\":\"z\",\"type\":\"string\"}}}");
+    assert_int_equal(grammar_compile(GRAMMAR_JSON_SCHEMA, lists.data, lists.len, NULL, &g, &e),
+                     ERROR_LIMIT);
+    assert_int_equal(grammar_compile(GRAMMAR_JSON_SCHEMA, anchors.data, anchors.len, NULL, &g, &e),
+                     ERROR_LIMIT);
+    strbuf_fini(&anchors);
+    strbuf_fini(&lists);
 }
 
 /* An item that no value satisfies is left out; for one that cannot be followed, and where no item
@@ -274,8 +352,10 @@ int main(void)
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_gemma_marks),
         cmocka_unit_test(test_else),
+        cmocka_unit_test(test_else_of_many_members),
         cmocka_unit_test(test_else_at_the_limit),
         cmocka_unit_test(test_else_too_much_work),
+        cmocka_unit_test(test_lists_and_anchors_are_work),
         cmocka_unit_test(test_any),
         cmocka_unit_test(test_note),
         cmocka_unit_test(test_refused),
