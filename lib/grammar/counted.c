@@ -253,13 +253,7 @@ static enum error_code make_tail(const struct counted *c, struct schema *s, cons
 static void emit_tail(struct counted *c, const struct tail *t, bool json, struct network *n)
 {
     uint32_t states[TAIL_STATES_MAX];
-    for (uint32_t s = 0; s < t->d.n_states; s++)
-        states[s] = network_state(n);
-    if (!n->error)
-        dfa_emit_edges(&t->d, n, states, states, json);
-    for (uint32_t s = 0; s < t->d.n_states && !n->error; s++)
-        if (t->d.accepts[s])
-            network_empty(n, states[s], c->end);
+    dfa_emit_states(&t->d, n, states, c->end, json);
     c->tail = n->n_rules;
     for (uint32_t k = 0; k < c->points; k++)
         network_rule_of(n, states[t->starts[k]], c->end);

@@ -344,13 +344,9 @@ void dfa_emit_edges(const struct dfa *d, struct network *n, const uint32_t *sour
     }
 }
 
-void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json)
+void dfa_emit_states(const struct dfa *d, struct network *n, uint32_t *states, uint32_t to,
+                     bool json)
 {
-    uint32_t *states = malloc((d->n_states + (size_t)1) * sizeof *states);
-    if (!states) {
-        n->error = n->error ? n->error : ERROR_MEMORY;
-        return;
-    }
     for (uint32_t s = 0; s < d->n_states; s++)
         states[s] = network_state(n);
     if (!n->error)
@@ -358,6 +354,16 @@ void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to
     for (uint32_t s = 0; s < d->n_states && !n->error; s++)
         if (d->accepts[s])
             network_empty(n, states[s], to);
+}
+
+void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json)
+{
+    uint32_t *states = malloc((d->n_states + (size_t)1) * sizeof *states);
+    if (!states) {
+        n->error = n->error ? n->error : ERROR_MEMORY;
+        return;
+    }
+    dfa_emit_states(d, n, states, to, json);
     if (d->n_states && !n->error)
         network_empty(n, from, states[0]);
     free(states);

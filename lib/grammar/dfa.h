@@ -48,6 +48,9 @@ bool dfa_matches(const struct dfa *d, const void *text, size_t len);
 /* Adds the automaton to a network, from a state to a state. json: as the content of a JSON string,
  * where quotes, backslashes and control characters are escaped in the shortest way. */
 void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json);
+/* The same without a state to come from; states [n_states] becomes the network's states. */
+void dfa_emit_states(const struct dfa *d, struct network *n, uint32_t *states, uint32_t to,
+                     bool json);
 bool dfa_is_escaped(unsigned byte);
 /* Adds only the edges: those of state s leave from source[s] and lead to target[next]. */
 void dfa_emit_edges(const struct dfa *d, struct network *n, const uint32_t *source,

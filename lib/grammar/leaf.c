@@ -76,6 +76,11 @@ static bool list_has(json_t *const *list, size_t n, const json_t *value)
     return false;
 }
 
+bool leaf_lists(const struct leaf *l, const json_t *value)
+{
+    return list_has(l->values, l->n_values, value);
+}
+
 static enum error_code add_values(struct leaf *l, json_t *const *values, size_t n)
 {
     if (!l->has_values) {

@@ -34,7 +34,8 @@ struct leaf {
 
 enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out);
 void leaf_fini(struct leaf *l);
-bool leaf_has_bounds(const struct leaf *l); /* of numbers */
+bool leaf_has_bounds(const struct leaf *l);                 /* of numbers */
+bool leaf_lists(const struct leaf *l, const json_t *value); /* enum and const have it */
 
 /* -- Strings -- */
 

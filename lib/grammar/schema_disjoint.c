@@ -30,13 +30,8 @@ static bool values_may_satisfy(const struct leaf *a, const struct leaf *b)
                         : json_is_null(value)    ? TYPE_NULL
                         : json_is_boolean(value) ? TYPE_BOOLEAN
                                                  : TYPE_NUMBER;
-        bool found = !b->has_values;
-        struct decimal x, y;
-        for (size_t k = 0; k < b->n_values && !found; k++)
-            found = json_is_number(value) && json_is_number(b->values[k])
-                        ? decimal_from_json(value, &x) && decimal_from_json(b->values[k], &y) &&
-                              decimal_compare(&x, &y) == 0
-                        : json_equal(value, b->values[k]);
+        bool found = !b->has_values || leaf_lists(b, value);
+        struct decimal x;
         if (found && type & b->types &&
             !(json_is_number(value) && decimal_from_json(value, &x) &&
               !number_range_has(&b->range, &x)))
