@@ -436,11 +436,9 @@ struct device_ops {
                    const struct device_activations *quantized, void *scratch);
     /* As attend, for rows of prompts, by tensor cores: queries, shares, and keys and values of
      * Q8_0, are rounded to FP16, sums are float32 in the device's order. A row's result depends on
-     * no other row. Falls back to attend:
-     *   - without tensor cores, and with a cache of F32;
-     *   - where dimensions are no multiples of 16;
-     *   - with more than 512 dimensions, or a latent key of more than 576;
-     *   - before compute capability 8.0, with more than 128 dimensions, and latent. */
+     * no other row. It falls back to attend without tensor cores, and with a cache of F32. It does
+     * so where dimensions are no multiples of 16 or more than 512, of a latent key 576. Before
+     * compute capability 8.0 it also does with more than 128 dimensions, and latent. */
     void (*attend_many)(struct device_stream *s, const struct device_kv *kv,
                         const struct device_row *rows, uint32_t n, uint32_t most_positions,
                         const float *q, const struct device_attention *a, float *out,

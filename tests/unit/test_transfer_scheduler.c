@@ -402,7 +402,7 @@ static void route_one(struct bench *b, uint32_t requester, uint64_t place, uint1
                               1);
 }
 
-/* A step that activates most of a layer, which it reports in parts, gives up what it has used, the
+/* A step activates most of a layer and reports it in parts. It gives up what it has used, the
  * oldest, for its next load, also where another worker reports a small step between the parts. A
  * small step keeps it, and something newer goes; so it is where the other worker activated it last.
  */
