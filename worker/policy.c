@@ -7,6 +7,8 @@
 #include "daemon/control.h"
 #include "sched/policy.h"
 
+#include <math.h>
+
 static enum error_code ask_policy(const struct worker *w, enum sched_assigner *assigner,
                                   enum sched_predictor *predictor,
                                   enum sched_prefetcher *prefetcher, struct error *e)
@@ -140,10 +142,13 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
-        struct prefetch_benefit benefit = experts_prefetch_benefit(w->experts);
-        policy.prefetch_tried = benefit.tried;
-        policy.prefetching = benefit.used;
-        policy.prefetch_saves = benefit.saves;
+        struct copy_trial_result trial = experts_trial_result(w->experts);
+        policy.prefetch_tried = trial.tried && !isnan(trial.prefetch_saves);
+        policy.prefetching = trial.limit == COPY_ALL;
+        policy.prefetch_saves = policy.prefetch_tried ? trial.prefetch_saves : 0;
+        policy.loads_tried = trial.tried;
+        policy.loading = trial.limit != COPY_NOTHING;
+        policy.copies_save = trial.copies_save;
         fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;

@@ -84,15 +84,18 @@ static uint64_t sum(const uint64_t *values, size_t n)
     return total;
 }
 
-static void print_prefetch(const Moed__V1__PolicyReply *worker)
+static void print_trials(const Moed__V1__PolicyReply *worker)
 {
-    if (!worker->prefetch_tried)
-        return;
     double percent = 100 * worker->prefetch_saves;
-    if (worker->prefetching)
+    if (worker->loads_tried && !worker->loading)
+        fold_printf(
+            "          loads and prefetch off: they make a step %.0f %% longer in trials on "
+            "this machine\n",
+            -100 * worker->copies_save);
+    else if (worker->prefetch_tried && worker->prefetching)
         fold_printf("          prefetch on: it saves %.0f %% of a step in trials on this machine\n",
                     percent > 0 ? percent : 0);
-    else
+    else if (worker->prefetch_tried)
         fold_printf(
             "          prefetch off: it makes a step %.0f %% longer in trials on this machine\n",
             -percent);
@@ -112,7 +115,7 @@ static void print_predictor(const char *name, const Moed__V1__PolicyReply *worke
                     " skipped while busy; %" PRIu64 " predictions in time, %" PRIu64 " late\n",
                     worker->predict_shown, worker->predict_dropped, worker->predict_in_time,
                     worker->predict_late);
-    print_prefetch(worker);
+    print_trials(worker);
 }
 
 static void print_layers(const Moed__V1__PolicyReply *worker)
@@ -210,6 +213,9 @@ static void print_predictor_json(const Moed__V1__PolicyReply *memd,
     if (worker->prefetch_tried)
         printf(", \"prefetch\": %s, \"prefetch_saves\": %.4f",
                worker->prefetching ? "true" : "false", worker->prefetch_saves);
+    if (worker->loads_tried)
+        printf(", \"loading\": %s, \"copies_save\": %.4f", worker->loading ? "true" : "false",
+               worker->copies_save);
 }
 
 static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)

@@ -102,15 +102,17 @@ before=$(copied moed)
 "$MOED" policy prescope >/dev/null && in_force prescope presched static global expert-map rotating || fail "prescope, not trained"
 grep -q "policy prescope: .*has to be trained.*; expert-map takes its place" "$RUN/memd.log" || fail "no message names the predictor that replaces llapor"
 "$MOED" policy moed >/dev/null
-# The worker measures whether prefetch saves time: eight blocks of steps, alternately with and without prefetch. The result depends
-# on the machine.
+# The worker measures whether copies save time: blocks of steps take turns, with all copies, without prefetch and without any. The
+# result depends on the machine.
 "$MOED" run -n 250 --ignore-end --temp 0 "Once upon a time" >/dev/null
-case $(policy_field prefetch) in
-true) "$MOED" policy | grep -q "prefetch on: it saves" || fail "policy does not say that prefetch is on" ;;
-false) "$MOED" policy | grep -q "prefetch off: it makes a step .* longer" || fail "policy does not say why prefetch is off" ;;
-*) fail "the worker did not try prefetch" ;;
+case $(policy_field loading),$(policy_field prefetch) in
+true,true) "$MOED" policy | grep -q "prefetch on: it saves" || fail "policy does not say that prefetch is on" ;;
+true,false) "$MOED" policy | grep -q "prefetch off: it makes a step .* longer" || fail "policy does not say why prefetch is off" ;;
+false,*) "$MOED" policy | grep -q "loads and prefetch off: they make a step .* longer" || fail "policy does not say why copies are off" ;;
+*) fail "the worker did not try copies" ;;
 esac
-[ "$(metric worker moed_worker_steps_without_prefetch_total)" -ge 64 ] || fail "no steps without prefetch"
+[ "$(metric worker moed_worker_steps_without_prefetch_total)" -ge 24 ] || fail "no steps without prefetch"
+[ "$(metric worker moed_worker_steps_without_loads_total)" -ge 8 ] || fail "no steps without loads"
 check_refusals
 refused "moed train" --predictor mlp
 "$MOED" down >/dev/null 2>&1

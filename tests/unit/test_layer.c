@@ -106,6 +106,43 @@ static void test_few_slots_and_no_loads(void **state)
     layer_free(l);
 }
 
+/* A plan without loads is the best one of the segments that are resident, not what is left of a
+ * plan with loads. */
+static void test_plan_without_loads(void **state)
+{
+    struct memory m = {0};
+    struct layer *l = make(&m);
+    const struct sched_costs c = costs(0.1, 2, 0.1, 2.5, 0.1);
+    for (uint32_t load = 1; load <= 200; load += 7) {
+        const struct layer_expert experts[] = {
+            {0, load, {0, 0}}, {1, 1, {2, 0}}, {2, 2, {2, 0}}, {3, 1, {2, 0}}};
+        struct sched_expert own[4];
+        for (int i = 0; i < 4; i++)
+            own[i] = (struct sched_expert){.expert = experts[i].expert,
+                                           .workload = experts[i].workload,
+                                           .resident = experts[i].there.resident};
+        const struct sched_layer layer = {.n_segments = SEGMENTS, .device_call_s = 1};
+        double seconds = sched_assign(ASSIGN_BALANCE, &c, &layer, own, 4);
+        struct layer_plan plan;
+        layer_plan(l,
+                   &(struct layer_state){.step = load,
+                                         .layer = 1,
+                                         .assigner = ASSIGN_BALANCE,
+                                         .costs = &c,
+                                         .n_slots = 100,
+                                         .n_spare = 50,
+                                         .device_call_s = 1,
+                                         .no_loads = true},
+                   experts, 4, &plan);
+        expect_seconds(plan.predicted_s, seconds);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(plan.experts[i].device, own[i].device);
+            assert_int_equal(plan.experts[i].load, 0);
+        }
+    }
+    layer_free(l);
+}
+
 static void test_all_resident(void **state)
 {
     struct memory m = {0};
@@ -358,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_is_the_assigners),
         cmocka_unit_test(test_few_slots_and_no_loads),
+        cmocka_unit_test(test_plan_without_loads),
         cmocka_unit_test(test_all_resident),
         cmocka_unit_test(test_misses),
         cmocka_unit_test(test_prefetches_slow_the_cpu),

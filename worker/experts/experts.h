@@ -88,8 +88,8 @@ struct cost_corrections experts_corrections(const struct experts *x);
 /* Seconds of a step outside of its layers' experts, a moving average; 0: not known. Any thread. */
 double experts_outside_s(const struct experts *x);
 
-/* The result of the prefetch trials. Any thread. */
-struct prefetch_benefit experts_prefetch_benefit(const struct experts *x);
+/* The result of the trials of copies. Any thread. */
+struct copy_trial_result experts_trial_result(const struct experts *x);
 
 /* memd has gone, or the worker ends: waits for reads and copies of experts give up. Any thread. */
 void experts_stop(struct experts *x);
@@ -137,6 +137,11 @@ struct batch_kind {
     uint32_t prompt_rows;
     bool drafts;
 };
+
+static inline bool batch_decodes(struct batch_kind kind)
+{
+    return !kind.prompt_rows && !kind.drafts;
+}
 
 /* The input of a layer's experts: float [n_tokens][d_model], fetched. */
 struct layer_input {

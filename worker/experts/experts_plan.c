@@ -138,6 +138,13 @@ static bool loads_are_stopped(struct experts *x)
     return x->device.breaker.on;
 }
 
+/* For the trial of copies, or by its result. cpuexec may have gone since the step began. */
+static bool leaves_loads_out(const struct experts *x)
+{
+    return x->cost.has_cpu &&
+           !prefetch_may_load(x->prefetch, x->work.n_tokens, batch_decodes(x->work.kind));
+}
+
 static void fill_inputs(struct experts *x)
 {
     for (uint32_t i = 0; i < x->work.n_round; i++) {
@@ -154,6 +161,7 @@ static void take_plan(struct experts *x, const struct layer_plan *plan)
     uint32_t n_segments = x->memory->map.slabs[x->work.layer].n_segments;
     bool whole_layer = x->work.n_round == x->work.n_activated;
     x->work.predicted_s += plan->predicted_s;
+    prefetch_missed(x->prefetch, plan->misses_s);
     x->work.device_waits = plan->device_waits;
     if (x->work.n_tokens <= PREDICT_MAX_TOKENS)
         layer_mean_add(&x->cost.misses_s, plan->misses_s);
@@ -187,7 +195,7 @@ void experts_plan(struct experts *x)
         .n_activated = x->work.n_activated,
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
-        .no_loads = loads_are_stopped(x),
+        .no_loads = loads_are_stopped(x) || leaves_loads_out(x),
         .prefetches = x->work.n_tokens <= PREDICT_MAX_TOKENS &&
                       prediction_is_on(prefetch_prediction(x->prefetch)),
         /* an expert on the device may be nowhere else, and must not go while the device waits */

@@ -23,7 +23,8 @@ void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens,
     if (x->device.cache && new_step && x->work.step % COSTS_STEPS == 1)
         report_costs(x);
     if (x->prefetch && new_step)
-        prefetch_step(x->prefetch, x->work.n_tokens, x->work.kind.drafts); /* of the step before */
+        prefetch_step(x->prefetch, x->work.n_tokens, batch_decodes(x->work.kind),
+                      x->cost.has_cpu); /* of the step before */
     x->work.step = experts_step_of(x, layer);
     if (x->prefetch)
         prefetch_enter(x->prefetch, x->work.step);

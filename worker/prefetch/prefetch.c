@@ -56,7 +56,7 @@ enum error_code prefetch_new(const struct prefetch_options *options, struct pref
     p->options = *options;
     p->params = &options->memory->map.params;
     atomic_init(&p->prefetcher, (int)options->prefetcher);
-    atomic_init(&p->saves, NAN);
+    atomic_init(&p->trial_result, -1);
     uint32_t n = p->params->router.n_experts;
     p->memory =
         ARRAYS_NEW(ARRAY(p->hints, n), ARRAY(p->scores, n), ARRAY(p->gate, n), ARRAY(p->best, n));
@@ -97,54 +97,88 @@ const struct prediction *prefetch_prediction(const struct prefetch *p)
 
 /* ---- The trial ---- */
 
-static void log_trial(const struct prefetch_trial *t)
+static void log_trial(const struct copy_trial *t)
 {
-    if (t->without)
-        log_info("prefetching makes a step %.0f %% longer here: it is off for now", -100 * t->gain);
+    if (t->result == COPY_NOTHING)
+        log_info("copies of experts make a step %.0f %% longer here: loads and prefetch are off "
+                 "for now",
+                 -100 * t->copies_save);
+    else if (t->result == COPY_ALL || !t->tries[COPY_ALL])
+        log_info("copies of experts save time now: they are on");
     else
-        log_info("prefetching saves %.0f %% of a step now: it is on again", 100 * t->gain);
+        log_info("prefetching makes a step %.0f %% longer here: it is off for now, loads are on",
+                 -100 * t->prefetch_saves);
 }
 
-struct prefetch_benefit prefetch_benefit(const struct prefetch *p)
+struct copy_trial_result prefetch_trial_result(const struct prefetch *p)
 {
-    double saves = atomic_load_explicit(&p->saves, memory_order_relaxed);
-    bool used = atomic_load_explicit(&p->used, memory_order_relaxed);
-    return (struct prefetch_benefit){
-        .tried = !isnan(saves), .used = used, .saves = isnan(saves) ? 0 : saves};
+    int result = atomic_load_explicit(&p->trial_result, memory_order_relaxed);
+    if (result < 0)
+        return (struct copy_trial_result){0};
+    return (struct copy_trial_result){
+        .tried = true,
+        .limit = (enum copy_limit)result,
+        .prefetch_saves = atomic_load_explicit(&p->prefetch_saves, memory_order_relaxed),
+        .copies_save = atomic_load_explicit(&p->copies_save, memory_order_relaxed)};
 }
 
-/* The number of the predictor that is on trial; 0: none is. */
-static uint64_t predictor_on_trial(const struct prefetch *p)
+static void publish_trial(struct prefetch *p)
+{
+    atomic_store_explicit(&p->prefetch_saves, p->trial.prefetch_saves, memory_order_relaxed);
+    atomic_store_explicit(&p->copies_save, p->trial.copies_save, memory_order_relaxed);
+    atomic_store_explicit(&p->trial_result, (int)p->trial.result, memory_order_relaxed);
+}
+
+/* Another assigner or predictor, or cpuexec has come or gone: a new trial, or none. */
+static void follow_policy(struct prefetch *p, bool has_cpu)
 {
     bool may = prefetch_assigner(p) == ASSIGN_BALANCE && p->options.cache && !p->options.host;
-    return may && prediction_is_on(p->prediction) ? prediction_number(p->prediction) : 0;
+    uint64_t predictor =
+        may && prediction_is_on(p->prediction) ? prediction_number(p->prediction) : 0;
+    if (may == p->on_trial && predictor == p->trial_of && has_cpu == p->trial.tries[COPY_NOTHING])
+        return;
+    p->on_trial = may;
+    p->trial_of = predictor;
+    copy_trial_restart(&p->trial, predictor, has_cpu);
+    atomic_store_explicit(&p->trial_result, -1, memory_order_relaxed);
 }
 
-void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool drafts)
+static double step_s(struct prefetch *p)
 {
-    uint64_t now_ns = clock_ns(), before_ns = p->step_began_ns, predictor = predictor_on_trial(p);
-    p->step_began_ns = now_ns;
-    p->without = false;
-    if (predictor != p->trial_of) {
-        prefetch_trial_restart(&p->trial);
-        atomic_store_explicit(&p->saves, NAN, memory_order_relaxed);
-    }
-    p->trial_of = predictor;
-    if (!predictor)
-        return;
-    bool was_without = p->trial.without;
+    uint64_t now_ns = clock_ns(), before_ns = p->step_began_ns;
     double took_s = before_ns ? (double)(now_ns - before_ns) * 1e-9 : 0;
-    if (drafts)
-        p->without = !prefetch_trial_is_with(&p->trial);
-    else
-        p->without = !prefetch_trial_step(&p->trial, n_tokens, took_s < STEP_MOST_S ? took_s : 0);
-    counter_add(p->options.counters.without, p->without);
-    if (p->trial.without != was_without)
+    p->step_began_ns = now_ns;
+    return took_s < STEP_MOST_S ? took_s : 0;
+}
+
+void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool decodes, bool has_cpu)
+{
+    const struct copy_trial_step step = {n_tokens, step_s(p), p->misses_s};
+    counter_add(p->options.counters.without, p->trial_of && p->limit != COPY_ALL);
+    counter_add(p->options.counters.without_loads, !prefetch_may_load(p, n_tokens, decodes));
+    p->misses_s = 0;
+    p->limit = COPY_ALL;
+    follow_policy(p, has_cpu);
+    if (!p->on_trial)
+        return;
+    enum copy_limit result = p->trial.result;
+    if (decodes)
+        copy_trial_step(&p->trial, &step);
+    p->limit = p->trial.limit;
+    if (p->trial.result != result)
         log_trial(&p->trial);
-    if (p->trial.held) {
-        atomic_store_explicit(&p->used, !p->trial.without, memory_order_relaxed);
-        atomic_store_explicit(&p->saves, p->trial.gain, memory_order_relaxed);
-    }
+    if (p->trial.held)
+        publish_trial(p);
+}
+
+void prefetch_missed(struct prefetch *p, double misses_s)
+{
+    p->misses_s += misses_s;
+}
+
+bool prefetch_may_load(const struct prefetch *p, uint32_t n_tokens, bool decodes)
+{
+    return !p->on_trial || copy_trial_may_load(&p->trial, n_tokens, decodes);
 }
 
 void prefetch_enter(struct prefetch *p, uint64_t step)
@@ -169,7 +203,7 @@ static void add_time(struct prefetch *p, uint64_t since_ns)
 void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited)
 {
     const struct prefetch_counters *k = &p->options.counters;
-    if (timed_since(p, step) && !p->without) {
+    if (timed_since(p, step) && p->limit == COPY_ALL) {
         histogram_observe(k->predict_seconds, (double)p->predict_ns * 1e-9);
         counter_add(k->predict_exposed_ns, has_waited ? 0 : p->predict_ns);
     }
@@ -181,7 +215,7 @@ void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited)
 /* False: there is nothing left to prefetch, or prefetching is off. */
 static bool predicts(const struct prefetch *p)
 {
-    return !p->all_resident && !p->without;
+    return !p->all_resident && p->limit == COPY_ALL;
 }
 
 void prefetch_set_all_resident(struct prefetch *p, bool all_resident)

@@ -1,5 +1,5 @@
 /* Prefetch control: shows layers to the predictor, judges its predictions, and sends the fetch
- * hints to memd. On trial it leaves prefetching out for whole steps (prefetch_trial.h).
+ * hints to memd. On trial it leaves copies out for whole steps (copy_trial.h).
  *
  *     forward -- show, gates --> prediction --> layer_judge -- hints --> device_cache, host_experts
  *
@@ -7,6 +7,7 @@
 #ifndef MOED_WORKER_PREFETCH_PREFETCH_H
 #define MOED_WORKER_PREFETCH_PREFETCH_H
 
+#include "copy_trial.h"
 #include "prediction.h"
 #include "sched/layer/layer.h"
 #include "sched/prefetch/transfer_scheduler.h"
@@ -20,6 +21,7 @@
 struct prefetch_counters {
     struct counter *declined;           /* experts predicted, and not worth the copy */
     struct counter *without;            /* steps without prefetch: slower with it, or on trial */
+    struct counter *without_loads;      /* steps without any copy */
     struct histogram *predict_seconds;  /* of a layer, in the engine's thread; of timed steps */
     struct counter *predict_exposed_ns; /* the same, of layers that waited for nothing afterwards */
 };
@@ -51,16 +53,21 @@ enum error_code prefetch_set_predictor(struct prefetch *p, enum sched_predictor 
 void prefetch_set_prefetcher(struct prefetch *p, enum sched_prefetcher prefetcher);
 const struct prediction *prefetch_prediction(const struct prefetch *p);
 
-/* The result of the trials. Any thread. */
-struct prefetch_benefit {
-    bool tried; /* else the rest is not known */
-    bool used;
-    double saves; /* share of a step without prefetch; below 0: prefetching costs that */
+/* The result of the trials of copies. Any thread. */
+struct copy_trial_result {
+    bool tried;                         /* else the rest is not known */
+    enum copy_limit limit;              /* between the trials */
+    double prefetch_saves, copies_save; /* as copy_trial's */
 };
-struct prefetch_benefit prefetch_benefit(const struct prefetch *p);
+struct copy_trial_result prefetch_trial_result(const struct prefetch *p);
 
-/* A step of n_tokens has ended, and the next one begins. drafts: as struct batch_kind. */
-void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool drafts);
+/* A step of n_tokens has ended, and the next one begins. decodes: it had no prompt and no drafts.
+ * has_cpu: cpuexec computes experts now. */
+void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool decodes, bool has_cpu);
+/* What a layer's misses cost in this step (layer_plan.misses_s). */
+void prefetch_missed(struct prefetch *p, double misses_s);
+/* Whether the present step may load what the device lacks. */
+bool prefetch_may_load(const struct prefetch *p, uint32_t n_tokens, bool decodes);
 /* A layer of this step begins. Hints are judged by the step of the last layer that began: an answer
  * that arrives between two steps counts in the first of them. */
 void prefetch_enter(struct prefetch *p, uint64_t step);

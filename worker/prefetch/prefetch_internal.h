@@ -7,7 +7,6 @@
 #define MOED_WORKER_PREFETCH_PREFETCH_INTERNAL_H
 
 #include "prefetch.h"
-#include "prefetch_trial.h"
 
 #include "sched/predict/trained.h"
 
@@ -18,15 +17,17 @@ struct prefetch {
     struct prediction *prediction;
     _Atomic int prefetcher;
     bool all_resident;
-    bool without;  /* in this step nothing is predicted nor prefetched */
-    uint64_t step; /* of the last layer that began */
+    enum copy_limit limit; /* of this step */
+    uint64_t step;         /* of the last layer that began */
 
     /* the trial, under moed's assigner where all experts are in memory */
-    struct prefetch_trial trial;
+    struct copy_trial trial;
     uint64_t step_began_ns;
-    uint64_t trial_of;    /* the predictor's number; 0: no trial */
-    _Atomic double saves; /* by the last trial; NAN: there was none */
-    _Atomic bool used;
+    double misses_s; /* of this step's layers so far */
+    bool on_trial;
+    uint64_t trial_of;        /* the predictor's number; 0: nothing is predicted */
+    _Atomic int trial_result; /* enum copy_limit; -1: there was no trial */
+    _Atomic double prefetch_saves, copies_save;
 
     /* timed steps */
     uint64_t predict_ns; /* of this layer */

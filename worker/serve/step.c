@@ -149,8 +149,10 @@ static void run_apart(struct engine *g, const struct prompt_rows *p)
     struct error e;
     g->n_groups = 0;
     add_rows(g, r, 0, p->n);
-    const float *hidden = forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g, p->n),
-                                      r->kind != REQUEST_GENERATE, &e);
+    uint32_t prompt_rows = r->stepwise ? 0 : p->n; /* one at a time: as in decoding */
+    const float *hidden =
+        forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g, prompt_rows),
+                    r->kind != REQUEST_GENERATE, &e);
     if (hidden)
         finish_rows(g, p, hidden, clock_ns() - started);
     else

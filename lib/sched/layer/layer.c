@@ -68,7 +68,7 @@ static bool fill_plan(struct layer *l, const struct layer_state *state,
         l->plan[i] = (struct sched_expert){.expert = e->expert,
                                            .workload = e->workload,
                                            .resident = e->there.resident,
-                                           .in_flight = e->there.in_flight,
+                                           .in_flight = state->no_loads ? 0 : e->there.in_flight,
                                            .last_use = last_use[e->expert]};
         layer_used(l, state->step, state->layer, e->expert);
         all_resident &= e->there.resident >= l->n_segments[state->layer];
@@ -157,13 +157,24 @@ static double resident_s(const struct layer *l, const struct layer_state *state,
     return s;
 }
 
+static uint32_t spare_slots(const struct layer_state *state)
+{
+    return state->no_loads ? 0 : sched_spare_slots(state->assigner, state->n_slots, state->n_spare);
+}
+
+static uint32_t free_slots(const struct layer_state *state)
+{
+    uint32_t prefetches = state->prefetches ? state->n_spare / 2 : 0;
+    return state->no_loads ? 0 : state->n_spare - prefetches;
+}
+
 void layer_plan(struct layer *l, const struct layer_state *state,
                 const struct layer_expert *experts, uint32_t n, struct layer_plan *out)
 {
     struct sched_layer layer = {
         .n_segments = l->n_segments[state->layer],
-        .spare_slots = sched_spare_slots(state->assigner, state->n_slots, state->n_spare),
-        .free_slots = state->prefetches ? state->n_spare - state->n_spare / 2 : state->n_spare,
+        .spare_slots = spare_slots(state),
+        .free_slots = free_slots(state),
         .whole = state->whole,
         .n_tokens = state->n_tokens,
         .prompt = state->prompt,
