@@ -159,7 +159,7 @@ class Loop:
         if status is None:
             self.fault(where, "does not end", self.log()[-3000:])
         elif not ready and not ended:
-            self.fault(where, f"neither ready nor ended after {READY_S} s", self.log()[-3000:])
+            self.fault(where, "neither ready nor ended", self.log()[-3000:])
         elif status < 0 or status > 3:
             self.fault(where, f"ends with {status}", self.log()[-3000:])
         elif ended and (status == 0 or not text):
