@@ -8,7 +8,7 @@
  *   experts    1 token and 8 tokens through 8 experts of a Qwen3-30B layer, by tensor type: bytes of
  *              weights a second; the bound is memory
  *   rows       matrices of a layer times one row, by shape and tensor type
- *   attention  of one token, at three depths
+ *   attention  in the shapes of three models: one token at three depths, rows of a prompt
  *   delta      a layer of linear attention: one token, rows of a prompt
  *   products   a matrix of a layer's attention times the rows of a batch, by tensor type: the
  *              module's own kernels, which keep to the definition, and cuBLAS, if it is there; in
