@@ -146,9 +146,9 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.prefetch_tried = trial.tried && !isnan(trial.prefetch_saves);
         policy.prefetching = trial.limit == COPY_ALL;
         policy.prefetch_saves = policy.prefetch_tried ? trial.prefetch_saves : 0;
-        policy.loads_tried = trial.tried;
+        policy.loads_tried = trial.tried && !isnan(trial.copies_save);
         policy.loading = trial.limit != COPY_NOTHING;
-        policy.copies_save = trial.copies_save;
+        policy.copies_save = policy.loads_tried ? trial.copies_save : 0;
         fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;

@@ -196,12 +196,23 @@ static void print_numbers(const char *key, const uint64_t *values, size_t n)
     printf("]");
 }
 
+static void print_trials_json(const Moed__V1__PolicyReply *worker)
+{
+    if (worker->prefetch_tried)
+        printf(", \"prefetch\": %s, \"prefetch_saves\": %.4f",
+               worker->prefetching ? "true" : "false", worker->prefetch_saves);
+    if (worker->loads_tried)
+        printf(", \"loading\": %s, \"copies_save\": %.4f", worker->loading ? "true" : "false",
+               worker->copies_save);
+}
+
 /* predictions and predictions_right: an entry for each layer, in order. */
 static void print_predictor_json(const Moed__V1__PolicyReply *memd,
                                  const Moed__V1__PolicyReply *worker)
 {
     printf(", \"predictor\": \"%s\", \"budget\": \"%s\", \"prefetcher\": \"%s\"", memd->predictor,
            memd->budget, memd->prefetcher);
+    print_trials_json(worker);
     if (!worker->n_predictions)
         return;
     print_numbers("predictions", worker->predictions, worker->n_predictions);
@@ -210,12 +221,6 @@ static void print_predictor_json(const Moed__V1__PolicyReply *memd,
            ", \"predict_in_time\": %" PRIu64 ", \"predict_late\": %" PRIu64,
            worker->predict_shown, worker->predict_dropped, worker->predict_in_time,
            worker->predict_late);
-    if (worker->prefetch_tried)
-        printf(", \"prefetch\": %s, \"prefetch_saves\": %.4f",
-               worker->prefetching ? "true" : "false", worker->prefetch_saves);
-    if (worker->loads_tried)
-        printf(", \"loading\": %s, \"copies_save\": %.4f", worker->loading ? "true" : "false",
-               worker->copies_save);
 }
 
 static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)

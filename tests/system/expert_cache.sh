@@ -104,7 +104,7 @@ grep -q "policy prescope: .*has to be trained.*; expert-map takes its place" "$R
 "$MOED" policy moed >/dev/null
 # The worker measures whether copies save time: blocks of steps take turns, with all copies, without prefetch and without any. The
 # result depends on the machine.
-"$MOED" run -n 250 --ignore-end --temp 0 "Once upon a time" >/dev/null
+"$MOED" run -n 450 --ignore-end --temp 0 "Once upon a time" >/dev/null
 case $(policy_field loading),$(policy_field prefetch) in
 true,true) "$MOED" policy | grep -q "prefetch on: it saves" || fail "policy does not say that prefetch is on" ;;
 true,false) "$MOED" policy | grep -q "prefetch off: it makes a step .* longer" || fail "policy does not say why prefetch is off" ;;

@@ -131,16 +131,17 @@ void experts_predict_end(struct experts *x); /* after the layer's last gate: end
 /* groups: rows that are a whole group of one prompt (worker/kv/prefix_cache.h), whose products of
  * float weights may round in another order than the definition's; at most one a row. Borrowed until
  * the batch is done. prompt_rows: how many are of prompts. drafts: some are drafts of tokens, so
- * the step's time says nothing about other steps with as many rows. */
+ * the step's time says nothing about other steps with as many rows. stepwise: the prompt is
+ * computed one token at a time, as if it were decoded. */
 struct batch_kind {
     struct row_groups groups;
     uint32_t prompt_rows;
-    bool drafts;
+    bool drafts, stepwise;
 };
 
 static inline bool batch_decodes(struct batch_kind kind)
 {
-    return !kind.prompt_rows && !kind.drafts;
+    return (!kind.prompt_rows || kind.stepwise) && !kind.drafts;
 }
 
 /* The input of a layer's experts: float [n_tokens][d_model], fetched. */

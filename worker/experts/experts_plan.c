@@ -80,7 +80,7 @@ static void count_activity(struct experts *x)
 
 static bool is_prompt(const struct experts *x)
 {
-    return 2 * x->work.kind.prompt_rows > x->work.n_tokens;
+    return !x->work.kind.stepwise && 2 * x->work.kind.prompt_rows > x->work.n_tokens;
 }
 
 void experts_report(struct experts *x, const uint32_t *selected)
@@ -141,8 +141,7 @@ static bool loads_are_stopped(struct experts *x)
 /* For the trial of copies, or by its result. cpuexec may have gone since the step began. */
 static bool leaves_loads_out(const struct experts *x)
 {
-    return x->cost.has_cpu &&
-           !prefetch_may_load(x->prefetch, x->work.n_tokens, batch_decodes(x->work.kind));
+    return x->cost.has_cpu && !prefetch_may_load(x->prefetch);
 }
 
 static void fill_inputs(struct experts *x)

@@ -23,8 +23,9 @@ void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens,
     if (x->device.cache && new_step && x->work.step % COSTS_STEPS == 1)
         report_costs(x);
     if (x->prefetch && new_step)
-        prefetch_step(x->prefetch, x->work.n_tokens, batch_decodes(x->work.kind),
-                      x->cost.has_cpu); /* of the step before */
+        prefetch_step(x->prefetch,
+                      (struct prefetch_step){x->work.n_tokens, batch_decodes(x->work.kind)},
+                      (struct prefetch_step){n_tokens, batch_decodes(kind)}, x->cost.has_cpu);
     x->work.step = experts_step_of(x, layer);
     if (x->prefetch)
         prefetch_enter(x->prefetch, x->work.step);

@@ -14,19 +14,20 @@ enum { COUNTED = COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE };
 #define FAR_LONGER  3
 /* Steps whose mean cost of misses is compared. */
 #define MISSES_STEPS 64
-
-/* A kind that is slower than the fastest one by this share after so many rounds gets no more
- * blocks. */
-static const double far_slower[COPY_TRIAL_ROUNDS] = {1, 0.3, INFINITY, INFINITY};
-/* A block ends if even its shortest step takes so many times as long as the fastest kind's mean,
- * or if so many steps in a row take so long that they seem idle. */
-#define HOPELESS 1.5
-#define SAMPLES  4
+/* A kind gets no more blocks if each of its blocks, this many or more, took SLOWER times as long as
+ * COPY_LOADS. Steps without copies are left out of the next trials if it was SKIP_SLOWER times. */
+#define DROP_BLOCKS 2
+#define SLOWER      1.3
+#define SKIP_SLOWER 2
+/* A block ends early if even its shortest step takes so many times as long: half of it, or its
+ * first steps. Or if so many steps in a row take so long that they seem idle. */
+#define LONG      1.5
+#define VERY_LONG 4
+#define SEEM_IDLE 4
 
 /* ---- The order of blocks ---- */
 
-/* Prefetches and missing loads may cost most. The fastest kind before them cuts such a block
- * short. */
+/* COPY_LOADS is what the others are compared with. */
 static const enum copy_limit order[COPY_LIMITS] = {COPY_LOADS, COPY_NOTHING, COPY_ALL};
 
 /* The kind of this place in a round; COPY_LIMITS: the round is over. */
@@ -59,34 +60,34 @@ static void begin(struct copy_trial *t)
 {
     t->hold = t->rounds = 0;
     memset(t->of, 0, sizeof t->of);
-    if (t->skips && t->tries[COPY_NOTHING]) {
-        t->skips--;
-        t->of[COPY_NOTHING].dropped = true;
-    }
-    begin_block(t, kind_from(t, 0));
+    t->of[COPY_NOTHING].dropped = t->skips > 0;
+    begin_block(t, COPY_LOADS);
 }
 
 void copy_trial_restart(struct copy_trial *t, bool predicts, bool has_cpu)
 {
+    enum copy_limit most = predicts ? COPY_ALL : COPY_LOADS;
     *t = (struct copy_trial){
         .tries = {[COPY_ALL] = predicts, [COPY_LOADS] = true, [COPY_NOTHING] = has_cpu},
-        .result = predicts ? COPY_ALL : COPY_LOADS,
+        .hold = COPY_TRIAL_WARM,
+        .limit = most,
+        .result = most,
         .prefetch_saves = NAN,
         .copies_save = NAN};
-    begin(t);
 }
 
 /* ---- The result ---- */
 
-/* Seconds of a step of this kind; INFINITY: it was not tried. */
-static double mean_s(const struct copy_trial *t, enum copy_limit kind)
+/* The median of a kind's ratios; NAN: it was not tried. */
+static double ratio_of(const struct copy_trial *t, enum copy_limit kind)
 {
-    return t->of[kind].blocks ? t->of[kind].took_s / t->of[kind].blocks : INFINITY;
-}
-
-static double best_s(const struct copy_trial *t)
-{
-    return fmin(fmin(mean_s(t, COPY_ALL), mean_s(t, COPY_LOADS)), mean_s(t, COPY_NOTHING));
+    double sorted[COPY_TRIAL_ROUNDS];
+    uint32_t n = t->of[kind].blocks;
+    if (!n)
+        return NAN;
+    memcpy(sorted, t->of[kind].ratio, n * sizeof *sorted);
+    sort_doubles(sorted, n);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 static double margin_of(const struct copy_trial *t)
@@ -96,19 +97,23 @@ static double margin_of(const struct copy_trial *t)
 
 static void decide(struct copy_trial *t)
 {
-    double all_s = mean_s(t, COPY_ALL), loads_s = mean_s(t, COPY_LOADS),
-           nothing_s = mean_s(t, COPY_NOTHING), copies_s = fmin(all_s, loads_s);
-    enum copy_limit result = loads_s < (1 - MARGIN) * all_s ? COPY_LOADS : COPY_ALL;
-    if (nothing_s < (1 - margin_of(t)) * copies_s)
+    /* NAN loses every comparison */
+    double all = ratio_of(t, COPY_ALL), nothing = ratio_of(t, COPY_NOTHING);
+    enum copy_limit result = all <= 1 / (1 - MARGIN) ? COPY_ALL : COPY_LOADS;
+    double copies = fmin(all, 1);
+    if (nothing < (1 - margin_of(t)) * copies)
         result = COPY_NOTHING;
-    if (t->of[COPY_ALL].blocks)
-        t->prefetch_saves = 1 - all_s / loads_s;
-    if (t->of[COPY_NOTHING].blocks)
-        t->copies_save = 1 - copies_s / nothing_s;
+    if (!isnan(all))
+        t->prefetch_saves = 1 - all;
+    if (!isnan(nothing))
+        t->copies_save = 1 - copies / nothing;
+    if (t->skips)
+        t->skips--;
     uint32_t longer = t->held < COPY_TRIAL_MOST / 2 ? 2 * t->held : COPY_TRIAL_MOST;
     t->hold = t->held = t->held && result == t->result ? longer : COPY_TRIAL_HOLD;
     t->limit = t->result = result;
-    t->held_misses_s = t->of[COPY_NOTHING].misses_s / t->of[COPY_NOTHING].blocks;
+    t->saved_s = (copies - nothing) * t->loads_s;
+    t->held_misses_s = t->trial_misses_s;
     t->at = 0;
 }
 
@@ -126,62 +131,74 @@ static double block_mean(double *values, uint32_t n)
     return sum / n;
 }
 
-static void drop(struct copy_trial *t, enum copy_limit kind)
+static bool is_slower(const struct copy_trial *t, enum copy_limit kind, double times)
 {
-    t->of[kind].dropped = true;
-    if (kind == COPY_NOTHING && t->rounds == 0)
-        t->skips = COPY_TRIAL_SKIPS;
+    for (uint32_t i = 0; i < t->of[kind].blocks; i++)
+        if (!(t->of[kind].ratio[i] > times))
+            return false;
+    return t->of[kind].blocks >= DROP_BLOCKS;
 }
 
 static void end_round(struct copy_trial *t)
 {
-    double best = best_s(t);
-    uint32_t left = 0;
-    for (enum copy_limit kind = kind_from(t, 0); kind < COPY_LIMITS; kind = kind_after(t, kind)) {
-        if (mean_s(t, kind) > (1 + far_slower[t->rounds]) * best)
-            drop(t, kind);
-        else
-            left++;
-    }
-    begin_block(t, kind_from(t, 0));
-    if (++t->rounds == COPY_TRIAL_ROUNDS || left == 1)
+    t->rounds++;
+    for (int kind = 0; kind < COPY_LIMITS; kind++)
+        t->of[kind].dropped |= is_slower(t, (enum copy_limit)kind, SLOWER);
+    if (is_slower(t, COPY_NOTHING, SKIP_SLOWER))
+        t->skips = COPY_TRIAL_SKIPS + 1; /* with this one */
+    if (t->rounds == COPY_TRIAL_ROUNDS || kind_after(t, COPY_LOADS) == COPY_LIMITS)
         decide(t);
+    else
+        begin_block(t, COPY_LOADS);
 }
 
-static void end_block(struct copy_trial *t, double mean)
+static void end_block(struct copy_trial *t, double mean_s)
 {
-    t->of[t->limit].took_s += mean;
-    t->of[t->limit].blocks++;
-    enum copy_limit next = kind_after(t, t->limit);
+    enum copy_limit kind = t->limit, next = kind_after(t, kind);
+    if (kind == COPY_LOADS)
+        t->loads_s = mean_s;
+    t->of[kind].ratio[t->of[kind].blocks++] = mean_s / t->loads_s;
     if (next == COPY_LIMITS)
         end_round(t);
     else
         begin_block(t, next);
 }
 
+/* Whether even the shortest step of a block under way is far longer than those of COPY_LOADS. */
+static bool is_far_longer(const struct copy_trial *t)
+{
+    if (t->limit == COPY_LOADS)
+        return false;
+    return (t->at == COPY_TRIAL_SETTLE && t->least_s > VERY_LONG * t->loads_s) ||
+           (t->at == COPY_TRIAL_BLOCK / 2 && t->least_s > LONG * t->loads_s);
+}
+
+static void count_misses(struct copy_trial *t, double misses_s)
+{
+    uint32_t n = t->of[COPY_NOTHING].blocks * COUNTED + t->at - COPY_TRIAL_SETTLE;
+    if (t->limit == COPY_NOTHING)
+        t->trial_misses_s += (misses_s - t->trial_misses_s) / (n + 1);
+}
+
 /* A step whose time is not known is repeated. */
 static void count(struct copy_trial *t, const struct copy_trial_step *step)
 {
     if (!(step->took_s > 0)) {
-        if (++t->unknown == SAMPLES && t->limit == COPY_NOTHING) {
-            drop(t, t->limit);
+        if (++t->unknown == SEEM_IDLE && t->limit == COPY_NOTHING)
             end_block(t, INFINITY);
-        }
         return;
     }
     t->unknown = 0;
     t->least_s = fmin(t->least_s, step->took_s);
     if (t->at >= COPY_TRIAL_SETTLE) {
         t->block_s[t->at - COPY_TRIAL_SETTLE] = step->took_s;
-        t->of[t->limit].misses_s += step->misses_s / COUNTED;
+        count_misses(t, step->misses_s);
     }
     t->at++;
-    if (t->at == COPY_TRIAL_BLOCK) {
+    if (t->at == COPY_TRIAL_BLOCK)
         end_block(t, block_mean(t->block_s, COUNTED));
-    } else if (t->at >= COPY_TRIAL_SETTLE + SAMPLES && t->least_s > HOPELESS * best_s(t)) {
-        drop(t, t->limit);
+    else if (is_far_longer(t))
         end_block(t, t->least_s);
-    }
 }
 
 /* ---- While the result serves ---- */
@@ -192,9 +209,7 @@ static bool copies_are_due(struct copy_trial *t, const struct copy_trial_step *s
     if (t->result != COPY_NOTHING)
         return false;
     t->held_misses_s += (step->misses_s - t->held_misses_s) / MISSES_STEPS;
-    double saved_s = fmin(mean_s(t, COPY_ALL), mean_s(t, COPY_LOADS)) - mean_s(t, COPY_NOTHING);
-    double trial_misses_s = t->of[COPY_NOTHING].misses_s / t->of[COPY_NOTHING].blocks;
-    return t->at >= MISSES_STEPS && t->held_misses_s - trial_misses_s > saved_s;
+    return t->at >= MISSES_STEPS && t->held_misses_s - t->trial_misses_s > t->saved_s;
 }
 
 static void hold(struct copy_trial *t, const struct copy_trial_step *step)
@@ -210,25 +225,35 @@ static void hold(struct copy_trial *t, const struct copy_trial_step *step)
     }
 }
 
-bool copy_trial_may_load(const struct copy_trial *t, uint32_t n_tokens, bool decodes)
+enum copy_limit copy_trial_limit(const struct copy_trial *t, uint32_t n_tokens, bool decodes)
 {
-    return t->limit != COPY_NOTHING || n_tokens != t->n_tokens || !decodes;
+    if (decodes && n_tokens == t->n_tokens)
+        return t->limit;
+    return t->result == COPY_NOTHING ? COPY_LOADS : t->result;
+}
+
+/* Other steps are compared from now on, if many of them came in a row. */
+static bool is_switch(struct copy_trial *t, uint32_t n_tokens)
+{
+    t->others = n_tokens == t->other_tokens ? t->others + 1 : 1;
+    t->other_tokens = n_tokens;
+    return t->others >= COPY_TRIAL_SWITCH;
 }
 
 void copy_trial_step(struct copy_trial *t, const struct copy_trial_step *step)
 {
     if (!t->n_tokens)
         t->n_tokens = step->n_tokens;
-    if (step->n_tokens != t->n_tokens &&
-        ++t->others < COPY_TRIAL_BLOCK) /* a prompt, or the end of a request */
-        return;
     if (step->n_tokens != t->n_tokens) {
+        if (!is_switch(t, step->n_tokens))
+            return;
         t->n_tokens = step->n_tokens;
         t->held = 0;
         t->margin = 0;
         begin(t);
+        return;
     }
-    t->others = 0;
+    t->other_tokens = t->others = 0;
     if (t->hold)
         hold(t, step);
     else

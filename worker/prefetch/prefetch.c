@@ -151,20 +151,21 @@ static double step_s(struct prefetch *p)
     return took_s < STEP_MOST_S ? took_s : 0;
 }
 
-void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool decodes, bool has_cpu)
+void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefetch_step next,
+                   bool has_cpu)
 {
-    const struct copy_trial_step step = {n_tokens, step_s(p), p->misses_s};
-    counter_add(p->options.counters.without, p->trial_of && p->limit != COPY_ALL);
-    counter_add(p->options.counters.without_loads, !prefetch_may_load(p, n_tokens, decodes));
+    const struct copy_trial_step step = {ended.n_tokens, step_s(p), p->misses_s};
     p->misses_s = 0;
     p->limit = COPY_ALL;
     follow_policy(p, has_cpu);
     if (!p->on_trial)
         return;
     enum copy_limit result = p->trial.result;
-    if (decodes)
+    if (ended.decodes)
         copy_trial_step(&p->trial, &step);
-    p->limit = p->trial.limit;
+    p->limit = copy_trial_limit(&p->trial, next.n_tokens, next.decodes);
+    counter_add(p->options.counters.without, p->trial_of && p->limit != COPY_ALL);
+    counter_add(p->options.counters.without_loads, p->limit == COPY_NOTHING);
     if (p->trial.result != result)
         log_trial(&p->trial);
     if (p->trial.held)
@@ -176,9 +177,9 @@ void prefetch_missed(struct prefetch *p, double misses_s)
     p->misses_s += misses_s;
 }
 
-bool prefetch_may_load(const struct prefetch *p, uint32_t n_tokens, bool decodes)
+bool prefetch_may_load(const struct prefetch *p)
 {
-    return !p->on_trial || copy_trial_may_load(&p->trial, n_tokens, decodes);
+    return p->limit != COPY_NOTHING;
 }
 
 void prefetch_enter(struct prefetch *p, uint64_t step)

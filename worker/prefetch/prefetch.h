@@ -61,13 +61,19 @@ struct copy_trial_result {
 };
 struct copy_trial_result prefetch_trial_result(const struct prefetch *p);
 
-/* A step of n_tokens has ended, and the next one begins. decodes: it had no prompt and no drafts.
- * has_cpu: cpuexec computes experts now. */
-void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool decodes, bool has_cpu);
+/* decodes: no rows of prompts and no drafts. */
+struct prefetch_step {
+    uint32_t n_tokens;
+    bool decodes;
+};
+
+/* A step has ended, and the next one begins. has_cpu: cpuexec computes experts now. */
+void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefetch_step next,
+                   bool has_cpu);
 /* What a layer's misses cost in this step (layer_plan.misses_s). */
 void prefetch_missed(struct prefetch *p, double misses_s);
 /* Whether the present step may load what the device lacks. */
-bool prefetch_may_load(const struct prefetch *p, uint32_t n_tokens, bool decodes);
+bool prefetch_may_load(const struct prefetch *p);
 /* A layer of this step begins. Hints are judged by the step of the last layer that began: an answer
  * that arrives between two steps counts in the first of them. */
 void prefetch_enter(struct prefetch *p, uint64_t step);

@@ -149,10 +149,10 @@ static void run_apart(struct engine *g, const struct prompt_rows *p)
     struct error e;
     g->n_groups = 0;
     add_rows(g, r, 0, p->n);
-    uint32_t prompt_rows = r->stepwise ? 0 : p->n; /* one at a time: as in decoding */
+    struct batch_kind kind = kind_of_batch(g, p->n);
+    kind.stepwise = r->stepwise;
     const float *hidden =
-        forward_run(g->config.forward, g->batch, p->n, kind_of_batch(g, prompt_rows),
-                    r->kind != REQUEST_GENERATE, &e);
+        forward_run(g->config.forward, g->batch, p->n, kind, r->kind != REQUEST_GENERATE, &e);
     if (hidden)
         finish_rows(g, p, hidden, clock_ns() - started);
     else
