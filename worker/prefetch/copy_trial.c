@@ -66,12 +66,11 @@ static void begin(struct copy_trial *t)
 
 void copy_trial_restart(struct copy_trial *t, bool predicts, bool has_cpu)
 {
-    enum copy_limit most = predicts ? COPY_ALL : COPY_LOADS;
     *t = (struct copy_trial){
         .tries = {[COPY_ALL] = predicts, [COPY_LOADS] = true, [COPY_NOTHING] = has_cpu},
         .hold = COPY_TRIAL_WARM,
-        .limit = most,
-        .result = most,
+        .limit = COPY_LOADS, /* prefetches may cost more than they can save */
+        .result = predicts ? COPY_ALL : COPY_LOADS,
         .prefetch_saves = NAN,
         .copies_save = NAN};
 }
