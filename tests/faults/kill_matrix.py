@@ -8,7 +8,7 @@ run in a round, and one follows it. An answer is
   whole    all of its tokens are right
   cut      it ended with an error line, and what came was right: allowed where the supervisor, so all, was killed
   wrong, silent (no error line), hung: failures, and so is a deployment that does not answer again
-Prints a table of cells and exits with 1 after a failure."""
+Prints a table of cells and exits with 1 after a failure. After SIGINT or SIGTERM it prints that of the rounds so far."""
 import argparse
 import itertools
 import os
@@ -49,6 +49,13 @@ class Matrix:
         self.cells = defaultdict(Counter)
         self.recoveries = []
         self.failures = []
+        self.ending = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.end)
+
+    def end(self, *_):
+        """After the round under way."""
+        self.ending = True
 
     def references(self):
         self.d.up()
@@ -211,8 +218,8 @@ class Matrix:
         while done < rounds and time.monotonic() < deadline:
             self.random.shuffle(cells)
             for cell in cells[:rounds - done]:
-                if time.monotonic() >= deadline:
-                    break
+                if self.ending or time.monotonic() >= deadline:
+                    return done
                 results, fault = self.round(*cell)
                 done += 1
                 count = self.cells[cell]
@@ -274,6 +281,8 @@ def main():
               f"{total['failed']} rounds failed; an answer again after {recovery[len(recovery) // 2]:.1f} s (median), "
               f"{recovery[-1]:.1f} s (most)\n" if recovery else f"{device}: no rounds", flush=True)
         failed += len(m.failures)
+        if m.ending:
+            break
     return 1 if failed else 0
 
 
