@@ -56,7 +56,7 @@ static void restarts_a_stable_one_at_once(void **state)
 static void restarts_a_silent_one(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {"--watchdog", "2", NULL};
+    static const char *const more[] = {"--watchdog", "4", NULL}; /* also until it is ready */
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     pid_t memd = fixture_pid(f, "memd"), cpuexec = fixture_pid(f, "cpuexec");
