@@ -215,7 +215,7 @@ class Matrix:
         self.references()
         cells = list(self.cells_here())
         done = 0
-        while done < rounds and time.monotonic() < deadline:
+        while done < rounds:
             self.random.shuffle(cells)
             for cell in cells[:rounds - done]:
                 if self.ending or time.monotonic() >= deadline:

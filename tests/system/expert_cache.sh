@@ -111,7 +111,7 @@ true,false) "$MOED" policy | grep -q "prefetch off: it makes a step .* longer" |
 false,*) "$MOED" policy | grep -q "loads and prefetch off: they make a step .* longer" || fail "policy does not say why copies are off" ;;
 *) fail "the worker did not try copies" ;;
 esac
-[ "$(metric worker moed_worker_steps_without_prefetch_total)" -ge 24 ] || fail "no steps without prefetch"
+[ "$(metric worker moed_worker_steps_without_prefetch_total)" -ge 64 ] || fail "no steps without prefetch"
 [ "$(metric worker moed_worker_steps_without_loads_total)" -ge 8 ] || fail "no steps without loads"
 check_refusals
 refused "moed train" --predictor mlp

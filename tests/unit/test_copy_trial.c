@@ -136,7 +136,7 @@ static void test_median(void **state)
         for (int kind = 0; kind < COPY_LIMITS; kind++) {
             struct copy_trial t = restarted(true, true);
             for (int i = 0; i < TRIAL; i++) {
-                bool slow = (int)t.rounds == disturbed && (int)t.limit == kind;
+                bool slow = (int)t.of[kind].blocks == disturbed && (int)t.limit == kind;
                 double s = t.limit == COPY_NOTHING ? 0.97 : t.limit == COPY_ALL ? 1.04 : 1;
                 copy_trial_step(&t, &(struct copy_trial_step){1, slow ? 1.4 * s : s, 0});
             }
@@ -258,7 +258,7 @@ static void test_margin_and_change(void **state)
     assert_float_equal(t.prefetch_saves, 0.05, 1e-9);
 }
 
-/* Steps without copies are compared with the faster of the others. */
+/* Steps without copies are compared with the faster of the two other kinds. */
 static void test_faster_of_two(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void begin_block(struct copy_trial *t, enum copy_limit kind)
 
 static void begin(struct copy_trial *t)
 {
-    t->hold = t->rounds = 0;
+    t->hold = 0;
     memset(t->of, 0, sizeof t->of);
     t->of[COPY_NOTHING].dropped = t->skips > 0;
     begin_block(t, COPY_LOADS);
@@ -77,6 +77,11 @@ void copy_trial_restart(struct copy_trial *t, bool predicts, bool has_cpu)
 
 /* ---- The result ---- */
 
+static double median_of_sorted(const double *values, uint32_t n)
+{
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
 /* The median of a kind's ratios; NAN: it was not tried. */
 static double ratio_of(const struct copy_trial *t, enum copy_limit kind)
 {
@@ -86,7 +91,7 @@ static double ratio_of(const struct copy_trial *t, enum copy_limit kind)
         return NAN;
     memcpy(sorted, t->of[kind].ratio, n * sizeof *sorted);
     sort_doubles(sorted, n);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    return median_of_sorted(sorted, n);
 }
 
 static double margin_of(const struct copy_trial *t)
@@ -124,7 +129,7 @@ static double block_mean(double *values, uint32_t n)
 {
     double sum = 0;
     sort_doubles(values, n);
-    double most = FAR_LONGER * (values[(n - 1) / 2] + values[n / 2]) / 2;
+    double most = FAR_LONGER * median_of_sorted(values, n);
     for (uint32_t i = 0; i < n; i++)
         sum += values[i] < most ? values[i] : most;
     return sum / n;
@@ -140,12 +145,12 @@ static bool is_slower(const struct copy_trial *t, enum copy_limit kind, double t
 
 static void end_round(struct copy_trial *t)
 {
-    t->rounds++;
+    uint32_t rounds = t->of[COPY_LOADS].blocks;
     for (int kind = 0; kind < COPY_LIMITS; kind++)
         t->of[kind].dropped |= is_slower(t, (enum copy_limit)kind, SLOWER);
     if (is_slower(t, COPY_NOTHING, SKIP_SLOWER))
         t->skips = COPY_TRIAL_SKIPS + 1; /* with this one */
-    if (t->rounds == COPY_TRIAL_ROUNDS || kind_after(t, COPY_LOADS) == COPY_LIMITS)
+    if (rounds == COPY_TRIAL_ROUNDS || kind_after(t, COPY_LOADS) == COPY_LIMITS)
         decide(t);
     else
         begin_block(t, COPY_LOADS);

@@ -59,7 +59,6 @@ struct copy_trial {
     uint32_t skips;                /* trials to come without COPY_NOTHING */
     enum copy_limit limit;         /* of the next step that is compared */
     enum copy_limit result;        /* of the last trial */
-    uint32_t rounds;               /* completed */
     uint32_t unknown;              /* steps of unknown time, in a row */
     double least_s;                /* the shortest step of the block so far */
     double block_s[COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE];
