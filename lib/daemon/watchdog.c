@@ -37,8 +37,7 @@ static const char *fault(struct watchdog *w)
     if (heartbeat_late(&w->control, most))
         return "a control request is being handled for too long";
     if (heartbeat_late(&w->start, most))
-        return "the start does not get on"; /* nng and libseccomp can hang without memory or threads
-                                             */
+        return "the start does not get on"; /* nng can hang without memory or threads */
     for (int i = 0; i < WATCHDOG_THREADS; i++) {
         const struct heartbeat *h = atomic_load(&w->threads[i]);
         if (h && heartbeat_late(h, most))

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PATH_BYTES 4400
 
@@ -50,10 +51,18 @@ static uint16_t core_of(const char *root, unsigned cpu)
     return (uint16_t)cpu;
 }
 
-/* Reads the CPUs' nodes. Omits nodes without any of the CPUs. */
+static bool has_nodes(const char *root)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/sys/devices/system/node", root);
+    return access(path, F_OK) == 0;
+}
+
+/* Reads the CPUs' nodes, until each has one. Omits nodes without any of the CPUs. */
 static void read_nodes(const char *root, struct topology *t)
 {
-    for (unsigned id = 0; id < 1024 && t->n_nodes < TOPOLOGY_MAX_NODES; id++) {
+    unsigned left = has_nodes(root) ? t->n_cpus : 0;
+    for (unsigned id = 0; id < 1024 && left && t->n_nodes < TOPOLOGY_MAX_NODES; id++) {
         char path[128], list[PATH_BYTES];
         bool used = false;
         unsigned lowest;
@@ -64,6 +73,7 @@ static void read_nodes(const char *root, struct topology *t)
             if (list_names(list, t->cpus[i].cpu, &lowest)) {
                 t->cpus[i].node = (uint16_t)t->n_nodes;
                 used = true;
+                left--;
             }
         if (used)
             t->node_ids[t->n_nodes++] = (uint16_t)id;
