@@ -96,6 +96,38 @@ static void test_best(void **state)
     assert_int_equal(predict_best(p, 6, 0, best), 0);
 }
 
+/* Of many: each is the first, by the rule, of those that are left. */
+static void test_best_of_many(void **state)
+{
+    enum { MOST = 512 };
+    static double p[MOST];
+    static struct predicted best[MOST];
+    random_state = 3;
+    for (uint32_t n = 1; n <= MOST; n += 73) {
+        for (uint32_t i = 0; i < n; i++) { /* equal ones, close ones, very small ones, none */
+            const double values[] = {0.25, 0.25 + (double)uniform() * 1e-5,
+                                     (double)uniform() * 1e-30, (double)uniform() - 0.5};
+            p[i] = values[random_u64() % 4];
+        }
+        for (uint32_t most = 0; most <= MOST; most = 2 * most + 1) {
+            uint32_t found = predict_best(p, n, most, best), left = 0;
+            bool taken[MOST] = {false};
+            for (uint32_t i = 0; i < n; i++)
+                left += p[i] > 0;
+            assert_int_equal(found, left < most ? left : most);
+            for (uint32_t k = 0; k < found; k++) {
+                uint32_t first = n;
+                for (uint32_t i = 0; i < n; i++)
+                    if (!taken[i] && p[i] > 0 && (first == n || (float)p[i] > (float)p[first]))
+                        first = i;
+                assert_int_equal(best[k].expert, first);
+                assert_true(best[k].probability == (float)p[first]);
+                taken[first] = true;
+            }
+        }
+    }
+}
+
 static void expect_list(const struct predicted *list, const uint32_t *experts, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -545,12 +577,19 @@ static void test_outdated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),       cmocka_unit_test(test_workload_order),
-        cmocka_unit_test(test_gate_scores),   cmocka_unit_test(test_best),
-        cmocka_unit_test(test_next_gate),     cmocka_unit_test(test_share),
-        cmocka_unit_test(test_residual),      cmocka_unit_test(test_residual_is_the_mean),
-        cmocka_unit_test(test_frequency),     cmocka_unit_test(test_frequency_is_the_definition),
-        cmocka_unit_test(test_probabilities), cmocka_unit_test(test_outdated),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_workload_order),
+        cmocka_unit_test(test_gate_scores),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_best_of_many),
+        cmocka_unit_test(test_next_gate),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_residual_is_the_mean),
+        cmocka_unit_test(test_frequency),
+        cmocka_unit_test(test_frequency_is_the_definition),
+        cmocka_unit_test(test_probabilities),
+        cmocka_unit_test(test_outdated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,38 +105,6 @@ void predictor_apply_update(struct predictor *p, uint32_t layer, const float *up
     p->rule->apply_update(p, layer, update);
 }
 
-/* The first of n sorted experts that are less probable than p. */
-static uint32_t place_of(const struct predicted *experts, uint32_t n, float p)
-{
-    uint32_t first = 0;
-    while (n > 0) {
-        uint32_t half = n / 2;
-        if (experts[first + half].probability < p) {
-            n = half;
-        } else {
-            first += half + 1;
-            n -= half + 1;
-        }
-    }
-    return first;
-}
-
-uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,
-                      struct predicted *out)
-{
-    uint32_t n = 0;
-    for (uint32_t expert = 0; expert < n_experts; expert++) {
-        float p = (float)probability[expert];
-        if (!(p > 0) || (n == most && (most == 0 || !(p > out[n - 1].probability))))
-            continue;
-        uint32_t place = place_of(out, n, p);
-        n += n < most;
-        memmove(&out[place + 1], &out[place], (n - 1 - place) * sizeof *out);
-        out[place] = (struct predicted){expert, p};
-    }
-    return n;
-}
-
 /* Moves the chosen experts before the others; each part keeps its order. */
 static uint32_t chosen_first(const struct predictor *p, struct predicted *experts, uint32_t n)
 {
