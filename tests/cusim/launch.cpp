@@ -5,6 +5,7 @@
 #include "limits.h"
 
 #include <map>
+#include <string.h>
 
 namespace
 {
@@ -29,12 +30,19 @@ bool configuration_fits(dim3 grid, dim3 block, size_t shared_bytes, size_t limit
            (size_t)block.x * block.y * block.z <= BLOCK_THREADS && shared_bytes <= limit;
 }
 
+/* A kernel's name as MOED_CUSIM_FAIL has it: of "(copy<float, 2>)" it is "copy". */
+std::string plain_name(const char *name)
+{
+    name += *name == '(';
+    return std::string(name, strcspn(name, "<)"));
+}
+
 cudaError_t run_kernel(const struct cusim_kernel *kernel, dim3 grid, dim3 block,
                        size_t shared_bytes)
 {
     cudaError_t injected = injected_failure("kernel", cudaErrorLaunchFailure);
     if (injected == cudaSuccess)
-        injected = injected_failure(kernel->name, cudaErrorLaunchFailure);
+        injected = injected_failure(plain_name(kernel->name).c_str(), cudaErrorLaunchFailure);
     if (injected == FAILURE_SKIP)
         return cudaSuccess;
     if (injected != cudaSuccess)

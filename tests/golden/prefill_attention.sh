@@ -1,12 +1,13 @@
 #!/bin/bash
-# Attention of a long prompt by tensor cores, in a model whose heads have more than 128 dimensions or whose attention is latent, with
-# a cache of F16. With --reproducible the logits equal the definition's, to the bit. Without it, where cuBLAS is used, their relative
+# Attention of a long prompt by tensor cores, in a model whose heads have up to 128 dimensions or more, or whose attention is latent,
+# with a cache of F16. With --reproducible the logits equal the definition's, to the bit. Without it, where cuBLAS is used, their relative
 # distance is at most LIMIT.
-#   prefill_attention.sh MOED COMPARE DIRECTORY NAME LIMIT      NAME: wide, latent. MOED_TEST_DEVICE: cuda:N
+#   prefill_attention.sh MOED COMPARE DIRECTORY NAME LIMIT      NAME: usual, wide, latent. MOED_TEST_DEVICE: cuda:N
 MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 LIMIT=$5
 case $NAME in
-wide) MADE="qwen3moe --head-dim 256 --kv-heads 2" ;;
-latent) MADE="deepseek2 --head-dim 32 --rope-dim 32 --kv-rank 160" ;;
+usual) MADE="qwen3moe --head-dim 128 --kv-heads 2" KERNEL=attend_many_tile ;;
+wide) MADE="qwen3moe --head-dim 256 --kv-heads 2" KERNEL=attend_many_tile ;;
+latent) MADE="deepseek2 --head-dim 32 --rope-dim 32 --kv-rank 160" KERNEL=attend_latent_tile ;;
 esac
 . "$(dirname "$0")/../deployment.sh"
 MODEL=$WORK/$NAME.gguf
@@ -32,7 +33,7 @@ logits many "${DEVICE[@]}"
 "$COMPARE" "$WORK/many" "$WORK/want" "$VOCAB" relative "$LIMIT"
 case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) ;; *) exit ;; esac
 
-# Only these kernels ask for more shared memory than a block has by default. The first call fails, and the worker exits.
-MOED_CUSIM_FAIL=cudaFuncSetAttribute:1 start_deployment "${DEVICE[@]}" "$MODEL"
+# The kernel of tensor cores fails at its first run, and the worker exits.
+MOED_CUSIM_FAIL=$KERNEL:1 start_deployment "${DEVICE[@]}" "$MODEL"
 ! "$MOED" logits --tokens "$TOKENS" -o "$WORK/failed" 2>/dev/null || fail "$NAME: tensor cores computed no attention"
-grep -q "cudaFuncSetAttribute: " "$RUN/worker.log" || fail "$NAME: no message about the call that failed"
+grep -q "unspecified launch failure" "$RUN/worker.log" || fail "$NAME: no message about the kernel that failed"
