@@ -27,33 +27,22 @@ enum { COUNTED = COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE };
 
 /* ---- The order of blocks ---- */
 
-/* Every other round runs backwards, because steps become longer with the text: so no kind gains by
- * its place. The first begins with COPY_LOADS, which the others are compared with. */
-static const enum copy_limit orders[2][COPY_LIMITS] = {{COPY_LOADS, COPY_NOTHING, COPY_ALL},
-                                                       {COPY_ALL, COPY_NOTHING, COPY_LOADS}};
+/* COPY_LOADS is what the others are compared with. */
+static const enum copy_limit order[COPY_LIMITS] = {COPY_LOADS, COPY_NOTHING, COPY_ALL};
 
-static const enum copy_limit *order_of_round(const struct copy_trial *t)
-{
-    return orders[t->of[COPY_LOADS].blocks % 2];
-}
-
-static bool takes_part(const struct copy_trial *t, enum copy_limit kind)
-{
-    return t->tries[kind] && !t->of[kind].dropped;
-}
-
-/* The kind of this place in the round, or the next one; COPY_LIMITS: the round is over. */
+/* The kind of this place in a round; COPY_LIMITS: the round is over. */
 static enum copy_limit kind_from(const struct copy_trial *t, uint32_t place)
 {
-    const enum copy_limit *order = order_of_round(t);
-    while (place < COPY_LIMITS && !takes_part(t, order[place]))
-        place++;
-    return place < COPY_LIMITS ? order[place] : COPY_LIMITS;
+    for (; place < COPY_LIMITS; place++) {
+        enum copy_limit kind = order[place];
+        if (t->tries[kind] && !t->of[kind].dropped)
+            return kind;
+    }
+    return COPY_LIMITS;
 }
 
 static enum copy_limit kind_after(const struct copy_trial *t, enum copy_limit kind)
 {
-    const enum copy_limit *order = order_of_round(t);
     uint32_t place = 0;
     while (order[place] != kind)
         place++;
@@ -127,7 +116,7 @@ static void decide(struct copy_trial *t)
     uint32_t longer = t->held < COPY_TRIAL_MOST / 2 ? 2 * t->held : COPY_TRIAL_MOST;
     t->hold = t->held = t->held && result == t->result ? longer : COPY_TRIAL_HOLD;
     t->limit = t->result = result;
-    t->saved_s = (copies - nothing) * t->mean_s[COPY_LOADS];
+    t->saved_s = (copies - nothing) * t->loads_s;
     t->held_misses_s = t->trial_misses_s;
     t->at = 0;
 }
@@ -156,42 +145,36 @@ static bool is_slower(const struct copy_trial *t, enum copy_limit kind, double t
 
 static void end_round(struct copy_trial *t)
 {
-    uint32_t left = 0;
-    for (int i = 0; i < COPY_LIMITS; i++) {
-        enum copy_limit kind = (enum copy_limit)i;
-        if (!takes_part(t, kind))
-            continue;
-        t->of[kind].ratio[t->of[kind].blocks++] = t->mean_s[kind] / t->mean_s[COPY_LOADS];
-        t->of[kind].dropped = is_slower(t, kind, SLOWER);
-        left += !t->of[kind].dropped;
-    }
+    uint32_t rounds = t->of[COPY_LOADS].blocks;
+    for (int kind = 0; kind < COPY_LIMITS; kind++)
+        t->of[kind].dropped |= is_slower(t, (enum copy_limit)kind, SLOWER);
     if (is_slower(t, COPY_NOTHING, SKIP_SLOWER))
         t->skips = COPY_TRIAL_SKIPS + 1; /* with this one */
-    if (t->of[COPY_LOADS].blocks == COPY_TRIAL_ROUNDS || left == 1)
+    if (rounds == COPY_TRIAL_ROUNDS || kind_after(t, COPY_LOADS) == COPY_LIMITS)
         decide(t);
     else
-        begin_block(t, kind_from(t, 0));
+        begin_block(t, COPY_LOADS);
 }
 
 static void end_block(struct copy_trial *t, double mean_s)
 {
-    enum copy_limit next = kind_after(t, t->limit);
-    t->mean_s[t->limit] = mean_s;
+    enum copy_limit kind = t->limit, next = kind_after(t, kind);
+    if (kind == COPY_LOADS)
+        t->loads_s = mean_s;
+    t->of[kind].ratio[t->of[kind].blocks++] = mean_s / t->loads_s;
     if (next == COPY_LIMITS)
         end_round(t);
     else
         begin_block(t, next);
 }
 
-/* Whether even the shortest step of a block under way is far longer than those of the last block of
- * COPY_LOADS. */
+/* Whether even the shortest step of a block under way is far longer than those of COPY_LOADS. */
 static bool is_far_longer(const struct copy_trial *t)
 {
-    double loads_s = t->mean_s[COPY_LOADS];
     if (t->limit == COPY_LOADS)
         return false;
-    return (t->at == COPY_TRIAL_SETTLE && t->least_s > VERY_LONG * loads_s) ||
-           (t->at == COPY_TRIAL_BLOCK / 2 && t->least_s > LONG * loads_s);
+    return (t->at == COPY_TRIAL_SETTLE && t->least_s > VERY_LONG * t->loads_s) ||
+           (t->at == COPY_TRIAL_BLOCK / 2 && t->least_s > LONG * t->loads_s);
 }
 
 static void count_misses(struct copy_trial *t, double misses_s)

@@ -62,11 +62,11 @@ struct copy_trial {
     uint32_t unknown;              /* steps of unknown time, in a row */
     double least_s;                /* the shortest step of the block so far */
     double block_s[COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE];
-    double mean_s[COPY_LIMITS]; /* of a step, in the last block of each kind */
+    double loads_s; /* a step's mean in this round's block of COPY_LOADS */
     struct {
         bool dropped;                    /* far slower than COPY_LOADS: no more blocks */
         uint32_t blocks;                 /* of this trial */
-        double ratio[COPY_TRIAL_ROUNDS]; /* [blocks]: to COPY_LOADS in the round */
+        double ratio[COPY_TRIAL_ROUNDS]; /* [blocks]: mean / loads_s */
     } of[COPY_LIMITS];
     /* steps without copies */
     double trial_misses_s, held_misses_s; /* means: in the trial's blocks; a moving one since */
