@@ -35,8 +35,14 @@ void confine_calls(enum confine_calls kind, bool keeps_uring)
     return;
 #endif
     struct sock_fprog program = filter(kind, keeps_uring);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         log_warn("cannot give up new privileges: %m");
-    else if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program))
+        return;
+    }
+    long failed =
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
+    if (failed > 0)
+        log_warn("seccomp: cannot restrict the system calls of thread %ld", failed);
+    else if (failed)
         log_warn("seccomp: cannot restrict the system calls: %m");
 }

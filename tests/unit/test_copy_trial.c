@@ -146,6 +146,26 @@ static void test_median(void **state)
         }
 }
 
+/* A spell in which the machine is slower, wherever it begins and ends, falsifies one round's ratios
+ * at most in each direction, so the median is right. */
+static void test_slow_spell(void **state)
+{
+    (void)state;
+    static const double times[] = {1.4, 5};
+    for (int i = 0; i < 2; i++)
+        for (int from = 0; from < TRIAL; from++)
+            for (int length = 1; length <= 4 * BLOCK; length += 3) {
+                struct copy_trial t = restarted(true, true);
+                for (int step = 0; !t.hold; step++) {
+                    double s = t.limit == COPY_NOTHING ? 1.05 : t.limit == COPY_ALL ? 0.95 : 1;
+                    bool slow = step >= from && step < from + length;
+                    copy_trial_step(&t, &(struct copy_trial_step){1, slow ? times[i] * s : s, 0});
+                }
+                assert_int_equal(t.result, COPY_ALL);
+                assert_float_equal(t.prefetch_saves, 0.05, 1e-9);
+            }
+}
+
 /* Whenever the machine becomes some times slower, or faster: the trial ends, with a result that is
  * right or, in a round or two of four, nearly so. */
 static void test_other_speed(void **state)
@@ -432,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_fewer_kinds),   cmocka_unit_test(test_faster_of_two),
         cmocka_unit_test(test_more_misses),   cmocka_unit_test(test_other_steps),
         cmocka_unit_test(test_seem_idle),     cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_slow_spell),
     };
     return cmocka_run_group_tests(tests, 0, 0);
 }

@@ -344,7 +344,7 @@ static int add_rules(scmp_filter_ctx filter, enum confine_calls kind, bool keeps
 /* From libseccomp, which writes to a descriptor. */
 static bool print_instructions(scmp_filter_ctx filter, const char *name)
 {
-    struct sock_filter i;
+    struct sock_filter i = {0};
     FILE *f = tmpfile();
     if (!f || seccomp_export_bpf(filter, fileno(f)))
         return false;
@@ -353,8 +353,9 @@ static bool print_instructions(scmp_filter_ctx filter, const char *name)
     while (fread(&i, sizeof i, 1, f) == 1)
         printf("    {0x%02x, %u, %u, 0x%08x},\n", i.code, i.jt, i.jf, i.k);
     printf("};\n");
+    bool whole = !ferror(f) && i.code == (BPF_RET | BPF_K);
     fclose(f);
-    return true;
+    return whole;
 }
 
 static bool print_filter(const char *name, enum confine_calls kind, bool keeps_uring)
