@@ -2,8 +2,10 @@
 # Compares the order of policies in a deployment with their order in a replay.
 #   live_order.sh MOED MOED_REPLAY TEXT [-r ROUNDS] [-v "10 25 50"] [-n TOKENS] [-d DEVICE] [-p "POLICIES"] MODEL...
 # For each model and share of the experts that fits the emulated device (a cell), the policies take turns in replay_check.sh, ROUNDS
-# times. Prints the medians of a layer's experts' time, live and replayed, and for each cell whether the order is the same: two policies
-# are in order if their live times are, or differ by no more than 2 %, or if their replayed times differ by no more than 2 %.
+# times; a round's policies are replayed with the same costs. A machine is not always equally fast, so a time counts relative to the mean
+# of its round's policies, and the median over the rounds is taken of that. Prints a layer's experts' time, live and replayed, and for
+# each cell whether the order is the same: two policies are in order if their live times are, or differ by no more than 2 %, or if their
+# replayed times differ by no more than 2 %.
 set -eu
 moed=$1 replay=$2 text=$3
 shift 3
@@ -27,46 +29,57 @@ for model in "$@"; do
     for share in $shares; do
         for ((round = 0; round < rounds; round++)); do
             # shellcheck disable=SC2086
-            "$check" "$moed" "$replay" "$model" "$text" -d "$device" -v "$share" -n "$tokens" $policies |
-                sed -n "3,\$s/^/| $(basename "$model" .gguf) | $share /p" >>"$rows"
+            "$check" "$moed" "$replay" "$model" "$text" -c -d "$device" -v "$share" -n "$tokens" $policies |
+                sed -n "3,\$s/^/| $(basename "$model" .gguf) | $share | $round /p" >>"$rows"
         done
     done
 done
 
 awk -F'|' '
-    function median(key,    n, i, j, t, v) {
-        n = count[key]
-        for (i = 1; i <= n; i++) v[i] = value[key, i]
+    function median(v, n,    i, j, t) {
         for (i = 2; i <= n; i++)
             for (j = i; j > 1 && v[j] < v[j - 1]; j--) { t = v[j]; v[j] = v[j - 1]; v[j - 1] = t }
         return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
     }
-    function add(key, x) { value[key, ++count[key]] = x }
+    # the mean of the policies of a round
+    function mean(cell, kind, round,    i, sum) {
+        for (i = 1; i <= n_names; i++) sum += log(value[cell, kind, round, names[i]])
+        return exp(sum / n_names)
+    }
+    function typical(cell, kind, name,    round, of_mean, means) {
+        for (round = 0; round < n_rounds; round++) {
+            means[round + 1] = mean(cell, kind, round)
+            of_mean[round + 1] = value[cell, kind, round, name] / means[round + 1]
+        }
+        return median(of_mean, n_rounds) * median(means, n_rounds)
+    }
     { gsub(/ /, "") }
     {
         cell = $2 " | " $3
         if (!(cell in seen)) { seen[cell] = 1; cells[++n_cells] = cell }
-        if (!($4 in known)) { known[$4] = 1; names[++n_names] = $4 }
-        split($8, us, ",")
-        add(cell "live" $4, us[1])
-        add(cell "replay" $4, us[2])
+        if (!($5 in known)) { known[$5] = 1; names[++n_names] = $5 }
+        split($9, us, ",")
+        value[cell, "live", $4, $5] = us[1]
+        value[cell, "replay", $4, $5] = us[2]
+        n_rounds = $4 + 1 > n_rounds ? $4 + 1 : n_rounds
     }
     END {
         print "| model | fits, % | policy | a layer, us, live | replayed |"
         print "|---|---|---|---|---|"
         for (c = 1; c <= n_cells; c++)
-            for (i = 1; i <= n_names; i++)
-                printf "| %s | %s | %.1f | %.1f |\n", cells[c], names[i], median(cells[c] "live" names[i]), median(cells[c] "replay" names[i])
+            for (i = 1; i <= n_names; i++) {
+                live[c, i] = typical(cells[c], "live", names[i])
+                replayed[c, i] = typical(cells[c], "replay", names[i])
+                printf "| %s | %s | %.1f | %.1f |\n", cells[c], names[i], live[c, i], replayed[c, i]
+            }
         print ""
         for (c = 1; c <= n_cells; c++) {
             out = ""
             for (i = 1; i <= n_names; i++)
-                for (j = 1; j <= n_names; j++) {
-                    live = median(cells[c] "live" names[i]) / median(cells[c] "live" names[j])
-                    replayed = median(cells[c] "replay" names[i]) / median(cells[c] "replay" names[j])
-                    if (replayed < 1 / 1.02 && live > 1.02)
-                        out = out sprintf("; %s before %s (%.2f) is after it (%.2f)", names[i], names[j], replayed, live)
-                }
+                for (j = 1; j <= n_names; j++)
+                    if (replayed[c, i] / replayed[c, j] < 1 / 1.02 && live[c, i] / live[c, j] > 1.02)
+                        out = out sprintf("; %s before %s (%.2f) is after it (%.2f)", names[i], names[j], replayed[c, i] / replayed[c, j],
+                                          live[c, i] / live[c, j])
             same += out == ""
             print cells[c] ": " (out == "" ? "the same order" : "in replay" substr(out, 2))
         }
