@@ -1,7 +1,7 @@
 #!/bin/bash
-# Attention of a long prompt by tensor cores, in a model whose heads have up to 128 dimensions or more, or whose attention is latent,
-# with a cache of F16. With --reproducible the logits equal the definition's, to the bit. Without it, where cuBLAS is used, their relative
-# distance is at most LIMIT.
+# Attention of a long prompt by tensor cores, in a model whose heads have 128 dimensions (usual) or 256 (wide), or whose attention is
+# latent, with a cache of F16. With --reproducible the logits equal the definition's, to the bit. Without it, where cuBLAS is used,
+# their relative distance is at most LIMIT.
 #   prefill_attention.sh MOED COMPARE DIRECTORY NAME LIMIT      NAME: usual, wide, latent. MOED_TEST_DEVICE: cuda:N
 MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 LIMIT=$5
 case $NAME in
