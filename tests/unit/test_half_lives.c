@@ -100,7 +100,7 @@ static void test_definition(void **state)
         for (uint32_t step = 0; step < 60; step++) { /* while all thresholds are found */
             draw(experts, EXPERTS, (double)seed / 20);
             for (uint32_t k = 0; k < USED; k++)
-                half_lives_count(&h, experts[k], 1);
+                half_lives_count(&h, experts[k], 1, false);
             half_lives_layer_over(&h, true);
             half_lives_step_over(&h);
             model_step(&m, experts);
@@ -122,7 +122,7 @@ static void test_scaling(void **state)
     uint32_t scaled = 0;
     assert_true(half_lives_init(&h, EXPERTS, KEPT, 1));
     for (uint32_t step = 0; step < 2600; step++) {
-        half_lives_count(&h, step % 2, 1);
+        half_lives_count(&h, step % 2, 1, false);
         half_lives_layer_over(&h, true);
         assert_true(fabs(half_lives_recent(&h, step % 2) / half_lives_used(&h)->now -
                          4 * (1 - exp2(-2.0 * (step / 2 + 1))) / 3) < 1e-9);
@@ -146,7 +146,7 @@ static void test_share(void **state)
     assert_true(fabs(h.share_loaded - 1.0 / 3) < 1e-12);
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t e = 0; e < 3; e++)
-            half_lives_count(&h, e, 1);
+            half_lives_count(&h, e, 1, false);
         half_lives_layer_over(&h, round == 0);
     }
     uint32_t found = 0;

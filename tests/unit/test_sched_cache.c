@@ -382,7 +382,8 @@ static void test_value(void **state)
 /* Half-life of one step, three layers of two experts: one of each is activated in step 1, the other
  * one in step 2. After layer 1 of step 2, the expert of layer 2 that step 1 activated is the next
  * to be used, and counts 1/2 * 2 * 2, more than the 1 of what step 2 has activated. So the least
- * is layer 1's expert of step 1, then layer 0's, which has a little of the long run. */
+ * is layer 1's expert of step 1, then layer 0's, whose turn comes sooner by a third of a step; and
+ * so for those of step 2. */
 static void test_value_by_turn(void **state)
 {
     struct sched_cache_options options = {.value_half_life = 1};
@@ -399,10 +400,10 @@ static void test_value_by_turn(void **state)
     report(&o, 1, 0, 0);
     expect_victim(&o, 2, 1, true, 0, 0);
     report(&o, 0, 0, 0);
-    expect_victim(&o, 2, 1, true, 0, 1);
-    report(&o, 0, 1, 0);
     expect_victim(&o, 2, 1, true, 1, 1);
     report(&o, 1, 1, 0);
+    expect_victim(&o, 2, 1, true, 0, 1);
+    report(&o, 0, 1, 0);
     expect_victim(&o, 2, 1, true, 2, 0);
     sched_cache_free(o.cache);
 }

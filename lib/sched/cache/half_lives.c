@@ -18,6 +18,9 @@
 #define BETTER       1.003
 #define CHOOSE_STEPS 16
 #define YOUNG_STEPS  64
+/* The fits learn from the experts whose count is between these shares of the last one that fits. */
+#define MARGIN_FROM 0.7
+#define MARGIN_TO   1.4
 /* Experts that a threshold is found from, other ones each time: some 30 us a step. */
 enum { SAMPLED = 4096 };
 
@@ -36,15 +39,19 @@ bool half_lives_init(struct half_lives *h, uint32_t n_slabs, uint64_t kept, doub
     for (uint32_t i = 0; i < h->n; i++)
         start(&h->of[i], half_life > 0 ? half_life : (double)(1u << i));
     h->counts = calloc((size_t)n_slabs + 1, sizeof *h->counts);
+    h->last = calloc((size_t)n_slabs + 1, sizeof *h->last);
+    h->current = calloc((size_t)n_slabs + 1, sizeof *h->current);
     h->loaded = calloc((size_t)n_slabs + 1, sizeof *h->loaded);
     h->scratch = calloc(SAMPLED, sizeof *h->scratch);
     h->share_loaded = 1;
-    return h->counts && h->loaded && h->scratch;
+    return h->counts && h->last && h->current && h->loaded && h->scratch;
 }
 
 void half_lives_fini(struct half_lives *h)
 {
     free(h->counts);
+    free(h->last);
+    free(h->current);
     free(h->loaded);
     free(h->scratch);
 }
@@ -76,9 +83,10 @@ static bool comes(struct half_life *h, double share)
     return true;
 }
 
-void half_lives_count(struct half_lives *h, uint32_t slab, double weight)
+void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool prompt)
 {
     double *counts = h->counts[slab];
+    h->current[slab] = prompt ? 0 : weight;
     for (uint32_t i = 0; i < h->n; i++) {
         struct half_life *l = &h->of[i];
         uint8_t bit = (uint8_t)(1u << i);
@@ -109,6 +117,30 @@ void half_lives_layer_over(struct half_lives *h, bool counts)
         h->of[i].layer_hits = 0;
     }
     h->stale |= !counts;
+}
+
+/* ---- The last turn ---- */
+
+void half_lives_observe(struct half_lives *h, uint32_t first, uint32_t end, uint32_t apart)
+{
+    h->observed = h->n > 1;
+    for (uint32_t slab = first; slab < end && h->observed; slab += apart)
+        for (uint32_t i = 0; i < h->n; i++) {
+            struct half_life *l = &h->of[i];
+            double before = h->counts[slab][i] - h->current[slab] * l->now;
+            double relative = before * l->growth / l->now; /* as the threshold */
+            if (relative > MARGIN_FROM * l->threshold && relative < MARGIN_TO * l->threshold)
+                last_turn_observe(&l->last_turn, before * (l->growth - 1) / l->now, h->last[slab],
+                                  h->current[slab]);
+        }
+}
+
+bool half_lives_turn_over(struct half_lives *h, uint32_t slab)
+{
+    bool differs = h->last[slab] != h->current[slab];
+    h->last[slab] = h->current[slab];
+    h->current[slab] = 0;
+    return differs;
 }
 
 /* ---- Thresholds ---- */
@@ -216,9 +248,12 @@ enum half_lives_change half_lives_step_over(struct half_lives *h)
     if (h->n > 1)
         find_thresholds(h);
     for (uint32_t i = 0; i < h->n; i++) {
+        if (h->observed)
+            last_turn_step_over(&h->of[i].last_turn);
         h->of[i].hits *= decay;
         rescaled |= grow(h, i);
     }
+    h->observed = false;
     h->missed *= decay;
     h->arrived *= decay;
     h->share_loaded = h->arrived < h->missed ? h->arrived / h->missed : 1;

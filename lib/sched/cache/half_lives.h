@@ -4,9 +4,14 @@
  * A half-life's count of an expert is the sum over its activations of weight 2^-(age / half-life).
  * It would have kept the experts with the largest counts, as many as the device holds. So an
  * activation is a hit of a half-life if the count before it is at least that of the last expert
- * that fits, the threshold. The half-life with the most hits in the last steps is the best. */
+ * that fits, the threshold. The half-life with the most hits in the last steps is the best.
+ *
+ * An expert that was activated in its layer's last turn counts more than that, by as much as is
+ * fitted for each half-life (last_turn.h). A fixed half-life has no fit. */
 #ifndef MOED_SCHED_CACHE_HALF_LIVES_H
 #define MOED_SCHED_CACHE_HALF_LIVES_H
+
+#include "sched/cache/last_turn.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +27,7 @@ struct half_life {
     double due;       /* loads of misses, below 1 */
     double hits;      /* decayed; of the steps that count */
     double layer_hits;
+    struct last_turn last_turn;
 };
 
 struct half_lives {
@@ -31,6 +37,8 @@ struct half_lives {
     uint32_t n_slabs;
     uint32_t kept;                /* experts that the device holds */
     double (*counts)[HALF_LIVES]; /* [slabs], times the weight of an activation now */
+    double *last;                 /* [slabs] weight of the layer's last turn; 0: not activated */
+    double *current;              /* [slabs] of the turn that is being routed */
     uint8_t *loaded;              /* [slabs] a bit for each half-life */
     double *scratch;              /* [SAMPLED] */
     double missed, arrived;       /* experts, decayed */
@@ -40,6 +48,7 @@ struct half_lives {
     uint32_t turn;                /* how often all of them were found */
     uint32_t age;                 /* steps, up to those of a young one */
     bool stale;                   /* a prompt has moved all counts */
+    bool observed;                /* in this step */
 };
 
 /* half_life: the only one; 0: all, of which the best is used. kept: experts that fit the device. */
@@ -49,7 +58,14 @@ void half_lives_fini(struct half_lives *h);
 /* What was missing on the device when it was activated, and what has come to the device. */
 void half_lives_missed(struct half_lives *h, double experts);
 void half_lives_arrived(struct half_lives *h, double experts);
-void half_lives_count(struct half_lives *h, uint32_t slab, double weight);
+/* prompt: the next turn is another one's, so this one says nothing about it. */
+void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool prompt);
+/* The layer's experts first, first + apart, ... up to `end`, in a turn that is no prompt's, before
+ * it is over: what the fits learn from. */
+void half_lives_observe(struct half_lives *h, uint32_t first, uint32_t end, uint32_t apart);
+/* The layer's turn is over, for one of its experts. True if its weight differs from the turn
+ * before. */
+bool half_lives_turn_over(struct half_lives *h, uint32_t slab);
 /* After the activations of a layer. counts: false if the step activates so many experts that no
  * order of them helps. */
 void half_lives_layer_over(struct half_lives *h, bool counts);
@@ -70,16 +86,17 @@ static inline const struct half_life *half_lives_used(const struct half_lives *h
     return &h->of[h->used];
 }
 
-static inline double half_lives_recent(const struct half_lives *h, uint32_t slab)
-{
-    return h->counts[slab][h->used];
-}
-
 /* The count, before this step's activation, of an expert that every step activates. */
 static inline double half_lives_always(const struct half_lives *h)
 {
     const struct half_life *u = half_lives_used(h);
     return u->now / (u->growth - 1);
+}
+
+static inline double half_lives_recent(const struct half_lives *h, uint32_t slab)
+{
+    double last = half_lives_used(h)->last_turn.worth * h->last[slab];
+    return h->counts[slab][h->used] + last * half_lives_always(h);
 }
 
 #endif
