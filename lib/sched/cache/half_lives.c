@@ -86,7 +86,7 @@ static bool comes(struct half_life *h, double share)
 void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool prompt)
 {
     double *counts = h->counts[slab];
-    h->current[slab] = prompt ? 0 : weight;
+    h->current[slab] += prompt ? 0 : weight;
     for (uint32_t i = 0; i < h->n; i++) {
         struct half_life *l = &h->of[i];
         uint8_t bit = (uint8_t)(1u << i);

@@ -13,6 +13,7 @@
 
 #include "sched/cache/last_turn.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -58,7 +59,7 @@ void half_lives_fini(struct half_lives *h);
 /* What was missing on the device when it was activated, and what has come to the device. */
 void half_lives_missed(struct half_lives *h, double experts);
 void half_lives_arrived(struct half_lives *h, double experts);
-/* prompt: the next turn is another one's, so this one says nothing about it. */
+/* An activation. A prompt's turn does not predict the next one, so it is not recorded as a turn. */
 void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool prompt);
 /* The layer's experts first, first + apart, ... up to `end`, in a turn that is no prompt's, before
  * it is over: what the fits learn from. */
@@ -93,10 +94,13 @@ static inline double half_lives_always(const struct half_lives *h)
     return u->now / (u->growth - 1);
 }
 
+/* The count, and what the last turn adds: also the turn that is being routed, so that a layer's
+ * loads do not evict what the layer has just activated. */
 static inline double half_lives_recent(const struct half_lives *h, uint32_t slab)
 {
-    double last = half_lives_used(h)->last_turn.worth * h->last[slab];
-    return h->counts[slab][h->used] + last * half_lives_always(h);
+    double last = fmax(h->last[slab], h->current[slab]);
+    return h->counts[slab][h->used] +
+           half_lives_used(h)->last_turn.worth * last * half_lives_always(h);
 }
 
 #endif

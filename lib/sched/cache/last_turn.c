@@ -3,9 +3,11 @@
 
 #include <stddef.h>
 
-/* Sums count half as much after 128 steps: the fit needs some hundreds of experts. */
-#define DECAY  0.99459942348363317 /* 2^(-1 / 128) */
-#define FEWEST 500
+/* Sums count half as much after 128 steps. */
+#define DECAY 0.99459942348363317 /* 2^(-1 / 128) */
+/* As if so many had been observed before, of which the last turn said nothing and the count all:
+ * few observations, or a count that follows from the last turn, give no large ratio by chance. */
+#define PRIOR 100
 /* A slope of less is chance. */
 #define LEAST_SLOPE 0.05
 
@@ -22,15 +24,17 @@ void last_turn_observe(struct last_turn *t, double expected, double last, double
     t->xy += last * next;
 }
 
-/* The normal equations with the means taken out. */
+/* The normal equations, with the means taken out and the prior put in. */
 static double fitted_worth(const struct last_turn *t)
 {
     double pp = t->pp - t->p * t->p / t->n, px = t->px - t->p * t->x / t->n,
            xx = t->xx - t->x * t->x / t->n, py = t->py - t->p * t->y / t->n,
-           xy = t->xy - t->x * t->y / t->n, det = pp * xx - px * px;
-    if (!(det > 1e-9 * pp * xx)) /* one follows from the other, or is the same for all */
+           xy = t->xy - t->x * t->y / t->n;
+    if (!(pp > 1e-9 * t->pp) || !(xx > 1e-9 * t->xx)) /* the same for all */
         return 0;
-    double a = (py * xx - xy * px) / det, b = (xy * pp - py * px) / det;
+    double prior = PRIOR / t->n, det = pp * xx * (1 + prior) * (1 + prior) - px * px;
+    py += prior * pp;
+    double a = (py * xx * (1 + prior) - xy * px) / det, b = (xy * pp * (1 + prior) - py * px) / det;
     if (!(b > 0))
         return 0;
     double worth = b / (a > LEAST_SLOPE ? a : LEAST_SLOPE) / LAST_TURN_STAYS;
@@ -42,5 +46,5 @@ void last_turn_step_over(struct last_turn *t)
     double *sums[] = {&t->n, &t->p, &t->x, &t->y, &t->pp, &t->px, &t->xx, &t->py, &t->xy};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         *sums[i] *= DECAY;
-    t->worth = t->n >= FEWEST ? fitted_worth(t) : 0;
+    t->worth = fitted_worth(t);
 }
