@@ -137,10 +137,10 @@ void half_lives_observe(struct half_lives *h, uint32_t first, uint32_t end, uint
 
 bool half_lives_turn_over(struct half_lives *h, uint32_t slab)
 {
-    bool differs = h->last[slab] != h->current[slab];
+    bool less = h->last[slab] > h->current[slab];
     h->last[slab] = h->current[slab];
     h->current[slab] = 0;
-    return differs;
+    return less;
 }
 
 /* ---- Thresholds ---- */

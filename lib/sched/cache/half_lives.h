@@ -64,8 +64,7 @@ void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool p
 /* The layer's experts first, first + apart, ... up to `end`, in a turn that is no prompt's, before
  * it is over: what the fits learn from. */
 void half_lives_observe(struct half_lives *h, uint32_t first, uint32_t end, uint32_t apart);
-/* The layer's turn is over, for one of its experts. True if its weight differs from the turn
- * before. */
+/* The layer's turn is over, for one of its experts. True if its last turn adds less now. */
 bool half_lives_turn_over(struct half_lives *h, uint32_t slab);
 /* After the activations of a layer. counts: false if the step activates so many experts that no
  * order of them helps. */
