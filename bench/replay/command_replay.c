@@ -67,7 +67,8 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
         {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
          "predict in steps of at most N tokens: 32 as a worker, to 512 for prompts"},
         {"half-life", OPTION_UINT, &r->half_life, 0, 1u << 20, "N",
-         "a fixed half-life of cache `value`, in steps; 0: it adapts"},
+         "a fixed half-life of cache `value`, in steps, without its fit of the "
+         "last turn; 0: it adapts"},
         {"predictors", OPTION_STRING, &r->predictors_path, 0, 0, "FILE",
          "trained predictors (`moed train`); without them promoe uses next-gate "
          "and prescope expert-map"},

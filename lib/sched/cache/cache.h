@@ -24,8 +24,8 @@ enum sched_cache_kind {
                     part of experts */
     CACHE_SCORE, /* HybriMoE: lowest moving average of gate probabilities of the layer */
     CACHE_MAP_FREQUENCY, /* FineMoE: lowest predicted probability times frequency, all layers */
-    CACHE_VALUE, /* moed: CPU seconds saved, decayed with the half-life that finds the most, and
-                    predictions; all layers, segment by segment */
+    CACHE_VALUE, /* moed: CPU seconds saved, decayed with the half-life that finds the most, the
+                    layer's last turn, and predictions; all layers, segment by segment */
     CACHE_DALI_GUARDED, /* as CACHE_DALI; a swap needs an expert with more tokens than its victim */
     CACHE_ARC,          /* adaptive replacement: recent against frequent experts, all layers */
     CACHE_LRFU,         /* least combined recency and frequency, all layers */
