@@ -94,7 +94,8 @@ static inline double half_lives_always(const struct half_lives *h)
 }
 
 /* The count, and what the last turn adds: also the turn that is being routed, so that a layer's
- * loads do not evict what the layer has just activated. */
+ * loads do not evict what the layer has just activated. It adds in units of this step, although it
+ * counts in the next one, which matters with the shortest half-lives only. */
 static inline double half_lives_recent(const struct half_lives *h, uint32_t slab)
 {
     double last = fmax(h->last[slab], h->current[slab]);

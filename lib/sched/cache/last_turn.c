@@ -32,9 +32,11 @@ static double fitted_worth(const struct last_turn *t)
            xy = t->xy - t->x * t->y / t->n;
     if (!(pp > 1e-9 * t->pp) || !(xx > 1e-9 * t->xx)) /* the same for all */
         return 0;
-    double prior = PRIOR / t->n, det = pp * xx * (1 + prior) * (1 + prior) - px * px;
+    double prior = PRIOR / t->n;
     py += prior * pp;
-    double a = (py * xx * (1 + prior) - xy * px) / det, b = (xy * pp * (1 + prior) - py * px) / det;
+    pp += prior * pp;
+    xx += prior * xx;
+    double det = pp * xx - px * px, a = (py * xx - xy * px) / det, b = (xy * pp - py * px) / det;
     if (!(b > 0))
         return 0;
     double worth = b / (a > LEAST_SLOPE ? a : LEAST_SLOPE) / LAST_TURN_STAYS;
