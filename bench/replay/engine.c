@@ -142,15 +142,29 @@ static bool begin_copy(struct engine *e, bool *blocked)
     return true;
 }
 
+static bool cpu_computes(const struct engine *e)
+{
+    return e->cpu_left_s > 0 && !(e->cpu_call_left_s > 0);
+}
+
 static double link_pace(const struct engine *e)
 {
     const struct sched_costs *c = &e->costs[e->job.layer];
-    return e->cpu_left_s > 0 && c->load_contended_s > 0 ? c->load_s / c->load_contended_s : 1;
+    return cpu_computes(e) && c->load_contended_s > 0 ? c->load_s / c->load_contended_s : 1;
 }
 
+/* The CPU's call waits for no memory. */
 static double cpu_pace(const struct engine *e)
 {
-    return e->copying ? 1 / e->cpu_slowdown : 1;
+    return e->copying && cpu_computes(e) ? 1 / e->cpu_slowdown : 1;
+}
+
+/* What is left of the CPU's call, or else of its work; NULL: it is idle. */
+static double *cpu_phase_left(struct engine *e)
+{
+    if (e->cpu_left_s > 0)
+        return e->cpu_call_left_s > 0 ? &e->cpu_call_left_s : &e->cpu_left_s;
+    return NULL;
 }
 
 static void finish_copy(struct engine *e)
@@ -168,12 +182,13 @@ bool engine_advance(struct engine *e, double until_s)
     if (!e->copying)
         begin_copy(e, &blocked);
     double link = link_pace(e), cpu = cpu_pace(e), dt = until_s - e->now_s;
+    double *left_s = cpu_phase_left(e);
     if (blocked && dt > POLL_S)
         dt = POLL_S;
     if (e->copying && e->job_left_s < dt * link)
         dt = e->job_left_s / link;
-    if (e->cpu_left_s > 0 && e->cpu_left_s < dt * cpu)
-        dt = e->cpu_left_s / cpu;
+    if (left_s && *left_s < dt * cpu)
+        dt = *left_s / cpu;
     if (dt < 0)
         dt = 0;
     bool copied = false, computed = false;
@@ -182,12 +197,13 @@ bool engine_advance(struct engine *e, double until_s)
         e->job_left_s -= dt * link;
         copied = e->job_left_s <= TINY_S;
     }
-    if (e->cpu_left_s > 0) {
+    if (left_s) {
         e->cpu_busy_s += dt;
-        e->cpu_left_s -= dt * cpu;
-        computed = e->cpu_left_s <= TINY_S;
+        e->cpu_computed_s += left_s == &e->cpu_left_s ? dt : 0;
+        *left_s -= dt * cpu;
+        computed = *left_s <= TINY_S;
         if (computed)
-            e->cpu_left_s = 0;
+            *left_s = 0;
     }
     e->now_s += dt;
     if (copied)
@@ -195,10 +211,17 @@ bool engine_advance(struct engine *e, double until_s)
     return e->now_s < until_s - TINY_S || copied || computed;
 }
 
-void engine_give_cpu(struct engine *e, double uncontended_s, double slowdown)
+void engine_give_cpu(struct engine *e, double call_s, double uncontended_s, double slowdown)
 {
+    e->cpu_call_left_s += call_s;
     e->cpu_left_s += uncontended_s;
     e->cpu_slowdown = slowdown > 1 ? slowdown : 1;
+}
+
+void engine_await_cpu(struct engine *e)
+{
+    while (e->cpu_left_s > 0)
+        engine_advance(e, e->now_s + e->cpu_call_left_s + e->cpu_left_s * e->cpu_slowdown);
 }
 
 void engine_load(struct engine *e, uint32_t layer, uint32_t expert, uint32_t prefix)

@@ -1,7 +1,7 @@
 /* The simulated hardware in virtual time: a device with slots behind a link, and a CPU. Link and
  * CPU share the DRAM. The link copies in the order of lib/sched/prefetch/transfer_scheduler.h, as
- * memd's copy thread does. The CPU works through its queue. While both work, each runs at its
- * contended pace. Deterministic. */
+ * memd's copy thread does. The CPU works through its queue; a call takes some time before it reads
+ * memory. While both read, each runs at its contended pace. Deterministic. */
 #ifndef MOED_REPLAY_ENGINE_H
 #define MOED_REPLAY_ENGINE_H
 
@@ -31,10 +31,11 @@ struct engine {
     bool rested; /* the link was idle after the last copy */
     double link_call_s;
 
+    double cpu_call_left_s;          /* before the CPU computes */
     double cpu_left_s, cpu_slowdown; /* cpu_left_s: without contention; cpu_slowdown: contended by
                                         uncontended time */
 
-    double link_busy_s, cpu_busy_s;
+    double link_busy_s, cpu_busy_s, cpu_computed_s; /* cpu_busy_s: with its calls */
     uint64_t copies_made;
     /* The experts of the last copies, copy n, from 0, at n % ENGINE_ARRIVALS. */
     struct engine_arrival {
@@ -58,8 +59,8 @@ struct engine_options {
 bool engine_init(struct engine *e, const struct engine_options *options);
 void engine_fini(struct engine *e); /* takes a zeroed one */
 
-/* Advances to until_s or to the next event (the end of a copy or of the CPU's work), whichever is
- * sooner. True: it stopped at an event. */
+/* Advances to until_s or to the next event (the end of a copy, of the CPU's call or of its work),
+ * whichever is sooner. True: it stopped at an event. */
 bool engine_advance(struct engine *e, double until_s);
 /* Advances to until_s through all events. */
 static inline void engine_advance_to(struct engine *e, double until_s)
@@ -69,8 +70,11 @@ static inline void engine_advance_to(struct engine *e, double until_s)
 }
 void engine_wake(struct engine *e); /* e->transfers has new hints or loads */
 
-/* Adds work to the CPU, in uncontended seconds. slowdown: factor while the link copies. */
-void engine_give_cpu(struct engine *e, double uncontended_s, double slowdown);
+/* Adds a call and its work to the CPU, the work in uncontended seconds. slowdown: its factor while
+ * the link copies. */
+void engine_give_cpu(struct engine *e, double call_s, double uncontended_s, double slowdown);
+/* Advances until the CPU has done its work. */
+void engine_await_cpu(struct engine *e);
 
 void engine_load(struct engine *e, uint32_t layer, uint32_t expert, uint32_t prefix);
 void engine_consumed(struct engine *e); /* the oldest load */

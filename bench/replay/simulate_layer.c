@@ -62,7 +62,7 @@ void simulate_layer_predicted(void *simulation, const struct layer_prediction *p
     const struct sched_policy *policy = s->run->policy;
     const struct machine *m = s->run->machine;
     struct sched_costs costs = s->costs[p->target.layer];
-    costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
+    costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_computed_s / s->engine.now_s : 0;
     const struct layer_judge judge = {
         .assigner = policy->assigner,
         .most = sched_prefetch_most(policy->prefetcher, s->shape->n_experts),
@@ -259,7 +259,7 @@ static void give_cpu(struct simulation *s, uint32_t layer)
         contended_s += n * sched_cpu_contended_s(c, s->plan.experts[i].workload);
     }
     if (uncontended_s > 0)
-        engine_give_cpu(&s->engine, simulate_call_s(s, false) + uncontended_s,
+        engine_give_cpu(&s->engine, simulate_call_s(s, false), uncontended_s,
                         contended_s / uncontended_s);
 }
 
@@ -338,22 +338,18 @@ static void compute_loads(struct simulation *s, uint32_t layer)
     }
 }
 
-/* Computes the resident segments and the one load together, after its arrival. */
-static void compute_at_once(struct simulation *s, uint32_t layer)
+static double predict_call_s(const struct simulation *s)
 {
-    struct engine *e = &s->engine;
-    double took_s = simulate_call_s(s, true);
-    engine_end_reading(e);
-    for (uint32_t i = 0; i < s->n_activated; i++) {
-        const struct sched_expert *p = &s->plan.experts[i];
-        if (p->load)
-            engine_await(e, layer, p->expert, p->device + p->load);
-        took_s += compute_on_device(s, layer, p->device + p->load, p->workload);
-    }
-    engine_begin_reading(e);
-    engine_advance_to(e, e->now_s + took_s);
-    engine_end_reading(e);
-    engine_consumed(e);
+    return s->predicts ? deciding_call_s(s->run->machine, s->run->policy->predictor) : 0;
+}
+
+/* The plan's loads on an idle link. */
+static double loads_s(const struct simulation *s, uint32_t layer)
+{
+    double took_s = s->run->machine->link_call_s;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        took_s += s->plan.experts[i].load * s->costs[layer].load_s;
+    return took_s;
 }
 
 /* The prediction occupies the engine's thread while the device computes for device_s; then the
@@ -362,7 +358,7 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
 {
     const struct machine *m = s->run->machine;
     enum sched_predictor predictor = s->run->policy->predictor;
-    double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
+    double call_s = predict_call_s(s);
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
     bool gates =
         prefetch_gate_pays(predicting_early(s->predicting), gate_s, s->layer_s, s->misses_s);
@@ -371,6 +367,32 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
                       s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);
     if (s->predicts)
         predicting_show(s->predicting, layer, s->selected, gates);
+}
+
+/* Computes the resident segments and the one load together, after its arrival. The prediction comes
+ * first if the load takes longer. If not, it overlaps the device's call: most of its time is taken
+ * by receiving, judging and hinting, which the worker does while the device computes. */
+static void compute_at_once(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    struct engine *e = &s->engine;
+    double took_s = simulate_call_s(s, true);
+    bool late = loads_s(s, layer) < predict_call_s(s);
+    if (!late)
+        predict(s, layer, n_tokens, 0);
+    engine_end_reading(e);
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        if (p->load)
+            engine_await(e, layer, p->expert, p->device + p->load);
+        took_s += compute_on_device(s, layer, p->device + p->load, p->workload);
+    }
+    engine_begin_reading(e);
+    if (late)
+        predict(s, layer, n_tokens, took_s);
+    else
+        engine_advance_to(e, e->now_s + took_s);
+    engine_end_reading(e);
+    engine_consumed(e);
 }
 
 static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_tokens)
@@ -429,13 +451,11 @@ void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
                         s->plan.experts[i].device + s->plan.experts[i].load);
     give_cpu(s, layer);
     if (s->plan.device_waits) {
-        predict(s, layer, n_tokens, 0);
-        compute_at_once(s, layer);
+        compute_at_once(s, layer, n_tokens);
     } else {
         compute_resident(s, layer, n_tokens);
         compute_loads(s, layer);
     }
-    while (e->cpu_left_s > 0)
-        engine_advance(e, e->now_s + e->cpu_left_s * e->cpu_slowdown);
+    engine_await_cpu(e);
     pass_layer(s, layer);
 }

@@ -293,6 +293,7 @@ class Replay:
         self.loads = []  # [(slab, segments)], waiting and under way, oldest first
         self.pinned, self.activated = set(), set()
         self.copy_left = self.cpu_left = 0.0  # seconds without contention
+        self.call_left = 0.0  # of the CPU's call, which comes first and reads no memory
         self.slowdown = 1.0
         self.reading = False
         self.sums = dict.fromkeys(
@@ -337,20 +338,25 @@ class Replay:
                 return
             if m.filling is None:
                 self.begin_copy()
-            copies, computes = m.filling is not None, self.cpu_left > 0
+            copies, calls = m.filling is not None, self.call_left > 0
+            computes = self.cpu_left > 0 and not calls
             link_pace = self.costs.load / self.costs.load_contended if computes else 1.0
             cpu_pace = 1 / self.slowdown if copies else 1.0
             ends = [until - self.now]
             ends += [self.copy_left / link_pace] if copies else []
-            ends += [self.cpu_left / cpu_pace] if computes else []
+            ends += [self.call_left] if calls else [self.cpu_left / cpu_pace] if computes else []
             dt = max(0.0, min(ends))
             assert dt < math.inf, "a load cannot get a slot"
             self.now += dt
             if copies:
                 self.sums["link_busy"] += dt
                 self.copy_left -= dt * link_pace
-            if computes:
+            if calls or computes:
                 self.sums["cpu_busy"] += dt
+            if calls:
+                self.call_left -= dt
+                self.call_left = 0.0 if self.call_left < 1e-12 else self.call_left
+            if computes:
                 self.cpu_left -= dt * cpu_pace
                 self.cpu_left = 0.0 if self.cpu_left < 1e-12 else self.cpu_left
             if copies and self.copy_left < 1e-12:
@@ -452,7 +458,7 @@ class Replay:
         seconds = sum(n * self.costs.cpu(experts[e]) for e, n in rests.items())
         contended = sum(n * self.costs.cpu_contended(experts[e]) for e, n in rests.items())
         if seconds:
-            self.cpu_left = self.machine["cpu-call"] + seconds
+            self.call_left, self.cpu_left = self.machine["cpu-call"], seconds
             self.slowdown = max(1.0, contended / seconds)
 
     def compute_loads(self, layer, plan, experts):
@@ -507,7 +513,7 @@ class Replay:
             self.set_reading(False)
             self.compute_loads(layer, plan, experts)
         while self.cpu_left:
-            self.advance(self.now + self.cpu_left)  # no copy is left to slow it down
+            self.advance(self.now + self.call_left + self.cpu_left)  # no copy is left to slow it down
 
     def prompt_bound(self, tokens, layers):
         """The longer of two times: the device computes everything, the link brings what is missing once."""

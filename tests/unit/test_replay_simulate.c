@@ -1,6 +1,7 @@
 /* The simulator on traces and costs that can be worked out by hand. */
 #include "bench/replay/bound.h"
 #include "bench/replay/deciding.h"
+#include "bench/replay/engine.h"
 #include "bench/replay/future.h"
 #include "bench/replay/predicting.h"
 #include "bench/replay/simulate.h"
@@ -132,6 +133,32 @@ static void test_link_call(void **state)
     trace_close(t);
 }
 
+/* The CPU's call of 2 s reads no memory, so a copy of 6 s does 2 of them at its full pace. Then
+ * both take twice as long: 4 * 2 s for the copy, until 10. By then the CPU has done 4 of its 8 s;
+ * the rest takes 4 more. */
+static void test_cpu_call(void **state)
+{
+    static const uint16_t selected[] = {0, 0};
+    struct trace *t = make_trace(1, 2, 1, selected);
+    const struct sched_costs shared = {
+        .load_s = 6, .load_contended_s = 12, .cpu_s = 8, .cpu_contended_s = 16};
+    struct engine e = {0};
+    const struct engine_options options = {
+        .trace = t, .costs = &shared, .n_slots = 2, .cache = CACHE_LRU};
+    assert_true(engine_init(&e, &options));
+    engine_load(&e, 0, 0, 1);
+    engine_give_cpu(&e, 2, 8, 2);
+    assert_true(engine_await(&e, 0, 0, 1));
+    near(e.now_s, 10);
+    engine_await_cpu(&e);
+    near(e.now_s, 14);
+    near(e.cpu_busy_s, 14);
+    near(e.cpu_computed_s, 12);
+    near(e.link_busy_s, 10);
+    engine_fini(&e);
+    trace_close(t);
+}
+
 /* Belady's: 0, 1, 0, 2, 1 with two slots. At 2 no later step uses 0, so 2 evicts it, and the last 1
  * hits: two misses, 3 + 22 s. */
 static void test_belady(void **state)
@@ -187,6 +214,24 @@ static void test_at_once(void **state)
     near(r.on_device, 1.0 / 2);
     slow_calls.device_call_s = 5;
     near(replay_on(&slow_calls, t, &costs, "lru", 0.5, 2).decode_tokens_per_s, 2.0 / 16);
+    trace_close(t);
+}
+
+/* As test_at_once with slow calls, and a prediction. One of 8 s is made while the device waits for
+ * the load: 10 + 15 + 2. One of 12 or 20 s takes longer than the load, and is made while the device
+ * computes: 10 + 17, 10 + 20. */
+static void test_late_prediction(void **state)
+{
+    static const uint16_t selected[] = {0, 0, /**/ 0, 1};
+    struct machine predicts = idle;
+    struct trace *t = make_trace(2, 2, 1, selected);
+    predicts.device_call_s = 15;
+    static const double call_s[] = {8, 12, 20}, took_s[] = {27, 27, 30};
+    for (int i = 0; i < 3; i++) {
+        predicts.predict_call_s = call_s[i];
+        near(replay_on(&predicts, t, &costs, "mixtral-offloading", 0.5, 2).decode_tokens_per_s,
+             2 / took_s[i]);
+    }
     trace_close(t);
 }
 
@@ -466,10 +511,12 @@ int main(void)
         cmocka_unit_test(test_map_uncut),
         cmocka_unit_test(test_lru),
         cmocka_unit_test(test_link_call),
+        cmocka_unit_test(test_cpu_call),
         cmocka_unit_test(test_belady),
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_at_once),
+        cmocka_unit_test(test_late_prediction),
         cmocka_unit_test(test_arrived),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_least_misses),
