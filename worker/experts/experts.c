@@ -563,6 +563,11 @@ const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank)
     return x->work.row_at[x->work.row_of[token * x->n_used + rank]];
 }
 
+bool experts_run_async(const struct experts *x)
+{
+    return x->options.rows_stay;
+}
+
 const float *experts_device_rows(const struct experts *x)
 {
     return device_compute_own_rows(x->device.compute);

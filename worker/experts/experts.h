@@ -162,6 +162,9 @@ bool experts_quantize_own(const struct experts *x, uint32_t layer);
  * its stream. */
 void experts_begin(struct experts *x, uint32_t layer, const struct layer_input *input,
                    uint32_t n_tokens, const uint32_t *selected, struct batch_kind kind);
+/* The device is asynchronous: where nothing is timed, it computes while the caller's overlapped
+ * work runs. */
+bool experts_run_async(const struct experts *x);
 /* The caller's work that overlaps a layer's experts. experts_finish calls it once: after the
  * resident segments are computed, or queued on an asynchronous device, and before any wait. */
 struct experts_overlap {

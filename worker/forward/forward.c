@@ -224,11 +224,14 @@ struct overlap_experts {
     uint32_t layer;
     const void *in; /* queue_gate's */
     struct predict_seen seen;
+    bool shows; /* run_overlapped calls experts_show */
 };
 
 static enum error_code run_overlapped(void *arg, struct error *e)
 {
     struct overlap_experts *b = arg;
+    if (b->shows)
+        experts_show(b->f->experts, b->seen);
     enum error_code code = forward_predict_layers(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
         shared_expert(b->f, b->layer, b->in);
@@ -243,8 +246,12 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_begin(f->experts, layer, &(struct layer_input){&f->h, in}, f->n, selected->host,
                   f->kind);
-    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host)};
-    experts_show(f->experts, b.seen);
+    /* Showing a layer takes this thread's time: a copy, a wake-up. An asynchronous device gets its
+     * experts first. */
+    bool shows = experts_run_async(f->experts);
+    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host), shows};
+    if (!shows)
+        experts_show(f->experts, b.seen);
     if (f->recorded)
         record(f, layer, selected->host);
     enum error_code code =
