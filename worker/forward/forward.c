@@ -224,13 +224,14 @@ struct overlap_experts {
     uint32_t layer;
     const void *in; /* queue_gate's */
     struct predict_seen seen;
-    bool shows; /* run_overlapped calls experts_show */
 };
 
+/* Showing a layer takes this thread's time: a copy, a wake-up. An asynchronous device gets its
+ * experts first. */
 static enum error_code run_overlapped(void *arg, struct error *e)
 {
     struct overlap_experts *b = arg;
-    if (b->shows)
+    if (experts_run_async(b->f->experts))
         experts_show(b->f->experts, b->seen);
     enum error_code code = forward_predict_layers(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
@@ -246,11 +247,8 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_begin(f->experts, layer, &(struct layer_input){&f->h, in}, f->n, selected->host,
                   f->kind);
-    /* Showing a layer takes this thread's time: a copy, a wake-up. An asynchronous device gets its
-     * experts first. */
-    bool shows = experts_run_async(f->experts);
-    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host), shows};
-    if (!shows)
+    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host)};
+    if (!experts_run_async(f->experts))
         experts_show(f->experts, b.seen);
     if (f->recorded)
         record(f, layer, selected->host);

@@ -7,7 +7,7 @@
  * chooses the one that would have found the most on the device lately; an expert that its layer's
  * last turn activated counts more. The least valuable resident segment goes; free slots take the
  * most valuable absent one. All segments are of one size and a prefix of an expert is kept, so an
- * expert's value is that of each of its segments, and shares between layers and splits of experts
+ * expert's value is that of each of its segments. Shares between layers and splits of experts
  * follow from it.
  *
  * Layers. In the middle of a step some layers have had their turn and others not. An expert of a
