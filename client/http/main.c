@@ -23,7 +23,7 @@
 struct frontend {
     /* options */
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
-        *log_format, *template_file;
+        *log_format, *template_file, *reasoning_field;
     char *chat_template; /* owned; NULL: the model's */
     bool insecure, models;
     struct server_settings settings;
@@ -70,6 +70,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "answer N requests at once; refuse more with 429"},
         {"body-bytes", OPTION_UINT, &s->body_bytes, 1024, 1u << 30, "N",
          "accept bodies of at most N bytes"},
+        {"reasoning-field", OPTION_STRING, &f->reasoning_field, 0, 0, "content|reasoning|both",
+         "name a chat's reasoning reasoning_content, reasoning, or both"},
         {"log-format", OPTION_STRING, &f->log_format, 0, 0, "text|json", "form of the access log"},
         {"log-bodies", OPTION_BOOL, &s->log_bodies, 0, 0, NULL,
          "log requests' bodies, with their prompts"},
@@ -101,6 +103,20 @@ static char *read_text(const char *path, struct error *e)
     return b.data;
 }
 
+static enum error_code read_reasoning_field(struct frontend *f, struct error *e)
+{
+    static const char *const names[] = {[REASONING_FIELD_CONTENT] = "content",
+                                        [REASONING_FIELD_SHORT] = "reasoning",
+                                        [REASONING_FIELD_BOTH] = "both"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(f->reasoning_field, names[i]) == 0) {
+            f->app.reasoning_field = (enum reasoning_field)i;
+            return ERROR_OK;
+        }
+    return error_set(e, ERROR_USAGE, "--reasoning-field %.40s: content, reasoning or both",
+                     f->reasoning_field);
+}
+
 /* A template that does not compile is refused here, not at each request. */
 static enum error_code read_template(struct frontend *f, struct error *e)
 {
@@ -128,8 +144,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
     if (f->tls_cert &&
         (!(s->tls_cert = read_text(f->tls_cert, e)) || !(s->tls_key = read_text(f->tls_key, e))))
         return e->code;
-    enum error_code code = ERROR_OK;
-    if (f->api_key_file)
+    enum error_code code = read_reasoning_field(f, e);
+    if (!code && f->api_key_file)
         code = auth_read(f->api_key_file, &f->server.auth, e);
     if (!code && f->admin_key_file)
         code = auth_read(f->admin_key_file, &f->server.admin, e);
@@ -261,6 +277,7 @@ int main(int argc, char **argv)
         .listen = "127.0.0.1:8080",
         .name = "default",
         .log_format = "text",
+        .reasoning_field = "content",
         .settings = {.connections = 2048,
                      .body_bytes = 32 << 20,
                      .header_timeout_s = 10,

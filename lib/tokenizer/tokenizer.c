@@ -263,12 +263,14 @@ static enum error_code encode_all(struct encoding *c, const char *text, size_t l
     const struct special_set *set =
         flags & TOKENIZE_PARSE_SPECIAL ? &t->specials : &t->user_defined;
     bool add = flags & TOKENIZE_ADD_SPECIAL;
-    if (add && v->add_bos && v->bos >= 0 && !token_list_push(c->out, (uint32_t)v->bos))
-        return out_of_memory(c);
     size_t done = 0;
     struct special_match match;
     special_scan_init(&c->scan, set, &v->symbols, text, len);
-    while (find_special(c, done, &match)) {
+    bool found = find_special(c, 0, &match);
+    bool has_bos = found && match.start == 0 && match.id == (uint32_t)v->bos;
+    if (add && v->add_bos && v->bos >= 0 && !has_bos && !token_list_push(c->out, (uint32_t)v->bos))
+        return out_of_memory(c);
+    for (; found; found = find_special(c, done, &match)) {
         enum error_code error = encode_text(c, text + done, match.start - done);
         if (error)
             return error;

@@ -29,7 +29,8 @@ enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct toke
 void tokenizer_free(struct tokenizer *t); /* takes NULL */
 
 enum {
-    TOKENIZE_ADD_SPECIAL = 1,   /* add begin and end tokens, if the file asks for them */
+    TOKENIZE_ADD_SPECIAL = 1,   /* add begin and end tokens, if the file asks for them; no begin
+                                   token in front of one that the text begins with */
     TOKENIZE_PARSE_SPECIAL = 2, /* texts of control tokens become those tokens; without this flag
                                    only texts of user-defined tokens do */
 };

@@ -1,6 +1,7 @@
 /* Fuzz target of the HTTP APIs' requests: the first byte names the API, the others are a body. It
  * becomes a request whose parts agree, or is refused with a status and one line. */
 #include "client/http/api/anthropic.h"
+#include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
@@ -77,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool (*const parsers[])(struct ask *, const char *, size_t, struct problem *) = {
         parse_chat,  parse_completion,  parse_response,        parse_message,
-        parse_count, parse_ollama_chat, parse_ollama_generate,
+        parse_count, parse_ollama_chat, parse_ollama_generate, parse_llama_completion,
     };
     if (size == 0)
         return 0;

@@ -44,9 +44,11 @@ def check_reasoning_is_separate():
     whole = ask("/v1/chat/completions", **chat)
     message = whole["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("let me see", "It is 5."), whole
+    assert "reasoning" not in message, "clients that know both names refuse an object with both"
     assert 0 < whole["usage"]["completion_tokens_details"]["reasoning_tokens"] < whole["usage"]["completion_tokens"], whole
     deltas = [c["choices"][0]["delta"] for c in data("/v1/chat/completions", **chat)]
     assert "".join(d.get("reasoning_content", "") for d in deltas) == "let me see", deltas
+    assert not any("reasoning" in d for d in deltas), deltas
     assert "".join(d.get("content", "") for d in deltas) == "It is 5.", deltas
     blocks = ask("/v1/messages", **chat)["content"]
     assert [(b["type"], b.get("thinking", b.get("text"))) for b in blocks] == [("thinking", "let me see"), ("text", "It is 5.")], blocks
@@ -175,6 +177,15 @@ def check_calls():
     assert cut[0]["item"]["status"] == "incomplete" and cut[-1]["response"]["output"][-1]["status"] == "incomplete", cut
     free = ask("/v1/chat/completions", **chat)["choices"][0]  # the model may, and does not
     assert free["message"]["content"] and "tool_calls" not in free["message"], free
+
+
+def short_name():
+    """--reasoning-field reasoning."""
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 80, "grammar": THOUGHT}
+    message = ask("/v1/chat/completions", **chat)["choices"][0]["message"]
+    assert message["reasoning"] == "let me see" and "reasoning_content" not in message, message
+    deltas = [c["choices"][0]["delta"] for c in data("/v1/chat/completions", **chat)]
+    assert "".join(d.get("reasoning", "") for d in deltas) == "let me see", deltas
 
 
 def reopen():

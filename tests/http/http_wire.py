@@ -162,6 +162,41 @@ def check_streams_are_wholes():
             assert counts == sorted(counts) and (not seen or counts[-1] == 4), counts
 
 
+def check_control_tokens():
+    """A client that writes the template's marks itself gets the tokens of a chat."""
+    user = {"role": "user", "content": "What is 2 + 3?"}
+    rendered = post("/apply-template", messages=[user])
+    chat = post("/v1/chat/completions", messages=[user], max_tokens=8, temperature=0)
+    for path, more in (("/v1/completions", {"max_tokens": 8}), ("/v1/completions", {"max_tokens": 8, "echo": True, "logprobs": 0}),
+                       ("/completion", {"n_predict": 8})):
+        got = post(path, prompt=rendered["prompt"], temperature=0, **more)
+        text = got["content"] if path == "/completion" else got["choices"][0]["text"]
+        assert text.endswith(chat["choices"][0]["message"]["content"]), (path, more, got)
+        used = got["tokens_evaluated"] if path == "/completion" else got["usage"]["prompt_tokens"]
+        assert used == rendered["count"], (path, more, got)
+    assert post("/tokenize", content="<|im_end|>")["count"] == 1 < post("/tokenize", content="<|im_end|>", parse_special=False)["count"]
+    plain = post("/v1/completions", prompt=rendered["prompt"], max_tokens=1, parse_special=False)
+    assert plain["usage"]["prompt_tokens"] > rendered["count"], plain
+
+
+def check_llama_completion():
+    """llama-server's own completion, which its clients ask for."""
+    ask = {"prompt": "Once upon", "n_predict": 9, "temperature": 0, "cache_prompt": True}
+    text = post("/v1/completions", prompt="Once upon", max_tokens=9, temperature=0)["choices"][0]["text"]
+    whole = post("/completion", **ask)
+    assert (whole["content"], whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (text, True, "limit", 9), whole
+    assert whole["timings"]["predicted_n"] == 9 and whole["timings"]["prompt_n"] + whole["timings"]["cache_n"] == whole["tokens_evaluated"], whole
+    parts = [json.loads(data) for _, data in events("/completion", **ask)]
+    assert "".join(p["content"] for p in parts) == text and [p["stop"] for p in parts] == [False] * (len(parts) - 1) + [True], parts
+    assert parts[-1]["tokens_predicted"] == 9, parts
+    word = text.split()[2]
+    cut = post("/completion", **{**ask, "stop": ["@@", word]})
+    assert (cut["stop_type"], cut["stopping_word"], cut["content"]) == ("word", word, text[:text.index(word)]), cut
+    both = post("/completion", **{**ask, "prompt": ["Once upon", "The cat"]})
+    assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == text, both
+    refused("/completion", {"prompt": "a", "n_predict": 0}, 400, "n_predict")
+
+
 def check_echo():
     text = "Once upon a time"
     ids = post("/tokenize", content=text)["tokens"]
@@ -423,11 +458,16 @@ def check_models():
     status, _, answer = call("POST", "/v1/completions", {"model": "gpt-9", "prompt": "a"})
     assert status == 404 and answer["error"]["code"] == "model_not_found", answer
     text = "Grüße, 世界 <|im_end|>"
-    ids = post("/tokenize", content=text)["tokens"]
+    ids = post("/tokenize", content=text, parse_special=False)["tokens"]
     assert ids == json.loads(moed("tokenize", "--json", text)), ids
     assert post("/detokenize", tokens=ids)["content"] == text
     assert call("GET", "/health")[0] == call("GET", "/livez")[0] == call("GET", "/slots")[0] == 200
-    assert call("GET", "/props")[2]["eos_token"] == "<|im_end|>"
+    props = call("GET", "/props")[2]
+    assert props["eos_token"] == "<|im_end|>", props
+    usual = props["default_generation_settings"]["params"]  # the file names none
+    assert (usual["temperature"], usual["top_k"], usual["top_p"], usual["min_p"]) == (0.8, 0, 1, 0.05), usual
+    response = post("/v1/responses", input="Hi", max_output_tokens=1)
+    assert (response["temperature"], response["top_p"]) == (0.8, 1), response
     everyone = call("GET", "/metrics?process=all")[2]
     for process in ("http", "memd", "worker"):
         assert f'process="{process}"' in everyone, process

@@ -13,7 +13,8 @@ python3 "$here/http_reasoning.py" "$port" || fail "see above"
 # The mark of reasoning as one token: a budget can forbid it.
 "$MOED" down > /dev/null
 python3 "$here/other_template.py" "$MODEL" "$WORK/think.gguf" --think-token
-"$MOED" up "$WORK/think.gguf" --ctx 512 --http 127.0.0.1:0 > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"
+echo "reasoning-field = reasoning" > "$WORK/http.conf"
+"$MOED" up "$WORK/think.gguf" --ctx 512 --http 127.0.0.1:0 --http-config "$WORK/http.conf" > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
-python3 "$here/http_reasoning.py" "$port" reopen || fail "see above"
+python3 "$here/http_reasoning.py" "$port" reopen short_name || fail "see above"
 say ok

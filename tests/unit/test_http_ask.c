@@ -1,6 +1,7 @@
 /* Requests of the HTTP APIs: what their parameters become, and what is refused by name.
  * test_http_tools.c has tools and forms. */
 #include "client/http/api/anthropic.h"
+#include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
@@ -21,7 +22,7 @@ static void test_values_arrive(void **state)
     assert_true(a.sampling.temperature == 0.25f && a.sampling.top_p == 0.5f);
     assert_true(a.sampling.min_p == 0.125f && a.sampling.repetition_penalty == 1.5f);
     assert_int_equal(a.sampling.top_k, 7);
-    assert_int_equal(a.sampling.repetition_window, UINT32_MAX);
+    assert_int_equal(a.sampling.repetition_window, UINT32_MAX - 1);
     assert_true(a.sampling.seed == 1ull << 63 && a.seeded);
     assert_int_equal(a.max_tokens, 9);
     assert_int_equal(a.n, 3);
@@ -46,10 +47,18 @@ static void test_values_arrive(void **state)
     ask_fini(&a);
 }
 
+static void expect_model_defaults(const struct ask *a)
+{
+    struct moed_sampling all;
+    moed_sampling_init(&all, sizeof all);
+    assert_memory_equal(&a->sampling, &all, sizeof all);
+}
+
+/* What a request leaves out is the model's, whichever API it comes by. */
 static void test_defaults(void **state)
 {
     struct ask a = accept(parse_chat, CHAT(""));
-    assert_true(a.sampling.temperature == 1 && a.sampling.top_p == 0 && a.sampling.top_k == 0);
+    expect_model_defaults(&a);
     assert_int_equal(a.max_tokens, 0);
     assert_int_equal(a.n, 1);
     assert_false(a.stream || a.seeded || a.include_usage);
@@ -60,10 +69,52 @@ static void test_defaults(void **state)
     ask_fini(&a);
     a = accept(parse_completion, "{\"prompt\":\"a\"}");
     assert_int_equal(a.max_tokens, 16);
+    assert_true(a.parse_special);
+    expect_model_defaults(&a);
     ask_fini(&a);
     a = accept(parse_ollama_chat, CHAT(""));
-    assert_true(a.stream && a.sampling.temperature == 0.8f && a.sampling.top_k == 40);
+    assert_true(a.stream);
+    expect_model_defaults(&a);
     ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"seed\":-1,\"n_predict\":-1,"
+                                 "\"parse_special\":false}");
+    assert_false(a.seeded || a.parse_special); /* -1: random; no limit */
+    assert_int_equal(a.max_tokens, 0);
+    ask_fini(&a);
+}
+
+/* What answers say of the sampling: the request's, or else the model's. */
+static void test_shown_sampling(void **state)
+{
+    struct moed_sampling s = {.temperature = 0.6f, .top_p = 0.95f};
+    struct moed_model model = {.sampling = &s};
+    struct ask a = accept(parse_chat, CHAT(""));
+    assert_true(ask_shown(&a, &model).temperature == 0.6f && ask_shown(&a, &model).top_p == 0.95f);
+    assert_true(ask_shown(&a, NULL).temperature == 0.8f && ask_shown(&a, NULL).top_p == 1);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"temperature\":0.25,\"top_p\":0.5"));
+    assert_true(ask_shown(&a, &model).temperature == 0.25f && ask_shown(&a, &model).top_p == 0.5f);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"temperature\":0")); /* the samplers do not apply */
+    assert_true(ask_shown(&a, &model).temperature == 0 && ask_shown(&a, &model).top_p == 1);
+    ask_fini(&a);
+}
+
+static void test_llama_completion(void **state)
+{
+    struct ask a =
+        accept(parse_llama_completion, "{\"prompt\":[1,2],\"cache_prompt\":true,\"n_keep\":-1,"
+                                       "\"n_predict\":5,\"stop\":[\"a\"],\"stream\":true}");
+    assert_int_equal(a.prompts[0].token_count, 2);
+    assert_int_equal(a.max_tokens, 5);
+    assert_true(a.stop_count == 1 && a.stream && a.parse_special);
+    ask_fini(&a);
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\"}");
+    assert_int_equal(a.max_tokens, 0); /* no limit */
+    ask_fini(&a);
+    refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0}", "n_predict");
+    refuse(parse_llama_completion, "{}", "prompt");
+    refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":5}", "n_probs");
 }
 
 /* A top_p of 0 leaves the likeliest token, as OpenAI's does; libmoed's 0 is off. */
@@ -81,7 +132,7 @@ static void test_null_is_absent(void **state)
 {
     struct ask a = accept(parse_chat, CHAT(",\"temperature\":null,\"stop\":null,\"tools\":null,"
                                            "\"max_tokens\":null,\"stream_options\":null"));
-    assert_true(a.sampling.temperature == 1);
+    assert_true(a.sampling.temperature == MOED_DEFAULT_FLOAT);
     assert_int_equal(a.stop_count, 0);
     ask_fini(&a);
 }
@@ -424,6 +475,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_arrive),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_shown_sampling),
+        cmocka_unit_test(test_llama_completion),
         cmocka_unit_test(test_top_p_of_zero),
         cmocka_unit_test(test_anthropic_turns),
         cmocka_unit_test(test_refusal_parts),

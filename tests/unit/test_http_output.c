@@ -63,6 +63,7 @@ static const struct canned all[] = {
 
 struct bench {
     struct exchange x;
+    struct app app;
     struct answer a;
     struct choice c;
     struct chat_rendered chat;
@@ -87,6 +88,7 @@ static void bench_init(struct bench *b, parser *parse, const char *body, const s
         fail_msg("%s: %s", body, p.message);
     ask_seed(&b->a.ask);
     b->a.x = &b->x;
+    b->a.app = &b->app;
     b->a.dialect = d;
     b->a.choices = &b->c;
     b->a.n_choices = 1;

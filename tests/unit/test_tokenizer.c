@@ -124,6 +124,10 @@ static void test_special_tokens(void **state)
     expect(t, "hello", parse, IDS(word));
     expect(t, "hello", 0, IDS('h', 'e', 'l', 'l', 'o')); /* even with whole pieces */
     expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS(end, 'a', longer));
+    /* no second begin token, but the first where its text is no token */
+    expect(t, "<|e|>a", TOKENIZE_ADD_SPECIAL | parse, IDS(end, 'a', longer));
+    expect(t, "a<|e|>", TOKENIZE_ADD_SPECIAL | parse, IDS(end, 'a', end, longer));
+    expect(t, "<|e|>", TOKENIZE_ADD_SPECIAL, IDS(end, '<', '|', 'e', '|', '>', longer));
     assert_true(tokenizer_is_special(t, end));
     assert_false(tokenizer_is_special(t, tool));
     assert_false(tokenizer_is_special(t, 'a'));

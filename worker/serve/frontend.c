@@ -175,11 +175,11 @@ static enum error_code check_tokens(const struct session_model *model,
     if (list->count == 0)
         return error_set(e, ERROR_USAGE, "the prompt is empty: give at least one token");
     if (list->count + (answers ? 1 : 0) > model->context)
-        return error_set(e, ERROR_CONTEXT, /* LiteLLM knows the error by these first words */
+        return error_set(e, ERROR_CONTEXT, /* LiteLLM and Claude Code know it by these words */
                          "this model's maximum context length is %" PRIu32
-                         " tokens, but the prompt has %zu: shorten the prompt, or start the "
-                         "deployment with a larger --ctx",
-                         model->context, list->count);
+                         " tokens, but the prompt is too long: %zu tokens > %" PRIu32
+                         " maximum: shorten it, or start the deployment with a larger --ctx",
+                         model->context, list->count, model->context);
     return ERROR_OK;
 }
 

@@ -10,12 +10,20 @@
 struct daemon;
 struct answer;
 
+/* What chats call the reasoning of an answer. */
+enum reasoning_field {
+    REASONING_FIELD_CONTENT, /* reasoning_content, as DeepSeek and llama-server */
+    REASONING_FIELD_SHORT,   /* reasoning, as OpenRouter and vLLM */
+    REASONING_FIELD_BOTH
+};
+
 struct app {
     struct server *server;
     struct daemon *daemon;
     struct deployments deployments;
     struct watches watches;
     struct answer_metrics metrics;
+    enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */
     unsigned answers;     /* that run */
     time_t started;       /* the server */

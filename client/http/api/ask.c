@@ -10,7 +10,8 @@
 
 void ask_init(struct ask *ask)
 {
-    *ask = (struct ask){.n = 1, .sampling = {.size = sizeof ask->sampling, .temperature = 1}};
+    *ask = (struct ask){.n = 1};
+    moed_sampling_init(&ask->sampling, sizeof ask->sampling);
 }
 
 void ask_fini(struct ask *ask)
@@ -147,6 +148,22 @@ struct moed_sampling ask_sampling(const struct ask *ask)
     return s;
 }
 
+struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model)
+{
+    static const struct moed_sampling usual = {.temperature = 0.8f, .top_p = 1}, off = {.top_p = 1};
+    const struct moed_sampling *of_model = model ? model->sampling : &usual;
+    struct moed_sampling s = ask_sampling(ask);
+    struct ask_shown shown;
+#define SHOW(name) shown.name = s.name == MOED_DEFAULT_FLOAT ? of_model->name : s.name;
+    SHOW(temperature)
+    if (shown.temperature == 0)
+        of_model = &off; /* then the model's other defaults do not apply */
+    SHOW(top_p)
+    SHOW(presence_penalty)
+    SHOW(frequency_penalty)
+    return shown;
+}
+
 void ask_seed(struct ask *ask)
 {
     uint64_t bits[2] = {0};
@@ -229,8 +246,10 @@ bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
 bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     long long v;
-    if (json_is_integer(value) && json_integer_value(value) == -1)
-        return true; /* llama-server's and LM Studio's: no limit */
+    if (json_is_integer(value) && json_integer_value(value) == -1) {
+        ask->max_tokens = 0; /* llama-server's and LM Studio's: no limit */
+        return true;
+    }
     if (!read_integer(value, 0, UINT32_MAX, &v, p))
         return false;
     ask->max_tokens = (uint32_t)v;
@@ -301,17 +320,18 @@ bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p)
     if (!read_integer(value, -1, UINT32_MAX, &v, p))
         return false;
     ask->repeat_off = v == 0;
-    ask->sampling.repetition_window = v < 0 ? UINT32_MAX : (uint32_t)v;
+    ask->sampling.repetition_window = v < 0 ? UINT32_MAX - 1 : (uint32_t)v;
     return true;
 }
 
-/* Any 64 bits; a negative number is one too. */
+/* Any 64 bits; a negative number is one too, but -1 is a random seed, as other servers have it. */
 bool take_seed(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_integer(value))
         return problem_set(p, 400, "an integer is expected");
-    ask->sampling.seed = (uint64_t)json_integer_value(value);
-    ask->seeded = true;
+    ask->seeded = json_integer_value(value) != -1;
+    if (ask->seeded)
+        ask->sampling.seed = (uint64_t)json_integer_value(value);
     return true;
 }
 
@@ -356,6 +376,11 @@ bool take_echo(struct ask *ask, json_t *value, struct problem *p)
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_bool(value, &ask->ignore_end, p);
+}
+
+bool take_parse_special(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->parse_special, p);
 }
 
 bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p)

@@ -94,7 +94,7 @@ struct parameter {
     const struct parameter *more; /* a table that this one includes; `name` is its purpose */
 };
 
-/* Zero and defaults. */
+/* Zero and defaults: those of the model, for sampling. */
 void ask_init(struct ask *ask);
 void ask_fini(struct ask *ask);
 
@@ -106,6 +106,12 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
 void ask_ignore(struct ask *ask, const char *name);
 /* The sampling parameters, with pointers into *ask. */
 struct moed_sampling ask_sampling(const struct ask *ask);
+/* What answers say of them: the request's, or else the model's. model: NULL where the worker has
+ * not told its facts yet. */
+struct ask_shown {
+    float temperature, top_p, presence_penalty, frequency_penalty;
+};
+struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);
 /* Appends prompts; at most ASK_CHOICES_MAX. */
@@ -127,6 +133,8 @@ bool take_seed(struct ask *ask, json_t *value, struct problem *p);
 bool take_stop(struct ask *ask, json_t *value, struct problem *p);
 bool take_echo(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
+/* Whether texts of control tokens in a prompt become those tokens. */
+bool take_parse_special(struct ask *ask, json_t *value, struct problem *p);
 /* OpenAI's: "flex" and "batch" let other requests go first. */
 bool take_service_tier(struct ask *ask, json_t *value, struct problem *p);
 

@@ -116,18 +116,9 @@ static const struct parameter chat_table[] = {
     {0},
 };
 
-/* What Ollama's clients get where they set nothing. */
-static void set_defaults(struct ask *ask)
-{
-    ask->stream = true;
-    ask->sampling.temperature = 0.8f;
-    ask->sampling.top_k = 40;
-    ask->sampling.top_p = 0.9f;
-}
-
 bool parse_ollama_chat(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
-    set_defaults(ask);
+    ask->stream = true;
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, chat_table, ask->root, p) ||
         !finish_tools(ask, p))
         return false;
@@ -168,7 +159,7 @@ static bool add_generate_prompt(struct ask *ask, const char *system, const json_
 
 bool parse_ollama_generate(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
-    set_defaults(ask);
+    ask->stream = true;
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, generate_table, ask->root, p))
         return false;
     const json_t *prompt = json_object_get(ask->root, "prompt");

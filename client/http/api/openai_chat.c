@@ -100,11 +100,14 @@ static void calls_json(const struct output *o, struct strbuf *out)
     strbuf_printf(out, o->calls ? "]" : "");
 }
 
-/* Clients read one of the two names. */
-static void reasoning_json(const char *text, size_t len, struct strbuf *out)
+/* Clients read one of the two names; some of those that know both refuse an object that has both.
+ */
+static void reasoning_json(const struct app *app, const char *text, size_t len, struct strbuf *out)
 {
-    json_member(out, "reasoning_content", text, len);
-    json_member(out, "reasoning", text, len);
+    if (app->reasoning_field != REASONING_FIELD_SHORT)
+        json_member(out, "reasoning_content", text, len);
+    if (app->reasoning_field != REASONING_FIELD_CONTENT)
+        json_member(out, "reasoning", text, len);
 }
 
 static void message_json(const struct choice *c, struct strbuf *out)
@@ -120,7 +123,7 @@ static void message_json(const struct choice *c, struct strbuf *out)
     else
         strbuf_printf(out, ",\"content\":null");
     if (reasoning.len)
-        reasoning_json(reasoning.data, reasoning.len, out);
+        reasoning_json(c->answer->app, reasoning.data, reasoning.len, out);
     calls_json(&c->output, out);
     strbuf_printf(out, "}");
     out->failed = out->failed || text.failed || reasoning.failed;
@@ -219,7 +222,7 @@ static void write_part_text(struct choice *c, const struct part *part, const cha
     if (part->kind == PART_TEXT) {
         json_member(out, "content", text, len);
     } else if (part->kind == PART_REASONING) {
-        reasoning_json(text, len, out);
+        reasoning_json(c->answer->app, text, len, out);
     } else {
         strbuf_printf(out, "\"tool_calls\":[{\"index\":%u,\"function\":{", part->call);
         json_member(out, "arguments", text, len);

@@ -30,8 +30,7 @@ static bool add_ids(struct ask *ask, const json_t *array, struct problem *p)
     return p->status ? false : problem_set(p, 400, "a prompt is empty");
 }
 
-/* A string, an array of strings, an array of ids, or an array of arrays of ids. */
-static bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
+bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
 {
     if (json_is_string(value))
         return add_text(ask, value, p);
@@ -73,9 +72,11 @@ static const struct parameter completion_parameters[] = {
     {.name = "stream", .take = take_stream},
     {.name = "stream_options", .take = take_stream_options},
     {.name = "max_tokens", .take = take_max_tokens},
+    {.name = "n_predict", .take = take_max_tokens}, /* llama-server's */
     {.name = "n", .take = take_n},
     {.name = "echo", .take = take_echo},
     {.name = "best_of", .take = take_best_of},
+    {.name = "parse_special", .take = take_parse_special},
     {.name = "logprobs", .take = take_logprobs_count},
     {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
@@ -88,9 +89,10 @@ static const struct parameter completion_parameters[] = {
 bool parse_completion(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     ask->max_tokens = DEFAULT_MAX_TOKENS;
+    ask->parse_special = true; /* whoever writes the prompt writes the template's marks, too */
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, completion_parameters, ask->root, p))
         return false;
-    if (ask->max_tokens == 0 && !ask->echo) {
+    if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo) {
         problem_fill(p, 400, "at least 1 is expected, or echo");
         memcpy(p->parameter, "max_tokens", sizeof "max_tokens");
     } else if (ask->prompt_count == 0) {

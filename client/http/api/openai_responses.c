@@ -107,10 +107,10 @@ static void repeat_json(const struct answer *a, const char *name, const char *wi
 /* What a response repeats of its request. */
 static void echo_json(const struct answer *a, struct strbuf *out)
 {
-    const struct moed_sampling *s = &a->ask.sampling;
+    struct ask_shown s = ask_shown(&a->ask, a->deployment ? a->deployment->facts : NULL);
     const char *instructions = json_string_value(json_object_get(a->ask.root, "instructions"));
-    strbuf_printf(out, ",\"temperature\":%.9g,\"top_p\":%.9g", (double)s->temperature,
-                  (double)(s->top_p > 0 ? s->top_p : 1));
+    strbuf_printf(out, ",\"temperature\":%.6g,\"top_p\":%.6g", (double)s.temperature,
+                  (double)s.top_p);
     if (instructions)
         json_member(out, "instructions", instructions, strlen(instructions));
     else
@@ -128,8 +128,8 @@ static void echo_json(const struct answer *a, struct strbuf *out)
     repeat_json(a, "user", "null", out);
     repeat_json(a, "safety_identifier", "null", out);
     repeat_json(a, "prompt_cache_key", "null", out);
-    strbuf_printf(out, ",\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"top_logprobs\":%u",
-                  (double)s->presence_penalty, (double)s->frequency_penalty, a->ask.top_logprobs);
+    strbuf_printf(out, ",\"presence_penalty\":%.6g,\"frequency_penalty\":%.6g,\"top_logprobs\":%u",
+                  (double)s.presence_penalty, (double)s.frequency_penalty, a->ask.top_logprobs);
     strbuf_printf(out, ",\"store\":false,\"background\":false,\"previous_response_id\":null,"
                        "\"max_tool_calls\":null,\"service_tier\":\"default\","
                        "\"truncation\":\"disabled\"");

@@ -3,6 +3,7 @@
 
 #include "client/http/api/anthropic.h"
 #include "client/http/api/control.h"
+#include "client/http/api/llama_completion.h"
 #include "client/http/api/loading.h"
 #include "client/http/api/models.h"
 #include "client/http/api/ollama.h"
@@ -45,6 +46,7 @@ const struct route routes[] = {
      .path = "/api/generate",
      .handle = handle_ollama_generate,
      .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/completion", .handle = handle_llama_completion},
     {.method = "POST", .path = "/tokenize", .handle = handle_tokenize},
     {.method = "POST", .path = "/detokenize", .handle = handle_detokenize},
     {.method = "POST", .path = "/apply-template", .handle = handle_apply_template},

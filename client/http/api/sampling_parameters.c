@@ -299,7 +299,7 @@ const struct parameter sampling_parameters[] = {
     {.name = "n_probs", .refused = "use logprobs"},
     {.name = "post_sampling_probs", .refused = "log-probabilities are the model's own"},
     {.name = "truncate_prompt_tokens", .refused = "a prompt is never cut"},
-    {.name = "n_keep", .refused = "a context is never shifted"},
+    {.name = "n_keep", .refused = "a context is never shifted", .neutral = "-1"},
     {.name = "n_discard", .refused = "a context is never shifted"},
     {.name = "n_indent", .refused = "there is no such limit"},
     {.name = "t_max_predict_ms", .refused = "there is no such limit: close the connection"},

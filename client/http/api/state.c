@@ -39,12 +39,13 @@ static void choice_json(const struct choice *c, struct strbuf *out)
     strbuf_printf(out, "%s{\"id\":%u", out->data[out->len - 1] == '[' ? "" : ",", c->index);
     json_member(out, "id_task", a->id, strlen(a->id));
     json_member(out, "model", a->model, strlen(a->model));
-    strbuf_printf(out,
-                  ",\"is_processing\":%s,\"next_token\":[{\"n_decoded\":%llu}],\"params\":{"
-                  "\"stream\":%s,\"max_tokens\":%u,\"temperature\":%.9g}}",
-                  c->done ? "false" : "true", (unsigned long long)c->tokens,
-                  a->ask.stream ? "true" : "false", a->ask.max_tokens,
-                  (double)a->ask.sampling.temperature);
+    strbuf_printf(
+        out,
+        ",\"is_processing\":%s,\"next_token\":[{\"n_decoded\":%llu}],\"params\":{"
+        "\"stream\":%s,\"max_tokens\":%u,\"temperature\":%.6g}}",
+        c->done ? "false" : "true", (unsigned long long)c->tokens, a->ask.stream ? "true" : "false",
+        a->ask.max_tokens,
+        (double)ask_shown(&a->ask, a->deployment ? a->deployment->facts : NULL).temperature);
 }
 
 void handle_slots(struct exchange *x)

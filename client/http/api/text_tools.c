@@ -15,6 +15,7 @@ static void start(struct exchange *x, const struct parameter *table,
     struct ask ask;
     struct problem p = {0};
     ask_init(&ask);
+    ask.parse_special = true;
     if (ask_parse(&ask, x->body.data, x->body.len, &p) && ask_take(&ask, table, ask.root, &p) &&
         check(&ask, &p)) {
         question_start(x, &ask, kind);
@@ -34,16 +35,9 @@ static bool take_text(struct ask *ask, json_t *value, struct problem *p)
                                  : problem_set(p, 400, "a string is expected");
 }
 
-static bool take_parse_special(struct ask *ask, json_t *value, struct problem *p)
-{
-    ask->parse_special = json_is_true(value);
-    return json_is_boolean(value) || problem_set(p, 400, "true or false is expected");
-}
-
 static bool take_add_special(struct ask *ask, json_t *value, struct problem *p)
 {
-    ask->add_special = json_is_true(value);
-    return json_is_boolean(value) || problem_set(p, 400, "true or false is expected");
+    return read_bool(value, &ask->add_special, p);
 }
 
 static bool check_text(struct ask *ask, struct problem *p)
@@ -214,11 +208,13 @@ static void write_props(struct question *q)
         strbuf_printf(out, "{}");
         return;
     }
+    const struct moed_sampling *s = m->sampling;
     strbuf_printf(out,
-                  "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{\"temperature\":1.0,"
-                  "\"top_k\":0,\"top_p\":1.0,\"min_p\":0.0,\"repeat_penalty\":1.0,"
+                  "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{\"temperature\":%.6g,"
+                  "\"top_k\":%u,\"top_p\":%.6g,\"min_p\":%.6g,\"repeat_penalty\":%.6g,"
                   "\"n_predict\":-1}},\"total_slots\":%llu",
-                  m->context, (unsigned long long)app_of(q->x)->answers_max);
+                  m->context, (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
+                  (double)s->repetition_penalty, (unsigned long long)app_of(q->x)->answers_max);
     json_member(out, "model_alias", q->deployment->model, strlen(q->deployment->model));
     json_member(out, "model_path", m->path, strlen(m->path));
     json_member(out, "chat_template", m->chat_template, strlen(m->chat_template));

@@ -21,7 +21,7 @@ export function takeChunk(message, chunk) {
   if (chunk.model) message.model = chunk.model;
   if (choice?.finish_reason) message.finish = choice.finish_reason;
   message.content += delta.content ?? '';
-  message.reasoning += delta.reasoning_content ?? '';
+  message.reasoning += delta.reasoning_content ?? delta.reasoning ?? '';
   if (delta.tool_calls) takeCalls(message, delta.tool_calls);
   return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
 }

@@ -1,0 +1,140 @@
+/* POST /completion, as llama-server has it; see llama_completion.h. */
+#include "client/http/api/llama_completion.h"
+
+#include "client/http/api/ask_body.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/stream.h"
+#include "client/http/api/structure.h"
+
+#include <string.h>
+
+/* ---- The request ---- */
+
+static const struct parameter parameters[] = {
+    {.name = "prompt", .take = take_prompt},
+    {.name = "n_predict", .take = take_max_tokens},
+    {.name = "max_tokens", .take = take_max_tokens},
+    {.name = "stream", .take = take_stream},
+    {.name = "model", .take = take_model},
+    {.name = "structured output", .more = structure_parameters},
+    {.name = "samplers and penalties", .more = sampling_parameters},
+    /* what an answer has in any case, or never */
+    {.name = "timings_per_token"},
+    {.name = "return_tokens"},
+    {.name = "response_fields"},
+    {0},
+};
+
+bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    ask->parse_special = true;
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
+        return false;
+    if (ask->max_tokens_given && ask->max_tokens == 0) {
+        problem_fill(p, 400, "at least 1 is expected, or -1: no limit");
+        memcpy(p->parameter, "n_predict", sizeof "n_predict");
+    } else if (ask->prompt_count == 0) {
+        problem_fill(p, 400, "prompt is missing");
+        memcpy(p->parameter, "prompt", sizeof "prompt");
+    }
+    return p->status == 0;
+}
+
+/* ---- The answer ---- */
+
+static void timings_json(const struct moed_result *r, struct strbuf *out)
+{
+    double prompt_ms = (double)r->prefill_ns * 1e-6, predicted_ms = (double)r->decode_ns * 1e-6;
+    uint32_t computed = r->prompt_tokens - r->cached_tokens;
+    uint32_t after_first = r->generated_tokens ? r->generated_tokens - 1 : 0;
+    strbuf_printf(out,
+                  ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
+                  "\"prompt_per_second\":%.3f,\"predicted_n\":%u,\"predicted_ms\":%.3f,"
+                  "\"predicted_per_second\":%.3f}",
+                  r->cached_tokens, computed, prompt_ms,
+                  prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0, r->generated_tokens, predicted_ms,
+                  predicted_ms > 0 ? 1e3 * after_first / predicted_ms : 0);
+}
+
+static void stop_json(const struct choice *c, struct strbuf *out)
+{
+    const struct moed_result *r = &c->result;
+    struct moed_bytes word = {"", 0};
+    if (r->reason == MOED_REASON_STOP && r->stop_index >= 0)
+        word = c->answer->ask.stops[r->stop_index];
+    strbuf_printf(out, ",\"stop\":true,\"stop_type\":\"%s\"",
+                  choice_is_cut(c) ? "limit"
+                  : word.len       ? "word"
+                                   : "eos");
+    json_member(out, "stopping_word", word.data, word.len);
+}
+
+static void last_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
+{
+    const struct moed_result *r = &c->result;
+    strbuf_printf(out, "{\"index\":%u", c->index);
+    json_member(out, "content", text, len);
+    json_member(out, "model", c->answer->model, strlen(c->answer->model));
+    strbuf_printf(out,
+                  ",\"tokens\":[],\"tokens_predicted\":%u,\"tokens_evaluated\":%u,"
+                  "\"tokens_cached\":%u,\"truncated\":false",
+                  r->generated_tokens, r->prompt_tokens, r->prompt_tokens + r->generated_tokens);
+    stop_json(c, out);
+    timings_json(r, out);
+    strbuf_printf(out, "}");
+}
+
+/* An object for one prompt, an array for several. */
+static void write_whole(struct answer *a)
+{
+    struct strbuf *out = &a->x->out, text;
+    strbuf_printf(out, "%s", a->n_choices > 1 ? "[" : "");
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        strbuf_init(&text);
+        output_text(&a->choices[i].output, PART_TEXT, &text);
+        strbuf_printf(out, "%s", i ? "," : "");
+        last_json(&a->choices[i], text.len ? text.data : "", text.len, out);
+        out->failed = out->failed || text.failed;
+        strbuf_fini(&text);
+    }
+    strbuf_printf(out, "%s", a->n_choices > 1 ? "]" : "");
+}
+
+static void write_begin(struct answer *a) {}
+
+static void write_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    struct strbuf *out = &c->answer->x->out;
+    event_begin(out, NULL);
+    strbuf_printf(out, "{\"index\":%u", c->index);
+    json_member(out, "content", text, len);
+    strbuf_printf(out, ",\"tokens\":[],\"stop\":false}");
+    event_end(out);
+}
+
+static void write_end_choice(struct choice *c)
+{
+    event_begin(&c->answer->x->out, NULL);
+    last_json(c, "", 0, &c->answer->x->out);
+    event_end(&c->answer->x->out);
+}
+
+static void write_end(struct answer *a) {}
+
+static const struct dialect llama_dialect = {
+    .stream_type = EVENT_STREAM,
+    .begin = write_begin,
+    .parts.text = write_text,
+    .end_choice = write_end_choice,
+    .end = write_end,
+    .whole = write_whole,
+    .fail = openai_stream_fail,
+    .keep_alive = openai_keep_alive,
+};
+
+void handle_llama_completion(struct exchange *x)
+{
+    struct ask ask;
+    if (ask_body(x, &ask, parse_llama_completion))
+        answer_start(x, &ask, &llama_dialect, "cmpl-");
+}
