@@ -150,19 +150,26 @@ static bool is_dialect(const json_t *value)
                    strncmp(uri, "https://json-schema.org/", 24) == 0);
 }
 
+bool schema_keyword_is_supported(const char *key, const json_t *value, bool is_root)
+{
+    if (strcmp(key, "$schema") == 0)
+        return is_dialect(value);
+    return is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
+           (strcmp(key, "$id") == 0 && is_root);
+}
+
 static enum error_code check_keywords(struct schema *s, uint32_t node)
 {
     const char *key;
     json_t *value;
     json_object_foreach(s->nodes[node], key, value)
     {
-        if (strcmp(key, "$schema") == 0 && !is_dialect(value))
-            return schema_refuse(s, ERROR_UNSUPPORTED, node, key,
-                                 "only dialects of json-schema.org are supported");
-        if (is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
-            (strcmp(key, "$id") == 0 && s->nodes[node] == s->document))
+        if (schema_keyword_is_supported(key, value, s->nodes[node] == s->document))
             continue;
-        return schema_refuse(s, ERROR_UNSUPPORTED, node, key, "the keyword is not supported");
+        return schema_refuse(s, ERROR_UNSUPPORTED, node, key,
+                             strcmp(key, "$schema") == 0
+                                 ? "only dialects of json-schema.org are supported"
+                                 : "the keyword is not supported");
     }
     return ERROR_OK;
 }

@@ -52,6 +52,9 @@ enum error_code schema_out_of_memory(struct schema *s);
 enum error_code schema_work(struct schema *s, uint64_t steps);
 enum { COMPARISON_STEPS = 64 }; /* of two listed values, or a look at a node of the document */
 
+/* False: a keyword that is refused wherever it stands, with this value. */
+bool schema_keyword_is_supported(const char *key, const json_t *value, bool is_root);
+
 /* The number of a subschema. Refuses what is no schema, and keywords that are not supported. */
 enum error_code schema_node(struct schema *s, json_t *json, uint32_t *out);
 /* Sets the error: the JSON pointer of `keyword` in a node (NULL: of the node), then the text. */

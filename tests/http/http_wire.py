@@ -350,8 +350,13 @@ def check_forms():
     assert answer(guided_choice=["red", "green"]) in ("red", "green")
     assert set(answer(structured_outputs={"regex": "[ab]{3}"})) <= set("ab")
     assert answer(grammar='root ::= "x" [0-9] "y"')[::2] == "xy"
-    for form in ({"type": "json_schema", "json_schema": {"schema": {"not": {}}}}, {"type": "xml"}):
+    for form in ({"type": "json_schema", "json_schema": {"schema": {"not": {}}, "strict": True}}, {"type": "xml"}):
         refused("/v1/chat/completions", {"messages": messages, "response_format": form}, 400)
+    # not strict: what cannot be followed is left out, the rest binds
+    odd = {**SUM, "properties": {**SUM["properties"], "unit": {"enum": ["a", "b"], "pattern": "^(?!x).*$"}}, "not": {"type": "null"}}
+    good(post("/v1/chat/completions", messages=messages, max_tokens=100, temperature=1.5, seed=1,
+              response_format={"type": "json_schema", "json_schema": {"name": "sum", "schema": odd}})["choices"][0]["message"]["content"])
+    good(post("/api/chat", messages=messages, stream=False, format=odd, options={"temperature": 1.5, "seed": 1})["message"]["content"])
 
 
 WEATHER = {"name": "get_weather", "description": "The weather", "strict": True, "parameters": {

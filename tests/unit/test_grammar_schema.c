@@ -1,9 +1,45 @@
 /* JSON schemas: each supported keyword with texts worked by hand from the specification (2020-12),
  * and refusals with their JSON pointers. tests/grammar compares with other implementations. */
+#include "grammar/schema_loosen.h"
 #include "grammar_texts.h"
 
 #define SCHEMA(definition, ...)         CHECK_TEXTS(GRAMMAR_JSON_SCHEMA, definition, __VA_ARGS__)
 #define REFUSED(definition, code, part) check_refused(GRAMMAR_JSON_SCHEMA, definition, code, part)
+
+/* Keywords that cannot be followed are left out wherever subschemas stand, and nowhere else. */
+static void test_loosen(void **state)
+{
+    static const struct {
+        const char *schema, *loosened, *keyword;
+        unsigned removed;
+    } cases[] = {
+        {"{\"type\":\"object\",\"required\":[\"a\"]}", NULL, "", 0},
+        {"{\"properties\":{\"pattern\":{\"type\":\"string\",\"pattern\":\"^(?!a)\","
+         "\"format\":\"email\"},\"not\":true}}",
+         "{\"properties\":{\"pattern\":{\"type\":\"string\",\"format\":\"email\"},\"not\":true}}",
+         "pattern", 1},
+        {"{\"items\":{\"format\":\"password\"},\"uniqueItems\":true,\"x-a\":{\"not\":1}}",
+         "{\"items\":{},\"x-a\":{\"not\":1}}", "uniqueItems", 2},
+        {"{\"$id\":\"u\",\"oneOf\":[{\"$id\":\"v\"},{\"enum\":[{\"not\":1}]}]}",
+         "{\"$id\":\"u\",\"anyOf\":[{},{\"enum\":[{\"not\":1}]}]}", "$id", 1},
+        {"{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"(?=a)\":{},\"b\":{}}}",
+         "{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"b\":{}}}", "(?=a)", 1},
+        {"true", NULL, "", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *expected = cases[i].loosened ? cases[i].loosened : cases[i].schema;
+        char keyword[SCHEMA_KEYWORD_BYTES];
+        json_t *schema = json_loads(cases[i].schema, JSON_DECODE_ANY, NULL),
+               *want = json_loads(expected, JSON_DECODE_ANY, NULL);
+        assert_non_null(schema);
+        assert_int_equal(schema_loosen(schema, keyword), cases[i].removed);
+        assert_string_equal(keyword, cases[i].keyword);
+        if (!json_equal(schema, want))
+            fail_msg("%s became %s", cases[i].schema, json_dumps(schema, JSON_ENCODE_ANY));
+        json_decref(schema);
+        json_decref(want);
+    }
+}
 
 static void test_types(void **state)
 {
@@ -196,12 +232,12 @@ static void test_depth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_strings),      cmocka_unit_test(test_enum),
-        cmocka_unit_test(test_objects),      cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_combinations), cmocka_unit_test(test_references),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_json_object),
-        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_loosen),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_numbers),     cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_enum),        cmocka_unit_test(test_objects),
+        cmocka_unit_test(test_arrays),      cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_references),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_json_object), cmocka_unit_test(test_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

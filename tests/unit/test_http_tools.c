@@ -155,19 +155,24 @@ static void test_forms(void **state)
                 MOED_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}");
     expect_form(parse_chat,
                 CHAT(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
-                     "\"n\",\"schema\":{\"b\":1,\"a\":2}}}"),
+                     "\"n\",\"strict\":true,\"schema\":{\"b\":1,\"a\":2}}}"),
                 MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1,\"a\":2}");
+    expect_form(parse_chat, /* not strict: what cannot be followed is left out */
+                CHAT(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
+                     "\"n\",\"schema\":{\"title\":\"t\",\"a\":2,\"enum\":[1]}}}"),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"title\":\"t\",\"enum\":[1]}");
     expect_form(parse_response,
                 "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
-                "\"schema\":{\"b\":1}}}}",
-                MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1}");
-    expect_form(parse_message,
-                "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
-                "\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"b\":1}}}}",
-                MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1}");
+                "\"schema\":{\"enum\":[1]}}}}",
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
+    expect_form(
+        parse_message,
+        "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+        "\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"enum\":[1]}}}}",
+        MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
     expect_form(parse_ollama_chat, CHAT(",\"format\":\"json\""), MOED_GRAMMAR_JSON_SCHEMA, NULL);
-    expect_form(parse_ollama_chat, CHAT(",\"format\":{\"b\":1}"), MOED_GRAMMAR_JSON_SCHEMA,
-                "{\"b\":1}");
+    expect_form(parse_ollama_chat, CHAT(",\"format\":{\"enum\":[1]}"), MOED_GRAMMAR_JSON_SCHEMA,
+                "{\"enum\":[1]}");
     expect_form(parse_chat, CHAT(",\"structured_outputs\":{\"regex\":\"a+\"}"), MOED_GRAMMAR_REGEX,
                 "a+");
     expect_form(parse_chat, CHAT(",\"guided_choice\":[\"a\",\"b\"]"), MOED_GRAMMAR_CHOICES,

@@ -1,6 +1,8 @@
 /* What binds an answer; see structure.h. */
 #include "client/http/api/structure.h"
 
+#include "grammar/schema_loosen.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,19 @@ static bool set_form(struct ask *ask, enum moed_grammar_kind kind, char *text, s
     ask->form = kind;
     ask->form_text = text;
     return true;
+}
+
+/* A schema that is to be followed as far as it can be. */
+static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
+{
+    char keyword[SCHEMA_KEYWORD_BYTES];
+    json_t *copy = json_deep_copy(value);
+    if (schema_loosen(copy, keyword))
+        ask_ignore(ask, keyword);
+    bool taken = set_form(ask, MOED_GRAMMAR_JSON_SCHEMA,
+                          copy ? json_dumps(copy, JSON_COMPACT | JSON_ENCODE_ANY) : NULL, p);
+    json_decref(copy);
+    return taken;
 }
 
 static bool take_schema(struct ask *ask, json_t *value, struct problem *p)
@@ -117,11 +132,14 @@ bool take_response_format(struct ask *ask, json_t *value, struct problem *p)
     const char *type = json_string_value(json_object_get(value, "type"));
     const json_t *named = json_object_get(value, "json_schema");
     json_t *schema = json_object_get(named ? named : value, "schema");
+    bool strict = json_is_true(json_object_get(named ? named : value, "strict"));
     bool json = type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0);
     if (type && strcmp(type, "text") == 0)
         return true;
     if (!json)
         return problem_set(p, 400, "the type text, json_object or json_schema is expected");
+    if (json_is_object(schema) && !strict)
+        return take_loose_schema(ask, schema, p);
     if (schema && !json_is_null(schema))
         return take_schema(ask, schema, p);
     if (strcmp(type, "json_schema") == 0)
@@ -137,7 +155,7 @@ bool take_json_format(struct ask *ask, json_t *value, struct problem *p)
     if (name && strcmp(name, "json") == 0)
         return set_form(ask, MOED_GRAMMAR_JSON_SCHEMA, strdup(ANY_OBJECT), p);
     if (json_is_object(value))
-        return take_schema(ask, value, p);
+        return take_loose_schema(ask, value, p);
     return problem_set(p, 400, "json or a JSON schema is expected");
 }
 
