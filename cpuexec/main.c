@@ -74,10 +74,11 @@ static enum error_code make_pool(struct cpuexec *c, struct error *e)
     enum error_code code = device_parse(c->device, &device, e);
     if (code)
         return code;
-    unsigned cores = pool_usable_cores(), taken = device_cores(&device, cores);
+    unsigned cores = pool_usable_cores(), computes = device_cores(&device, cores);
+    unsigned taken = computes + device_spinners(&device, cores);
     unsigned rest = cores > taken ? cores - taken : 1;
     unsigned threads = c->threads ? pool_useful_threads((unsigned)c->threads) : rest;
-    return pool_new("cpuexec", threads, c->pin && !taken, (unsigned)c->spin_us, &c->pool, e);
+    return pool_new("cpuexec", threads, c->pin && !computes, (unsigned)c->spin_us, &c->pool, e);
 }
 
 /* cpuexec uses no device, so it has no driver in it. */

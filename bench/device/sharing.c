@@ -3,7 +3,8 @@
  *
  * This process writes flags, as memd does behind its copies. The other one queues a wait for a flag
  * and the smallest kernel behind it, and polls the kernel's end. The bound is the same between two
- * streams of one process. */
+ * streams of one process. Then the same as while serving: the other process computes on a second
+ * stream all the time, and a segment is copied before each flag. */
 #include "bench/device/bench.h"
 
 #include "base/clock.h"
@@ -18,7 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 101 };
+enum {
+    ROUNDS = 101,
+    SEGMENT_BYTES = 880 << 10, /* of one expert of Qwen3-30B-A3B in Q4_K */
+    WORK_FLOATS = 4 << 20,     /* of a kernel beside the flags: some ten to hundred microseconds */
+    WORK_KERNELS = 40          /* queued a round, so that the stream is never idle */
+};
 #define ANSWER_NS 5000000000ull /* without an answer for this long the other process hangs */
 
 /* In memory of both. One writer a field. */
@@ -68,6 +74,28 @@ static void waiter_init(struct waiter *w)
         fail(&e);
 }
 
+/* The kernels beside the flags. */
+struct work {
+    struct device_stream *stream;
+    float *x;
+    size_t n;
+};
+
+static void work_init(struct work *w)
+{
+    struct error e;
+    if (module->stream_new(device, &w->stream, &e))
+        fail(&e);
+    w->n = simulated ? 64 : WORK_FLOATS;
+    w->x = allocate_filled((w->n + 1) * sizeof(float), 0);
+}
+
+static void work_queue(struct work *w)
+{
+    for (int i = 0; i < (simulated ? 1 : WORK_KERNELS); i++)
+        module->ops.gate_by_sigmoid(w->stream, w->x + w->n, w->x, (uint32_t)w->n);
+}
+
 static void waiter_arm(struct waiter *w, const uint32_t *flag, uint32_t value)
 {
     module->await(w->stream, flag, value);
@@ -91,6 +119,7 @@ static _Noreturn void other_main(struct shared *s, unsigned ordinal)
 {
     struct error e;
     struct waiter w;
+    struct work work;
     struct device_facts facts;
     void *arena;
     while (!atomic_load(&s->exported))
@@ -103,11 +132,16 @@ static _Noreturn void other_main(struct shared *s, unsigned ordinal)
     atomic_store(&s->imported, (uint32_t)((clock_ns() - since) / 1000 + 1));
     module->facts(device, &facts);
     waiter_init(&w);
-    for (uint32_t i = 1; facts.signals && i <= rounds(); i++) {
+    work_init(&work);
+    for (uint32_t i = 1; facts.signals && i <= 2 * rounds(); i++) {
+        if (i > rounds())
+            work_queue(&work);
         waiter_arm(&w, arena, i);
         atomic_store(&s->armed, i);
         atomic_store(&s->seen_ns, waiter_seen_ns(&w));
         atomic_store(&s->seen, i);
+        if (i > rounds() && module->finish(work.stream, &e))
+            fail(&e);
     }
     module->close_imported(device, arena);
     _exit(0);
@@ -155,11 +189,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The flag's write, once the wait for it has settled on the device; returns the time before it. */
-static uint64_t write_flag(uint32_t *flag, uint32_t value)
+/* A segment in pinned memory, and where it goes. */
+struct segment {
+    void *from, *to;
+};
+
+/* The flag's write, behind the copy of a segment or of nothing (NULL), once the wait for it has
+ * settled on the device; returns the time before it. */
+static uint64_t write_flag(uint32_t *flag, uint32_t value, const struct segment *segment)
 {
     nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
     uint64_t now = clock_ns();
+    if (segment)
+        module->upload(stream, segment->to, segment->from, SEGMENT_BYTES);
     module->signal(stream, flag, value);
     return now;
 }
@@ -172,7 +214,7 @@ static double flag_within(uint32_t *flag)
     waiter_init(&w);
     for (uint32_t i = 1; i <= rounds(); i++) {
         waiter_arm(&w, flag, i);
-        uint64_t written = write_flag(flag, i);
+        uint64_t written = write_flag(flag, i, NULL);
         times[i - 1] = (double)(waiter_seen_ns(&w) - written) * 1e-9;
     }
     module->stream_free(w.stream);
@@ -182,15 +224,18 @@ static double flag_within(uint32_t *flag)
     return times[rounds() / 2];
 }
 
-/* To the other process; 0: it does not answer. worst: the largest of all rounds. */
-static double flag_to_other(struct shared *s, uint32_t *flag, double *worst)
+/* To the other process; 0: it does not answer. worst: the largest of all rounds. segment: NULL: in
+ * the first rounds, without work beside them. */
+static double flag_to_other(struct shared *s, uint32_t *flag, const struct segment *segment,
+                            double *worst)
 {
     double times[ROUNDS];
     for (uint32_t i = 1; i <= rounds(); i++) {
-        if (!await_value(&s->armed, i))
+        uint32_t value = segment ? rounds() + i : i;
+        if (!await_value(&s->armed, value))
             return 0;
-        uint64_t written = write_flag(flag, i);
-        if (!await_value(&s->seen, i))
+        uint64_t written = write_flag(flag, value, segment);
+        if (!await_value(&s->seen, value))
             return 0;
         times[i - 1] = (double)(atomic_load(&s->seen_ns) - written) * 1e-9;
     }
@@ -199,10 +244,35 @@ static double flag_to_other(struct shared *s, uint32_t *flag, double *worst)
     return times[rounds() / 2];
 }
 
+/* While the other process computes, and behind the copy of a segment. */
+static void bench_busy_flags(struct other_process *o, uint32_t *flag, double idle)
+{
+    struct error e;
+    double worst;
+    struct segment segment = {.from = calloc(1, SEGMENT_BYTES), .to = allocate(SEGMENT_BYTES)};
+    if (!segment.from)
+        exit(1);
+    if (module->pin(device, segment.from, SEGMENT_BYTES, &e))
+        printf("the segment is not pinned: %s\n", e.text);
+    double busy = flag_to_other(o->shared, flag, &segment, &worst);
+    if (busy) {
+        print_time("in another process that computes, behind a copy", busy, idle);
+        print_time("the same, the slowest of 101", worst, idle);
+        if (!simulated)
+            printf("figure: a flag to another process that computes %.1f us, slowest %.1f\n",
+                   busy * 1e6, worst * 1e6);
+    } else {
+        printf("another process that computes does not see a flag within 5 s, or has failed\n");
+    }
+    module->unpin(device, segment.from);
+    module->release(device, segment.to);
+    free(segment.from);
+}
+
 static void bench_flags(struct other_process *o, uint32_t *flag, uint32_t *own)
 {
     double within = flag_within(own), worst;
-    double to_other = flag_to_other(o->shared, flag, &worst);
+    double to_other = flag_to_other(o->shared, flag, NULL, &worst);
     print_time("in one process", within, bounds.kernel_s);
     if (!to_other) {
         printf("another process does not see a flag within 5 s, or has failed\n");
@@ -213,6 +283,7 @@ static void bench_flags(struct other_process *o, uint32_t *flag, uint32_t *own)
     if (!simulated)
         printf("figure: a flag to another process %.1f us, slowest %.1f\n", to_other * 1e6,
                worst * 1e6);
+    bench_busy_flags(o, flag, to_other);
 }
 
 void bench_sharing(struct other_process *o, bool only_flags)

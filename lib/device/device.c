@@ -256,6 +256,13 @@ unsigned device_cores(const struct device_spec *s, unsigned cores)
     return cores > 1 ? cores / 2 : 1;
 }
 
+unsigned device_spinners(const struct device_spec *s, unsigned cores)
+{
+    if (s->kind != DEVICE_CUDA || cores < 4)
+        return 0;
+    return cores < 8 ? 1 : 2;
+}
+
 void device_poison(void *memory, size_t bytes)
 {
     memset(memory, DEVICE_POISON, bytes);

@@ -114,7 +114,7 @@ cudaError_t injected_failure(const char *name, cudaError_t otherwise)
     return error;
 }
 
-bool kernels_are_loaded()
+bool loading_is_eager()
 {
     return eager;
 }

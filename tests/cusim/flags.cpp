@@ -64,8 +64,7 @@ int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint
         return call_end(cudaErrorNotSupported);
     if (flag == nullptr || flags != WAIT_GEQ)
         return call_end(cudaErrorInvalidValue);
-    if (!kernels_are_loaded())
-        return call_end(cudaErrorNotPermitted);
+    launch_flags_are_used();
     return call_end(
         enqueue(stream, {"a wait for a flag", {}, {}, [=] { return reached(flag, value); }}));
 }

@@ -5,12 +5,32 @@
 #include "limits.h"
 
 #include <map>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 namespace
 {
 std::map<const void *, size_t> &shared_limits =
     *new std::map<const void *, size_t>; /* of kernels with another limit than the default */
+
+/* Kernels that the driver has loaded. */
+std::set<const void *> &loaded = *new std::set<const void *>;
+bool flags_are_used; /* a stream of this process waits for a flag, or has */
+
+/* With the lock. A kernel's first launch loads it, and may wait for the device then, also for a
+ * stream that waits for a flag. */
+void load(const struct cusim_kernel *kernel)
+{
+    if (!loaded.insert(kernel->function).second || !flags_are_used || loading_is_eager())
+        return;
+    fprintf(stderr,
+            "cusim: kernel %s: its first launch comes after a wait for a flag, which may wait for "
+            "the device: name the kernel to cudaFuncGetAttributes before\n",
+            kernel->name);
+    abort();
+}
 
 size_t shared_limit(const void *function)
 {
@@ -63,6 +83,7 @@ cudaError_t launch(const std::shared_ptr<const cusim_kernel> &kernel, dim3 grid,
     {
         std::lock_guard<std::mutex> guard(state_lock);
         limit = shared_limit(kernel->function);
+        load(kernel.get());
     }
     if (!configuration_fits(grid, block, shared_bytes, limit))
         return call_end(cudaErrorInvalidConfiguration);
@@ -73,6 +94,12 @@ cudaError_t launch(const std::shared_ptr<const cusim_kernel> &kernel, dim3 grid,
                          {}}));
 }
 } // namespace
+
+void launch_flags_are_used()
+{
+    std::lock_guard<std::mutex> guard(state_lock);
+    flags_are_used = true;
+}
 
 extern "C" {
 void cusim_launch(const struct cusim_kernel *kernel, const dim3 *grid, const dim3 *block,
@@ -113,6 +140,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     if (attributes == nullptr || function == nullptr)
         return call_end(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> guard(state_lock);
+    loaded.insert(function);
     *attributes = {};
     attributes->maxThreadsPerBlock = BLOCK_THREADS;
     attributes->numRegs = 32;

@@ -29,9 +29,8 @@ const cudaError_t FAILURE_HANG = (cudaError_t)-1, FAILURE_SKIP = (cudaError_t)-2
 /* Returns the error that MOED_CUSIM_FAIL sets for this event now, or cudaSuccess. Each call
  * counts. Does not return from FAILURE_HANG. */
 cudaError_t injected_failure(const char *name, cudaError_t otherwise);
-/* True if CUDA_MODULE_LOADING was EAGER at the process's first call. Otherwise a kernel's first
- * launch may wait for the device, also behind a stream that waits for a flag. */
-bool kernels_are_loaded();
+/* True if CUDA_MODULE_LOADING was EAGER at the process's first call: all kernels are loaded. */
+bool loading_is_eager();
 /* Marks the device as lost: every call fails with this error from now on. The first error stays. */
 void device_lost(cudaError_t error);
 cudaError_t device_error();
@@ -58,6 +57,11 @@ enum memory_kind memory_kind_of(const void *memory, size_t bytes);
 bool memory_describe(const void *address, char *text, size_t bytes);
 /* With the lock: makes device memory accessible or, if MOED_CUSIM_PROTECT is set, inaccessible. */
 void memory_protect(bool on);
+
+/* ---- launches (launch.cpp) ---- */
+
+/* A stream waits for a flag: from now on no kernel may be loaded by its launch. */
+void launch_flags_are_used();
 
 /* ---- streams (stream.cpp) ---- */
 

@@ -95,6 +95,9 @@ static void test_cuda(void **state)
         assert_true(fabs(s.vram_share - cases[i].share) < 1e-12);
         assert_true(s.link_bytes_per_s > 0 && s.speed > 0); /* to reckon with */
         assert_int_equal(device_cores(&s, 8), 0);
+        assert_int_equal(device_spinners(&s, 2), 0);
+        assert_int_equal(device_spinners(&s, 6), 1);
+        assert_int_equal(device_spinners(&s, 16), 2);
     }
 }
 

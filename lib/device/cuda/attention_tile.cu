@@ -492,13 +492,15 @@ static __global__ void __launch_bounds__(THREADS, resident<T, QUERIES>::BLOCKS)
 template <class T>
 static void launch(struct device_stream *s, const attend_call &c, uint32_t queries)
 {
-    void (*kernel)(attend_call) = queries == ATTEND_SMALL ? attend_tile<T, ATTEND_SMALL>
-                                  : queries == 8          ? attend_tile<T, 8>
-                                                          : attend_tile<T, 16>;
     dim3 grid(c.partial != NULL ? c.row_blocks : 1, c.n_kv_heads * c.tiles_a_kv_head,
               c.end_row - c.first_row);
 
-    CUDA_LAUNCH_EARLY(kernel, grid, THREADS, 0, s, c);
+    if (queries == ATTEND_SMALL)
+        CUDA_LAUNCH_EARLY((attend_tile<T, ATTEND_SMALL>), grid, THREADS, 0, s, c);
+    else if (queries == 8)
+        CUDA_LAUNCH_EARLY((attend_tile<T, 8>), grid, THREADS, 0, s, c);
+    else
+        CUDA_LAUNCH_EARLY((attend_tile<T, 16>), grid, THREADS, 0, s, c);
     cuda_check(s, "attend");
 }
 

@@ -8,6 +8,9 @@
  *    before in the stream is done. A kernel that ends without the call lets the kernel behind it
  *    begin too early.
  * 2. Before that call a thread reads only weights, and writes nothing.
+ * 3. What a kernel before wrote is read by ordinary loads. __ldg is for what nobody writes while
+ *    the kernel runs: the compiler may move it in front of the call, and the first-level cache may
+ *    answer with what was there before.
  *
  * On other devices, and where MOED_DEVICE_PDL=0, the launch is an ordinary one and the call does
  * nothing. cusim ends the process where a thread breaks the first rule. */
@@ -27,9 +30,15 @@ static __device__ __forceinline__ void cuda_await_previous(void)
 #endif
 }
 
-#ifdef MOED_CUSIM
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, s, ...)                               \
-    CUDA_LAUNCH_DEPENDENT(kernel, grid, block, shared_bytes, cuda_stream(s), __VA_ARGS__)
+    do {                                                                                           \
+        CUDA_LIST(kernel);                                                                         \
+        CUDA_LAUNCH_EARLY_LISTED(kernel, grid, block, shared_bytes, s, __VA_ARGS__);               \
+    } while (0)
+
+#ifdef MOED_CUSIM
+#define CUDA_LAUNCH_EARLY_LISTED(kernel, grid, block, shared_bytes, s, ...)                        \
+    CUSIM_LAUNCH_DEPENDENT(kernel, grid, block, shared_bytes, cuda_stream(s), __VA_ARGS__)
 #else
 template <class T> struct cuda_same {
     typedef T type;
@@ -55,7 +64,7 @@ static inline void cuda_launch_early(void (*kernel)(P...), dim3 grid, dim3 block
     (void)cudaLaunchKernelEx(&config, kernel, arguments...); /* cuda_check reads the error */
 }
 
-#define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, s, ...)                               \
+#define CUDA_LAUNCH_EARLY_LISTED(kernel, grid, block, shared_bytes, s, ...)                        \
     cuda_launch_early((kernel), (grid), (block), (shared_bytes), (s), __VA_ARGS__)
 #endif
 

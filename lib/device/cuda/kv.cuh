@@ -85,12 +85,11 @@ static __device__ __forceinline__ kv_four<T> kv_load(const device_kv &kv, const 
     const T *p = kv_row<T>(kv, rows, part, i) + at;
 
     if constexpr (sizeof(T) == 1)
-        return {__ldg((const uint32_t *)p),
-                __ldg(rows.scales + i * (kv_width(kv, part) / 32) + at / 32)};
+        return {*(const uint32_t *)p, rows.scales[i * (kv_width(kv, part) / 32) + at / 32]};
     else if constexpr (sizeof(T) == 2)
-        return {__ldg((const uint2 *)p)};
+        return {*(const uint2 *)p};
     else
-        return {__ldg((const float4 *)p)};
+        return {*(const float4 *)p};
 }
 
 static __device__ __forceinline__ float4 kv_floats(const kv_four<float> &four)

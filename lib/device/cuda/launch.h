@@ -7,6 +7,8 @@
 #ifndef MOED_DEVICE_CUDA_LAUNCH_H
 #define MOED_DEVICE_CUDA_LAUNCH_H
 
+#include "device/cuda/preload.h"
+
 #include <cuda_runtime.h>
 
 /* 1: for this architecture the compiler needs more registers for the same code. */
@@ -16,10 +18,18 @@
 #define CUDA_MORE_REGISTERS 0
 #endif
 
-#ifdef MOED_CUSIM
-/* cusim's cuda_runtime.h defines CUDA_LAUNCH and CUDA_SHARED. */
-#else
+/* A statement. The kernel is a constant, so that preload.h knows it. */
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
+    do {                                                                                           \
+        CUDA_LIST(kernel);                                                                         \
+        CUDA_LAUNCH_LISTED(kernel, grid, block, shared_bytes, stream, __VA_ARGS__);                \
+    } while (0)
+
+#ifdef MOED_CUSIM
+/* cusim's cuda_runtime.h defines CUDA_SHARED. */
+#define CUDA_LAUNCH_LISTED CUSIM_LAUNCH
+#else
+#define CUDA_LAUNCH_LISTED(kernel, grid, block, shared_bytes, stream, ...)                         \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 /* name: this block's dynamic shared memory, as an array of type. One a kernel. */
 #define CUDA_SHARED(type, name)                                                                    \

@@ -6,6 +6,7 @@
 #include "graph.h"
 #include "memory.h"
 #include "ops.h"
+#include "preload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,21 +98,6 @@ static enum error_code read_properties(struct device *d, struct error *e)
     return ERROR_OK;
 }
 
-static void set_loading(void)
-{
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1); /* containers set LAZY */
-}
-
-/* Makes the driver load every kernel with the context. By default it loads a kernel at its first
- * launch and may wait for the whole device then. A stream that waits for a flag (flags.h) would
- * hold up that launch, and with it the thread that must end the wait. The driver reads the variable
- * at the first call of the process. */
-static void load_kernels_early(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_loading);
-}
-
 static void free_device(struct device *d)
 {
     free(d->pinned);
@@ -128,7 +114,6 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->pin_lock, NULL);
     d->ordinal = (int)ordinal;
-    load_kernels_early();
     enum error_code code = check_driver(ordinal, d->version, e);
     if (!code)
         code = read_properties(d, e);
@@ -138,6 +123,8 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     cudaError_t answer = code ? cudaSuccess : cudaMemGetInfo(&free_bytes, &bytes);
     if (answer != cudaSuccess)
         code = CUDA_EXPLAIN(e, answer, "cudaMemGetInfo");
+    if (!code)
+        code = cuda_preload(d, e);
     if (code) {
         free_device(d);
         return code;

@@ -99,10 +99,16 @@ void product_set_launch(struct device_stream *s, struct product_set *set)
         cuda_refuse(s->device, "products of too many blocks", __FILE__, __LINE__);
         return;
     }
-    void (*products)(struct product_set) =
-        tokens == 1
-            ? (floats ? float_products<1> : quantized_products<1>)
-            : (floats ? float_products<PRODUCT_TOKENS> : quantized_products<PRODUCT_TOKENS>);
-    CUDA_LAUNCH_EARLY(products, (unsigned)blocks, PRODUCT_THREADS, shared_bytes, s, *set);
+#define LAUNCH(kernel)                                                                             \
+    CUDA_LAUNCH_EARLY(kernel, (unsigned)blocks, PRODUCT_THREADS, shared_bytes, s, *set)
+    if (tokens == 1 && floats)
+        LAUNCH(float_products<1>);
+    else if (tokens == 1)
+        LAUNCH(quantized_products<1>);
+    else if (floats)
+        LAUNCH(float_products<PRODUCT_TOKENS>);
+    else
+        LAUNCH(quantized_products<PRODUCT_TOKENS>);
+#undef LAUNCH
     cuda_check(s, "products");
 }

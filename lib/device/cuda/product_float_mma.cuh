@@ -267,9 +267,9 @@ template <class T> static void product_float_mma_start(struct device_stream *s, 
 {
     p->x_aligned = product_rows_aligned(p);
     if (p->n_tokens <= PRODUCT_MMA_STEP)
-        product_mma_launch<T, float_mma_shape<T, 1>>(s, p, product_float_mma_kernel<T, 1>);
+        product_mma_launch<T, float_mma_shape<T, 1>, product_float_mma_kernel<T, 1>>(s, p);
     else
-        product_mma_launch<T, float_mma_shape<T, 2>>(s, p, product_float_mma_kernel<T, 2>);
+        product_mma_launch<T, float_mma_shape<T, 2>, product_float_mma_kernel<T, 2>>(s, p);
 }
 
 #endif

@@ -566,10 +566,9 @@ static __global__ void __launch_bounds__(128, 3) product_mma_kernel(const struct
 #endif
 }
 
-/* kernel: with weights of type T and the shape S. */
-template <class T, class S>
-static void product_mma_launch(struct device_stream *s, struct product *p,
-                               void (*kernel)(struct product))
+/* KERNEL: with weights of type T and the shape S. */
+template <class T, class S, void (*KERNEL)(struct product)>
+static void product_mma_launch(struct device_stream *s, struct product *p)
 {
     uint64_t jobs = (uint64_t)p->n_items * (p->work == PRODUCT_SEGMENTS ? p->n_segments : 1);
 
@@ -582,7 +581,7 @@ static void product_mma_launch(struct device_stream *s, struct product *p,
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);
         return;
     }
-    CUDA_LAUNCH(kernel, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
+    CUDA_LAUNCH(KERNEL, (unsigned)(jobs * p->n_blocks), S::THREADS, sizeof(typename S::shared),
                 cuda_stream(s), *p);
     cuda_check(s, "product");
 }
@@ -590,7 +589,7 @@ static void product_mma_launch(struct device_stream *s, struct product *p,
 template <class T, int WIDTH>
 static void product_mma_start(struct device_stream *s, struct product *p)
 {
-    product_mma_launch<T, mma_shape<T, WIDTH>>(s, p, product_mma_kernel<T, WIDTH>);
+    product_mma_launch<T, mma_shape<T, WIDTH>, product_mma_kernel<T, WIDTH>>(s, p);
 }
 
 #endif

@@ -114,7 +114,7 @@ unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate);
  * CUSIM_SHFL, a lane. */
 uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsigned source);
 /* griddepcontrol.wait, in a kernel that may begin before the one in front of it has ended. Every
- * thread of a kernel that CUDA_LAUNCH_DEPENDENT launched has to call it. */
+ * thread of a kernel that CUSIM_LAUNCH_DEPENDENT launched has to call it. */
 void cusim_await_previous();
 /* The kernel fails; the thread does not continue. */
 void cusim_trap(int error) __attribute__((noreturn));

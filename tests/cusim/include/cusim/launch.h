@@ -13,7 +13,7 @@ extern "C" {
 struct cusim_kernel {
     const char *name;
     const void *function;
-    bool dependent; /* by CUDA_LAUNCH_DEPENDENT */
+    bool dependent; /* by CUSIM_LAUNCH_DEPENDENT */
     void *call;
     void (*invoke)(const void *call);
     void (*destroy)(void *call);
@@ -57,11 +57,11 @@ void launch(bool dependent, const char *name, void (*kernel)(P...), dim3 grid, d
 }
 } // namespace cusim
 
-#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
+#define CUSIM_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                               \
     cusim::launch(false, #kernel, kernel, (grid), (block), (shared_bytes),                         \
                   (stream)__VA_OPT__(, ) __VA_ARGS__)
 /* A programmatic dependent launch: each thread has to call cusim_await_previous. */
-#define CUDA_LAUNCH_DEPENDENT(kernel, grid, block, shared_bytes, stream, ...)                      \
+#define CUSIM_LAUNCH_DEPENDENT(kernel, grid, block, shared_bytes, stream, ...)                     \
     cusim::launch(true, #kernel, kernel, (grid), (block), (shared_bytes),                          \
                   (stream)__VA_OPT__(, ) __VA_ARGS__)
 #define CUDA_SHARED(type, name) type *name = static_cast<type *>(cusim_here.shared)

@@ -1,0 +1,48 @@
+/* Loads every kernel of the module when a device is opened.
+ *
+ * By default the driver loads a kernel at its first launch, and may wait for the whole device then.
+ * A stream that waits for a flag (flags.h) would hold up that launch, and with it the thread that
+ * must end the wait. CUDA_MODULE_LOADING=EAGER would load all kernels of the process, which are
+ * cuBLAS's too: hundreds of megabytes of the device's memory. cudaFuncGetAttributes loads one
+ * kernel (CUDA programming guide, "Lazy Loading").
+ *
+ * A kernel is listed before main by the code that launches it: CUDA_LAUNCH and CUDA_LAUNCH_EARLY
+ * take constants, not pointers. */
+#ifndef MOED_DEVICE_CUDA_PRELOAD_H
+#define MOED_DEVICE_CUDA_PRELOAD_H
+
+#include "base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct device;
+/* Loads the listed kernels into the open device's context. */
+enum error_code cuda_preload(struct device *d, struct error *e);
+
+#ifdef __cplusplus
+}
+
+/* A kernel of the list, which grows only before main. */
+struct cuda_listed {
+    static inline const cuda_listed *first; /* NULL before any constructor runs */
+    const void *kernel;
+    const cuda_listed *next;
+
+    explicit cuda_listed(const void *listed_kernel) : kernel(listed_kernel), next(first)
+    {
+        first = this;
+    }
+};
+
+template <auto KERNEL> struct cuda_list_kernel {
+    static cuda_listed entry;
+};
+template <auto KERNEL>
+cuda_listed cuda_list_kernel<KERNEL>::entry{reinterpret_cast<const void *>(KERNEL)};
+
+/* Lists a kernel; does nothing when it runs. A template with commas in parentheses. */
+#define CUDA_LIST(kernel) ((void)&cuda_list_kernel<(kernel)>::entry)
+#endif
+#endif
