@@ -26,8 +26,8 @@ static enum error_code check_part(const json_t *part, size_t number, struct erro
     return ERROR_OK;
 }
 
-/* The texts of all parts with newlines between them, owned by the caller; NULL: no memory. */
-static json_t *join_parts(const json_t *parts)
+/* The texts of all parts, owned by the caller; NULL: no memory. */
+static json_t *join_parts(const json_t *parts, bool newlines)
 {
     size_t len = 0, at = 0;
     for (size_t i = 0; i < json_array_size(parts); i++)
@@ -35,7 +35,7 @@ static json_t *join_parts(const json_t *parts)
     char *text = malloc(len + 1);
     for (size_t i = 0; text && i < json_array_size(parts); i++) {
         const json_t *part = json_object_get(json_array_get(parts, i), "text");
-        if (i)
+        if (i && newlines)
             text[at++] = '\n';
         memcpy(text + at, json_string_value(part), json_string_length(part));
         at += json_string_length(part);
@@ -58,7 +58,7 @@ static enum error_code fit_content(const struct chat_abilities *a, json_t *messa
         }
         if (!a->text)
             return ERROR_OK;
-        fitted = join_parts(content);
+        fitted = join_parts(content, !turn_has_role(message, "assistant")); /* as it wrote them */
     } else if (content && !json_is_null(content) && !json_is_string(content)) {
         return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
                          number);

@@ -112,6 +112,10 @@ static void test_content(void **state)
                       "{\"role\": \"assistant\", \"content\": null}, {\"role\": \"user\", "
                       "\"content\": \"c\"}]}";
     expect(t, two, nothing, "<s><user>a\nb</s><assistant></s><user>c</s><assistant>");
+    expect(t,
+           "{\"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+           "\"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]}",
+           nothing, "<s><assistant>ab");
     refused(t, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
             ERROR_UNSUPPORTED, "message 1: a part of type 'image_url'");
     refused(t, "{\"messages\": [{\"content\": \"x\"}]}", ERROR_USAGE, "message 1 has no role");
