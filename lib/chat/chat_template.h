@@ -2,8 +2,8 @@
  *
  * Clients send conversations in one form (OpenAI's messages); templates differ in what they take.
  * chat_template_new finds out by rendering small conversations (probe.c), and chat_template_render
- * changes a copy of the messages to fit (messages.c): parts of content become one string, tool
- * arguments a string or an object, system messages a part of the first user turn.
+ * changes a copy of the messages to fit (messages.c, turns.c): parts of content become one string,
+ * tool arguments a string or an object, a second system message a part of the first.
  *
  * A template never changes after creation: any number of threads may render it. */
 #ifndef MOED_CHAT_CHAT_TEMPLATE_H
@@ -32,17 +32,21 @@ bool chat_template_is_plain(const struct chat_template *t);
 
 /* What the template shows of a conversation, by trial. */
 struct chat_abilities {
-    bool text;             /* content that is a string */
-    bool parts;            /* content that is a list of {"type": "text", "text": ...} */
-    bool system;           /* system messages */
-    bool developer;        /* the role "developer" */
-    bool tools;            /* the list of tools */
-    bool tools_needed;     /* it fails without one: it gets an empty list */
-    bool tool_calls;       /* an assistant's calls, in one form of arguments at least */
-    bool object_arguments; /* a call's arguments as an object */
-    bool string_arguments; /* a call's arguments as a string of JSON */
-    bool reasoning;        /* reasoning_content of an assistant's message */
-    bool thinking;         /* the same by the name `thinking` (gpt-oss) */
+    bool text;              /* content that is a string */
+    bool parts;             /* content that is a list of {"type": "text", "text": ...} */
+    bool system;            /* a system message at the begin */
+    bool system_again;      /* another right behind it */
+    bool system_later;      /* one behind an answer, in its place */
+    bool developer;         /* the role "developer", of the first message */
+    bool user_again;        /* two of the user's turns in a row */
+    bool tools;             /* the list of tools */
+    bool tools_needed;      /* it fails without one: it gets an empty list */
+    bool tool_calls;        /* an assistant's calls, in one form of arguments at least */
+    bool object_arguments;  /* a call's arguments as an object */
+    bool string_arguments;  /* a call's arguments as a string of JSON */
+    bool user_after_result; /* a turn of the user behind a tool's result */
+    bool reasoning;         /* reasoning_content of an assistant's message */
+    bool thinking;          /* the same by the name `thinking` (gpt-oss) */
 };
 
 /* tools: of the variant for conversations with tools. */

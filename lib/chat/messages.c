@@ -1,5 +1,6 @@
 /* Changes a copy of a conversation to fit a template; see chat_template.h. */
 #include "chat/internal.h"
+#include "chat/turns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@ static enum error_code check_part(const json_t *part, size_t number, struct erro
     return ERROR_OK;
 }
 
-/* The texts of all parts with newlines between them, owned by the caller; NULL: no memory. */
-static json_t *join_parts(const json_t *parts)
+/* The texts of all parts, owned by the caller; NULL: no memory. */
+static json_t *join_parts(const json_t *parts, bool newlines)
 {
     size_t len = 0, at = 0;
     for (size_t i = 0; i < json_array_size(parts); i++)
@@ -34,7 +35,7 @@ static json_t *join_parts(const json_t *parts)
     char *text = malloc(len + 1);
     for (size_t i = 0; text && i < json_array_size(parts); i++) {
         const json_t *part = json_object_get(json_array_get(parts, i), "text");
-        if (i)
+        if (i && newlines)
             text[at++] = '\n';
         memcpy(text + at, json_string_value(part), json_string_length(part));
         at += json_string_length(part);
@@ -57,7 +58,7 @@ static enum error_code fit_content(const struct chat_abilities *a, json_t *messa
         }
         if (!a->text)
             return ERROR_OK;
-        fitted = join_parts(content);
+        fitted = join_parts(content, !turn_has_role(message, "assistant")); /* as it wrote them */
     } else if (content && !json_is_null(content) && !json_is_string(content)) {
         return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
                          number);
@@ -140,43 +141,6 @@ static void fit_reasoning(const struct chat_abilities *a, json_t *message)
         json_object_set(message, "thinking", reasoning);
 }
 
-/* ---- Roles ---- */
-
-static bool has_role(const json_t *message, const char *role)
-{
-    const char *own = json_string_value(json_object_get(message, "role"));
-    return own && strcmp(own, role) == 0;
-}
-
-/* `system`, a blank line and the content of `message`, which it replaces. */
-static bool put_before(json_t *message, const json_t *system)
-{
-    json_t *content = json_object_get(message, "content");
-    json_t *parts = json_pack("[{s:O}, {s:s}, {s:O}]", "text", system, "text", "", "text", content);
-    json_t *joined = parts ? join_parts(parts) : NULL;
-    json_decref(parts);
-    return json_object_set_new(message, "content", joined) == 0;
-}
-
-/* Puts each system message into the user's turn after it; one without becomes a user's turn. */
-static bool merge_system(json_t *messages)
-{
-    for (size_t i = 0; i < json_array_size(messages);) {
-        json_t *message = json_array_get(messages, i), *next = json_array_get(messages, i + 1);
-        bool system = has_role(message, "system");
-        if (system && next && (has_role(next, "user") || has_role(next, "system"))) {
-            if (!put_before(next, json_object_get(message, "content")))
-                return false;
-            json_array_remove(messages, i);
-            continue;
-        }
-        if (system && json_object_set_new(message, "role", json_string("user")))
-            return false;
-        i++;
-    }
-    return true;
-}
-
 /* ---- All ---- */
 
 static enum error_code fit_message(const struct chat_abilities *a, json_t *message, size_t number,
@@ -184,7 +148,8 @@ static enum error_code fit_message(const struct chat_abilities *a, json_t *messa
 {
     if (!json_is_string(json_object_get(message, "role")))
         return error_set(e, ERROR_USAGE, "message %zu has no role", number);
-    if (has_role(message, "developer") && !a->developer &&
+    bool shown = a->developer && number == 1; /* only there the probe has seen one */
+    if (turn_has_role(message, "developer") && !shown &&
         json_object_set_new(message, "role", json_string("system")))
         return no_memory(e);
     fit_reasoning(a, message);
@@ -201,7 +166,7 @@ enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *
     enum error_code code = copy ? ERROR_OK : no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)
         code = fit_message(a, json_array_get(copy, i), i + 1, e);
-    if (!code && !a->system && a->text && !merge_system(copy))
+    if (!code && !turns_fit(a, copy))
         code = no_memory(e);
     if (code)
         json_decref(copy);

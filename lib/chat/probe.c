@@ -7,6 +7,8 @@
 /* Marks that no template contains. */
 #define USER      "probe-user-text"
 #define SYSTEM    "probe-system-text"
+#define AGAIN     "probe-second-text"
+#define ANSWER    "probe-answer-text"
 #define REASONING "probe-reasoning-text"
 #define TOOL      "probe_tool_name"
 #define ARGUMENT  "probe_argument"
@@ -50,6 +52,18 @@ static bool shows(struct probe *p, json_t *messages, json_t *tools, const char *
     return ok;
 }
 
+/* Whether the output has `first` and, behind it, `second`. */
+static bool shows_in_order(struct probe *p, json_t *messages, const char *first, const char *second)
+{
+    struct jinja_output out;
+    if (!render(p, messages, NULL, &out))
+        return false;
+    const char *at = strstr(out.text, first);
+    bool ok = at && strstr(at, second);
+    jinja_output_fini(&out);
+    return ok;
+}
+
 static json_t *content(const struct probe *p, const char *text)
 {
     return p->text ? json_string(text) : json_pack("[{s:s, s:s}]", "type", "text", "text", text);
@@ -73,13 +87,19 @@ static json_t *tool(void)
                      ARGUMENT);
 }
 
+static json_t *arguments(bool object)
+{
+    return object ? json_pack("{s:s}", ARGUMENT, VALUE)
+                  : json_string("{\"" ARGUMENT "\": \"" VALUE "\"}");
+}
+
 /* A question, a call with these arguments, and its result. */
-static json_t *call(const struct probe *p, json_t *arguments)
+static json_t *call(const struct probe *p, json_t *given)
 {
     json_t *assistant = message(p, "assistant", "");
     json_object_set_new(assistant, "tool_calls",
                         json_pack("[{s:s, s:s, s:{s:s, s:o}}]", "id", "call00001", "type",
-                                  "function", "function", "name", TOOL, "arguments", arguments));
+                                  "function", "function", "name", TOOL, "arguments", given));
     json_t *result = message(p, "tool", "r");
     json_object_set_new(result, "tool_call_id", json_string("call00001"));
     json_object_set_new(result, "name", json_string(TOOL));
@@ -108,11 +128,11 @@ static void probe_calls(struct probe *p, struct chat_abilities *a)
 {
     json_t *tools = json_pack("[o]", tool());
     /* A template for strings shows an object as Python does. */
-    a->object_arguments = shows(p, call(p, json_pack("{s:s}", ARGUMENT, VALUE)),
-                                json_deep_copy(tools), VALUE, "{'" ARGUMENT "': '");
+    a->object_arguments =
+        shows(p, call(p, arguments(true)), json_deep_copy(tools), VALUE, "{'" ARGUMENT "': '");
     /* One for objects shows a string in quotes: "{\"probe... */
-    a->string_arguments = shows(p, call(p, json_string("{\"" ARGUMENT "\": \"" VALUE "\"}")),
-                                json_deep_copy(tools), "\"" ARGUMENT "\": \"" VALUE "\"", NULL);
+    a->string_arguments = shows(p, call(p, arguments(false)), json_deep_copy(tools),
+                                "\"" ARGUMENT "\": \"" VALUE "\"", NULL);
     a->tool_calls = a->object_arguments || a->string_arguments;
     json_decref(tools);
 }
@@ -131,18 +151,44 @@ static void probe_reasoning(struct probe *p, struct chat_abilities *a, const cha
     *out = shows(p, json_pack("[o, o]", user(p), assistant), NULL, REASONING, NULL);
 }
 
+static void probe_system(struct probe *p, struct chat_abilities *a)
+{
+    a->system =
+        shows(p, json_pack("[o, o]", message(p, "system", SYSTEM), user(p)), NULL, SYSTEM, NULL);
+    a->system_again = shows_in_order(
+        p,
+        json_pack("[o, o, o]", message(p, "system", SYSTEM), message(p, "system", AGAIN), user(p)),
+        SYSTEM, AGAIN);
+    a->system_later = shows_in_order(p,
+                                     json_pack("[o, o, o, o, o]", message(p, "system", SYSTEM),
+                                               user(p), message(p, "assistant", ANSWER),
+                                               message(p, "system", AGAIN), user(p)),
+                                     ANSWER, AGAIN);
+    a->developer =
+        strstr(p->variant->source, "developer") &&
+        shows(p, json_pack("[o, o]", message(p, "developer", SYSTEM), user(p)), NULL, SYSTEM, NULL);
+}
+
+/* After probe_calls: without calls there are no results. */
+static void probe_user(struct probe *p, struct chat_abilities *a)
+{
+    a->user_again =
+        shows_in_order(p, json_pack("[o, o]", user(p), message(p, "user", AGAIN)), USER, AGAIN);
+    json_t *messages = call(p, arguments(a->object_arguments));
+    json_array_append_new(messages, message(p, "user", AGAIN));
+    a->user_after_result =
+        shows(p, messages, json_pack("[o]", tool()), AGAIN, NULL) || !a->tool_calls;
+}
+
 bool chat_probe(struct chat_variant *v, const json_t *trusted)
 {
     struct probe p = {.variant = v, .trusted = trusted};
     struct chat_abilities *a = &v->abilities;
     probe_content(&p, a);
-    a->system =
-        shows(&p, json_pack("[o, o]", message(&p, "system", SYSTEM), user(&p)), NULL, SYSTEM, NULL);
-    a->developer = strstr(v->source, "developer") &&
-                   shows(&p, json_pack("[o, o]", message(&p, "developer", SYSTEM), user(&p)), NULL,
-                         SYSTEM, NULL);
+    probe_system(&p, a);
     a->tools = shows(&p, json_pack("[o]", user(&p)), json_pack("[o]", tool()), TOOL, NULL);
     probe_calls(&p, a);
+    probe_user(&p, a);
     probe_reasoning(&p, a, "reasoning_content", &a->reasoning);
     probe_reasoning(&p, a, "thinking", &a->thinking);
     return !p.no_memory;

@@ -1,22 +1,19 @@
 /* Tools as plain text; see tool_messages.h. */
 #include "chat/tool_messages.h"
 
+#include "chat/turns.h"
+
 #include "base/strbuf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_role(const json_t *message, const char *role)
-{
-    const char *own = json_string_value(json_object_get(message, "role"));
-    return own && strcmp(own, role) == 0;
-}
-
 bool tool_messages_have_calls(const json_t *messages)
 {
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i);
-        if (json_array_size(json_object_get(message, "tool_calls")) || has_role(message, "tool"))
+        if (json_array_size(json_object_get(message, "tool_calls")) ||
+            turn_has_role(message, "tool"))
             return true;
     }
     return false;
@@ -71,7 +68,7 @@ static bool describe(json_t *messages, const json_t *tools)
     json_t *first = json_array_get(messages, 0), *text = description(tools);
     if (!text)
         return false;
-    if (!first || !has_role(first, "system")) {
+    if (!first || !turn_has_role(first, "system")) {
         json_t *turn = json_pack("{s:s, s:o}", "role", "system", "content", text);
         return turn && json_array_insert_new(messages, 0, turn) == 0;
     }
@@ -137,32 +134,14 @@ static bool result_as_text(json_t *message)
            json_object_set_new(message, "role", json_string("user")) == 0;
 }
 
-/* Two turns of the user in a row become one: many templates refuse them. */
-static bool join_with_last(json_t *messages, const json_t *message)
-{
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    struct strbuf both;
-    strbuf_init(&both);
-    append_string(&both, json_object_get(last, "content"));
-    strbuf_printf(&both, "\n");
-    append_string(&both, json_object_get(message, "content"));
-    return json_object_set_new(last, "content", string_of(&both)) == 0;
-}
-
 static bool add_plain(json_t *messages, const json_t *from)
 {
     json_t *message = json_deep_copy(from);
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    bool result = has_role(from, "tool"), good = message != NULL;
+    bool result = turn_has_role(from, "tool"), good = message != NULL;
     if (good && json_array_size(json_object_get(message, "tool_calls")))
         good = call_as_text(message);
     if (good && result)
         good = result_as_text(message);
-    if (good && has_role(message, "user") && last && has_role(last, "user")) {
-        good = join_with_last(messages, message);
-        json_decref(message);
-        return good;
-    }
     if (good)
         return json_array_append_new(messages, message) == 0;
     json_decref(message);
@@ -175,7 +154,8 @@ json_t *tool_messages_plain(const json_t *messages, const json_t *tools)
     bool good = plain != NULL;
     for (size_t i = 0; i < json_array_size(messages) && good; i++)
         good = add_plain(plain, json_array_get(messages, i));
-    if (good && (!tools || describe(plain, tools)))
+    /* two of the user's turns in a row: many templates refuse them */
+    if (good && turns_join_users(plain) && (!tools || describe(plain, tools)))
         return plain;
     json_decref(plain);
     return NULL;

@@ -213,10 +213,10 @@ def check_echo():
 
 def check_chats():
     messages = [{"role": "system", "content": "Be brief."},
-                {"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "2 + 3?"}]}]
+                {"role": "user", "content": [{"type": "text", "text": "What is"}, {"type": "text", "text": "2 + 3?"}]}]
     whole = post("/v1/chat/completions", messages=messages, max_tokens=8, temperature=0)
     prompt = post("/apply-template", messages=messages)["prompt"]
-    assert prompt == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+    assert prompt == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is\n2 + 3?<|im_end|>\n"
                       "<|im_start|>assistant\n"), prompt
     ids = post("/tokenize", content=prompt, parse_special=True)["tokens"]
     plain = post("/v1/completions", prompt=ids, max_tokens=8, temperature=0)
@@ -228,7 +228,7 @@ def check_chats():
     assert text == plain["choices"][0]["text"], (text, plain)
     assert chunks[-1]["choices"][0]["delta"] == {} and chunks[-1]["choices"][0]["finish_reason"], chunks[-1]
     # the same conversation through the other APIs
-    user = {"role": "user", "content": "What is 2 + 3?"}
+    user = {"role": "user", "content": "What is\n2 + 3?"}
     message = post("/v1/messages", system="Be brief.", messages=[user], max_tokens=8, temperature=0)
     assert message["content"][0]["text"] == text, message
     counted = post("/v1/messages/count_tokens", system="Be brief.", messages=[user])

@@ -22,6 +22,13 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
     "type": "object", "properties": {"place": {"type": "string", "description": "p"}}, "required": ["place"]}}}]
 RESULT = {"role": "tool", "content": "sun-mark", "tool_call_id": "call00001", "name": "get_weather"}
 USER = {"role": "user", "content": "question-mark"}
+SYSTEM = {"role": "system", "content": "rule-mark"}
+ANSWER = {"role": "assistant", "content": "answer-mark"}
+
+
+def text(role, content):
+    return {"role": role, "content": content}
+
 
 # name: (what the client sends, candidates of what a template takes, marks that the prompt shows)
 CASES = {
@@ -34,6 +41,22 @@ CASES = {
     "system": ({"messages": [{"role": "system", "content": "rule-mark"}, USER]},
                [{"messages": [{"role": "system", "content": "rule-mark"}, USER]},
                 {"messages": [{"role": "user", "content": "rule-mark\n\nquestion-mark"}]}], ["rule-mark", "question-mark"]),
+    "two system messages": ({"messages": [SYSTEM, text("developer", "more-mark"), USER]},
+                            [{"messages": [SYSTEM, text("system", "more-mark"), USER]},
+                             {"messages": [text("system", "rule-mark\n\nmore-mark"), USER]},
+                             {"messages": [text("user", "rule-mark\n\nmore-mark\n\nquestion-mark")]}],
+                            ["rule-mark", "more-mark", "question-mark"]),
+    "a later system message": ({"messages": [SYSTEM, USER, ANSWER, text("system", "more-mark"), text("user", "last-mark")]},
+                               [{"messages": [SYSTEM, USER, ANSWER, text("system", "more-mark"), text("user", "last-mark")]},
+                                {"messages": [SYSTEM, USER, ANSWER, text("user", "more-mark"), text("user", "last-mark")]},
+                                {"messages": [SYSTEM, USER, ANSWER, text("user", "more-mark\n\nlast-mark")]},
+                                {"messages": [text("user", "rule-mark\n\nquestion-mark"), ANSWER,
+                                              text("user", "more-mark\n\nlast-mark")]}],
+                               ["rule-mark", "question-mark", "more-mark", "last-mark"]),
+    "text behind a result": ({"messages": [USER, call(CALL, ""), RESULT, text("user", "last-mark")], "tools": TOOLS},
+                             [{"messages": [USER, call(a, ""), *end], "tools": TOOLS} for a in (CALL, json.dumps(CALL))
+                              for end in ([RESULT, text("user", "last-mark")], [{**RESULT, "content": "sun-mark\n\nlast-mark"}])],
+                             ["question-mark", "Zurich-mark", "sun-mark", "last-mark"]),
     "call": ({"messages": [USER, call(json.dumps(CALL), None), RESULT], "tools": TOOLS},
              [{"messages": [USER, call(a, ""), RESULT], "tools": TOOLS} for a in (CALL, json.dumps(CALL))],
              ["question-mark", "Zurich-mark", "sun-mark"]),

@@ -84,6 +84,7 @@ static void test_abilities(void **state)
     const struct chat_abilities *a = chat_template_abilities(t, false);
     assert_true(a->text && a->parts && a->system && a->tools && a->tool_calls && a->reasoning);
     assert_true(a->object_arguments && a->string_arguments && !a->developer && !a->tools_needed);
+    assert_true(a->system_again && a->system_later && a->user_again && a->user_after_result);
     chat_template_free(t);
     t = make(strict, NULL);
     a = chat_template_abilities(t, false);
@@ -111,6 +112,10 @@ static void test_content(void **state)
                       "{\"role\": \"assistant\", \"content\": null}, {\"role\": \"user\", "
                       "\"content\": \"c\"}]}";
     expect(t, two, nothing, "<s><user>a\nb</s><assistant></s><user>c</s><assistant>");
+    expect(t,
+           "{\"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+           "\"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]}",
+           nothing, "<s><assistant>ab");
     refused(t, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
             ERROR_UNSUPPORTED, "message 1: a part of type 'image_url'");
     refused(t, "{\"messages\": [{\"content\": \"x\"}]}", ERROR_USAGE, "message 1 has no role");
@@ -136,6 +141,85 @@ static void test_system(void **state)
     t = make(full, NULL);
     expect(t, "{\"messages\": [{\"role\": \"developer\", \"content\": \"D\"}]}", nothing,
            "<s><system>D</s><assistant>");
+    chat_template_free(t);
+}
+
+/* Takes a system message at the begin, and refuses others, as Qwen3.5's does. */
+static const char first_system[] =
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% endfor %}";
+/* Drops all but the first, as gpt-oss' does. */
+static const char first_developer[] =
+    "{% if messages[0].role == 'developer' or messages[0].role == 'system' %}"
+    "({{ messages[0].content }}){% endif %}{% for m in messages %}"
+    "{% if m.role in ['user', 'assistant'] %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+/* Shows all of them at the begin, as DeepSeek's do. */
+static const char all_in_front[] =
+    "{% for m in messages if m.role == 'system' %}[{{ m.content }}]{% endfor %}"
+    "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+/* Demands that the user and the assistant take turns, as Ministral's does. */
+static const char alternating[] =
+    "{% set ns = namespace(i=0) %}{% for m in messages %}{% if m.role == 'system' and not "
+    "loop.first %}{{ raise_exception('no') }}{% endif %}{% if m.role == 'user' or (m.role == "
+    "'assistant' and not m.tool_calls) %}{% if (m.role == 'user') != (ns.i % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% set ns.i = ns.i + 1 %}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}"
+    "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+/* The same without system messages, and of parts. */
+static const char alternating_parts[] =
+    "{% for m in messages %}{% if m.role != ['user', 'assistant'][loop.index0 % 2] %}"
+    "{{ raise_exception('no') }}{% endif %}<{{ m.role }}>{% for p in m.content %}"
+    "{{ p['text'] + '.' }}{% endfor %}{% endfor %}";
+
+/* A template that takes several system messages gets them as they are. */
+static void test_further_system_messages(void **state)
+{
+    static const struct {
+        const char *template, *prompt;
+    } cases[] = {
+        {full, "<s><system>A</s><system>B</s><user>Q</s><assistant>R</s><system>C</s><user>S</s>"
+               "<assistant>"},
+        {first_system, "<system>A\n\nB<user>Q<assistant>R<user>C<user>S"},
+        {first_developer, "(A\n\nB)<user>Q<assistant>R<user>C<user>S"},
+        {all_in_front, "[A][B]<user>Q<assistant>R<user>C<user>S"},
+        {alternating, "<system>A\n\nB<user>Q<assistant>R<user>C\n\nS"},
+        {alternating_parts, "<user>A.\n\n.B.\n\n.Q.<assistant>R.<user>C.\n\n.S."},
+        {strict, "[user]A\n\nB\n\nQ;[assistant]R;[user]C\n\nS;[assistant]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_template *t = make(cases[i].template, NULL);
+        expect(t,
+               "{\"messages\": [{\"role\": \"system\", \"content\": \"A\"}, {\"role\": "
+               "\"developer\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+               "{\"role\": \"assistant\", \"content\": \"R\"}, {\"role\": \"system\", "
+               "\"content\": \"C\"}, {\"role\": \"user\", \"content\": \"S\"}]}",
+               nothing, cases[i].prompt);
+        chat_template_free(t);
+    }
+    struct chat_template *t = make(first_developer, NULL);
+    expect(t,
+           "{\"messages\": [{\"role\": \"developer\", \"content\": \"A\"}, {\"role\": "
+           "\"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+           "\"developer\", \"content\": \"B\"}]}",
+           nothing, "(A)<user>Q<user>B");
+    chat_template_free(t);
+}
+
+/* Text of the user behind a tool's result, as Anthropic's clients send it. */
+static void test_text_behind_a_result(void **state)
+{
+    const char *turns =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+        "{\"a\": 1}}}]}, {\"role\": \"tool\", \"content\": \"r\"}, {\"role\": \"user\", "
+        "\"content\": \"s\"}, {\"role\": \"user\", \"content\": \"t\"}]}";
+    struct chat_template *t = make(alternating, NULL);
+    expect(t, turns, nothing, "<user>q<assistant>{\"a\": 1}<tool>r\n\ns\n\nt");
+    chat_template_free(t);
+    t = make(full, NULL);
+    expect(t, turns, nothing,
+           "<s><user>q</s><assistant>f{\"a\": 1}</s><tool>r</s><user>s</s><user>t</s><assistant>");
     chat_template_free(t);
 }
 
@@ -252,10 +336,16 @@ static void test_plain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_abilities), cmocka_unit_test(test_content),
-        cmocka_unit_test(test_system),    cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_end),       cmocka_unit_test(test_variants_and_variables),
-        cmocka_unit_test(test_plain),     cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_abilities),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_system),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_variants_and_variables),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_further_system_messages),
+        cmocka_unit_test(test_text_behind_a_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

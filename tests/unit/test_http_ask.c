@@ -1,5 +1,5 @@
 /* Requests of the HTTP APIs: what their parameters become, and what is refused by name.
- * test_http_tools.c has tools and forms. */
+ * test_http_content.c has contents, test_http_tools.c tools and forms. */
 #include "client/http/api/anthropic.h"
 #include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
@@ -263,7 +263,7 @@ static void test_conversations(void **state)
                            "{\"type\":\"text\",\"text\":\"b\"}]},"
                            "{\"role\":\"assistant\",\"content\":null}]}");
     assert_string_equal(content_of(&a, 0, "system"), "S");
-    assert_string_equal(content_of(&a, 1, "user"), "ab");
+    assert_string_equal(content_of(&a, 1, "user"), "a\nb");
     assert_string_equal(content_of(&a, 2, "assistant"), "");
     ask_fini(&a);
     a = accept(parse_message,

@@ -126,7 +126,7 @@ static void test_tools_as_plain_text(void **state)
                 "\"Let me see.\\n{\\\"tool_calls\\\":[{\\\"name\\\":\\\"now\\\","
                 "\\\"arguments\\\":{\\\"a\\\":1}}]}\"");
     assert_json(json_array_get(plain, 3),
-                "{\"role\":\"user\",\"content\":\"Result of now:\\n12:00\\nAnd?\","
+                "{\"role\":\"user\",\"content\":\"Result of now:\\n12:00\\n\\nAnd?\","
                 "\"tool_call_id\":\"c1\",\"name\":\"now\"}");
     assert_false(tool_messages_have_calls(plain));
     assert_true(tool_messages_have_calls(messages)); /* they are a copy */

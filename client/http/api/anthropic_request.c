@@ -11,23 +11,17 @@
 /* The system's turn comes first, wherever the member stands in the body. */
 static bool take_system(struct ask *ask, json_t *value, struct problem *p)
 {
-    return add_system(ask, content_text(value, "system", p), p);
+    return add_system(ask, content_text(value, CONTENT_HISTORY, "system", p), p);
 }
 
 /* What a message of several blocks is made of. */
 struct blocks {
     struct ask *ask;
     const char *where;
-    bool assistant;
+    enum content_of of;           /* CONTENT_ANSWER: the assistant's */
     json_t *turn;                 /* of the assistant, once something needs it; borrowed */
     struct strbuf text, thinking; /* of the assistant's turn; of the user's next one */
 };
-
-static bool append_text(struct strbuf *to, const json_t *text)
-{
-    strbuf_append(to, json_string_value(text), json_string_length(text));
-    return json_is_string(text) && !to->failed;
-}
 
 /* NULL: *p is set. */
 static json_t *string_of(const struct strbuf *text, struct problem *p)
@@ -67,7 +61,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
     const char *id = json_string_value(json_object_get(block, "id"));
     const char *name = json_string_value(json_object_get(block, "name"));
     const json_t *input = json_object_get(block, "input");
-    if (!b->assistant || !id || !name || (input && !json_is_object(input)))
+    if (b->of != CONTENT_ANSWER || !id || !name || (input && !json_is_object(input)))
         return problem_set(p, 400, "%s: a tool_use of the assistant needs id, name and input",
                            b->where);
     char *text = input ? json_dumps(input, JSON_COMPACT) : strdup("{}");
@@ -83,30 +77,34 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
 static bool take_result(struct blocks *b, const json_t *block, struct problem *p)
 {
     const char *id = json_string_value(json_object_get(block, "tool_use_id"));
-    if (b->assistant || !id)
+    if (b->of == CONTENT_ANSWER || !id)
         return problem_set(p, 400, "%s: a tool_result of the user needs tool_use_id", b->where);
     return flush_user(b, p) &&
-           add_result(b->ask, id, content_text(json_object_get(block, "content"), b->where, p), p);
+           add_result(b->ask, id,
+                      content_text(json_object_get(block, "content"), CONTENT_HISTORY, b->where, p),
+                      p);
+}
+
+static bool take_thought(struct blocks *b, const json_t *block, struct problem *p)
+{
+    const json_t *text = json_object_get(block, "thinking");
+    if (!json_is_string(text))
+        return problem_set(p, 400, "%s: a block of thinking needs thinking", b->where);
+    strbuf_append(&b->thinking, json_string_value(text), json_string_length(text));
+    return true;
 }
 
 static bool take_block(struct blocks *b, const json_t *block, struct problem *p)
 {
-    const char *type = json_string_value(json_object_get(block, "type"));
-    if (type && strcmp(type, "text") == 0 && append_text(&b->text, json_object_get(block, "text")))
-        return true;
-    if (type && strcmp(type, "tool_use") == 0)
+    if (has_type(block, "tool_use"))
         return take_use(b, block, p);
-    if (type && strcmp(type, "tool_result") == 0)
+    if (has_type(block, "tool_result"))
         return take_result(b, block, p);
-    if (type && b->assistant && strcmp(type, "thinking") == 0 &&
-        append_text(&b->thinking, json_object_get(block, "thinking")))
-        return true;
-    if (type && b->assistant && strcmp(type, "redacted_thinking") == 0)
+    if (b->of == CONTENT_ANSWER && has_type(block, "thinking"))
+        return take_thought(b, block, p);
+    if (b->of == CONTENT_ANSWER && has_type(block, "redacted_thinking"))
         return true; /* no text of ours: another server's */
-    return problem_set(p, 400,
-                       "%s: blocks of text, thinking, tool_use and tool_result are expected, not "
-                       "'%.40s': this model takes text only",
-                       b->where, type ? type : "none");
+    return content_add_part(&b->text, block, b->of, b->where, p);
 }
 
 static bool take_content(struct blocks *b, json_t *content, struct problem *p)
@@ -114,13 +112,13 @@ static bool take_content(struct blocks *b, json_t *content, struct problem *p)
     bool good = true;
     size_t before = json_array_size(b->ask->messages);
     if (!json_is_array(content))
-        return add_message(b->ask, b->assistant ? "assistant" : "user",
-                           content_text(content, b->where, p), p);
+        return add_message(b->ask, b->of == CONTENT_ANSWER ? "assistant" : "user",
+                           content_text(content, b->of, b->where, p), p);
     for (size_t i = 0; i < json_array_size(content) && good; i++)
         good = take_block(b, json_array_get(content, i), p);
     if (!good)
         return false;
-    if (b->assistant)
+    if (b->of == CONTENT_ANSWER)
         return flush_assistant(b, p) != NULL;
     if (!flush_user(b, p))
         return false;
@@ -128,18 +126,20 @@ static bool take_content(struct blocks *b, json_t *content, struct problem *p)
            add_message(b->ask, "user", json_string(""), p);
 }
 
-static bool take_turn(struct ask *ask, const json_t *message, const char *where, struct problem *p)
+static bool take_turn(struct ask *ask, const json_t *message, bool newest, const char *where,
+                      struct problem *p)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     struct blocks b = {.ask = ask, .where = where};
     if (role && strcmp(role, "system") == 0)
-        return add_message(ask, "system",
-                           content_text(json_object_get(message, "content"), where, p), p);
+        return add_message(
+            ask, "system",
+            content_text(json_object_get(message, "content"), CONTENT_HISTORY, where, p), p);
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
         return problem_set(p, 400, "%s: the role user, assistant or system is expected", where);
     if (!json_object_get(message, "content"))
         return problem_set(p, 400, "%s: content is missing", where);
-    b.assistant = strcmp(role, "assistant") == 0;
+    b.of = content_of_turn(role, newest);
     strbuf_init(&b.text);
     strbuf_init(&b.thinking);
     bool good = take_content(&b, json_object_get(message, "content"), p);
@@ -150,13 +150,13 @@ static bool take_turn(struct ask *ask, const json_t *message, const char *where,
 
 static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
 {
-    size_t n = json_array_size(value);
+    size_t n = json_array_size(value), newest = last_user_turn(value);
     if (!json_is_array(value) || n == 0)
         return problem_set(p, 400, "an array of at least one message is expected");
     for (size_t i = 0; i < n; i++) {
         char where[32];
         snprintf(where, sizeof where, "messages[%zu]", i);
-        if (!take_turn(ask, json_array_get(value, i), where, p))
+        if (!take_turn(ask, json_array_get(value, i), i == newest, where, p))
             return false;
     }
     return true;

@@ -1,50 +1,10 @@
 /* Conversations; see messages.h. */
 #include "client/http/api/messages.h"
 
-#include "base/strbuf.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #define MESSAGES_MAX 16384
-
-static bool add_part(struct strbuf *text, const json_t *part, const char *where, struct problem *p)
-{
-    const char *type = json_string_value(json_object_get(part, "type"));
-    bool refusal = type && strcmp(type, "refusal") == 0; /* of an earlier answer */
-    const json_t *value = json_object_get(part, refusal ? "refusal" : "text");
-    if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "file") ||
-                 strstr(type, "document")))
-        return problem_set(p, 400, "%s: this model takes text only, not '%.40s'", where, type);
-    if (!type || (!refusal && !strstr(type, "text")) || !json_is_string(value))
-        return problem_set(p, 400, "%s: a part {\"type\": \"text\", \"text\": ...} is expected",
-                           where);
-    strbuf_append(text, json_string_value(value), json_string_length(value));
-    return true;
-}
-
-json_t *content_text(const json_t *content, const char *where, struct problem *p)
-{
-    if (!content || json_is_null(content))
-        return json_string("");
-    if (json_is_string(content))
-        return json_stringn(json_string_value(content), json_string_length(content));
-    if (!json_is_array(content)) {
-        problem_fill(p, 400, "%s: a string or an array of parts is expected", where);
-        return NULL;
-    }
-    struct strbuf text;
-    strbuf_init(&text);
-    bool good = true;
-    for (size_t i = 0; i < json_array_size(content) && good; i++)
-        good = add_part(&text, json_array_get(content, i), where, p);
-    json_t *joined =
-        good && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
-    if (good && !joined)
-        problem_fill(p, 400, "%s: no memory for it, or it is not UTF-8", where);
-    strbuf_fini(&text);
-    return joined;
-}
 
 bool add_message(struct ask *ask, const char *role, json_t *content, struct problem *p)
 {
@@ -185,7 +145,7 @@ static bool keep_members(struct ask *ask, json_t *added, const json_t *message)
     return name_result(ask, added, json_string_value(json_object_get(added, "tool_call_id")));
 }
 
-static bool take_message(struct ask *ask, const json_t *message, const char *where,
+static bool take_message(struct ask *ask, const json_t *message, bool newest, const char *where,
                          struct problem *p)
 {
     const char *role = known_role(json_string_value(json_object_get(message, "role")));
@@ -198,7 +158,8 @@ static bool take_message(struct ask *ask, const json_t *message, const char *whe
         return false;
     if (!json_object_get(message, "content") && strcmp(role, "assistant") != 0)
         return problem_set(p, 400, "%s: content is missing", where);
-    json_t *content = content_text(json_object_get(message, "content"), where, p);
+    json_t *content =
+        content_text(json_object_get(message, "content"), content_of_turn(role, newest), where, p);
     if (!add_message(ask, role, content, p))
         return false;
     json_t *added = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
@@ -209,13 +170,13 @@ static bool take_message(struct ask *ask, const json_t *message, const char *whe
 
 bool take_messages(struct ask *ask, json_t *value, struct problem *p)
 {
-    size_t n = json_array_size(value);
+    size_t n = json_array_size(value), newest = last_user_turn(value);
     if (!json_is_array(value) || n == 0 || n > MESSAGES_MAX)
         return problem_set(p, 400, "an array of 1 to %d messages is expected", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++) {
         char where[32];
         snprintf(where, sizeof where, "messages[%zu]", i);
-        if (!take_message(ask, json_array_get(value, i), where, p))
+        if (!take_message(ask, json_array_get(value, i), i == newest, where, p))
             return false;
     }
     return true;

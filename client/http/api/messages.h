@@ -4,12 +4,10 @@
 #define MOED_HTTP_MESSAGES_H
 
 #include "client/http/api/ask.h"
+#include "client/http/api/content.h"
 
 /* Sets ask->messages. */
 bool take_messages(struct ask *ask, json_t *value, struct problem *p);
-/* Joins a content: a string, an array of parts {"type":"text","text":...}, or null, which is "".
- * Returns a new string; NULL: *p is set. where: for the message of an error. */
-json_t *content_text(const json_t *content, const char *where, struct problem *p);
 /* The assistant's turn that the next part of an answer belongs to: the last message where that is
  * the assistant's, else a new one without text. Borrowed; NULL: *p is set. */
 json_t *assistant_turn(struct ask *ask, struct problem *p);

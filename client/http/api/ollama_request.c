@@ -45,11 +45,26 @@ static bool take_options(struct ask *ask, json_t *value, struct problem *p)
                                  : problem_set(p, 400, "an object is expected");
 }
 
+/* Makes the images, which stand beside the text, parts of the content as in OpenAI's API. */
+static bool images_to_parts(json_t *message, struct problem *p)
+{
+    if (json_array_size(json_object_get(message, "images")) == 0)
+        return true;
+    json_t *parts = json_array(), *text = json_object_get(message, "content");
+    int failed = 0;
+    if (json_string_length(text))
+        failed |=
+            json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    failed |= json_array_append_new(parts, json_pack("{s:s}", "type", "image"));
+    failed |= json_object_set_new(message, "content", parts);
+    return !failed || problem_set(p, 503, "no memory for the messages");
+}
+
 static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
 {
     for (size_t i = 0; i < json_array_size(value); i++)
-        if (json_array_size(json_object_get(json_array_get(value, i), "images")))
-            return problem_set(p, 400, "this model takes text only, not images");
+        if (!images_to_parts(json_array_get(value, i), p))
+            return false;
     bool only_loads = json_is_array(value) && json_array_size(value) == 0;
     return only_loads || take_messages(ask, value, p);
 }
@@ -153,7 +168,7 @@ static bool add_generate_prompt(struct ask *ask, const char *system, const json_
     }
     if (system && *system && !add_message(ask, "system", json_string(system), p))
         return false;
-    return add_message(ask, "user", content_text(prompt, "prompt", p), p) &&
+    return add_message(ask, "user", content_text(prompt, CONTENT_QUESTION, "prompt", p), p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p);
 }
 

@@ -9,13 +9,7 @@
 
 static bool take_instructions(struct ask *ask, json_t *value, struct problem *p)
 {
-    return add_system(ask, content_text(value, "instructions", p), p);
-}
-
-static bool is_type(const json_t *item, const char *type)
-{
-    const char *own = json_string_value(json_object_get(item, "type"));
-    return own && strcmp(own, type) == 0;
+    return add_system(ask, content_text(value, CONTENT_HISTORY, "instructions", p), p);
 }
 
 /* The assistant's turn for an item that begins a new one where `member` is there already. */
@@ -37,7 +31,7 @@ static bool take_reasoning_item(struct ask *ask, const json_t *item, const char 
     const json_t *content = json_object_get(item, "content");
     if (json_array_size(content) == 0)
         return true;
-    json_t *text = content_text(content, where, p);
+    json_t *text = content_text(content, CONTENT_ANSWER, where, p);
     json_t *turn = text ? turn_without(ask, "reasoning_content", p) : NULL;
     if (turn && json_object_set_new(turn, "reasoning_content", text) == 0)
         return true;
@@ -64,11 +58,12 @@ static bool take_output_item(struct ask *ask, const json_t *item, const char *wh
     const char *id = json_string_value(json_object_get(item, "call_id"));
     if (!id)
         return problem_set(p, 400, "%s: a function_call_output needs call_id", where);
-    return add_result(ask, id, content_text(json_object_get(item, "output"), where, p), p);
+    return add_result(ask, id,
+                      content_text(json_object_get(item, "output"), CONTENT_HISTORY, where, p), p);
 }
 
 /* The assistant's text belongs to the turn of its reasoning. */
-static bool take_message_item(struct ask *ask, const json_t *item, const char *where,
+static bool take_message_item(struct ask *ask, const json_t *item, bool newest, const char *where,
                               struct problem *p)
 {
     const char *role = json_string_value(json_object_get(item, "role"));
@@ -78,7 +73,8 @@ static bool take_message_item(struct ask *ask, const json_t *item, const char *w
                   strcmp(role, "system") != 0))
         return problem_set(p, 400, "%s: the role user, assistant, system or developer is expected",
                            where);
-    json_t *text = content_text(json_object_get(item, "content"), where, p);
+    json_t *text =
+        content_text(json_object_get(item, "content"), content_of_turn(role, newest), where, p);
     const json_t *last = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
     bool reasoned = last && strcmp(role, "assistant") == 0 &&
                     !json_object_get(last, "tool_calls") &&
@@ -90,16 +86,17 @@ static bool take_message_item(struct ask *ask, const json_t *item, const char *w
     return add_message(ask, role, text, p);
 }
 
-static bool take_item(struct ask *ask, const json_t *item, const char *where, struct problem *p)
+static bool take_item(struct ask *ask, const json_t *item, bool newest, const char *where,
+                      struct problem *p)
 {
-    if (is_type(item, "reasoning"))
+    if (has_type(item, "reasoning"))
         return take_reasoning_item(ask, item, where, p);
-    if (is_type(item, "function_call"))
+    if (has_type(item, "function_call"))
         return take_call_item(ask, item, where, p);
-    if (is_type(item, "function_call_output"))
+    if (has_type(item, "function_call_output"))
         return take_output_item(ask, item, where, p);
-    if (is_type(item, "message") || !json_object_get(item, "type"))
-        return take_message_item(ask, item, where, p);
+    if (has_type(item, "message") || !json_object_get(item, "type"))
+        return take_message_item(ask, item, newest, where, p);
     const char *type = json_string_value(json_object_get(item, "type"));
     return problem_set(p, 400,
                        "%s: message, reasoning, function_call or function_call_output is expected, "
@@ -110,13 +107,14 @@ static bool take_item(struct ask *ask, const json_t *item, const char *where, st
 static bool take_input(struct ask *ask, json_t *value, struct problem *p)
 {
     if (json_is_string(value))
-        return add_message(ask, "user", content_text(value, "input", p), p);
+        return add_message(ask, "user", content_text(value, CONTENT_QUESTION, "input", p), p);
     if (!json_is_array(value) || json_array_size(value) == 0)
         return problem_set(p, 400, "a string or an array of items is expected");
+    size_t newest = last_user_turn(value);
     for (size_t i = 0; i < json_array_size(value); i++) {
         char where[32];
         snprintf(where, sizeof where, "input[%zu]", i);
-        if (!take_item(ask, json_array_get(value, i), where, p))
+        if (!take_item(ask, json_array_get(value, i), i == newest, where, p))
             return false;
     }
     return true;
@@ -155,7 +153,7 @@ static bool is_left_out(const json_t *tool)
     static const char *const types[] = {"web_search", "web_search_preview", "image_generation",
                                         "namespace", "tool_search"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (is_type(tool, types[i]))
+        if (has_type(tool, types[i]))
             return true;
     return false;
 }
@@ -172,7 +170,7 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
             ask_ignore(ask, type);
             continue;
         }
-        if (!is_type(tool, "function"))
+        if (!has_type(tool, "function"))
             return problem_set(p, 400,
                                "tools[%zu]: the type function is expected, not '%.40s': moed runs "
                                "no tools of its own",

@@ -1,0 +1,168 @@
+/* Contents of messages as text: several texts in one, and parts that are no text. */
+#include "client/http/api/anthropic.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/openai_responses.h"
+#include "http_ask_cases.h"
+
+#include <stdio.h>
+
+/* Bodies are written with ' for ". */
+static const char *json(const char *quoted)
+{
+    static char text[2048];
+    size_t n = strlen(quoted);
+    assert_true(n < sizeof text);
+    for (size_t i = 0; i <= n; i++)
+        text[i] = quoted[i] == '\'' ? '"' : quoted[i];
+    return text;
+}
+
+static void expect_turn(const struct ask *a, size_t i, const char *role, const char *content)
+{
+    const json_t *message = json_array_get(a->messages, i);
+    assert_string_equal(json_string_value(json_object_get(message, "role")), role);
+    assert_string_equal(json_string_value(json_object_get(message, "content")), content);
+}
+
+#define A       "{'type':'text','text':'a'}"
+#define B       "{'type':'text','text':'b'}"
+#define INPUTS  "[{'type':'input_text','text':'a'},{'type':'input_text','text':'b'}]"
+#define OUTPUTS "[{'type':'output_text','text':'a'},{'type':'output_text','text':'b'}]"
+
+/* Newlines separate texts, but what the assistant wrote stays one text. */
+static void test_several_texts(void **state)
+{
+    static const struct {
+        parser *parse;
+        const char *body;
+    } cases[] = {
+        {parse_chat, "{'messages':[{'role':'developer','content':[" A "," B "]},"
+                     "{'role':'assistant','content':[" A "," B "]},"
+                     "{'role':'tool','content':[" A "," B "]},"
+                     "{'role':'user','content':[" A "," B "]}]}"},
+        {parse_message, "{'max_tokens':5,'system':[" A "," B "],'messages':["
+                        "{'role':'assistant','content':[" A "," B "]},"
+                        "{'role':'user','content':[{'type':'tool_result','tool_use_id':'c',"
+                        "'content':[" A "," B "]}," A "," B "]}]}"},
+        {parse_response, "{'instructions':" INPUTS ",'input':["
+                         "{'role':'assistant','content':" OUTPUTS "},"
+                         "{'type':'function_call_output','call_id':'c','output':" INPUTS "},"
+                         "{'role':'user','content':" INPUTS "}]}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ask a = accept(cases[i].parse, json(cases[i].body));
+        assert_int_equal(json_array_size(a.messages), 4);
+        expect_turn(&a, 0, "system", "a\nb");
+        expect_turn(&a, 1, "assistant", "ab");
+        expect_turn(&a, 2, "tool", "a\nb");
+        expect_turn(&a, 3, "user", "a\nb");
+        ask_fini(&a);
+    }
+}
+
+#define OMITTED(what) "[" what " omitted: this model reads text only]"
+
+/* An image of an earlier turn, or of a tool, does not end the conversation. */
+static void test_images_before_the_question(void **state)
+{
+    static const struct {
+        parser *parse;
+        const char *body;
+    } cases[] = {
+        {parse_chat, "{'messages':[{'role':'user','content':[" A ",{'type':'image_url'}]},"
+                     "{'role':'user','content':[" B "]},"
+                     "{'role':'tool','content':[{'type':'image_url'}]}]}"},
+        {parse_message, "{'max_tokens':5,'messages':["
+                        "{'role':'user','content':[" A ",{'type':'image'}]},"
+                        "{'role':'user','content':[" B ",{'type':'tool_result',"
+                        "'tool_use_id':'c','content':[{'type':'image'}]}]}]}"},
+        {parse_response, "{'input':[{'role':'user','content':["
+                         "{'type':'input_text','text':'a'},{'type':'input_image'}]},"
+                         "{'role':'user','content':'b'},{'type':'function_call_output',"
+                         "'call_id':'c','output':[{'type':'input_image'}]}]}"},
+        {parse_ollama_chat, "{'messages':[{'role':'user','content':'a','images':['x']},"
+                            "{'role':'user','content':'b'},"
+                            "{'role':'tool','content':'','images':['x']}]}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ask a = accept(cases[i].parse, json(cases[i].body));
+        expect_turn(&a, 0, "user", "a\n" OMITTED("image"));
+        expect_turn(&a, 1, "user", "b");
+        expect_turn(&a, 2, "tool", OMITTED("image"));
+        ask_fini(&a);
+    }
+}
+
+static void test_images_of_the_question(void **state)
+{
+    refuse(parse_chat,
+           json("{'messages':[{'role':'user','content':[" A ",{'type':'image_url'}]},"
+                "{'role':'assistant','content':'b'}]}"),
+           "messages");
+    refuse(parse_message,
+           json("{'max_tokens':5,'messages':[{'role':'user','content':[" A ",{'type':'document',"
+                "'source':{'type':'base64','data':'x'}}]}]}"),
+           "messages");
+    refuse(parse_response, json("{'input':[{'role':'user','content':[{'type':'input_image'}]}]}"),
+           "input");
+    refuse(parse_ollama_chat, json("{'messages':[{'role':'user','content':'a','images':['x']}]}"),
+           "messages");
+}
+
+/* Anthropic's blocks, in a tool's result and in an earlier turn. */
+static void test_other_blocks(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{'type':'document','title':'T','source':{'type':'text','data':'D'}}", "T\nD"},
+        {"{'type':'document','source':{'type':'content','content':[" A ",{'type':'image'}]}}",
+         "a\n" OMITTED("image")},
+        {"{'type':'document','source':{'type':'base64','data':'D'}}", OMITTED("document")},
+        {"{'type':'search_result','source':'U','title':'T','content':[" A "]}", "T\na"},
+        {"{'type':'tool_reference','tool_name':'now'}", "[tool now]"},
+        {"{'type':'text_hologram'}", OMITTED("text_hologram")},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[1024];
+        snprintf(body, sizeof body,
+                 "{'max_tokens':5,'messages':[{'role':'user','content':[{'type':'tool_result',"
+                 "'tool_use_id':'c','content':[%s]}]},{'role':'user','content':[%s]},"
+                 "{'role':'user','content':'a'}]}",
+                 cases[i][0], cases[i][0]);
+        struct ask a = accept(parse_message, json(body));
+        expect_turn(&a, 0, "tool", cases[i][1]);
+        expect_turn(&a, 1, "user", cases[i][1]);
+        ask_fini(&a);
+    }
+    struct ask a =
+        accept(parse_message, json("{'max_tokens':5,'messages':[{'role':'user','content':[{'type':"
+                                   "'document','source':{'type':'text','data':'D'}}]}]}"));
+    expect_turn(&a, 0, "user", "D");
+    ask_fini(&a);
+}
+
+/* Malformed is malformed, wherever it stands. */
+static void test_texts_without_text(void **state)
+{
+    refuse(parse_message,
+           json("{'max_tokens':5,'messages':[{'role':'user','content':[{'type':'text'}]},"
+                "{'role':'user','content':'a'}]}"),
+           "messages");
+    refuse(parse_message,
+           json("{'max_tokens':5,'messages':[{'role':'assistant','content':["
+                "{'type':'thinking'}]},{'role':'user','content':'a'}]}"),
+           "messages");
+    refuse(parse_chat, json("{'messages':[{'role':'tool','content':[1]}]}"), "messages");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_several_texts),
+        cmocka_unit_test(test_images_before_the_question),
+        cmocka_unit_test(test_images_of_the_question),
+        cmocka_unit_test(test_other_blocks),
+        cmocka_unit_test(test_texts_without_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
