@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define CONFIG_FILE_MAX_BYTES (1u << 20)
 
@@ -27,7 +28,7 @@ static uint64_t suffix_factor(const char *suffix)
         {"", 1},          {"k", 1000},      {"M", 1000 * 1000}, {"G", 1000 * 1000 * 1000},
         {"Ki", 1u << 10}, {"Mi", 1u << 20}, {"Gi", 1u << 30}};
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        if (strcmp(suffix, suffixes[i].text) == 0)
+        if (strcasecmp(suffix, suffixes[i].text) == 0)
             return suffixes[i].factor;
     return 0;
 }

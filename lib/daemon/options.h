@@ -13,8 +13,8 @@
  * An unknown name is an error that names the nearest one. Where other programs have another name
  * for the same thing (-c for --ctx), it is understood (option_names.c).
  *
- * Integers take suffixes k, M, G (1000s) and Ki, Mi, Gi (1024s). ERROR_USAGE: an unknown name, a
- * value of the wrong type or out of range. */
+ * Integers take suffixes k, M, G (1000s) and Ki, Mi, Gi (1024s), in upper or lower case.
+ * ERROR_USAGE: an unknown name, a value of the wrong type or out of range. */
 #ifndef MOED_DAEMON_OPTIONS_H
 #define MOED_DAEMON_OPTIONS_H
 

@@ -84,6 +84,10 @@ static void suffixes_of_integers(void **state)
                  {"3Ki", 3072},
                  {"2Mi", 2097152},
                  {"5Gi", 5368709120u},
+                 {"3K", 3000},
+                 {"2m", 2000000},
+                 {"3ki", 3072},
+                 {"2MI", 2097152},
                  {"18446744073709551615", UINT64_MAX}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(PARSE("-n", cases[i].text), 0);
@@ -102,7 +106,7 @@ static void wrong_values(void **state)
         {"--count", "+1", "not a whole number"},
         {"--count", " 1", "not a whole number"},
         {"--count", "1.5", "not a whole number"},
-        {"--count", "1K", "not a whole number"},
+        {"--count", "1T", "not a whole number"},
         {"--count", "", "empty"},
         {"-n", "18446744073709551616", "too large"},
         {"-n", "18446744073709551615k", "too large"},
