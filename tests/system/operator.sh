@@ -41,6 +41,11 @@ MOED_RUN=$WORK/other "$MOED" run -n 2 --name first x > "$WORK/out" || fail "MOED
 code env MOED_RUN="$WORK/moed/first" "$MOED" run --name nobody x
 [ $CODE -eq 3 ] || fail "--name of none with MOED_RUN: $CODE $(cat "$WORK/err")"
 
+# Stopping is not harmless: `moed down` without a name takes `default` alone, and names what runs.
+code "$MOED" down
+[ $CODE -eq 3 ] && grep -q 'default is not running, but first is: `moed down first` stops it' "$WORK/err" || fail "down without a name: $CODE $(cat "$WORK/err")"
+"$MOED" run -n 2 x > "$WORK/out" || fail "down without a name stops the only one"
+
 say "logs: time first, since, JSON, what ended a killed process"
 kill -9 "$(tr -dc 0-9 < "$WORK/moed/first/worker.pid")"
 wait_until 10 "$MOED" run -n 1 x || fail "no answer after the worker died"
@@ -60,6 +65,8 @@ for verb in "run x" chat "top --once" "tokenize x" map "restart worker"; do
     code "$MOED" $verb
     [ $CODE -eq 2 ] && grep -q 'first, second; choose' "$WORK/err" || fail "moed $verb of two: $CODE $(cat "$WORK/err")"
 done
+code "$MOED" down
+[ $CODE -eq 3 ] && grep -q 'first, second; choose' "$WORK/err" || fail "down of two: $CODE $(cat "$WORK/err")"
 
 "$MOED" down second > /dev/null || fail "down"
 "$MOED" run -n 2 x > "$WORK/out" || fail "the only one again"
