@@ -5,8 +5,10 @@
 #include "client/cli/commands.h"
 #include "client/cli/device_choice.h"
 #include "client/cli/launch.h"
+#include "client/cli/model_options.h"
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
+#include "daemon/options_file.h"
 #include "model/kv_type.h"
 #include "model/speculate.h"
 #include "sched/policy.h"
@@ -116,14 +118,7 @@ static const char *name_argument(int argc, char **argv)
 static const char *find_configuration(int argc, char **argv)
 {
     static char path[PATH_MAX];
-    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    bool absolute = folder && folder[0] == '/';
-    int n = snprintf(path, sizeof path, "%s%s/moed/%s.conf",
-                     absolute ? folder
-                     : home   ? home
-                              : "",
-                     absolute ? "" : "/.config", name_argument(argc, argv));
-    return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0 ? path : NULL;
+    return options_file_find(name_argument(argc, argv), path) ? path : NULL;
 }
 
 /* Makes --kv-dir, and its path absolute: memd has another working directory. */
@@ -291,6 +286,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
+    if (!model_text && !model_options_absent(table, verb))
+        return CLI_USAGE;
     if (!l->http && (l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
                      l->tls_cert || l->tls_key)) {
         cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --chat-template, "

@@ -54,6 +54,10 @@ struct option_spec {
  * point into argv; those from the file are allocated and live as long as the process. */
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
                               int *n_positional, struct error *e);
+/* Read the options of the table from a file of another program, and skip the others. Strings are
+ * allocated and live as long as the process. */
+enum error_code options_read_some(const struct option_spec *table, const char *path,
+                                  struct error *e);
 /* "usage: PROGRAM ARGUMENTS", the purpose, then the table with defaults. A number that is NaN or
  * UINT64_MAX has none. */
 void options_print_help(const struct option_spec *table, const char *program, const char *arguments,

@@ -197,6 +197,20 @@ static void wrong_files(void **state)
     assert_non_null(strstr(why.text, "/nonexistent/file"));
 }
 
+/* A program reads what it needs of another program's file. */
+static void some_of_a_file(void **state)
+{
+    static const char *ram;
+    static const struct option_spec some[] = {{"ram", OPTION_STRING, &ram, 0, 0, "SIZE", "memory"},
+                                              {0}};
+    char path[64];
+    write_file(path, "ctx = many\nram = \"50%\" # of the weights\n\nconfig = other\n");
+    assert_int_equal(options_read_some(some, path, &why), 0);
+    assert_string_equal(ram, "50%");
+    unlink(path);
+    assert_int_equal(options_read_some(some, path, &why), ERROR_USAGE);
+}
+
 /* What options_print_help writes, in a buffer. */
 static size_t help_text(const struct option_spec *options, char *text, size_t bytes)
 {
@@ -344,19 +358,13 @@ static void quotes_and_home_in_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_of_every_type),
-        cmocka_unit_test(suffixes_of_integers),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(wrong_flags),
-        cmocka_unit_test(positional_arguments),
-        cmocka_unit_test(a_file_and_flags_that_win),
-        cmocka_unit_test(a_path_with_a_hash),
-        cmocka_unit_test(wrong_files),
-        cmocka_unit_test(other_names),
-        cmocka_unit_test(help_is_wanted),
-        cmocka_unit_test(long_help_is_wrapped),
-        cmocka_unit_test(a_dump_reads_back),
-        cmocka_unit_test(quotes_and_home_in_a_file),
+        cmocka_unit_test(flags_of_every_type),  cmocka_unit_test(suffixes_of_integers),
+        cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
+        cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
+        cmocka_unit_test(some_of_a_file),       cmocka_unit_test(other_names),
+        cmocka_unit_test(help_is_wanted),       cmocka_unit_test(long_help_is_wrapped),
+        cmocka_unit_test(a_dump_reads_back),    cmocka_unit_test(quotes_and_home_in_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
