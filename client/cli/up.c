@@ -36,8 +36,23 @@ static void announce_load(const struct launch *l)
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
+/* Prints how long a request may be: on a GPU the default is short. */
+static void announce_context(const struct launch *l)
+{
+    Moed__V1__Reply *reply;
+    if (deployment_health(l->run, "worker", &reply, NULL))
+        return;
+    if (reply->health->context)
+        printf("a request has at most %" PRIu32
+               " tokens, prompt and answer together; `--ctx N` sets "
+               "another limit\n",
+               reply->health->context);
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
 static int announce(const struct launch *l, double started_s)
 {
+    const char *flag = l->name ? " --name " : "", *name = l->name ? l->name : "";
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
     if (!l->model) {
         printf("deployment %s serves the models in %s on demand; `moed models` lists them\n",
@@ -49,9 +64,10 @@ static int announce(const struct launch *l, double started_s)
                      "%s/cpuexec.log",
                      cpuexec->reason, l->run);
     announce_load(l);
-    printf("deployment %s answers after %.1f s; ask it with `moed run%s%s \"PROMPT\"`\n",
-           launch_name(l), clock_s() - started_s, l->name ? " --name " : "",
-           l->name ? l->name : "");
+    announce_context(l);
+    printf("deployment %s answers after %.1f s; talk with it: `moed chat%s%s`; one answer: `moed "
+           "run --chat%s%s \"PROMPT\"`\n",
+           launch_name(l), clock_s() - started_s, flag, name, flag, name);
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;
 }
 

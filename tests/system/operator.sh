@@ -30,7 +30,8 @@ set +e; wait $up; CODE=$?; set -e
 [ $CODE -eq 130 ] && ! grep 'killing it' "$WORK/moed/first/supervise.log" || fail "Ctrl-C while starting: $CODE $(cat "$WORK/err")"
 
 say "one deployment: no command needs its name"
-"$MOED" up "$MODEL" --ctx 1024 --name first >/dev/null 2>"$WORK/err" || fail "up"
+"$MOED" up "$MODEL" --ctx 1024 --name first >"$WORK/out" 2>"$WORK/err" || fail "up"
+grep -q '`moed chat --name first`; one answer: `moed run --chat --name first "PROMPT"`' "$WORK/out" || fail "up --name: $(cat "$WORK/out")"
 grep -q -- '--ctx 1024 is more than the 512 tokens that the model was trained on' "$WORK/err" || fail "up --ctx 1024: $(cat "$WORK/err")"
 "$MOED" run -n 2 x > "$WORK/out" && "$MOED" tokenize x > /dev/null && "$MOED" map > /dev/null && "$MOED" logs worker > /dev/null || fail "the only deployment is not taken"
 "$MOED" run -n 2 --temp 0 --ignore-end --stats x > "$WORK/out" 2>&1
