@@ -43,9 +43,8 @@ static void announce_context(const struct launch *l)
     if (deployment_health(l->run, "worker", &reply, NULL))
         return;
     if (reply->health->context)
-        printf("a request has at most %" PRIu32
-               " tokens, prompt and answer together; `--ctx N` sets "
-               "another limit\n",
+        printf("a request has at most %" PRIu32 " tokens, prompt and answer together; "
+               "`--ctx N` sets another limit\n",
                reply->health->context);
     moed__v1__reply__free_unpacked(reply, NULL);
 }
