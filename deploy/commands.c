@@ -121,7 +121,7 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     if (s->processes[which].unused) {
         strbuf_printf(answer, "error there is no %s: %s\n", name,
                       which == HTTP      ? "start it with moed up --http"
-                      : which == MODELS  ? "start it with moed up --models DIR"
+                      : which == MODELS  ? "start it with moed serve --models DIR"
                       : !s->model[0]     ? "the deployment has no model of its own"
                       : is_worker(which) ? "`moed workers N` adds workers"
                                          : "the worker computes the experts (moed up --cpuexec)");

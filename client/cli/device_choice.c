@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "client/cli/commands.h"
 #include "client/cli/complain.h"
+#include "device/nvidia_gpu.h"
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
 #include "model/memory_need.h"
@@ -172,6 +173,17 @@ static bool choose_workers(struct launch *l)
     return false;
 }
 
+/* To the owner of a GPU. Without a reason the model cannot be read, which launch_start reports. */
+static void say_why_host(const struct choice *c)
+{
+    bool here = c->seen || nvidia_gpu_exists("");
+    if (here && !c->seen && !nvidia_gpu_has_driver(""))
+        fprintf(stderr, "moed: uses the host: this machine has an NVIDIA GPU, but NVIDIA's driver "
+                        "is not installed or not loaded\n");
+    else if (here && c->reason[0])
+        fprintf(stderr, "moed: uses the host: %s\n", c->reason);
+}
+
 /* False: *exit_code says why. */
 static bool choose_device(struct launch *l, const char *vram, int *exit_code)
 {
@@ -184,8 +196,8 @@ static bool choose_device(struct launch *l, const char *vram, int *exit_code)
         else if (vram)
             cli_complain("--vram needs a GPU, and none can be used: %s",
                          c.reason[0] ? c.reason : "the model cannot be read");
-        else if (c.seen)
-            fprintf(stderr, "moed: uses the host: %s\n", c.reason);
+        else
+            say_why_host(&c);
         if (vram && !c.found) {
             *exit_code = CLI_FAILURE;
             return false;

@@ -7,9 +7,10 @@
 
 /* Completes l->device. NULL or "": becomes the CUDA device that has memory for most of the model's
  * experts, and says so in a line on standard error; without one, or where none has space for the
- * model (a line says so), it becomes NULL, which is the host. vram NULL: not given; otherwise it
- * becomes part of the device. The caller has set all other members of l. It forks: call it before
- * this process has threads. Returns an exit code; where it is not CLI_OK, it has complained. */
+ * model, it becomes NULL, which is the host. If the machine has an NVIDIA GPU, a line says why: no
+ * module, no driver, no space. vram NULL: not given; otherwise it becomes part of the device. The
+ * caller has set all other members of l. It forks: call it before this process has threads. Returns
+ * an exit code; where it is not CLI_OK, it has complained. */
 int device_choice_make(struct launch *l, const char *vram);
 
 #define DEVICES_MOST 64 /* that are looked at */

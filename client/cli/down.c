@@ -5,11 +5,26 @@
 
 #include <stdio.h>
 
+/* Only the named deployment and `default` are stopped: a name that was forgotten must not stop what
+ * others use. So what else runs is named. Returns an exit code. */
+static int nothing_to_stop(const char *name)
+{
+    int exit_code;
+    const char *other = name;
+    if (!name && !deployment_choose(&other, &exit_code))
+        return CLI_NOT_RUNNING;
+    if (name || !other)
+        return deployment_not_running(name);
+    cli_complain("deployment default is not running, but %s is: `moed down %s` stops it", other,
+                 other);
+    return CLI_NOT_RUNNING;
+}
+
 int down_main(int argc, char **argv)
 {
     const char *name = NULL;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "stop this deployment (default: default)"},
         {0},
     };
     int n, exit_code;
@@ -31,7 +46,7 @@ int down_main(int argc, char **argv)
         return CLI_FAILURE;
     }
     if (!deployment_has_processes(run) && !deployment_has_leftovers(run))
-        return deployment_not_running(name);
+        return nothing_to_stop(name);
     struct error e = {0};
     if (deployment_stop(run, &e)) {
         cli_complain("down: %s", e.text);

@@ -33,6 +33,17 @@ static void print_kv_cache(const struct inspect *x)
     fold_printf(", as %s\n", x->kv_type_name);
 }
 
+/* Ends the line of the host memory: what to do where there is too little. */
+static void print_too_little(const struct pool_plan *plan, uint64_t available)
+{
+    char ram[24];
+    bool little = memory_need_bytes(plan, 0) > available;
+    fold_printf("%s", little ? ": too little" : "");
+    if (little && memory_need_ram(plan, available, ram))
+        fold_printf("; `moed up --ram %s` reads the other experts from the file", ram);
+    fold_printf("\n");
+}
+
 static void print_needs(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
@@ -57,7 +68,7 @@ static void print_needs(const struct inspect *x)
     }
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");
-    fold_printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");
+    print_too_little(&x->plan, available);
     print_amount("device memory   ", h->dense_bytes, " for the dense weights, and up to ");
     print_amount("", h->expert_bytes, " for experts\n");
 }

@@ -105,7 +105,7 @@ int metrics_main(int argc, char **argv)
         cli_complain("metrics: this deployment has no %s%s", argv[1],
                      strcmp(argv[1], "cpuexec") == 0  ? ": its worker computes the experts"
                      : strcmp(argv[1], "http") == 0   ? ": start it with moed up --http"
-                     : strcmp(argv[1], "models") == 0 ? ": start it with moed up --models DIR"
+                     : strcmp(argv[1], "models") == 0 ? ": start it with moed serve --models DIR"
                                                       : "");
         return CLI_FAILURE;
     }

@@ -45,7 +45,9 @@ static int start_own(struct serving *s, const char *verb)
         .name = s->own_name, .model = s->model, .ctx = s->context, .parallel = 1, .bound = true};
     if (!deployment_path(s->own_name, s->launch.run))
         return CLI_FAILURE;
-    fprintf(stderr, "moed: no deployment serves %s: one is started, and stopped at the end\n",
+    fprintf(stderr,
+            "moed: no deployment serves %s: one is started on the CPU, and stopped at the end; "
+            "`moed up` starts one with a GPU or --ram\n",
             s->model);
     int result = launch_start(&s->launch);
     s->own = result == CLI_OK;

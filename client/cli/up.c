@@ -5,8 +5,10 @@
 #include "client/cli/commands.h"
 #include "client/cli/device_choice.h"
 #include "client/cli/launch.h"
+#include "client/cli/model_options.h"
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
+#include "daemon/options_file.h"
 #include "model/kv_type.h"
 #include "model/speculate.h"
 #include "sched/policy.h"
@@ -34,8 +36,22 @@ static void announce_load(const struct launch *l)
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
+/* Prints how long a request may be: on a GPU the default is short. */
+static void announce_context(const struct launch *l)
+{
+    Moed__V1__Reply *reply;
+    if (deployment_health(l->run, "worker", &reply, NULL))
+        return;
+    if (reply->health->context)
+        printf("a request has at most %" PRIu32 " tokens, prompt and answer together; "
+               "`--ctx N` sets another limit\n",
+               reply->health->context);
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
 static int announce(const struct launch *l, double started_s)
 {
+    const char *flag = l->name ? " --name " : "", *name = l->name ? l->name : "";
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
     if (!l->model) {
         printf("deployment %s serves the models in %s on demand; `moed models` lists them\n",
@@ -47,9 +63,10 @@ static int announce(const struct launch *l, double started_s)
                      "%s/cpuexec.log",
                      cpuexec->reason, l->run);
     announce_load(l);
-    printf("deployment %s answers after %.1f s; ask it with `moed run%s%s \"PROMPT\"`\n",
-           launch_name(l), clock_s() - started_s, l->name ? " --name " : "",
-           l->name ? l->name : "");
+    announce_context(l);
+    printf("deployment %s answers after %.1f s; talk with it: `moed chat%s%s`; one answer: `moed "
+           "run --chat%s%s \"PROMPT\"`\n",
+           launch_name(l), clock_s() - started_s, flag, name, flag, name);
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;
 }
 
@@ -116,14 +133,7 @@ static const char *name_argument(int argc, char **argv)
 static const char *find_configuration(int argc, char **argv)
 {
     static char path[PATH_MAX];
-    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    bool absolute = folder && folder[0] == '/';
-    int n = snprintf(path, sizeof path, "%s%s/moed/%s.conf",
-                     absolute ? folder
-                     : home   ? home
-                              : "",
-                     absolute ? "" : "/.config", name_argument(argc, argv));
-    return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0 ? path : NULL;
+    return options_file_find(name_argument(argc, argv), path) ? path : NULL;
 }
 
 /* Makes --kv-dir, and its path absolute: memd has another working directory. */
@@ -291,6 +301,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
+    if (!model_text && !model_options_absent(table, verb))
+        return CLI_USAGE;
     if (!l->http && (l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
                      l->tls_cert || l->tls_key)) {
         cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --chat-template, "

@@ -2,9 +2,11 @@
 #include "deploy/models/catalogue.h"
 
 #include "base/log.h"
+#include "daemon/options.h"
+#include "daemon/options_file.h"
 #include "gguf/gguf.h"
 #include "model/memory_need.h"
-#include "model/pool_plan.h"
+#include "model/tier_plan.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -115,6 +117,31 @@ static void refuse(struct catalogue *c, const char *path, const struct stat *s, 
     known->modified = s->st_mtim;
 }
 
+/* When the file with a deployment's options was written; 0: there is none. */
+static struct timespec find_options(const char *deployment, char path[PATH_MAX])
+{
+    struct stat s;
+    bool found = options_file_find(deployment, path) && stat(path, &s) == 0;
+    return found ? s.st_mtim : (struct timespec){0};
+}
+
+/* Host memory that `moed up` will want for the model. */
+static uint64_t need_bytes(struct pool_plan *plan, struct catalogue_entry *x)
+{
+    const char *ram = NULL;
+    const struct option_spec options[] = {{"ram", OPTION_STRING, &ram, 0, 0, "SIZE", ""}, {0}};
+    struct tier_plan tier;
+    struct error e;
+    char path[PATH_MAX];
+    x->options_modified = find_options(x->deployment, path);
+    if ((x->options_modified.tv_sec && options_read_some(options, path, &e)) ||
+        tier_plan_new(plan, ram, &tier, &e))
+        return 0;
+    if (tier.n_slots)
+        pool_plan_keep_dense(plan);
+    return memory_need_bytes(plan, tier.bytes + tier.read_bytes);
+}
+
 static enum error_code read_model(const char *path, struct catalogue_entry *x, struct error *e)
 {
     struct gguf *g;
@@ -131,7 +158,7 @@ static enum error_code read_model(const char *path, struct catalogue_entry *x, s
         x->parameters = plan.header.parameters;
         x->file_bytes = plan.header.file_bytes;
         x->weights_bytes = plan.header.bytes;
-        x->need_bytes = memory_need_bytes(&plan, 0);
+        x->need_bytes = need_bytes(&plan, x);
         pool_plan_free(&plan);
     }
     gguf_close(g);
@@ -148,8 +175,10 @@ static struct catalogue_entry *with_id(struct catalogue *c, const char *id)
 
 static bool is_unchanged(const struct catalogue_entry *x, const char *path, const struct stat *s)
 {
+    char options[PATH_MAX];
+    struct timespec written = find_options(x->deployment, options);
     return strcmp(x->path, path) == 0 && x->first_bytes == (uint64_t)s->st_size &&
-           same_time(&x->modified, &s->st_mtim);
+           same_time(&x->modified, &s->st_mtim) && same_time(&x->options_modified, &written);
 }
 
 /* The file is the model `id`, new or changed. */
@@ -160,6 +189,8 @@ static void take_model(struct catalogue *c, const char *id, const char *path, co
     struct error e = {0};
     if (is_refused(c, path, s))
         return;
+    snprintf(fresh.id, sizeof fresh.id, "%s", id);
+    name_of_id(id, fresh.deployment);
     const char *why = known && known->seen                   ? "another file has its name"
                       : !known && c->count == CATALOGUE_MOST ? "the folder has too many models"
                       : read_model(path, &fresh, &e)         ? e.text
@@ -168,8 +199,6 @@ static void take_model(struct catalogue *c, const char *id, const char *path, co
         refuse(c, path, s, why);
         return;
     }
-    snprintf(fresh.id, sizeof fresh.id, "%s", id);
-    name_of_id(id, fresh.deployment);
     fresh.path = strdup(path);
     fresh.seen = true;
     if (!fresh.path)

@@ -22,9 +22,11 @@ struct catalogue_entry {
 
     char architecture[32], name[96];
     uint64_t file_bytes, parameters, weights_bytes;
-    uint64_t need_bytes; /* to serve it whole in host memory */
-    uint32_t context;    /* in training */
-    bool seen;           /* by the scan that runs */
+    uint64_t need_bytes; /* of host memory, with the `ram` of its deployment's options; 0: they are
+                            wrong, which `moed up` reports */
+    struct timespec options_modified; /* 0: there is no such file */
+    uint32_t context;                 /* in training */
+    bool seen;                        /* by the scan that runs */
 };
 
 struct catalogue_refused;
@@ -36,7 +38,8 @@ struct catalogue {
     size_t refused_count;
 };
 
-/* Looks into the folder again. What has not changed since the last scan is not read again. An entry
+/* Looks into the folder again. What has not changed since the last scan is not read again, neither
+ * the model nor the file of its deployment's options (daemon/options_file.h). An entry
  * whose file is gone is dropped. A file that was written in the last CATALOGUE_SETTLE_S seconds is
  * left out: it may be on its way here. ERROR_IO: the folder cannot be read. */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);

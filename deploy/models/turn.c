@@ -174,8 +174,8 @@ static void refuse(struct models *m, struct model *x, const struct models_limits
     uint64_t most = l->available_bytes < l->budget_bytes ? l->available_bytes : l->budget_bytes;
     snprintf(why, sizeof why,
              "it needs %.2f GB of memory, and %.2f GB are available: give it less with `ram` in "
-             "its configuration file, or take a smaller quantisation",
-             (double)x->facts.need_bytes * 1e-9, (double)most * 1e-9);
+             "~/.config/moed/%s.conf, or take a smaller quantisation",
+             (double)x->facts.need_bytes * 1e-9, (double)most * 1e-9, x->deployment);
     fail(m, x, why);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const struct quantity_unit quantity_sizes[] = {
     {"", 1},     {"K", 1e3},   {"M", 1e6},          {"G", 1e9},
@@ -27,7 +28,7 @@ bool quantity_parse(const char *text, size_t len, const struct quantity_unit *un
         return false;
     for (; units->text; units++)
         if (strlen(units->text) == len - digits &&
-            memcmp(units->text, text + digits, len - digits) == 0) {
+            strncasecmp(units->text, text + digits, len - digits) == 0) {
             *out = x * units->factor;
             return true;
         }

@@ -15,8 +15,8 @@ struct quantity_unit {
  * (powers of 1024). */
 extern const struct quantity_unit quantity_sizes[], quantity_percent[];
 
-/* Parse text[0..len): digits, optionally with a point, and one of the units. No sign, exponent or
- * space. */
+/* Parse text[0..len): digits, optionally with a point, and one of the units, in upper or lower
+ * case. No sign, exponent or space. */
 bool quantity_parse(const char *text, size_t len, const struct quantity_unit *units, double *out);
 
 /* As text: "4.7 GB", "812 MB", "53 kB". */

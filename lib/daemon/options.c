@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define CONFIG_FILE_MAX_BYTES (1u << 20)
 
@@ -27,7 +28,7 @@ static uint64_t suffix_factor(const char *suffix)
         {"", 1},          {"k", 1000},      {"M", 1000 * 1000}, {"G", 1000 * 1000 * 1000},
         {"Ki", 1u << 10}, {"Mi", 1u << 20}, {"Gi", 1u << 30}};
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        if (strcmp(suffix, suffixes[i].text) == 0)
+        if (strcasecmp(suffix, suffixes[i].text) == 0)
             return suffixes[i].factor;
     return 0;
 }
@@ -180,7 +181,8 @@ static const char *keep_value(const char *value)
     return keep_text("", value, strlen(value));
 }
 
-static enum error_code set_from_line(const struct option_spec *table, const char *path,
+/* some: the table has some of the options, and lines of others are skipped. */
+static enum error_code set_from_line(const struct option_spec *table, bool some, const char *path,
                                      unsigned number, char *line, struct error *e)
 {
     cut_comment(line);
@@ -193,6 +195,8 @@ static enum error_code set_from_line(const struct option_spec *table, const char
     *equals = '\0';
     const char *name = trim(line), *value = trim(equals + 1);
     const struct option_spec *o = option_names_find(table, name, strlen(name));
+    if (!o && some)
+        return ERROR_OK;
     if (!o || strcmp(name, "config") == 0)
         return unknown_in_file(table, path, number, name, e);
     char where[ERROR_TEXT_BYTES];
@@ -204,7 +208,8 @@ static enum error_code set_from_line(const struct option_spec *table, const char
     return set_option(o, where, value, e);
 }
 
-static enum error_code read_file(const struct option_spec *table, const char *path, struct error *e)
+static enum error_code read_file(const struct option_spec *table, bool some, const char *path,
+                                 struct error *e)
 {
     FILE *f = fopen(path, "re");
     if (!f)
@@ -219,7 +224,7 @@ static enum error_code read_file(const struct option_spec *table, const char *pa
             code =
                 error_set(e, ERROR_USAGE, "%s:%u: this is not a configuration file", path, number);
         else
-            code = set_from_line(table, path, number, line, e);
+            code = set_from_line(table, some, path, number, line, e);
     }
     if (!code && ferror(f))
         code = error_set(e, ERROR_USAGE, "cannot read the configuration file %s: %m", path);
@@ -327,7 +332,13 @@ static enum error_code read_configuration(const struct option_spec *table, int a
         if (flag.option == config && flag.value)
             path = flag.value;
     }
-    return path ? read_file(table, path, e) : ERROR_OK;
+    return path ? read_file(table, false, path, e) : ERROR_OK;
+}
+
+enum error_code options_read_some(const struct option_spec *table, const char *path,
+                                  struct error *e)
+{
+    return read_file(table, true, path, e);
 }
 
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,

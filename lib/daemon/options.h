@@ -13,8 +13,8 @@
  * An unknown name is an error that names the nearest one. Where other programs have another name
  * for the same thing (-c for --ctx), it is understood (option_names.c).
  *
- * Integers take suffixes k, M, G (1000s) and Ki, Mi, Gi (1024s). ERROR_USAGE: an unknown name, a
- * value of the wrong type or out of range. */
+ * Integers take suffixes k, M, G (1000s) and Ki, Mi, Gi (1024s), in upper or lower case.
+ * ERROR_USAGE: an unknown name, a value of the wrong type or out of range. */
 #ifndef MOED_DAEMON_OPTIONS_H
 #define MOED_DAEMON_OPTIONS_H
 
@@ -54,6 +54,10 @@ struct option_spec {
  * point into argv; those from the file are allocated and live as long as the process. */
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
                               int *n_positional, struct error *e);
+/* Read the options of the table from a file of another program, and skip the others. Strings are
+ * allocated and live as long as the process. */
+enum error_code options_read_some(const struct option_spec *table, const char *path,
+                                  struct error *e);
 /* "usage: PROGRAM ARGUMENTS", the purpose, then the table with defaults. A number that is NaN or
  * UINT64_MAX has none. */
 void options_print_help(const struct option_spec *table, const char *program, const char *arguments,

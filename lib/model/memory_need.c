@@ -4,6 +4,10 @@
 #include "base/machine_memory.h"
 #include "model/kv_layout.h"
 #include "model/serving_limits.h"
+#include "model/tier_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 
 #define LEAST_PARALLEL       4
 #define DEFAULT_STATES_BYTES (256ull << 20)
@@ -21,6 +25,43 @@ uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes)
     return weights + memory_margin_bytes(weights) + memory_state_bytes(&plan->header.params, 1);
 }
 
+/* Rounded down. */
+static void format_ram(uint64_t bytes, char out[24])
+{
+    if (bytes >= 1000000000)
+        snprintf(out, 24, "%" PRIu64 ".%" PRIu64 "G", bytes / 1000000000, bytes / 100000000 % 10);
+    else
+        snprintf(out, 24, "%" PRIu64 "M", bytes / 1000000);
+}
+
+bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[24])
+{
+    struct tier_plan tier;
+    /* the margin of fewer bytes is not larger */
+    uint64_t others = memory_state_bytes(&plan->header.params, 1) + memory_margin_bytes(available);
+    if (plan->header.tiered || available <= others)
+        return false;
+    uint64_t bytes = available - others;
+    format_ram(bytes, out);
+    if (tier_plan_new(plan, out, &tier, NULL) || !tier.n_slots || bytes <= tier.read_bytes)
+        return false;
+    format_ram(bytes - tier.read_bytes, out); /* --ram does not count the readers' buffers */
+    return tier_plan_new(plan, out, &tier, NULL) == ERROR_OK;
+}
+
+/* What to do beside the other advice. */
+static void advise(const struct pool_plan *plan, uint64_t tier_bytes, uint64_t available,
+                   char out[80])
+{
+    char ram[24];
+    if (tier_bytes)
+        snprintf(out, 80, "give a smaller --ram");
+    else if (memory_need_ram(plan, available, ram))
+        snprintf(out, 80, "leave some of its experts in the file with --ram %s", ram);
+    else
+        snprintf(out, 80, "add memory: it is too little for --ram, too");
+}
+
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   struct error *e)
 {
@@ -31,13 +72,13 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
         need -= weights;
     if (need <= available)
         return ERROR_OK;
+    char advice[80];
+    advise(plan, tier_bytes, available, advice);
     return error_set(e, ERROR_MEMORY,
                      "not enough memory for %s: it needs %.2f GB (%.2f GB of weights), %.2f GB are "
                      "available; end other programs, take a smaller quantisation, or %s",
                      plan->header.path, (double)need * 1e-9, (double)weights * 1e-9,
-                     (double)available * 1e-9,
-                     tier_bytes ? "give a smaller --ram"
-                                : "leave some of its experts in the file with --ram SIZE");
+                     (double)available * 1e-9, advice);
 }
 
 struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type type)

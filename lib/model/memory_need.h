@@ -5,6 +5,8 @@
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
 
+#include <stdbool.h>
+
 /* The memory that the processes need in addition to the pool, for loading buffers, scratch, the
  * 8-bit routers and the first pages of the KV cache: a tenth of the weights, between 64 and 512
  * MiB. */
@@ -13,6 +15,9 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes);
 /* Bytes of host memory that serving needs: the plan's pool, tier_bytes, the margin, and the states
  * of one request. */
 uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes);
+/* The largest --ram with which the model fits in so many bytes, as text for that option ("5.3G").
+ * plan: of the whole model, which does not fit. False: no --ram is small enough. */
+bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[24]);
 /* ERROR_MEMORY with the numbers if the plan's pool and tier_bytes do not fit together. tier_bytes:
  * of the host tier and its readers; 0: there is no tier. */
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,

@@ -48,6 +48,12 @@ for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--
     if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi
     [ "$(wc -l < "$WORK/up")" -le 2 ] || fail "moed up $wrong says: $(cat "$WORK/up")"
 done
+# Without MODEL options of a model have nothing to act on.
+for option in "--ctx 4096" "--ram 50%" --reproducible; do
+    # shellcheck disable=SC2086
+    if "$MOED" up --name other --models "$folder" --http 0 $option > "$WORK/up" 2>&1; then fail "$option without a model is accepted"; fi
+    grep -q "up: ${option%% *} needs MODEL; .*NAME.conf" "$WORK/up" || fail "$option without a model: $(cat "$WORK/up")"
+done
 if MOED_RUN=$WORK/run "$MOED" up --models "$folder" --http 0 > "$WORK/up" 2>&1; then fail "--models with MOED_RUN is accepted"; fi
 grep -q MOED_RUN "$WORK/up" || fail "--models with MOED_RUN says: $(cat "$WORK/up")"
 say ok

@@ -30,7 +30,17 @@ set +e; wait $up; CODE=$?; set -e
 [ $CODE -eq 130 ] && ! grep 'killing it' "$WORK/moed/first/supervise.log" || fail "Ctrl-C while starting: $CODE $(cat "$WORK/err")"
 
 say "one deployment: no command needs its name"
-"$MOED" up "$MODEL" --ctx 1024 --name first >/dev/null 2>"$WORK/err" || fail "up"
+# Where this machine has no driver of NVIDIA: the bus shows a GPU, so a line says why the host computes.
+with_gpu=()
+mkdir -p "$WORK/pci/0000:65:00.0"
+echo 0x10de > "$WORK/pci/0000:65:00.0/vendor"
+echo 0x030200 > "$WORK/pci/0000:65:00.0/class"
+if [ ! -e /proc/driver/nvidia/version ] && [ ! -e /dev/nvidiactl ] && unshare -m mount --bind "$WORK/pci" /sys/bus/pci/devices 2> /dev/null; then
+    with_gpu=(env MOED_DEVICE='' unshare -m sh -c 'mount --bind "$0" /sys/bus/pci/devices && exec "$@"' "$WORK/pci")
+fi
+"${with_gpu[@]}" "$MOED" up "$MODEL" --ctx 1024 --name first >"$WORK/out" 2>"$WORK/err" || fail "up"
+grep -q '`moed chat --name first`; one answer: `moed run --chat --name first "PROMPT"`' "$WORK/out" || fail "up --name: $(cat "$WORK/out")"
+[ ${#with_gpu[@]} -eq 0 ] || [ "$(grep -c 'uses the host: .*NVIDIA.*driver is not installed' "$WORK/err")" = 1 ] || fail "up beside a GPU without a driver: $(cat "$WORK/err")"
 grep -q -- '--ctx 1024 is more than the 512 tokens that the model was trained on' "$WORK/err" || fail "up --ctx 1024: $(cat "$WORK/err")"
 "$MOED" run -n 2 x > "$WORK/out" && "$MOED" tokenize x > /dev/null && "$MOED" map > /dev/null && "$MOED" logs worker > /dev/null || fail "the only deployment is not taken"
 "$MOED" run -n 2 --temp 0 --ignore-end --stats x > "$WORK/out" 2>&1
@@ -40,6 +50,11 @@ mkdir -m 700 "$WORK/other"
 MOED_RUN=$WORK/other "$MOED" run -n 2 --name first x > "$WORK/out" || fail "MOED_RUN beats --name"
 code env MOED_RUN="$WORK/moed/first" "$MOED" run --name nobody x
 [ $CODE -eq 3 ] || fail "--name of none with MOED_RUN: $CODE $(cat "$WORK/err")"
+
+# Stopping is not harmless: `moed down` without a name takes `default` alone, and names what runs.
+code "$MOED" down
+[ $CODE -eq 3 ] && grep -q 'default is not running, but first is: `moed down first` stops it' "$WORK/err" || fail "down without a name: $CODE $(cat "$WORK/err")"
+"$MOED" run -n 2 x > "$WORK/out" || fail "down without a name stops the only one"
 
 say "logs: time first, since, JSON, what ended a killed process"
 kill -9 "$(tr -dc 0-9 < "$WORK/moed/first/worker.pid")"
@@ -60,6 +75,8 @@ for verb in "run x" chat "top --once" "tokenize x" map "restart worker"; do
     code "$MOED" $verb
     [ $CODE -eq 2 ] && grep -q 'first, second; choose' "$WORK/err" || fail "moed $verb of two: $CODE $(cat "$WORK/err")"
 done
+code "$MOED" down
+[ $CODE -eq 3 ] && grep -q 'first, second; choose' "$WORK/err" || fail "down of two: $CODE $(cat "$WORK/err")"
 
 "$MOED" down second > /dev/null || fail "down"
 "$MOED" run -n 2 x > "$WORK/out" || fail "the only one again"

@@ -11,7 +11,7 @@ measure() { "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --json "$@
 
 # Without a running deployment `moed perplexity` starts its own, here in $MOED_RUN, and stops it afterwards.
 measure --chunks 4 > "$WORK/own" 2> "$WORK/err" || fail "with a deployment of its own: $(cat "$WORK/err")"
-grep -q 'is started' "$WORK/err" || fail "no message about the deployment that it starts: $(cat "$WORK/err")"
+grep -q 'is started on the CPU, .*moed up' "$WORK/err" || fail "no message about the deployment that it starts: $(cat "$WORK/err")"
 [ ! -e "$RUN/worker.pid" ] || fail "its own deployment is left behind"
 [ "$(figure tokens_scored "$WORK/own")" = 1020 ] || fail "4 windows of 256: $(cat "$WORK/own")"
 [ "$(figure error_over "$WORK/own")" = '"tokens"' ] || fail "4 windows are too few: $(cat "$WORK/own")"

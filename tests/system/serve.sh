@@ -5,7 +5,9 @@ MOED=$1 MODEL=$2
 
 code() { set +e; "$@" >"$WORK/out" 2>"$WORK/err"; CODE=$?; set -e; }
 
-"$MOED" up "$MODEL" --ctx 1024 2>/dev/null
+"$MOED" up "$MODEL" --ctx 1024 > "$WORK/up" 2>/dev/null
+grep -q 'at most 1024 tokens, prompt and answer together; `--ctx N`' "$WORK/up" || fail "up does not say the context: $(cat "$WORK/up")"
+grep -q 'talk with it: `moed chat`; one answer: `moed run --chat "PROMPT"`' "$WORK/up" || fail "up does not say how to ask: $(cat "$WORK/up")"
 code "$MOED" up "$MODEL"
 [ $CODE -eq 4 ] || fail "a second up: exit code $CODE, expected 4"
 

@@ -81,6 +81,8 @@ static void test_cuda(void **state)
         {"cuda:0,vram=6G", 0, 6000000000, 0, false},
         {"cuda:12,vram=25%", 12, 0, 0.25, false},
         {"cuda,vram=1Mi", 0, 1 << 20, 0, false},
+        {"cuda,vram=1mi", 0, 1 << 20, 0, false},
+        {"cuda,vram=2g", 0, 2000000000, 0, false},
         {"cuda:vram=50%", 0, 0, 0.5, false},
         {"cuda,dense=host", 0, 0, 0, true},
         {"cuda:2,dense=host,vram=50%", 2, 0, 0.5, true},

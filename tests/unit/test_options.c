@@ -84,6 +84,10 @@ static void suffixes_of_integers(void **state)
                  {"3Ki", 3072},
                  {"2Mi", 2097152},
                  {"5Gi", 5368709120u},
+                 {"3K", 3000},
+                 {"2m", 2000000},
+                 {"3ki", 3072},
+                 {"2MI", 2097152},
                  {"18446744073709551615", UINT64_MAX}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(PARSE("-n", cases[i].text), 0);
@@ -102,7 +106,7 @@ static void wrong_values(void **state)
         {"--count", "+1", "not a whole number"},
         {"--count", " 1", "not a whole number"},
         {"--count", "1.5", "not a whole number"},
-        {"--count", "1K", "not a whole number"},
+        {"--count", "1T", "not a whole number"},
         {"--count", "", "empty"},
         {"-n", "18446744073709551616", "too large"},
         {"-n", "18446744073709551615k", "too large"},
@@ -191,6 +195,20 @@ static void wrong_files(void **state)
     }
     assert_int_equal(PARSE("--config", "/nonexistent/file"), ERROR_USAGE);
     assert_non_null(strstr(why.text, "/nonexistent/file"));
+}
+
+/* A program reads what it needs of another program's file. */
+static void some_of_a_file(void **state)
+{
+    static const char *ram;
+    static const struct option_spec some[] = {{"ram", OPTION_STRING, &ram, 0, 0, "SIZE", "memory"},
+                                              {0}};
+    char path[64];
+    write_file(path, "ctx = many\nram = \"50%\" # of the weights\n\nconfig = other\n");
+    assert_int_equal(options_read_some(some, path, &why), 0);
+    assert_string_equal(ram, "50%");
+    unlink(path);
+    assert_int_equal(options_read_some(some, path, &why), ERROR_USAGE);
 }
 
 /* What options_print_help writes, in a buffer. */
@@ -340,19 +358,13 @@ static void quotes_and_home_in_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_of_every_type),
-        cmocka_unit_test(suffixes_of_integers),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(wrong_flags),
-        cmocka_unit_test(positional_arguments),
-        cmocka_unit_test(a_file_and_flags_that_win),
-        cmocka_unit_test(a_path_with_a_hash),
-        cmocka_unit_test(wrong_files),
-        cmocka_unit_test(other_names),
-        cmocka_unit_test(help_is_wanted),
-        cmocka_unit_test(long_help_is_wrapped),
-        cmocka_unit_test(a_dump_reads_back),
-        cmocka_unit_test(quotes_and_home_in_a_file),
+        cmocka_unit_test(flags_of_every_type),  cmocka_unit_test(suffixes_of_integers),
+        cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
+        cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
+        cmocka_unit_test(some_of_a_file),       cmocka_unit_test(other_names),
+        cmocka_unit_test(help_is_wanted),       cmocka_unit_test(long_help_is_wrapped),
+        cmocka_unit_test(a_dump_reads_back),    cmocka_unit_test(quotes_and_home_in_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

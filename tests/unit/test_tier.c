@@ -4,6 +4,7 @@
 #include "tier_bench.h"
 
 #include "memd/load/pack.h"
+#include "model/memory_need.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,35 @@ static void test_plan(void **state)
     static const char *const nonsense[] = {"", "0", "x", "-1G", "50", "1e9", "5 G", "0%", "half"};
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
         assert_int_equal(tier_plan_new(&m.plan, nonsense[i], &t, &e), ERROR_USAGE);
+    unload_model(&m);
+}
+
+/* The --ram that is proposed where the whole model does not fit, for what is free. */
+static void test_ram_that_fits(void **state)
+{
+    struct mkmodel_options o;
+    struct loaded_model m;
+    struct tier_plan t;
+    struct error e;
+    char text[24];
+    bench_options(&o);
+    o.expert_width *= 4; /* experts of some hundred kB: --ram comes in whole MB */
+    load_model(&m, &o);
+    uint64_t whole = memory_need_bytes(&m.plan, 0), proposed = 0;
+    uint64_t slab = m.plan.slabs[0].slab_bytes, step = slab / 3;
+    for (uint64_t available = step; available < whole; available += step) {
+        if (!memory_need_ram(&m.plan, available, text))
+            continue;
+        struct pool_plan dense = m.plan;
+        must(tier_plan_new(&m.plan, text, &t, &e), &e);
+        dense.header.bytes = m.plan.slabs[0].offset; /* as pool_plan_keep_dense */
+        uint64_t need = memory_need_bytes(&dense, t.bytes + t.read_bytes);
+        assert_true(t.n_slots > 0 && need <= available);
+        assert_true(need + 2 * slab + (8 << 20) > available); /* and not much less */
+        proposed++;
+    }
+    assert_true(proposed > 3);
+    assert_false(memory_need_ram(&m.plan, 64 << 20, text)); /* the margin alone */
     unload_model(&m);
 }
 
@@ -719,6 +749,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_few_experts),
+        cmocka_unit_test(test_ram_that_fits),
         cmocka_unit_test(test_attach),
         cmocka_unit_test(test_reading),
         cmocka_unit_test(test_turns),

@@ -246,7 +246,8 @@ static enum talk_end fail(struct talk *t, const struct moed_error *error)
 {
     t->exit_code = ask_failed(error);
     bool long_talk = messages_questions(t->messages) > 1 || t->attached.len;
-    if (error->code == MOED_ERROR_LIMIT && long_talk && isatty(STDIN_FILENO))
+    bool too_long = error->code == MOED_ERROR_CONTEXT || error->code == MOED_ERROR_LIMIT;
+    if (too_long && long_talk && isatty(STDIN_FILENO))
         fprintf(stderr, "moed: /clear forgets earlier turns and what /read has attached\n");
     return TALK_FAILED;
 }

@@ -112,6 +112,18 @@ def commands():
     c.bye()
 
 
+def longer_than_the_context():
+    turns = [{"role": role, "content": "word " * 10000} for role in ("user", "assistant")]
+    c = Chat("-n", "4")
+    c.line("/load " + file("long.json", json.dumps(turns)))
+    text = c.line("And now?")
+    assert "maximum context length is 16384 tokens" in text and "/clear forgets earlier turns" in text, text
+    c.line("/clear")
+    c.line("And now?")
+    assert [r for r, _ in c.saved()] == ["user", "assistant"], c.saved()
+    c.bye()
+
+
 def editing_and_history():
     c = Chat("-n", "4", XDG_STATE_HOME=folder)
     c.line("Helo\x1b[Dl\x01\x1b[C")  # left, l, start of the line, right
@@ -288,7 +300,7 @@ def pipes():
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
 
-for test in (turns_are_those_of_run, commands, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
+for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
              thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
     if EDITS or test not in (editing_and_history, ended_by_a_signal, a_shell_that_stops_it):

@@ -1,0 +1,91 @@
+/* lib/device/nvidia_gpu.h with made-up trees of files, as the kernel has them. */
+#include "device/nvidia_gpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    snprintf(root, sizeof root, "/tmp/moed-test-nvidia.XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+static void put(const char *file, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    for (char *c = path + strlen(root) + 1; (c = strchr(c, '/')); c++) {
+        *c = '\0';
+        mkdir(path, 0700);
+        *c = '/';
+    }
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+#define PCI "sys/bus/pci/devices/"
+
+static void other_devices(void **state)
+{
+    assert_false(nvidia_gpu_exists(root));
+    put(PCI "0000:00:02.0/vendor", "0x8086\n"); /* another vendor's GPU */
+    put(PCI "0000:00:02.0/class", "0x030000\n");
+    put(PCI "0000:01:00.1/vendor", "0x10de\n"); /* a graphics card's sound */
+    put(PCI "0000:01:00.1/class", "0x040300\n");
+    put(PCI "0000:02:00.0/vendor", "0x10de\n"); /* a file is missing */
+    assert_false(nvidia_gpu_exists(root));
+    assert_false(nvidia_gpu_has_driver(root));
+}
+
+static void without_driver(void **state)
+{
+    put(PCI "0000:01:00.1/vendor", "0x10de\n");
+    put(PCI "0000:01:00.1/class", "0x040300\n");
+    put(PCI "0000:65:00.0/vendor", "0x10de\n");
+    put(PCI "0000:65:00.0/class", "0x030200\n"); /* without an output for a screen */
+    assert_true(nvidia_gpu_exists(root));
+    assert_false(nvidia_gpu_has_driver(root));
+}
+
+/* The bus is hidden in some containers and virtual machines. */
+static void with_driver(void **state)
+{
+    put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54\n");
+    assert_true(nvidia_gpu_exists(root));
+    assert_true(nvidia_gpu_has_driver(root));
+}
+
+static void with_device_file(void **state)
+{
+    put("dev/nvidiactl", "");
+    assert_true(nvidia_gpu_exists(root));
+    assert_true(nvidia_gpu_has_driver(root));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(other_devices, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(without_driver, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(with_driver, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(with_device_file, make_root, remove_root),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
