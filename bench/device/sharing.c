@@ -87,7 +87,7 @@ static void work_init(struct work *w)
     if (module->stream_new(device, &w->stream, &e))
         fail(&e);
     w->n = simulated ? 64 : WORK_FLOATS;
-    w->x = allocate_filled((w->n + 1) * sizeof(float), 0);
+    w->x = allocate((w->n + 1) * sizeof(float));
 }
 
 static void work_queue(struct work *w)
@@ -256,7 +256,7 @@ static void bench_busy_flags(struct other_process *o, uint32_t *flag, double idl
         printf("the segment is not pinned: %s\n", e.text);
     double busy = flag_to_other(o->shared, flag, &segment, &worst);
     if (busy) {
-        print_time("in another process that computes, behind a copy", busy, idle);
+        print_time("in another that computes, behind a copy", busy, idle);
         print_time("the same, the slowest of 101", worst, idle);
         if (!simulated)
             printf("figure: a flag to another process that computes %.1f us, slowest %.1f\n",
