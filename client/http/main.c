@@ -150,7 +150,7 @@ static enum error_code listen_first(const struct frontend *f, struct listen_addr
         snprintf(same.port, sizeof same.port, "%" PRIu16, before);
         code = listen_tcp(&same, fd, loopback, port, e);
         if (code)
-            log_warn("%s; another port is chosen", e->text);
+            log_warn("port %" PRIu16 " of before is not free: another one is chosen", before);
     }
     if (code)
         code = listen_tcp(a, fd, loopback, port, e);
@@ -255,6 +255,11 @@ static void health(void *arg, Moed__V1__HealthReply *reply)
     reply->requests_running = (uint32_t)f->app.metrics.running->value;
 }
 
+static int exit_status(enum error_code code)
+{
+    return code == ERROR_USAGE ? EXIT_PERMANENT : code == ERROR_EXISTS ? EXIT_TAKEN : EXIT_RETRY;
+}
+
 int main(int argc, char **argv)
 {
     static struct frontend f = {
@@ -286,7 +291,7 @@ int main(int argc, char **argv)
     if (code)
         listen_unix_remove(&f.unix_socket);
     if (code)
-        daemon_fail(&f.daemon, code == ERROR_USAGE ? EXIT_PERMANENT : EXIT_RETRY, &e);
+        daemon_fail(&f.daemon, exit_status(code), &e);
     daemon_watch(&f.daemon, &f.loop.heartbeat);
     daemon_status(&f.daemon, "listening at %s", f.url);
     daemon_ready(&f.daemon);

@@ -105,6 +105,15 @@ wait "$third" || fail "the third frontend's exit code is $?"
 
 # moed serve: in the foreground, says what clients need, stops when it is interrupted; with another chat template.
 "$MOED" down > /dev/null
+python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(120)' > "$WORK/held" &
+holder=$!
+wait_until 5 [ -s "$WORK/held" ]
+starts=$(grep -c 'http started' "$RUN/supervise.log")
+! "$MOED" up "$MODEL" --ctx 256 --http "127.0.0.1:$(cat "$WORK/held")" > /dev/null 2> "$WORK/err" || fail "two programs have one port"
+kill "$holder"
+grep -q 'another program has the port' "$WORK/err" || fail "$(cat "$WORK/err")"
+[ "$(grep -c 'http started' "$RUN/supervise.log")" = $((starts + 1)) ] || fail "at a port in use moed-http was started again"
 echo '{{ messages[0].content' > "$WORK/broken.jinja"
 ! "$http" --run "$WORK/run2" --listen 0 --chat-template "$WORK/broken.jinja" > /dev/null 2> "$WORK/err" || fail "a broken template is taken"
 grep -q 'broken.jinja: .*line' "$WORK/err" || fail "$(cat "$WORK/err")"

@@ -261,7 +261,9 @@ static void test_listening(void **state)
     assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
     assert_true(loopback && port);
     snprintf(a.port, sizeof a.port, "%u", port);
-    assert_int_not_equal(listen_tcp(&a, &again, &loopback, &other, &e), ERROR_OK);
+    assert_int_equal(listen_tcp(&a, &again, &loopback, &other, &e), ERROR_EXISTS);
+    assert_non_null(strstr(e.text, "another program has the port"));
+    assert_non_null(strstr(e.text, "--http PORT"));
     close(fd);
     assert_int_equal(listen_parse("0.0.0.0:0", &a, &e), ERROR_OK);
     assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
