@@ -178,6 +178,13 @@ static bool check_models(struct launch *l, const char *verb, double models_keep,
     return true;
 }
 
+/* What only moed-http takes. */
+static bool has_http_options(const struct launch *l)
+{
+    return l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
+           l->tls_cert || l->tls_key || l->cors_origins || l->insecure;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
@@ -249,6 +256,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "HTTP: the certificate's private key"},
         {"admin-key-file", OPTION_STRING, &l->admin_key_file, 0, 0, "FILE",
          "HTTP: the keys in FILE may change policy and memory"},
+        {"cors-origins", OPTION_STRING, &l->cors_origins, 0, 0, "LIST",
+         "HTTP: let pages of these origins use it, separated by commas (with API keys: *)"},
+        {"insecure", OPTION_BOOL, &l->insecure, 0, 0, NULL,
+         "HTTP: serve other machines without an API key"},
         {"models-keep", OPTION_FLOAT, &models_keep, -1, 1e9, "S",
          "unload such a model after S seconds without requests (300); -1: never"},
         {"models-most", OPTION_UINT, &l->models_most, 0, 256, "N",
@@ -291,10 +302,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
-    if (!l->http && (l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
-                     l->tls_cert || l->tls_key)) {
-        cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --chat-template, "
-                     "--tls-cert and --tls-key need --http",
+    if (!l->http && has_http_options(l)) {
+        cli_complain("%s: the options that --help marks with \"HTTP:\" need --http [HOST:]PORT",
                      verb);
         return CLI_USAGE;
     }

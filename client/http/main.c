@@ -59,7 +59,7 @@ static void parse(struct frontend *f, int argc, char **argv)
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
         {"tls-key", OPTION_STRING, &f->tls_key, 0, 0, "FILE", "the certificate's private key"},
         {"cors-origins", OPTION_STRING, &s->cors_origins, 0, 0, "LIST",
-         "let pages of these origins use the server (separated by commas, or *)"},
+         "let pages of these origins use the server, separated by commas (with API keys: *)"},
         {"host-names", OPTION_STRING, &s->host_names, 0, 0, "LIST",
          "the server's names, beside localhost and addresses"},
         {"connections", OPTION_UINT, &s->connections, 1, 100000, "N",
@@ -173,11 +173,14 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     if (!loopback && f->server.auth.count == 0 && !f->insecure) {
         close(fd);
         return error_set(e, ERROR_USAGE,
-                         "%s is reachable from other machines: give --api-key-file, or --insecure "
-                         "to serve anybody",
+                         "%s is reachable from other machines: give --api-key-file FILE, or "
+                         "--insecure to serve anybody",
                          f->listen);
     }
-    f->settings.check_host = f->server.auth.count == 0;
+    bool keys = f->server.auth.count > 0;
+    f->settings.check_host = !keys;
+    if (keys && !f->settings.cors_origins)
+        f->settings.cors_origins = "*";
     code = server_listen(&f->server, fd, f->tls_cert != NULL, e);
     if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &f->unix_socket, &fd, e)))
         code = server_listen(&f->server, fd, false, e);

@@ -1,5 +1,5 @@
-/* Parts of the HTTP server that need no socket: framing, Host and Origin, API keys, trace ids,
- * errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
+/* Parts of the HTTP server that need no socket: framing, Host and Origin, API keys, trace
+ * ids, errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
 #include "base/clock.h"
 #include "client/http/api/stream.h"
 #include "client/http/listen.h"
@@ -68,7 +68,7 @@ static void test_framing(void **state)
     assert_non_null(frame("HTTP/1.0", chunked, &f));
 }
 
-static void test_hosts_and_origins(void **state)
+static void test_hosts(void **state)
 {
     static const char *const good[] = {"localhost", "localhost:8080", "LOCALHOST",   "127.0.0.1:1",
                                        "[::1]",     "[::1]:8080",     "10.0.0.7:80", "my.example"};
@@ -82,17 +82,57 @@ static void test_hosts_and_origins(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (origin_host_allowed(bad[i], "other.example, my.example"))
             fail_msg("%s is allowed", bad[i]);
-    bool listed;
-    assert_true(origin_allowed("http://localhost:8080", "localhost:8080", NULL, &listed));
-    assert_false(listed);
-    assert_false(origin_allowed("http://localhost:8081", "localhost:8080", NULL, &listed));
-    assert_false(origin_allowed("null", "localhost", NULL, &listed));
+}
+
+static void test_origins(void **state)
+{
+    static const char *const good[] = {"http://localhost:3000",
+                                       "https://localhost",
+                                       "http://LOCALHOST",
+                                       "http://127.0.0.1:1",
+                                       "http://[::1]:8081",
+                                       "http://tauri.localhost",
+                                       "https://a.b.localhost:9",
+                                       "app://obsidian.md",
+                                       "app://-",
+                                       "file://",
+                                       "tauri://localhost",
+                                       "capacitor://localhost",
+                                       "vscode-webview://0a1b",
+                                       "vscode-file://vscode-app",
+                                       "chrome-extension://abc",
+                                       "moz-extension://0-1-2",
+                                       "safari-web-extension://0-1"};
+    static const char *const bad[] = {"null",
+                                      "",
+                                      "https://evil.example",
+                                      "http://localhost.evil.example",
+                                      "http://evillocalhost",
+                                      "http://.localhost.example",
+                                      "http://127.0.0.1.evil.example",
+                                      "http://127.0.0.2",
+                                      "http://evil.example/.localhost",
+                                      "http://[::1",
+                                      "http://[localhost]",
+                                      "http://localhost:8x",
+                                      "ftp://localhost",
+                                      "apps://evil.example",
+                                      "https://tauri.evil.example"};
+    bool other;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!origin_allowed(good[i], "127.0.0.1:8080", NULL, &other) || !other)
+            fail_msg("%s is refused", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (origin_allowed(bad[i], "127.0.0.1:8080", "https://a.example", &other))
+            fail_msg("%s is allowed", bad[i]);
+    assert_true(origin_allowed("http://10.0.0.7:8080", "10.0.0.7:8080", NULL, &other));
+    assert_false(other);
     assert_true(origin_allowed("https://a.example", "localhost",
-                               "https://b.example,https://a.example", &listed));
-    assert_true(listed);
-    assert_false(
-        origin_allowed("https://a.example.org", "localhost", "https://a.example", &listed));
-    assert_true(origin_allowed("https://anybody.example", "localhost", "*", &listed));
+                               "https://b.example,https://a.example", &other));
+    assert_true(other);
+    assert_false(origin_allowed("https://a.example.org", "localhost", "https://a.example", &other));
+    assert_true(origin_allowed("https://anybody.example", "localhost", "*", &other));
+    assert_true(origin_allowed("null", "localhost", "*", &other));
 }
 
 static const char *write_keys(const char *text, mode_t mode)
@@ -445,13 +485,13 @@ static void test_loop_removal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts_and_origins),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
-        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
-        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
-        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
-        cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_origins),        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_trace_ids),      cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_events),         cmocka_unit_test(test_merged_metrics),
+        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_listening),
+        cmocka_unit_test(test_unix_socket),    cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
