@@ -368,6 +368,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"tls-cert", OPTION_STRING, &o->tls_cert, 0, 0, "FILE", "pass to moed-http"},
         {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
         {"cors-origins", OPTION_STRING, &o->cors_origins, 0, 0, "LIST", "pass to moed-http"},
+        {"alias", OPTION_STRING, &o->alias, 0, 0, "LIST", "pass to moed-http"},
+        {"any-model", OPTION_BOOL, &o->any_model, 0, 0, NULL, "pass to moed-http"},
         {"insecure", OPTION_BOOL, &o->insecure, 0, 0, NULL, "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
          "wait S seconds from SIGTERM to SIGKILL"},

@@ -181,6 +181,7 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--tls-cert", l->tls_cert},
                  {"--tls-key", l->tls_key},
                  {"--cors-origins", l->cors_origins},
+                 {"--alias", l->alias},
                  {"--watchdog", l->watchdog},
                  {"--log-level", l->log_level}};
     const struct {
@@ -199,7 +200,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                     {"--reproducible", l->reproducible},
                     {"--calibrate", l->calibrate},
                     {"--mps", l->mps},
-                    {"--insecure", l->insecure}};
+                    {"--insecure", l->insecure},
+                    {"--any-model", l->any_model}};
     memset(a, 0, sizeof *a);
     add(a, l->program, NULL);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -25,6 +25,8 @@ struct frontend {
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
         *log_format, *template_file;
     char *chat_template; /* owned; NULL: the model's */
+    struct option_list aliases;
+    struct model_names names;
     bool insecure, models;
     struct server_settings settings;
 
@@ -48,6 +50,10 @@ static void parse(struct frontend *f, int argc, char **argv)
          "serve this deployment where a request names no model"},
         {"api-key-file", OPTION_STRING, &f->api_key_file, 0, 0, "FILE",
          "require one of the API keys in FILE"},
+        {"alias", OPTION_LIST, &f->aliases, 0, 0, "NAME[=MODEL],...",
+         "let requests call the default model, or MODEL, NAME too"},
+        {"any-model", OPTION_BOOL, &f->names.any, 0, 0, NULL,
+         "let the default model answer requests for unknown models"},
         {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
          "let who has a key in FILE change policy and memory, too"},
         {"chat-template", OPTION_STRING, &f->template_file, 0, 0, "FILE",
@@ -135,6 +141,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         code = auth_read(f->admin_key_file, &f->server.admin, e);
     if (!code && f->template_file)
         code = read_template(f, e);
+    for (size_t i = 0; !code && i < f->aliases.count; i++)
+        code = model_names_add(&f->names, f->aliases.items[i], e);
     return code;
 }
 
@@ -218,6 +226,7 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
     f->app.deployments.own_template = f->chat_template;
+    f->app.deployments.names = f->names;
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
     if (f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);

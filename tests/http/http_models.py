@@ -40,6 +40,7 @@ if sys.argv[2] == "--no-memory":
     status, error = ask("alpha")
     assert status == 503 and "needs" in error["message"] and "ram" in error["message"], error
     assert ask("demo") == "2 + 3 = 5.", "the deployment's own model"
+    assert ask("gpt-4o") == "2 + 3 = 5.", "with --any-model it answers for unknown ones"
     sys.exit(0)
 
 MOED, RUN, FOLDER, MODEL = sys.argv[2:6]
@@ -68,11 +69,12 @@ status, models = call("GET", "/v1/models")
 assert sorted(m["id"] for m in models["data"]) == sorted(["alpha", "beta", "misled", LONG]), models
 assert all(m["status"]["value"] == "unloaded" and m["object"] == "model" and m["owned_by"] == "moed" for m in models["data"]), models
 assert call("GET", "/health")[0] == 200
-assert call("GET", "/v1/models/alpha")[1]["id"] == "alpha"
+assert call("GET", "/v1/models/alpha")[1]["id"] == call("GET", "/v1/models/stand-in")[1]["id"] == "alpha"
+assert {m["id"]: m.get("aliases") for m in models["data"]}["alpha"] == ["stand-in"], models
 assert up() == []
 
 print("a request loads its model")
-assert ask("alpha") == "2 + 3 = 5."
+assert ask("stand-in") == "2 + 3 = 5."
 assert up() == ["alpha"] and listed()["alpha"]["own"]
 states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
 assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states

@@ -135,6 +135,18 @@ def check_completions_are_moed_runs():
             assert got["choices"][0]["finish_reason"] == "length", got
 
 
+def check_other_names():
+    """Aliases stand for models, replies have the models' own names; others get what to do."""
+    for name in ("demo", "sonnet", "opus", "opus:latest"):
+        assert post("/v1/completions", model=name, prompt="a", max_tokens=1)["model"] == "demo", name
+    assert [m["aliases"] for m in call("GET", "/v1/models")[2]["data"]] == [["sonnet", "opus"]]
+    assert call("GET", "/v1/models/sonnet")[2]["id"] == "demo"
+    for name in ("gpt-4o", "lost"):
+        status, _, answer = call("POST", "/v1/completions", {"model": name, "prompt": "a"})
+        assert status == 404 and answer["error"]["code"] == "model_not_found", (name, answer)
+        assert all(option in answer["error"]["message"] for option in ("--alias", "--any-model")), answer
+
+
 def check_streams_are_wholes():
     body = {"prompt": ["Once upon", "The cat"], "n": 2, "max_tokens": 9, "seed": 5, "temperature": 0.7}
     whole = post("/v1/completions", **body)

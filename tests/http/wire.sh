@@ -19,7 +19,7 @@ cors-origins = https://listed.example
 log-format = json
 answers = 40
 END
-"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
+"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --alias sonnet,opus=demo --alias lost=gone --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
 port=$(port_of "$RUN/http.log")
 python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above"
 
@@ -128,13 +128,14 @@ echo '{{ messages[0].content' > "$WORK/broken.jinja"
 ! "$http" --run "$WORK/run2" --listen 0 --chat-template "$WORK/broken.jinja" > /dev/null 2> "$WORK/err" || fail "a broken template is taken"
 grep -q 'broken.jinja: .*line' "$WORK/err" || fail "$(cat "$WORK/err")"
 echo 'Q: {{ messages[0].content }} A:' > "$WORK/other.jinja"
-"$MOED" serve "$MODEL" --ctx 256 --http 0.0.0.0:0 --insecure --chat-template "$WORK/other.jinja" > "$WORK/serve" 2>&1 &
+"$MOED" serve "$MODEL" --ctx 256 --http 0.0.0.0:0 --insecure --any-model --chat-template "$WORK/other.jinja" > "$WORK/serve" 2>&1 &
 serve=$!
 wait_until 20 grep -q OPENAI_BASE_URL= "$WORK/serve" || fail "moed serve: $(cat "$WORK/serve")"
 post() { python3 -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:2], sys.argv[2].encode())).read().decode())' "$@"; }
 post "http://127.0.0.1:$(port_of "$RUN/http.log")/apply-template" '{"messages": [{"role": "user", "content": "Why?"}]}' > "$WORK/prompt"
 grep -q '"prompt":"Q: Why? A:' "$WORK/prompt" || fail "--chat-template: $(cat "$WORK/prompt")"
 post "http://127.0.0.1:$(port_of "$RUN/http.log")/api/show" '{}' | grep -q '"template":"Q: ' || fail "/api/show has another template"
+post "http://127.0.0.1:$(port_of "$RUN/http.log")/v1/completions" '{"model": "gpt-4o", "prompt": "a", "max_tokens": 1}' | grep -q '"model":"demo"' || fail "--any-model: no answer, or another name"
 [ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ] || fail "moed serve does not serve"
 kill -INT "$serve"
 wait "$serve" || fail "moed serve ended with $?"

@@ -1,8 +1,9 @@
-/* Parts of the HTTP server that need no socket: framing, Host and Origin, API keys, trace
+/* Parts of the HTTP server that need no socket: framing, Host and Origin, aliases, API keys, trace
  * ids, errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
 #include "base/clock.h"
 #include "client/http/api/stream.h"
 #include "client/http/listen.h"
+#include "client/http/model/model_names.h"
 #include "client/http/server/access_log.h"
 #include "client/http/server/auth.h"
 #include "client/http/server/framing.h"
@@ -133,6 +134,29 @@ static void test_origins(void **state)
     assert_false(origin_allowed("https://a.example.org", "localhost", "https://a.example", &other));
     assert_true(origin_allowed("https://anybody.example", "localhost", "*", &other));
     assert_true(origin_allowed("null", "localhost", "*", &other));
+}
+
+static void test_model_names(void **state)
+{
+    struct model_names n = {0};
+    struct error e;
+    assert_int_equal(model_names_add(&n, "sonnet, opus = demo ,x=a=b", &e), ERROR_OK);
+    assert_int_equal(model_names_add(&n, "sonnet=other", &e), ERROR_OK);
+    assert_int_equal(n.count, 3);
+    assert_string_equal(model_names_find(&n, "sonnet"), "other");
+    assert_string_equal(model_names_find(&n, "opus:latest"), "demo");
+    assert_string_equal(model_names_find(&n, "x"), "a=b");
+    assert_string_equal(model_names_find(&n, "opus:4"), "opus:4");
+    assert_string_equal(model_names_find(&n, ""), "");
+    static const char *const wrong[] = {"", ",", "a,", "=b", "a=", " "};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!model_names_add(&n, wrong[i], &e) || !strstr(e.text, "--alias"))
+            fail_msg("'%s' is a list of aliases", wrong[i]);
+    char longer[MODEL_NAME_BYTES + 1];
+    memset(longer, 'a', sizeof longer);
+    longer[MODEL_NAME_BYTES] = '\0';
+    assert_int_equal(model_names_add(&n, longer, &e), ERROR_USAGE);
+    model_names_fini(&n);
 }
 
 static const char *write_keys(const char *text, mode_t mode)
@@ -486,12 +510,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_origins),        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_trace_ids),      cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_events),         cmocka_unit_test(test_merged_metrics),
-        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_listening),
-        cmocka_unit_test(test_unix_socket),    cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_origins),        cmocka_unit_test(test_model_names),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
+        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
+        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
+        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
+        cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
