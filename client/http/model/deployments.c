@@ -369,6 +369,11 @@ void deployments_want(struct deployments *d, struct deployments_waiter *w, const
     wait_again(w);
 }
 
+const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model)
+{
+    return demand_find(&d->demand, name_for_demand(d, model));
+}
+
 void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
 {
     struct deployments_waiter **link = &d->waiters;

@@ -105,6 +105,8 @@ const char *deployments_meant(const struct deployments *d, const char *model);
 /* The running deployment of that model, among those known; NULL or "": no name. */
 struct deployment *deployments_find(const struct deployments *d, const char *model);
 
+/* The model of the folder that a request for `model` would load; NULL: none that is known. */
+const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model);
 /* The frontend's own deployment has run: it has a model, not only those of a folder. */
 bool deployments_has_own(const struct deployments *d);
 
