@@ -96,6 +96,8 @@ void supervisor_build_arguments(struct supervisor *s, struct generation *g, stru
         {TO_HTTP, "--chat-template", o->chat_template},
         {TO_HTTP, "--tls-cert", o->tls_cert},
         {TO_HTTP, "--tls-key", o->tls_key},
+        {TO_HTTP, "--cors-origins", o->cors_origins},
+        {TO_HTTP, "--alias", o->alias},
     };
     const struct {
         unsigned to;
@@ -104,7 +106,8 @@ void supervisor_build_arguments(struct supervisor *s, struct generation *g, stru
     } switches[] = {
         {TO_ALL, "--reproducible", o->reproducible}, {TO_HTTP, "--models", o->models != NULL},
         {TO_WORKER, "--cpuexec", o->cpuexec},        {TO_WORKER, "--calibrate", o->calibrate},
-        {TO_WORKER, "--fine-tune", o->fine_tune},
+        {TO_WORKER, "--fine-tune", o->fine_tune},    {TO_HTTP, "--insecure", o->insecure},
+        {TO_HTTP, "--any-model", o->any_model},
     };
     for (int i = 0; i < n; i++) {
         struct process *p = &first[i];

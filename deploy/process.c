@@ -4,8 +4,8 @@
  *   waiting, backoff -------> starting -----------------> ready
  *      ^        ^                |  exits                   |  exits
  *      |        +----------------+--------------------------+        (process_end)
- *      |                         |  5 times in a row, or exit status 2 or 3, or killed by the
- *      |                         |  watchdog 5 times in a row
+ *      |                         |  5 times in a row, or exit status 2 or 3, or 4 where it was
+ *      |                         |  never ready, or killed by the watchdog 5 times in a row
  *      |                         +-------> failed
  *      +-- stopping <-- process_stop from starting, ready      stopping --> stopped
  */
@@ -233,10 +233,13 @@ static void set_reason(struct process *p)
                  line[0] ? ": " : "", line);
 }
 
-static bool restarting_is_useless(int wait_status)
+/* What another program has is the user's to change; but a process that has had it may find it held
+ * for a moment only. */
+static bool restarting_is_useless(const struct process *p)
 {
-    return WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == EXIT_BAD_USAGE ||
-                                      WEXITSTATUS(wait_status) == EXIT_PERMANENT);
+    int status = WIFEXITED(p->wait_status) ? WEXITSTATUS(p->wait_status) : EXIT_RETRY;
+    return status == EXIT_BAD_USAGE || status == EXIT_PERMANENT ||
+           (status == EXIT_TAKEN && !p->was_ready);
 }
 
 static void give_up(struct process *p)
@@ -277,7 +280,7 @@ void process_end(struct process *p, const struct process_policy *policy)
     if (p->state == PROCESS_STOPPING) {
         p->state = p->after_stop;
         log_info("%s has stopped: %s", p->name, p->reason);
-    } else if (restarting_is_useless(p->wait_status)) {
+    } else if (restarting_is_useless(p)) {
         give_up(p);
     } else {
         back_off(p, policy);
@@ -341,6 +344,7 @@ void process_notified(struct process *p, char *message)
         } else if (strcmp(line, "READY=1") == 0 && p->state == PROCESS_STARTING) {
             p->state = PROCESS_READY;
             p->ready_ns = clock_ns();
+            p->was_ready = true;
             p->failures = 0;
             note_module(p);
             log_info("%s is ready after %.2f s", p->name,

@@ -49,6 +49,7 @@ struct process {
     unsigned backoff_ms; /* the last delay; doubles */
     uint64_t heard_ns;   /* of the supervisor's waking time: the last beat of the watchdog */
     unsigned silences;   /* kills by the watchdog in a row */
+    bool was_ready;      /* in this start or before */
     bool silent;         /* the watchdog has killed it; process_end has not run yet */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;

@@ -43,14 +43,14 @@ struct settings {
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http, *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert,
-        *tls_key;                       /* http NULL: none */
-    const char *models, *models_memory; /* models: a folder; NULL: none */
+        *tls_key, *cors_origins, *alias; /* http NULL: none */
+    const char *models, *models_memory;  /* models: a folder; NULL: none */
     double models_keep_s;
     uint64_t models_most;
     uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     uint64_t workers; /* at the start */
-    bool reproducible, calibrate, fine_tune, mps, cpuexec;
+    bool reproducible, calibrate, fine_tune, mps, cpuexec, insecure, any_model;
     double stop_timeout_s, stable_s, watchdog_s, drain_s;
 };
 

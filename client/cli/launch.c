@@ -131,7 +131,7 @@ int launch_check_not_running(const struct launch *l)
 
 /* -- the supervisor -- */
 
-#define MAX_ARGUMENTS 80
+#define MAX_ARGUMENTS 96
 #define N_NUMBERS     9
 
 struct arguments {
@@ -180,6 +180,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--chat-template", l->chat_template},
                  {"--tls-cert", l->tls_cert},
                  {"--tls-key", l->tls_key},
+                 {"--cors-origins", l->cors_origins},
+                 {"--alias", l->alias},
                  {"--watchdog", l->watchdog},
                  {"--log-level", l->log_level}};
     const struct {
@@ -197,7 +199,9 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                     {"--cpuexec", l->cpuexec},
                     {"--reproducible", l->reproducible},
                     {"--calibrate", l->calibrate},
-                    {"--mps", l->mps}};
+                    {"--mps", l->mps},
+                    {"--insecure", l->insecure},
+                    {"--any-model", l->any_model}};
     memset(a, 0, sizeof *a);
     add(a, l->program, NULL);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -11,14 +11,15 @@ struct launch {
     const char *predictors; /* a path */
     const char *kv_type, *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http; /* [HOST:]PORT; NULL: no HTTP */
-    const char *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert, *tls_key;
+    const char *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert, *tls_key,
+        *cors_origins, *alias;
     const char *log_level, *watchdog;
     const char *model;  /* as model_file_find gives it; NULL: only those of `models` */
     const char *models; /* a folder whose models are loaded on demand; NULL: none */
     const char *models_keep, *models_memory;
     uint64_t models_most, segment_bytes, threads, ctx, parallel, batch, queue, decode_share,
         workers;
-    bool reproducible, calibrate, fine_tune, mps, cpuexec;
+    bool reproducible, calibrate, fine_tune, mps, cpuexec, insecure, any_model;
     bool bound; /* the deployment ends with this process */
     /* set by launch_start, but for run */
     char run[RUN_DIR_BYTES];

@@ -1,6 +1,7 @@
 /* moed up: starts a deployment and returns when it answers; see launch.h. moed serve: the same with
  * HTTP, in the foreground. */
 #include "base/clock.h"
+#include "base/strbuf.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/device_choice.h"
@@ -188,10 +189,31 @@ static bool check_models(struct launch *l, const char *verb, double models_keep,
     return true;
 }
 
+/* What only moed-http takes. */
+static bool has_http_options(const struct launch *l)
+{
+    return l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
+           l->tls_cert || l->tls_key || l->cors_origins || l->alias || l->insecure || l->any_model;
+}
+
+/* The aliases as one list. False: no memory. */
+static bool join_aliases(const struct option_list *aliases, struct launch *l)
+{
+    static struct strbuf joined;
+    strbuf_init(&joined);
+    for (size_t i = 0; i < aliases->count; i++)
+        strbuf_printf(&joined, "%s%s", i ? "," : "", aliases->items[i]);
+    l->alias = aliases->count ? joined.data : NULL;
+    if (joined.failed)
+        cli_complain("no memory for the aliases");
+    return !joined.failed;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
     static char watchdog_text[24], keep_text[24], folder[PATH_MAX];
+    struct option_list aliases = {0};
     double models_keep = NAN;       /* not given */
     uint64_t watchdog = UINT64_MAX; /* not given */
     const char *option_text = NULL, *model_text = NULL, *vram = NULL;
@@ -252,6 +274,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "log error, warn, info or debug"},
         {"watchdog", OPTION_UINT, &watchdog, 0, 3600, "S",
          "restart a process that is silent for S seconds (default: 20); 0: never"},
+        {"alias", OPTION_LIST, &aliases, 0, 0, "NAME[=MODEL],...",
+         "HTTP: let requests call the default model, or MODEL, NAME too"},
+        {"any-model", OPTION_BOOL, &l->any_model, 0, 0, NULL,
+         "HTTP: let the default model answer requests for unknown models"},
         {"chat-template", OPTION_STRING, &l->chat_template, 0, 0, "FILE",
          "HTTP: use this chat template, not the model's"},
         {"tls-cert", OPTION_STRING, &l->tls_cert, 0, 0, "FILE", "HTTP: use TLS with a certificate"},
@@ -259,6 +285,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "HTTP: the certificate's private key"},
         {"admin-key-file", OPTION_STRING, &l->admin_key_file, 0, 0, "FILE",
          "HTTP: the keys in FILE may change policy and memory"},
+        {"cors-origins", OPTION_STRING, &l->cors_origins, 0, 0, "LIST",
+         "HTTP: let pages of these origins use it, separated by commas (with API keys: *)"},
+        {"insecure", OPTION_BOOL, &l->insecure, 0, 0, NULL,
+         "HTTP: serve other machines without an API key"},
         {"models-keep", OPTION_FLOAT, &models_keep, -1, 1e9, "S",
          "unload such a model after S seconds without requests (300); -1: never"},
         {"models-most", OPTION_UINT, &l->models_most, 0, 256, "N",
@@ -303,10 +333,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         fprintf(stderr, "moed: options from %s\n", found);
     if (!model_text && !model_options_absent(table, verb))
         return CLI_USAGE;
-    if (!l->http && (l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
-                     l->tls_cert || l->tls_key)) {
-        cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --chat-template, "
-                     "--tls-cert and --tls-key need --http",
+    if (!join_aliases(&aliases, l))
+        return CLI_FAILURE;
+    if (!l->http && has_http_options(l)) {
+        cli_complain("%s: the options that --help marks with \"HTTP:\" need --http [HOST:]PORT",
                      verb);
         return CLI_USAGE;
     }

@@ -49,9 +49,14 @@ static enum error_code bind_address(const struct addrinfo *info, int *out, struc
         return error_set(e, ERROR_IO, "cannot create a socket: %m");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-        error_set(e, errno == EADDRINUSE ? ERROR_EXISTS : ERROR_IO, "%m");
+        enum error_code code =
+            errno == EADDRINUSE
+                ? error_set(e, ERROR_EXISTS,
+                            "%m: another program has the port; give another one with --http PORT "
+                            "(0: any free one)")
+                : error_set(e, ERROR_IO, "%m");
         close(fd);
-        return ERROR_IO;
+        return code;
     }
     *out = fd;
     return ERROR_OK;

@@ -14,7 +14,8 @@ struct listen_address {
 
 /* Parses [HOST:]PORT, where HOST may be an IPv6 address in brackets; without HOST: 127.0.0.1. */
 enum error_code listen_parse(const char *text, struct listen_address *out, struct error *e);
-/* *loopback: only this machine can reach it. *port: the one that was bound, where 0 was asked. */
+/* *loopback: only this machine can reach it. *port: the one that was bound, where 0 was asked.
+ * ERROR_EXISTS: another program has the port. */
 enum error_code listen_tcp(const struct listen_address *a, int *fd, bool *loopback, unsigned *port,
                            struct error *e);
 /* A unix socket of this process in the file system. */

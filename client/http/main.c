@@ -25,6 +25,8 @@ struct frontend {
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
         *log_format, *template_file, *reasoning_field;
     char *chat_template; /* owned; NULL: the model's */
+    struct option_list aliases;
+    struct model_names names;
     bool insecure, models;
     struct server_settings settings;
 
@@ -48,6 +50,10 @@ static void parse(struct frontend *f, int argc, char **argv)
          "serve this deployment where a request names no model"},
         {"api-key-file", OPTION_STRING, &f->api_key_file, 0, 0, "FILE",
          "require one of the API keys in FILE"},
+        {"alias", OPTION_LIST, &f->aliases, 0, 0, "NAME[=MODEL],...",
+         "let requests call the default model, or MODEL, NAME too"},
+        {"any-model", OPTION_BOOL, &f->names.any, 0, 0, NULL,
+         "let the default model answer requests for unknown models"},
         {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
          "let who has a key in FILE change policy and memory, too"},
         {"chat-template", OPTION_STRING, &f->template_file, 0, 0, "FILE",
@@ -59,7 +65,7 @@ static void parse(struct frontend *f, int argc, char **argv)
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
         {"tls-key", OPTION_STRING, &f->tls_key, 0, 0, "FILE", "the certificate's private key"},
         {"cors-origins", OPTION_STRING, &s->cors_origins, 0, 0, "LIST",
-         "let pages of these origins use the server (separated by commas, or *)"},
+         "let pages of these origins use the server, separated by commas (with API keys: *)"},
         {"host-names", OPTION_STRING, &s->host_names, 0, 0, "LIST",
          "the server's names, beside localhost and addresses"},
         {"connections", OPTION_UINT, &s->connections, 1, 100000, "N",
@@ -151,6 +157,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         code = auth_read(f->admin_key_file, &f->server.admin, e);
     if (!code && f->template_file)
         code = read_template(f, e);
+    for (size_t i = 0; !code && i < f->aliases.count; i++)
+        code = model_names_add(&f->names, f->aliases.items[i], e);
     return code;
 }
 
@@ -166,7 +174,7 @@ static enum error_code listen_first(const struct frontend *f, struct listen_addr
         snprintf(same.port, sizeof same.port, "%" PRIu16, before);
         code = listen_tcp(&same, fd, loopback, port, e);
         if (code)
-            log_warn("%s; another port is chosen", e->text);
+            log_warn("port %" PRIu16 " of before is not free: another one is chosen", before);
     }
     if (code)
         code = listen_tcp(a, fd, loopback, port, e);
@@ -189,11 +197,14 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     if (!loopback && f->server.auth.count == 0 && !f->insecure) {
         close(fd);
         return error_set(e, ERROR_USAGE,
-                         "%s is reachable from other machines: give --api-key-file, or --insecure "
-                         "to serve anybody",
+                         "%s is reachable from other machines: give --api-key-file FILE, or "
+                         "--insecure to serve anybody",
                          f->listen);
     }
-    f->settings.check_host = f->server.auth.count == 0;
+    bool keys = f->server.auth.count > 0;
+    f->settings.check_host = !keys;
+    if (keys && !f->settings.cors_origins)
+        f->settings.cors_origins = "*";
     code = server_listen(&f->server, fd, f->tls_cert != NULL, e);
     if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &f->unix_socket, &fd, e)))
         code = server_listen(&f->server, fd, false, e);
@@ -231,6 +242,7 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
     f->app.deployments.own_template = f->chat_template;
+    f->app.deployments.names = f->names;
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
     if (f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
@@ -271,6 +283,11 @@ static void health(void *arg, Moed__V1__HealthReply *reply)
     reply->requests_running = (uint32_t)f->app.metrics.running->value;
 }
 
+static int exit_status(enum error_code code)
+{
+    return code == ERROR_USAGE ? EXIT_PERMANENT : code == ERROR_EXISTS ? EXIT_TAKEN : EXIT_RETRY;
+}
+
 int main(int argc, char **argv)
 {
     static struct frontend f = {
@@ -303,7 +320,7 @@ int main(int argc, char **argv)
     if (code)
         listen_unix_remove(&f.unix_socket);
     if (code)
-        daemon_fail(&f.daemon, code == ERROR_USAGE ? EXIT_PERMANENT : EXIT_RETRY, &e);
+        daemon_fail(&f.daemon, exit_status(code), &e);
     daemon_watch(&f.daemon, &f.loop.heartbeat);
     daemon_status(&f.daemon, "listening at %s", f.url);
     daemon_ready(&f.daemon);

@@ -27,7 +27,6 @@ static const struct {
     {"--system-prompt", "system"},
     {"--repeat-last-n", "repeat-window"},
     {"--served-model-name", "name"},
-    {"--alias", "name"},
 };
 
 /* Names of what moed does in another way, in tables that have the option `where`. */

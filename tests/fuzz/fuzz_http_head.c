@@ -15,16 +15,30 @@ static void require(bool holds)
         abort();
 }
 
+/* An origin of http or https that is not in the list is one of this machine. */
+static void check_origin(const char *origin)
+{
+    const char *host = strstr(origin, "://") + 3;
+    size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    if (strcasecmp(origin, "https://three.example") == 0 || strncasecmp(origin, "http", 4) != 0)
+        return;
+    require(strpbrk(host, "/?#@") == NULL);
+    require((n == 5 && memcmp(host, "[::1]", n) == 0) ||
+            (n == 9 && memcmp(host, "127.0.0.1", n) == 0) ||
+            (n >= 9 && strncasecmp(host + n - 9, "localhost", 9) == 0 &&
+             (n == 9 || host[n - 10] == '.')));
+}
+
 /* The Host is one that the server may have: no domain but those in its list. */
 static void check_names(const char *host, const char *origin)
 {
-    bool listed = false;
+    bool other = false;
     if (host && origin_host_allowed(host, "one.example,two.example"))
         require(strspn(host, "0123456789abcdefABCDEF.:[]%") > 0 || strstr(host, "local") ||
                 strstr(host, "LOCAL") || strcasestr(host, "localhost") ||
                 strcasestr(host, "one.example") || strcasestr(host, "two.example"));
-    if (origin && host && origin_allowed(origin, host, "https://three.example", &listed))
-        require(!listed || strcasecmp(origin, "https://three.example") == 0);
+    if (origin && host && origin_allowed(origin, host, "https://three.example", &other) && other)
+        check_origin(origin);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

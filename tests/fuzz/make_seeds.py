@@ -130,6 +130,7 @@ HTTP_HEAD = {
     "plain": b"HTTP/1.1\nHost: localhost:8080\nContent-Length: 12\nOrigin: http://localhost:8080\n",
     "both": b"HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 1\nTransfer-Encoding: chunked\n",
     "names": b"HTTP/1.1\nHost: one.example\nOrigin: https://three.example\n",
+    "origins": b"HTTP/1.1\nHost: 127.0.0.1:1\nOrigin: http://a.localhost:9\n",
     "lengths": b"HTTP/1.0\nHost: [::1]:80\nContent-Length: 1, 1\nContent-Length: 2\nTransfer-Encoding: gzip, chunked\n",
     "hosts": b"HTTP/1.1\nHost: a\nHost: b\nHost : c\n",
 }

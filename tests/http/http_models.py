@@ -40,6 +40,7 @@ if sys.argv[2] == "--no-memory":
     status, error = ask("alpha")
     assert status == 503 and "needs" in error["message"] and "ram" in error["message"], error
     assert ask("demo") == "2 + 3 = 5.", "the deployment's own model"
+    assert ask("gpt-4o") == "2 + 3 = 5.", "with --any-model it answers for unknown ones"
     sys.exit(0)
 
 MOED, RUN, FOLDER, MODEL = sys.argv[2:6]
@@ -68,12 +69,23 @@ status, models = call("GET", "/v1/models")
 assert sorted(m["id"] for m in models["data"]) == sorted(["alpha", "beta", "misled", LONG]), models
 assert all(m["status"]["value"] == "unloaded" and m["object"] == "model" and m["owned_by"] == "moed" for m in models["data"]), models
 assert call("GET", "/health")[0] == 200
-assert call("GET", "/v1/models/alpha")[1]["id"] == "alpha"
+assert call("GET", "/v1/models/alpha")[1]["id"] == call("GET", "/v1/models/stand-in")[1]["id"] == "alpha"
+assert {m["id"]: m.get("aliases") for m in models["data"]}["alpha"] == ["stand-in"], models
+for name in ("alpha", "stand-in"):
+    status, shown = call("POST", "/api/show", {"model": name})
+    info = shown["model_info"]
+    assert status == 200 and shown["capabilities"] == ["completion", "tools"], shown
+    assert info["general.parameter_count"] > 0 and info[info["general.architecture"] + ".context_length"] > 0, shown
+status, props = call("GET", "/props?model=beta")
+assert status == 200 and props["model_alias"] == "beta" and props["default_generation_settings"]["n_ctx"] > 0, props
+assert call("POST", "/api/show", {"model": "nothing"})[0] == 404
 assert up() == []
 
 print("a request loads its model")
-assert ask("alpha") == "2 + 3 = 5."
+assert ask("stand-in") == "2 + 3 = 5."
 assert up() == ["alpha"] and listed()["alpha"]["own"]
+assert "thinking" not in call("POST", "/api/show", {"model": "alpha"})[1]["capabilities"]
+assert "chat_template" in call("GET", "/props?model=alpha")[1]
 states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
 assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states
 assert [m["name"] for m in call("GET", "/api/ps")[1]["models"]] == ["alpha"]

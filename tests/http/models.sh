@@ -28,7 +28,7 @@ echo 'no model' > "$folder/notes.txt"
 touch -d '1 minute ago' "$folder"/* "$folder"/more/* # a file that has just been written may not be complete
 echo 'ctx = banana' > "$XDG_CONFIG_HOME/moed/misled.conf" # `moed up` reads it
 
-"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --alias stand-in=alpha --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 grep -q 'on demand' "$WORK/up" || fail "moed up prints: $(cat "$WORK/up")"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
 python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODEL" || fail "see above"
@@ -38,7 +38,7 @@ python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODE
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left: $pid"; done
 
 say "a model of its own and a folder, within 1 MB of memory for it"
-"$MOED" up "$MODEL" --models "$folder" --models-memory 1M --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" up "$MODEL" --models "$folder" --models-memory 1M --any-model --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
 python3 "$(dirname "$0")/http_models.py" "$port" --no-memory || fail "see above"
 "$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"

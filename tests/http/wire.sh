@@ -19,7 +19,7 @@ cors-origins = https://listed.example
 log-format = json
 answers = 40
 END
-"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
+"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --alias sonnet,opus=demo --alias lost=gone --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
 port=$(port_of "$RUN/http.log")
 python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above"
 
@@ -30,6 +30,14 @@ get "$port" /livez "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692
 wait_until 2 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log" || fail "traceparent is not in the log"
 
 [ "$(tail -n +3 "$RUN/http.log" | grep -cv '^{"time":"20.*}$')" -eq 0 ] || fail "lines of the log are not JSON"
+[ "$(grep -c "refused a page of 'http://evil.example'.*--cors-origins" "$RUN/http.log")" = 1 ] || fail "the log does not have the first refused page, or others too"
+! grep -q "refused a page of 'null'" "$RUN/http.log" || fail "the log has every refused page"
+
+# A port that another program has: said at once, with what to do.
+code=0
+"$http" --run "$WORK/run2" --listen "127.0.0.1:$port" > /dev/null 2> "$WORK/err" || code=$?
+[ $code -eq 4 ] || fail "at a port in use the exit code is $code"
+grep -q "Address already in use: another program has the port; give another one with --http PORT" "$WORK/err" || fail "$(cat "$WORK/err")"
 
 # The frontend dies: the model does not, and it comes back. The worker dies: 503 with Retry-After until it is back.
 worker=$(pid_of worker) memd=$(pid_of memd)
@@ -65,6 +73,8 @@ for where in "$WORK/http.sock" ${tls:+tls:$port}; do
     [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alic")" = 401 ] || fail "$where: half a key is taken"
     [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alice")" = 200 ] || fail "$where: a key is refused"
     [ "$(get "$where" /v1/models "x-api-key: secret-without-name")" = 200 ] || fail "$where: a key is refused"
+    [ "$(get "$where" /v1/models "x-api-key: secret-without-name" "Origin: https://any.example")" = 200 ] || fail "$where: a page with a key is refused"
+    [ "$(get "$where" /v1/models "Origin: https://any.example")" = 401 ] || fail "$where: a page needs no key"
 done
 # A refusal of libmicrohttpd over TLS: one reply, and its body is JSON.
 [ ${#tls[@]} -eq 0 ] || python3 - "$port" << 'END' || fail "a refusal over TLS"
@@ -105,17 +115,27 @@ wait "$third" || fail "the third frontend's exit code is $?"
 
 # moed serve: in the foreground, says what clients need, stops when it is interrupted; with another chat template.
 "$MOED" down > /dev/null
+python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(120)' > "$WORK/held" &
+holder=$!
+wait_until 5 [ -s "$WORK/held" ]
+starts=$(grep -c 'http started' "$RUN/supervise.log")
+! "$MOED" up "$MODEL" --ctx 256 --http "127.0.0.1:$(cat "$WORK/held")" > /dev/null 2> "$WORK/err" || fail "two programs have one port"
+kill "$holder"
+grep -q 'another program has the port' "$WORK/err" || fail "$(cat "$WORK/err")"
+[ "$(grep -c 'http started' "$RUN/supervise.log")" = $((starts + 1)) ] || fail "at a port in use moed-http was started again"
 echo '{{ messages[0].content' > "$WORK/broken.jinja"
 ! "$http" --run "$WORK/run2" --listen 0 --chat-template "$WORK/broken.jinja" > /dev/null 2> "$WORK/err" || fail "a broken template is taken"
 grep -q 'broken.jinja: .*line' "$WORK/err" || fail "$(cat "$WORK/err")"
 echo 'Q: {{ messages[0].content }} A:' > "$WORK/other.jinja"
-"$MOED" serve "$MODEL" --ctx 256 --http 127.0.0.1:0 --chat-template "$WORK/other.jinja" > "$WORK/serve" 2>&1 &
+"$MOED" serve "$MODEL" --ctx 256 --http 0.0.0.0:0 --insecure --any-model --chat-template "$WORK/other.jinja" > "$WORK/serve" 2>&1 &
 serve=$!
 wait_until 20 grep -q OPENAI_BASE_URL= "$WORK/serve" || fail "moed serve: $(cat "$WORK/serve")"
 post() { python3 -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:2], sys.argv[2].encode())).read().decode())' "$@"; }
 post "http://127.0.0.1:$(port_of "$RUN/http.log")/apply-template" '{"messages": [{"role": "user", "content": "Why?"}]}' > "$WORK/prompt"
 grep -q '"prompt":"Q: Why? A:' "$WORK/prompt" || fail "--chat-template: $(cat "$WORK/prompt")"
 post "http://127.0.0.1:$(port_of "$RUN/http.log")/api/show" '{}' | grep -q '"template":"Q: ' || fail "/api/show has another template"
+post "http://127.0.0.1:$(port_of "$RUN/http.log")/v1/completions" '{"model": "gpt-4o", "prompt": "a", "max_tokens": 1}' | grep -q '"model":"demo"' || fail "--any-model: no answer, or another name"
 [ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ] || fail "moed serve does not serve"
 kill -INT "$serve"
 wait "$serve" || fail "moed serve ended with $?"

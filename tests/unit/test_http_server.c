@@ -1,8 +1,9 @@
-/* Parts of the HTTP server that need no socket: framing, Host and Origin, API keys, trace ids,
- * errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
+/* Parts of the HTTP server that need no socket: framing, Host and Origin, aliases, API keys, trace
+ * ids, errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
 #include "base/clock.h"
 #include "client/http/api/stream.h"
 #include "client/http/listen.h"
+#include "client/http/model/model_names.h"
 #include "client/http/server/access_log.h"
 #include "client/http/server/auth.h"
 #include "client/http/server/framing.h"
@@ -68,7 +69,7 @@ static void test_framing(void **state)
     assert_non_null(frame("HTTP/1.0", chunked, &f));
 }
 
-static void test_hosts_and_origins(void **state)
+static void test_hosts(void **state)
 {
     static const char *const good[] = {"localhost", "localhost:8080", "LOCALHOST",   "127.0.0.1:1",
                                        "[::1]",     "[::1]:8080",     "10.0.0.7:80", "my.example"};
@@ -82,17 +83,80 @@ static void test_hosts_and_origins(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (origin_host_allowed(bad[i], "other.example, my.example"))
             fail_msg("%s is allowed", bad[i]);
-    bool listed;
-    assert_true(origin_allowed("http://localhost:8080", "localhost:8080", NULL, &listed));
-    assert_false(listed);
-    assert_false(origin_allowed("http://localhost:8081", "localhost:8080", NULL, &listed));
-    assert_false(origin_allowed("null", "localhost", NULL, &listed));
+}
+
+static void test_origins(void **state)
+{
+    static const char *const good[] = {"http://localhost:3000",
+                                       "https://localhost",
+                                       "http://LOCALHOST",
+                                       "http://127.0.0.1:1",
+                                       "http://[::1]:8081",
+                                       "http://tauri.localhost",
+                                       "https://a.b.localhost:9",
+                                       "app://obsidian.md",
+                                       "app://-",
+                                       "file://",
+                                       "tauri://localhost",
+                                       "capacitor://localhost",
+                                       "vscode-webview://0a1b",
+                                       "vscode-file://vscode-app",
+                                       "chrome-extension://abc",
+                                       "moz-extension://0-1-2",
+                                       "safari-web-extension://0-1"};
+    static const char *const bad[] = {"null",
+                                      "",
+                                      "https://evil.example",
+                                      "http://localhost.evil.example",
+                                      "http://evillocalhost",
+                                      "http://.localhost.example",
+                                      "http://127.0.0.1.evil.example",
+                                      "http://127.0.0.2",
+                                      "http://evil.example/.localhost",
+                                      "http://[::1",
+                                      "http://[localhost]",
+                                      "http://localhost:8x",
+                                      "ftp://localhost",
+                                      "apps://evil.example",
+                                      "https://tauri.evil.example"};
+    bool other;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!origin_allowed(good[i], "127.0.0.1:8080", NULL, &other) || !other)
+            fail_msg("%s is refused", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (origin_allowed(bad[i], "127.0.0.1:8080", "https://a.example", &other))
+            fail_msg("%s is allowed", bad[i]);
+    assert_true(origin_allowed("http://10.0.0.7:8080", "10.0.0.7:8080", NULL, &other));
+    assert_false(other);
     assert_true(origin_allowed("https://a.example", "localhost",
-                               "https://b.example,https://a.example", &listed));
-    assert_true(listed);
-    assert_false(
-        origin_allowed("https://a.example.org", "localhost", "https://a.example", &listed));
-    assert_true(origin_allowed("https://anybody.example", "localhost", "*", &listed));
+                               "https://b.example,https://a.example", &other));
+    assert_true(other);
+    assert_false(origin_allowed("https://a.example.org", "localhost", "https://a.example", &other));
+    assert_true(origin_allowed("https://anybody.example", "localhost", "*", &other));
+    assert_true(origin_allowed("null", "localhost", "*", &other));
+}
+
+static void test_model_names(void **state)
+{
+    struct model_names n = {0};
+    struct error e;
+    assert_int_equal(model_names_add(&n, "sonnet, opus = demo ,x=a=b", &e), ERROR_OK);
+    assert_int_equal(model_names_add(&n, "sonnet=other", &e), ERROR_OK);
+    assert_int_equal(n.count, 3);
+    assert_string_equal(model_names_find(&n, "sonnet"), "other");
+    assert_string_equal(model_names_find(&n, "opus:latest"), "demo");
+    assert_string_equal(model_names_find(&n, "x"), "a=b");
+    assert_string_equal(model_names_find(&n, "opus:4"), "opus:4");
+    assert_string_equal(model_names_find(&n, ""), "");
+    static const char *const wrong[] = {"", ",", "a,", "=b", "a=", " "};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!model_names_add(&n, wrong[i], &e) || !strstr(e.text, "--alias"))
+            fail_msg("'%s' is a list of aliases", wrong[i]);
+    char longer[MODEL_NAME_BYTES + 1];
+    memset(longer, 'a', sizeof longer);
+    longer[MODEL_NAME_BYTES] = '\0';
+    assert_int_equal(model_names_add(&n, longer, &e), ERROR_USAGE);
+    model_names_fini(&n);
 }
 
 static const char *write_keys(const char *text, mode_t mode)
@@ -261,7 +325,9 @@ static void test_listening(void **state)
     assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
     assert_true(loopback && port);
     snprintf(a.port, sizeof a.port, "%u", port);
-    assert_int_not_equal(listen_tcp(&a, &again, &loopback, &other, &e), ERROR_OK);
+    assert_int_equal(listen_tcp(&a, &again, &loopback, &other, &e), ERROR_EXISTS);
+    assert_non_null(strstr(e.text, "another program has the port"));
+    assert_non_null(strstr(e.text, "--http PORT"));
     close(fd);
     assert_int_equal(listen_parse("0.0.0.0:0", &a, &e), ERROR_OK);
     assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
@@ -443,7 +509,8 @@ static void test_loop_removal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts_and_origins),
+        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_origins),        cmocka_unit_test(test_model_names),
         cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
         cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
         cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),

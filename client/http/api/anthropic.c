@@ -221,7 +221,7 @@ static void write_count(struct question *q)
 
 void handle_count_tokens(struct exchange *x)
 {
-    static const struct question_kind kind = {question_render, write_count};
+    static const struct question_kind kind = {.work = question_render, .write = write_count};
     struct ask ask;
     if (ask_body(x, &ask, parse_count))
         question_start(x, &ask, &kind);

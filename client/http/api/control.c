@@ -133,7 +133,7 @@ static void on_deployments(struct deployments_waiter *w)
     struct deployment *d = deployments_find(&app_of(c->x)->deployments, c->model);
     struct problem p;
     if (!d) {
-        problem_no_model(&p, c->model);
+        problem_no_model(&p, &app_of(c->x)->deployments, c->model);
         fail(c, &p);
         return;
     }

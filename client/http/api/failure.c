@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-void problem_no_model(struct problem *p, const char *model)
+void problem_no_model(struct problem *p, const struct deployments *d, const char *model)
 {
-    if (model && *model) {
-        problem_fill(p, 404, "there is no model '%.100s': GET /v1/models lists them", model);
-        p->code = "model_not_found";
+    const char *meant = deployments_meant(d, model);
+    if (*meant) {
+        model_names_unknown(p, meant);
     } else {
         problem_fill(p, 503, "the model is not loaded yet");
         p->retry_s = 2;
@@ -18,14 +18,17 @@ void problem_no_model(struct problem *p, const char *model)
 
 void problem_not_loaded(struct problem *p, const struct deployments_waiter *w)
 {
-    bool named = w->model && *w->model;
+    const struct deployments *all = w->all;
     if (w->demand.problem.status) {
         *p = w->demand.problem;
-    } else if (w->all->demand.enabled && !named) {
-        problem_fill(p, 400, "the request names no model: GET /v1/models lists them");
+    } else if (all->demand.enabled && !deployments_has_own(all) &&
+               !*deployments_meant(all, w->model)) {
+        problem_fill(p, 400,
+                     "the request names no model, and there is no default one: GET /v1/models "
+                     "lists them");
         memcpy(p->parameter, "model", sizeof "model");
     } else {
-        problem_no_model(p, w->model);
+        problem_no_model(p, all, w->model);
     }
 }
 

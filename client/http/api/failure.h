@@ -5,10 +5,12 @@
 #include "client/http/server/problem.h"
 #include "client/include/moed.h"
 
-/* No running deployment has the model. */
-void problem_no_model(struct problem *p, const char *model);
-/* The same for a request that has waited for it (deployments_want). */
+struct deployments;
 struct deployments_waiter;
+
+/* No running deployment has the model. */
+void problem_no_model(struct problem *p, const struct deployments *d, const char *model);
+/* The same for a request that has waited for it (deployments_want). */
 void problem_not_loaded(struct problem *p, const struct deployments_waiter *w);
 /* The problem that an error of libmoed is to a client. */
 void problem_from_moed(struct problem *p, const struct moed_error *error);

@@ -2,6 +2,7 @@
 #include "client/http/api/models.h"
 
 #include "client/http/api/app.h"
+#include "client/http/api/failure.h"
 #include "client/http/api/stream.h"
 
 #include <stdlib.h>
@@ -57,6 +58,23 @@ static void anthropic_json(const char *name, time_t since, struct strbuf *out)
     json_member(out, "display_name", name, strlen(name));
 }
 
+/* The aliases of a model: of deployment d, or of m, which is not loaded. */
+static void aliases_json(const struct deployments *all, const struct deployment *d,
+                         const struct demand_model *m, struct strbuf *out)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < all->names.count; i++) {
+        const char *name = all->names.items[i].name;
+        if (d ? deployments_find(all, name) != d
+              : demand_find(&all->demand, deployments_meant(all, name)) != m)
+            continue;
+        strbuf_printf(out, "%s", n++ ? "," : ",\"aliases\":[");
+        strbuf_json_string(out, name, strlen(name));
+    }
+    if (n)
+        strbuf_append(out, "]", 1);
+}
+
 static void model_json(const struct deployment *d, struct strbuf *out)
 {
     strbuf_printf(out, "{");
@@ -74,11 +92,13 @@ static void model_json(const struct deployment *d, struct strbuf *out)
                   (unsigned long long)d->facts->file_bytes, d->facts->vocab,
                   d->facts->context_trained, d->facts->experts, d->facts->experts_used);
     anthropic_json(d->model, (time_t)d->since, out);
+    aliases_json(d->all, d, NULL, out);
     strbuf_printf(out, "}");
 }
 
 /* One of the folder that is not loaded. */
-static void unloaded_json(const struct demand_model *m, time_t created, struct strbuf *out)
+static void unloaded_json(const struct deployments *all, const struct demand_model *m,
+                          time_t created, struct strbuf *out)
 {
     strbuf_printf(out, "{");
     json_member(out, "id", m->id, strlen(m->id));
@@ -92,6 +112,7 @@ static void unloaded_json(const struct demand_model *m, time_t created, struct s
     json_member(out, "value", status, strlen(status));
     strbuf_printf(out, "}");
     anthropic_json(m->id, created, out);
+    aliases_json(all, NULL, m, out);
     strbuf_printf(out, "}");
 }
 
@@ -117,7 +138,7 @@ static void add_unloaded(void *arg, const struct demand_model *m)
 {
     struct exchange *x = arg;
     strbuf_printf(&x->out, "%s", x->out.data[x->out.len - 1] == '[' ? "" : ",");
-    unloaded_json(m, app_of(x)->started, &x->out);
+    unloaded_json(&app_of(x)->deployments, m, app_of(x)->started, &x->out);
 }
 
 static void write_models(struct exchange *x)
@@ -145,19 +166,19 @@ void handle_models(struct exchange *x)
 
 static void write_model(struct exchange *x)
 {
-    const struct deployment *d = deployments_find(&app_of(x)->deployments, x->rest);
-    const struct demand_model *m = demand_find(&app_of(x)->deployments.demand, x->rest);
+    const struct deployments *all = &app_of(x)->deployments;
+    const struct deployment *d = deployments_find(all, x->rest);
+    const struct demand_model *m = demand_find(&all->demand, deployments_meant(all, x->rest));
     if (d)
         model_json(d, &x->out);
     else if (m)
-        unloaded_json(m, app_of(x)->started, &x->out);
+        unloaded_json(all, m, app_of(x)->started, &x->out);
     if (d || m) {
         exchange_reply(x, 200, "application/json");
         return;
     }
     struct problem p;
-    problem_fill(&p, 404, "there is no model '%.100s': GET /v1/models lists them", x->rest);
-    p.code = "model_not_found";
+    problem_no_model(&p, all, x->rest);
     exchange_fail(x, &p);
 }
 

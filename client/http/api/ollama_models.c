@@ -118,28 +118,67 @@ void handle_ollama_ps(struct exchange *x)
     models_listing(x, write_ps);
 }
 
+/* What is known of a model, loaded or not. */
+struct shown {
+    const char *template, *architecture, *name;
+    uint64_t parameters;
+    uint32_t context;
+    time_t since;
+};
+
+/* To the last brace but those of model_info and of the whole. */
+static void show_begin(const struct shown *s, struct strbuf *out)
+{
+    char time[24];
+    ollama_time(s->since, time);
+    strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
+    json_member(out, "template", s->template, strlen(s->template));
+    strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
+    details_json(s->architecture, s->parameters, out);
+    strbuf_printf(out, ",\"model_info\":{");
+    json_member(out, "general.architecture", s->architecture, strlen(s->architecture));
+    json_member(out, "general.basename", s->name, strlen(s->name));
+    strbuf_printf(out, ",\"general.parameter_count\":%llu,\"%s.context_length\":%u",
+                  (unsigned long long)s->parameters, s->architecture, s->context);
+}
+
+static void show_end(bool thinks, struct strbuf *out)
+{
+    strbuf_printf(out, "},\"capabilities\":[\"completion\",\"tools\"%s]}",
+                  thinks ? ",\"thinking\"" : "");
+}
+
 static void write_show(struct question *q)
 {
     struct strbuf *out = &q->x->out;
     const struct moed_model *m = q->deployment->facts;
     struct chat_style style = chat_style_of(m, false);
-    bool thinks = style.reasoning || style.format->body == BODY_HARMONY;
-    char time[24];
-    ollama_time(q->deployment->since, time);
-    strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
-    json_member(out, "template", m->chat_template, strlen(m->chat_template));
-    strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
-    details_json(m->architecture, m->parameters, out);
-    strbuf_printf(out, ",\"model_info\":{");
-    json_member(out, "general.architecture", m->architecture, strlen(m->architecture));
-    json_member(out, "general.basename", m->name, strlen(m->name));
+    const struct shown shown = {.template = m->chat_template,
+                                .architecture = m->architecture,
+                                .name = m->name,
+                                .parameters = m->parameters,
+                                .context = m->context,
+                                .since = q->deployment->since};
+    show_begin(&shown, out);
     strbuf_printf(out,
-                  ",\"general.parameter_count\":%llu,\"%s.context_length\":%u,"
-                  "\"%s.block_count\":%u,\"%s.embedding_length\":%u,\"%s.expert_count\":%u,"
-                  "\"%s.expert_used_count\":%u},\"capabilities\":[\"completion\",\"tools\"%s]}",
-                  (unsigned long long)m->parameters, m->architecture, m->context, m->architecture,
-                  m->layers, m->architecture, m->d_model, m->architecture, m->experts,
-                  m->architecture, m->experts_used, thinks ? ",\"thinking\"" : "");
+                  ",\"%s.block_count\":%u,\"%s.embedding_length\":%u,\"%s.expert_count\":%u,"
+                  "\"%s.expert_used_count\":%u",
+                  m->architecture, m->layers, m->architecture, m->d_model, m->architecture,
+                  m->experts, m->architecture, m->experts_used);
+    show_end(style.reasoning || style.format->body == BODY_HARMONY, out);
+}
+
+/* The template, and so whether the model thinks, is not known. The context is that of training. */
+static void show_unloaded(struct question *q, const struct demand_model *m)
+{
+    const struct shown shown = {.template = "",
+                                .architecture = m->architecture,
+                                .name = m->name,
+                                .parameters = m->parameters,
+                                .context = m->context,
+                                .since = app_of(q->x)->started};
+    show_begin(&shown, &q->x->out);
+    show_end(false, &q->x->out);
 }
 
 void handle_ollama_show(struct exchange *x)
@@ -150,7 +189,7 @@ void handle_ollama_show(struct exchange *x)
         {.name = "verbose"},
         {0},
     };
-    static const struct question_kind kind = {NULL, write_show};
+    static const struct question_kind kind = {NULL, write_show, show_unloaded};
     struct ask ask;
     struct problem p = {0};
     ask_init(&ask);

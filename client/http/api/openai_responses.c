@@ -334,7 +334,7 @@ static void write_count(struct question *q)
 
 void handle_input_tokens(struct exchange *x)
 {
-    static const struct question_kind kind = {question_render, write_count};
+    static const struct question_kind kind = {.work = question_render, .write = write_count};
     struct ask ask;
     if (ask_body(x, &ask, parse_input_tokens))
         question_start(x, &ask, &kind);

@@ -44,12 +44,28 @@ static void work(struct job *job)
         problem_from_moed(&q->problem, &error);
 }
 
+static void reply(struct question *q)
+{
+    exchange_reply(q->x, 200, "application/json");
+    free_question(q);
+}
+
 static void answer(struct question *q)
 {
-    struct exchange *x = q->x;
     q->kind->write(q);
-    exchange_reply(x, 200, "application/json");
-    free_question(q);
+    reply(q);
+}
+
+/* True: the model is not loaded, and the question is answered without it. */
+static bool answer_unloaded(struct question *q)
+{
+    const struct demand_model *m = deployments_unloaded(&app_of(q->x)->deployments, q->ask.model);
+    if (!m || !q->kind->write_unloaded)
+        return false;
+    snprintf(q->x->log.model, sizeof q->x->log.model, "%s", m->id);
+    q->kind->write_unloaded(q, m);
+    reply(q);
+    return true;
 }
 
 static void done(struct job *job)
@@ -69,6 +85,8 @@ static void on_deployments(struct deployments_waiter *w)
     struct question *q = (struct question *)((char *)w - offsetof(struct question, waiter));
     struct problem p;
     q->deployment = deployments_find(&app_of(q->x)->deployments, q->ask.model);
+    if (!q->deployment && answer_unloaded(q))
+        return;
     if (!q->deployment) {
         problem_not_loaded(&p, &q->waiter);
         fail(q, &p);
@@ -101,7 +119,11 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
     x->work = q;
     x->left = on_left;
-    deployments_want(&app_of(x)->deployments, &q->waiter, q->ask.model, NULL);
+    q->waiter.model = q->ask.model;
+    if (kind->write_unloaded)
+        deployments_refresh(&app_of(x)->deployments, &q->waiter);
+    else
+        deployments_want(&app_of(x)->deployments, &q->waiter, q->ask.model, NULL);
 }
 
 enum moed_code question_render(struct question *q, struct moed_error *error)

@@ -26,6 +26,9 @@ struct question_kind {
     enum moed_code (*work)(struct question *q, struct moed_error *error);
     /* On the loop's thread: appends the body to q->x->out. */
     void (*write)(struct question *q);
+    /* The same for a model of the folder that is not loaded, which then stays so. NULL: the
+     * question loads the model. */
+    void (*write_unloaded)(struct question *q, const struct demand_model *m);
 };
 
 /* Takes *ask. ask->model names the deployment. */

@@ -76,7 +76,7 @@ void handle_tokenize(struct exchange *x)
         {.name = "with_pieces", .refused = "ask /detokenize for the text of an id"},
         {0},
     };
-    static const struct question_kind kind = {tokenize, write_tokens};
+    static const struct question_kind kind = {.work = tokenize, .write = write_tokens};
     start(x, table, check_text, &kind);
 }
 
@@ -122,7 +122,7 @@ void handle_detokenize(struct exchange *x)
         {.name = "model", .take = take_model},
         {0},
     };
-    static const struct question_kind kind = {detokenize, write_content};
+    static const struct question_kind kind = {.work = detokenize, .write = write_content};
     start(x, table, check_tokens, &kind);
 }
 
@@ -160,7 +160,7 @@ void handle_apply_template(struct exchange *x)
         {.name = "reasoning and the prompt's end", .more = chat_extensions},
         {0},
     };
-    static const struct question_kind kind = {apply_template, write_prompt};
+    static const struct question_kind kind = {.work = apply_template, .write = write_prompt};
     start(x, table, check_messages, &kind);
 }
 
@@ -199,6 +199,29 @@ static enum moed_code token_texts(struct question *q, struct moed_error *error)
     return code;
 }
 
+/* s: the model's defaults; NULL: they are not known. */
+static void props_begin(const struct question *q, uint32_t context, const struct moed_sampling *s,
+                        const char *model)
+{
+    struct strbuf *out = &q->x->out;
+    strbuf_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{", context);
+    if (s)
+        strbuf_printf(out,
+                      "\"temperature\":%.6g,\"top_k\":%u,\"top_p\":%.6g,\"min_p\":%.6g,"
+                      "\"repeat_penalty\":%.6g,",
+                      (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
+                      (double)s->repetition_penalty);
+    strbuf_printf(out, "\"n_predict\":-1}},\"total_slots\":%llu",
+                  (unsigned long long)app_of(q->x)->answers_max);
+    json_member(out, "model_alias", model, strlen(model));
+}
+
+static void props_end(const struct question *q)
+{
+    strbuf_printf(&q->x->out, ",\"modalities\":{\"vision\":false,\"audio\":false},"
+                              "\"build_info\":\"moed-" MOED_VERSION "\"}");
+}
+
 static void write_props(struct question *q)
 {
     struct strbuf *out = &q->x->out;
@@ -208,26 +231,25 @@ static void write_props(struct question *q)
         strbuf_printf(out, "{}");
         return;
     }
-    const struct moed_sampling *s = m->sampling;
-    strbuf_printf(out,
-                  "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{\"temperature\":%.6g,"
-                  "\"top_k\":%u,\"top_p\":%.6g,\"min_p\":%.6g,\"repeat_penalty\":%.6g,"
-                  "\"n_predict\":-1}},\"total_slots\":%llu",
-                  m->context, (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
-                  (double)s->repetition_penalty, (unsigned long long)app_of(q->x)->answers_max);
-    json_member(out, "model_alias", q->deployment->model, strlen(q->deployment->model));
+    props_begin(q, m->context, m->sampling, q->deployment->model);
     json_member(out, "model_path", m->path, strlen(m->path));
     json_member(out, "chat_template", m->chat_template, strlen(m->chat_template));
     json_member(out, "bos_token", bos, strlen(bos));
     json_member(out, "eos_token", eos, strlen(eos));
     json_member(out, "device", m->device, strlen(m->device));
-    strbuf_printf(out, ",\"modalities\":{\"vision\":false,\"audio\":false},"
-                       "\"build_info\":\"moed-" MOED_VERSION "\"}");
+    props_end(q);
+}
+
+/* The context is that of training. */
+static void props_unloaded(struct question *q, const struct demand_model *m)
+{
+    props_begin(q, m->context, NULL, m->id);
+    props_end(q);
 }
 
 void handle_props(struct exchange *x)
 {
-    static const struct question_kind kind = {token_texts, write_props};
+    static const struct question_kind kind = {token_texts, write_props, props_unloaded};
     struct ask ask;
     ask_init(&ask);
     ask.model = exchange_query(x, "model"); /* libmicrohttpd keeps it until the reply */

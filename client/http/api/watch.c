@@ -112,7 +112,7 @@ static void on_deployments(struct deployments_waiter *waiter)
     struct problem p;
     struct error e = {0};
     if (!d) {
-        problem_no_model(&p, w->model);
+        problem_no_model(&p, &app->deployments, w->model);
         fail(w, &p);
         return;
     }

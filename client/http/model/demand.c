@@ -2,6 +2,7 @@
 #include "client/http/model/demand.h"
 
 #include "base/clock.h"
+#include "client/http/model/model_names.h"
 #include "daemon/control.h"
 
 #include <errno.h>
@@ -104,16 +105,11 @@ static void work(struct job *job)
 
 /* ---- What is known; on the loop's thread from here ---- */
 
-static bool same_name(const char *name, const char *asked)
-{
-    size_t n = strlen(name);
-    return n && strncmp(name, asked, n) == 0 && (!asked[n] || strcmp(asked + n, ":latest") == 0);
-}
-
 static struct demand_model *find(const struct demand *d, const char *name)
 {
     for (unsigned i = 0; i < d->count; i++)
-        if (same_name(d->models[i].id, name) || same_name(d->models[i].deployment, name))
+        if (model_names_same(d->models[i].id, name) ||
+            model_names_same(d->models[i].deployment, name))
             return &d->models[i];
     return NULL;
 }
@@ -159,9 +155,7 @@ static bool take_error(struct demand_wait *w, const struct question *q)
     if (gone && clock_ns() - w->since_ns < GONE_NS)
         return false;                 /* it is being restarted */
     if (q->code == ERROR_NOT_FOUND) { /* without the folder's path */
-        problem_fill(&w->problem, 404, "there is no model '%.100s': GET /v1/models lists them",
-                     w->model);
-        w->problem.code = "model_not_found";
+        model_names_unknown(&w->problem, w->model);
     } else {
         problem_fill(&w->problem,
                      q->code == ERROR_BUSY    ? 409

@@ -82,14 +82,20 @@ void deployments_fini(struct deployments *d)
     }
     d->count = 0;
     demand_stop(&d->demand);
+    model_names_fini(&d->names);
 }
 
-static struct deployment *by_name(struct deployments *d, const char *name)
+static struct deployment *by_name(const struct deployments *d, const char *name)
 {
     for (unsigned i = 0; i < d->count; i++)
         if (strcmp(d->items[i]->name, name) == 0)
             return d->items[i];
     return NULL;
+}
+
+bool deployments_has_own(const struct deployments *d)
+{
+    return by_name(d, d->own) != NULL;
 }
 
 static struct deployment *add(struct deployments *d, const char *name)
@@ -254,22 +260,20 @@ static void on_demand(struct demand_wait *demand)
         wait_again(w);
 }
 
-/* The waiter's model for moed-models; NULL: there is none to name. */
-static const char *name_for_demand(const struct deployments *d, const struct deployments_waiter *w,
-                                   const struct deployment *found)
+/* A request's model for moed-models; NULL: there is none to name. */
+static const char *name_for_demand(const struct deployments *d, const char *model)
 {
-    if (found)
-        return found->name;
-    if (w->model && *w->model)
-        return w->model;
-    return d->demand.count == 1 ? d->demand.models[0].id : NULL;
+    const char *meant = deployments_meant(d, model);
+    if (*meant)
+        return meant;
+    return d->demand.count == 1 && !deployments_has_own(d) ? d->demand.models[0].id : NULL;
 }
 
 /* True: moed-models is asked first. */
 static bool ask_for_model(struct deployments *d, struct deployments_waiter *w)
 {
     const struct deployment *found = deployments_find(d, w->model);
-    const char *name = name_for_demand(d, w, found);
+    const char *name = found ? found->name : name_for_demand(d, w->model);
     if (!w->wants || w->asked || !d->demand.enabled || !name ||
         strlen(name) >= sizeof w->demand.model ||
         (found && !w->demand.has_keep && !must_be_wanted(d, found)))
@@ -336,13 +340,18 @@ static void on_list(struct demand_wait *w)
     wake_waiters(d);
 }
 
+static void list_folder(struct deployments *d)
+{
+    if (!d->demand.enabled || d->list_wait.waits)
+        return;
+    d->list_wait = (struct demand_wait){.done = on_list};
+    d->probes++;
+    demand_ask(&d->demand, &d->list_wait);
+}
+
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
 {
-    if (d->demand.enabled && !d->list_wait.waits) {
-        d->list_wait = (struct demand_wait){.done = on_list};
-        d->probes++;
-        demand_ask(&d->demand, &d->list_wait);
-    }
+    list_folder(d);
     w->all = d;
     wait_again(w);
 }
@@ -355,7 +364,14 @@ void deployments_want(struct deployments *d, struct deployments_waiter *w, const
     w->wants = true;
     w->demand.has_keep = keep_s != NULL;
     w->demand.keep_s = keep_s ? *keep_s : 0;
+    if (model && *model && !*deployments_meant(d, model))
+        list_folder(d); /* it may be a model of the folder that is not known yet */
     wait_again(w);
+}
+
+const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model)
+{
+    return demand_find(&d->demand, name_for_demand(d, model));
 }
 
 void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
@@ -368,34 +384,42 @@ void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
     demand_cancel(&d->demand, &w->demand);
 }
 
-/* Ollama's clients write "demo:latest". */
-static bool same_name(const char *name, const char *asked)
-{
-    size_t n = strlen(name);
-    return n && strncmp(name, asked, n) == 0 && (!asked[n] || strcmp(asked + n, ":latest") == 0);
-}
-
 static bool has_name(const struct deployment *d, const char *model)
 {
     char stem[MODEL_NAME_BYTES];
-    if (same_name(d->name, model) || same_name(d->model, model))
+    if (model_names_same(d->name, model) || model_names_same(d->model, model))
         return true;
     if (!d->facts)
         return false;
     file_stem(d->facts->path, stem);
-    return same_name(stem, model);
+    return model_names_same(stem, model);
 }
 
-struct deployment *deployments_find(struct deployments *d, const char *model)
+static bool is_known(const struct deployments *d, const char *model)
 {
-    bool any = !model || !*model;
+    for (unsigned i = 0; i < d->count; i++)
+        if (has_name(d->items[i], model))
+            return true;
+    return demand_find(&d->demand, model) != NULL;
+}
+
+const char *deployments_meant(const struct deployments *d, const char *model)
+{
+    const char *meant = model ? model_names_find(&d->names, model) : "";
+    return *meant && d->names.any && !is_known(d, meant) ? "" : meant;
+}
+
+struct deployment *deployments_find(const struct deployments *d, const char *model)
+{
+    const char *meant = deployments_meant(d, model);
+    bool any = !*meant;
     struct deployment *last = NULL;
     unsigned running = 0;
     for (unsigned i = 0; i < d->count; i++) {
         struct deployment *each = d->items[i];
         if (!each->running || !each->facts)
             continue;
-        if (has_name(each, any ? d->own : model))
+        if (has_name(each, any ? d->own : meant))
             return each;
         running++;
         last = each;

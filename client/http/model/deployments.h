@@ -4,8 +4,9 @@
  * happens: attaching, tokenizing, starting a request. So a worker that hangs stops only the
  * requests for its own model. A deployment stays in the table once it was seen.
  *
- * A model has these names: the deployment's, and the model file's without ".gguf". No name stands
- * for the frontend's own deployment, or for the only one that runs.
+ * A model has these names: the deployment's, the model file's without ".gguf", and aliases
+ * (model_names.h). No name stands for the default: the frontend's own deployment, or the only one
+ * that runs.
  *
  *   deployments_want --> known and running? --yes--> ready
  *                             |  no, and moed-models runs
@@ -15,6 +16,7 @@
 #define MOED_HTTP_DEPLOYMENTS_H
 
 #include "client/http/model/demand.h"
+#include "client/http/model/model_names.h"
 #include "client/http/server/jobs.h"
 #include "client/include/moed.h"
 
@@ -25,7 +27,6 @@
 
 #define DEPLOYMENTS_MAX       32
 #define DEPLOYMENT_NAME_BYTES 40
-#define MODEL_NAME_BYTES      96
 #define DEPLOYMENT_REPLACED   8
 
 struct deployments;
@@ -72,6 +73,7 @@ struct deployments {
     const char *own;          /* the name of the frontend's deployment */
     char own_run[PATH_MAX];   /* its runtime directory */
     const char *own_template; /* its chat template; NULL: the model's */
+    struct model_names names;
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
     struct deployments_waiter *waiters;
@@ -82,7 +84,7 @@ struct deployments {
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
 /* The chat template that replaces the model's; NULL: none. On any thread. */
 const char *deployment_template(const struct deployment *d);
-/* Ends the threads. */
+/* Ends the threads. Frees `names` too. */
 void deployments_fini(struct deployments *d);
 
 /* Notes which deployments run now (`running`). */
@@ -97,8 +99,16 @@ void deployments_want(struct deployments *d, struct deployments_waiter *w, const
                       const double *keep_s);
 void deployments_cancel(struct deployments *d, struct deployments_waiter *w);
 
+/* The model that a request's name stands for: another name, or "" for the default. model: NULL or
+ * "": no name. */
+const char *deployments_meant(const struct deployments *d, const char *model);
 /* The running deployment of that model, among those known; NULL or "": no name. */
-struct deployment *deployments_find(struct deployments *d, const char *model);
+struct deployment *deployments_find(const struct deployments *d, const char *model);
+
+/* The model of the folder that a request for `model` would load; NULL: none that is known. */
+const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model);
+/* The frontend's own deployment has run: it has a model, not only those of a folder. */
+bool deployments_has_own(const struct deployments *d);
 
 /* On the deployment's thread: attaches where that is needed. */
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);

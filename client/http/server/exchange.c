@@ -2,6 +2,7 @@
 #include "client/http/server/exchange.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "client/http/server/connection.h"
 #include "client/http/server/framing.h"
 #include "client/http/server/origin.h"
@@ -213,19 +214,31 @@ static bool take_origin_form(struct exchange *x, const char **url, struct proble
     return problem_set(p, 400, "the request is ambiguous: its target and Host differ");
 }
 
+/* A browser shows its page no reason, so the log has it; once, for pages can ask often. */
+static bool refuse_origin(struct exchange *x, const char *origin, struct problem *p)
+{
+    if (!x->server->refused_origin)
+        log_warn("refused a page of '%.80s', as all others that --cors-origins does not name",
+                 origin);
+    x->server->refused_origin = true;
+    return problem_set(p, 403,
+                       "pages of '%.80s' may not use this server: --cors-origins names those that "
+                       "may; with --api-key-file all with a key may",
+                       origin);
+}
+
 static bool check_origin(struct exchange *x, struct problem *p)
 {
     const struct server_settings *o = x->server->settings;
     const char *host = exchange_header(x, "Host"), *origin = exchange_header(x, "Origin");
-    bool listed;
+    bool other;
     if (o->check_host && host && !origin_host_allowed(host, o->host_names))
         return problem_set(p, 403, "'%.80s' is not a name of this server: see --host-names", host);
     if (!origin)
         return true;
-    if (!origin_allowed(origin, host, o->cors_origins, &listed))
-        return problem_set(p, 403, "pages of '%.80s' may not use this server: see --cors-origins",
-                           origin);
-    if (listed) {
+    if (!origin_allowed(origin, host, o->cors_origins, &other))
+        return refuse_origin(x, origin, p);
+    if (other) {
         exchange_add_header(x, "Access-Control-Allow-Origin", origin);
         exchange_add_header(x, "Vary", "Origin");
     }

@@ -52,10 +52,51 @@ bool origin_host_allowed(const char *host, const char *names)
     return in_list("localhost", name, len) || is_address(name, len) || in_list(names, name, len);
 }
 
-bool origin_allowed(const char *origin, const char *host, const char *allowed, bool *listed)
+static bool begins(const char *text, const char *prefix)
 {
-    *listed = allowed && (strcmp(allowed, "*") == 0 || in_list(allowed, origin, strlen(origin)));
-    if (*listed)
+    return strncasecmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* A page that this machine serves. Apps have such origins too (http://tauri.localhost). */
+static bool is_loopback(const char *origin)
+{
+    static const char below[] = ".localhost";
+    const char *host = begins(origin, "http://")    ? origin + strlen("http://")
+                       : begins(origin, "https://") ? origin + strlen("https://")
+                                                    : NULL;
+    const char *name;
+    size_t len, n = strlen(below);
+    if (!host || !split_host(host, &name, &len) || strcspn(name, "/?#@") < len)
+        return false;
+    if (*host == '[')
+        return in_list("::1", name, len);
+    return in_list("localhost,127.0.0.1", name, len) ||
+           (len > n && strncasecmp(name + len - n, below, n) == 0);
+}
+
+/* A desktop app or a browser's extension: a browser gives these schemes to no page of the web. */
+static bool is_app(const char *origin)
+{
+    static const char *const schemes[] = {"app://",
+                                          "file://",
+                                          "tauri://",
+                                          "capacitor://",
+                                          "vscode-webview://",
+                                          "vscode-file://",
+                                          "chrome-extension://",
+                                          "moz-extension://",
+                                          "safari-web-extension://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (begins(origin, schemes[i]))
+            return true;
+    return false;
+}
+
+bool origin_allowed(const char *origin, const char *host, const char *allowed, bool *other)
+{
+    *other = (allowed && (strcmp(allowed, "*") == 0 || in_list(allowed, origin, strlen(origin)))) ||
+             is_loopback(origin) || is_app(origin);
+    if (*other)
         return true;
     const char *scheme_end = strstr(origin, "://");
     return scheme_end && host && strcasecmp(scheme_end + 3, host) == 0;

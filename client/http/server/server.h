@@ -51,6 +51,7 @@ struct server {
     unsigned streams;   /* of those, that are being streamed */
     uint64_t next_tick_ns;
     bool draining;
+    bool refused_origin; /* one was, and the log says so */
 };
 
 /* Listens at a socket, which the server then owns. tls: with the certificate of the settings. */

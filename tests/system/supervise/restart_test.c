@@ -167,6 +167,24 @@ static void gives_up_at_once_where_restarting_is_useless(void **state)
     assert_int_equal(fixture_count_events(f, "start worker"), 1);
 }
 
+/* Exit status 4: another program has what the process needs. */
+static void gives_up_at_once_where_it_never_had_what_another_has(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--http", "80", NULL};
+    fixture_script(f, "http", "exit 4");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "http", "state", "failed", LIMIT_MS));
+    assert_int_equal(fixture_count_events(f, "start http"), 1);
+    fixture_script(f, "http", "serve");
+    assert_string_equal(fixture_command(f, "restart http"), "ok\n");
+    assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
+    fixture_script(f, "http", "once 4");
+    kill(fixture_pid(f, "http"), SIGKILL);
+    assert_true(fixture_until(f, "http", "restarts", "3", LIMIT_MS));
+    assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
+}
+
 static void is_degraded_without_cpuexec(void **state)
 {
     struct fixture *f = *state;
@@ -276,6 +294,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(forgets_silences_after_another_end),
         FIXTURE_TEST(gives_up_after_five_failures),
         FIXTURE_TEST(gives_up_at_once_where_restarting_is_useless),
+        FIXTURE_TEST(gives_up_at_once_where_it_never_had_what_another_has),
         FIXTURE_TEST(is_degraded_without_cpuexec),
         FIXTURE_TEST(a_failure_before_ready_is_tried_again),
         FIXTURE_TEST(memd_failing_stops_the_others),

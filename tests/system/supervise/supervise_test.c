@@ -71,9 +71,21 @@ static void hands_each_process_its_options(void **state)
 static void http_stands_alone(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {
-        "--http", "[::1]:80", "--api-key-file", "K", "--admin-key-file", "A", "--http-config",
-        "C",      NULL};
+    static const char *const more[] = {"--http",
+                                       "[::1]:80",
+                                       "--api-key-file",
+                                       "K",
+                                       "--admin-key-file",
+                                       "A",
+                                       "--http-config",
+                                       "C",
+                                       "--cors-origins",
+                                       "https://a.example",
+                                       "--alias",
+                                       "a,b=c",
+                                       "--any-model",
+                                       "--insecure",
+                                       NULL};
     fixture_script(f, "memd", "hang");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
@@ -84,7 +96,8 @@ static void http_stands_alone(void **state)
     char expected[512];
     snprintf(expected, sizeof expected,
              "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n"
-             "--admin-key-file\nA\n",
+             "--admin-key-file\nA\n--cors-origins\nhttps://a.example\n--alias\na,b=c\n"
+             "--insecure\n--any-model\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.http"), expected);
     pid_t http = fixture_pid(f, "http");
