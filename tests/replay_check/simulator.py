@@ -403,17 +403,19 @@ class Replay:
             return False
         (expert,) = loading
         c, call, n = self.costs, self.machine["device-call"], plan[loading[0]][1]
-        cpu_contended_s = 0.0
+        cpu_s = cpu_contended_s = 0.0
         for e, (device, load) in plan.items():
-            cpu_contended_s += (self.trace.n_segments - device - load) * c.cpu_contended(experts[e])
-        link_s, contended_s, call_s = n * c.load, n * c.load_contended, self.machine["cpu-call"]
-        link_end = link_s
-        if cpu_contended_s and link_s > call_s:  # the CPU's call slows nothing
-            left_s = link_s - call_s
-            left_contended_s = left_s / link_s * contended_s
-            link_end = call_s + left_contended_s
-            if left_contended_s > cpu_contended_s:  # then the rest without contention
-                link_end = call_s + cpu_contended_s + (1 - cpu_contended_s / left_contended_s) * left_s
+            rest = self.trace.n_segments - device - load
+            cpu_s += rest * c.cpu(experts[e])
+            cpu_contended_s += rest * c.cpu_contended(experts[e])
+        link_s, contended_s = n * c.load, n * c.load_contended
+        if cpu_contended_s:
+            cpu_end = self.machine["cpu-call"] + cpu_contended_s
+            link_end = contended_s
+            if contended_s > cpu_end:  # then the rest without contention
+                link_end = cpu_end + (1 - cpu_end / contended_s) * link_s
+        else:
+            link_end = link_s
         resident_s = sum(device * c.device(experts[e]) for e, (device, _) in plan.items())
         load_s = c.device(experts[expert])
         at_once = link_end + call + resident_s + n * load_s

@@ -304,16 +304,6 @@ static void test_contention(void **state)
     struct sched_expert e = {.expert = 0, .workload = 1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 8);
     expect_plan(&e, 0, 0);
-    /* A CPU that begins later slows nothing until then. After 2: one load is done, 2 + 7 = 9. After
-     * 3.5, two loads: the link has a quarter of the second left, 1 s; in that the CPU computes a
-     * half of its 6, then the rest: 10. */
-    layer.cpu_busy_s = 2;
-    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 9);
-    expect_plan(&e, 0, 1);
-    layer.cpu_busy_s = 3.5;
-    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 10);
-    expect_plan(&e, 0, 2);
-    layer.cpu_busy_s = 0;
     /* Only the CPU is slowed, by a tenth: n loads take 2 n; during them the CPU computes 2 n / 1.1
      * of its 8 - n, and the rest without slow-down. n = 2: 4 and 4 + (6 - 4 / 1.1) = 6.36; n = 3: 6
      * and, as 5 * 1.1 <= 6, 5.5. */

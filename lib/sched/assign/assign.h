@@ -113,8 +113,7 @@ struct sched_layer {
     bool prompt;          /* most of them are of prompts */
     double device_call_s; /* of a device call: one for the resident part, one for each arrival */
     bool never_waits;     /* the device begins with the resident part in any case */
-    double cpu_busy_s;    /* until the CPU begins with this layer's experts; it and the link do not
-                             slow each other before */
+    double cpu_busy_s;    /* work that the CPU still has before this layer's experts */
     /* The rest of the copy under way. Segments in flight are there when it is over, and cost the
      * link nothing more. */
     double link_busy_s;

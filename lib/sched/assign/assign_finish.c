@@ -44,31 +44,20 @@ struct sides_end {
     double cpu_s, link_s;
 };
 
-/* The share of a side's work that is left after some seconds, if nothing slows it. */
-static double share_left(double work_s, double after_s)
-{
-    return work_s > after_s ? 1 - after_s / work_s : 0;
-}
-
-/* Until the CPU begins with this layer's experts, it slows nothing. */
 static struct sides_end sides_end(const struct assignment *a, const struct assign_work *w)
 {
     const struct sched_layer *layer = a->layer;
-    const struct sched_costs *c = a->costs;
-    double link_s = layer->link_busy_s + w->loads * c->load_s;
-    if (w->cpu_segments == 0)
-        return (struct sides_end){0, link_s};
-    double begins_s = layer->cpu_busy_s;
-    double link_contended_s = layer->link_busy_s + w->loads * c->load_contended_s;
-    double copying_s = link_s + layer->prefetches * c->load_s;
-    double copying_contended_s = link_contended_s + layer->prefetches * c->load_contended_s;
-    double copying_left_s = share_left(copying_s, begins_s) * copying_contended_s;
-    struct sides_end end = {begins_s + contended_end(w->cpu_s, w->cpu_contended_s, copying_left_s),
-                            link_s};
-    double left = share_left(link_s, begins_s);
-    if (w->loads && left > 0)
-        end.link_s =
-            begins_s + contended_end(left * link_s, left * link_contended_s, w->cpu_contended_s);
+    bool cpu = w->cpu_segments > 0;
+    double cpu_s = cpu ? layer->cpu_busy_s + w->cpu_s : 0;
+    double cpu_contended_s = cpu ? layer->cpu_busy_s + w->cpu_contended_s : 0;
+    double link_s = layer->link_busy_s + w->loads * a->costs->load_s;
+    double link_contended_s = layer->link_busy_s + w->loads * a->costs->load_contended_s;
+    double copying_s = link_contended_s + layer->prefetches * a->costs->load_contended_s;
+    struct sides_end end = {0, layer->link_busy_s};
+    if (cpu)
+        end.cpu_s = contended_end(cpu_s, cpu_contended_s, copying_s);
+    if (w->loads)
+        end.link_s = contended_end(link_s, link_contended_s, cpu_contended_s);
     return end;
 }
 

@@ -67,12 +67,11 @@ struct assign_work {
 
 /* Adds the parts of one expert under a plan to w. */
 void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w);
-/* Seconds until all of it is done. CPU and link run at their contended pace from the time when the
- * CPU begins until the first of them has finished; the other goes on at its own pace. The loaded
- * segments arrive evenly spaced, those with the most tokens first. The device computes the resident
- * part, then in each call all that has arrived; what is in flight is there when link_busy_s is
- * over. Or, where that is sooner, it waits for the one expert that is still to come and computes
- * all in one call. */
+/* Seconds until all of it is done. CPU and link run at their contended pace until the first of
+ * them has finished; the other goes on at its own pace. The loaded segments arrive evenly spaced,
+ * those with the most tokens first. The device computes the resident part, then in each call all
+ * that has arrived; what is in flight is there when link_busy_s is over. Or, where that is sooner,
+ * it waits for the one expert that is still to come and computes all in one call. */
 double assign_finish(const struct assignment *a, const struct assign_work *w);
 
 /* ---- The assigners, which assign.c calls: assign_load_all in assign_plan.c, the others in a file
