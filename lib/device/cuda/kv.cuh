@@ -2,6 +2,7 @@
 #ifndef MOED_DEVICE_CUDA_KV_CUH
 #define MOED_DEVICE_CUDA_KV_CUH
 
+#include "device/cuda/dependent.cuh"
 #include "device/cuda/scalar.cuh"
 #include "device/module.h"
 
@@ -85,11 +86,12 @@ static __device__ __forceinline__ kv_four<T> kv_load(const device_kv &kv, const 
     const T *p = kv_row<T>(kv, rows, part, i) + at;
 
     if constexpr (sizeof(T) == 1)
-        return {*(const uint32_t *)p, rows.scales[i * (kv_width(kv, part) / 32) + at / 32]};
+        return {cuda_read((const uint32_t *)p),
+                cuda_read(rows.scales + i * (kv_width(kv, part) / 32) + at / 32)};
     else if constexpr (sizeof(T) == 2)
-        return {*(const uint2 *)p};
+        return {cuda_read((const uint2 *)p)};
     else
-        return {*(const float4 *)p};
+        return {cuda_read((const float4 *)p)};
 }
 
 static __device__ __forceinline__ float4 kv_floats(const kv_four<float> &four)

@@ -52,13 +52,13 @@ product_read_input(const struct product &p, const struct product_row &row, uint3
     const int4 *q = (const int4 *)p.q + row.q;
     struct product_input in = {};
 
-    in.q[0] = q[2 * sub];
-    in.q[1] = q[2 * sub + 1];
-    in.d = ((const float2 *)p.d)[row.block + sub];
+    in.q[0] = cuda_read(q + 2 * sub);
+    in.q[1] = cuda_read(q + 2 * sub + 1);
+    in.d = cuda_read((const float2 *)p.d + row.block + sub);
     if (T::OFFSET != 0 || T::MINIMUM == 16 || (T::MINIMUM == 32 && p.bias == NULL))
-        in.sum = ((const int2 *)p.sum)[row.block + sub];
+        in.sum = cuda_read((const int2 *)p.sum + row.block + sub);
     if (T::MINIMUM == 32)
-        in.bias = p.bias != NULL ? p.bias[row.block + sub]
+        in.bias = p.bias != NULL ? cuda_read(p.bias + row.block + sub)
                                  : __fmaf_rn((float)in.sum.y, in.d.y, (float)in.sum.x * in.d.x);
     return in;
 }
@@ -173,7 +173,7 @@ static __device__ __forceinline__ float product_add_floats(const float w[COUNT],
     if (aligned) {
 #pragma unroll
         for (int k = 0; k < COUNT; k += 4) {
-            float4 v = *(const float4 *)(x + k);
+            float4 v = cuda_read((const float4 *)(x + k));
             acc = __fmaf_rn(w[k], v.x, acc);
             acc = __fmaf_rn(w[k + 1], v.y, acc);
             acc = __fmaf_rn(w[k + 2], v.z, acc);
@@ -182,7 +182,7 @@ static __device__ __forceinline__ float product_add_floats(const float w[COUNT],
     } else {
 #pragma unroll
         for (int k = 0; k < COUNT; k++)
-            acc = __fmaf_rn(w[k], x[k], acc);
+            acc = __fmaf_rn(w[k], cuda_read(x + k), acc);
     }
     return acc;
 }
@@ -217,7 +217,7 @@ product_floats(const struct product &p, uint8_t *place, const uint8_t *tile, uin
 #pragma unroll
             for (uint32_t t = 0; t < N; t++)
                 if (N == 1 || t < n)
-                    acc[t] = __fmaf_rn(w, x[rows[t] * p.x_stride + c], acc[t]);
+                    acc[t] = __fmaf_rn(w, cuda_read(x + rows[t] * p.x_stride + c), acc[t]);
         }
     }
 }
