@@ -2,15 +2,17 @@
 #include "client/cli/model_options.h"
 
 #include "client/cli/complain.h"
+#include "daemon/option_names.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const of_model[] = {
-    "device",    "vram",          "ctx",        "ram",          "parallel",     "workers",
-    "threads",   "kv-type",       "kv-cache",   "kv-dir",       "kv-dir-size",  "queue",
-    "batch",     "decode-share",  "speculate",  "reproducible", "cpuexec",      "mps",
-    "calibrate", "chat-template", "policy",     "assign",       "cache",        "predictor",
-    "budget",    "prefetch",      "predictors", "fine-tune",    "segment-bytes"};
+    "device",    "vram",         "ctx",       "ram",          "parallel",    "workers",
+    "threads",   "kv-type",      "kv-cache",  "kv-dir",       "kv-dir-size", "queue",
+    "batch",     "decode-share", "speculate", "reproducible", "cpuexec",     "mps",
+    "calibrate", "policy",       "assign",    "cache",        "predictor",   "budget",
+    "prefetch",  "predictors",   "fine-tune", "segment-bytes"};
 
 static bool is_of_model(const char *name)
 {
@@ -20,22 +22,26 @@ static bool is_of_model(const char *name)
     return false;
 }
 
-/* None of them has another default than nothing. */
-static bool is_given(const struct option_spec *o)
+const char *model_options_find(const struct option_spec *table, int argc, char **argv)
 {
-    return o->type == OPTION_STRING ? *(const char **)o->target != NULL
-           : o->type == OPTION_UINT ? *(uint64_t *)o->target != 0
-                                    : *(bool *)o->target;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *name = argv[i] + strspn(argv[i], "-");
+        if (name == argv[i])
+            continue;
+        const struct option_spec *o = option_names_find(table, name, strcspn(name, "="));
+        if (o && is_of_model(o->name))
+            return o->name;
+    }
+    return NULL;
 }
 
-bool model_options_absent(const struct option_spec *table, const char *verb)
+bool model_options_absent(const char *found, const char *verb)
 {
-    for (const struct option_spec *o = table; o->name; o++)
-        if (is_of_model(o->name) && is_given(o)) {
-            cli_complain("%s: --%s needs MODEL; for a model of the folder write `%s = ...` into "
-                         "~/.config/moed/NAME.conf, where NAME is the model's",
-                         verb, o->name, o->name);
-            return false;
-        }
-    return true;
+    const char *folder = getenv("XDG_CONFIG_HOME");
+    if (!found)
+        return true;
+    cli_complain("%s: --%s needs MODEL; for a model of the folder write `%s = ...` into "
+                 "%s/moed/NAME.conf, where NAME is the model's",
+                 verb, found, found, folder && folder[0] == '/' ? folder : "~/.config");
+    return false;
 }

@@ -313,6 +313,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "cut experts into segments of N bytes; 0: 2 MiB"},
         {0},
     };
+    const char *model_option = model_options_find(table, argc, argv);
     int n, exit_code;
     if (!ask_arguments(table, verb, "MODEL [OPTION]...", purpose, argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
@@ -331,7 +332,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
-    if (!model_text && !model_options_absent(table, verb))
+    if (!model_text && !model_options_absent(model_option, verb))
         return CLI_USAGE;
     if (!join_aliases(&aliases, l))
         return CLI_FAILURE;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #define LEAST_PARALLEL       4
+#define RESERVE_PART         50
 #define DEFAULT_STATES_BYTES (256ull << 20)
 
 uint64_t memory_margin_bytes(uint64_t weights_bytes)
@@ -39,6 +40,7 @@ bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[
     struct tier_plan tier;
     /* the margin of fewer bytes is not larger */
     uint64_t others = memory_state_bytes(&plan->header.params, 1) + memory_margin_bytes(available);
+    available -= available / RESERVE_PART; /* less may be free when the model is started */
     if (plan->header.tiered || available <= others)
         return false;
     uint64_t bytes = available - others;

@@ -25,8 +25,8 @@ static bool parse_size(const char *text, uint64_t available, uint64_t *out)
 {
     double value;
     size_t len = strlen(text);
-    if (quantity_parse(text, len, quantity_percent, &value) && value <= 100)
-        *out = (uint64_t)((double)available * value / 100);
+    if (quantity_parse(text, len, quantity_percent, &value) && value <= 1)
+        *out = (uint64_t)((double)available * value);
     else if (quantity_parse(text, len, quantity_sizes, &value) && value < 0x1p62)
         *out = (uint64_t)value;
     else

@@ -137,6 +137,8 @@ down
 [ "$(stat -c %s "$file")" -le 700000 ] || fail "the file has $(stat -c %s "$file") bytes"
 ! "$MOED" up "$MODEL" --kv-dir /proc/none >/dev/null 2>"$WORK/up" || fail "up takes a directory that cannot be"
 grep -q -- "--kv-dir /proc/none cannot be used" "$WORK/up" || fail "the message: $(cat "$WORK/up")"
+! "$MOED" up "$MODEL" --kv-cache 200% >/dev/null 2>"$WORK/up" || fail "up takes twice the memory that is free"
+grep -q "'200%' is no size" "$WORK/up" || fail "$(cat "$WORK/up")"
 ! "$MOED" up "$MODEL" --kv-dir "$DIR" --kv-dir-size much >/dev/null 2>"$WORK/up" || fail "up takes a size that is none"
 grep -q "is no size" "$WORK/up" || fail "the message: $(cat "$WORK/up")"
 say "ok"

@@ -24,6 +24,9 @@ static void test_loosen(void **state)
          "{\"$id\":\"u\",\"anyOf\":[{},{\"enum\":[{\"not\":1}]}]}", "$id", 1},
         {"{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"(?=a)\":{},\"b\":{}}}",
          "{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"b\":{}}}", "(?=a)", 1},
+        {"{\"$ref\":\"#/$defs/a/oneOf/1\",\"$defs\":{\"a\":{\"oneOf\":[{},{\"$ref\":\"http://"
+         "b\"}]}}}",
+         "{\"$ref\":\"#/$defs/a/anyOf/1\",\"$defs\":{\"a\":{\"anyOf\":[{},{}]}}}", "$ref", 1},
         {"true", NULL, "", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

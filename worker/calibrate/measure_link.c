@@ -195,12 +195,9 @@ static void measure_together(struct measure_bench *b, uint32_t n_loads, struct c
 
 /* ---- The link ---- */
 
-/* Where everything is resident, nothing will be copied. */
 static void await_pinning(const struct measure_bench *b)
 {
     uint64_t since = clock_ns();
-    if (device_cache_holds_all(b->parts->cache))
-        return;
     while (device_cache_pinning(b->parts->cache) && clock_ns() - since < PINNING_S * 1000000000ull)
         measure_nap(0.02);
 }

@@ -30,8 +30,11 @@ static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
 {
     char keyword[SCHEMA_KEYWORD_BYTES];
     json_t *copy = json_deep_copy(value);
-    if (schema_loosen(copy, keyword))
-        ask_ignore(ask, keyword);
+    if (schema_loosen(copy, keyword)) {
+        char name[SCHEMA_KEYWORD_BYTES + sizeof "schema:"];
+        snprintf(name, sizeof name, "schema:%s", keyword);
+        ask_ignore(ask, name);
+    }
     bool taken = set_form(ask, MOED_GRAMMAR_JSON_SCHEMA,
                           copy ? json_dumps(copy, JSON_COMPACT | JSON_ENCODE_ANY) : NULL, p);
     json_decref(copy);

@@ -106,6 +106,20 @@ static void free_device(struct device *d)
     free(d);
 }
 
+static enum error_code load_kernels(const struct device *d, struct error *e)
+{
+    unsigned n;
+    cudaError_t code = cuda_preload(&n);
+    if (n == 0)
+        return error_set(e, ERROR_INTERNAL, "moed's module for CUDA lists no kernel");
+    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "device cuda: moed's module has no code for %s: build it with "
+                         "MOED_CUDA_ARCHITECTURES=native, or use --device host",
+                         d->name);
+    return code == cudaSuccess ? ERROR_OK : CUDA_EXPLAIN(e, code, "cudaFuncGetAttributes");
+}
+
 static enum error_code open_device(unsigned ordinal, struct device **out, struct error *e)
 {
     struct device *d = calloc(1, sizeof *d);
@@ -124,7 +138,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     if (answer != cudaSuccess)
         code = CUDA_EXPLAIN(e, answer, "cudaMemGetInfo");
     if (!code)
-        code = cuda_preload(d, e);
+        code = load_kernels(d, e);
     if (code) {
         free_device(d);
         return code;

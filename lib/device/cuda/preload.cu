@@ -1,20 +1,17 @@
 /* See preload.h. */
 #include "device/cuda/preload.h"
 
-#include "device/cuda/context.h"
-
 #include <cuda_runtime.h>
 
-enum error_code cuda_preload(struct device *d, struct error *e)
+cudaError_t cuda_preload(unsigned *n_kernels)
 {
     struct cudaFuncAttributes unused;
+    cudaError_t code = cudaSuccess;
 
-    if (!cuda_enter(d))
-        return cuda_first_error(d, e);
-    for (const struct cuda_listed *l = cuda_listed::first; l; l = l->next) {
-        cudaError_t code = cudaFuncGetAttributes(&unused, l->kernel);
-        if (code != cudaSuccess)
-            return CUDA_EXPLAIN(e, code, "cudaFuncGetAttributes");
+    *n_kernels = 0;
+    for (const struct cuda_listed *l = cuda_listed::first; l && code == cudaSuccess; l = l->next) {
+        code = cudaFuncGetAttributes(&unused, l->kernel);
+        ++*n_kernels;
     }
-    return ERROR_OK;
+    return code;
 }

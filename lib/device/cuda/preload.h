@@ -11,15 +11,14 @@
 #ifndef MOED_DEVICE_CUDA_PRELOAD_H
 #define MOED_DEVICE_CUDA_PRELOAD_H
 
-#include "base/error.h"
+#include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-struct device;
-/* Loads the listed kernels into the open device's context. */
-enum error_code cuda_preload(struct device *d, struct error *e);
+/* Loads the listed kernels into the calling thread's context. */
+cudaError_t cuda_preload(unsigned *n_kernels);
 
 #ifdef __cplusplus
 }
