@@ -69,7 +69,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
     json_t *turn = flush_assistant(b, p);
     free(text);
     if (turn)
-        return add_call(turn, id, name, arguments, p);
+        return add_call(b->ask, turn, id, name, arguments, p);
     json_decref(arguments);
     return false;
 }

@@ -49,7 +49,7 @@ static bool take_call_item(struct ask *ask, const json_t *item, const char *wher
     if (!id || !name || !json_is_string(arguments))
         return problem_set(p, 400, "%s: a function_call needs call_id, name and arguments", where);
     json_t *turn = assistant_turn(ask, p);
-    return turn && add_call(turn, id, name, json_incref(arguments), p);
+    return turn && add_call(ask, turn, id, name, json_incref(arguments), p);
 }
 
 static bool take_output_item(struct ask *ask, const json_t *item, const char *where,
