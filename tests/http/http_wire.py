@@ -696,12 +696,16 @@ def check_origins():
     for origin in ("https://listed.example", "http://localhost:3000", "tauri://localhost", "chrome-extension://abc"):
         status, head, _ = call("GET", "/livez", headers=["Origin: " + origin])
         assert status == 200 and head["access-control-allow-origin"] == origin and head["vary"] == "Origin", (status, head)
+        assert {"x-request-id", "retry-after", "x-should-retry"} < set(head["access-control-expose-headers"].split(", ")), head
         assert "access-control-allow-credentials" not in head, head
+    page = ["Origin: https://listed.example", "Accept: text/html"]
+    _, head, _ = call("GET", "/", headers=page)  # the reply with the most headers
+    assert head["access-control-expose-headers"] and head["referrer-policy"] == "no-referrer", head
     names = ",".join(f"x-header-number-{i}" for i in range(30))
     got, head, _ = call("OPTIONS", "/v1/models", headers=["Origin: https://listed.example", "Access-Control-Request-Method: GET",
                                                           "Access-Control-Request-Headers: " + names])
     assert got == 204 and "GET" in head["access-control-allow-methods"], (got, head)
-    assert head["access-control-allow-headers"] == names, head
+    assert head["access-control-allow-headers"] == names and head["access-control-max-age"] == "600", head
 
 
 def check_refusals_of_the_library():

@@ -15,6 +15,8 @@
 
 #define COMPACT_BYTES 65536
 #define GUESS_BYTES   128
+/* Headers of replies that client libraries read in a browser, too. */
+#define SHOWN_HEADERS "x-request-id, request-id, retry-after, x-should-retry"
 
 struct exchange *exchange_new(struct connection *c)
 {
@@ -240,6 +242,7 @@ static bool check_origin(struct exchange *x, struct problem *p)
         return refuse_origin(x, origin, p);
     if (other) {
         exchange_add_header(x, "Access-Control-Allow-Origin", origin);
+        exchange_add_header(x, "Access-Control-Expose-Headers", SHOWN_HEADERS);
         exchange_add_header(x, "Vary", "Origin");
     }
     return true;
@@ -288,6 +291,7 @@ static void answer_preflight(struct exchange *x)
     exchange_add_header(x, "Access-Control-Allow-Methods", "GET, POST");
     const char *wanted = exchange_header(x, "Access-Control-Request-Headers");
     exchange_add_header(x, "Access-Control-Allow-Headers", wanted ? wanted : "authorization");
+    exchange_add_header(x, "Access-Control-Max-Age", "600"); /* seconds without another preflight */
     exchange_reply(x, 204, NULL);
 }
 
