@@ -206,7 +206,12 @@ def check_llama_completion():
     assert (cut["stop_type"], cut["stopping_word"], cut["content"]) == ("word", word, text[:text.index(word)]), cut
     both = post("/completion", **{**ask, "prompt": ["Once upon", "The cat"]})
     assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == text, both
+    twice = post("/completion", **{**ask, "n": 2})
+    assert [(t["index"], t["content"]) for t in twice] == [(0, text), (1, text)], twice
+    form = {"type": "json_schema", "json_schema": {"schema": {"enum": [7]}}}
+    assert post("/completion", **{**ask, "response_format": form})["content"] == "7"
     refused("/completion", {"prompt": "a", "n_predict": 0}, 400, "n_predict")
+    refused("/completion", {"prompt": "a", "n_probs": 2}, 400, "n_probs")
 
 
 def check_echo():
