@@ -175,7 +175,7 @@ static bool take_message(struct ask *ask, const json_t *message, bool newest, co
 
 bool take_messages(struct ask *ask, json_t *value, struct problem *p)
 {
-    size_t n = json_array_size(value), newest = last_user_turn(value);
+    size_t n = json_array_size(value), newest = content_last_user_turn(value);
     if (!json_is_array(value) || n == 0 || n > MESSAGES_MAX)
         return problem_set(p, 400, "an array of 1 to %d messages is expected", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++) {
