@@ -132,6 +132,10 @@ static void test_origins(void **state)
                                "https://b.example,https://a.example", &other));
     assert_true(other);
     assert_false(origin_allowed("https://a.example.org", "localhost", "https://a.example", &other));
+    const char *own = "https://moed.example"; /* a list of the server's own origin alone */
+    assert_true(origin_allowed(own, "moed.example", own, &other));
+    assert_false(origin_allowed("https://a.example", "moed.example", own, &other));
+    assert_true(origin_allowed("http://localhost:3000", "moed.example", own, &other));
     assert_true(origin_allowed("https://anybody.example", "localhost", "*", &other));
     assert_true(origin_allowed("null", "localhost", "*", &other));
 }
