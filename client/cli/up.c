@@ -286,7 +286,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"admin-key-file", OPTION_STRING, &l->admin_key_file, 0, 0, "FILE",
          "HTTP: the keys in FILE may change policy and memory"},
         {"cors-origins", OPTION_STRING, &l->cors_origins, 0, 0, "LIST",
-         "HTTP: let pages of these origins use it, separated by commas (with API keys: *)"},
+         "HTTP: let pages of these origins use it, separated by commas "
+         "(default with API keys: *, else none)"},
         {"insecure", OPTION_BOOL, &l->insecure, 0, 0, NULL,
          "HTTP: serve other machines without an API key"},
         {"models-keep", OPTION_FLOAT, &models_keep, -1, 1e9, "S",

@@ -65,7 +65,8 @@ static void parse(struct frontend *f, int argc, char **argv)
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
         {"tls-key", OPTION_STRING, &f->tls_key, 0, 0, "FILE", "the certificate's private key"},
         {"cors-origins", OPTION_STRING, &s->cors_origins, 0, 0, "LIST",
-         "let pages of these origins use the server, separated by commas (with API keys: *)"},
+         "let pages of these origins use the server, separated by commas "
+         "(default with API keys: *, else none)"},
         {"host-names", OPTION_STRING, &s->host_names, 0, 0, "LIST",
          "the server's names, beside localhost and addresses"},
         {"connections", OPTION_UINT, &s->connections, 1, 100000, "N",

@@ -58,11 +58,19 @@ static void check_tools(const struct ask *ask)
     structure_fini(&s);
 }
 
+/* The model's own value holds. */
+static bool is_default(float value)
+{
+    return value == MOED_DEFAULT_FLOAT;
+}
+
 static void check_accepted(const struct ask *ask)
 {
     require(ask->n >= 1 && ask->n <= ASK_CHOICES_MAX && ask->prompt_count <= ASK_CHOICES_MAX);
-    require(ask->stop_count <= ASK_STOPS_MAX && ask->sampling.temperature >= 0);
-    require(ask->sampling.top_p >= 0 && ask->sampling.top_p <= 1);
+    require(ask->stop_count <= ASK_STOPS_MAX);
+    require(is_default(ask->sampling.temperature) || ask->sampling.temperature >= 0);
+    require(is_default(ask->sampling.top_p) ||
+            (ask->sampling.top_p >= 0 && ask->sampling.top_p <= 1));
     for (size_t i = 0; i < ask->stop_count; i++)
         require(ask->stops[i].data && ask->stops[i].len);
     for (size_t i = 0; i < ask->prompt_count; i++)

@@ -206,7 +206,12 @@ def check_llama_completion():
     assert (cut["stop_type"], cut["stopping_word"], cut["content"]) == ("word", word, text[:text.index(word)]), cut
     both = post("/completion", **{**ask, "prompt": ["Once upon", "The cat"]})
     assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == text, both
+    twice = post("/completion", **{**ask, "n": 2})
+    assert [(t["index"], t["content"]) for t in twice] == [(0, text), (1, text)], twice
+    form = {"type": "json_schema", "json_schema": {"schema": {"enum": [7]}}}
+    assert post("/completion", **{**ask, "response_format": form})["content"] == "7"
     refused("/completion", {"prompt": "a", "n_predict": 0}, 400, "n_predict")
+    refused("/completion", {"prompt": "a", "n_probs": 2}, 400, "n_probs")
 
 
 def check_echo():
@@ -696,12 +701,16 @@ def check_origins():
     for origin in ("https://listed.example", "http://localhost:3000", "tauri://localhost", "chrome-extension://abc"):
         status, head, _ = call("GET", "/livez", headers=["Origin: " + origin])
         assert status == 200 and head["access-control-allow-origin"] == origin and head["vary"] == "Origin", (status, head)
+        assert {"x-request-id", "retry-after", "x-should-retry"} < set(head["access-control-expose-headers"].split(", ")), head
         assert "access-control-allow-credentials" not in head, head
+    page = ["Origin: https://listed.example", "Accept: text/html"]
+    _, head, _ = call("GET", "/", headers=page)  # the reply with the most headers
+    assert head["access-control-expose-headers"] and head["referrer-policy"] == "no-referrer", head
     names = ",".join(f"x-header-number-{i}" for i in range(30))
     got, head, _ = call("OPTIONS", "/v1/models", headers=["Origin: https://listed.example", "Access-Control-Request-Method: GET",
                                                           "Access-Control-Request-Headers: " + names])
     assert got == 204 and "GET" in head["access-control-allow-methods"], (got, head)
-    assert head["access-control-allow-headers"] == names, head
+    assert head["access-control-allow-headers"] == names and head["access-control-max-age"] == "600", head
 
 
 def check_refusals_of_the_library():

@@ -164,7 +164,8 @@ const emptyAnswer = () => ({ content: '', reasoning: '', figures: {} });
 test('chunks become a message', () => {
   const message = emptyAnswer();
   assert.equal(takeChunk(message, chunk({ role: 'assistant', content: '' })), false);
-  assert.equal(takeChunk(message, chunk({ reasoning_content: 'hm' })), true);
+  assert.equal(takeChunk(message, chunk({ reasoning_content: 'h', reasoning: 'h' })), true);
+  assert.equal(takeChunk(message, chunk({ reasoning: 'm' })), true);
   takeChunk(message, chunk({ content: 'He' }));
   takeChunk(message, chunk({ content: 'llo' }));
   takeChunk(message, chunk({ tool_calls: [{ index: 0, id: 'c', function: { name: 'f', arguments: '' } }] }));

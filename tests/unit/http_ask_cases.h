@@ -28,8 +28,9 @@ static inline struct ask accept(parser *parse, const char *body)
     return ask;
 }
 
-/* parameter: NULL: any */
-static inline void refuse(parser *parse, const char *body, const char *parameter)
+/* parameter, message: NULL: any */
+static inline void refuse_because(parser *parse, const char *body, const char *parameter,
+                                  const char *message)
 {
     struct ask ask;
     struct problem p = {0};
@@ -40,7 +41,14 @@ static inline void refuse(parser *parse, const char *body, const char *parameter
     assert_true(p.message[0]);
     if (parameter)
         assert_string_equal(p.parameter, parameter);
+    if (message)
+        assert_string_equal(p.message, message);
     ask_fini(&ask);
+}
+
+static inline void refuse(parser *parse, const char *body, const char *parameter)
+{
+    refuse_because(parse, body, parameter, NULL);
 }
 
 #define CHAT(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" more "}"

@@ -114,7 +114,22 @@ static void test_llama_completion(void **state)
     ask_fini(&a);
     refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0}", "n_predict");
     refuse(parse_llama_completion, "{}", "prompt");
-    refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":5}", "n_probs");
+    static const struct {
+        const char *body, *parameter, *why;
+    } refused[] = {
+        {"{\"prompt\":\"a\",\"n_probs\":5}", "n_probs", "n_probs: /v1/completions has logprobs"},
+        {"{\"prompt\":\"a\",\"logprobs\":2}", "logprobs", "logprobs: /v1/completions has logprobs"},
+        {"{\"prompt\":\"a\",\"echo\":true}", "echo", "echo: /v1/completions has echo"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        refuse_because(parse_llama_completion, refused[i].body, refused[i].parameter,
+                       refused[i].why);
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":0,\"logprobs\":false,"
+                                       "\"echo\":false,\"n_cmpl\":2,"
+                                       "\"response_format\":{\"type\":\"json_object\"}}");
+    assert_int_equal(a.n, 2);
+    assert_int_equal(a.form, MOED_GRAMMAR_JSON_SCHEMA);
+    ask_fini(&a);
 }
 
 /* A top_p of 0 leaves the likeliest token, as OpenAI's does; libmoed's 0 is off. */

@@ -132,8 +132,32 @@ static void test_origins(void **state)
                                "https://b.example,https://a.example", &other));
     assert_true(other);
     assert_false(origin_allowed("https://a.example.org", "localhost", "https://a.example", &other));
+    const char *own = "https://moed.example"; /* a list of the server's own origin alone */
+    assert_true(origin_allowed(own, "moed.example", own, &other));
+    assert_false(origin_allowed("https://a.example", "moed.example", own, &other));
+    assert_true(origin_allowed("http://localhost:3000", "moed.example", own, &other));
     assert_true(origin_allowed("https://anybody.example", "localhost", "*", &other));
     assert_true(origin_allowed("null", "localhost", "*", &other));
+}
+
+/* The log names another origin than the last one, at most one a minute, in printable ASCII. */
+static void test_logged_origins(void **state)
+{
+    const uint64_t minute = 60000000000;
+    struct origin_log log = {0};
+    assert_true(origin_log_takes(&log, "https://a.example", 5));
+    assert_false(origin_log_takes(&log, "https://b.example", minute + 4));
+    assert_false(origin_log_takes(&log, "https://a.example", minute + 5));
+    assert_true(origin_log_takes(&log, "https://b.example", minute + 5));
+    assert_string_equal(log.last, "https://b.example");
+    assert_true(origin_log_takes(&log, "x': \033[1m\n\xc2\x9b", 9 * minute));
+    assert_string_equal(log.last, "x?:??[1m???");
+    char endless[200];
+    memset(endless, 'a', sizeof endless);
+    endless[sizeof endless - 1] = '\0';
+    assert_true(origin_log_takes(&log, endless, 20 * minute));
+    assert_int_equal(strlen(log.last), sizeof log.last - 1);
+    assert_false(origin_log_takes(&log, endless, 30 * minute));
 }
 
 static void test_model_names(void **state)
@@ -510,13 +534,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_origins),        cmocka_unit_test(test_model_names),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
-        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
-        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
-        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
-        cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_origins),        cmocka_unit_test(test_logged_origins),
+        cmocka_unit_test(test_model_names),    cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_trace_ids),      cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_events),         cmocka_unit_test(test_merged_metrics),
+        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_listening),
+        cmocka_unit_test(test_unix_socket),    cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -1,5 +1,6 @@
 /* Requests of the HTTP APIs: tools, calls of them in a conversation, and the answer's form. */
 #include "client/http/api/anthropic.h"
+#include "client/http/api/messages.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
@@ -106,6 +107,65 @@ static void test_conversations_with_calls(void **state)
     refuse(parse_response, "{\"input\":[{\"type\":\"reasoning\"}]}", NULL);
     refuse(parse_response, "{\"input\":null}", NULL);
     refuse(parse_message, "{\"max_tokens\":5,\"system\":\"a\",\"messages\":null}", NULL);
+}
+
+#define CALL(name)                                                                                 \
+    "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"" name "\"}}]" \
+    "}"
+#define RESULT "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"\"}"
+
+/* A result has the name of the last call before it with its id, if there is one. */
+static void test_names_of_results(void **state)
+{
+    static const char *const names[] = {NULL, NULL, "a", NULL, "b", "b"};
+    struct ask a = accept(parse_chat, "{\"messages\":[" RESULT "," CALL("a") "," RESULT "," CALL(
+                                          "b") "," RESULT "," RESULT "]}");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *name = json_object_get(json_array_get(a.messages, i), "name");
+        assert_true(!name == !names[i]);
+        if (name)
+            assert_string_equal(json_string_value(name), names[i]);
+    }
+    ask_fini(&a);
+}
+
+/* An array of `count` items between two texts. Owned. */
+static char *body_of(const char *before, const char *item, size_t count, const char *after)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    strbuf_printf(&b, "%s[", before);
+    for (size_t i = 0; i < count; i++)
+        strbuf_printf(&b, "%s%s", i ? "," : "", item);
+    strbuf_printf(&b, "]%s", after);
+    assert_false(b.failed);
+    return b.data;
+}
+
+/* Results of calls that nobody made: a conversation is limited in every API. */
+static void test_many_results(void **state)
+{
+    static const struct {
+        parser *parse;
+        const char *before, *item, *after, *parameter;
+    } cases[] = {
+        {parse_chat, "{\"messages\":", RESULT, "}", "messages"},
+        {parse_ollama_chat, "{\"messages\":", RESULT, "}", "messages"},
+        {parse_message, "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":",
+         "{\"type\":\"tool_result\",\"tool_use_id\":\"c\"}", "}]}", "messages"},
+        {parse_response, "{\"input\":", "{\"type\":\"function_call_output\",\"call_id\":\"c\"}",
+         "}", "input"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *body = body_of(cases[i].before, cases[i].item, MESSAGES_MAX, cases[i].after);
+        struct ask a = accept(cases[i].parse, body);
+        assert_int_equal(json_array_size(a.messages), MESSAGES_MAX);
+        ask_fini(&a);
+        free(body);
+        body = body_of(cases[i].before, cases[i].item, 20000, cases[i].after);
+        refuse(cases[i].parse, body, cases[i].parameter);
+        free(body);
+    }
 }
 
 /* For a template that shows neither tools nor calls. */
@@ -354,6 +414,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_conversations_with_calls),
+        cmocka_unit_test(test_names_of_results),
+        cmocka_unit_test(test_many_results),
         cmocka_unit_test(test_tools_as_plain_text),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_form_beside_tools),

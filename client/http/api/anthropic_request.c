@@ -69,7 +69,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
     json_t *turn = flush_assistant(b, p);
     free(text);
     if (turn)
-        return add_call(turn, id, name, arguments, p);
+        return add_call(b->ask, turn, id, name, arguments, p);
     json_decref(arguments);
     return false;
 }
@@ -96,13 +96,13 @@ static bool take_thought(struct blocks *b, const json_t *block, struct problem *
 
 static bool take_block(struct blocks *b, const json_t *block, struct problem *p)
 {
-    if (has_type(block, "tool_use"))
+    if (content_has_type(block, "tool_use"))
         return take_use(b, block, p);
-    if (has_type(block, "tool_result"))
+    if (content_has_type(block, "tool_result"))
         return take_result(b, block, p);
-    if (b->of == CONTENT_ANSWER && has_type(block, "thinking"))
+    if (b->of == CONTENT_ANSWER && content_has_type(block, "thinking"))
         return take_thought(b, block, p);
-    if (b->of == CONTENT_ANSWER && has_type(block, "redacted_thinking"))
+    if (b->of == CONTENT_ANSWER && content_has_type(block, "redacted_thinking"))
         return true; /* no text of ours: another server's */
     return content_add_part(&b->text, block, b->of, b->where, p);
 }
@@ -150,7 +150,7 @@ static bool take_turn(struct ask *ask, const json_t *message, bool newest, const
 
 static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
 {
-    size_t n = json_array_size(value), newest = last_user_turn(value);
+    size_t n = json_array_size(value), newest = content_last_user_turn(value);
     if (!json_is_array(value) || n == 0)
         return problem_set(p, 400, "an array of at least one message is expected");
     for (size_t i = 0; i < n; i++) {

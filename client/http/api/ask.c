@@ -26,6 +26,7 @@ void ask_fini(struct ask *ask)
     free(ask->form_text);
     tool_list_free(ask->tool_list);
     json_decref(ask->messages);
+    json_decref(ask->call_names);
     json_decref(ask->tools);
     json_decref(ask->root);
     *ask = (struct ask){0};

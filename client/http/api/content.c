@@ -11,7 +11,7 @@ enum content_of content_of_turn(const char *role, bool newest)
     return strcmp(role, "user") == 0 && newest ? CONTENT_QUESTION : CONTENT_HISTORY;
 }
 
-size_t last_user_turn(const json_t *messages)
+size_t content_last_user_turn(const json_t *messages)
 {
     for (size_t i = json_array_size(messages); i > 0; i--) {
         const json_t *message = json_array_get(messages, i - 1);
@@ -22,7 +22,7 @@ size_t last_user_turn(const json_t *messages)
     return SIZE_MAX;
 }
 
-bool has_type(const json_t *object, const char *type)
+bool content_has_type(const json_t *object, const char *type)
 {
     const char *own = json_string_value(json_object_get(object, "type"));
     return own && strcmp(own, type) == 0;
@@ -64,13 +64,13 @@ static bool is_text(const char *type)
 static const json_t *inner_content(const json_t *part)
 {
     const json_t *source = json_object_get(part, "source");
-    if (has_type(part, "search_result"))
+    if (content_has_type(part, "search_result"))
         return json_object_get(part, "content");
-    if (!has_type(part, "document"))
+    if (!content_has_type(part, "document"))
         return NULL;
-    if (has_type(source, "text"))
+    if (content_has_type(source, "text"))
         return json_object_get(source, "data");
-    return has_type(source, "content") ? json_object_get(source, "content") : NULL;
+    return content_has_type(source, "content") ? json_object_get(source, "content") : NULL;
 }
 
 static bool add_content(struct strbuf *text, const json_t *content, enum content_of of,
@@ -103,7 +103,8 @@ bool content_add_part(struct strbuf *text, const json_t *part, enum content_of o
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *tool = json_object_get(part, "tool_name");
-    const json_t *value = json_object_get(part, has_type(part, "refusal") ? "refusal" : "text");
+    const json_t *value =
+        json_object_get(part, content_has_type(part, "refusal") ? "refusal" : "text");
     if (!type || (is_text(type) && !json_is_string(value)))
         return problem_set(p, 400, "%s: a part {\"type\": \"text\", \"text\": ...} is expected",
                            where);
@@ -111,7 +112,7 @@ bool content_add_part(struct strbuf *text, const json_t *part, enum content_of o
         add_string(text, value, of);
     } else if (inner_content(part)) {
         return add_inner(text, part, of, where, p);
-    } else if (has_type(part, "tool_reference") && json_is_string(tool)) {
+    } else if (content_has_type(part, "tool_reference") && json_is_string(tool)) {
         begin_part(text, of);
         strbuf_printf(text, "[tool %s]", json_string_value(tool));
     } else if (of == CONTENT_QUESTION) {

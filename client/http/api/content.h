@@ -17,12 +17,12 @@ enum content_of {
 };
 
 /* The object's member "type" is this one. */
-bool has_type(const json_t *object, const char *type);
+bool content_has_type(const json_t *object, const char *type);
 
-/* newest: it is last_user_turn's. */
+/* newest: it is content_last_user_turn's. */
 enum content_of content_of_turn(const char *role, bool newest);
 /* The index of the last message with the role user; SIZE_MAX: none. */
-size_t last_user_turn(const json_t *messages);
+size_t content_last_user_turn(const json_t *messages);
 
 /* The text of a content: a string, an array of parts {"type":"text","text":...}, or null, which is
  * "". Newlines separate the parts, except those of an answer. Returns a new string; NULL: *p is

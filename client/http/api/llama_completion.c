@@ -10,12 +10,20 @@
 
 /* ---- The request ---- */
 
+#define NO_SCORES "/v1/completions has logprobs"
+
 static const struct parameter parameters[] = {
     {.name = "prompt", .take = take_prompt},
     {.name = "n_predict", .take = take_max_tokens},
     {.name = "max_tokens", .take = take_max_tokens},
     {.name = "stream", .take = take_stream},
     {.name = "model", .take = take_model},
+    {.name = "n", .take = take_n},
+    {.name = "n_cmpl", .take = take_n},
+    {.name = "n_probs", .refused = NO_SCORES}, /* before the shared row, which names logprobs */
+    {.name = "logprobs", .refused = NO_SCORES},
+    {.name = "echo", .refused = "/v1/completions has echo"},
+    {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
     {.name = "samplers and penalties", .more = sampling_parameters},
     /* what an answer has in any case, or never */

@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MESSAGES_MAX 16384
-
 bool add_message(struct ask *ask, const char *role, json_t *content, struct problem *p)
 {
     if (!content)
         return false;
+    if (json_array_size(ask->messages) == MESSAGES_MAX) {
+        json_decref(content);
+        return problem_set(p, 400, "more than %d messages and results of tools", MESSAGES_MAX);
+    }
     if (!ask->messages)
         ask->messages = json_array();
     json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
@@ -29,7 +31,20 @@ json_t *assistant_turn(struct ask *ask, struct problem *p)
     return json_array_get(ask->messages, json_array_size(ask->messages) - 1);
 }
 
-bool add_call(json_t *turn, const char *id, const char *name, json_t *arguments, struct problem *p)
+/* Notes the name of a call for its result. Of several calls with one id the last one counts. */
+static bool note_call(struct ask *ask, const json_t *call)
+{
+    const char *id = json_string_value(json_object_get(call, "id"));
+    json_t *name = json_object_get(json_object_get(call, "function"), "name");
+    if (!id)
+        return true;
+    if (!ask->call_names)
+        ask->call_names = json_object();
+    return json_object_set(ask->call_names, id, name) == 0;
+}
+
+bool add_call(struct ask *ask, json_t *turn, const char *id, const char *name, json_t *arguments,
+              struct problem *p)
 {
     json_t *calls = json_object_get(turn, "tool_calls");
     if (!calls) {
@@ -39,30 +54,16 @@ bool add_call(json_t *turn, const char *id, const char *name, json_t *arguments,
     json_t *call = arguments ? json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function",
                                          "function", "name", name, "arguments", arguments)
                              : NULL;
-    if (!calls || !call || json_array_append_new(calls, call) != 0)
+    if (!calls || !call || json_array_append_new(calls, call) != 0 || !note_call(ask, call))
         return problem_set(p, 503, "no memory for the messages");
     return true;
-}
-
-/* The name in the last call with this id; NULL: none. */
-static json_t *name_of_call(const struct ask *ask, const char *id)
-{
-    for (size_t i = json_array_size(ask->messages); i > 0; i--) {
-        const json_t *calls = json_object_get(json_array_get(ask->messages, i - 1), "tool_calls");
-        for (size_t k = 0; k < json_array_size(calls); k++) {
-            const json_t *call = json_array_get(calls, k);
-            const char *own = json_string_value(json_object_get(call, "id"));
-            if (own && strcmp(own, id) == 0)
-                return json_object_get(json_object_get(call, "function"), "name");
-        }
-    }
-    return NULL;
 }
 
 /* Templates show the tool's name by the result, or its id. */
 static bool name_result(struct ask *ask, json_t *result, const char *id)
 {
-    json_t *name = id && !json_object_get(result, "name") ? name_of_call(ask, id) : NULL;
+    json_t *name =
+        id && !json_object_get(result, "name") ? json_object_get(ask->call_names, id) : NULL;
     return !name || json_object_set(result, "name", name) == 0;
 }
 
@@ -142,6 +143,10 @@ static bool keep_members(struct ask *ask, json_t *added, const json_t *message)
         if (!empty && json_object_set(added, kept[i][1], value) != 0)
             return false;
     }
+    const json_t *calls = json_object_get(added, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        if (!note_call(ask, json_array_get(calls, i)))
+            return false;
     return name_result(ask, added, json_string_value(json_object_get(added, "tool_call_id")));
 }
 
@@ -170,7 +175,7 @@ static bool take_message(struct ask *ask, const json_t *message, bool newest, co
 
 bool take_messages(struct ask *ask, json_t *value, struct problem *p)
 {
-    size_t n = json_array_size(value), newest = last_user_turn(value);
+    size_t n = json_array_size(value), newest = content_last_user_turn(value);
     if (!json_is_array(value) || n == 0 || n > MESSAGES_MAX)
         return problem_set(p, 400, "an array of 1 to %d messages is expected", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++) {

@@ -49,7 +49,7 @@ static bool take_call_item(struct ask *ask, const json_t *item, const char *wher
     if (!id || !name || !json_is_string(arguments))
         return problem_set(p, 400, "%s: a function_call needs call_id, name and arguments", where);
     json_t *turn = assistant_turn(ask, p);
-    return turn && add_call(turn, id, name, json_incref(arguments), p);
+    return turn && add_call(ask, turn, id, name, json_incref(arguments), p);
 }
 
 static bool take_output_item(struct ask *ask, const json_t *item, const char *where,
@@ -89,13 +89,13 @@ static bool take_message_item(struct ask *ask, const json_t *item, bool newest, 
 static bool take_item(struct ask *ask, const json_t *item, bool newest, const char *where,
                       struct problem *p)
 {
-    if (has_type(item, "reasoning"))
+    if (content_has_type(item, "reasoning"))
         return take_reasoning_item(ask, item, where, p);
-    if (has_type(item, "function_call"))
+    if (content_has_type(item, "function_call"))
         return take_call_item(ask, item, where, p);
-    if (has_type(item, "function_call_output"))
+    if (content_has_type(item, "function_call_output"))
         return take_output_item(ask, item, where, p);
-    if (has_type(item, "message") || !json_object_get(item, "type"))
+    if (content_has_type(item, "message") || !json_object_get(item, "type"))
         return take_message_item(ask, item, newest, where, p);
     const char *type = json_string_value(json_object_get(item, "type"));
     return problem_set(p, 400,
@@ -110,7 +110,7 @@ static bool take_input(struct ask *ask, json_t *value, struct problem *p)
         return add_message(ask, "user", content_text(value, CONTENT_QUESTION, "input", p), p);
     if (!json_is_array(value) || json_array_size(value) == 0)
         return problem_set(p, 400, "a string or an array of items is expected");
-    size_t newest = last_user_turn(value);
+    size_t newest = content_last_user_turn(value);
     for (size_t i = 0; i < json_array_size(value); i++) {
         char where[32];
         snprintf(where, sizeof where, "input[%zu]", i);
@@ -153,7 +153,7 @@ static bool is_left_out(const json_t *tool)
     static const char *const types[] = {"web_search", "web_search_preview", "image_generation",
                                         "namespace", "tool_search"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (has_type(tool, types[i]))
+        if (content_has_type(tool, types[i]))
             return true;
     return false;
 }
@@ -170,7 +170,7 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
             ask_ignore(ask, type);
             continue;
         }
-        if (!has_type(tool, "function"))
+        if (!content_has_type(tool, "function"))
             return problem_set(p, 400,
                                "tools[%zu]: the type function is expected, not '%.40s': moed runs "
                                "no tools of its own",

@@ -17,13 +17,14 @@ function takeCalls(message, deltas) {
 export function takeChunk(message, chunk) {
   const choice = chunk.choices?.[0];
   const delta = choice?.delta ?? {};
+  const reasoning = delta.reasoning_content ?? delta.reasoning ?? '';
   if (chunk.usage) takeUsage(message.figures, chunk.usage);
   if (chunk.model) message.model = chunk.model;
   if (choice?.finish_reason) message.finish = choice.finish_reason;
   message.content += delta.content ?? '';
-  message.reasoning += delta.reasoning_content ?? delta.reasoning ?? '';
+  message.reasoning += reasoning;
   if (delta.tool_calls) takeCalls(message, delta.tool_calls);
-  return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
+  return Boolean(delta.content || reasoning || delta.tool_calls);
 }
 
 function takeUsage(figures, usage) {

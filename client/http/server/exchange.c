@@ -15,6 +15,8 @@
 
 #define COMPACT_BYTES 65536
 #define GUESS_BYTES   128
+/* Headers of replies that client libraries read in a browser, too. */
+#define SHOWN_HEADERS "x-request-id, request-id, retry-after, x-should-retry"
 
 struct exchange *exchange_new(struct connection *c)
 {
@@ -214,17 +216,17 @@ static bool take_origin_form(struct exchange *x, const char **url, struct proble
     return problem_set(p, 400, "the request is ambiguous: its target and Host differ");
 }
 
-/* A browser shows its page no reason, so the log has it; once, for pages can ask often. */
+/* A browser shows its page no reason, so the log has it. */
 static bool refuse_origin(struct exchange *x, const char *origin, struct problem *p)
 {
-    if (!x->server->refused_origin)
-        log_warn("refused a page of '%.80s', as all others that --cors-origins does not name",
-                 origin);
-    x->server->refused_origin = true;
+    bool by_key = x->server->auth.count == 0 && !x->server->settings->cors_origins;
+    if (origin_log_takes(&x->server->refused, origin, clock_ns()))
+        log_warn("refused a page of '%s': --cors-origins does not list it",
+                 x->server->refused.last);
     return problem_set(p, 403,
-                       "pages of '%.80s' may not use this server: --cors-origins names those that "
-                       "may; with --api-key-file all with a key may",
-                       origin);
+                       "pages of '%.80s' may not use this server: --cors-origins lists "
+                       "those that may%s",
+                       origin, by_key ? "; with --api-key-file pages that have a key may" : "");
 }
 
 static bool check_origin(struct exchange *x, struct problem *p)
@@ -240,6 +242,7 @@ static bool check_origin(struct exchange *x, struct problem *p)
         return refuse_origin(x, origin, p);
     if (other) {
         exchange_add_header(x, "Access-Control-Allow-Origin", origin);
+        exchange_add_header(x, "Access-Control-Expose-Headers", SHOWN_HEADERS);
         exchange_add_header(x, "Vary", "Origin");
     }
     return true;
@@ -288,6 +291,7 @@ static void answer_preflight(struct exchange *x)
     exchange_add_header(x, "Access-Control-Allow-Methods", "GET, POST");
     const char *wanted = exchange_header(x, "Access-Control-Request-Headers");
     exchange_add_header(x, "Access-Control-Allow-Headers", wanted ? wanted : "authorization");
+    exchange_add_header(x, "Access-Control-Max-Age", "600"); /* seconds without another preflight */
     exchange_reply(x, 204, NULL);
 }
 

@@ -34,7 +34,7 @@ struct route {
 
 enum exchange_state { EXCHANGE_READING, EXCHANGE_WORKING, EXCHANGE_STREAMING, EXCHANGE_REPLYING };
 
-#define EXCHANGE_HEADERS 8
+#define EXCHANGE_HEADERS 12
 
 struct exchange {
     struct server *server;

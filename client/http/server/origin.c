@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define LOG_INTERVAL_NS 60000000000u
+
 /* Finds text[0..len) in a list separated by commas. */
 static bool in_list(const char *list, const char *text, size_t len)
 {
@@ -100,4 +102,19 @@ bool origin_allowed(const char *origin, const char *host, const char *allowed, b
         return true;
     const char *scheme_end = strstr(origin, "://");
     return scheme_end && host && strcasecmp(scheme_end + 3, host) == 0;
+}
+
+bool origin_log_takes(struct origin_log *log, const char *origin, uint64_t now_ns)
+{
+    char text[sizeof log->last] = "";
+    for (size_t i = 0; origin[i] && i + 1 < sizeof text; i++)
+        text[i] = origin[i];
+    for (char *c = text; *c; c++)
+        if (*c < '!' || *c > '~' || *c == '\'')
+            *c = '?'; /* none of these is part of an origin */
+    if (now_ns < log->next_ns || strcmp(text, log->last) == 0)
+        return false;
+    memcpy(log->last, text, sizeof text);
+    log->next_ns = now_ns + LOG_INTERVAL_NS;
+    return true;
 }

@@ -9,6 +9,7 @@
 #define MOED_HTTP_ORIGIN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* host: the Host header. names: further names, separated by commas; may be NULL. localhost and
  * addresses are always allowed. */
@@ -18,5 +19,15 @@ bool origin_host_allowed(const char *host, const char *names);
  * extensions are allowed; "null" is not. *other: not the server's own, so the reply needs CORS
  * headers. */
 bool origin_allowed(const char *origin, const char *host, const char *allowed, bool *other);
+
+/* Which refused origins the log names. A page can ask often, from many origins: the log names an
+ * origin that differs from the last one there, and at most one a minute. Zero at first. */
+struct origin_log {
+    char last[81]; /* the last one that was logged, as printable ASCII; cut */
+    uint64_t next_ns;
+};
+
+/* Whether to log that this origin was refused: the text is log->last then. */
+bool origin_log_takes(struct origin_log *log, const char *origin, uint64_t now_ns);
 
 #endif

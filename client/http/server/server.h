@@ -12,6 +12,7 @@
 #include "client/http/server/auth.h"
 #include "client/http/server/exchange.h"
 #include "client/http/server/loop.h"
+#include "client/http/server/origin.h"
 #include "client/http/server/server_metrics.h"
 
 struct server_settings {
@@ -51,7 +52,7 @@ struct server {
     unsigned streams;   /* of those, that are being streamed */
     uint64_t next_tick_ns;
     bool draining;
-    bool refused_origin; /* one was, and the log says so */
+    struct origin_log refused;
 };
 
 /* Listens at a socket, which the server then owns. tls: with the certificate of the settings. */
