@@ -1,45 +1,7 @@
 /* lib/base/cgroup_memory.h with made-up trees of files, as the kernel's documentation has them. */
 #include "base/cgroup_memory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-static char root[64];
-
-static int make_root(void **state)
-{
-    snprintf(root, sizeof root, "/tmp/moed-test-cgroup.XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
-
-static void put(const char *file, const char *text)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", root, file);
-    for (char *c = path + strlen(root) + 1; (c = strchr(c, '/')); c++) {
-        *c = '\0';
-        mkdir(path, 0700);
-        *c = '/';
-    }
-    FILE *f = fopen(path, "we");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
+#include "file_tree.h"
 
 #define V2 "sys/fs/cgroup/"
 #define V1 "sys/fs/cgroup/memory/"
