@@ -178,7 +178,7 @@ static void write_model(struct exchange *x)
         return;
     }
     struct problem p;
-    problem_no_model(&p, all, x->rest);
+    problem_no_model(&p, all, deployments_meant(all, x->rest));
     exchange_fail(x, &p);
 }
 

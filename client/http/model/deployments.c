@@ -93,11 +93,6 @@ static struct deployment *by_name(const struct deployments *d, const char *name)
     return NULL;
 }
 
-bool deployments_has_own(const struct deployments *d)
-{
-    return by_name(d, d->own) != NULL;
-}
-
 static struct deployment *add(struct deployments *d, const char *name)
 {
     struct error e = {0};
@@ -130,17 +125,18 @@ static void visit(void *arg, const char *name, const char *run)
     struct deployments *d = arg;
     char path[PATH_MAX];
     pid_t memd = run_dir_hint(run, "memd");
-    if (!memd || !has_worker(run))
-        return;
+    bool running = memd && has_worker(run);
     if (realpath(run, path) && strcmp(path, d->own_run) == 0)
         name = d->own; /* $MOED_RUN may end in anything */
+    d->has_own = d->has_own || (memd && strcmp(name, d->own) == 0);
     struct deployment *each = by_name(d, name);
-    if (!each)
+    if (!each && running)
         each = add(d, name);
     if (!each)
         return;
-    each->running = true;
-    if (each->memd != memd) { /* perhaps of another model */
+    each->running = running;
+    each->expected = memd || run_dir_hint(run, "supervise");
+    if (running && each->memd != memd) { /* perhaps of another model */
         moed_model_free(each->facts);
         each->facts = NULL;
         each->memd = memd;
@@ -151,7 +147,7 @@ void deployments_look(struct deployments *d)
 {
     struct error e = {0};
     for (unsigned i = 0; i < d->count; i++)
-        d->items[i]->running = false;
+        d->items[i]->running = d->items[i]->expected = false;
     if (run_dir_list(visit, d, &e))
         log_warn("cannot list the deployments: %s", e.text);
 }
@@ -228,12 +224,13 @@ static void learn_model(struct deployment *d, struct moed_model *facts)
         facts->chat_template_tools = "";
     }
     d->since = time(NULL);
+    file_stem(facts->path, d->stem);
     if (on_demand)
         snprintf(d->model, sizeof d->model, "%s", on_demand->id);
     else if (strcmp(d->name, "default") != 0)
         snprintf(d->model, sizeof d->model, "%s", d->name);
     else
-        file_stem(facts->path, d->model);
+        memcpy(d->model, d->stem, sizeof d->model);
 }
 
 static void wait_again(struct deployments_waiter *w);
@@ -260,13 +257,22 @@ static void on_demand(struct demand_wait *demand)
         wait_again(w);
 }
 
+static bool has_name(const struct deployment *d, const char *model)
+{
+    return model_names_same(d->name, model) || model_names_same(d->model, model) ||
+           model_names_same(d->stem, model);
+}
+
 /* A request's model for moed-models; NULL: there is none to name. */
 static const char *name_for_demand(const struct deployments *d, const char *model)
 {
     const char *meant = deployments_meant(d, model);
+    const struct deployment *own = by_name(d, d->own);
+    if (own && has_name(own, meant))
+        return NULL; /* it comes back: its file may be in the folder, and is not loaded twice */
     if (*meant)
         return meant;
-    return d->demand.count == 1 && !deployments_has_own(d) ? d->demand.models[0].id : NULL;
+    return d->demand.count == 1 && !d->has_own ? d->demand.models[0].id : NULL;
 }
 
 /* True: moed-models is asked first. */
@@ -384,17 +390,6 @@ void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
     demand_cancel(&d->demand, &w->demand);
 }
 
-static bool has_name(const struct deployment *d, const char *model)
-{
-    char stem[MODEL_NAME_BYTES];
-    if (model_names_same(d->name, model) || model_names_same(d->model, model))
-        return true;
-    if (!d->facts)
-        return false;
-    file_stem(d->facts->path, stem);
-    return model_names_same(stem, model);
-}
-
 static bool is_known(const struct deployments *d, const char *model)
 {
     for (unsigned i = 0; i < d->count; i++)
@@ -403,15 +398,30 @@ static bool is_known(const struct deployments *d, const char *model)
     return demand_find(&d->demand, model) != NULL;
 }
 
-const char *deployments_meant(const struct deployments *d, const char *model)
+bool deployments_starting(const struct deployments *d, const char *meant)
 {
-    const char *meant = model ? model_names_find(&d->names, model) : "";
-    return *meant && d->names.any && !is_known(d, meant) ? "" : meant;
+    const struct deployment *own = by_name(d, d->own);
+    for (unsigned i = 0; i < d->count; i++)
+        if ((d->items[i]->expected || d->items[i] == own) && has_name(d->items[i], meant))
+            return true;
+    return d->has_own && (!own || !*own->model); /* its model's name is not known yet */
 }
 
-struct deployment *deployments_find(const struct deployments *d, const char *model)
+const char *deployments_named(const struct deployments *d, const char *model)
 {
-    const char *meant = deployments_meant(d, model);
+    return model ? model_names_find(&d->names, model) : "";
+}
+
+const char *deployments_meant(const struct deployments *d, const char *model)
+{
+    const char *named = deployments_named(d, model);
+    return *named && d->names.any && !is_known(d, named) ? "" : named;
+}
+
+static struct deployment *find_meant(const struct deployments *d, const char *meant)
+{
+    const struct deployment *own = by_name(d, d->own);
+    bool own_starts = d->has_own && (!own || own->expected);
     bool any = !*meant;
     struct deployment *last = NULL;
     unsigned running = 0;
@@ -424,5 +434,15 @@ struct deployment *deployments_find(const struct deployments *d, const char *mod
         running++;
         last = each;
     }
-    return any && running == 1 ? last : NULL;
+    return any && running == 1 && !own_starts ? last : NULL;
+}
+
+struct deployment *deployments_find(const struct deployments *d, const char *model)
+{
+    return find_meant(d, deployments_meant(d, model));
+}
+
+struct deployment *deployments_find_named(const struct deployments *d, const char *model)
+{
+    return find_meant(d, deployments_named(d, model));
 }

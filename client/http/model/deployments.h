@@ -6,7 +6,7 @@
  *
  * A model has these names: the deployment's, the model file's without ".gguf", and aliases
  * (model_names.h). No name stands for the default: the frontend's own deployment, or the only one
- * that runs.
+ * that runs where the own one has no model or was stopped.
  *
  *   deployments_want --> known and running? --yes--> ready
  *                             |  no, and moed-models runs
@@ -36,7 +36,9 @@ struct vocabulary;
 struct deployment {
     char name[DEPLOYMENT_NAME_BYTES];
     char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
+    char stem[MODEL_NAME_BYTES];  /* the model file's name, also while `facts` are not known */
     bool running;                 /* its worker runs */
+    bool expected;                /* its worker runs, or is started again */
     pid_t memd;                   /* the one that `facts` are of */
     time_t since;                 /* when the frontend first knew the model */
     uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
@@ -72,6 +74,7 @@ struct deployments {
     struct loop *loop;
     const char *own;          /* the name of the frontend's deployment */
     char own_run[PATH_MAX];   /* its runtime directory */
+    bool has_own;             /* its memd has run: it has a model, not only those of a folder */
     const char *own_template; /* its chat template; NULL: the model's */
     struct model_names names;
     struct deployment *items[DEPLOYMENTS_MAX];
@@ -104,11 +107,16 @@ void deployments_cancel(struct deployments *d, struct deployments_waiter *w);
 const char *deployments_meant(const struct deployments *d, const char *model);
 /* The running deployment of that model, among those known; NULL or "": no name. */
 struct deployment *deployments_find(const struct deployments *d, const char *model);
+/* The same two without --any-model, for requests that change a deployment: a name that no model has
+ * stands for none. */
+const char *deployments_named(const struct deployments *d, const char *model);
+struct deployment *deployments_find_named(const struct deployments *d, const char *model);
+/* A deployment that starts or restarts has the model, or may have it. meant: of deployments_meant
+ * or deployments_named, not "". */
+bool deployments_starting(const struct deployments *d, const char *meant);
 
 /* The model of the folder that a request for `model` would load; NULL: none that is known. */
 const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model);
-/* The frontend's own deployment has run: it has a model, not only those of a folder. */
-bool deployments_has_own(const struct deployments *d);
 
 /* On the deployment's thread: attaches where that is needed. */
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);
