@@ -1,4 +1,4 @@
-"""Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory | PORT --restarting WORKER_PID |
+"""Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory MODELS_PID | PORT --restarting WORKER_PID MODELS_PID |
 PORT --starting"""
 import http.client
 import json
@@ -46,12 +46,37 @@ def check_unknown_names():
     assert call("GET", "/moed/map?model=stand-in")[0] == 200
 
 
+def check_hung(pid):
+    """moed-models hangs: the default model answers at once, by its aliases too, also while a request waits for the list."""
+    stranger = []
+    waits = threading.Thread(target=lambda: stranger.append(ask("never-heard-of")))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        waits.start()
+        time.sleep(0.3)
+        begun = time.monotonic()
+        for model in ("stand-in", "demo", ""):
+            assert ask(model, 10) == "2 + 3 = 5.", model
+        assert call("GET", "/props?model=stand-in", timeout=10)[0] == call("POST", "/api/show", {"model": "demo"}, 10)[0] == 200
+        assert call("GET", "/health", timeout=10)[0] == 200
+        assert time.monotonic() - begun < 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    waits.join()
+    assert stranger == ["2 + 3 = 5."], stranger
+
+
 if sys.argv[2] == "--restarting":  # the supervisor is stopped
-    os.kill(int(sys.argv[3]), signal.SIGKILL)
+    worker, models = map(int, sys.argv[3:])
+    os.kill(worker, signal.SIGKILL)
     wait_until("the worker has ended", lambda: call("GET", "/moed/map?model=demo")[0] == 503)
-    for model in ("demo", "stand-in", "router", ""):
-        status, error = ask(model)
-        assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
+    os.kill(models, signal.SIGSTOP)
+    try:
+        for model in ("demo", "stand-in", "router", ""):
+            status, error = ask(model, 10)
+            assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
+    finally:
+        os.kill(models, signal.SIGCONT)
     sys.exit(0)
 
 if sys.argv[2] == "--starting":
@@ -65,6 +90,7 @@ if sys.argv[2] == "--no-memory":
     status, body = call("POST", "/models/unload", {"model": "alpha"})
     assert status == 200, body  # it is not loaded; no request has named it yet
     check_unknown_names()
+    check_hung(int(sys.argv[3]))
     status, error = ask("alpha")
     assert status == 503 and "needs" in error["message"] and "ram" in error["message"], error
     assert ask("demo") == "2 + 3 = 5.", "the deployment's own model"

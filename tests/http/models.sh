@@ -43,12 +43,12 @@ printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/admin"
 "$MOED" up "$MODEL" --models "$folder" --models-memory 1M --any-model --alias stand-in --admin-key-file "$WORK/admin" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 port=$(port_of "$RUN/http.log")
-python3 "$(dirname "$0")/http_models.py" "$port" --no-memory || fail "see above"
+python3 "$(dirname "$0")/http_models.py" "$port" --no-memory "$(pid_of models)" || fail "see above"
 "$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"
 say "no worker runs, and then there is a new moed-http: 503 by every name"
 supervise=$(pid_of supervise)
 kill -STOP "$supervise"
-python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" || fail "see above"
+python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
 kill -9 "$(pid_of http)"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
 starting=$!

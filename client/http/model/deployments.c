@@ -15,6 +15,8 @@
 #define ASK_TIMEOUT_MS 10000
 /* How often moed-models hears that a model is in use: more often than it unloads one. */
 #define WANT_EVERY_NS 1000000000ull
+/* How often names that the default model would answer have the folder listed. */
+#define LIST_EVERY_NS 5000000000ull
 
 struct probe {
     struct job job; /* first */
@@ -291,12 +293,60 @@ static bool ask_for_model(struct deployments *d, struct deployments_waiter *w)
     return true;
 }
 
+static bool is_known(const struct deployments *d, const char *model);
+
+/* The folder's list does not change what the name of `w` stands for. */
+static bool name_is_clear(const struct deployments *d, const struct deployments_waiter *w)
+{
+    const char *named = deployments_named(d, w->model);
+    if (*named)
+        return is_known(d, named) || (w->wants && !d->names.any); /* moed-models is asked for it */
+    return d->has_own || deployments_find(d, NULL);
+}
+
+static bool needs_list(const struct deployments *d, const struct deployments_waiter *w)
+{
+    if (!d->demand.enabled || w->listed || w->list == LIST_NEVER)
+        return false;
+    bool recent = d->listed_ns && (d->list_wait.waits || clock_ns() - d->listed_ns < LIST_EVERY_NS);
+    return w->list == LIST_ALWAYS ||
+           (!name_is_clear(d, w) && !(recent && deployments_find(d, w->model)));
+}
+
+static void on_list(struct demand_wait *w)
+{
+    struct deployments *d =
+        (struct deployments *)((char *)w - offsetof(struct deployments, list_wait));
+    if (w->problem.status)
+        log_warn("cannot list the models of the folder: %s", w->problem.message);
+    d->listed_ns = clock_ns();
+    while (d->list_waiters) {
+        struct deployments_waiter *first = d->list_waiters;
+        d->list_waiters = first->next;
+        wait_again(first);
+    }
+}
+
+/* The others do not wait for moed-models, which may hang. */
+static void wait_for_list(struct deployments *d, struct deployments_waiter *w)
+{
+    w->listed = true;
+    w->next = d->list_waiters;
+    d->list_waiters = w;
+    if (d->list_wait.waits)
+        return;
+    d->list_wait = (struct demand_wait){.done = on_list};
+    demand_ask(&d->demand, &d->list_wait);
+}
+
 static void wake_waiters(struct deployments *d)
 {
     while (d->probes == 0 && d->waiters) {
         struct deployments_waiter *w = d->waiters;
         d->waiters = w->next;
-        if (!ask_for_model(d, w))
+        if (needs_list(d, w))
+            wait_for_list(d, w);
+        else if (!ask_for_model(d, w))
             w->ready(w);
     }
 }
@@ -336,43 +386,32 @@ static void wait_again(struct deployments_waiter *w)
     wake_waiters(d);
 }
 
-static void on_list(struct demand_wait *w)
-{
-    struct deployments *d =
-        (struct deployments *)((char *)w - offsetof(struct deployments, list_wait));
-    if (w->problem.status)
-        log_warn("cannot list the models of the folder: %s", w->problem.message);
-    d->probes--;
-    wake_waiters(d);
-}
-
-static void list_folder(struct deployments *d)
-{
-    if (!d->demand.enabled || d->list_wait.waits)
-        return;
-    d->list_wait = (struct demand_wait){.done = on_list};
-    d->probes++;
-    demand_ask(&d->demand, &d->list_wait);
-}
-
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
 {
-    list_folder(d);
     w->all = d;
     wait_again(w);
+}
+
+void deployments_list(struct deployments *d, struct deployments_waiter *w)
+{
+    w->list = LIST_ALWAYS;
+    deployments_refresh(d, w);
+}
+
+void deployments_seek(struct deployments *d, struct deployments_waiter *w, const char *model)
+{
+    w->model = model;
+    w->list = LIST_UNKNOWN;
+    deployments_refresh(d, w);
 }
 
 void deployments_want(struct deployments *d, struct deployments_waiter *w, const char *model,
                       const double *keep_s)
 {
-    w->all = d;
-    w->model = model;
     w->wants = true;
     w->demand.has_keep = keep_s != NULL;
     w->demand.keep_s = keep_s ? *keep_s : 0;
-    if (model && *model && !*deployments_meant(d, model))
-        list_folder(d); /* it may be a model of the folder that is not known yet */
-    wait_again(w);
+    deployments_seek(d, w, model);
 }
 
 const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model)
@@ -380,13 +419,18 @@ const struct demand_model *deployments_unloaded(const struct deployments *d, con
     return demand_find(&d->demand, name_for_demand(d, model));
 }
 
-void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
+static void remove_waiter(struct deployments_waiter **link, const struct deployments_waiter *w)
 {
-    struct deployments_waiter **link = &d->waiters;
     while (*link && *link != w)
         link = &(*link)->next;
     if (*link)
         *link = w->next;
+}
+
+void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
+{
+    remove_waiter(&d->waiters, w);
+    remove_waiter(&d->list_waiters, w);
     demand_cancel(&d->demand, &w->demand);
 }
 

@@ -58,13 +58,17 @@ struct deployment {
     struct vocabulary *vocabulary; /* vocabulary.h */
 };
 
-/* Who waits for deployments_refresh or deployments_want. Zeroed but for `ready`, it may be
- * cancelled at any time. */
+enum list_when { LIST_NEVER, LIST_UNKNOWN, LIST_ALWAYS };
+
+/* A caller that waits for deployments_refresh, _list, _seek or _want. Zeroed but for `ready`, it
+ * may be cancelled at any time. */
 struct deployments_waiter {
     void (*ready)(struct deployments_waiter *w);
     struct deployments_waiter *next;
+    const char *model;   /* borrowed */
+    enum list_when list; /* when it waits for the folder's list */
+    bool listed;         /* it has */
     /* of deployments_want */
-    const char *model; /* borrowed */
     bool wants, asked;
     struct demand_wait demand;
     struct deployments *all;
@@ -81,7 +85,9 @@ struct deployments {
     unsigned count, probes; /* probes: jobs that run */
     struct deployments_waiter *waiters;
     struct demand demand;
-    struct demand_wait list_wait; /* one of the probes */
+    struct demand_wait list_wait;
+    struct deployments_waiter *list_waiters; /* those that wait for the folder's list, too */
+    uint64_t listed_ns;                      /* when moed-models last sent it, or failed to */
 };
 
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
@@ -95,6 +101,10 @@ void deployments_look(struct deployments *d);
 /* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
  * have answered or failed: perhaps before it returns. */
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w);
+/* The same, and then has moed-models list the folder. */
+void deployments_list(struct deployments *d, struct deployments_waiter *w);
+/* The same, if `model` is not known: it may be a new one of the folder. */
+void deployments_seek(struct deployments *d, struct deployments_waiter *w, const char *model);
 /* The same, and has the model loaded if it runs nowhere and moed-models can load it. Where it
  * cannot be, w->demand.problem says why. keep_s: how long it then stays loaded without requests;
  * NULL: as it was. */
