@@ -12,6 +12,8 @@ setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down router' $$ "$MOED" < /de
 end_models() {
     status=$?
     [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/router/*.log >&2
+    kill "${starting:-}" 2> /dev/null || true
+    kill -CONT "${supervise:-}" 2> /dev/null || true
     "$MOED" down router > /dev/null 2>&1
     (exit $status)
     end
@@ -49,13 +51,16 @@ say "no worker runs, and then there is a new moed-http: 503 by every name"
 supervise=$(pid_of supervise)
 kill -STOP "$supervise"
 python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
-kill -9 "$(pid_of http)"
+before=$(pid_of http)
+kill -9 "$before"
+wait_until 5 grep -q '^State:.Z' "/proc/$before/status" || fail "moed-http was not killed"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
 starting=$!
-wait_until 5 grep -q ready "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
+wait_until 5 grep -q 'listening at' "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
 python3 "$(dirname "$0")/http_models.py" "$(port_of "$WORK/http.log")" --starting || fail "see above"
 kill "$starting"
 wait "$starting" || true
+starting=
 kill -CONT "$supervise"
 
 for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
