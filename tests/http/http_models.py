@@ -1,4 +1,5 @@
-"""Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory"""
+"""Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory MODELS_PID | PORT --restarting WORKER_PID MODELS_PID |
+PORT --starting"""
 import http.client
 import json
 import os
@@ -15,17 +16,17 @@ QUESTION = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temper
 DEADLINE_S = 120  # of anything that is waited for
 
 
-def call(method, path, body=None, timeout=DEADLINE_S):
+def call(method, path, body=None, timeout=DEADLINE_S, key=""):
     c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=timeout)
-    c.request(method, path, json.dumps(body) if body is not None else None)
+    c.request(method, path, json.dumps(body) if body is not None else None, {"Authorization": f"Bearer {key}"} if key else {})
     reply = c.getresponse()
     data = reply.read()
     c.close()
     return reply.status, json.loads(data)
 
 
-def ask(model):
-    status, body = call("POST", "/v1/chat/completions", {"model": model, **QUESTION})
+def ask(model, timeout=DEADLINE_S):
+    status, body = call("POST", "/v1/chat/completions", {"model": model, **QUESTION}, timeout)
     return body["choices"][0]["message"]["content"] if status == 200 else (status, body["error"])
 
 
@@ -36,7 +37,60 @@ def wait_until(what, true):
         time.sleep(0.1)
 
 
+def check_unknown_names():
+    """--any-model does not redirect what changes a deployment or watches it."""
+    for path, body in (("/moed/policy", {"policy": "lru"}), ("/moed/resize", {"device_bytes": 1 << 20})):
+        status, answer = call("POST", path, {"model": "demu", **body}, key="secret-of-boss")
+        assert status == 404 and answer["error"]["code"] == "model_not_found", (path, answer)
+    assert call("GET", "/moed/map?model=demu")[0] == 404
+    assert call("GET", "/moed/map?model=stand-in")[0] == 200
+
+
+def check_hung(pid):
+    """moed-models hangs: the default model answers at once, by its aliases too, also while a request waits for the list."""
+    stranger = []
+    waits = threading.Thread(target=lambda: stranger.append(ask("never-heard-of")))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        waits.start()
+        time.sleep(0.3)
+        begun = time.monotonic()
+        for model in ("stand-in", "demo", ""):
+            assert ask(model, 10) == "2 + 3 = 5.", model
+        assert call("GET", "/props?model=stand-in", timeout=10)[0] == call("POST", "/api/show", {"model": "demo"}, 10)[0] == 200
+        assert call("GET", "/health", timeout=10)[0] == 200
+        assert time.monotonic() - begun < 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    waits.join()
+    assert stranger == ["2 + 3 = 5."], stranger
+
+
+if sys.argv[2] == "--restarting":  # the supervisor is stopped
+    worker, models = map(int, sys.argv[3:])
+    os.kill(worker, signal.SIGKILL)
+    wait_until("the worker has ended", lambda: call("GET", "/moed/map?model=demo")[0] == 503)
+    os.kill(models, signal.SIGSTOP)
+    try:
+        for model in ("demo", "stand-in", "router", ""):
+            status, error = ask(model, 10)
+            assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
+    finally:
+        os.kill(models, signal.SIGCONT)
+    sys.exit(0)
+
+if sys.argv[2] == "--starting":
+    for path in ("/v1/chat/completions", "/apply-template"):
+        for model in ("", "stand-in", "demo"):
+            status, body = call("POST", path, {"model": model, **QUESTION})
+            assert status == 503 and "not loaded yet" in body["error"]["message"], (path, model, status, body)
+    sys.exit(0)
+
 if sys.argv[2] == "--no-memory":
+    status, body = call("POST", "/models/unload", {"model": "alpha"})
+    assert status == 200, body  # it is not loaded; no request has named it yet
+    check_unknown_names()
+    check_hung(int(sys.argv[3]))
     status, error = ask("alpha")
     assert status == 503 and "needs" in error["message"] and "ram" in error["message"], error
     assert ask("demo") == "2 + 3 = 5.", "the deployment's own model"
@@ -125,6 +179,8 @@ status, error = ask("misled")
 assert status == 503 and "banana" in error["message"], error
 status, body = call("POST", "/v1/chat/completions", QUESTION)
 assert status == 400 and body["error"]["param"] == "model", body
+status, error = ask("no-one")
+assert status == 400 and "'no-one' stands for the default model, and there is none" in error["message"], error
 
 print("moed-models dies: what it had loaded goes on, and is still unloaded later")
 assert ask("alpha") == "2 + 3 = 5."

@@ -826,6 +826,24 @@ def check_broken_streams():
     wait_for(lambda: call("GET", "/health")[0] == 200)
 
 
+def check_restarting_model():
+    """While the worker restarts its model gets 503, by any of its names; others still get 404."""
+    pids = {name: int(open(f"{os.environ['MOED_RUN']}/{name}.pid").read()) for name in ("supervise", "worker")}
+    os.kill(pids["supervise"], signal.SIGSTOP)
+    try:
+        os.kill(pids["worker"], signal.SIGKILL)
+        wait_for(lambda: call("GET", "/health")[0] == 503)
+        for name in ("demo", "default", "demo:latest", "sonnet", ""):
+            status, headers, answer = call("POST", "/v1/completions", {"model": name, "prompt": "a"})
+            assert status == 503 and headers["retry-after"] == "2", (name, status, headers, answer)
+        assert call("GET", "/v1/models/demo")[0] == 503
+        for name in ("gpt-9", "lost"):
+            assert call("POST", "/v1/completions", {"model": name, "prompt": "a"})[0] == 404, name
+    finally:
+        os.kill(pids["supervise"], signal.SIGCONT)
+    wait_for(lambda: call("GET", "/health")[0] == 200)
+
+
 def main():
     for name, check in list(globals().items()):
         if name.startswith("check_"):

@@ -12,12 +12,15 @@ setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down router' $$ "$MOED" < /de
 end_models() {
     status=$?
     [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/router/*.log >&2
+    kill "${starting:-}" 2> /dev/null || true
+    kill -CONT "${supervise:-}" 2> /dev/null || true
     "$MOED" down router > /dev/null 2>&1
     (exit $status)
     end
 }
 trap end_models EXIT
 RUN=$XDG_RUNTIME_DIR/moed/router
+port_of() { sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$1" | tail -n 1; }
 
 folder=$WORK/models
 mkdir -p "$folder/more" "$XDG_CONFIG_HOME/moed"
@@ -28,9 +31,9 @@ echo 'no model' > "$folder/notes.txt"
 touch -d '1 minute ago' "$folder"/* "$folder"/more/* # a file that has just been written may not be complete
 echo 'ctx = banana' > "$XDG_CONFIG_HOME/moed/misled.conf" # `moed up` reads it
 
-"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --alias stand-in=alpha --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --alias stand-in=alpha,no-one --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 grep -q 'on demand' "$WORK/up" || fail "moed up prints: $(cat "$WORK/up")"
-port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+port=$(port_of "$RUN/http.log")
 python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODEL" || fail "see above"
 [ "$(grep -c 'cut.gguf is left out' "$RUN/models.log")" -ge 1 ] || fail "the log does not say why cut.gguf is not listed"
 ! grep -q 'misled.*is up' "$RUN/models.log" || fail "the configuration file was not read"
@@ -38,10 +41,27 @@ python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODE
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left: $pid"; done
 
 say "a model of its own and a folder, within 1 MB of memory for it"
-"$MOED" up "$MODEL" --models "$folder" --models-memory 1M --any-model --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
-port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
-python3 "$(dirname "$0")/http_models.py" "$port" --no-memory || fail "see above"
+printf 'boss secret-of-boss\n' > "$WORK/admin"
+chmod 600 "$WORK/admin"
+"$MOED" up "$MODEL" --models "$folder" --models-memory 1M --any-model --alias stand-in --admin-key-file "$WORK/admin" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+port=$(port_of "$RUN/http.log")
+python3 "$(dirname "$0")/http_models.py" "$port" --no-memory "$(pid_of models)" || fail "see above"
 "$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"
+say "no worker runs, and then there is a new moed-http: 503 by every name"
+supervise=$(pid_of supervise)
+kill -STOP "$supervise"
+python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
+before=$(pid_of http)
+kill -9 "$before"
+wait_until 5 grep -q '^State:.Z' "/proc/$before/status" || fail "moed-http was not killed"
+"$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
+starting=$!
+wait_until 5 grep -q 'listening at' "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
+python3 "$(dirname "$0")/http_models.py" "$(port_of "$WORK/http.log")" --starting || fail "see above"
+kill "$starting"
+wait "$starting" || true
+starting=
+kill -CONT "$supervise"
 
 for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
     # shellcheck disable=SC2086

@@ -130,10 +130,11 @@ static void done(struct job *job)
 static void on_deployments(struct deployments_waiter *w)
 {
     struct change *c = (struct change *)((char *)w - offsetof(struct change, waiter));
-    struct deployment *d = deployments_find(&app_of(c->x)->deployments, c->model);
+    const struct deployments *all = &app_of(c->x)->deployments;
+    struct deployment *d = deployments_find_named(all, c->model);
     struct problem p;
     if (!d) {
-        problem_no_model(&p, &app_of(c->x)->deployments, c->model);
+        problem_no_model(&p, all, deployments_named(all, c->model));
         fail(c, &p);
         return;
     }

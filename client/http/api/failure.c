@@ -5,10 +5,9 @@
 
 #include <string.h>
 
-void problem_no_model(struct problem *p, const struct deployments *d, const char *model)
+void problem_no_model(struct problem *p, const struct deployments *d, const char *meant)
 {
-    const char *meant = deployments_meant(d, model);
-    if (*meant) {
+    if (*meant && !deployments_starting(d, meant)) {
         model_names_unknown(p, meant);
     } else {
         problem_fill(p, 503, "the model is not loaded yet");
@@ -16,20 +15,31 @@ void problem_no_model(struct problem *p, const struct deployments *d, const char
     }
 }
 
-void problem_not_loaded(struct problem *p, const struct deployments_waiter *w)
+static void no_default(struct problem *p, const char *model)
 {
-    const struct deployments *all = w->all;
-    if (w->demand.problem.status) {
-        *p = w->demand.problem;
-    } else if (all->demand.enabled && !deployments_has_own(all) &&
-               !*deployments_meant(all, w->model)) {
+    if (model && *model)
+        problem_fill(p, 400,
+                     "'%.100s' stands for the default model, and there is none: GET /v1/models "
+                     "lists the models",
+                     model);
+    else
         problem_fill(p, 400,
                      "the request names no model, and there is no default one: GET /v1/models "
                      "lists them");
-        memcpy(p->parameter, "model", sizeof "model");
-    } else {
-        problem_no_model(p, all, w->model);
-    }
+    memcpy(p->parameter, "model", sizeof "model");
+}
+
+void problem_not_loaded(struct problem *p, const struct deployments_waiter *w)
+{
+    const struct deployments *all = w->all;
+    const struct problem *demand = &w->demand.problem; /* moed-models knows the folder alone */
+    const char *meant = deployments_meant(all, w->model);
+    if (demand->status && !(demand->status == 404 && deployments_starting(all, meant)))
+        *p = *demand;
+    else if (all->demand.enabled && !all->has_own && !*meant)
+        no_default(p, w->model);
+    else
+        problem_no_model(p, all, meant);
 }
 
 void problem_from_moed(struct problem *p, const struct moed_error *error)

@@ -83,16 +83,16 @@ void loading_unload(struct exchange *x, const char *model,
                     void (*write)(struct exchange *x, const struct loading *l))
 {
     struct demand *demand = &app_of(x)->deployments.demand;
-    const char *meant = deployments_meant(&app_of(x)->deployments, model);
+    const char *named = deployments_named(&app_of(x)->deployments, model);
     struct problem p;
-    if (!demand->enabled || !*meant) {
+    if (!demand->enabled || !*named) {
         problem_fill(&p, 400,
                      demand->enabled ? "the request names no model of the folder"
                                      : "the models were loaded by hand: stop one with moed down");
         exchange_fail(x, &p);
         return;
     }
-    struct loading *l = new_loading(x, meant, write);
+    struct loading *l = new_loading(x, named, write);
     if (!l)
         return;
     l->drops = l->drop.drops = true;

@@ -33,7 +33,8 @@ static void on_listing_ready(struct deployments_waiter *w)
     write(x);
 }
 
-void models_listing(struct exchange *x, void (*write)(struct exchange *x))
+static void begin(struct exchange *x, void (*write)(struct exchange *x),
+                  void (*wait)(struct deployments *d, struct deployments_waiter *w))
 {
     struct listing *l = malloc(sizeof *l);
     if (!l) {
@@ -45,7 +46,17 @@ void models_listing(struct exchange *x, void (*write)(struct exchange *x))
     *l = (struct listing){.waiter = {.ready = on_listing_ready}, .x = x, .write = write};
     x->work = l;
     x->left = on_listing_left;
-    deployments_refresh(&app_of(x)->deployments, &l->waiter);
+    wait(&app_of(x)->deployments, &l->waiter);
+}
+
+void models_listing(struct exchange *x, void (*write)(struct exchange *x))
+{
+    begin(x, write, deployments_list);
+}
+
+void models_running(struct exchange *x, void (*write)(struct exchange *x))
+{
+    begin(x, write, deployments_refresh);
 }
 
 /* What Anthropic's list has of a model beside OpenAI's; clients skip what they do not know. */
@@ -178,7 +189,7 @@ static void write_model(struct exchange *x)
         return;
     }
     struct problem p;
-    problem_no_model(&p, all, x->rest);
+    problem_no_model(&p, all, deployments_meant(all, x->rest));
     exchange_fail(x, &p);
 }
 

@@ -6,6 +6,8 @@
 
 /* Calls `write`, which replies, once it is known which models there are. */
 void models_listing(struct exchange *x, void (*write)(struct exchange *x));
+/* The same once it is known which of them run. */
+void models_running(struct exchange *x, void (*write)(struct exchange *x));
 
 /* Calls `visit` for each model that moed-models can load and that is not loaded. */
 struct deployments;

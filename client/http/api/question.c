@@ -119,9 +119,8 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
     x->work = q;
     x->left = on_left;
-    q->waiter.model = q->ask.model;
     if (kind->write_unloaded)
-        deployments_refresh(&app_of(x)->deployments, &q->waiter);
+        deployments_seek(&app_of(x)->deployments, &q->waiter, q->ask.model);
     else
         deployments_want(&app_of(x)->deployments, &q->waiter, q->ask.model, NULL);
 }

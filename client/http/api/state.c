@@ -30,7 +30,7 @@ static void write_health(struct exchange *x)
 
 void handle_health(struct exchange *x)
 {
-    models_listing(x, write_health);
+    models_running(x, write_health);
 }
 
 static void choice_json(const struct choice *c, struct strbuf *out)

@@ -108,11 +108,12 @@ static void on_deployments(struct deployments_waiter *waiter)
 {
     struct watcher *w = (struct watcher *)((char *)waiter - offsetof(struct watcher, waiter));
     struct app *app = app_of(w->x);
-    const struct deployment *d = deployments_find(&app->deployments, w->model);
+    const struct deployments *all = &app->deployments;
+    const struct deployment *d = deployments_find_named(all, w->model);
     struct problem p;
     struct error e = {0};
     if (!d) {
-        problem_no_model(&p, &app->deployments, w->model);
+        problem_no_model(&p, all, deployments_named(all, w->model));
         fail(w, &p);
         return;
     }

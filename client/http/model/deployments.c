@@ -15,6 +15,8 @@
 #define ASK_TIMEOUT_MS 10000
 /* How often moed-models hears that a model is in use: more often than it unloads one. */
 #define WANT_EVERY_NS 1000000000ull
+/* How often names that the default model would answer have the folder listed. */
+#define LIST_EVERY_NS 5000000000ull
 
 struct probe {
     struct job job; /* first */
@@ -93,11 +95,6 @@ static struct deployment *by_name(const struct deployments *d, const char *name)
     return NULL;
 }
 
-bool deployments_has_own(const struct deployments *d)
-{
-    return by_name(d, d->own) != NULL;
-}
-
 static struct deployment *add(struct deployments *d, const char *name)
 {
     struct error e = {0};
@@ -130,17 +127,18 @@ static void visit(void *arg, const char *name, const char *run)
     struct deployments *d = arg;
     char path[PATH_MAX];
     pid_t memd = run_dir_hint(run, "memd");
-    if (!memd || !has_worker(run))
-        return;
+    bool running = memd && has_worker(run);
     if (realpath(run, path) && strcmp(path, d->own_run) == 0)
         name = d->own; /* $MOED_RUN may end in anything */
+    d->has_own = d->has_own || (memd && strcmp(name, d->own) == 0);
     struct deployment *each = by_name(d, name);
-    if (!each)
+    if (!each && running)
         each = add(d, name);
     if (!each)
         return;
-    each->running = true;
-    if (each->memd != memd) { /* perhaps of another model */
+    each->running = running;
+    each->expected = memd || run_dir_hint(run, "supervise");
+    if (running && each->memd != memd) { /* perhaps of another model */
         moed_model_free(each->facts);
         each->facts = NULL;
         each->memd = memd;
@@ -151,7 +149,7 @@ void deployments_look(struct deployments *d)
 {
     struct error e = {0};
     for (unsigned i = 0; i < d->count; i++)
-        d->items[i]->running = false;
+        d->items[i]->running = d->items[i]->expected = false;
     if (run_dir_list(visit, d, &e))
         log_warn("cannot list the deployments: %s", e.text);
 }
@@ -228,12 +226,13 @@ static void learn_model(struct deployment *d, struct moed_model *facts)
         facts->chat_template_tools = "";
     }
     d->since = time(NULL);
+    file_stem(facts->path, d->stem);
     if (on_demand)
         snprintf(d->model, sizeof d->model, "%s", on_demand->id);
     else if (strcmp(d->name, "default") != 0)
         snprintf(d->model, sizeof d->model, "%s", d->name);
     else
-        file_stem(facts->path, d->model);
+        memcpy(d->model, d->stem, sizeof d->model);
 }
 
 static void wait_again(struct deployments_waiter *w);
@@ -260,13 +259,22 @@ static void on_demand(struct demand_wait *demand)
         wait_again(w);
 }
 
+static bool has_name(const struct deployment *d, const char *model)
+{
+    return model_names_same(d->name, model) || model_names_same(d->model, model) ||
+           model_names_same(d->stem, model);
+}
+
 /* A request's model for moed-models; NULL: there is none to name. */
 static const char *name_for_demand(const struct deployments *d, const char *model)
 {
     const char *meant = deployments_meant(d, model);
+    const struct deployment *own = by_name(d, d->own);
+    if (own && has_name(own, meant))
+        return NULL; /* it comes back: its file may be in the folder, and is not loaded twice */
     if (*meant)
         return meant;
-    return d->demand.count == 1 && !deployments_has_own(d) ? d->demand.models[0].id : NULL;
+    return d->demand.count == 1 && !d->has_own ? d->demand.models[0].id : NULL;
 }
 
 /* True: moed-models is asked first. */
@@ -285,12 +293,60 @@ static bool ask_for_model(struct deployments *d, struct deployments_waiter *w)
     return true;
 }
 
+static bool is_known(const struct deployments *d, const char *model);
+
+/* The folder's list does not change what the name of `w` stands for. */
+static bool name_is_clear(const struct deployments *d, const struct deployments_waiter *w)
+{
+    const char *named = deployments_named(d, w->model);
+    if (*named)
+        return is_known(d, named) || (w->wants && !d->names.any); /* moed-models is asked for it */
+    return d->has_own || deployments_find(d, NULL);
+}
+
+static bool needs_list(const struct deployments *d, const struct deployments_waiter *w)
+{
+    if (!d->demand.enabled || w->listed || w->list == LIST_NEVER)
+        return false;
+    bool recent = d->listed_ns && (d->list_wait.waits || clock_ns() - d->listed_ns < LIST_EVERY_NS);
+    return w->list == LIST_ALWAYS ||
+           (!name_is_clear(d, w) && !(recent && deployments_find(d, w->model)));
+}
+
+static void on_list(struct demand_wait *w)
+{
+    struct deployments *d =
+        (struct deployments *)((char *)w - offsetof(struct deployments, list_wait));
+    if (w->problem.status)
+        log_warn("cannot list the models of the folder: %s", w->problem.message);
+    d->listed_ns = clock_ns();
+    while (d->list_waiters) {
+        struct deployments_waiter *first = d->list_waiters;
+        d->list_waiters = first->next;
+        wait_again(first);
+    }
+}
+
+/* The others do not wait for moed-models, which may hang. */
+static void wait_for_list(struct deployments *d, struct deployments_waiter *w)
+{
+    w->listed = true;
+    w->next = d->list_waiters;
+    d->list_waiters = w;
+    if (d->list_wait.waits)
+        return;
+    d->list_wait = (struct demand_wait){.done = on_list};
+    demand_ask(&d->demand, &d->list_wait);
+}
+
 static void wake_waiters(struct deployments *d)
 {
     while (d->probes == 0 && d->waiters) {
         struct deployments_waiter *w = d->waiters;
         d->waiters = w->next;
-        if (!ask_for_model(d, w))
+        if (needs_list(d, w))
+            wait_for_list(d, w);
+        else if (!ask_for_model(d, w))
             w->ready(w);
     }
 }
@@ -330,43 +386,32 @@ static void wait_again(struct deployments_waiter *w)
     wake_waiters(d);
 }
 
-static void on_list(struct demand_wait *w)
-{
-    struct deployments *d =
-        (struct deployments *)((char *)w - offsetof(struct deployments, list_wait));
-    if (w->problem.status)
-        log_warn("cannot list the models of the folder: %s", w->problem.message);
-    d->probes--;
-    wake_waiters(d);
-}
-
-static void list_folder(struct deployments *d)
-{
-    if (!d->demand.enabled || d->list_wait.waits)
-        return;
-    d->list_wait = (struct demand_wait){.done = on_list};
-    d->probes++;
-    demand_ask(&d->demand, &d->list_wait);
-}
-
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
 {
-    list_folder(d);
     w->all = d;
     wait_again(w);
+}
+
+void deployments_list(struct deployments *d, struct deployments_waiter *w)
+{
+    w->list = LIST_ALWAYS;
+    deployments_refresh(d, w);
+}
+
+void deployments_seek(struct deployments *d, struct deployments_waiter *w, const char *model)
+{
+    w->model = model;
+    w->list = LIST_UNKNOWN;
+    deployments_refresh(d, w);
 }
 
 void deployments_want(struct deployments *d, struct deployments_waiter *w, const char *model,
                       const double *keep_s)
 {
-    w->all = d;
-    w->model = model;
     w->wants = true;
     w->demand.has_keep = keep_s != NULL;
     w->demand.keep_s = keep_s ? *keep_s : 0;
-    if (model && *model && !*deployments_meant(d, model))
-        list_folder(d); /* it may be a model of the folder that is not known yet */
-    wait_again(w);
+    deployments_seek(d, w, model);
 }
 
 const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model)
@@ -374,25 +419,19 @@ const struct demand_model *deployments_unloaded(const struct deployments *d, con
     return demand_find(&d->demand, name_for_demand(d, model));
 }
 
-void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
+static void remove_waiter(struct deployments_waiter **link, const struct deployments_waiter *w)
 {
-    struct deployments_waiter **link = &d->waiters;
     while (*link && *link != w)
         link = &(*link)->next;
     if (*link)
         *link = w->next;
-    demand_cancel(&d->demand, &w->demand);
 }
 
-static bool has_name(const struct deployment *d, const char *model)
+void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
 {
-    char stem[MODEL_NAME_BYTES];
-    if (model_names_same(d->name, model) || model_names_same(d->model, model))
-        return true;
-    if (!d->facts)
-        return false;
-    file_stem(d->facts->path, stem);
-    return model_names_same(stem, model);
+    remove_waiter(&d->waiters, w);
+    remove_waiter(&d->list_waiters, w);
+    demand_cancel(&d->demand, &w->demand);
 }
 
 static bool is_known(const struct deployments *d, const char *model)
@@ -403,15 +442,30 @@ static bool is_known(const struct deployments *d, const char *model)
     return demand_find(&d->demand, model) != NULL;
 }
 
-const char *deployments_meant(const struct deployments *d, const char *model)
+bool deployments_starting(const struct deployments *d, const char *meant)
 {
-    const char *meant = model ? model_names_find(&d->names, model) : "";
-    return *meant && d->names.any && !is_known(d, meant) ? "" : meant;
+    const struct deployment *own = by_name(d, d->own);
+    for (unsigned i = 0; i < d->count; i++)
+        if ((d->items[i]->expected || d->items[i] == own) && has_name(d->items[i], meant))
+            return true;
+    return d->has_own && (!own || !*own->model); /* its model's name is not known yet */
 }
 
-struct deployment *deployments_find(const struct deployments *d, const char *model)
+const char *deployments_named(const struct deployments *d, const char *model)
 {
-    const char *meant = deployments_meant(d, model);
+    return model ? model_names_find(&d->names, model) : "";
+}
+
+const char *deployments_meant(const struct deployments *d, const char *model)
+{
+    const char *named = deployments_named(d, model);
+    return *named && d->names.any && !is_known(d, named) ? "" : named;
+}
+
+static struct deployment *find_meant(const struct deployments *d, const char *meant)
+{
+    const struct deployment *own = by_name(d, d->own);
+    bool own_starts = d->has_own && (!own || own->expected);
     bool any = !*meant;
     struct deployment *last = NULL;
     unsigned running = 0;
@@ -424,5 +478,15 @@ struct deployment *deployments_find(const struct deployments *d, const char *mod
         running++;
         last = each;
     }
-    return any && running == 1 ? last : NULL;
+    return any && running == 1 && !own_starts ? last : NULL;
+}
+
+struct deployment *deployments_find(const struct deployments *d, const char *model)
+{
+    return find_meant(d, deployments_meant(d, model));
+}
+
+struct deployment *deployments_find_named(const struct deployments *d, const char *model)
+{
+    return find_meant(d, deployments_named(d, model));
 }

@@ -6,7 +6,7 @@
  *
  * A model has these names: the deployment's, the model file's without ".gguf", and aliases
  * (model_names.h). No name stands for the default: the frontend's own deployment, or the only one
- * that runs.
+ * that runs where the own one has no model or was stopped.
  *
  *   deployments_want --> known and running? --yes--> ready
  *                             |  no, and moed-models runs
@@ -36,7 +36,9 @@ struct vocabulary;
 struct deployment {
     char name[DEPLOYMENT_NAME_BYTES];
     char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
+    char stem[MODEL_NAME_BYTES];  /* the model file's name, also while `facts` are not known */
     bool running;                 /* its worker runs */
+    bool expected;                /* its worker runs, or is started again */
     pid_t memd;                   /* the one that `facts` are of */
     time_t since;                 /* when the frontend first knew the model */
     uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
@@ -56,13 +58,17 @@ struct deployment {
     struct vocabulary *vocabulary; /* vocabulary.h */
 };
 
-/* Who waits for deployments_refresh or deployments_want. Zeroed but for `ready`, it may be
- * cancelled at any time. */
+enum list_when { LIST_NEVER, LIST_UNKNOWN, LIST_ALWAYS };
+
+/* A caller that waits for deployments_refresh, _list, _seek or _want. Zeroed but for `ready`, it
+ * may be cancelled at any time. */
 struct deployments_waiter {
     void (*ready)(struct deployments_waiter *w);
     struct deployments_waiter *next;
+    const char *model;   /* borrowed */
+    enum list_when list; /* when it waits for the folder's list */
+    bool listed;         /* it has */
     /* of deployments_want */
-    const char *model; /* borrowed */
     bool wants, asked;
     struct demand_wait demand;
     struct deployments *all;
@@ -72,13 +78,16 @@ struct deployments {
     struct loop *loop;
     const char *own;          /* the name of the frontend's deployment */
     char own_run[PATH_MAX];   /* its runtime directory */
+    bool has_own;             /* its memd has run: it has a model, not only those of a folder */
     const char *own_template; /* its chat template; NULL: the model's */
     struct model_names names;
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
     struct deployments_waiter *waiters;
     struct demand demand;
-    struct demand_wait list_wait; /* one of the probes */
+    struct demand_wait list_wait;
+    struct deployments_waiter *list_waiters; /* those that wait for the folder's list, too */
+    uint64_t listed_ns;                      /* when moed-models last sent it, or failed to */
 };
 
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
@@ -92,6 +101,10 @@ void deployments_look(struct deployments *d);
 /* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
  * have answered or failed: perhaps before it returns. */
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w);
+/* The same, and then has moed-models list the folder. */
+void deployments_list(struct deployments *d, struct deployments_waiter *w);
+/* The same, if `model` is not known: it may be a new one of the folder. */
+void deployments_seek(struct deployments *d, struct deployments_waiter *w, const char *model);
 /* The same, and has the model loaded if it runs nowhere and moed-models can load it. Where it
  * cannot be, w->demand.problem says why. keep_s: how long it then stays loaded without requests;
  * NULL: as it was. */
@@ -104,11 +117,16 @@ void deployments_cancel(struct deployments *d, struct deployments_waiter *w);
 const char *deployments_meant(const struct deployments *d, const char *model);
 /* The running deployment of that model, among those known; NULL or "": no name. */
 struct deployment *deployments_find(const struct deployments *d, const char *model);
+/* The same two without --any-model, for requests that change a deployment: a name that no model has
+ * stands for none. */
+const char *deployments_named(const struct deployments *d, const char *model);
+struct deployment *deployments_find_named(const struct deployments *d, const char *model);
+/* A deployment that starts or restarts has the model, or may have it. meant: of deployments_meant
+ * or deployments_named, not "". */
+bool deployments_starting(const struct deployments *d, const char *meant);
 
 /* The model of the folder that a request for `model` would load; NULL: none that is known. */
 const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model);
-/* The frontend's own deployment has run: it has a model, not only those of a folder. */
-bool deployments_has_own(const struct deployments *d);
 
 /* On the deployment's thread: attaches where that is needed. */
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);
