@@ -213,7 +213,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
     static char watchdog_text[24], keep_text[24], folder[PATH_MAX];
-    struct option_list aliases = {0};
+    static struct option_list aliases;
     double models_keep = NAN;       /* not given */
     uint64_t watchdog = UINT64_MAX; /* not given */
     const char *option_text = NULL, *model_text = NULL, *vram = NULL;
