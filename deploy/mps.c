@@ -32,8 +32,7 @@ static _Noreturn void become_control(int input, bool daemon)
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    /* the daemon numbers its devices from 0: a client's index into this list would lead elsewhere
-     */
+    /* the daemon numbers devices from 0: a client's index into this list would lead elsewhere */
     unsetenv("CUDA_VISIBLE_DEVICES");
     dup2(input, STDIN_FILENO); /* its output goes to the supervisor's log */
     execlp(CONTROL, CONTROL, daemon ? "-d" : (char *)NULL, (char *)NULL);

@@ -3,8 +3,8 @@
 
 #include "client/cli/complain.h"
 #include "daemon/option_names.h"
+#include "daemon/options_file.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const of_model[] = {
@@ -37,11 +37,12 @@ const char *model_options_find(const struct option_spec *table, int argc, char *
 
 bool model_options_absent(const char *found, const char *verb)
 {
-    const char *folder = getenv("XDG_CONFIG_HOME");
+    char path[PATH_MAX];
     if (!found)
         return true;
-    cli_complain("%s: --%s needs MODEL; for a model of the folder write `%s = ...` into "
-                 "%s/moed/NAME.conf, where NAME is the model's",
-                 verb, found, found, folder && folder[0] == '/' ? folder : "~/.config");
+    options_file_find("NAME", path);
+    cli_complain("%s: --%s needs MODEL; for a model of the folder write `%s = ...` into %s, where "
+                 "NAME is the model's",
+                 verb, found, found, path);
     return false;
 }

@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* False: there is none. */
+/* out: its path, also where there is none: false. */
 bool options_file_find(const char *name, char out[PATH_MAX]);
 
 #endif

@@ -59,8 +59,7 @@ uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes);
 /* How many of the cores do the device's computing. An emulated device has half of them, at least
  * one: the worker runs on these and the CPU executor on the rest, so device and CPU overlap as with
  * a real device. A CUDA device has none: while the worker computes the dense part the executor has
- * nothing to do. So each has all cores in its turn, as without a device, but for device_spinners.
- */
+ * nothing to do. So each has all cores in its turn, but for device_spinners. */
 unsigned device_cores(const struct device_spec *s, unsigned cores);
 /* How many cores the executor leaves to threads that wait for a device without sleeping: the
  * worker's, and memd's while it copies. An executor's thread that shares its core with one of them

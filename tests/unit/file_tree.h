@@ -28,7 +28,7 @@ static int remove_root(void **state)
     return system(command);
 }
 
-/* Writes a file of the tree, and makes its folders. */
+/* Writes a line, or several, to a file of the tree, and makes its folders. */
 static void put(const char *file, const char *text)
 {
     char path[512];
@@ -40,7 +40,7 @@ static void put(const char *file, const char *text)
     }
     FILE *f = fopen(path, "we");
     assert_non_null(f);
-    fputs(text, f);
+    fprintf(f, "%s\n", text);
     fclose(f);
 }
 

@@ -9,43 +9,43 @@
 static void without_groups(void **state)
 {
     assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
-    put("proc/self/cgroup", "0::/\n");
+    put("proc/self/cgroup", "0::/");
     assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
 }
 
 static void second_version(void **state)
 {
-    put("proc/self/cgroup", "0::/user/session\n");
-    put(V2 "user/session/memory.max", "max\n");
-    put(V2 "user/session/memory.current", "500\n");
+    put("proc/self/cgroup", "0::/user/session");
+    put(V2 "user/session/memory.max", "max");
+    put(V2 "user/session/memory.current", "500");
     assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
-    put(V2 "user/memory.max", "3000\n"); /* the group above has the limit */
-    put(V2 "user/memory.current", "1200\n");
+    put(V2 "user/memory.max", "3000"); /* the group above has the limit */
+    put(V2 "user/memory.current", "1200");
     assert_int_equal(cgroup_memory_available(root), 1800);
-    put(V2 "user/memory.stat", "anon 700\nfile 500\ninactive_file 100\nactive_file 150\n");
+    put(V2 "user/memory.stat", "anon 700\nfile 500\ninactive_file 100\nactive_file 150");
     assert_int_equal(cgroup_memory_available(root), 2050);
-    put(V2 "user/session/memory.max", "400\n");
+    put(V2 "user/session/memory.max", "400");
     assert_int_equal(cgroup_memory_available(root), 0);
 }
 
 static void first_version(void **state)
 {
-    put("proc/self/cgroup", "5:cpu,cpuacct:/elsewhere\n4:hugetlb,memory:/docker/abc\n0::/\n");
-    put(V1 "docker/abc/memory.limit_in_bytes", "10000\n");
-    put(V1 "docker/abc/memory.usage_in_bytes", "4000\n");
+    put("proc/self/cgroup", "5:cpu,cpuacct:/elsewhere\n4:hugetlb,memory:/docker/abc\n0::/");
+    put(V1 "docker/abc/memory.limit_in_bytes", "10000");
+    put(V1 "docker/abc/memory.usage_in_bytes", "4000");
     put(V1 "docker/abc/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n"
-                                     "total_active_file 500\n");
-    put(V1 "memory.limit_in_bytes", "9223372036854771712\n");
-    put(V1 "memory.usage_in_bytes", "77\n");
+                                     "total_active_file 500");
+    put(V1 "memory.limit_in_bytes", "9223372036854771712");
+    put(V1 "memory.usage_in_bytes", "77");
     assert_int_equal(cgroup_memory_available(root), 7000);
 }
 
 /* In a container the path is the host's, but its group is the root of the mount. */
 static void container_of_the_first_version(void **state)
 {
-    put("proc/self/cgroup", "4:memory:/docker/abc\n");
-    put(V1 "memory.limit_in_bytes", "10000\n");
-    put(V1 "memory.usage_in_bytes", "4000\n");
+    put("proc/self/cgroup", "4:memory:/docker/abc");
+    put(V1 "memory.limit_in_bytes", "10000");
+    put(V1 "memory.usage_in_bytes", "4000");
     assert_int_equal(cgroup_memory_available(root), 6000);
 }
 

@@ -8,21 +8,21 @@
 static void other_devices(void **state)
 {
     assert_false(nvidia_gpu_exists(root));
-    put(PCI "0000:00:02.0/vendor", "0x8086\n"); /* another vendor's GPU */
-    put(PCI "0000:00:02.0/class", "0x030000\n");
-    put(PCI "0000:01:00.1/vendor", "0x10de\n"); /* a graphics card's sound */
-    put(PCI "0000:01:00.1/class", "0x040300\n");
-    put(PCI "0000:02:00.0/vendor", "0x10de\n"); /* a file is missing */
+    put(PCI "0000:00:02.0/vendor", "0x8086"); /* another vendor's GPU */
+    put(PCI "0000:00:02.0/class", "0x030000");
+    put(PCI "0000:01:00.1/vendor", "0x10de"); /* a graphics card's sound */
+    put(PCI "0000:01:00.1/class", "0x040300");
+    put(PCI "0000:02:00.0/vendor", "0x10de"); /* a file is missing */
     assert_false(nvidia_gpu_exists(root));
     assert_false(nvidia_gpu_has_driver(root));
 }
 
 static void without_driver(void **state)
 {
-    put(PCI "0000:01:00.1/vendor", "0x10de\n");
-    put(PCI "0000:01:00.1/class", "0x040300\n");
-    put(PCI "0000:65:00.0/vendor", "0x10de\n");
-    put(PCI "0000:65:00.0/class", "0x030200\n"); /* without an output for a screen */
+    put(PCI "0000:01:00.1/vendor", "0x10de");
+    put(PCI "0000:01:00.1/class", "0x040300");
+    put(PCI "0000:65:00.0/vendor", "0x10de");
+    put(PCI "0000:65:00.0/class", "0x030200"); /* without an output for a screen */
     assert_true(nvidia_gpu_exists(root));
     assert_false(nvidia_gpu_has_driver(root));
 }
@@ -30,7 +30,7 @@ static void without_driver(void **state)
 /* The bus is hidden in some containers and virtual machines. */
 static void with_driver(void **state)
 {
-    put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54\n");
+    put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54");
     assert_true(nvidia_gpu_exists(root));
     assert_true(nvidia_gpu_has_driver(root));
 }

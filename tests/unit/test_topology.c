@@ -1,47 +1,9 @@
 /* lib/exec/topology: made-up machines as trees of files, and the placement of threads on them. */
 #include "exec/topology.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "file_tree.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
-static char root[64];
-
-static int make_root(void **state)
-{
-    (void)state;
-    strcpy(root, "/tmp/moed-topology-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", root);
-    return system(command);
-}
-
-/* Writes ROOT/path with this text, and makes its folders. */
-static void put(const char *path, const char *text)
-{
-    char full[256];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); *p++ = '/') {
-        *p = '\0';
-        mkdir(full, 0700);
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fprintf(f, "%s\n", text);
-    fclose(f);
-}
 
 static void put_siblings(unsigned cpu, const char *list)
 {

@@ -100,8 +100,7 @@ static void calls_json(const struct output *o, struct strbuf *out)
     strbuf_printf(out, o->calls ? "]" : "");
 }
 
-/* Clients read one of the two names; some of those that know both refuse an object that has both.
- */
+/* Clients read one of the two names; some that know both refuse an object that has both. */
 static void reasoning_json(const struct app *app, const char *text, size_t len, struct strbuf *out)
 {
     if (app->reasoning_field != REASONING_FIELD_SHORT)

@@ -25,28 +25,29 @@ static bool set_form(struct ask *ask, enum moed_grammar_kind kind, char *text, s
     return true;
 }
 
-/* A schema that is to be followed as far as it can be. */
-static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
-{
-    char keyword[SCHEMA_KEYWORD_BYTES];
-    json_t *copy = json_deep_copy(value);
-    if (schema_loosen(copy, keyword)) {
-        char name[SCHEMA_KEYWORD_BYTES + sizeof "schema:"];
-        snprintf(name, sizeof name, "schema:%s", keyword);
-        ask_ignore(ask, name);
-    }
-    bool taken = set_form(ask, MOED_GRAMMAR_JSON_SCHEMA,
-                          copy ? json_dumps(copy, JSON_COMPACT | JSON_ENCODE_ANY) : NULL, p);
-    json_decref(copy);
-    return taken;
-}
-
 static bool take_schema(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_object(value) && !json_is_boolean(value))
         return problem_set(p, 400, "a JSON schema is expected");
     return set_form(ask, MOED_GRAMMAR_JSON_SCHEMA,
                     json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), p);
+}
+
+/* A schema that is to be followed as far as it can be. */
+static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
+{
+    char keyword[SCHEMA_KEYWORD_BYTES];
+    json_t *copy = json_deep_copy(value);
+    if (!copy)
+        return problem_set(p, 503, "no memory for the answer's form");
+    if (schema_loosen(copy, keyword)) {
+        char name[SCHEMA_KEYWORD_BYTES + sizeof "schema:"];
+        snprintf(name, sizeof name, "schema:%s", keyword);
+        ask_ignore(ask, name);
+    }
+    bool taken = take_schema(ask, copy, p);
+    json_decref(copy);
+    return taken;
 }
 
 /* An object, or the same as text. */
@@ -141,10 +142,8 @@ bool take_response_format(struct ask *ask, json_t *value, struct problem *p)
         return true;
     if (!json)
         return problem_set(p, 400, "the type text, json_object or json_schema is expected");
-    if (json_is_object(schema) && !strict)
-        return take_loose_schema(ask, schema, p);
     if (schema && !json_is_null(schema))
-        return take_schema(ask, schema, p);
+        return strict ? take_schema(ask, schema, p) : take_loose_schema(ask, schema, p);
     if (strcmp(type, "json_schema") == 0)
         return problem_set(p, 400, "json_schema has no schema");
     return set_form(ask, MOED_GRAMMAR_JSON_SCHEMA, strdup(ANY_OBJECT), p);

@@ -1,9 +1,9 @@
 /* Which names a request may call the server by, and which web pages may call it.
  *
  * A page in a browser can send requests to 127.0.0.1. Where the server has no keys, two checks keep
- * pages of the web out: the Host must be a name of this server, so that a page's own domain that
- * resolves to 127.0.0.1 (DNS rebinding) is refused; the Origin must be the server's own, listed,
- * one of this machine, or an app's. Where it has keys, a page without one gets nothing: a browser
+ * pages of the web out. The Host must be a name of this server: a page's own domain that resolves
+ * to 127.0.0.1 (DNS rebinding) is refused. The Origin must be the server's own, listed, one of this
+ * machine, or an app's. Where it has keys, a page without one gets nothing: a browser
  * adds no key by itself. So any origin is allowed then ("*"), but never credentials. */
 #ifndef MOED_HTTP_ORIGIN_H
 #define MOED_HTTP_ORIGIN_H

@@ -156,8 +156,7 @@ static int multiply(const struct cuda_blas *b, const struct cuda_blas_product *p
 enum { TRIAL = 64, TRIAL_PLANES = 2 }; /* rows, columns, and columns of the result */
 
 /* Multiplies zeros, one product and two at once, so that cuBLAS allocates memory now and not
- * during a prompt. The code of other shapes is loaded at their first product. Returns the status.
- */
+ * during a prompt. Other shapes' code is loaded at their first product. Returns the status. */
 static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
 {
     size_t plane = TRIAL * TRIAL;

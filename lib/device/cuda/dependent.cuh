@@ -9,8 +9,8 @@
  *    begin too early.
  * 2. Before that call a thread reads only weights, and writes nothing.
  * 3. What a kernel before wrote is read by cuda_read or ordinary loads. __ldg is for what nobody
- * writes while the kernel runs: the compiler may move it in front of the call, and the first-level
- * cache may answer with what was there before.
+ *    writes while the kernel runs: the compiler may move it in front of the call, and the first
+ *    cache may answer with what was there before.
  *
  * On other devices, and where MOED_DEVICE_PDL=0, the launch is an ordinary one and the call does
  * nothing. cusim ends the process where a thread breaks the first rule. */
@@ -34,26 +34,21 @@ static __device__ __forceinline__ void cuda_await_previous(void)
 template <class T> static __device__ __forceinline__ T cuda_read(const T *p)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    size_t from = __cvta_generic_to_global(p);
     T value;
-    const void *g = p;
+
     if constexpr (sizeof(T) == 16) {
         uint32_t *w = (uint32_t *)&value;
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                     : "l"(__cvta_generic_to_global(g)));
+                     : "l"(from));
     } else if constexpr (sizeof(T) == 8) {
         uint32_t *w = (uint32_t *)&value;
-        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(w[0]), "=r"(w[1])
-                     : "l"(__cvta_generic_to_global(g)));
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(from));
     } else if constexpr (sizeof(T) == 4) {
-        asm volatile("ld.global.u32 %0, [%1];"
-                     : "=r"(*(uint32_t *)&value)
-                     : "l"(__cvta_generic_to_global(g)));
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(*(uint32_t *)&value) : "l"(from));
     } else {
-        asm volatile("ld.global.u16 %0, [%1];"
-                     : "=h"(*(uint16_t *)&value)
-                     : "l"(__cvta_generic_to_global(g)));
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(*(uint16_t *)&value) : "l"(from));
     }
     return value;
 #else
