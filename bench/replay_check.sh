@@ -5,7 +5,8 @@
 #
 # Records a trace of TEXT (one sequence of TOKENS tokens). For each policy it then serves MODEL on an emulated device, computes the
 # tokens one at a time, and replays them with the costs that the worker measured; with -c all policies with those that the last one's
-# worker stored, so that only the policies differ. Where the worker's trial has turned prefetches or loads off, the replay has none.
+# worker stored, so that only the policies differ. Where the worker's trial has turned prefetches, loads or the device's experts off,
+# the replay has none.
 # Prints for both: segments computed from what was on the device, segments computed after a load, bytes copied, and the time of a
 # layer's experts. The first token is left out: it finds nothing on the device, and a replay counts it as a prompt.
 set -eu
@@ -51,7 +52,7 @@ serve() {
     cp "$XDG_CACHE_HOME"/moed/*.calibration "$at/calibration"
 }
 
-# The policy as the worker's trial of copies left it: a replay has no trial.
+# The policy as the worker's trial left it: a replay has no trial.
 served() {
     local parts=$policy
     ! grep -q '"prefetch": false' "$at/policy" || parts+=/predictor=none
@@ -60,7 +61,9 @@ served() {
 }
 
 compare() {
-    "$replay" "$work/trace" --policies "$(served)" --vram "$vram%" --batch 1 --prompt 1 \
+    local on_device=$vram
+    ! grep -q '"device_computes": false' "$at/policy" || on_device=0.001 # not one segment
+    "$replay" "$work/trace" --policies "$(served)" --vram "$on_device%" --batch 1 --prompt 1 \
         --machine "calibration:$costs" --outside "$(field outside_step_s)s" --csv "$at/csv" >/dev/null
     segments=$(($(field segments_resident) + $(field segments_loaded) + $(field segments_cpu)))
     awk -v p="$policy" -v n="$segments" -v device="$(field segments_resident)" -v on_device="$(column on_device)" \

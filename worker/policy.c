@@ -142,13 +142,16 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
-        struct copy_trial_result trial = experts_trial_result(w->experts);
+        struct device_trial_result trial = experts_trial_result(w->experts);
         policy.prefetch_tried = trial.tried && !isnan(trial.prefetch_saves);
-        policy.prefetching = trial.limit == COPY_ALL;
+        policy.prefetching = trial.use == DEVICE_PREFETCHES;
         policy.prefetch_saves = policy.prefetch_tried ? trial.prefetch_saves : 0;
         policy.loads_tried = trial.tried && !isnan(trial.copies_save);
-        policy.loading = trial.limit != COPY_NOTHING;
+        policy.loading = trial.use < DEVICE_KEEPS;
         policy.copies_save = policy.loads_tried ? trial.copies_save : 0;
+        policy.device_tried = trial.tried && !isnan(trial.device_saves);
+        policy.device_computes = trial.use != DEVICE_UNUSED;
+        policy.device_saves = policy.device_tried ? trial.device_saves : 0;
         fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;

@@ -87,7 +87,11 @@ static uint64_t sum(const uint64_t *values, size_t n)
 static void print_trials(const Moed__V1__PolicyReply *worker)
 {
     double percent = 100 * worker->prefetch_saves;
-    if (worker->loads_tried && !worker->loading)
+    if (worker->device_tried && !worker->device_computes)
+        fold_printf("          the CPU computes all experts: the device makes a step %.0f %% "
+                    "longer in trials on this machine\n",
+                    -100 * worker->device_saves);
+    else if (worker->loads_tried && !worker->loading)
         fold_printf(
             "          loads and prefetch off: they make a step %.0f %% longer in trials on "
             "this machine\n",
@@ -204,6 +208,9 @@ static void print_trials_json(const Moed__V1__PolicyReply *worker)
     if (worker->loads_tried)
         printf(", \"loading\": %s, \"copies_save\": %.4f", worker->loading ? "true" : "false",
                worker->copies_save);
+    if (worker->device_tried)
+        printf(", \"device_computes\": %s, \"device_saves\": %.4f",
+               worker->device_computes ? "true" : "false", worker->device_saves);
 }
 
 /* predictions and predictions_right: an entry for each layer, in order. */

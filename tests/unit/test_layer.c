@@ -103,6 +103,9 @@ static void test_few_slots_and_no_loads(void **state)
     expect_shares(&p, 0, 0, 1, 0); /* the CPU goes on behind the device */
     p = plan_all(l, (struct layer_state){.n_slots = 2, .no_loads = true, .whole = true});
     expect_shares(&p, 0, 0, 0, 0);
+    p = plan_all(l, (struct layer_state){.n_slots = 2, .no_loads = true, .no_device = true});
+    expect_shares(&p, 0, 0, 0, 0); /* expert 1 has a segment on the device */
+    assert_false(p.all_resident);
     layer_free(l);
 }
 

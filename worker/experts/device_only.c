@@ -126,8 +126,8 @@ static uint32_t most_layers(const struct experts *x)
 uint32_t device_only_layers(struct experts *x, uint32_t layer, uint32_t n_tokens)
 {
     struct device_only *a = x->device.only;
-    if (!a || x->device.lost || n_tokens > WORKER_DEVICE_ONLY_TOKENS ||
-        n_tokens * x->n_used > DEVICE_CHOSEN)
+    if (!a || x->device.lost || !prefetch_may_use_device(x->prefetch) ||
+        n_tokens > WORKER_DEVICE_ONLY_TOKENS || n_tokens * x->n_used > DEVICE_CHOSEN)
         return 0;
     int assigner = atomic_load(&x->assigner);
     if (a->assigner != assigner) { /* another assigner may plan resident experts for the CPU */
@@ -227,6 +227,7 @@ static double account(struct experts *x, uint32_t layer, const uint32_t *selecte
         layer_used(x->layer, x->work.step, layer, e->expert);
         experts_s += n_segments * sched_device_s(&x->cost.costs.now, e->n_rows);
     }
+    prefetch_cpu_only(x->prefetch, experts_cpu_only_s(x) - experts_s);
     counter_add(x->counters.resident, (uint64_t)x->work.n_activated * n_segments);
     prefetch_set_all_resident(x->prefetch, device_cache_holds_all(x->device.cache));
     x->work.has_waited = false;

@@ -523,6 +523,7 @@ static void count_layer(struct experts *x)
     double took_s = (double)(x->cost.finished_ns - x->work.begun_ns - x->work.disk_wait_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));
+    prefetch_cpu_only(x->prefetch, experts_cpu_only_s(x) - took_s);
     counter_add(x->counters.predicted_ns, (uint64_t)(x->work.predicted_s * 1e9));
     counter_add(x->counters.wrong_ns, (uint64_t)(fabs(took_s - x->work.predicted_s) * 1e9));
 }

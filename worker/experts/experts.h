@@ -89,7 +89,7 @@ struct cost_corrections experts_corrections(const struct experts *x);
 double experts_outside_s(const struct experts *x);
 
 /* The result of the trials of copies. Any thread. */
-struct copy_trial_result experts_trial_result(const struct experts *x);
+struct device_trial_result experts_trial_result(const struct experts *x);
 
 /* memd has gone, or the worker ends: waits for reads and copies of experts give up. Any thread. */
 void experts_stop(struct experts *x);

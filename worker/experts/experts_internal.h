@@ -133,6 +133,8 @@ void experts_before_wait(struct experts *x);
 void experts_gather(struct experts *x, const uint32_t *selected);
 /* Reports them to memd, to the predictor and to people who watch. */
 void experts_report(struct experts *x, const uint32_t *selected);
+/* What the layer should take, if the CPU computes all of it. */
+double experts_cpu_only_s(const struct experts *x);
 /* Plans the round, within the epochs, and requests its loads from memd. */
 void experts_plan(struct experts *x);
 

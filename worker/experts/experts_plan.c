@@ -138,10 +138,24 @@ static bool loads_are_stopped(struct experts *x)
     return x->device.breaker.on;
 }
 
-/* For the trial of copies, or by its result. cpuexec may have gone since the step began. */
+/* For the trial, or by its result. cpuexec may have gone since the step began. */
 static bool leaves_loads_out(const struct experts *x)
 {
     return x->cost.has_cpu && !prefetch_may_load(x->prefetch);
+}
+
+static bool leaves_device_out(const struct experts *x)
+{
+    return x->cost.has_cpu && !prefetch_may_use_device(x->prefetch);
+}
+
+double experts_cpu_only_s(const struct experts *x)
+{
+    double s = x->cost.costs.job_s + x->cost.calibration.cpu_call_s;
+    for (uint32_t i = 0; i < x->work.n_activated; i++)
+        s += x->memory->map.slabs[x->work.layer].n_segments *
+             sched_cpu_s(&x->cost.costs.now, x->work.activated[i].n_rows);
+    return s;
 }
 
 static void fill_inputs(struct experts *x)
@@ -195,6 +209,7 @@ void experts_plan(struct experts *x)
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
         .no_loads = loads_are_stopped(x) || leaves_loads_out(x),
+        .no_device = leaves_device_out(x),
         .prefetches = x->work.n_tokens <= PREDICT_MAX_TOKENS &&
                       prediction_is_on(prefetch_prediction(x->prefetch)),
         /* an expert on the device may be nowhere else, and must not go while the device waits */

@@ -23,9 +23,9 @@ const struct prediction *experts_prediction(const struct experts *x)
     return x->prefetch ? prefetch_prediction(x->prefetch) : NULL;
 }
 
-struct copy_trial_result experts_trial_result(const struct experts *x)
+struct device_trial_result experts_trial_result(const struct experts *x)
 {
-    return x->prefetch ? prefetch_trial_result(x->prefetch) : (struct copy_trial_result){0};
+    return x->prefetch ? prefetch_trial_result(x->prefetch) : (struct device_trial_result){0};
 }
 
 void experts_look(struct experts *x, uint32_t layer)

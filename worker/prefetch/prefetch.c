@@ -97,35 +97,41 @@ const struct prediction *prefetch_prediction(const struct prefetch *p)
 
 /* ---- The trial ---- */
 
-static void log_trial(const struct copy_trial *t)
+static void log_trial(const struct device_trial *t)
 {
-    if (t->result == COPY_NOTHING)
+    if (t->result == DEVICE_UNUSED)
+        log_info(
+            "the device makes a step %.0f %% longer here: the CPU computes all experts for now",
+            -100 * t->device_saves);
+    else if (t->result == DEVICE_KEEPS)
         log_info("copies of experts make a step %.0f %% longer here: loads and prefetch are off "
                  "for now",
                  -100 * t->copies_save);
-    else if (t->result == COPY_ALL || !t->tries[COPY_ALL])
+    else if (t->result == DEVICE_PREFETCHES || !t->tries[DEVICE_PREFETCHES])
         log_info("copies of experts save time now: they are on");
     else
         log_info("prefetching makes a step %.0f %% longer here: it is off for now, loads are on",
                  -100 * t->prefetch_saves);
 }
 
-struct copy_trial_result prefetch_trial_result(const struct prefetch *p)
+struct device_trial_result prefetch_trial_result(const struct prefetch *p)
 {
     int result = atomic_load_explicit(&p->trial_result, memory_order_relaxed);
     if (result < 0)
-        return (struct copy_trial_result){0};
-    return (struct copy_trial_result){
+        return (struct device_trial_result){0};
+    return (struct device_trial_result){
         .tried = true,
-        .limit = (enum copy_limit)result,
+        .use = (enum device_use)result,
         .prefetch_saves = atomic_load_explicit(&p->prefetch_saves, memory_order_relaxed),
-        .copies_save = atomic_load_explicit(&p->copies_save, memory_order_relaxed)};
+        .copies_save = atomic_load_explicit(&p->copies_save, memory_order_relaxed),
+        .device_saves = atomic_load_explicit(&p->device_saves, memory_order_relaxed)};
 }
 
 static void publish_trial(struct prefetch *p)
 {
     atomic_store_explicit(&p->prefetch_saves, p->trial.prefetch_saves, memory_order_relaxed);
     atomic_store_explicit(&p->copies_save, p->trial.copies_save, memory_order_relaxed);
+    atomic_store_explicit(&p->device_saves, p->trial.device_saves, memory_order_relaxed);
     atomic_store_explicit(&p->trial_result, (int)p->trial.result, memory_order_relaxed);
 }
 
@@ -135,11 +141,11 @@ static void follow_policy(struct prefetch *p, bool has_cpu)
     bool may = prefetch_assigner(p) == ASSIGN_BALANCE && p->options.cache && !p->options.host;
     uint64_t predictor =
         may && prediction_is_on(p->prediction) ? prediction_number(p->prediction) : 0;
-    if (may == p->on_trial && predictor == p->trial_of && has_cpu == p->trial.tries[COPY_NOTHING])
+    if (may == p->on_trial && predictor == p->trial_of && has_cpu == p->trial.tries[DEVICE_KEEPS])
         return;
     p->on_trial = may;
     p->trial_of = predictor;
-    copy_trial_restart(&p->trial, predictor, has_cpu);
+    device_trial_restart(&p->trial, predictor, has_cpu);
     atomic_store_explicit(&p->trial_result, -1, memory_order_relaxed);
 }
 
@@ -154,18 +160,23 @@ static double step_s(struct prefetch *p)
 void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefetch_step next,
                    bool has_cpu)
 {
-    const struct copy_trial_step step = {ended.n_tokens, step_s(p), p->misses_s};
-    p->misses_s = 0;
-    p->limit = COPY_ALL;
+    double took_s = step_s(p);
+    const struct device_trial_step step = {.n_tokens = ended.n_tokens,
+                                           .took_s = took_s,
+                                           .misses_s = p->misses_s,
+                                           .cpu_only_s = fmax(took_s + p->cpu_only_s, 0)};
+    p->misses_s = p->cpu_only_s = 0;
+    p->use = DEVICE_PREFETCHES;
     follow_policy(p, has_cpu);
     if (!p->on_trial)
         return;
-    enum copy_limit result = p->trial.result;
+    enum device_use result = p->trial.result;
     if (ended.decodes)
-        copy_trial_step(&p->trial, &step);
-    p->limit = copy_trial_limit(&p->trial, next.n_tokens, next.decodes);
-    counter_add(p->options.counters.without, p->trial_of && p->limit != COPY_ALL);
-    counter_add(p->options.counters.without_loads, p->limit == COPY_NOTHING);
+        device_trial_step(&p->trial, &step);
+    p->use = device_trial_use(&p->trial, next.n_tokens, next.decodes);
+    counter_add(p->options.counters.without, p->trial_of && p->use != DEVICE_PREFETCHES);
+    counter_add(p->options.counters.without_loads, !prefetch_may_load(p));
+    counter_add(p->options.counters.without_device, !prefetch_may_use_device(p));
     if (p->trial.result != result)
         log_trial(&p->trial);
     if (p->trial.held)
@@ -177,9 +188,19 @@ void prefetch_missed(struct prefetch *p, double misses_s)
     p->misses_s += misses_s;
 }
 
+void prefetch_cpu_only(struct prefetch *p, double longer_s)
+{
+    p->cpu_only_s += longer_s;
+}
+
 bool prefetch_may_load(const struct prefetch *p)
 {
-    return p->limit != COPY_NOTHING;
+    return p->use < DEVICE_KEEPS;
+}
+
+bool prefetch_may_use_device(const struct prefetch *p)
+{
+    return p->use != DEVICE_UNUSED;
 }
 
 void prefetch_enter(struct prefetch *p, uint64_t step)
@@ -204,7 +225,7 @@ static void add_time(struct prefetch *p, uint64_t since_ns)
 void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited)
 {
     const struct prefetch_counters *k = &p->options.counters;
-    if (timed_since(p, step) && p->limit == COPY_ALL) {
+    if (timed_since(p, step) && p->use == DEVICE_PREFETCHES) {
         histogram_observe(k->predict_seconds, (double)p->predict_ns * 1e-9);
         counter_add(k->predict_exposed_ns, has_waited ? 0 : p->predict_ns);
     }
@@ -216,7 +237,7 @@ void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited)
 /* False: there is nothing left to prefetch, or prefetching is off. */
 static bool predicts(const struct prefetch *p)
 {
-    return !p->all_resident && p->limit == COPY_ALL;
+    return !p->all_resident && p->use == DEVICE_PREFETCHES;
 }
 
 void prefetch_set_all_resident(struct prefetch *p, bool all_resident)

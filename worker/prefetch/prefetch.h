@@ -1,5 +1,6 @@
 /* Prefetch control: shows layers to the predictor, judges its predictions, and sends the fetch
- * hints to memd. On trial it leaves copies out for whole steps (copy_trial.h).
+ * hints to memd. On trial it leaves copies, or the device, out for whole
+ * steps (device_trial.h).
  *
  *     forward -- show, gates --> prediction --> layer_judge -- hints --> device_cache, host_experts
  *
@@ -7,7 +8,7 @@
 #ifndef MOED_WORKER_PREFETCH_PREFETCH_H
 #define MOED_WORKER_PREFETCH_PREFETCH_H
 
-#include "copy_trial.h"
+#include "device_trial.h"
 #include "prediction.h"
 #include "sched/layer/layer.h"
 #include "sched/prefetch/transfer_scheduler.h"
@@ -22,6 +23,7 @@ struct prefetch_counters {
     struct counter *declined;           /* experts predicted, and not worth the copy */
     struct counter *without;            /* steps without prefetch: slower with it, or on trial */
     struct counter *without_loads;      /* steps without any copy */
+    struct counter *without_device;     /* steps whose routed experts the CPU computed */
     struct histogram *predict_seconds;  /* of a layer, in the engine's thread; of timed steps */
     struct counter *predict_exposed_ns; /* the same, of layers that waited for nothing afterwards */
 };
@@ -53,13 +55,13 @@ enum error_code prefetch_set_predictor(struct prefetch *p, enum sched_predictor 
 void prefetch_set_prefetcher(struct prefetch *p, enum sched_prefetcher prefetcher);
 const struct prediction *prefetch_prediction(const struct prefetch *p);
 
-/* The result of the trials of copies. Any thread. */
-struct copy_trial_result {
-    bool tried;                         /* else the rest is not known */
-    enum copy_limit limit;              /* between the trials */
-    double prefetch_saves, copies_save; /* as copy_trial's */
+/* The result of the trials. Any thread. */
+struct device_trial_result {
+    bool tried;                                       /* else the rest is not known */
+    enum device_use use;                              /* between the trials */
+    double prefetch_saves, copies_save, device_saves; /* as device_trial's */
 };
-struct copy_trial_result prefetch_trial_result(const struct prefetch *p);
+struct device_trial_result prefetch_trial_result(const struct prefetch *p);
 
 /* decodes: no rows of prompts and no drafts. */
 struct prefetch_step {
@@ -72,8 +74,12 @@ void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefet
                    bool has_cpu);
 /* What a layer's misses cost in this step (layer_plan.misses_s). */
 void prefetch_missed(struct prefetch *p, double misses_s);
-/* Whether the present step may load what the device lacks. */
+/* By how much longer than it took a layer of this step should have taken, had the CPU computed all.
+ */
+void prefetch_cpu_only(struct prefetch *p, double longer_s);
+/* Whether the present step may load what the device lacks, and compute on the device. */
 bool prefetch_may_load(const struct prefetch *p);
+bool prefetch_may_use_device(const struct prefetch *p);
 /* A layer of this step begins. Hints are judged by the step of the last layer that began: an answer
  * that arrives between two steps counts in the first of them. */
 void prefetch_enter(struct prefetch *p, uint64_t step);

@@ -41,7 +41,7 @@ static void report_device(struct prefetch *p, const struct layer_prediction *pre
         .nothing = is_early_step_without(p),
     };
     struct layer_judgement judgement;
-    if (p->limit != COPY_ALL || sched_assigner_plans_prefetch(judge.assigner))
+    if (p->use != DEVICE_PREFETCHES || sched_assigner_plans_prefetch(judge.assigner))
         return;
     layer_judge(p->options.layer, &judge, prediction, &judgement);
     counter_add(p->options.counters.declined, judgement.n_declined);

@@ -17,17 +17,18 @@ struct prefetch {
     struct prediction *prediction;
     _Atomic int prefetcher;
     bool all_resident;
-    enum copy_limit limit; /* of this step */
-    uint64_t step;         /* of the last layer that began */
+    enum device_use use; /* of this step */
+    uint64_t step;       /* of the last layer that began */
 
     /* the trial, under moed's assigner where all experts are in memory */
-    struct copy_trial trial;
+    struct device_trial trial;
     uint64_t step_began_ns;
-    double misses_s; /* of this step's layers so far */
+    double misses_s, cpu_only_s; /* of this step's layers so far: prefetch_missed's,
+                                    prefetch_cpu_only's */
     bool on_trial;
     uint64_t trial_of;        /* the predictor's number; 0: nothing is predicted */
-    _Atomic int trial_result; /* enum copy_limit; -1: there was no trial */
-    _Atomic double prefetch_saves, copies_save;
+    _Atomic int trial_result; /* enum device_use; -1: there was no trial */
+    _Atomic double prefetch_saves, copies_save, device_saves;
 
     /* timed steps */
     uint64_t predict_ns; /* of this layer */

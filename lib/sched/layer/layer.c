@@ -67,11 +67,11 @@ static bool fill_plan(struct layer *l, const struct layer_state *state,
         const struct layer_expert *e = &experts[i];
         l->plan[i] = (struct sched_expert){.expert = e->expert,
                                            .workload = e->workload,
-                                           .resident = e->there.resident,
+                                           .resident = state->no_device ? 0 : e->there.resident,
                                            .in_flight = state->no_loads ? 0 : e->there.in_flight,
                                            .last_use = last_use[e->expert]};
         layer_used(l, state->step, state->layer, e->expert);
-        all_resident &= e->there.resident >= l->n_segments[state->layer];
+        all_resident &= l->plan[i].resident >= l->n_segments[state->layer];
     }
     return all_resident;
 }

@@ -58,6 +58,7 @@ struct layer_state {
     uint32_t n_activated;      /* experts of the layer, in all its rounds */
     bool whole;                /* an expert must not be split */
     bool no_loads;             /* the CPU computes what is not resident, in flight or not */
+    bool no_device;            /* the CPU computes all; no_loads, too */
     bool prefetches;           /* in this step, which may use half of n_spare */
     bool never_waits;          /* as sched_layer's, and the next four */
     double device_call_s, cpu_busy_s, link_busy_s, attention_s;
