@@ -1,6 +1,6 @@
 #!/bin/bash
-# Drafts of tokens (--speculate) change no answer: greedy and sampled ones, with penalties and log-probabilities, several at once,
-# from a cold and a warm cache, on every device and with each type of the KV cache. The figures of `moed run`, `moed ps` and the
+# Drafts of tokens (--speculate) change no answer: greedy and sampled ones, with penalties and log-probabilities, guided by a grammar,
+# several at once, from a cold and a warm cache, on every device and with each type of the KV cache. The figures of `moed run`, `moed ps` and the
 # metrics agree, and what `--speculate` does not take is refused.
 #   [MOED_TEST_SHORT=1] speculation.sh MOED MODEL [MODULE]     MODULE: the simulated CUDA device; MOED_TEST_SHORT: less of it
 MOED=$1 MODEL=$2 MODULE=${3:-}
@@ -8,8 +8,12 @@ MOED=$1 MODEL=$2 MODULE=${3:-}
 N=60
 [ -z "$MODULE" ] || { export MOED_CUDA_MODULE=$MODULE; N=30; } # a slow device
 TEXT="The owl hunts at night. The fox sleeps in a hole. Bees make honey. The owl hunts at night. The fox sleeps in a hole. Bees"
-options=("--temp 0" "--temp 0 --repeat-penalty 1.05 --logprobs 2" "--temp 0.4 --seed 5" "--temp 0.6 --top-p 0.8 --dry-multiplier 0.2 --seed 7"
-    "--temp 0.5 --mirostat 2 --mirostat-tau 2 --mirostat-eta 0.1 --seed 2" "--temp 0 --min-tokens 30 --stop . --stop hole")
+free="--ignore-end --temp" owls='{"type":"array","items":{"enum":["owl","fox"]},"minItems":40}'
+strings='{"type":"array","items":{"type":"string","pattern":"^(owl|fox|hole)$"},"minItems":40}'
+options=("$free 0" "$free 0 --repeat-penalty 1.05 --logprobs 2" "$free 0.4 --seed 5" "$free 0.6 --top-p 0.8 --dry-multiplier 0.2 --seed 7"
+    "$free 0.5 --mirostat 2 --mirostat-tau 2 --mirostat-eta 0.1 --seed 2" "$free 0 --min-tokens 30 --stop . --stop hole"
+    "--temp 0 --json-schema $owls" "--temp 0.8 --seed 3 --json-schema $strings")
+guided=6 # the first of those that a grammar guides
 
 up() { start_deployment "$MODEL" --ctx 512 --parallel 4 "$@"; }
 # What an answer says, without its seed, its times, and what it took from the cache or from drafts.
@@ -22,7 +26,7 @@ ask() {
         local pids=() i
         for i in "${!options[@]}"; do
             # shellcheck disable=SC2086 # words
-            "$MOED" run -n $N --ignore-end --json ${options[$i]} "$TEXT" > "$WORK/answer-$i" & pids+=($!)
+            "$MOED" run -n $N --json ${options[$i]} "$TEXT" > "$WORK/answer-$i" & pids+=($!)
         done
         for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "answer $i, turn $turn"; done
         for i in "${!options[@]}"; do said "$WORK/answer-$i" >> "$WORK/$1"; done
@@ -41,6 +45,8 @@ check() { # check HOW OPTION...: the same answers with drafts as without, for th
     [ "$accepted" -gt 0 ] && [ "$drafted" -gt "$accepted" ] || fail "$how: $accepted of $drafted drafts accepted"
     "$MOED" ps | grep -q "drafts: $drafted tokens computed" || fail "$how: moed ps does not say $drafted drafts"
     [ "$(field accepted_tokens "$WORK/answer-0")" -gt 0 ] || fail "$how: no draft of the greedy answer was right"
+    [ "$guided" -ge ${#options[@]} ] || [ "$(field accepted_tokens "$WORK/answer-$guided")" -gt 0 ] ||
+        fail "$how: no draft of the answer that a grammar guides was right"
     "$MOED" down >/dev/null
     say "ok: $how, $accepted of $drafted drafts accepted"
 }

@@ -186,10 +186,10 @@ static int64_t free_slot(const struct engine *g)
     return -1;
 }
 
-/* A recording has each position once, and a grammar follows the answer token by token. */
+/* A recording has each position once. */
 static bool reserve_drafts(struct engine *g, struct request *r)
 {
-    if (!g->speculation.most || !r->shares_pages || r->prompt_only || r->guard || r->grammar)
+    if (!g->speculation.most || !r->shares_pages || r->prompt_only)
         return true;
     r->draft = draft_new(r->n_most + 1, &g->speculation.rates);
     return r->draft != NULL;
