@@ -79,6 +79,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "accept bodies of at most N bytes"},
         {"reasoning-field", OPTION_STRING, &f->reasoning_field, 0, 0, "content|reasoning|both",
          "name a chat's reasoning reasoning_content, reasoning, or both"},
+        {"share-cache", OPTION_BOOL, &f->app.share_cache, 0, 0, NULL,
+         "let API keys find each other's prompts in the KV cache"},
         {"log-format", OPTION_STRING, &f->log_format, 0, 0, "text|json", "form of the access log"},
         {"log-bodies", OPTION_BOOL, &s->log_bodies, 0, 0, NULL,
          "log requests' bodies, with their prompts"},

@@ -332,6 +332,9 @@ struct moed_generate_options {
     const struct moed_grammar *grammar; /* NULL: any answer */
     enum moed_priority priority;
     uint32_t deadline_ms; /* fails with MOED_ERROR_TIMEOUT if it has not started by then; 0: none */
+    /* The prefix cache gives this generation only what generations with the same salt computed, so
+     * that users of different salts cannot learn each other's prompts from it. 0: none. */
+    uint64_t cache_salt;
 };
 
 enum moed_reason {

@@ -43,8 +43,7 @@ static enum moed_code take_options(struct answer *a, const struct moed_generate_
         *o = (struct moed_generate_options){.size = sizeof *o, .sampling = &a->sampling};
         return MOED_OK;
     }
-    enum moed_code code =
-        OPTIONS_COPY(options, o, struct moed_generate_options, deadline_ms, error);
+    enum moed_code code = OPTIONS_COPY(options, o, struct moed_generate_options, cache_salt, error);
     o->size = sizeof *o;
     if (!code && (o->prompt || o->token_count))
         code = error_report(error, MOED_ERROR_USAGE, false,

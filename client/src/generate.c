@@ -40,7 +40,7 @@ static enum moed_code read_options(const struct moed_generate_options *from, str
                                    struct moed_error *error)
 {
     struct moed_generate_options *o = &out->o;
-    enum moed_code code = OPTIONS_COPY(from, o, struct moed_generate_options, deadline_ms, error);
+    enum moed_code code = OPTIONS_COPY(from, o, struct moed_generate_options, cache_salt, error);
     out->sampling = (struct moed_sampling){0};
     if (!code && o->sampling)
         code = OPTIONS_COPY(o->sampling, &out->sampling, struct moed_sampling, bias_count, error);
@@ -98,6 +98,7 @@ static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_opti
     m->progress = o->progress;
     m->priority = (Moed__V1__Generate__Priority)o->priority; /* the same values */
     m->deadline_ms = o->deadline_ms;
+    m->cache_salt = o->cache_salt;
 }
 
 static void fill_record(Moed__V1__Record *m, const struct moed_record_options *record)

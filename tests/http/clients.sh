@@ -12,7 +12,7 @@ if ! cmp -s "$here/requirements.txt" "$VENV/made-of"; then
         skip "PyPI cannot be reached: $(tail -n 1 "$WORK/pip")"
     cp "$here/requirements.txt" "$VENV/made-of"
 fi
-printf 'test secret-of-test\n' > "$WORK/keys"
+printf 'test secret-of-test\nother secret-of-other\nother its-second-key\n' > "$WORK/keys"
 chmod 600 "$WORK/keys"
 "$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --api-key-file "$WORK/keys" > /dev/null 2>&1 || fail "no deployment with --http"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)

@@ -49,6 +49,18 @@ def check_openai_chat():
         assert stream.get_final_completion().choices[0].message.content.startswith(text)
 
 
+def check_keys_are_apart():
+    """Nobody learns from cached_tokens what another key's user has asked; keys of one name are one user's."""
+    question = {"role": "user", "content": "My number is 4711-9982-1234, which nobody else must learn of. What is it? " * 3}
+
+    def cached(key):
+        answer = openai_client(key).chat.completions.create(model="demo", messages=[question], max_completion_tokens=1)
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    assert cached(KEY) < 20 and cached(KEY) > 50
+    assert cached("secret-of-other") < 20 and cached("its-second-key") > 50
+
+
 def check_openai_completions():
     c = openai_client()
     whole = checked(c.completions.create(model="demo", prompt=["Once upon", "The cat"], max_tokens=6, seed=3))

@@ -107,12 +107,13 @@ struct talk {
     uint32_t pages[MOST / KV_POOL_TOKENS + 1];
     uint32_t tokens[MOST];
     uint32_t n, n_prompt, n_past;
+    uint64_t salt; /* of its pages */
     bool open;
 };
 
 static inline uint64_t number_of(const struct talk *t, uint32_t position, enum kv_kind kind)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)kind;
+    uint64_t h = 14695981039346656037u + (uint64_t)kind + 8 * t->salt;
     for (uint32_t i = 0; i <= position; i++)
         h = (h ^ t->tokens[i]) * 1099511628211u;
     return h;
@@ -160,8 +161,10 @@ static inline void open_talk(struct bench *b, struct talk *t)
 {
     t->path = (struct kv_path){.pages = t->pages, .capacity = MOST / KV_POOL_TOKENS + 1};
     t->n_prompt = t->n;
-    uint32_t found = prefix_cache_find(b->cache, t->tokens, t->n - 1, t->n_prompt, NULL);
-    prefix_cache_open(b->cache, t->tokens, t->n - 1, t->n_prompt, &t->path);
+    t->path.salt = t->salt;
+    const struct kv_prefix prefix = {t->tokens, t->n - 1, t->n_prompt, t->salt};
+    uint32_t found = prefix_cache_find(b->cache, &prefix, NULL);
+    prefix_cache_open(b->cache, &prefix, &t->path);
     assert_true((t->path.n <= found || b->store.header || b->shared) && t->path.n < t->n);
     t->n_past = t->path.n;
     t->path.kept[0] = (struct kv_kept){t->n - 1, t->n};
@@ -236,6 +239,7 @@ static inline void step(struct bench *b, struct talk *talks)
     struct talk *t = &talks[below(PATHS)];
     if (!t->open) {
         new_turn(t, &talks[below(PATHS)]);
+        t->salt = below(4) == 0; /* most talks have none */
         open_talk(b, t);
     } else if (t->n_past == t->n && (t->n == MOST || below(20) == 0)) {
         close_talk(b, t);

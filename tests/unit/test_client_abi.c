@@ -109,6 +109,7 @@ AT(moed_generate_options, progress, 112);
 AT(moed_generate_options, grammar, 120);
 AT(moed_generate_options, priority, 128);
 AT(moed_generate_options, deadline_ms, 132);
+AT(moed_generate_options, cache_salt, 136);
 AT(moed_result, size, 0);
 AT(moed_result, reason, 8);
 AT(moed_result, prompt_tokens, 12);

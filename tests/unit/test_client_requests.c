@@ -67,6 +67,7 @@ static void test_options_arrive(void **state)
         .progress = true,
         .priority = MOED_PRIORITY_BATCH,
         .deadline_ms = 1500,
+        .cache_salt = 77,
     };
     struct moed_request *r;
     assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
@@ -100,7 +101,8 @@ static void test_options_arrive(void **state)
     assert_true(sampling->bias[1]->bias == 1.5f);
     assert_true(g->min_tokens == 3 && g->n_stop_tokens == 2 && g->stop_tokens[0] == 5);
     assert_true(g->special_text && g->logprobs && g->top_logprobs == 5 && g->progress);
-    assert_true(g->priority == MOED__V1__GENERATE__PRIORITY__BATCH && g->deadline_ms == 1500);
+    assert_true(g->priority == MOED__V1__GENERATE__PRIORITY__BATCH && g->deadline_ms == 1500 &&
+                g->cache_salt == 77);
     assert_int_equal(g->n_stop, 2);
     assert_int_equal(g->stop[0].len, 3);
     assert_memory_equal(g->stop[0].data, "a\0b", 3);

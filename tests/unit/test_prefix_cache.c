@@ -91,6 +91,12 @@ static void set_tokens(struct talk *t, uint32_t n, uint32_t first_other)
     t->n = n;
 }
 
+static uint32_t find(struct bench *b, const struct talk *t, uint32_t n, uint32_t n_prompt,
+                     uint32_t *known)
+{
+    return prefix_cache_find(b->cache, &(struct kv_prefix){t->tokens, n, n_prompt, t->salt}, known);
+}
+
 static void compute_all(struct bench *b, struct talk *t)
 {
     while (t->n_past < t->n)
@@ -207,15 +213,15 @@ static void test_window_goes_on(void **state)
     }
     assert_int_equal(t.path.first_windowed, (640 + 1 - 70) / 64);
     close_talk(&b, &t);
-    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 640, 640, NULL), 640);
+    assert_int_equal(find(&b, &t, 640, 640, NULL), 640);
     set_tokens(&other, 500, 0);
     open_talk(&b, &other);
     assert_true(prefix_cache_extend(b.cache, &other.path, 500)); /* 8 pages and 8 windowed ones */
     compute_all(&b, &other);
     close_talk(&b, &other);
     uint32_t known;
-    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 640, 640, NULL), 640);
-    assert_true(prefix_cache_find(b.cache, t.tokens, 300, 300, &known) < 300);
+    assert_int_equal(find(&b, &t, 640, 640, NULL), 640);
+    assert_true(find(&b, &t, 300, 300, &known) < 300);
     assert_int_equal(known, 300);
     assert_true(prefix_cache_stats(b.cache).windows_evicted > 0);
     open_talk(&b, &t);
@@ -244,7 +250,7 @@ static void test_window_at_branch(void **state)
     bench_attach(&b, 1);
     set_tokens(&two, 400, 200);
     uint32_t known;
-    assert_int_equal(prefix_cache_find(b.cache, two.tokens, 399, 400, &known), 0);
+    assert_int_equal(find(&b, &two, 399, 400, &known), 0);
     assert_int_equal(known, 200);
     open_talk(&b, &two);
     assert_int_equal(two.path.n, 0);
@@ -253,7 +259,7 @@ static void test_window_at_branch(void **state)
     close_talk(&b, &two);
     set_tokens(&three, 300, 200);
     three.tokens[200] = 9;
-    assert_int_equal(prefix_cache_find(b.cache, three.tokens, 299, 300, NULL), 200);
+    assert_int_equal(find(&b, &three, 299, 300, NULL), 200);
     assert_true(prefix_cache_stats(b.cache).shared > 0); /* pages were known, windows not */
     bench_close(&b);
 }
@@ -310,8 +316,7 @@ static void test_eviction(void **state)
     compute_all(&b, &more);
     close_talk(&b, &more);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(prefix_cache_find(b.cache, talks[i].tokens, 10, 10, NULL),
-                         i == 1 ? 0 : 10);
+        assert_int_equal(find(&b, &talks[i], 10, 10, NULL), i == 1 ? 0 : 10);
     bench_close(&b);
 }
 
@@ -354,7 +359,7 @@ static void test_adoption(void **state)
         }
         bench_attach(&b, 1);
         assert_int_equal(prefix_cache_stats(b.cache).adopted, fault ? 1 : 4);
-        assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200, NULL), fault ? 64 : 199);
+        assert_int_equal(find(&b, &t, 199, 200, NULL), fault ? 64 : 199);
         bench_close(&b);
     }
     bench_open(&b, 8, true);
@@ -364,7 +369,7 @@ static void test_adoption(void **state)
     bench_kill(&b);
     bench_attach(&b, 2);
     assert_int_equal(prefix_cache_stats(b.cache).adopted, 4);
-    assert_int_equal(prefix_cache_find(b.cache, t.tokens, 199, 200, NULL), 0);
+    assert_int_equal(find(&b, &t, 199, 200, NULL), 0);
     set_tokens(&t, 8 * KV_POOL_TOKENS, MOST);
     open_talk(&b, &t);
     compute_all(&b, &t);
@@ -585,6 +590,31 @@ static void test_visit(void **state)
     bench_close(&b);
 }
 
+/* Talks of different salts share nothing, of the same one all; a new worker keeps that. */
+static void test_salts(void **state)
+{
+    static struct talk talks[3];
+    struct bench b;
+    (void)state;
+    bench_open(&b, 16, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        set_tokens(&talks[i], 200, 200);
+        talks[i].salt = i;
+        open_talk(&b, &talks[i]);
+        assert_int_equal(talks[i].path.n, 0);
+        compute_all(&b, &talks[i]);
+        close_talk(&b, &talks[i]);
+    }
+    bench_kill(&b);
+    bench_attach(&b, 1);
+    for (uint64_t salt = 0; salt < 4; salt++) {
+        talks[0].salt = salt;
+        assert_int_equal(find(&b, &talks[0], 199, 200, NULL), salt < 3 ? 199 : 0);
+    }
+    assert_int_equal(prefix_cache_stats(b.cache).adopted, 12);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_salts),
         cmocka_unit_test(test_adoption),
         cmocka_unit_test(test_visit),
         cmocka_unit_test(test_workers),

@@ -57,7 +57,7 @@ static void copy_memory(struct prefix_cache *c, uint32_t to, uint32_t from)
 static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
                       bool windows)
 {
-    uint32_t copy = prefix_cache_new_page(c, last_page(path));
+    uint32_t copy = prefix_cache_new_page(c, last_page(path), path->salt);
     if (copy == NONE)
         return false;
     if (windows && !page_tree_add_windows(c->tree, copy)) {
@@ -132,18 +132,19 @@ static bool take_pages(struct prefix_cache *c, struct kv_path *path, uint32_t fo
     return true;
 }
 
-void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                       uint32_t n_prompt, struct kv_path *path)
+void prefix_cache_open(struct prefix_cache *c, const struct kv_prefix *prefix, struct kv_path *path)
 {
+    struct kv_prefix wanted = *prefix;
     uint32_t known;
+    assert(path->salt == prefix->salt);
     page_tree_follow(c->tree);
-    prefix_cache_restore(c, tokens, n, n_prompt, path);
+    prefix_cache_restore(c, prefix, path);
     for (;;) {
-        uint32_t found =
-            prefix_cache_match(c, tokens, n, n_prompt, path->pages, path->capacity, &known);
+        uint32_t found = prefix_cache_match(c, &wanted, path->pages, path->capacity, &known);
         if (take_pages(c, path, found))
             return;
-        n = path->n; /* a shorter prefix can need windowed pages before those of the longer one */
+        wanted.n =
+            path->n; /* a shorter prefix can need windowed pages before those of the longer one */
         prefix_cache_close(c, path);
     }
 }
@@ -153,7 +154,7 @@ void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t 
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions)
 {
     while ((uint64_t)path->n_pages * KV_POOL_TOKENS < positions) {
-        uint32_t page = prefix_cache_new_page(c, last_page(path));
+        uint32_t page = prefix_cache_new_page(c, last_page(path), path->salt);
         if (page == NONE)
             return false;
         push_page(path, page);

@@ -50,10 +50,19 @@ struct kv_kept {
 };
 enum { KV_PATH_KEPT = 2 };
 
-/* Pages of a running request. The caller owns the array, and sets kept at will. */
+/* A prefix that is looked for: tokens[0, n), of a prompt of n_prompt tokens, which decides the
+ * kinds. salt: pages are found by prefixes of the same salt alone. */
+struct kv_prefix {
+    const uint32_t *tokens;
+    uint32_t n, n_prompt;
+    uint64_t salt; /* 0: none */
+};
+
+/* Pages of a running request. The caller owns the array, and sets kept and the salt. */
 struct kv_path {
     uint32_t *pages; /* [capacity] */
     uint32_t n_pages, capacity;
+    uint64_t salt;    /* of its prefix; from before its first page on */
     uint32_t n;       /* valid positions */
     uint32_t n_found; /* pages that it began with */
     /* Of the pages [first_windowed, n_windowed) it has windowed pages, too. */
@@ -82,14 +91,13 @@ void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes N
 
 /* How many positions prefix_cache_open would find. known: of how many the pages but for windowed
  * ones are there; may be NULL. */
-uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                           uint32_t n_prompt, uint32_t *known);
+uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefix, uint32_t *known);
 
-/* Begins a path, which was {0} but for its array, with pages of the longest prefix of tokens[0, n);
- * the caller passes fewer than all tokens of which it needs a result. The prompt's n_prompt tokens
- * decide the kinds. Reads pages of the prefix that only the store has. Sets path->n. */
-void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                       uint32_t n_prompt, struct kv_path *path);
+/* Begins a path, which was {0} but for its array and its salt, the prefix's, with pages of the
+ * longest part of the prefix; the caller passes fewer than all tokens of which it needs a result.
+ * Reads pages of the prefix that only the store has. Sets path->n. */
+void prefix_cache_open(struct prefix_cache *c, const struct kv_prefix *prefix,
+                       struct kv_path *path);
 /* Adds pages until the path has `positions`, with at most path->window_pages windowed ones at once.
  * False: no page is free, and none can be evicted; the pages added so far stay. */
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions);

@@ -30,20 +30,21 @@ uint32_t prefix_cache_token_at(const struct kv_page_record *r, uint32_t i);
 /* How many of the n tokens the page begins with. */
 uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
                                     const uint32_t *tokens, uint32_t n);
-/* The child of parent that shares most of these tokens, which begin at `position`. */
+/* The child of parent that shares most tokens of the prefix from `position` on. */
 struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
-                                        uint32_t position, const uint32_t *tokens, uint32_t n,
-                                        uint32_t n_prompt);
+                                        const struct kv_prefix *prefix, uint32_t position);
 /* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
  * it. Returns its positions; pages: NULL, or its array of `most`. *known: the
  * positions of the longest prefix, whatever its windows. Another
  * worker may evict any of these pages before it is held, or may have: a content that is held then
  * was the one that was compared. */
-uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                            uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known);
+uint32_t prefix_cache_match(const struct prefix_cache *c, const struct kv_prefix *prefix,
+                            uint32_t *pages, uint32_t most, uint32_t *known);
 /* A page without valid positions, which continues parent, held and owned. NO_PAGE: there is none.
  */
-uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent);
+uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent, uint64_t salt);
+/* The format of this worker's pages of a salt. */
+uint64_t prefix_cache_format(const struct prefix_cache *c, uint64_t salt);
 /* The page has been used. */
 void prefix_cache_touch(struct prefix_cache *c, uint32_t page);
 void prefix_cache_use_now(struct kv_page_record *r);
@@ -77,7 +78,7 @@ void prefix_cache_close_windows(struct prefix_cache *c, struct kv_path *path);
 
 /* Reads those pages of the prefix that the pool has not, and the store has. path: empty; its array
  * is used. No effect without a store. */
-void prefix_cache_restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                          uint32_t n_prompt, const struct kv_path *path);
+void prefix_cache_restore(struct prefix_cache *c, const struct kv_prefix *prefix,
+                          const struct kv_path *path);
 
 #endif

@@ -2,6 +2,8 @@
  * prefix_cache_internal.h. */
 #include "prefix_cache_internal.h"
 
+#include "base/checksum.h"
+
 #include <time.h>
 
 enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
@@ -36,9 +38,14 @@ void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
     prefix_cache_use_now(r);
 }
 
-uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent)
+uint64_t prefix_cache_format(const struct prefix_cache *c, uint64_t salt)
 {
-    uint32_t page = page_tree_add(c->tree, parent, c->format);
+    return salt ? checksum64(c->format, &salt, sizeof salt) : c->format;
+}
+
+uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent, uint64_t salt)
+{
+    uint32_t page = page_tree_add(c->tree, parent, prefix_cache_format(c, salt));
     if (page != NONE)
         prefix_cache_touch(c, page);
     return page;
@@ -64,18 +71,19 @@ uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
 }
 
 struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
-                                        uint32_t position, const uint32_t *tokens, uint32_t n,
-                                        uint32_t n_prompt)
+                                        const struct kv_prefix *prefix, uint32_t position)
 {
     struct kv_match best = {NONE, 0};
-    enum kv_kind kind = kv_kind_of(position, n_prompt, c->exact);
+    enum kv_kind kind = kv_kind_of(position, prefix->n_prompt, c->exact);
+    uint64_t format = prefix_cache_format(c, prefix->salt);
     for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
          page = c->tree->nodes[page].next_sibling) {
         const struct kv_page_record *r = page_tree_record(c->tree, page);
-        if (c->tree->nodes[page].format != c->format ||
+        if (c->tree->nodes[page].format != format ||
             atomic_load_explicit(&r->kind, memory_order_relaxed) != (uint32_t)kind)
             continue;
-        uint32_t same = prefix_cache_common_tokens(c, page, tokens, n);
+        uint32_t same =
+            prefix_cache_common_tokens(c, page, prefix->tokens + position, prefix->n - position);
         if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
             same = 0; /* a group is computed whole, or not at all */
         if (same > best.n ||
@@ -93,13 +101,13 @@ static uint32_t whole_groups(const struct prefix_cache *c, uint32_t n, uint32_t 
     return n;
 }
 
-uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                            uint32_t n_prompt, uint32_t *pages, uint32_t most, uint32_t *known)
+uint32_t prefix_cache_match(const struct prefix_cache *c, const struct kv_prefix *prefix,
+                            uint32_t *pages, uint32_t most, uint32_t *known)
 {
     uint32_t at = 0, parent = NONE, found = 0;
     uint32_t windows = 0; /* from the page with this index on, all have windowed pages */
-    for (uint32_t i = 0; at < n && i < most; i++) {
-        struct kv_match m = prefix_cache_best_child(c, parent, at, tokens + at, n - at, n_prompt);
+    for (uint32_t i = 0; at < prefix->n && i < most; i++) {
+        struct kv_match m = prefix_cache_best_child(c, parent, prefix, at);
         if (m.page == NONE)
             break;
         if (pages)
@@ -107,7 +115,7 @@ uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens
         at += m.n;
         if (!page_tree_has_windows(c->tree, m.page))
             windows = i + 1;
-        uint32_t end = whole_groups(c, at, n_prompt);
+        uint32_t end = whole_groups(c, at, prefix->n_prompt);
         if (end > found &&
             (!c->tree->n_windowed || windows <= page_tree_window_begin(c->tree, end)))
             found = end;
@@ -115,16 +123,15 @@ uint32_t prefix_cache_match(const struct prefix_cache *c, const uint32_t *tokens
             break;
         parent = m.page;
     }
-    *known = whole_groups(c, at, n_prompt);
+    *known = whole_groups(c, at, prefix->n_prompt);
     return found;
 }
 
-uint32_t prefix_cache_find(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                           uint32_t n_prompt, uint32_t *known)
+uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefix, uint32_t *known)
 {
     uint32_t whatever;
     page_tree_follow(c->tree);
-    return prefix_cache_match(c, tokens, n, n_prompt, NULL, UINT32_MAX, known ? known : &whatever);
+    return prefix_cache_match(c, prefix, NULL, UINT32_MAX, known ? known : &whatever);
 }
 
 uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)

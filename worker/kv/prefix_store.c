@@ -39,10 +39,10 @@ static bool best_in_store(const struct prefix_cache *c, uint64_t key, enum kv_ki
 
 /* Reads a page of the store into the pool, after parent; it is held. NONE: there is no page free,
  * or the file is damaged there. */
-static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint32_t slot,
+static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint64_t salt, uint32_t slot,
                              const struct kv_store_page *from)
 {
-    uint32_t page = prefix_cache_new_page(c, parent);
+    uint32_t page = prefix_cache_new_page(c, parent, salt);
     if (page == NONE)
         return NONE;
     if (!kv_store_read(&c->store, slot, from, kv_pool_page(&c->tree->pool, page))) {
@@ -104,8 +104,7 @@ static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t pare
 /* Requests wait for the reading: it stops where it takes longer than computing would. */
 struct restoring {
     struct prefix_cache *c;
-    const uint32_t *tokens;
-    uint32_t n, n_prompt;
+    const struct kv_prefix *prefix;
     uint32_t *pages; /* of the prefix; the first `held` are held */
     uint32_t held, most;
     uint64_t start_ns, saved_ns;
@@ -116,9 +115,9 @@ static bool is_patient(const struct restoring *r)
     return clock_ns() - r->start_ns <= r->saved_ns;
 }
 
-static uint64_t root_key(const struct prefix_cache *c)
+static uint64_t root_key(const struct restoring *r)
 {
-    return kv_store_root_key(c->store.seed, c->format);
+    return kv_store_root_key(r->c->store.seed, prefix_cache_format(r->c, r->prefix->salt));
 }
 
 /* The key that a child of a full page continues. */
@@ -143,18 +142,18 @@ static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, ui
                           bool *last)
 {
     struct prefix_cache *c = r->c;
-    const uint32_t *tokens = r->tokens + at;
-    uint32_t n = r->n - at, slot;
-    struct kv_match m = prefix_cache_best_child(c, parent, at, tokens, n, r->n_prompt);
+    const uint32_t *tokens = r->prefix->tokens + at;
+    uint32_t n = r->prefix->n - at, slot;
+    struct kv_match m = prefix_cache_best_child(c, parent, r->prefix, at);
     struct kv_store_page page;
     *last = false;
     if (m.n < KV_POOL_TOKENS && is_patient(r) &&
-        best_in_store(c, key, kv_kind_of(at, r->n_prompt, c->exact), tokens, n, m.n, &slot,
+        best_in_store(c, key, kv_kind_of(at, r->prefix->n_prompt, c->exact), tokens, n, m.n, &slot,
                       &page)) {
         uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
         r->saved_ns += page.cost_ns;
         *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
-        return restore_page(c, parent, slot, &page);
+        return restore_page(c, parent, r->prefix->salt, slot, &page);
     }
     *last = m.n < KV_POOL_TOKENS;
     return m.page != NONE && page_tree_hold(c->tree, m.page) ? m.page : NONE;
@@ -162,10 +161,10 @@ static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, ui
 
 static void restore_pages(struct restoring *r)
 {
-    uint64_t key = root_key(r->c);
+    uint64_t key = root_key(r);
     uint32_t parent = NONE;
     bool last = false;
-    for (uint32_t at = 0; at < r->n && r->held < r->most && !last; at += KV_POOL_TOKENS) {
+    for (uint32_t at = 0; at < r->prefix->n && r->held < r->most && !last; at += KV_POOL_TOKENS) {
         uint32_t page = next_page(r, parent, key, at, &last);
         if (page == NONE)
             return;
@@ -179,8 +178,8 @@ static void restore_pages(struct restoring *r)
 static void restore_last_window(struct restoring *r)
 {
     struct prefix_cache *c = r->c;
-    uint32_t known, found = prefix_cache_find(c, r->tokens, r->n, r->n_prompt, &known);
-    uint64_t key = root_key(c);
+    uint32_t known, found = prefix_cache_find(c, r->prefix, &known);
+    uint64_t key = root_key(r);
     for (uint32_t i = 0; found < known && i < r->held && is_patient(r); i++) {
         uint32_t page = r->pages[i];
         if (i >= page_tree_window_begin(c->tree, known) && !page_tree_has_windows(c->tree, page) &&
@@ -192,13 +191,11 @@ static void restore_last_window(struct restoring *r)
     }
 }
 
-void prefix_cache_restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
-                          uint32_t n_prompt, const struct kv_path *path)
+void prefix_cache_restore(struct prefix_cache *c, const struct kv_prefix *prefix,
+                          const struct kv_path *path)
 {
     struct restoring r = {.c = c,
-                          .tokens = tokens,
-                          .n = n,
-                          .n_prompt = n_prompt,
+                          .prefix = prefix,
                           .pages = path->pages,
                           .most = path->capacity,
                           .start_ns = clock_ns(),

@@ -262,6 +262,7 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
     r->max_tokens = q->max_tokens;
     r->ignore_end = q->ignore_end;
     r->progress = q->progress;
+    r->cache_salt = q->cache_salt;
     r->stream.flags = q->special_text ? TOKEN_STREAM_SPECIAL : 0;
     enum error_code code = frontend_take_sampling(f, r, q, e);
     if (!code)

@@ -52,7 +52,8 @@ static void choose_kept(struct engine *g, struct request *r)
 {
     uint32_t group = g->config.exact ? KV_SMALL_TOKENS : KV_LARGE_TOKENS;
     uint32_t known, last = r->n_prefill - 1;
-    prefix_cache_find(g->config.prefixes, r->tokens.ids, last, r->n_prompt, &known);
+    const struct kv_prefix prefix = request_prefix(r, last);
+    prefix_cache_find(g->config.prefixes, &prefix, &known);
     known = known > r->path.n ? known : 0;
     r->path.kept[0] = (struct kv_kept){known - known % group, known};
     r->path.kept[1] = (struct kv_kept){last - last % group, r->n_prefill};
@@ -69,7 +70,8 @@ static void open_path(struct engine *g, struct request *r)
     } else if (g->config.snapshots) {
         engine_open_state(g, r);
     } else {
-        prefix_cache_open(prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt, &r->path);
+        const struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+        prefix_cache_open(prefixes, &prefix, &r->path);
         r->n_past = r->path.n;
     }
     if (r->shares_pages && g->config.dense->kv.window)

@@ -66,7 +66,8 @@ struct request {
     /* Positions that are computed before the next token is chosen, from 0 on: the prompt's, and
      * those of an answer that is continued. */
     uint32_t n_prefill;
-    uint64_t submitter; /* requests of one submitter have the same */
+    uint64_t submitter;  /* requests of one submitter have the same */
+    uint64_t cache_salt; /* it shares conversations with requests of the same one; 0: none */
     enum request_priority priority;
     uint64_t deadline_ns;        /* of clock_ns; 0: none. Not started by then, it is refused */
     struct recording *recording; /* owned; NULL: not asked for */
@@ -128,6 +129,12 @@ struct request {
 struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg);
 void request_free(struct request *r); /* takes NULL */
+
+/* The first n tokens of its conversation, for the prefix cache. */
+static inline struct kv_prefix request_prefix(const struct request *r, uint32_t n)
+{
+    return (struct kv_prefix){r->tokens.ids, n, r->n_prompt, r->cache_salt};
+}
 /* The memory that it holds while it waits; an estimate, and not of its grammar (grammars.h). */
 uint64_t request_bytes(const struct request *r);
 

@@ -14,8 +14,8 @@ static bool computes_prompt(const struct request *r)
  * its client does not read. */
 static bool same_prompt(const struct request *a, const struct request *b)
 {
-    return a->submitter == b->submitter && a->n_prompt == b->n_prompt &&
-           a->n_prefill == b->n_prefill &&
+    return a->submitter == b->submitter && a->cache_salt == b->cache_salt &&
+           a->n_prompt == b->n_prompt && a->n_prefill == b->n_prefill &&
            memcmp(a->tokens.ids, b->tokens.ids, a->n_prefill * sizeof *a->tokens.ids) == 0;
 }
 
@@ -26,8 +26,8 @@ bool engine_waits_for_prompt(struct engine *g, struct request *r)
     for (const struct request *q = g->running; q; q = q->next) {
         if (!computes_prompt(q) || !same_prompt(q, r))
             continue;
-        uint32_t cached = prefix_cache_find(g->config.prefixes, r->tokens.ids, r->n_prefill - 1,
-                                            r->n_prompt, NULL);
+        struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+        uint32_t cached = prefix_cache_find(g->config.prefixes, &prefix, NULL);
         if (r->n_prefill - 1 - cached < KV_POOL_TOKENS)
             return false;
         r->waits_for = q->serial;

@@ -33,12 +33,15 @@ void engine_open_state(struct engine *g, struct request *r)
 {
     const uint32_t *tokens = r->tokens.ids;
     struct prefix_cache *prefixes = g->config.prefixes;
-    uint32_t known = prefix_cache_find(prefixes, tokens, r->n_prefill - 1, r->n_prompt, NULL);
+    struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    uint32_t known = prefix_cache_find(prefixes, &prefix, NULL);
     const struct state_snapshot *s =
         state_snapshots_find(g->config.snapshots, tokens, known, r->n_prompt);
     r->n_past = 0;
-    if (s)
-        prefix_cache_open(prefixes, tokens, s->position, r->n_prompt, &r->path);
+    if (s) {
+        prefix.n = s->position;
+        prefix_cache_open(prefixes, &prefix, &r->path);
+    }
     if (s && r->path.n == s->position) {
         g->config.dense->ops->load_state(g->config.dense, (uint32_t)r->slot, s->state, s->position);
         r->n_past = s->position;

@@ -6,6 +6,7 @@
 #include "client/http/api/failure.h"
 #include "client/http/api/stream.h"
 
+#include "base/checksum.h"
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -543,6 +544,13 @@ static void too_many(struct exchange *x, struct ask *ask)
     exchange_fail(x, &p);
 }
 
+/* Keys of one name are one user's. */
+static uint64_t cache_salt(const struct app *app, const char *key)
+{
+    uint64_t salt = checksum64(0, key, strlen(key));
+    return !*key || app->share_cache ? 0 : salt ? salt : 1;
+}
+
 void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dialect,
                   const char *id_prefix)
 {
@@ -559,7 +567,8 @@ void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dia
                          .dialect = dialect,
                          .ask = *ask,
                          .only_echo = ask->echo && ask->max_tokens_given && !ask->max_tokens,
-                         .created = time(NULL)};
+                         .created = time(NULL),
+                         .cache_salt = cache_salt(app, x->log.key)};
     snprintf(a->id, sizeof a->id, "%s%s", id_prefix, x->log.id + strlen("req-"));
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
     ask_seed(&a->ask);

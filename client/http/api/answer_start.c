@@ -31,6 +31,7 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .stop_token_count = ask->stop_token_count,
         .special_text = ask->special_text || ask->reasoning_as_content || parsed,
         .priority = ask->priority,
+        .cache_salt = a->cache_salt,
         .logprobs = ask->logprobs,
         .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
         .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,

@@ -89,6 +89,7 @@ struct answer {
     char id[40];           /* "chatcmpl-..." */
     char model[MODEL_NAME_BYTES];
     time_t created;
+    uint64_t cache_salt;           /* of the request's API key; 0: none */
     struct chat_rendered chat;     /* of a conversation: how its answer is read */
     struct structure structure;    /* what binds the answer */
     struct vocabulary *vocabulary; /* for log-probabilities and budgets; else NULL */

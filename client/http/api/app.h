@@ -25,6 +25,7 @@ struct app {
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */
+    bool share_cache;     /* API keys find each other's prompts in the KV cache */
     unsigned answers;     /* that run */
     time_t started;       /* the server */
     struct answer *first; /* of them */
