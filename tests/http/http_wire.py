@@ -274,6 +274,19 @@ def check_chats():
     assert ollama["message"]["content"] == text and ollama["done"], ollama
 
 
+def check_claude_code_is_cached():
+    """Claude Code's first line differs in every request; what follows it is computed once."""
+    messages, cached = [], []
+    for turn in range(3):
+        line = f"x-anthropic-billing-header: cc_version=2.1.36.{turn}; cc_entrypoint=cli; cch={turn}a2b{turn};"
+        messages.append({"role": "user", "content": "What is 2 + 3? " * 8})
+        answer = post("/v1/messages", system=[{"type": "text", "text": line}, {"type": "text", "text": "Be brief. " * 20}],
+                      messages=messages, max_tokens=4, temperature=0)
+        messages.append({"role": "assistant", "content": answer["content"]})
+        cached.append(answer["usage"]["cache_read_input_tokens"])
+    assert cached[0] < 60 <= cached[1] < cached[2], cached
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]

@@ -61,6 +61,22 @@ static void test_several_texts(void **state)
     }
 }
 
+/* A line of Claude Code's that differs from request to request is no part of the prompt. */
+static void test_attribution(void **state)
+{
+#define LINE  "{'type':'text','text':'x-anthropic-billing-header: cc_version=2.1.36; cch=1a2b3;'}"
+#define ASKED ",'max_tokens':5,'messages':[{'role':'user','content':'a'}]}"
+    struct ask a = accept(parse_message, json("{'system':[" LINE "," A "," B "]" ASKED));
+    expect_turn(&a, 0, "system", "a\nb");
+    ask_fini(&a);
+    a = accept(parse_message, json("{'system':[" LINE "]" ASKED));
+    expect_turn(&a, 0, "user", "a");
+    ask_fini(&a);
+    a = accept(parse_message, json("{'system':'x-anthropic-billing-header: of a person'" ASKED));
+    expect_turn(&a, 0, "system", "x-anthropic-billing-header: of a person");
+    ask_fini(&a);
+}
+
 #define OMITTED(what) "[" what " omitted: this model reads text only]"
 
 /* An image of an earlier turn, or of a tool, does not end the conversation. */
@@ -159,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_several_texts),
+        cmocka_unit_test(test_attribution),
         cmocka_unit_test(test_images_before_the_question),
         cmocka_unit_test(test_images_of_the_question),
         cmocka_unit_test(test_other_blocks),

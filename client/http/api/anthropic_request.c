@@ -8,10 +8,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The line that Claude Code puts before its instructions. Its text differs from request to request,
+ * and nothing behind it in the prompt would be found in the KV cache. */
+static bool is_attribution(const json_t *block)
+{
+    static const char begin[] = "x-anthropic-billing-header:";
+    const char *text = json_string_value(json_object_get(block, "text"));
+    return text && content_has_type(block, "text") && strncmp(text, begin, sizeof begin - 1) == 0;
+}
+
+/* The system's blocks without that line; a new reference. NULL: no memory. */
+static json_t *system_blocks(json_t *value)
+{
+    if (!json_is_array(value))
+        return json_incref(value);
+    json_t *kept = json_array();
+    for (size_t i = 0; i < json_array_size(value) && kept; i++)
+        if (!is_attribution(json_array_get(value, i)) &&
+            json_array_append(kept, json_array_get(value, i)) != 0) {
+            json_decref(kept);
+            return NULL;
+        }
+    return kept;
+}
+
 /* The system's turn comes first, wherever the member stands in the body. */
 static bool take_system(struct ask *ask, json_t *value, struct problem *p)
 {
-    return add_system(ask, content_text(value, CONTENT_HISTORY, "system", p), p);
+    json_t *kept = system_blocks(value);
+    bool good = kept ? add_system(ask, content_text(kept, CONTENT_HISTORY, "system", p), p)
+                     : problem_set(p, 503, "no memory for the messages");
+    json_decref(kept);
+    return good;
 }
 
 /* What a message of several blocks is made of. */
