@@ -168,6 +168,23 @@ static void test_many_results(void **state)
     }
 }
 
+/* More tools than a model may have are refused before their names are compared. */
+static void test_many_tools(void **state)
+{
+    static const char choice[] = ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\","
+                                 "\"tools\":[{\"type\":\"function\",\"name\":\"none\"}]}}";
+    char *body = body_of("{\"input\":\"a\",\"tools\":", "{\"type\":\"function\",\"name\":\"now\"}",
+                         TOOLS_MAX + 1, choice);
+    refuse_because(parse_response, body, "tools", "513 tools; at most 512 are possible");
+    free(body);
+    body = body_of("{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"now\"}],"
+                   "\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":",
+                   "{\"type\":\"function\",\"name\":\"now\"}", TOOLS_MAX + 1, "}}");
+    refuse_because(parse_response, body, "tool_choice",
+                   "allowed_tools: 513 tools; at most 512 are possible");
+    free(body);
+}
+
 /* For a template that shows neither tools nor calls. */
 static void test_tools_as_plain_text(void **state)
 {
@@ -416,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_conversations_with_calls),
         cmocka_unit_test(test_names_of_results),
         cmocka_unit_test(test_many_results),
+        cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_tools_as_plain_text),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_form_beside_tools),

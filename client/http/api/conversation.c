@@ -74,6 +74,9 @@ static bool choose_allowed(struct ask *ask, const json_t *choice, struct problem
     bool required = mode && strcmp(mode, "required") == 0;
     if (!mode || (!required && strcmp(mode, "auto") != 0) || json_array_size(tools) == 0)
         return problem_set(p, 400, "allowed_tools needs the mode auto or required, and tools");
+    if (json_array_size(tools) > TOOLS_MAX)
+        return problem_set(p, 400, "allowed_tools: %zu tools; at most %d are possible",
+                           json_array_size(tools), TOOLS_MAX);
     for (size_t i = 0; i < json_array_size(tools); i++)
         if (!function_name(json_array_get(tools, i)))
             return problem_set(p, 400, "allowed_tools: tool %zu has no name", i);
@@ -117,7 +120,7 @@ static bool refuse_choice(struct problem *p, const char *message)
 }
 
 /* The model sees all tools, so that the prompt stays the same, and may call these; a new reference.
- * NULL: *p is set. */
+ * Compares each allowed name with each tool: both have a limit. NULL: *p is set. */
 static json_t *callable_tools(const struct ask *ask, struct problem *p)
 {
     json_t *some = ask->allowed ? json_array() : json_incref(ask->tools), *tool = NULL;
@@ -141,18 +144,26 @@ static json_t *callable_tools(const struct ask *ask, struct problem *p)
     return some;
 }
 
+static bool refuse_tools(struct problem *p, int status, const char *message)
+{
+    problem_fill(p, status, "%s", message);
+    memcpy(p->parameter, "tools", sizeof "tools");
+    return false;
+}
+
 static bool list_tools(struct ask *ask, struct problem *p)
 {
     struct error why;
+    if (json_array_size(ask->tools) > TOOLS_MAX) {
+        error_set(&why, ERROR_LIMIT, "%zu tools; at most %d are possible",
+                  json_array_size(ask->tools), TOOLS_MAX);
+        return refuse_tools(p, 400, why.text);
+    }
     json_t *tools = callable_tools(ask, p);
     enum error_code code = tools ? tool_list_new(tools, &ask->tool_list, &why) : ERROR_OK;
-    if (code) {
-        problem_fill(p, code == ERROR_MEMORY ? 503 : 400, "%s", why.text);
-        memcpy(p->parameter, "tools", sizeof "tools");
-    }
     bool good = tools && !code;
     json_decref(tools);
-    return good;
+    return !code ? good : refuse_tools(p, code == ERROR_MEMORY ? 503 : 400, why.text);
 }
 
 bool finish_tools(struct ask *ask, struct problem *p)
@@ -163,13 +174,10 @@ bool finish_tools(struct ask *ask, struct problem *p)
         bool needed = ask->calls == CALLS_REQUIRED || ask->calls == CALLS_NAMED;
         return !needed || refuse_choice(p, "a call is demanded, but there are no tools");
     }
-    if (ask->form && ask->form != MOED_GRAMMAR_JSON_SCHEMA && ask->calls == CALLS_AUTO) {
-        problem_fill(p, 400,
-                     "beside tools the answer's form can only be JSON: leave the grammar out, or "
-                     "choose required or none");
-        memcpy(p->parameter, "tools", sizeof "tools");
-        return false;
-    }
+    if (ask->form && ask->form != MOED_GRAMMAR_JSON_SCHEMA && ask->calls == CALLS_AUTO)
+        return refuse_tools(p, 400,
+                            "beside tools the answer's form can only be JSON: leave the grammar "
+                            "out, or choose required or none");
     if (!list_tools(ask, p))
         return false;
     if (ask->calls == CALLS_NAMED &&
