@@ -168,6 +168,54 @@ static void test_many_results(void **state)
     }
 }
 
+/* Calls count against a limit in every API, and the texts around them stay whole. */
+static void test_many_calls(void **state)
+{
+    static const struct {
+        parser *parse;
+        const char *before, *item, *after, *parameter;
+    } cases[] = {
+        {parse_chat, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"ab\",\"tool_calls\":",
+         "{\"id\":\"c\",\"function\":{\"name\":\"now\"}}", "}]}", "messages"},
+        {parse_message,
+         "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\",\"content\":\"ab\"},"
+         "{\"role\":\"assistant\",\"content\":",
+         "{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"now\"}", "}]}", "messages"},
+        {parse_response, "{\"input\":",
+         "{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"now\",\"arguments\":\"\"}", "}",
+         "input"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *body = body_of(cases[i].before, cases[i].item, MESSAGES_MAX, cases[i].after);
+        struct ask a = accept(cases[i].parse, body);
+        const json_t *last = json_array_get(a.messages, json_array_size(a.messages) - 1);
+        assert_int_equal(json_array_size(json_object_get(last, "tool_calls")), MESSAGES_MAX);
+        ask_fini(&a);
+        free(body);
+        body = body_of(cases[i].before, cases[i].item, MESSAGES_MAX + 1, cases[i].after);
+        refuse(cases[i].parse, body, cases[i].parameter);
+        free(body);
+    }
+}
+
+/* The blocks of a turn in any order: what is text, and what is reasoning, is one text each. */
+static void test_texts_among_calls(void **state)
+{
+#define USE "{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"now\"}"
+    struct ask a = accept(parse_message,
+                          "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\",\"content\":["
+                          "{\"type\":\"thinking\",\"thinking\":\"H\"}," USE
+                          ",{\"type\":\"text\",\"text\":\"a\"}," USE
+                          ",{\"type\":\"thinking\",\"thinking\":\"m\"},"
+                          "{\"type\":\"text\",\"text\":\"b\"}]}]}");
+    const json_t *turn = json_array_get(a.messages, 0);
+    assert_int_equal(json_array_size(a.messages), 1);
+    assert_json(json_object_get(turn, "content"), "\"ab\"");
+    assert_json(json_object_get(turn, "reasoning_content"), "\"Hm\"");
+    assert_int_equal(json_array_size(json_object_get(turn, "tool_calls")), 2);
+    ask_fini(&a);
+}
+
 /* More tools than a model may have are refused before their names are compared. */
 static void test_many_tools(void **state)
 {
@@ -433,6 +481,8 @@ int main(void)
         cmocka_unit_test(test_conversations_with_calls),
         cmocka_unit_test(test_names_of_results),
         cmocka_unit_test(test_many_results),
+        cmocka_unit_test(test_many_calls),
+        cmocka_unit_test(test_texts_among_calls),
         cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_tools_as_plain_text),
         cmocka_unit_test(test_forms),

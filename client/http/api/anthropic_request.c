@@ -69,19 +69,29 @@ static bool flush_user(struct blocks *b, struct problem *p)
     return true;
 }
 
-/* The assistant's turn, with what it wrote so far. NULL: *p is set. */
-static json_t *flush_assistant(struct blocks *b, struct problem *p)
+/* The assistant's turn, whose texts come at its end. Borrowed; NULL: *p is set. */
+static json_t *begin_assistant(struct blocks *b, struct problem *p)
 {
     if (!b->turn && add_message(b->ask, "assistant", json_string(""), p))
         b->turn = json_array_get(b->ask->messages, json_array_size(b->ask->messages) - 1);
-    if (!b->turn)
-        return NULL;
+    return b->turn;
+}
+
+/* The assistant's turn gets what all its blocks have of text and of reasoning. */
+static bool end_assistant(struct blocks *b, struct problem *p)
+{
+    if (!begin_assistant(b, p))
+        return false;
     json_t *thinking = b->thinking.len ? string_of(&b->thinking, p) : NULL;
     json_t *text = b->text.len ? string_of(&b->text, p) : NULL;
-    if ((thinking && json_object_set_new(b->turn, "reasoning_content", thinking) != 0) ||
-        (text && json_object_set_new(b->turn, "content", text) != 0) || p->status)
-        return NULL;
-    return b->turn;
+    int failed = 0;
+    if (thinking)
+        failed |= json_object_set_new(b->turn, "reasoning_content", thinking);
+    if (text)
+        failed |= json_object_set_new(b->turn, "content", text);
+    if (failed)
+        problem_fill(p, 503, "no memory for the messages");
+    return p->status == 0;
 }
 
 static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
@@ -94,7 +104,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
                            b->where);
     char *text = input ? json_dumps(input, JSON_COMPACT) : strdup("{}");
     json_t *arguments = text ? json_string(text) : NULL;
-    json_t *turn = flush_assistant(b, p);
+    json_t *turn = begin_assistant(b, p);
     free(text);
     if (turn)
         return add_call(b->ask, turn, id, name, arguments, p);
@@ -147,7 +157,7 @@ static bool take_content(struct blocks *b, json_t *content, struct problem *p)
     if (!good)
         return false;
     if (b->of == CONTENT_ANSWER)
-        return flush_assistant(b, p) != NULL;
+        return end_assistant(b, p);
     if (!flush_user(b, p))
         return false;
     return json_array_size(b->ask->messages) > before || /* else blocks without any text */

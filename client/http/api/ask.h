@@ -67,6 +67,7 @@ struct ask {
     size_t prompt_count;
     json_t *messages;             /* owned, as chat_render takes them; NULL: no conversation */
     json_t *call_names;           /* owned: of the calls in `messages`, by their ids; NULL: none */
+    size_t call_count;            /* of calls in `messages` */
     json_t *tools;                /* owned, in OpenAI's form; NULL: none */
     struct tool_list *tool_list;  /* owned; of `tools` */
     enum ask_calls calls;         /* only where there are tools */

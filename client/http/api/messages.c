@@ -32,15 +32,19 @@ json_t *assistant_turn(struct ask *ask, struct problem *p)
 }
 
 /* Notes the name of a call for its result. Of several calls with one id the last one counts. */
-static bool note_call(struct ask *ask, const json_t *call)
+static bool note_call(struct ask *ask, const json_t *call, struct problem *p)
 {
     const char *id = json_string_value(json_object_get(call, "id"));
     json_t *name = json_object_get(json_object_get(call, "function"), "name");
+    if (ask->call_count == MESSAGES_MAX)
+        return problem_set(p, 400, "more than %d calls of tools", MESSAGES_MAX);
+    ask->call_count++;
     if (!id)
         return true;
     if (!ask->call_names)
         ask->call_names = json_object();
-    return json_object_set(ask->call_names, id, name) == 0;
+    return json_object_set(ask->call_names, id, name) == 0 ||
+           problem_set(p, 503, "no memory for the messages");
 }
 
 bool add_call(struct ask *ask, json_t *turn, const char *id, const char *name, json_t *arguments,
@@ -54,9 +58,9 @@ bool add_call(struct ask *ask, json_t *turn, const char *id, const char *name, j
     json_t *call = arguments ? json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function",
                                          "function", "name", name, "arguments", arguments)
                              : NULL;
-    if (!calls || !call || json_array_append_new(calls, call) != 0 || !note_call(ask, call))
+    if (!calls || !call || json_array_append_new(calls, call) != 0)
         return problem_set(p, 503, "no memory for the messages");
-    return true;
+    return note_call(ask, call, p);
 }
 
 /* Templates show the tool's name by the result, or its id. */
@@ -126,7 +130,7 @@ static bool check_calls(const json_t *calls, const char *where, struct problem *
 }
 
 /* Members that templates show. */
-static bool keep_members(struct ask *ask, json_t *added, const json_t *message)
+static bool keep_members(struct ask *ask, json_t *added, const json_t *message, struct problem *p)
 {
     static const char *const kept[][2] = {
         {"name", "name"},
@@ -141,13 +145,14 @@ static bool keep_members(struct ask *ask, json_t *added, const json_t *message)
         json_t *value = json_object_get(message, kept[i][0]);
         bool empty = !value || json_is_null(value) || json_is_false(value);
         if (!empty && json_object_set(added, kept[i][1], value) != 0)
-            return false;
+            return problem_set(p, 503, "no memory for the messages");
     }
     const json_t *calls = json_object_get(added, "tool_calls");
     for (size_t i = 0; i < json_array_size(calls); i++)
-        if (!note_call(ask, json_array_get(calls, i)))
+        if (!note_call(ask, json_array_get(calls, i), p))
             return false;
-    return name_result(ask, added, json_string_value(json_object_get(added, "tool_call_id")));
+    return name_result(ask, added, json_string_value(json_object_get(added, "tool_call_id"))) ||
+           problem_set(p, 503, "no memory for the messages");
 }
 
 static bool take_message(struct ask *ask, const json_t *message, bool newest, const char *where,
@@ -168,9 +173,7 @@ static bool take_message(struct ask *ask, const json_t *message, bool newest, co
     if (!add_message(ask, role, content, p))
         return false;
     json_t *added = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
-    if (!keep_members(ask, added, message))
-        return problem_set(p, 503, "no memory for the messages");
-    return true;
+    return keep_members(ask, added, message, p);
 }
 
 bool take_messages(struct ask *ask, json_t *value, struct problem *p)

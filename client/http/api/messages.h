@@ -6,7 +6,7 @@
 #include "client/http/api/ask.h"
 #include "client/http/api/content.h"
 
-#define MESSAGES_MAX 16384
+#define MESSAGES_MAX 16384 /* of a conversation; its calls of tools have the same limit */
 
 /* Sets ask->messages. */
 bool take_messages(struct ask *ask, json_t *value, struct problem *p);
