@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void test_values_arrive(void **state)
 {
@@ -212,6 +213,74 @@ static void test_bodies_that_are_not_objects(void **state)
     struct ask a = accept(parse_completion, text);
     assert_int_equal(a.prompts[0].text_bytes, 301);
     ask_fini(&a);
+}
+
+/* `count` times `item`, with commas, between two texts. Owned. */
+static char *body_of(const char *before, const char *item, size_t count, const char *after)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    strbuf_printf(&b, "%s", before);
+    for (size_t i = 0; i < count; i++)
+        strbuf_printf(&b, "%s%s", i ? "," : "", item);
+    strbuf_printf(&b, "%s", after);
+    assert_false(b.failed);
+    return b.data;
+}
+
+/* What parsing takes of memory, and finding of time, has limits that no client's body reaches. */
+static void test_large_bodies(void **state)
+{
+    char *body = body_of("{\"prompt\":[", "7", 1 << 20, "]}");
+    struct ask a = accept(parse_completion, body);
+    assert_int_equal(a.prompts[0].token_count, 1 << 20);
+    ask_fini(&a);
+    free(body);
+    static const struct {
+        const char *item;
+        size_t fits;
+    } values[] = {{"[]", 300000}, {"{\"\":\"\"}", 150000}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        body = body_of("{\"prompt\":\"a\",\"x\":[", values[i].item, values[i].fits, "]}");
+        a = accept(parse_completion, body);
+        ask_fini(&a);
+        free(body);
+        body = body_of("{\"prompt\":\"a\",\"x\":[", values[i].item, 2 * values[i].fits, "]}");
+        refuse(parse_completion, body, "");
+        free(body);
+    }
+    body = body_of("{\"prompt\":\"", "{[:", 1 << 19, "\"}"); /* in a string they are none */
+    a = accept(parse_completion, body);
+    ask_fini(&a);
+    free(body);
+    struct strbuf many;
+    strbuf_init(&many);
+    strbuf_printf(&many, "{\"prompt\":\"a\"");
+    for (int i = 0; i < 1000; i++)
+        strbuf_printf(&many, ",\"x%d\":1", i);
+    strbuf_printf(&many, "}");
+    refuse_because(parse_completion, many.data, "",
+                   "an object of parameters has 1001 members; at most 1000 are allowed");
+    strbuf_fini(&many);
+}
+
+/* What has no effect is not kept as long as the answer. */
+static void test_ignored_values_are_dropped(void **state)
+{
+    struct ask a = accept(parse_message,
+                          "{\"x\":[[]],\"metadata\":{\"user_id\":\"u\"},\"max_tokens\":1,"
+                          "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"model\":\"m\"}");
+    assert_null(json_object_get(a.root, "x"));
+    assert_null(json_object_get(a.root, "metadata"));
+    assert_string_equal(a.ignored, "x");
+    assert_string_equal(a.model, "m");
+    ask_fini(&a);
+    a = accept(parse_response, /* repeated by the response */
+               "{\"input\":\"a\",\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"store\":false}");
+    assert_string_equal(json_string_value(json_object_get(a.root, "user")), "u");
+    assert_int_equal(json_object_size(json_object_get(a.root, "metadata")), 1);
+    ask_fini(&a);
+    refuse(parse_ollama_generate, "{\"prompt\":[1]}", "prompt");
 }
 
 static void test_prompts(void **state)
@@ -498,6 +567,8 @@ int main(void)
         cmocka_unit_test(test_null_is_absent),
         cmocka_unit_test(test_refusals_name_the_parameter),
         cmocka_unit_test(test_bodies_that_are_not_objects),
+        cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_ignored_values_are_dropped),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_conversations),
         cmocka_unit_test(test_samplers_arrive),

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define DEPTH_MAX 64 /* of a body; also what a schema of a tool needs */
+#define DEPTH_MAX   64   /* of a body; also what a schema of a tool needs */
+#define MEMBERS_MAX 1000 /* of an object whose members are parameters */
+/* A body's memory once it is parsed. A prompt of a million token ids takes a third. */
+#define PARSED_BYTES_MAX (96u << 20)
 
 void ask_init(struct ask *ask)
 {
@@ -32,23 +35,54 @@ void ask_fini(struct ask *ask)
     *ask = (struct ask){0};
 }
 
-/* How deep arrays and objects nest, before jansson recurses into them. Strings hide brackets. */
-static unsigned nesting(const char *body, size_t len)
+struct body_shape {
+    unsigned depth;      /* of arrays and objects in each other */
+    size_t parsed_bytes; /* about what jansson takes for the values, their texts left out */
+};
+
+/* Outside of strings. */
+static void add_to_shape(struct body_shape *shape, char c, unsigned *depth)
 {
-    unsigned depth = 0, most = 0;
+    switch (c) {
+    case ',':
+        shape->parsed_bytes += 32; /* a number in an array */
+        break;
+    case ':':
+        shape->parsed_bytes += 32;
+        break;
+    case '"':
+        shape->parsed_bytes += 64;
+        break;
+    case '[':
+    case '{':
+        shape->parsed_bytes += 240; /* an object; an array takes less */
+        if (++*depth > shape->depth)
+            shape->depth = *depth;
+        break;
+    case ']':
+    case '}':
+        *depth -= *depth ? 1 : 0;
+        break;
+    }
+}
+
+/* What a body is, before jansson recurses into it and takes memory for it. */
+static struct body_shape shape_of(const char *body, size_t len)
+{
+    struct body_shape shape = {0};
+    unsigned depth = 0;
     bool string = false;
     for (size_t i = 0; i < len; i++) {
-        char c = body[i];
-        if (string && c == '\\')
+        if (string && body[i] == '\\') {
             i++;
-        else if (c == '"')
+            continue;
+        }
+        if (!string)
+            add_to_shape(&shape, body[i], &depth);
+        if (body[i] == '"')
             string = !string;
-        else if (!string && (c == '[' || c == '{') && ++depth > most)
-            most = depth;
-        else if (!string && (c == ']' || c == '}') && depth)
-            depth--;
     }
-    return most;
+    return shape;
 }
 
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
@@ -56,8 +90,14 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
     json_error_t error;
     if (len == 0)
         return problem_set(p, 400, "the body is empty: a JSON object is expected");
-    if (nesting(body, len) > DEPTH_MAX)
+    struct body_shape shape = shape_of(body, len);
+    if (shape.depth > DEPTH_MAX)
         return problem_set(p, 400, "the body nests arrays and objects deeper than %d", DEPTH_MAX);
+    if (shape.parsed_bytes > PARSED_BYTES_MAX)
+        return problem_set(p, 400,
+                           "the body has too many values: parsed it takes some %zu MiB; %u are "
+                           "allowed",
+                           shape.parsed_bytes >> 20, PARSED_BYTES_MAX >> 20);
     ask->root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!ask->root)
         return problem_set(p, 400, "the body is not JSON: %s (line %d, column %d)", error.text,
@@ -107,11 +147,22 @@ void ask_ignore(struct ask *ask, const char *name)
     snprintf(ask->ignored + n, sizeof ask->ignored - n, "%s%.32s", n ? "," : "", name);
 }
 
+/* A value that nothing will read: an answer may last long. */
+static bool is_spent(const struct parameter *row, const json_t *value)
+{
+    return !row || (!row->take && (json_is_array(value) || json_is_object(value)));
+}
+
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(object, name, value)
+    void *next;
+    if (json_object_size(object) > MEMBERS_MAX)
+        return problem_set(p, 400,
+                           "an object of parameters has %zu members; at most %d are allowed",
+                           json_object_size(object), MEMBERS_MAX);
+    json_object_foreach_safe(object, next, name, value)
     {
         const struct parameter *row = find(table, name);
         bool good = true;
@@ -121,6 +172,8 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
             good = json_is_null(value) || row->take(ask, value, p);
         else if (row->refused && !changes_nothing(value, row->neutral))
             good = problem_set(p, 400, "%s: %s", name, row->refused);
+        if (good && is_spent(row, value))
+            json_object_del(object, name);
         if (good)
             continue;
         if (!p->parameter[0])

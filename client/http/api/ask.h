@@ -102,7 +102,8 @@ void ask_fini(struct ask *ask);
 
 /* Parses a body as a JSON object; ask owns it. False: *p is set. */
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p);
-/* Takes the members of `object` by the table, which ends with a NULL name. */
+/* Takes the members of `object` by the table, which ends with a NULL name. Removes those without a
+ * row, and arrays and objects of rows without `take`. */
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
 /* Notes for the access log that `name` has no effect. */
 void ask_ignore(struct ask *ask, const char *name);

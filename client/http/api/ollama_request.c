@@ -141,9 +141,14 @@ bool parse_ollama_chat(struct ask *ask, const char *body, size_t len, struct pro
     return !ask->messages || ask_add_prompt(ask, &(struct ask_prompt){0}, p);
 }
 
+static bool take_generate_prompt(struct ask *ask, json_t *value, struct problem *p)
+{
+    return json_is_string(value) || problem_set(p, 400, "a string is expected");
+}
+
 static const struct parameter generate_table[] = {
     {.name = "what /api/chat has too", .more = common},
-    {.name = "prompt"},
+    {.name = "prompt", .take = take_generate_prompt},
     {.name = "system"},
     {.name = "raw"},
     {.name = "template", .refused = "the model's own template is used"},
@@ -179,8 +184,6 @@ bool parse_ollama_generate(struct ask *ask, const char *body, size_t len, struct
         return false;
     const json_t *prompt = json_object_get(ask->root, "prompt");
     const json_t *system = json_object_get(ask->root, "system");
-    if (prompt && !json_is_null(prompt) && !json_is_string(prompt))
-        return problem_set(p, 400, "prompt: a string is expected");
     if (json_string_length(prompt) == 0)
         return true; /* a client that only loads the model */
     return add_generate_prompt(ask, json_string_value(system), prompt, p);
