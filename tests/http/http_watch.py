@@ -68,10 +68,10 @@ def generate(n=24, prompt="Once upon a time"):
 class Viewer(threading.Thread):
     """Reads events; rebuilds the map from `map` and `change`."""
 
-    def __init__(self):
+    def __init__(self, key=KEY):
         super().__init__(daemon=True)
         self.connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=LIMIT_S)
-        self.connection.request("GET", "/moed/events?model=demo", headers={"x-api-key": KEY})
+        self.connection.request("GET", "/moed/events?model=demo", headers={"x-api-key": key})
         self.reply = self.connection.getresponse()
         assert self.reply.status == 200, self.reply.status
         assert self.reply.headers["Content-Type"] == "text/event-stream"
@@ -147,6 +147,19 @@ def check_once():
     assert m == unpack(call("GET", "/moed/map?model=demo")[1]) == shown()
     assert m["model"] == "demo" and len(m["layers"]) == 8 and m["experts"] == 32 and m["experts_used"] == 4, m
     until("the one-shot viewer is still there", lambda: metric("moed_http_viewers") == 0)
+
+
+def check_log_of_http():
+    """moed-http's lines name other clients, and have their prompts with --log-bodies: only an admin sees them."""
+    call("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1})
+    viewers = Viewer(), Viewer(ADMIN)
+    logs = []
+    for viewer in viewers:
+        until("no processes", lambda: viewer.processes)
+        logs.append({p["name"]: p["log"] for p in viewer.processes})
+        viewer.leave()
+    assert logs[0]["http"] == [] and logs[0]["worker"], logs
+    assert any("/v1/completions 200 ok key=alice" in line for line in logs[1]["http"]) and logs[1]["worker"], logs
 
 
 def check_nobody_looks():
@@ -295,6 +308,7 @@ def checked(name, function, *arguments):
 if WORKER:
     checked("keys", check_keys)
     checked("once", check_once)
+    checked("log of http", check_log_of_http)
     checked("nobody looks", check_nobody_looks)
     viewer = checked("activity", check_activity)
     checked("policy", check_policy, viewer)

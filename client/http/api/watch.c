@@ -137,8 +137,10 @@ static void start(struct exchange *x, bool stream)
         exchange_fail(x, &p);
         return;
     }
-    *w = (struct watcher){
-        .viewer = {.see = see}, .waiter = {.ready = on_deployments}, .x = x, .stream = stream};
+    *w = (struct watcher){.viewer = {.see = see, .admin = x->admin},
+                          .waiter = {.ready = on_deployments},
+                          .x = x,
+                          .stream = stream};
     snprintf(w->model, sizeof w->model, "%s", model ? model : "");
     x->work = w;
     x->left = on_left;

@@ -258,12 +258,14 @@ static bool check_key(struct exchange *x, struct problem *p)
 {
     const struct auth *keys = &x->server->auth, *admin = &x->server->admin;
     bool needs_admin = x->route && x->route->admin;
+    const char *name = find_key(x, admin);
+    x->admin = name != NULL;
     if (needs_admin && admin->count == 0)
         return problem_set(
             p, 403, "nobody may change a deployment here: see --admin-key-file of moed-http");
     if (!needs_admin && (keys->count == 0 || (x->route && x->route->open)))
         return true;
-    const char *name = find_key(x, admin), *user = name ? NULL : find_key(x, keys);
+    const char *user = name ? NULL : find_key(x, keys);
     if (!name && !needs_admin)
         name = user;
     if (name) {

@@ -43,6 +43,7 @@ struct exchange {
     const struct route *route;
     enum http_api api; /* the shape of errors */
     char rest[160];    /* of the path, after the route's */
+    bool admin;        /* the request has an admin key */
     enum exchange_state state;
     struct strbuf body; /* the request's; the handler has it only while it is called */
     uint64_t received;  /* bytes of it, also those that were dropped */

@@ -41,6 +41,7 @@ static size_t read_end(const char *path, char *text)
     return (size_t)n - skip;
 }
 
+/* The last lines of a log, as JSON strings with commas. */
 static void log_json(const char *run, const char *process, struct strbuf *out)
 {
     char file[64], path[RUN_PATH_BYTES], text[LOG_BYTES];
@@ -48,7 +49,6 @@ static void log_json(const char *run, const char *process, struct strbuf *out)
     run_dir_file(run, file, path);
     size_t len = read_end(path, text);
     const char *separator = "", *end = text + len;
-    strbuf_printf(out, ",\"log\":[");
     for (const char *line = last_lines(text, len); line < end;) {
         const char *newline = memchr(line, '\n', (size_t)(end - line));
         const char *stop = newline ? newline : end;
@@ -57,7 +57,6 @@ static void log_json(const char *run, const char *process, struct strbuf *out)
         separator = ",";
         line = stop + 1;
     }
-    strbuf_printf(out, "]");
 }
 
 static void number_or_null(struct strbuf *out, const char *key, bool known, uint64_t value)
@@ -68,9 +67,10 @@ static void number_or_null(struct strbuf *out, const char *key, bool known, uint
         strbuf_printf(out, ",\"%s\":null", key);
 }
 
-/* supervised NULL: there is no supervisor. */
-static void process_json(const char *run, const char *name,
-                         const struct deployment_process *supervised, struct strbuf *out)
+/* What is known of a process, without its log and the end of the object; nothing where it does not
+ * run. supervised NULL: there is no supervisor. */
+static void state_json(const char *run, const char *name,
+                       const struct deployment_process *supervised, struct strbuf *out)
 {
     Moed__V1__Reply *reply = NULL;
     struct error e = {0};
@@ -81,30 +81,56 @@ static void process_json(const char *run, const char *name,
     const char *state = supervised                        ? supervised->state
                         : answers && reply->health->ready ? "ready"
                                                           : "starting";
-    strbuf_printf(out, "%s{\"name\":\"%s\"", out->data[out->len - 1] == '[' ? "" : ",", name);
+    strbuf_printf(out, "{\"name\":\"%s\"", name);
     number_or_null(out, "pid", pid, (uint64_t)pid);
     strbuf_printf(out, ",\"state\":");
     strbuf_json_string(out, state, strlen(state));
     number_or_null(out, "rss_bytes", answers, answers ? reply->health->memory_bytes : 0);
     number_or_null(out, "restarts", supervised, supervised ? supervised->restarts : 0);
-    log_json(run, name, out);
-    strbuf_printf(out, "}");
     if (reply)
         moed__v1__reply__free_unpacked(reply, NULL);
 }
 
-void processes_json(const char *run, struct strbuf *out)
+static void add_process(struct strbuf *out, const struct strbuf *state, const char *log)
+{
+    strbuf_printf(out, "%s", out->data[out->len - 1] == '[' ? "" : ",");
+    strbuf_append(out, state->data, state->len);
+    strbuf_printf(out, ",\"log\":[%s]}", log);
+}
+
+static void process_json(const char *run, const char *name,
+                         const struct deployment_process *supervised, struct strbuf *all,
+                         struct strbuf *without)
+{
+    struct strbuf state, log;
+    strbuf_init(&state);
+    strbuf_init(&log);
+    state_json(run, name, supervised, &state);
+    log_json(run, name, &log);
+    all->failed = all->failed || state.failed || log.failed;
+    if (state.len && !all->failed && !without->failed) {
+        const char *lines = log.len ? log.data : "";
+        add_process(all, &state, lines);
+        add_process(without, &state, strcmp(name, "http") == 0 ? "" : lines);
+    }
+    strbuf_fini(&state);
+    strbuf_fini(&log);
+}
+
+void processes_json(const char *run, struct strbuf *all, struct strbuf *without)
 {
     struct deployment_status *s = malloc(sizeof *s); /* large */
     struct error e = {0};
     bool supervised = s && deployment_status(run, s, &e) == ERROR_OK;
-    strbuf_printf(out, "[");
-    for (unsigned i = 0; i < SUPERVISE_PROCESSES && !out->failed; i++) {
+    strbuf_printf(all, "[");
+    strbuf_printf(without, "[");
+    for (unsigned i = 0; i < SUPERVISE_PROCESSES && !all->failed && !without->failed; i++) {
         const char *name = supervise_process_names[i];
         const struct deployment_process *p = supervised ? deployment_status_find(s, name) : NULL;
         if (p || !supervised)
-            process_json(run, name, p, out);
+            process_json(run, name, p, all, without);
     }
-    strbuf_printf(out, "]");
+    strbuf_printf(all, "]");
+    strbuf_printf(without, "]");
     free(s);
 }

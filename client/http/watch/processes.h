@@ -5,6 +5,8 @@
 
 #include "base/strbuf.h"
 
-void processes_json(const char *run, struct strbuf *out);
+/* without: the same without the lines of moed-http, which name clients and may have their prompts
+ * (--log-bodies). */
+void processes_json(const char *run, struct strbuf *all, struct strbuf *without);
 
 #endif

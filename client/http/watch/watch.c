@@ -31,8 +31,9 @@ struct poll {
     /* in: what to ask for beside the changes */
     bool map, figures, processes;
     /* out */
-    struct strbuf map_text, change_text, figures_text, processes_text;
-    struct error failed; /* code 0: the map was fetched */
+    struct strbuf map_text, change_text, figures_text;
+    struct strbuf processes_text, processes_all; /* the second one for admins */
+    struct error failed;                         /* code 0: the map was fetched */
     bool has_change;
 };
 
@@ -66,6 +67,7 @@ static void poll_work(struct job *job)
     strbuf_clear(&p->change_text);
     strbuf_clear(&p->figures_text);
     strbuf_clear(&p->processes_text);
+    strbuf_clear(&p->processes_all);
     enum error_code code = expert_map_fetch(&d->map, d->run, &p->failed);
     if (!code && (p->map || d->map.is_new))
         expert_map_json(&d->map, d->name, &p->map_text);
@@ -74,7 +76,7 @@ static void poll_work(struct job *job)
     if (p->figures)
         figures_json(d->run, &p->figures_text);
     if (p->processes)
-        processes_json(d->run, &p->processes_text);
+        processes_json(d->run, &p->processes_all, &p->processes_text);
 }
 
 /* ---- On the loop's thread ---- */
@@ -117,7 +119,7 @@ static void show(const struct deployment_watch *d, struct viewer *v)
         .map = text_or_null(whole, &p->map_text),
         .change = text_or_null(!whole && p->has_change, &p->change_text),
         .figures = text_or_null(p->figures, &p->figures_text),
-        .processes = text_or_null(p->processes, &p->processes_text),
+        .processes = text_or_null(p->processes, v->admin ? &p->processes_all : &p->processes_text),
         .failed = p->failed.code && !v->failed ? p->failed.text : NULL,
     };
     v->had_all = true;
@@ -203,6 +205,7 @@ static void watch_free(struct deployment_watch *d)
     strbuf_fini(&d->poll.change_text);
     strbuf_fini(&d->poll.figures_text);
     strbuf_fini(&d->poll.processes_text);
+    strbuf_fini(&d->poll.processes_all);
     free(d);
 }
 

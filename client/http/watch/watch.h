@@ -26,9 +26,10 @@ struct watch_view {
     bool ending;        /* the server stops: the last view */
 };
 
-/* The caller sets `see`, which may call watch_leave for this viewer. */
+/* The caller sets `see`, which may call watch_leave for this viewer, and `admin`. */
 struct viewer {
     void (*see)(struct viewer *v, const struct watch_view *view);
+    bool admin; /* sees the log of moed-http too */
     /* watch.c's */
     struct deployment_watch *watch;
     struct viewer *next, **link;
