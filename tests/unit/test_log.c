@@ -14,15 +14,15 @@
 #define ESCAPES "/\x1b[2J\nFAKE\r\t\x7f"
 
 /* What an access to such a path, with its name ignored and its body, writes. */
-static void access_lines(char *out, size_t bytes)
+static void access_lines(const char *text, char *out, size_t bytes)
 {
     struct access_entry a = {.method = "GET", .status = 404, .outcome = "ok"};
     int pipes[2], saved = dup(STDERR_FILENO);
     snprintf(a.id, sizeof a.id, "req-1");
-    snprintf(a.path, sizeof a.path, "%s", ESCAPES);
-    snprintf(a.ignored, sizeof a.ignored, "%s", ESCAPES);
-    a.body = ESCAPES;
-    a.body_bytes = strlen(ESCAPES);
+    snprintf(a.path, sizeof a.path, "%s", text);
+    snprintf(a.ignored, sizeof a.ignored, "%s", text);
+    a.body = text;
+    a.body_bytes = strlen(text);
     assert_int_equal(pipe(pipes), 0);
     dup2(pipes[1], STDERR_FILENO);
     access_write(&a, false);
@@ -40,7 +40,7 @@ static void test_controls_are_hidden(void **state)
     char text[4096];
     unsigned lines = 0;
     log_init("test", LOG_LEVEL_INFO);
-    access_lines(text, sizeof text);
+    access_lines(ESCAPES, text, sizeof text);
     assert_non_null(strstr(text, "FAKE"));
     for (const char *c = text; *c; c++) {
         assert_true(*c == '\n' || ((unsigned char)*c >= 0x20 && *c != 0x7f));
@@ -49,10 +49,20 @@ static void test_controls_are_hidden(void **state)
     assert_int_equal(lines, 2); /* the request's and its body's */
 }
 
+/* Neither does it make fields of its own. */
+static void test_fields_stay_fields(void **state)
+{
+    char text[4096];
+    access_lines("/x 200 ok key=b%\xc3\xa4", text, sizeof text);
+    assert_non_null(strstr(text, " req-1 GET /x%20200%20ok%20key=b%%C3%A4 404 ok key=- model=- "));
+    assert_non_null(strstr(text, " ignored=/x%20200%20ok%20key=b%%C3%A4\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_controls_are_hidden),
+        cmocka_unit_test(test_fields_stay_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

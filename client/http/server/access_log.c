@@ -88,13 +88,28 @@ static const char *or_dash(const char *text)
     return *text ? text : "-";
 }
 
+/* What a request wrote must not look like another field: blanks, and all that is not ASCII, as %XX.
+ * out: three bytes for each of text, and one. */
+static const char *one_field(const char *text, char *out)
+{
+    char *at = out;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        bool plain = c > ' ' && c < 0x7f;
+        at += sprintf(at, plain ? "%c" : "%%%02X", c);
+    }
+    *at = '\0';
+    return out;
+}
+
 void access_write(const struct access_entry *a, bool json)
 {
     if (json) {
         write_json(a);
         return;
     }
-    char tokens[64] = "", first[32] = "";
+    char tokens[64] = "", first[32] = "", path[3 * sizeof a->path], model[3 * sizeof a->model],
+         ignored[3 * sizeof a->ignored];
     if (a->tokens)
         snprintf(tokens, sizeof tokens, " in=%llu cached=%llu out=%llu",
                  (unsigned long long)a->tokens_in, (unsigned long long)a->tokens_cached,
@@ -102,9 +117,10 @@ void access_write(const struct access_entry *a, bool json)
     if (a->first_token_ns)
         snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
     log_info("%s %s %s %d %s key=%s model=%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id, a->method,
-             a->path, a->status, a->outcome, or_dash(a->key), or_dash(a->model), tokens, first,
-             seconds(a->begin_ns, a->end_ns), (unsigned long long)a->bytes_out,
-             a->trace[0] ? " trace=" : "", a->trace, a->ignored[0] ? " ignored=" : "", a->ignored);
+             one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
+             or_dash(one_field(a->model, model)), tokens, first, seconds(a->begin_ns, a->end_ns),
+             (unsigned long long)a->bytes_out, a->trace[0] ? " trace=" : "", a->trace,
+             a->ignored[0] ? " ignored=" : "", one_field(a->ignored, ignored));
     if (a->body)
         log_info("%s body %.*s", a->id, (int)a->body_bytes, a->body);
 }
