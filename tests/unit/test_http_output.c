@@ -405,6 +405,36 @@ static void test_every_api_tells_the_same(void **state)
             }
 }
 
+/* Where arguments stand as an object, they are the model's own text, on one line. */
+static void test_arguments_as_objects(void **state)
+{
+    static const struct {
+        const char *text, *object;
+    } cases[] = {
+        {"", "{}"},
+        {" {\n} ", "{}"},
+        {"{\"lat\": 52.52, \"n\": 1.0, \"e\": 1E5}", "{\"lat\":52.52,\"n\":1.0,\"e\":1E5}"},
+        {"{\"id\": 12345678901234567890123}", "{\"id\":12345678901234567890123}"},
+        {"{\"a b\":\t[ \"c  \\\" d\",\n-0.1 ]}", "{\"a b\":[\"c  \\\" d\",-0.1]}"},
+        {"{\"a\":\"\\ud800 \\ud83d\\ude00 \\udc00\\\\ud800\"}",
+         "{\"a\":\"\\ufffd \\ud83d\\ude00 \\ufffd\\\\ud800\"}"},
+        {"{\"a\":\"\\ud83dx\xc3\xa4\xff\"}", "{\"a\":\"\\ufffdx\xc3\xa4\\ufffd\"}"},
+        {"{\"a\":1", "{}"}, /* it was cut */
+        {"{\"a\":01}", "{}"},
+        {"[1]", "{}"},
+        {"{} {}", "{}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct part call = {.kind = PART_CALL,
+                            .text = {(char *)cases[i].text, strlen(cases[i].text), 0, false}};
+        struct strbuf out;
+        strbuf_init(&out);
+        output_arguments_json(&call, &out);
+        assert_string_equal(text_of(&out), cases[i].object);
+        strbuf_fini(&out);
+    }
+}
+
 /* Without tools the marks of calls are text; reasoning can stay in the text, or be dropped. */
 static void test_what_is_not_asked_for(void **state)
 {
@@ -665,6 +695,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_api_tells_the_same),
+        cmocka_unit_test(test_arguments_as_objects),
         cmocka_unit_test(test_what_is_not_asked_for),
         cmocka_unit_test(test_one_call),
         cmocka_unit_test(test_cut_call),

@@ -216,6 +216,38 @@ static void test_texts_among_calls(void **state)
     ask_fini(&a);
 }
 
+/* Numbers of a call in a conversation stay what they were, so that its prompt stays the same. */
+static void test_numbers_of_calls(void **state)
+{
+    struct ask a = accept(parse_message, "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\","
+                                         "\"content\":[{\"type\":\"tool_use\","
+                                         "\"id\":\"c\",\"name\":\"now\",\"input\":{\"lat\": 52.52, "
+                                         "\"n\":1.0,\"s\":-1e-7,\"l\":1e300,\"t\":"
+                                         "0.1,\"i\":[-9223372036854775808,null,true,false,{}],"
+                                         "\"q\":\"\\\"1.0 99999999999999999999\"}}"
+                                         "]}]}");
+    const json_t *call =
+        json_array_get(json_object_get(json_array_get(a.messages, 0), "tool_calls"), 0);
+    const json_t *function = json_object_get(call, "function");
+    assert_string_equal(json_string_value(json_object_get(function, "arguments")),
+                        "{\"lat\":52.52,\"n\":1.0,\"s\":-1e-07,\"l\":1e+300,\"t\":0.1,"
+                        "\"i\":[-9223372036854775808,null,true,false,{}],"
+                        "\"q\":\"\\\"1.0 99999999999999999999\"}");
+    ask_fini(&a);
+    a = accept(
+        parse_message, /* an integer that only a model writes */
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":"
+        "\"tool_use\",\"id\":\"c\",\"name\":\"now\",\"input\":{\"i\":12345678901234567890123,"
+        "\"m\":9223372036854775807,\"q\":\"99999999999999999999\"}}]}]}");
+    call = json_array_get(json_object_get(json_array_get(a.messages, 0), "tool_calls"), 0);
+    function = json_object_get(call, "function");
+    assert_string_equal(json_string_value(json_object_get(function, "arguments")),
+                        "{\"i\":1.2345678901234568e+22,\"m\":9223372036854775807,"
+                        "\"q\":\"99999999999999999999\"}");
+    ask_fini(&a);
+    refuse(parse_chat, CHAT(",\"seed\":18446744073709551616"), "seed");
+}
+
 /* More tools than a model may have are refused before their names are compared. */
 static void test_many_tools(void **state)
 {
@@ -482,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_names_of_results),
         cmocka_unit_test(test_many_results),
         cmocka_unit_test(test_many_calls),
+        cmocka_unit_test(test_numbers_of_calls),
         cmocka_unit_test(test_texts_among_calls),
         cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_tools_as_plain_text),

@@ -1,11 +1,11 @@
 /* Requests of Anthropic's Messages API; see anthropic.h. */
 #include "client/http/api/anthropic.h"
 #include "client/http/api/conversation.h"
+#include "client/http/api/json_text.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/structure.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The line that Claude Code puts before its instructions. Its text differs from request to request,
@@ -102,10 +102,15 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
     if (b->of != CONTENT_ANSWER || !id || !name || (input && !json_is_object(input)))
         return problem_set(p, 400, "%s: a tool_use of the assistant needs id, name and input",
                            b->where);
-    char *text = input ? json_dumps(input, JSON_COMPACT) : strdup("{}");
-    json_t *arguments = text ? json_string(text) : NULL;
+    struct strbuf text;
+    strbuf_init(&text);
+    if (input)
+        json_text_write(input, &text);
+    else
+        strbuf_printf(&text, "{}");
+    json_t *arguments = text.failed ? NULL : json_stringn(text.data, text.len);
     json_t *turn = begin_assistant(b, p);
-    free(text);
+    strbuf_fini(&text);
     if (turn)
         return add_call(b->ask, turn, id, name, arguments, p);
     json_decref(arguments);

@@ -1,6 +1,8 @@
 /* Requests; see ask.h. */
 #include "client/http/api/ask.h"
 
+#include "client/http/api/json_text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +87,23 @@ static struct body_shape shape_of(const char *body, size_t len)
     return shape;
 }
 
+/* The body as JSON; NULL: *error says why it is not. A model may have written an integer of more
+ * than 64 bits into a call, which comes back in the conversation. */
+static json_t *load(const char *body, size_t len, json_error_t *error)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *root = json_loadb(body, len, flags, error);
+    if (root || json_error_code(error) != json_error_numeric_overflow)
+        return root;
+    struct strbuf wide;
+    strbuf_init(&wide);
+    json_text_widen(body, len, &wide);
+    if (!wide.failed)
+        root = json_loadb(wide.data, wide.len, flags, error);
+    strbuf_fini(&wide);
+    return root;
+}
+
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     json_error_t error;
@@ -98,7 +117,7 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
                            "the body has too many values: parsed it takes some %zu MiB; %u are "
                            "allowed",
                            shape.parsed_bytes >> 20, PARSED_BYTES_MAX >> 20);
-    ask->root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    ask->root = load(body, len, &error);
     if (!ask->root)
         return problem_set(p, 400, "the body is not JSON: %s (line %d, column %d)", error.text,
                            error.line, error.column);

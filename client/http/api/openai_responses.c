@@ -2,10 +2,10 @@
 #include "client/http/api/openai_responses.h"
 
 #include "client/http/api/ask_body.h"
+#include "client/http/api/json_text.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -98,10 +98,11 @@ static void repeat_json(const struct answer *a, const char *name, const char *wi
                         struct strbuf *out)
 {
     const json_t *value = json_object_get(a->ask.root, name);
-    char *text =
-        value && !json_is_null(value) ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    strbuf_printf(out, ",\"%s\":%s", name, text ? text : without);
-    free(text);
+    strbuf_printf(out, ",\"%s\":", name);
+    if (value && !json_is_null(value))
+        json_text_write(value, out);
+    else
+        strbuf_printf(out, "%s", without);
 }
 
 /* What a response repeats of its request. */

@@ -2,6 +2,7 @@
 #include "client/http/api/output.h"
 
 #include "client/http/api/ask.h"
+#include "client/http/api/json_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,10 +261,6 @@ bool output_has_calls(const struct output *o)
 /* The model's JSON may have newlines, which lines of JSON and events must not. */
 void output_arguments_json(const struct part *call, struct strbuf *out)
 {
-    json_t *object =
-        call->text.len ? json_loadb(call->text.data, call->text.len, JSON_ALLOW_NUL, NULL) : NULL;
-    char *line = json_is_object(object) ? json_dumps(object, JSON_COMPACT) : NULL;
-    strbuf_printf(out, "%s", line ? line : "{}");
-    free(line);
-    json_decref(object);
+    if (!json_text_compact(call->text.len ? call->text.data : "", call->text.len, out))
+        strbuf_printf(out, "{}");
 }

@@ -1,0 +1,166 @@
+/* JSON as text; see json_text.h. */
+#include "client/http/api/json_text.h"
+
+#include "base/utf8.h"
+#include "toolcall/json_scan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Values ---- */
+
+static void write_real(double real, struct strbuf *out)
+{
+    char text[32];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(text, sizeof text, "%.*g", precision, real);
+        if (strtod(text, NULL) == real)
+            break;
+    }
+    strbuf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0"); /* no integer */
+}
+
+static void write_array(const json_t *array, struct strbuf *out)
+{
+    strbuf_append(out, "[", 1);
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        strbuf_append(out, ",", i ? 1 : 0);
+        json_text_write(json_array_get(array, i), out);
+    }
+    strbuf_append(out, "]", 1);
+}
+
+static void write_object(const json_t *object, struct strbuf *out)
+{
+    const char *separator = "{", *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        strbuf_printf(out, "%s", separator);
+        strbuf_json_string(out, key, strlen(key));
+        strbuf_append(out, ":", 1);
+        json_text_write(value, out);
+        separator = ",";
+    }
+    strbuf_printf(out, json_object_size(object) ? "}" : "{}");
+}
+
+void json_text_write(const json_t *value, struct strbuf *out)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        write_object(value, out);
+        break;
+    case JSON_ARRAY:
+        write_array(value, out);
+        break;
+    case JSON_STRING:
+        strbuf_json_string(out, json_string_value(value), json_string_length(value));
+        break;
+    case JSON_INTEGER:
+        strbuf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        break;
+    case JSON_REAL:
+        write_real(json_real_value(value), out);
+        break;
+    default:
+        strbuf_printf(out, "%s",
+                      json_is_null(value)   ? "null"
+                      : json_is_true(value) ? "true"
+                                            : "false");
+    }
+}
+
+/* ---- Texts ---- */
+
+/* The code unit of \uXXXX at `text`; 0: another escape. The text is valid JSON. */
+static unsigned code_unit(const char *text, size_t len)
+{
+    char digits[5] = {0};
+    if (len < 6 || text[0] != '\\' || text[1] != 'u')
+        return 0;
+    memcpy(digits, text + 2, 4);
+    return (unsigned)strtoul(digits, NULL, 16);
+}
+
+/* Appends an escape, or a pair of them; returns its length. */
+static size_t add_escape(const char *text, size_t len, struct strbuf *out)
+{
+    unsigned first = code_unit(text, len);
+    size_t n = first ? 6 : 2;
+    if (first >= 0xd800 && first < 0xdc00) {
+        unsigned second = code_unit(text + 6, len - 6);
+        n = second >= 0xdc00 && second < 0xe000 ? 12 : 6;
+    }
+    bool half = first >= 0xd800 && first < 0xe000 && n == 6;
+    strbuf_append(out, half ? "\\ufffd" : text, n);
+    return n;
+}
+
+/* Appends what a string has at `text`; returns its length. */
+static size_t add_character(const char *text, size_t len, struct strbuf *out)
+{
+    size_t n = utf8_valid_length(text, len);
+    if (text[0] == '\\')
+        return add_escape(text, len, out);
+    if (n)
+        strbuf_append(out, text, n);
+    else
+        strbuf_append(out, "\\ufffd", 6);
+    return n ? n : 1;
+}
+
+bool json_text_compact(const char *text, size_t len, struct strbuf *out)
+{
+    bool string = false;
+    while (len && json_space(text[len - 1]))
+        len--;
+    while (len && json_space(*text))
+        text++, len--;
+    if (!len || *text != '{' || !json_scan_whole(text, len))
+        return false;
+    for (size_t at = 0; at < len;) {
+        string ^= text[at] == '"';
+        if (string)
+            at += add_character(text + at, len - at, out);
+        else if (json_space(text[at]))
+            at++;
+        else
+            strbuf_append(out, text + at++, 1);
+    }
+    return true;
+}
+
+/* The length of the number at `text`; *wide: it is an integer of more than 64 bits. */
+static size_t number_length(const char *text, size_t len, bool *wide)
+{
+    char digits[24];
+    size_t n = 0;
+    *wide = false;
+    while (n < len && text[n] && strchr("+-.0123456789eE", text[n]))
+        n++;
+    bool integer = n && !memchr(text, '.', n) && !memchr(text, 'e', n) && !memchr(text, 'E', n);
+    if (!integer)
+        return n;
+    snprintf(digits, sizeof digits, "%.*s", (int)(n < sizeof digits ? n : sizeof digits), text);
+    errno = 0;
+    *wide = strtoll(digits, NULL, 10) != 0 && errno == ERANGE;
+    return n;
+}
+
+void json_text_widen(const char *text, size_t len, struct strbuf *out)
+{
+    bool string = false, wide = false;
+    for (size_t at = 0, n; at < len; at += n) {
+        string ^= text[at] == '"';
+        n = string && text[at] == '\\' && at + 1 < len ? 2 : 1;
+        if (!string && (text[at] == '-' || (text[at] >= '0' && text[at] <= '9')))
+            n = number_length(text + at, len - at, &wide);
+        strbuf_append(out, text + at, n);
+        if (wide)
+            strbuf_append(out, ".0", 2);
+        wide = false;
+    }
+}
