@@ -287,6 +287,13 @@ def check_claude_code_is_cached():
     assert cached[0] < 60 <= cached[1] < cached[2], cached
 
 
+def check_choices_share_a_prompt():
+    """What one choice computes and the others find is not cached: the prompt was computed."""
+    cold, warm = (post("/v1/completions", prompt="A cold prompt. " * 20, n=3, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"]
+                  for _ in range(2))
+    assert cold == 0 < warm, (cold, warm)
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]

@@ -1,7 +1,9 @@
 /* Answers of the HTTP APIs: canned texts of models go through the code that reads and writes real
  * ones, whole and as a stream. What the client gets is read back as JSON: a stream's deltas, put
  * together, are the whole answer. */
+#include "client/http/api/answer.h"
 #include "client/http/api/anthropic.h"
+#include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
@@ -553,6 +555,44 @@ static void test_cut_items(void **state)
     }
 }
 
+/* Of a prompt with several choices counts as cached what the coldest one found. */
+static void test_cached_tokens(void **state)
+{
+    static const struct {
+        unsigned prompt, in, cached;
+    } told[] = {{0, 100, 0}, {0, 100, 99}, {1, 50, 48}, {1, 50, 32}, {2, 10, 4000000000u}};
+    struct choice choices[5] = {0};
+    struct ask_prompt prompts[3] = {0};
+    struct answer a = {.choices = choices, .n_choices = 5, .ask.prompts = prompts};
+    for (unsigned i = 0; i < 5; i++)
+        choices[i] = (struct choice){
+            .answer = &a,
+            .prompt = told[i].prompt,
+            .done = true,
+            .result = {.prompt_tokens = told[i].in, .cached_tokens = told[i].cached}};
+    assert_int_equal(answer_usage(&a).in, 160);
+    assert_int_equal(answer_usage(&a).cached, 42); /* the last prompt's is no number */
+    a.n_choices = 4;
+    assert_int_equal(answer_usage(&a).cached, 32);
+    a.n_choices = 2;
+    assert_int_equal(answer_usage(&a).cached, 0);
+    choices[0] = choices[1];
+    assert_int_equal(answer_usage(&a).cached, 99);
+    choices[0].done = false; /* it may still be the coldest */
+    assert_int_equal(answer_usage(&a).cached, 0);
+}
+
+/* The numbers of an answer that another worker went on with. */
+static void test_timings(void **state)
+{
+    struct bench b;
+    bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect, &all[0]);
+    b.c.result = (struct moed_result){.prompt_tokens = 11, .cached_tokens = 22};
+    b.a.dialect->whole(&b.a);
+    assert_non_null(strstr(b.x.out.data, "\"cache_n\":11,\"prompt_n\":0,"));
+    bench_fini(&b);
+}
+
 static void test_reasoning_is_counted(void **state)
 {
     struct bench b;
@@ -701,6 +741,8 @@ int main(void)
         cmocka_unit_test(test_cut_call),
         cmocka_unit_test(test_broken_call),
         cmocka_unit_test(test_cut_items),
+        cmocka_unit_test(test_cached_tokens),
+        cmocka_unit_test(test_timings),
         cmocka_unit_test(test_reasoning_is_counted),
         cmocka_unit_test(test_tokens_are_cut_where_they_end),
         cmocka_unit_test(test_text_that_comes_late),

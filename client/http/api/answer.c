@@ -49,6 +49,27 @@ static void drop_requests(struct answer *a)
     }
 }
 
+uint32_t choice_cached_tokens(const struct choice *c)
+{
+    uint32_t in = c->result.prompt_tokens, cached = c->result.cached_tokens;
+    return cached < in ? cached : in;
+}
+
+/* The tokens of a prompt that no choice had to compute, by its choices from `first` on; 0 until all
+ * are done. Choices that begin later find in the cache what the first one has computed. */
+static uint64_t cached_of_prompt(const struct answer *a, unsigned first)
+{
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = first; i < a->n_choices; i++) {
+        const struct choice *c = &a->choices[i];
+        uint64_t cached = c->done ? choice_cached_tokens(c) : 0;
+        if (c->prompt != a->choices[first].prompt)
+            break;
+        least = cached < least ? cached : least;
+    }
+    return least;
+}
+
 struct answer_usage answer_usage(const struct answer *a)
 {
     struct answer_usage u = {0};
@@ -56,11 +77,11 @@ struct answer_usage answer_usage(const struct answer *a)
         const struct choice *c = &a->choices[i];
         u.out += c->done ? c->result.generated_tokens : c->tokens;
         u.reasoning += output_reasoning_tokens(&c->output);
-        if (i == 0 || c->prompt != a->choices[i - 1].prompt)
-            u.in += c->done ? c->result.prompt_tokens : a->ask.prompts[c->prompt].token_count;
-        u.cached += c->done ? c->result.cached_tokens : 0;
+        if (i > 0 && c->prompt == a->choices[i - 1].prompt)
+            continue; /* they share it */
+        u.in += c->done ? c->result.prompt_tokens : a->ask.prompts[c->prompt].token_count;
+        u.cached += cached_of_prompt(a, i);
     }
-    u.cached = u.cached < u.in ? u.cached : u.in; /* choices share a prompt */
     u.reasoning = u.reasoning < u.out ? u.reasoning : u.out;
     return u;
 }

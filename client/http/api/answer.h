@@ -16,12 +16,16 @@
 void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dialect,
                   const char *id_prefix);
 
-/* Sums over the choices. */
+/* Sums over the prompts (in, cached) and over the choices. */
 struct answer_usage {
-    uint64_t in, cached, out, reasoning; /* reasoning: of `out` */
+    uint64_t in, out;
+    uint64_t cached;    /* of `in`: what no choice had to compute */
+    uint64_t reasoning; /* of `out` */
 };
 struct answer_usage answer_usage(const struct answer *a);
 
+/* Of its prompt, as the worker said: never more than the prompt has. */
+uint32_t choice_cached_tokens(const struct choice *c);
 /* It ended by itself, with calls of tools that are all complete. */
 bool choice_has_calls(const struct choice *c);
 /* The answer ended because no more tokens were allowed, or fit. */

@@ -50,17 +50,18 @@ bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struc
 
 /* ---- The answer ---- */
 
-static void timings_json(const struct moed_result *r, struct strbuf *out)
+static void timings_json(const struct choice *c, struct strbuf *out)
 {
+    const struct moed_result *r = &c->result;
     double prompt_ms = (double)r->prefill_ns * 1e-6, predicted_ms = (double)r->decode_ns * 1e-6;
-    uint32_t computed = r->prompt_tokens - r->cached_tokens;
+    uint32_t cached = choice_cached_tokens(c), computed = r->prompt_tokens - cached;
     uint32_t after_first = r->generated_tokens ? r->generated_tokens - 1 : 0;
     strbuf_printf(out,
                   ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
                   "\"prompt_per_second\":%.3f,\"predicted_n\":%u,\"predicted_ms\":%.3f,"
                   "\"predicted_per_second\":%.3f}",
-                  r->cached_tokens, computed, prompt_ms,
-                  prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0, r->generated_tokens, predicted_ms,
+                  cached, computed, prompt_ms, prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0,
+                  r->generated_tokens, predicted_ms,
                   predicted_ms > 0 ? 1e3 * after_first / predicted_ms : 0);
 }
 
@@ -88,7 +89,7 @@ static void last_json(struct choice *c, const char *text, size_t len, struct str
                   "\"tokens_cached\":%u,\"truncated\":false",
                   r->generated_tokens, r->prompt_tokens, r->prompt_tokens + r->generated_tokens);
     stop_json(c, out);
-    timings_json(r, out);
+    timings_json(c, out);
     strbuf_printf(out, "}");
 }
 
@@ -129,7 +130,7 @@ static void write_end_choice(struct choice *c)
 
 static void write_end(struct answer *a) {}
 
-static const struct dialect llama_dialect = {
+const struct dialect llama_dialect = {
     .stream_type = EVENT_STREAM,
     .begin = write_begin,
     .parts.text = write_text,
