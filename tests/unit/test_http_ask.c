@@ -110,8 +110,9 @@ static void test_llama_completion(void **state)
     assert_int_equal(a.max_tokens, 5);
     assert_true(a.stop_count == 1 && a.stream && a.parse_special);
     ask_fini(&a);
-    a = accept(parse_llama_completion, "{\"prompt\":\"a\"}");
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"parse_special\":false}");
     assert_int_equal(a.max_tokens, 0); /* no limit */
+    assert_false(a.parse_special);
     ask_fini(&a);
     refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0}", "n_predict");
     refuse(parse_llama_completion, "{}", "prompt");
@@ -520,6 +521,28 @@ static void test_other_apis_refuse(void **state)
     ask_fini(&a);
 }
 
+/* How long Ollama's clients keep a model loaded. */
+static void test_keep_alive(void **state)
+{
+    static const struct {
+        const char *value;
+        double seconds;
+    } good[] = {{"30", 30}, {"-1", -1}, {"\"1.5\"", 1.5}, {"\"1m30s\"", 90}, {"\"-1m\"", -1}};
+    static const char *const wrong[] = {"nan",   "-nan", "inf", "-inf", "infinity",
+                                        "1e999", "infm", "m",   "1x",   ""};
+    char body[80];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(body, sizeof body, "{\"keep_alive\":%s}", good[i].value);
+        struct ask a = accept(parse_ollama_generate, body);
+        assert_true(a.has_keep && a.keep_s == good[i].seconds);
+        ask_fini(&a);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(body, sizeof body, "{\"keep_alive\":\"%s\"}", wrong[i]);
+        refuse(parse_ollama_generate, body, "keep_alive");
+    }
+}
+
 static void test_refused_parameters_pass_where_they_change_nothing(void **state)
 {
     static const struct parameter table[] = {{.name = "r", .refused = "no", .neutral = "none"},
@@ -576,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_parameters),
         cmocka_unit_test(test_input_tokens),
         cmocka_unit_test(test_other_apis_refuse),
+        cmocka_unit_test(test_keep_alive),
         cmocka_unit_test(test_refused_parameters_pass_where_they_change_nothing),
         cmocka_unit_test(test_unknown_parameters_are_named),
     };

@@ -20,6 +20,7 @@ static const struct parameter parameters[] = {
     {.name = "model", .take = take_model},
     {.name = "n", .take = take_n},
     {.name = "n_cmpl", .take = take_n},
+    {.name = "parse_special", .take = take_parse_special},
     {.name = "n_probs", .refused = NO_SCORES}, /* before the shared row, which names logprobs */
     {.name = "logprobs", .refused = NO_SCORES},
     {.name = "echo", .refused = "/v1/completions has echo"},

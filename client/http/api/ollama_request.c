@@ -4,6 +4,7 @@
 #include "client/http/api/ollama.h"
 #include "client/http/api/structure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +96,7 @@ static bool take_keep_alive(struct ask *ask, json_t *value, struct problem *p)
     if (!at || !*at)
         return problem_set(p, 400, "seconds, or a duration such as 5m is expected");
     ask->keep_s = strtod(at, &end);
-    if (end != at && !*end)
+    if (end != at && !*end && isfinite(ask->keep_s))
         return true;
     bool negative = *at == '-';
     for (ask->keep_s = 0, at += negative; *at;) {
