@@ -627,6 +627,20 @@ def worker_metric(name):
     return sum(float(line.split()[1]) for line in moed("metrics", "worker").splitlines() if line.startswith(name + " "))
 
 
+def check_bodies_together():
+    """The bodies that are being read share the memory for them (the test's --bodies-bytes is 1 MB); one alone always fits."""
+    large = {"prompt": "a", "max_tokens": 1, "x": "a" * 1500000}
+    assert call("POST", "/v1/completions", large)[0] == 200
+    with connect() as s:
+        s.sendall(request("POST", "/v1/completions", large)[:600000])
+        def refused_now():
+            status, headers, answer = call("POST", "/v1/completions", {**large, "x": "a" * 500000})
+            return status == 503 and headers["retry-after"] == "1" and "other requests" in answer["error"]["message"]
+        wait_for(refused_now)
+        assert post("/v1/completions", prompt="a", max_tokens=1)
+    wait_for(lambda: call("POST", "/v1/completions", {**large, "x": "a" * 500000})[0] == 200)
+
+
 def check_slow_reader_harms_itself():
     """A client that does not read is given up (the test's --stream-bytes is small); others go on. Log-probabilities: without them the
     answers take few bytes on a busy machine, where an event has many tokens."""

@@ -15,6 +15,7 @@ get() { python3 "$here/http_get.py" "$@"; }
 cat > "$WORK/http.conf" << END
 header-timeout = 2
 stream-bytes = 12000
+bodies-bytes = 1000000
 cors-origins = https://listed.example
 log-format = json
 answers = 40

@@ -47,6 +47,7 @@ struct exchange {
     enum exchange_state state;
     struct strbuf body; /* the request's; the handler has it only while it is called */
     uint64_t received;  /* bytes of it, also those that were dropped */
+    bool crowded;       /* it was dropped: the bodies of all requests are too large together */
     int status;
     const char *content_type;
     struct {
