@@ -1,4 +1,5 @@
 """What no schema says of rendered manifests. usage: kubernetes_rules.py SOURCE RENDERED"""
+import os
 import re
 import sys
 
@@ -53,11 +54,33 @@ def pod_faults(pod, names):
             yield f"the image {c['image']} has no registry or no tag"
     # Processes in several containers know each other by pid, and by sockets in /run/moed.
     ours = [c for c in pod["containers"] if "/moed:" in c["image"]]
+    for c in ours:
+        yield from run_faults(c, {v["name"] for v in pod["volumes"] if "emptyDir" in v})
+    if len({run_directory(c) for c in ours}) > 1:
+        yield "moed's containers have several runtime directories"
     if len(ours) > 1:
         if not pod.get("shareProcessNamespace"):
             yield "moed's containers do not share their processes"
         if any("/run/moed" not in {m["mountPath"] for m in c["volumeMounts"]} for c in ours):
             yield "moed's containers do not share /run/moed"
+
+
+def run_directory(container):
+    """What the container's processes use: --run, MOED_RUN of the manifest, or that of the image."""
+    named = re.search(r"--run[= ](\S+)", " ".join(container.get("command", []) + container.get("args", [])))
+    if named:
+        return named.group(1)
+    with open(f"{SOURCE}/deploy/container/Containerfile", encoding="utf-8") as f:
+        image = re.search(r"\bMOED_RUN=(\S+)", f.read()).group(1)
+    return next((e["value"] for e in container.get("env", []) if e["name"] == "MOED_RUN"), image)
+
+
+def run_faults(container, empty_dirs):
+    # The kubelet makes an emptyDir writable to everybody, and moed refuses a parent that others may write in.
+    parent = os.path.dirname(run_directory(container))
+    mounts = {m["mountPath"] for m in container["volumeMounts"] if m["name"] in empty_dirs}
+    if parent in mounts or not any(parent.startswith(f"{m}/") for m in mounts):
+        yield f"{container['name']}: {parent} is no folder in an emptyDir"
 
 
 def version_faults(text):
