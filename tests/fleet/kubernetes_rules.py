@@ -56,6 +56,8 @@ def pod_faults(pod, names):
     ours = [c for c in pod["containers"] if "/moed:" in c["image"]]
     for c in ours:
         yield from run_faults(c, {v["name"] for v in pod["volumes"] if "emptyDir" in v})
+    if ours:
+        yield from memory_faults(ours)
     if len({run_directory(c) for c in ours}) > 1:
         yield "moed's containers have several runtime directories"
     if len(ours) > 1:
@@ -81,6 +83,22 @@ def run_faults(container, empty_dirs):
     mounts = {m["mountPath"] for m in container["volumeMounts"] if m["name"] in empty_dirs}
     if parent in mounts or not any(parent.startswith(f"{m}/") for m in mounts):
         yield f"{container['name']}: {parent} is no folder in an emptyDir"
+
+
+def memory_faults(containers):
+    # memd compares --kv-cache with its limit. The worker is the first to write the KV cache's pages, so they count in its container.
+    text = {c["name"]: " ".join(c.get("command", []) + c.get("args", [])) for c in containers}
+    size = max((gib(found) for t in text.values() for found in re.findall(r"--kv-cache[= ](\S+)", t)), default=None)
+    if size is None:
+        yield "there is no --kv-cache, and memd takes half of the node's free memory"
+        return
+    for c in containers:
+        if "moed-http" not in text[c["name"]] and gib(c["resources"]["limits"]["memory"]) < size + 2:
+            yield f"{c['name']}: the limit of memory does not hold --kv-cache and 2 GiB"
+
+
+def gib(size):
+    return float(re.fullmatch(r"([0-9.]+)Gi", size).group(1))
 
 
 def version_faults(text):
