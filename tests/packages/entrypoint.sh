@@ -15,14 +15,37 @@ volume() {
     chmod "$2" "$WORK/$1"
     export MOED_RUN=$WORK/$1/${runtime#/run/moed/} RUN=$WORK/$1/${runtime#/run/moed/}
 }
-answers() { "$MOED" run -n 1 --temp 0 Once; }
+answers() { timeout 60 "$MOED" run -n 1 --temp 0 Once; }
+
+say "keys"
+mkdir "$WORK/bin" "$WORK/folder" "$WORK/keys-run"
+# shellcheck disable=SC2016 # as it stands there
+printf '#!/bin/sh\necho "$@"\n' >"$WORK/bin/moed"
+echo key-of-test >"$WORK/keys"
+cp "$WORK/keys" "$WORK/unreadable"
+chmod 755 "$WORK" "$WORK/bin/moed"
+chmod 600 "$WORK/unreadable"
+chmod 777 "$WORK/keys-run"
+user=()
+[ "$(id -u)" -ne 0 ] || user=(setpriv --reuid 10001 --regid 10001 --clear-groups)
+[ "$(id -u)" -eq 0 ] || chmod 0 "$WORK/unreadable"
+# enter FILE [VARIABLE=VALUE]: what the entry point prints, and its exit code. Here it is another user than the keys'.
+enter() { "${user[@]}" env "PATH=$WORK/bin:$PATH" "MOED_RUN=$WORK/keys-run/private/default" MOED_MODEL=demo "MOED_KEYS_FILE=$1" "${@:2}" "$entrypoint" 2>&1 || echo " exit code $?"; }
+# shellcheck disable=SC2053 # a pattern
+is() { [[ $2 == $3 ]] || fail "$1: $2"; }
+is "keys" "$(enter "$WORK/keys")" 'serve demo --http 0.0.0.0:8080 --api-key-file *'
+is "no keys" "$(enter "$WORK/missing")" '*no API keys*exit code 2'
+is "no keys, but MOED_INSECURE" "$(enter "$WORK/missing" MOED_INSECURE=1)" 'serve demo --http 0.0.0.0:8080 --insecure'
+for insecure in 0 1; do # keys were meant
+    is "unreadable keys" "$(enter "$WORK/unreadable" MOED_INSECURE=$insecure)" "*user * cannot read the API keys in $WORK/unreadable*exit code 2"
+    is "a folder" "$(enter "$WORK/folder" MOED_INSECURE=$insecure)" "*$WORK/folder is a folder*exit code 2"
+done
 
 say "the tmpfs of the examples, by options that docker and podman have"
 options=$(sed -n 's|^ *- /run/moed:\([^ ]*\).*|\1|p' "$source/deploy/container/compose.yaml"; grep -oP -- '--tmpfs /run/moed:\K\S*' "$source/docs/containers.md")
 [ "$(wc -l <<<"$options")" -eq 2 ] || fail "an example has no tmpfs for /run/moed: $options"
 if grep -vE '^mode=1777(,size=[0-9]+m)?$' <<<"$options"; then fail "podman has no such option, or the user 10001 cannot write"; fi
 
-echo key-of-test >"$WORK/keys"
 for mode in 2777 1777; do
     say "the entry point in a volume of mode $mode: an emptyDir of a pod with fsGroup, and the examples' tmpfs"
     volume "$mode" "$mode"
@@ -37,12 +60,17 @@ done
 say "each process in a container of its own, memd last"
 volume split 2777
 pids=()
-# The limit ends what a killed test leaves.
-start() { timeout 100 "$@" >>"$WORK/log" 2>&1 & pids+=($!); }
-all_run() { kill -0 "${pids[@]}"; }
+# start COMMAND...: starts it again where it ends, as the kubelet does. The limits end what a killed test leaves.
+# shellcheck disable=SC2016 # as it stands there
+start() { setsid bash -c 'for _ in 1 2 3; do timeout --foreground 100 "$@"; done' - "$@" >>"$WORK/log" 2>&1 & pids+=(-$!); }
+OPENBLAS_NUM_THREADS=$(sed -n 's/.*\bOPENBLAS_NUM_THREADS=\([0-9]*\).*/\1/p' "$source/deploy/container/Containerfile")
+[ -n "$OPENBLAS_NUM_THREADS" ] && export OPENBLAS_NUM_THREADS || unset OPENBLAS_NUM_THREADS
 start "$4" --listen=127.0.0.1:0
 start "$3" --ctx=256
 start "$2" --model="$MODEL" --kv-cache=64M --ctx=256
-wait_until 20 answers && all_run || { kill "${pids[@]}" 2>/dev/null; fail "no answer, or a process has ended: $(cat "$WORK/log")"; }
-kill "${pids[@]}"
-wait "${pids[@]}" || true
+code=0
+wait_until 20 answers || code=$?
+kill -- "${pids[@]}" || true
+wait
+[ $code -eq 0 ] || fail "no answer: $(cat "$WORK/log")"
+if grep 'files are not restricted (set' "$WORK/log"; then fail "a process that the image starts does not confine itself"; fi
