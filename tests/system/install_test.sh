@@ -38,6 +38,8 @@ done
 grep -q ExecCondition "$PREFIX/lib/systemd/system/moed-worker@.service" && fail "moed-worker@ has a condition"
 installed libexec/moed/upgrade-units
 grep -qxF "ExecStart=$PREFIX/libexec/moed/upgrade-units" "$PREFIX/lib/systemd/system/moed-upgrade.service" || fail "moed-upgrade.service does not start upgrade-units"
+installed libexec/moed/nvidia-devices
+grep -qxF "ExecStartPre=-+$PREFIX/libexec/moed/nvidia-devices" "$PREFIX/lib/systemd/system/moed-memd@.service" || fail "moed-memd@ does not start nvidia-devices"
 if command -v systemd-analyze > /dev/null; then
     say "systemd reads the units without a remark"
     mkdir "$WORK/units"
