@@ -1,7 +1,8 @@
 # The CUDA module (lib/device/cuda): built where nvcc is, never required. MOED_HAS_CUDA says whether it is.
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
 set(MOED_CUDA AUTO CACHE STRING "The module for CUDA devices: AUTO (where there is a toolkit), ON, OFF")
 set_property(CACHE MOED_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(MOED_CUDA_ARCHITECTURES "" CACHE STRING "What its kernels are compiled for, as 75;86 or native; empty: all-major")
+set(MOED_CUDA_ARCHITECTURES "" CACHE STRING "What its kernels are compiled for, as 75;86 or native; empty: by the toolkit's version")
 set(MOED_HAS_CUDA OFF)
 
 # Why it cannot be built, in `out`; empty: it can, and the language is enabled.
@@ -16,13 +17,9 @@ macro(moed_find_cuda out)
     if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
       set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE}) # which is tried, and may turn out not to work
     endif()
-    # Older toolkits know devices that the kernels are not for: independent halves of a warp came with 7.0.
     set(architectures ${MOED_CUDA_ARCHITECTURES})
     if(NOT architectures)
-      set(architectures all-major)
-      if(CUDAToolkit_VERSION VERSION_LESS 13)
-        set(architectures 70 75 80 86)
-      endif()
+      moed_cuda_architectures(${CUDAToolkit_VERSION} architectures)
     endif()
     set(CMAKE_CUDA_ARCHITECTURES ${architectures})
     moed_check_language(CUDA)

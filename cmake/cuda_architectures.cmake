@@ -1,0 +1,15 @@
+# What the kernels are compiled for by default, by the version of the CUDA toolkit, in `out`.
+function(moed_cuda_architectures version out)
+  set(architectures all-major)
+  # Older toolkits know devices that the kernels are not for: independent halves of a warp came with 7.0.
+  if(version VERSION_LESS 13)
+    set(architectures 70 75 80 86)
+    if(version VERSION_GREATER_EQUAL 11.8)
+      list(APPEND architectures 90)
+    endif()
+    if(version VERSION_GREATER_EQUAL 12.8)
+      list(APPEND architectures 120)
+    endif()
+  endif()
+  set(${out} ${architectures} PARENT_SCOPE)
+endfunction()
