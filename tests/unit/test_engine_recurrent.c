@@ -1,8 +1,8 @@
 /* Answers of models with recurrent layers (worker/serve/states.c) are the same to the bit: alone
  * from a cold cache; in batches among others; with a chunk of the prompt per position; from
- * snapshots, at a prompt's beginning that others share and at the end of a turn; after a suspension
- * that restarts the state. Batches and chunks also of a model whose layers have two kinds of heads
- * and rotations. */
+ * snapshots, at a prompt's beginning that others share, at the end of a turn, and at an earlier
+ * turn of the user; after a suspension that restarts the state. Batches and chunks also of a model
+ * whose layers have two kinds of heads and rotations. */
 #include "engine_turns.h"
 
 enum { PROMPT = 150 };
@@ -49,6 +49,32 @@ static void test_snapshots(void **state)
     }
 }
 
+/* A template may leave out the reasoning of earlier turns: the prompt of the user's next turn then
+ * differs from the steps of the last one at their beginning. Short requests come between. */
+static void test_many_steps(void **state)
+{
+    enum { STEPS = 8, USER = 700, SHORT = 90 };
+    (void)state;
+    turns_context = 2048;
+    open_bench(models[0], 0);
+    static struct recorder steps[STEPS + 1];
+    for (uint32_t n = 0; n <= STEPS; n++) {
+        struct request *r = request_of(&steps[n], USER, USER);
+        for (uint32_t i = 0; i < n; i++)
+            continue_turn(r, &steps[i]);
+        answer(&steps[n]);
+        uint32_t cached = steps[n].summary.cached_tokens;
+        assert_int_equal(cached, n ? steps[n - 1].summary.prompt_tokens + LENGTH - 1 : 0);
+        request_of(&warm[0], SHORT, n);
+        answer(&warm[0]);
+    }
+    request_of(&warm[1], USER + 50, USER);
+    answer(&warm[1]);
+    assert_int_equal(warm[1].summary.cached_tokens, USER - USER % KV_POOL_TOKENS);
+    bench_close(&b);
+    turns_context = 512;
+}
+
 /* All at once, more than there are slots, some a token of the prompt at a time; with few pages they
  * suspend one another. */
 static void check_together(const char *model, uint32_t n_pages)
@@ -87,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_many_steps),
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_suspended),
     };

@@ -1,4 +1,4 @@
-/* Snapshots of states: the longest that fits, kinds of prompts, and which one goes first. */
+/* Snapshots of states: the longest that fits, kinds of prompts, and which one goes. */
 #include "worker/kv/state_snapshots.h"
 
 #include <setjmp.h>
@@ -12,15 +12,20 @@ enum { COUNT = 3, CONTEXT = 1000, STATE = 100 };
 
 static uint32_t tokens[CONTEXT];
 
-static struct state_snapshots *make(bool exact)
+static struct state_snapshots *make_of(uint32_t count, bool exact)
 {
-    struct state_snapshots_options options = {COUNT, CONTEXT, STATE, exact};
+    struct state_snapshots_options options = {count, CONTEXT, STATE, exact};
     struct state_snapshots *s;
     struct error e;
     assert_int_equal(state_snapshots_new(&options, &s, &e), ERROR_OK);
     for (uint32_t i = 0; i < CONTEXT; i++)
         tokens[i] = i;
     return s;
+}
+
+static struct state_snapshots *make(bool exact)
+{
+    return make_of(COUNT, exact);
 }
 
 /* The state is filled with `mark`. False: it is there already. */
@@ -66,7 +71,30 @@ static void test_longest(void **state)
     state_snapshots_free(s);
 }
 
-static void test_least_recently_used_goes(void **state)
+/* The next one takes the place of the one whose loss costs least. */
+static void test_cheapest_goes(void **state)
+{
+    struct state_snapshots *s = make(true);
+    (void)state;
+    assert_true(put(s, 400, 70, 1));
+    assert_true(put(s, 440, 70, 2));
+    assert_true(put(s, 900, 70, 3));
+    assert_true(put(s, 950, 70, 4)); /* in place of 440 */
+    assert_int_equal(position(s, 449, 70, 1), 400);
+    assert_int_equal(position(s, 900, 70, 3), 900);
+    state_snapshots_clear(s);
+    /* the end of a conversation counts for more than a place inside */
+    assert_true(put(s, 300, 70, 1));
+    assert_true(put(s, 620, 70, 2));
+    assert_true(put(s, 720, 70, 3));
+    assert_true(put(s, 800, 70, 4)); /* in place of 300, although 720 costs 100 */
+    assert_int_equal(position(s, 619, 70, 0), 0);
+    assert_int_equal(position(s, 799, 70, 3), 720);
+    state_snapshots_free(s);
+}
+
+/* Of equal ones the one that is least recently used. Of an empty place nothing is lost. */
+static void test_equal_ones(void **state)
 {
     struct state_snapshots *s = make(true);
     (void)state;
@@ -76,18 +104,46 @@ static void test_least_recently_used_goes(void **state)
     assert_true(put(s, 40, 70, 4)); /* in place of 20 */
     assert_int_equal(position(s, 29, 70, 1), 10);
     assert_int_equal(position(s, 39, 70, 3), 30);
-    /* one that is not kept is lost, and is the next to be used */
     struct state_snapshot *dropped = state_snapshots_reserve(s, tokens, 50, 70);
     assert_non_null(dropped);
-    assert_int_equal(position(s, 60, 70, 3), 30);
     state_snapshots_drop(s, dropped);
-    assert_int_equal(position(s, 60, 70, 3), 30);
+    assert_int_equal(position(s, 39, 70, 3), 30);
     assert_true(put(s, 60, 70, 6));
-    assert_int_equal(position(s, 59, 70, 3), 30);
+    assert_int_equal(position(s, 39, 70, 3), 30);
+    assert_int_equal(position(s, 59, 70, 4), 40);
     assert_int_equal(position(s, 60, 70, 6), 60);
     assert_null(state_snapshots_reserve(s, tokens, CONTEXT + 1, 70));
-    /* what is reserved is nobody else's, and stays when all are cleared */
+    state_snapshots_free(s);
+}
+
+/* Many steps of another conversation leave the long beginning of one that rests, but not for ever.
+ */
+static void test_one_that_rests(void **state)
+{
+    enum { LONG = 500, OTHER = 5000, STEP = 10 };
+    struct state_snapshots *s = make_of(3 * COUNT, true);
+    (void)state;
+    assert_true(put(s, LONG, 70, 1));
+    tokens[0] = OTHER;
+    for (uint32_t n = STEP; n < CONTEXT / 2; n += STEP)
+        assert_true(put(s, n, 70, 2));
+    tokens[0] = 0;
+    assert_int_equal(state_snapshots_longest(s, tokens, CONTEXT, 70), LONG);
+    for (uint32_t i = 1; state_snapshots_longest(s, tokens, CONTEXT, 70); i++) {
+        assert_true(i < CONTEXT);
+        tokens[0] = OTHER + i;
+        assert_true(put(s, STEP, 70, 3));
+        tokens[0] = 0;
+    }
+    state_snapshots_free(s);
+}
+
+/* What is reserved is nobody else's, and stays when all are cleared. */
+static void test_reserved(void **state)
+{
+    struct state_snapshots *s = make(true);
     struct state_snapshot *reserved[COUNT];
+    (void)state;
     for (uint32_t i = 0; i < COUNT; i++)
         assert_non_null(reserved[i] = state_snapshots_reserve(s, tokens, 100 + i, 70));
     assert_null(state_snapshots_reserve(s, tokens, 200, 70));
@@ -120,9 +176,9 @@ static void test_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_longest),
-        cmocka_unit_test(test_least_recently_used_goes),
-        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_longest),    cmocka_unit_test(test_cheapest_goes),
+        cmocka_unit_test(test_equal_ones), cmocka_unit_test(test_one_that_rests),
+        cmocka_unit_test(test_reserved),   cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* Snapshots of states; see state_snapshots.h. */
+/* Snapshots of states; see state_snapshots.h.
+ *
+ * `begins` has which kept snapshot is the beginning of which other one. A snapshot's loss costs the
+ * tokens from the longest of its beginnings to it. */
 #include "worker/kv/state_snapshots.h"
 
 #include "base/arrays.h"
@@ -9,19 +12,27 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* A conversation goes on at its end far more often than at an earlier place, so the tokens before a
+ * snapshot that none continues count so many times. See docs/design/conversations.md.
+ */
+#define END_WEIGHT 4
+
 struct entry {
     struct state_snapshot snapshot; /* first; position 0: none */
     uint32_t reserved;              /* the position that it will have; 0: it is not reserved */
     uint32_t n_prompt;
-    uint64_t used;    /* a count; the lowest goes first */
+    uint64_t age;     /* last_evicted when it was last used */
+    uint64_t used;    /* a count; of equal values the lowest goes first */
     uint32_t *tokens; /* [position] of [context] */
 };
 
 struct state_snapshots {
     struct state_snapshots_options options;
     struct entry *entries; /* [count] */
+    bool *begins;          /* [count][count]: the first one the second one; of kept snapshots */
     uint64_t clock;
-    uint8_t *memory; /* states, then tokens; touched only as far as it is used */
+    uint64_t last_evicted; /* value */
+    uint8_t *memory;       /* states, then tokens; touched only as far as it is used */
     size_t memory_bytes;
 };
 
@@ -49,39 +60,105 @@ static bool is_of(const struct state_snapshots *s, const struct entry *x, const 
            memcmp(x->tokens, tokens, position * sizeof *tokens) == 0;
 }
 
+static void use(struct state_snapshots *s, struct entry *x)
+{
+    x->age = s->last_evicted;
+    x->used = ++s->clock;
+}
+
+/* All beginnings of the tokens are used: the conversation lives, and may part again at any of them.
+ */
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
                                                   uint32_t n, uint32_t n_prompt)
 {
     struct entry *best = NULL;
-    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (is_of(s, x, tokens, n, n_prompt) &&
-            (!best || x->snapshot.position > best->snapshot.position))
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
+        if (!is_of(s, x, tokens, n, n_prompt))
+            continue;
+        use(s, x);
+        if (!best || x->snapshot.position > best->snapshot.position)
             best = x;
-    if (!best)
-        return NULL;
-    best->used = ++s->clock;
-    return &best->snapshot;
+    }
+    return best ? &best->snapshot : NULL;
+}
+
+uint32_t state_snapshots_longest(const struct state_snapshots *s, const uint32_t *tokens,
+                                 uint32_t n, uint32_t n_prompt)
+{
+    uint32_t longest = 0;
+    for (const struct entry *x = s->entries; x < s->entries + s->options.count; x++)
+        if (x->snapshot.position > longest && is_of(s, x, tokens, n, n_prompt))
+            longest = x->snapshot.position;
+    return longest;
+}
+
+/* ---- Which one goes ---- */
+
+static bool *begins(const struct state_snapshots *s, const struct entry *x, const struct entry *y)
+{
+    return &s->begins[(size_t)(x - s->entries) * s->options.count + (size_t)(y - s->entries)];
+}
+
+static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
+                         const struct entry *y)
+{
+    return x->snapshot.position < y->snapshot.position &&
+           is_of(s, x, y->tokens, y->snapshot.position, y->n_prompt);
+}
+
+/* What the loss of a snapshot costs, and how long ago it was used (GreedyDual, as for pages:
+ * prefix_cache.h). 0: there is nothing to lose. */
+static uint64_t value(const struct state_snapshots *s, const struct entry *x)
+{
+    uint32_t before = 0;
+    bool is_end = true;
+    if (x->snapshot.position == 0)
+        return 0;
+    for (const struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
+        if (y == x || y->snapshot.position == 0)
+            continue;
+        if (*begins(s, y, x) && y->snapshot.position > before)
+            before = y->snapshot.position;
+        is_end &= !*begins(s, x, y);
+    }
+    return x->age + (uint64_t)(x->snapshot.position - before) * (is_end ? END_WEIGHT : 1);
+}
+
+/* NULL: all are reserved. */
+static struct entry *find_victim(struct state_snapshots *s)
+{
+    struct entry *victim = NULL;
+    uint64_t least = 0;
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
+        uint64_t v = x->reserved ? 0 : value(s, x);
+        if (x->reserved || (victim && (v > least || (v == least && x->used >= victim->used))))
+            continue;
+        victim = x;
+        least = v;
+    }
+    if (victim && least > s->last_evicted)
+        s->last_evicted = least;
+    return victim;
 }
 
 struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
                                                uint32_t n, uint32_t n_prompt)
 {
-    struct entry *oldest = NULL;
-    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
+    if (n == 0 || n > s->options.context)
+        return NULL;
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
         if (x->snapshot.position == n && is_of(s, x, tokens, n, n_prompt)) {
-            x->used = ++s->clock;
+            use(s, x);
             return NULL;
         }
-        if (!x->reserved && (!oldest || x->used < oldest->used))
-            oldest = x;
-    }
-    if (!oldest || n == 0 || n > s->options.context)
+    struct entry *victim = find_victim(s);
+    if (!victim)
         return NULL;
-    oldest->snapshot.position = 0;
-    oldest->reserved = n;
-    oldest->n_prompt = n_prompt;
-    memcpy(oldest->tokens, tokens, n * sizeof *tokens);
-    return &oldest->snapshot;
+    victim->snapshot.position = 0;
+    victim->reserved = n;
+    victim->n_prompt = n_prompt;
+    memcpy(victim->tokens, tokens, n * sizeof *tokens);
+    return &victim->snapshot;
 }
 
 void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot)
@@ -89,24 +166,24 @@ void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snap
     struct entry *x = (struct entry *)snapshot;
     snapshot->position = x->reserved;
     x->reserved = 0;
-    x->used = ++s->clock;
+    use(s, x);
+    for (struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
+        *begins(s, x, y) = is_beginning(s, x, y);
+        *begins(s, y, x) = is_beginning(s, y, x);
+    }
 }
 
 void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot)
 {
-    struct entry *x = (struct entry *)snapshot;
     (void)s;
-    x->reserved = 0;
-    x->used = 0;
+    ((struct entry *)snapshot)->reserved = 0;
 }
 
 void state_snapshots_clear(struct state_snapshots *s)
 {
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (!x->reserved) {
+        if (!x->reserved)
             x->snapshot.position = 0;
-            x->used = 0;
-        }
 }
 
 enum error_code state_snapshots_new(const struct state_snapshots_options *options,
@@ -114,13 +191,16 @@ enum error_code state_snapshots_new(const struct state_snapshots_options *option
 {
     struct state_snapshots *s;
     struct entry *entries;
+    bool *begins;
+    size_t count = options->count;
     size_t state = round_up(options->state_bytes, 64);
     size_t tokens = round_up(options->context * sizeof(uint32_t), 64);
-    if (!ARRAYS_NEW(ARRAY(s, 1), ARRAY(entries, options->count)))
+    if (!ARRAYS_NEW(ARRAY(s, 1), ARRAY(entries, count), ARRAY(begins, count * count)))
         return error_set(e, ERROR_MEMORY, "no memory for the table of state snapshots");
     s->options = *options;
     s->entries = entries;
-    s->memory_bytes = options->count * (state + tokens);
+    s->begins = begins;
+    s->memory_bytes = count * (state + tokens);
     void *memory = mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -131,7 +211,7 @@ enum error_code state_snapshots_new(const struct state_snapshots_options *option
     s->memory = memory;
     for (uint32_t i = 0; i < options->count; i++) {
         entries[i].snapshot.state = s->memory + i * state;
-        entries[i].tokens = (uint32_t *)(s->memory + options->count * state + i * tokens);
+        entries[i].tokens = (uint32_t *)(s->memory + count * state + i * tokens);
     }
     *out = s;
     return ERROR_OK;

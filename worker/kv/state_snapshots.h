@@ -3,8 +3,10 @@
  * with what the prefix cache has only up to a position at which there is a snapshot, else with its
  * first token.
  *
- * The snapshots are this process's own: they end with it. The least recently used one makes place
- * for a new one.
+ * The snapshots are this process's own: they end with it. The one whose loss costs least makes
+ * place for a new one: what must be computed again from the next shorter one of the same tokens,
+ * discounted by how long ago its conversation went on. So one conversation's many steps drop their
+ * own snapshots, which stand close together, rather than the one at the end of a system prompt.
  *
  * Threads: only the engine's. Nothing here allocates after state_snapshots_new. */
 #ifndef MOED_WORKER_KV_STATE_SNAPSHOTS_H
@@ -33,6 +35,9 @@ void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
  * tokens would give it (enum kv_kind). NULL: there is none. Valid until the next reserve. */
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
                                                   uint32_t n, uint32_t n_prompt);
+/* The position of that one, which does not count as used; 0: there is none. */
+uint32_t state_snapshots_longest(const struct state_snapshots *s, const uint32_t *tokens,
+                                 uint32_t n, uint32_t n_prompt);
 /* A snapshot for the caller to write the state after tokens[0, n), n > 0, of a prompt of n_prompt
  * tokens; the caller then calls keep or drop. NULL: it is there already, or all are reserved. */
 struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
