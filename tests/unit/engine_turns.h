@@ -11,7 +11,7 @@ enum { N = 4, LENGTH = 40 }; /* requests at once; tokens of an answer */
 static uint32_t turns_context = 512;
 static struct engine_bench b;
 
-static inline void open_bench(const char *model, uint32_t n_pages)
+static inline void open_bench_stopped(const char *model, uint32_t n_pages)
 {
     bench_open_with(&b, &(struct bench_options){.path = model,
                                                 .parallel = N,
@@ -19,6 +19,11 @@ static inline void open_bench(const char *model, uint32_t n_pages)
                                                 .speculate = SPECULATE_MOST,
                                                 .kv_type = TENSOR_F16,
                                                 .context = turns_context});
+}
+
+static inline void open_bench(const char *model, uint32_t n_pages)
+{
+    open_bench_stopped(model, n_pages);
     bench_start(&b);
 }
 

@@ -445,11 +445,11 @@ static bool make_tables(struct engine *g)
     uint32_t parallel = g->config.parallel;
     uint32_t batch = serving_batch_tokens(g->config.batch, parallel);
     size_t rows = g->rows_most = parallel > LOGPROBS_ROWS ? parallel : LOGPROBS_ROWS;
-    g->tables =
-        ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, batch),
-                   ARRAY(g->groups, batch / KV_SMALL_TOKENS + 1), ARRAY(g->answers, parallel),
-                   ARRAY(g->prompts, parallel), ARRAY(g->largest, rows * SAMPLER_LARGEST),
-                   ARRAY(g->largest_tokens, rows * SAMPLER_LARGEST));
+    g->tables = ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, batch),
+                           ARRAY(g->groups, batch / KV_SMALL_TOKENS + 1),
+                           ARRAY(g->answers, parallel), ARRAY(g->prompts, parallel),
+                           ARRAY(g->order, parallel), ARRAY(g->largest, rows * SAMPLER_LARGEST),
+                           ARRAY(g->largest_tokens, rows * SAMPLER_LARGEST));
     g->logits = malloc(rows * g->config.vocab * sizeof *g->logits);
     g->sampler = sampler_new(g->config.vocab, g->config.context);
     return g->tables && g->logits && g->sampler;

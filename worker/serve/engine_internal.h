@@ -85,10 +85,12 @@ struct engine {
     uint32_t n_groups;
     struct answer_rows *answers; /* [parallel]: of the batch's rows that decode */
     struct prompt_rows *prompts; /* [parallel]: of the rows after them */
-    uint32_t rows_most;          /* that decode, and of these arrays */
-    float *largest;              /* [rows_most][SAMPLER_LARGEST]: each row's largest logits, */
-    uint32_t *largest_tokens;    /* and their tokens, where the device finds them */
-    float *logits;               /* [rows_most][vocab] */
+    struct request **order;      /* [parallel]: prompts, while rows are chosen */
+    bool others_first;        /* the last batch had rows of its prompt alone: others come first */
+    uint32_t rows_most;       /* that decode, and of these arrays */
+    float *largest;           /* [rows_most][SAMPLER_LARGEST]: each row's largest logits, */
+    uint32_t *largest_tokens; /* and their tokens, where the device finds them */
+    float *logits;            /* [rows_most][vocab] */
     struct picked_rows rows;
     struct speculation speculation;
     struct sampler *sampler;

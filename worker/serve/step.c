@@ -1,8 +1,12 @@
 /* The engine's steps; see engine.h.
  *
  * A step computes one batch: rows of every request that generates (answers.c), then rows of
- * prompts, in order of their start, as many as there are and the pace allows. Requests that want
- * something of each position have a batch of their own.
+ * prompts, as many as there are and the pace allows. Requests that want something of each position
+ * have a batch of their own.
+ *
+ * Of the rows of prompts the one that started first gets half, or what the others leave. The others
+ * get the rest, the one with the fewest tokens left first. So a short prompt does not wait for a
+ * long one, and the long one takes at most twice its time.
  *
  * A prompt's rows come in whole groups (kv_kind), which a batch never cuts: the rows of a group are
  * computed by themselves where products may round otherwise (batch_kind).
@@ -28,6 +32,11 @@ static void average(double *mean, double value)
 static bool has_prompt(const struct request *r)
 {
     return r->n_past < r->n_prefill && !engine_has_rows(r) && !engine_has_routing(r);
+}
+
+static bool shares_batch(const struct request *r)
+{
+    return has_prompt(r) && r->shares_pages;
 }
 
 /* Positions of a prompt that are computed in the same way. */
@@ -199,31 +208,94 @@ static uint32_t least_tokens(const struct engine *g, const struct request *r)
     return p.kind == KV_DEFINED ? 1 : p.n;
 }
 
-/* Adds the next rows of prompts that may share a batch to the batch of n rows, at most `most`, but
- * for a first group that has more. Returns the rows that it then has. */
-static uint32_t gather_prompts(struct engine *g, uint32_t n, uint32_t most, uint32_t *n_prompts)
+/* The rows of prompts in a batch. */
+struct gathered {
+    uint32_t begin, n; /* rows [begin, n) */
+    uint32_t n_prompts;
+};
+
+/* Adds the next n rows of r's prompt, unless its sink takes no token now. */
+static void add_chunk(struct engine *g, struct request *r, uint32_t n, struct gathered *b)
 {
-    uint32_t begin = n;
-    *n_prompts = 0;
-    for (struct request *r = g->running; r && n < most; r = r->next) {
-        if (!has_prompt(r) || !r->shares_pages)
+    if (n == 0 || !take_chunk(r, b->n, n, &g->prompts[b->n_prompts]))
+        return;
+    add_rows(g, r, b->n, n);
+    b->n += n;
+    b->n_prompts++;
+}
+
+/* Adds at most `most` rows of r's prompt, but for a first group of the batch that has more. */
+static void add_prompt(struct engine *g, struct request *r, uint32_t most, struct gathered *b)
+{
+    uint32_t least = least_tokens(g, r);
+    if (b->n == b->begin && most < least)
+        most = least;
+    add_chunk(g, r, tokens_with_pages(g, r, most), b);
+}
+
+/* Nothing moves: the first prompt without a page takes one from other requests. */
+static void add_without_pages(struct engine *g, struct gathered *b)
+{
+    for (struct request *r = g->running; r; r = r->next) {
+        if (!shares_batch(r) || tokens_with_pages(g, r, least_tokens(g, r)) > 0)
             continue;
-        uint32_t least = least_tokens(g, r), left = most - n;
-        if (n == begin && left < least)
-            left = least;
-        uint32_t rows = tokens_with_pages(g, r, left);
-        if (rows == 0 && n == 0) { /* nothing else moves either */
-            if (!engine_need_pages(g, r, r->n_past + least))
-                return 0; /* the list has changed */
-            rows = least;
-        }
-        if (rows == 0 || !take_chunk(r, n, rows, &g->prompts[*n_prompts]))
+        if (engine_need_pages(g, r, r->n_past + least_tokens(g, r)))
+            add_chunk(g, r, least_tokens(g, r), b);
+        return; /* the list may have changed */
+    }
+}
+
+static uint32_t tokens_left(const struct request *r)
+{
+    return r->n_prefill - r->n_past;
+}
+
+/* Fills g->order with the prompts that may share a batch: the one that started first, then those
+ * with the fewest tokens left. Returns how many they are. */
+static uint32_t order_prompts(struct engine *g)
+{
+    uint32_t n = 0;
+    for (struct request *r = g->running; r; r = r->next) {
+        uint32_t at = n;
+        if (!shares_batch(r))
             continue;
-        add_rows(g, r, n, rows);
-        n += rows;
-        ++*n_prompts;
+        for (; at > 1 && tokens_left(g->order[at - 1]) > tokens_left(r); at--)
+            g->order[at] = g->order[at - 1];
+        g->order[at] = r;
+        n++;
     }
     return n;
+}
+
+/* The rows of `all` that the first of n prompts may have. */
+static uint32_t share_of_first(const struct engine *g, uint32_t n, uint32_t all)
+{
+    uint64_t others = 0;
+    for (uint32_t i = 1; i < n; i++)
+        others += tokens_left(g->order[i]);
+    return others < all / 2 ? all - (uint32_t)others : all - all / 2;
+}
+
+/* Adds at most `most` rows of prompts to the batch, but for a first group that has more. Where a
+ * group takes the whole batch the first prompt and the others take turns. */
+static void gather_prompts(struct engine *g, uint32_t most, struct gathered *b)
+{
+    uint32_t n = order_prompts(g);
+    if (n == 0)
+        return;
+    struct request *oldest = g->order[0];
+    if (n > 1 && g->others_first) {
+        g->order[0] = g->order[1];
+        g->order[1] = oldest;
+    }
+    uint32_t first = share_of_first(g, n, most);
+    for (uint32_t i = 0; i < n && b->n - b->begin < most; i++) {
+        uint32_t left = most - (b->n - b->begin);
+        add_prompt(g, g->order[i], i == 0 ? first : left, b);
+    }
+    if (b->n == 0)
+        add_without_pages(g, b);
+    g->others_first = n > 1 && b->n_prompts == 1 && g->prompts[0].request == oldest;
 }
 
 /* ---- A step ---- */
@@ -287,7 +359,7 @@ static void account_decode(struct engine *g, const struct step_rows *s, uint64_t
 static bool any_shares_batch(const struct engine *g)
 {
     for (const struct request *r = g->running; r; r = r->next)
-        if (has_prompt(r) && r->shares_pages)
+        if (shares_batch(r))
             return true;
     return false;
 }
@@ -300,8 +372,12 @@ static bool step_shared(struct engine *g, bool prompts)
     g->n_groups = 0;
     prompts = prompts && any_shares_batch(g);
     s.n = s.n_decode = engine_gather_answers(g, !prompts, &s.n_answers);
-    if (prompts)
-        s.n = gather_prompts(g, s.n, s.n + prompt_rows_at_once(g, s.n), &s.n_prompts);
+    if (prompts) {
+        struct gathered b = {.begin = s.n, .n = s.n};
+        gather_prompts(g, prompt_rows_at_once(g, s.n), &b);
+        s.n = b.n;
+        s.n_prompts = b.n_prompts;
+    }
     if (s.n == 0)
         return false;
     if (s.n_prompts)
