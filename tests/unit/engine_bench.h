@@ -96,6 +96,7 @@ struct bench_options {
     uint32_t speculate; /* of model/speculate.h */
     enum tensor_type kv_type;
     uint32_t context; /* 0: that of short answers */
+    bool groups;      /* prompts are computed in groups, as where products round otherwise */
 };
 
 /* The engine is made, but not started. */
@@ -119,14 +120,14 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
     struct prefix_cache_options prefixes = {.pool = b->kv_pool,
                                             .format = 1,
                                             .vocab = VOCAB,
-                                            .exact = true,
+                                            .exact = !options->groups,
                                             .n_windowed = kv_layout_windowed(&b->dense->kv),
                                             .window = b->dense->kv.window};
     must(prefix_cache_new(&prefixes, &b->prefixes, &e), &e);
     struct state_snapshots_options snapshots = {.count = memory_state_snapshots(parallel),
                                                 .context = b->context,
                                                 .state_bytes = params_state_bytes(p),
-                                                .exact = true};
+                                                .exact = !options->groups};
     if (snapshots.state_bytes)
         must(state_snapshots_new(&snapshots, &b->snapshots, &e), &e);
     struct engine_config config = {.forward = b->forward,
@@ -138,7 +139,7 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
                                    .d_model = p->d_model,
                                    .prefixes = b->prefixes,
                                    .snapshots = b->snapshots,
-                                   .exact = true,
+                                   .exact = !options->groups,
                                    .parallel = parallel,
                                    .queue = options->queue ? options->queue : 1000,
                                    .batch = BATCH_IN_MEMORY,

@@ -9,6 +9,7 @@
 enum { N = 4, LENGTH = 40 }; /* requests at once; tokens of an answer */
 
 static uint32_t turns_context = 512;
+static bool turns_groups;
 static struct engine_bench b;
 
 static inline void open_bench_stopped(const char *model, uint32_t n_pages)
@@ -18,7 +19,8 @@ static inline void open_bench_stopped(const char *model, uint32_t n_pages)
                                                 .n_pages = n_pages,
                                                 .speculate = SPECULATE_MOST,
                                                 .kv_type = TENSOR_F16,
-                                                .context = turns_context});
+                                                .context = turns_context,
+                                                .groups = turns_groups});
 }
 
 static inline void open_bench(const char *model, uint32_t n_pages)

@@ -1,10 +1,15 @@
 /* Prompts that are computed at once (worker/serve/step.c, shared_prompts.c): a short one does not
- * wait for a long one, and the long one ends. Answers have the same bits as alone. */
+ * wait for a long one, and the long one ends; a common beginning is computed once. Answers have the
+ * same bits as alone. */
 #include "engine_turns.h"
 
 enum { LONG = 1500, SHORT = 80, MOST = 12 };
 
-static struct recorder cold[2], c[MOST];
+static const char *const models[] = {GOLDEN("olmoe.gguf"), GOLDEN("qwen35moe.gguf"),
+                                     GOLDEN("gpt-oss.gguf")};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+static struct recorder cold[N], c[MOST];
 static struct request *long_request; /* of the engine's thread, while it runs */
 static uint32_t past_of_long, n_ended, long_ended;
 
@@ -67,11 +72,110 @@ static void test_long_with_many(void **state)
     bench_close(&b);
 }
 
+/* ---- Forks: prompts that begin alike ---- */
+
+enum { FORKS = N, FORK = 1000, COMMON = FORK - 40 };
+
+static uint32_t n_computed(void)
+{
+    return (uint32_t)engine_status(b.engine).prompt_tokens;
+}
+
+static void answer_forks_cold(const char *model)
+{
+    turns_context = 1200;
+    for (uint32_t i = 0; i < FORKS; i++)
+        answer_cold(model, &cold[i], FORK, COMMON + i, NULL);
+}
+
+/* They have the same bits, and computed their beginning once, but for a page. */
+static void check_forks(void)
+{
+    for (uint32_t i = 0; i < FORKS; i++) {
+        check_done(&c[i], FINISH_LENGTH);
+        assert_same(&c[i], &cold[i]);
+        assert_true(i == 0 || c[i].summary.cached_tokens >= COMMON - KV_POOL_TOKENS);
+    }
+    assert_in_range(n_computed(), FORK, FORK + (FORKS - 1) * (FORK - COMMON + KV_POOL_TOKENS));
+}
+
+static void check_forks_at_once(const char *model)
+{
+    answer_forks_cold(model);
+    open_bench_stopped(model, 0);
+    for (uint32_t i = 0; i < FORKS; i++) {
+        request_of(&c[i], FORK, COMMON + i);
+        bench_submit(&c[i]);
+    }
+    bench_start(&b);
+    check_forks();
+    bench_close(&b);
+}
+
+static void test_forks_at_once(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        check_forks_at_once(models[m]);
+        turns_groups = true;
+        check_forks_at_once(models[m]);
+        turns_groups = false;
+    }
+}
+
+/* Requests with other salts share nothing, so none waits for another. */
+static void test_forks_apart(void **state)
+{
+    (void)state;
+    open_bench_stopped(models[0], 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        request_of(&c[i], FORK, COMMON + i)->cache_salt = 1 + i;
+        bench_submit(&c[i]);
+    }
+    bench_start(&b);
+    for (uint32_t i = 0; i < 2; i++) {
+        check_done(&c[i], FINISH_LENGTH);
+        assert_int_equal(c[i].summary.cached_tokens, 0);
+    }
+    assert_int_equal(n_computed(), 2 * FORK);
+    bench_close(&b);
+}
+
+/* The others come while the first one's prompt is computed, each after the next chunk. */
+static void submit_fork(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns)
+{
+    static uint32_t next;
+    next = n_past <= BATCH_IN_MEMORY ? 1 : next;
+    if (next < FORKS)
+        bench_submit(&c[next++]);
+    record_progress(arg, n_past, n_prompt, ns);
+}
+
+static void test_forks_later(void **state)
+{
+    struct response_sink sink = recording_sink;
+    (void)state;
+    sink.progress = submit_fork;
+    for (int m = 0; m < N_MODELS; m++) {
+        answer_forks_cold(models[m]);
+        open_bench_stopped(models[m], 0);
+        for (uint32_t i = 0; i < FORKS; i++)
+            request_of(&c[i], FORK, COMMON + i);
+        c[0].request->sink = &sink;
+        c[0].request->progress = true;
+        bench_submit(&c[0]);
+        bench_start(&b);
+        check_forks();
+        bench_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_with_long),
-        cmocka_unit_test(test_long_with_many),
+        cmocka_unit_test(test_short_with_long), cmocka_unit_test(test_long_with_many),
+        cmocka_unit_test(test_forks_at_once),   cmocka_unit_test(test_forks_later),
+        cmocka_unit_test(test_forks_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

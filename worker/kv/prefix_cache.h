@@ -42,6 +42,10 @@ enum { KV_SMALL_TOKENS = KV_POOL_TOKENS, KV_LARGE_TOKENS = 4 * KV_POOL_TOKENS };
  * product that rounds otherwise, so all is KV_DEFINED. */
 enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact);
 
+/* Of the first n positions of two prompts, with a and b tokens: how many both compute in the same
+ * way. */
+uint32_t kv_same_kinds(uint32_t n, uint32_t a, uint32_t b, bool exact);
+
 struct prefix_cache;
 
 /* Positions behind which another path is likely to begin: from `first` to `end`; 0, 0: none. */

@@ -15,6 +15,23 @@ enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact)
     return position / KV_SMALL_TOKENS < n_prompt / KV_SMALL_TOKENS ? KV_SMALL_GROUP : KV_DEFINED;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The groups of a prompt come in order of their size, so their ends tell. */
+uint32_t kv_same_kinds(uint32_t n, uint32_t a, uint32_t b, bool exact)
+{
+    static const uint32_t groups[] = {KV_LARGE_TOKENS, KV_SMALL_TOKENS};
+    for (int i = 0; i < 2 && !exact; i++) {
+        uint32_t end_a = a - a % groups[i], end_b = b - b % groups[i];
+        if (least(n, end_a) != least(n, end_b))
+            n = least(end_a, end_b);
+    }
+    return n;
+}
+
 uint32_t prefix_cache_token_at(const struct kv_page_record *r, uint32_t i)
 {
     return atomic_load_explicit(&r->tokens[i], memory_order_relaxed);

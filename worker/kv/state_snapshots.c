@@ -36,27 +36,12 @@ struct state_snapshots {
     size_t memory_bytes;
 };
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Whether a prompt of `a` tokens and one of b compute their first n positions in the same way. The
- * groups of a prompt come in order of their size (kv_kind_of), so their ends tell. */
-static bool same_kinds(const struct state_snapshots *s, uint32_t n, uint32_t a, uint32_t b)
-{
-    static const uint32_t groups[] = {KV_LARGE_TOKENS, KV_SMALL_TOKENS};
-    for (int i = 0; i < 2 && !s->options.exact; i++)
-        if (least(n, a - a % groups[i]) != least(n, b - b % groups[i]))
-            return false;
-    return true;
-}
-
 static bool is_of(const struct state_snapshots *s, const struct entry *x, const uint32_t *tokens,
                   uint32_t n, uint32_t n_prompt)
 {
     uint32_t position = x->snapshot.position;
-    return position > 0 && position <= n && same_kinds(s, position, x->n_prompt, n_prompt) &&
+    return position > 0 && position <= n &&
+           kv_same_kinds(position, x->n_prompt, n_prompt, s->options.exact) == position &&
            memcmp(x->tokens, tokens, position * sizeof *tokens) == 0;
 }
 

@@ -236,11 +236,8 @@ static void start_request(struct engine *g, struct request *r, int64_t slot)
         engine_suspend(g, r);
         return;
     }
-    if (r->started_ns)
-        return;
-    r->started_ns = clock_ns();
-    r->n_cached = r->n_past;
-    counter_add(g->counters.cached_tokens, r->n_past);
+    if (!r->started_ns)
+        r->started_ns = clock_ns();
 }
 
 static void refuse(struct engine *g, struct request *r)

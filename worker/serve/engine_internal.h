@@ -137,6 +137,10 @@ bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
 bool engine_waits_for_prompt(struct engine *g, struct request *r);
 /* Ends the waiting for prompts that are computed, or whose requests have ended. */
 void engine_end_waits(struct engine *g);
+/* Before a step chooses rows: a request of which nothing is computed yet begins again, where others
+ * have computed more of its prompt's beginning; where another is about to, r->follows is set to
+ * that one. Requests may be suspended. */
+void engine_share_beginnings(struct engine *g);
 
 /* ---- pages.c ---- */
 
@@ -148,6 +152,9 @@ enum page_supply engine_page_supply(const struct engine *g, const struct request
 /* Gives r, which has a slot, pages: the prefix cache's, then pages for one position more; all that
  * it may need if it does not share pages. False: there are not enough. */
 bool engine_open_pages(struct engine *g, struct request *r);
+/* Opens r's pages again if the prefix cache now has a page or more beyond those that r began with.
+ * Nothing of r is computed yet. False: there are not enough. */
+bool engine_reopen_pages(struct engine *g, struct request *r);
 /* Gives r pages up to `positions`. False: there are not enough. */
 bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions);
 /* Tells the prefix cache of the positions up to n_past, which were computed in this way and time,
@@ -164,6 +171,10 @@ uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt
 /* Begins r's path and its state with the longest prefix of which there are keys, values and a
  * snapshot, and chooses the snapshots that its prompt takes. */
 void engine_open_state(struct engine *g, struct request *r);
+/* The positions that r would begin with, of which the prefix cache has `known`. */
+uint32_t engine_state_positions(const struct engine *g, const struct request *r, uint32_t known);
+/* r's prompt shall take a snapshot there, too, for a request that begins alike. */
+void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t position);
 /* Where the state after a position of r's prompt, which is about to be computed, goes; NULL:
  * nowhere. */
 uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position);

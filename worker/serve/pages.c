@@ -76,12 +76,37 @@ static void open_path(struct engine *g, struct request *r)
     }
     if (r->shares_pages && g->config.dense->kv.window)
         choose_kept(g, r);
+    r->n_found = r->n_past;
+}
+
+/* Positions of an answer that is continued are none of the prompt. */
+static void count_cached(struct engine *g, struct request *r)
+{
+    uint32_t n = r->n_past < r->n_prompt ? r->n_past : r->n_prompt;
+    if (r->n_pages_lost || n <= r->n_cached)
+        return;
+    counter_add(g->counters.cached_tokens, n - r->n_cached);
+    r->n_cached = n;
 }
 
 bool engine_open_pages(struct engine *g, struct request *r)
 {
     open_path(g, r);
-    return engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most);
+    if (!engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most))
+        return false;
+    count_cached(g, r);
+    return true;
+}
+
+bool engine_reopen_pages(struct engine *g, struct request *r)
+{
+    const struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    uint32_t known = prefix_cache_find(g->config.prefixes, &prefix, NULL);
+    if (engine_state_positions(g, r, known) < r->n_past + KV_POOL_TOKENS)
+        return true;
+    prefix_cache_close(g->config.prefixes, &r->path);
+    g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
+    return engine_open_pages(g, r);
 }
 
 bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions)

@@ -30,8 +30,8 @@ enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 #define REQUEST_STOP_BYTES (64u << 10) /* of all of them together */
 /* The most probable tokens that log-probabilities may name at each place. */
 #define REQUEST_MAX_TOP 64
-/* Snapshots of its state that a prompt may want. */
-#define REQUEST_SNAPSHOTS 2
+/* Snapshots of its state that a prompt may want: states.c. */
+#define REQUEST_SNAPSHOTS 3
 /* Tokens with log-probabilities that one event may have. */
 #define REQUEST_EVENT_LOGPROBS 64
 
@@ -79,6 +79,7 @@ struct request {
     uint64_t serial;          /* counts the requests that got a slot */
     struct token_list tokens; /* prompt, then answer */
     uint32_t n_past;          /* positions in the cache */
+    uint32_t n_found;         /* of these, what it began with when it got its slot */
     uint32_t n_most;          /* positions that it may need; request_reserve */
     struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
     uint32_t n_put;           /* pages of the path that are in the slot */
@@ -87,9 +88,10 @@ struct request {
         uint32_t position;
         struct state_snapshot *place; /* while a batch computes it; NULL: none */
     } snapshots[REQUEST_SNAPSHOTS];
-    uint32_t n_cached;     /* positions that the prefix cache had when it first started */
-    uint64_t waits_for;    /* waiting: the serial of a request that computes its prompt; 0: none */
-    uint32_t n_pages_lost; /* how often its pages were taken from it while it ran */
+    uint32_t n_cached;  /* positions that the prefix cache had when it first started */
+    uint64_t waits_for; /* waiting: the serial of a request that computes its prompt; 0: none */
+    struct request *follows; /* of shared_prompts.c, while a step chooses its rows; NULL: none */
+    uint32_t n_pages_lost;   /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
      * and begin again. False: what it wants is in the computing of each position. */
     bool shares_pages;

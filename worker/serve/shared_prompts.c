@@ -1,5 +1,12 @@
-/* Several answers to one prompt: while one of the requests computes it, the others wait. They then
- * find its pages, and the prompt is computed once. */
+/* Prompts with a common beginning, which is computed once.
+ *
+ * Several answers to one prompt: while one of the requests computes it, the others wait for a slot.
+ * They then find its pages.
+ *
+ * Prompts that only begin alike run at once. Before its first rows are computed a request looks
+ * again for pages that others have computed since it started; and while another one computes what
+ * it needs next, it follows that one: it leaves its rows of a step to it. Once that one does not
+ * get on, because its client does not read for example, the request computes its prompt itself. */
 #include "engine_internal.h"
 
 #include <string.h>
@@ -9,9 +16,8 @@ static bool computes_prompt(const struct request *r)
     return r->shares_pages && r->n_past < r->n_prefill;
 }
 
-/* The same prompt of the same client. Prompts that only begin alike do not wait: the other may be
- * much longer, may leave nothing that r can use (kv_kind_of, snapshots), or may stand still because
- * its client does not read. */
+/* The same prompt of the same client. Prompts that only begin alike do not wait for a slot: the
+ * other one may be much longer, or stand still. */
 static bool same_prompt(const struct request *a, const struct request *b)
 {
     return a->submitter == b->submitter && a->cache_salt == b->cache_salt &&
@@ -49,4 +55,71 @@ void engine_end_waits(struct engine *g)
     for (struct request *r = g->waiting.first; r; r = r->next)
         if (r->waits_for && !still_computes(g, r->waits_for))
             r->waits_for = 0;
+}
+
+/* ---- Requests that run ---- */
+
+static bool is_untouched(const struct request *r)
+{
+    return computes_prompt(r) && r->n_past == r->n_found;
+}
+
+/* The positions that r can begin with once q has computed them. */
+static uint32_t common_positions(const struct engine *g, const struct request *q,
+                                 const struct request *r)
+{
+    uint32_t most = r->n_prefill - 1 < q->n_prefill ? r->n_prefill - 1 : q->n_prefill, n = 0;
+    while (n < most && q->tokens.ids[n] == r->tokens.ids[n])
+        n++;
+    return engine_cut_before(g, kv_same_kinds(n, q->n_prompt, r->n_prompt, g->config.exact),
+                             r->n_prompt);
+}
+
+static bool is_ahead(const struct request *q, const struct request *r)
+{
+    return q->n_past > r->n_past || (q->n_past == r->n_past && q->serial < r->serial);
+}
+
+/* The request that is about to compute a page or more that r needs next. *common: how many
+ * positions r can begin with then. NULL: there is none. */
+static struct request *find_leader(const struct engine *g, const struct request *r,
+                                   uint32_t *common)
+{
+    for (struct request *q = g->running; q && is_untouched(r); q = q->next) {
+        if (q == r || q->cache_salt != r->cache_salt || !computes_prompt(q) || !is_ahead(q, r))
+            continue;
+        *common = common_positions(g, q, r);
+        if (*common >= r->n_past + KV_POOL_TOKENS && *common > q->n_past)
+            return q;
+    }
+    return NULL;
+}
+
+/* True: one begins further on, so another may find more too, or follow it no longer. */
+static bool reopen_untouched(struct engine *g)
+{
+    uint32_t common;
+    bool any = false;
+    for (struct request *r = g->running, *next; r; r = next) {
+        uint32_t before = r->n_past;
+        next = r->next;
+        if (!is_untouched(r) || find_leader(g, r, &common))
+            continue;
+        if (!engine_reopen_pages(g, r))
+            engine_suspend(g, r);
+        any |= r->n_past > before;
+    }
+    return any;
+}
+
+void engine_share_beginnings(struct engine *g)
+{
+    uint32_t common;
+    while (reopen_untouched(g))
+        ;
+    for (struct request *r = g->running; r; r = r->next) {
+        r->follows = find_leader(g, r, &common);
+        if (r->follows)
+            engine_plan_snapshot(g, r->follows, common);
+    }
 }

@@ -6,9 +6,10 @@
  *     system prompt for example, leaves it there too;
  *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
  *     the answer is there, and the same prompt may come again;
+ *   - where a request that waits for this prompt's beginning leaves it (shared_prompts.c);
  *   - when a request leaves its slot: the next turn goes on there.
- * The first two at a group's end, because a group is computed as a whole (kv_kind). They do not cut
- * a batch: the forward pass copies the state on its way. */
+ * The first three at a group's end, because a group is computed as a whole (kv_kind). They do not
+ * cut a batch: the forward pass copies the state on its way. */
 #include "engine_internal.h"
 
 #include "worker/kv/state_snapshots.h"
@@ -27,6 +28,22 @@ static void choose_snapshots(const struct engine *g, struct request *r, uint32_t
     uint32_t end = engine_cut_before(g, r->n_prefill - 1, r->n_prompt);
     r->snapshots[0] = (struct request_snapshot){branch > r->n_past ? branch : 0, NULL};
     r->snapshots[1] = (struct request_snapshot){end > r->n_past && end > branch ? end : 0, NULL};
+    r->snapshots[2] = (struct request_snapshot){0};
+}
+
+uint32_t engine_state_positions(const struct engine *g, const struct request *r, uint32_t known)
+{
+    return g->config.snapshots
+               ? state_snapshots_longest(g->config.snapshots, r->tokens.ids, known, r->n_prompt)
+               : known;
+}
+
+void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t position)
+{
+    struct request_snapshot *s = &r->snapshots[2];
+    if (g->config.snapshots && position != r->snapshots[0].position &&
+        position != r->snapshots[1].position && s->position <= r->n_past)
+        s->position = position;
 }
 
 void engine_open_state(struct engine *g, struct request *r)

@@ -224,13 +224,29 @@ static void add_chunk(struct engine *g, struct request *r, uint32_t n, struct ga
     b->n_prompts++;
 }
 
-/* Adds at most `most` rows of r's prompt, but for a first group of the batch that has more. */
-static void add_prompt(struct engine *g, struct request *r, uint32_t most, struct gathered *b)
+static bool has_rows(const struct engine *g, const struct request *r, const struct gathered *b)
+{
+    uint32_t i = 0;
+    while (i < b->n_prompts && g->prompts[i].request != r)
+        i++;
+    return i < b->n_prompts;
+}
+
+/* Adds at most `most` rows of r's prompt, but for a first group of the batch that has more; or of
+ * the prompt that r follows. False: neither has rows in the batch. */
+static bool add_prompt(struct engine *g, struct request *r, uint32_t most, struct gathered *b)
 {
     uint32_t least = least_tokens(g, r);
+    if (has_rows(g, r, b))
+        return true;
+    if (r->follows && add_prompt(g, r->follows, most, b))
+        return true;
     if (b->n == b->begin && most < least)
         most = least;
+    if (r->follows && chunk_tokens(g, r->follows, most) == 0)
+        return false; /* it gets rows first in another step */
     add_chunk(g, r, tokens_with_pages(g, r, most), b);
+    return has_rows(g, r, b);
 }
 
 /* Nothing moves: the first prompt without a page takes one from other requests. */
@@ -267,12 +283,32 @@ static uint32_t order_prompts(struct engine *g)
     return n;
 }
 
+/* The request that computes next what r needs. */
+static const struct request *leader_of(const struct request *r)
+{
+    while (r->follows)
+        r = r->follows;
+    return r;
+}
+
+/* The first of n prompts that does not follow the one that `first` follows, nor first itself. n:
+ * there is none. */
+static uint32_t find_other(const struct engine *g, uint32_t n, const struct request *first)
+{
+    uint32_t i = 0;
+    while (i < n && leader_of(g->order[i]) == leader_of(first))
+        i++;
+    return i;
+}
+
 /* The rows of `all` that the first of n prompts may have. */
 static uint32_t share_of_first(const struct engine *g, uint32_t n, uint32_t all)
 {
+    const struct request *first = leader_of(g->order[0]);
     uint64_t others = 0;
     for (uint32_t i = 1; i < n; i++)
-        others += tokens_left(g->order[i]);
+        if (!g->order[i]->follows && g->order[i] != first)
+            others += tokens_left(g->order[i]);
     return others < all / 2 ? all - (uint32_t)others : all - all / 2;
 }
 
@@ -280,13 +316,15 @@ static uint32_t share_of_first(const struct engine *g, uint32_t n, uint32_t all)
  * group takes the whole batch the first prompt and the others take turns. */
 static void gather_prompts(struct engine *g, uint32_t most, struct gathered *b)
 {
+    engine_share_beginnings(g);
     uint32_t n = order_prompts(g);
     if (n == 0)
         return;
     struct request *oldest = g->order[0];
-    if (n > 1 && g->others_first) {
-        g->order[0] = g->order[1];
-        g->order[1] = oldest;
+    uint32_t other = find_other(g, n, oldest);
+    if (g->others_first && other < n) {
+        g->order[0] = g->order[other];
+        g->order[other] = oldest;
     }
     uint32_t first = share_of_first(g, n, most);
     for (uint32_t i = 0; i < n && b->n - b->begin < most; i++) {
@@ -295,7 +333,7 @@ static void gather_prompts(struct engine *g, uint32_t most, struct gathered *b)
     }
     if (b->n == 0)
         add_without_pages(g, b);
-    g->others_first = n > 1 && b->n_prompts == 1 && g->prompts[0].request == oldest;
+    g->others_first = other < n && b->n_prompts == 1 && g->prompts[0].request == leader_of(oldest);
 }
 
 /* ---- A step ---- */
