@@ -402,7 +402,8 @@ static void test_never_fits(void **state)
     bench_close(&b);
 }
 
-/* A request for which there is no page yet waits, and no later one overtakes it. */
+/* A request for which there is no page yet waits, and no later one overtakes it that would
+ * need its page. */
 static void test_fits_later(void **state)
 {
     static struct engine_bench b;
@@ -423,6 +424,76 @@ static void test_fits_later(void **state)
     check_done(&last, FINISH_LENGTH);
     check_golden(&first, GREEDY, GOLDEN_ANSWER);
     check_golden(&last, GREEDY, GOLDEN_ANSWER);
+    bench_close(&b);
+}
+
+/* The prompt is so long, and then ends otherwise. */
+static void push_tokens(struct request *r, uint32_t n, uint32_t end)
+{
+    while (r->tokens.count < n)
+        assert_true(token_list_push(&r->tokens, (uint32_t)(r->tokens.count * 7 % 256)));
+    assert_true(token_list_push(&r->tokens, end));
+    r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
+}
+
+/* A request that shares its prompt's pages with one that runs needs no others for them. */
+static void test_shared_pages_suffice(void **state)
+{
+    enum { PAGES = 6, PROMPT = 4 * KV_POOL_TOKENS };
+    static struct engine_bench b;
+    static struct recorder first, fork;
+    (void)state;
+    bench_open_with(&b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"),
+                                                .parallel = 2,
+                                                .n_pages = PAGES,
+                                                .context = PAGES * KV_POOL_TOKENS});
+    bench_start(&b);
+    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
+    first.window = 1;
+    bench_submit(&first);
+    bench_await(&first, 1);
+    push_tokens(bench_request(&b, &fork, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 2);
+    bench_submit(&fork);
+    check_done(&fork, FINISH_LENGTH);
+    assert_int_equal(fork.summary.cached_tokens, PROMPT);
+    assert_int_equal(recorder_read(&first, &first.n_tokens), 1);
+    bench_acknowledge(&first, MOST_RECORDED);
+    check_done(&first, FINISH_LENGTH);
+    bench_close(&b);
+}
+
+/* A small request overtakes a large one that waits for pages, if both fit at once. */
+static void test_overtaking(void **state)
+{
+    enum { PAGES = 6, PROMPT = 3 * KV_POOL_TOKENS };
+    static struct engine_bench b;
+    static struct recorder first, large, small, other;
+    (void)state;
+    bench_open_with(&b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"),
+                                                .parallel = 4,
+                                                .n_pages = PAGES,
+                                                .context = PAGES * KV_POOL_TOKENS});
+    bench_start(&b);
+    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
+    first.window = 1;
+    bench_submit(&first);
+    bench_await(&first, 1);
+    struct request *r = bench_request(&b, &large, REQUEST_GENERATE, GOLDEN_TOKENS);
+    r->tokens.ids[0]++;
+    push_tokens(r, PROMPT + KV_POOL_TOKENS, 1); /* 5 pages */
+    bench_submit(&large);
+    bench_ask(&b, &small, MOST_RECORDED);
+    check_done(&small, FINISH_LENGTH);
+    check_golden(&small, GREEDY, GOLDEN_ANSWER);
+    /* two pages are free; with this one's second page they would not both fit */
+    bench_request(&b, &other, REQUEST_GENERATE, GOLDEN_PROMPT)->max_tokens = 2 * KV_POOL_TOKENS;
+    bench_submit(&other);
+    assert_int_equal(recorder_read(&large, &large.taken), 0);
+    assert_int_equal(recorder_read(&other, &other.taken), 0);
+    bench_acknowledge(&first, MOST_RECORDED);
+    check_done(&first, FINISH_LENGTH);
+    check_done(&large, FINISH_LENGTH);
+    check_done(&other, FINISH_LENGTH);
     bench_close(&b);
 }
 
@@ -582,6 +653,8 @@ int main(void)
         cmocka_unit_test(test_failed_rows),
         cmocka_unit_test(test_never_fits),
         cmocka_unit_test(test_fits_later),
+        cmocka_unit_test(test_shared_pages_suffice),
+        cmocka_unit_test(test_overtaking),
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_second_turn),
         cmocka_unit_test(test_full_queue),

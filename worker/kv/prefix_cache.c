@@ -149,6 +149,18 @@ void prefix_cache_open(struct prefix_cache *c, const struct kv_prefix *prefix, s
     }
 }
 
+/* Without a last page in part, which the path may have to copy, and without windowed pages. */
+uint32_t prefix_cache_shareable(struct prefix_cache *c, const struct kv_prefix *prefix,
+                                const struct kv_path *path)
+{
+    uint32_t known, in_use = 0;
+    page_tree_follow(c->tree);
+    uint32_t found = prefix_cache_match(c, prefix, path->pages, path->capacity, &known);
+    for (uint32_t i = 0; i < found / KV_POOL_TOKENS; i++)
+        in_use += !kv_page_is_idle(kv_page_word(&c->tree->pool, path->pages[i]));
+    return in_use;
+}
+
 /* ---- A path grows ---- */
 
 bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions)

@@ -97,6 +97,11 @@ void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes N
  * ones are there; may be NULL. */
 uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefix, uint32_t *known);
 
+/* How many of the pages that prefix_cache_open would find are in use: the path gets them, and they
+ * are not among prefix_cache_available. path: as for prefix_cache_open, which it stays. */
+uint32_t prefix_cache_shareable(struct prefix_cache *c, const struct kv_prefix *prefix,
+                                const struct kv_path *path);
+
 /* Begins a path, which was {0} but for its array and its salt, the prefix's, with pages of the
  * longest part of the prefix; the caller passes fewer than all tokens of which it needs a result.
  * Reads pages of the prefix that only the store has. Sets path->n. */

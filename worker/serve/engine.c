@@ -11,8 +11,9 @@
  * 1. Other threads touch only what `lock` guards, a request's `cancelled`, and the atomics of
  *    engine_status. All else is the engine thread's; after it has ended, engine_stop's caller's.
  * 2. Waiting requests are admitted in the order that queue.h gives, each when a slot is free and
- *    there are pages for its prompt; none overtakes one that waits for pages. A request whose
- * prompt another one is computing waits for that (shared_prompts.c), and holds up no other.
+ *    there are pages for its prompt. A request that waits for pages is overtaken only by those that
+ *    do not make it wait longer than those before it (engine_may_overtake). A request whose prompt
+ *    another one is computing waits for that (shared_prompts.c), and holds up no other.
  * 3. Once `stopping` is set, nothing enters the inbox. So engine_stop finds all requests. */
 #include "engine.h"
 #include "engine_internal.h"
@@ -31,6 +32,7 @@
 #define IDLE_MOST_NS  400000000
 #define PAGES_NS      10000000 /* how often to look for pages that other workers leave */
 #define ERRAND_S      20       /* for a step to end: less than a client waits for its reply */
+#define OVERTAKING    8        /* requests that are looked at behind one that waits for pages */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 /* ---- Other threads ---- */
@@ -230,6 +232,7 @@ static void start_request(struct engine *g, struct request *r, int64_t slot)
     g->slot_used[slot] = true;
     g->n_slots_used++;
     r->slot = slot;
+    r->overtaken_from = 0;
     r->serial = ++g->n_admitted;
     append(&g->running, r);
     if (!engine_open_pages(g, r)) { /* the device has lost memory just now */
@@ -256,40 +259,53 @@ static bool is_late(const struct request *r)
     return r->deadline_ns && !r->started_ns && clock_ns() > r->deadline_ns;
 }
 
+/* Ends r, which waits, if it need not or cannot run. True: it has ended. */
+static bool end_early(struct engine *g, struct request *r)
+{
+    struct error e;
+    if (is_late(r))
+        engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
+    else if (begin(g, r, &e))
+        engine_fail(g, r, e.code, e.text);
+    else if (r->ended_before)
+        engine_finish(g, r, r->ended_before);
+    else
+        return false;
+    return true;
+}
+
+/* Looks at the queue anew. */
+static void begin_admission(struct engine *g)
+{
+    engine_end_waits(g);
+    for (struct request *r = g->waiting.first; r; r = r->next)
+        r->passed_over = false;
+}
+
 static void admit(struct engine *g)
 {
     int64_t slot;
-    uint64_t waits_since_ns = 0;
-    struct request *r;
-    struct error e;
-    engine_end_waits(g);
-    while ((r = request_queue_next(&g->waiting, g->running)) && (slot = free_slot(g)) >= 0) {
-        if (is_late(r)) {
-            engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
-            continue;
-        }
-        if (begin(g, r, &e)) {
-            engine_fail(g, r, e.code, e.text);
-            continue;
-        }
-        if (r->ended_before) {
-            engine_finish(g, r, r->ended_before);
-            continue;
-        }
-        if (engine_waits_for_prompt(g, r))
+    struct request *r, *first = NULL; /* that waits for pages */
+    begin_admission(g);
+    for (int passed = 0; passed < OVERTAKING && (slot = free_slot(g)) >= 0 &&
+                         (r = request_queue_next(&g->waiting, g->running)) != NULL;) {
+        if (end_early(g, r) || engine_waits_for_prompt(g, r))
             continue;
         enum page_supply supply = engine_page_supply(g, r);
-        if (supply == PAGES_LATER) {
-            waits_since_ns = r->submitted_ns;
-            break;
-        }
-        if (supply == PAGES_NOW)
-            start_request(g, r, slot);
-        else
+        if (supply == PAGES_NEVER) {
             refuse(g, r);
+        } else if (supply == PAGES_NOW && (!first || engine_may_overtake(g, r, first))) {
+            start_request(g, r, slot);
+        } else {
+            r->passed_over = true;
+            passed++;
+            if (!first && !r->overtaken_from)
+                r->overtaken_from = g->n_admitted + 1;
+            first = first ? first : r;
+        }
     }
-    siblings_wait(&g->config.siblings, waits_since_ns);
-    g->waits_for_pages = waits_since_ns != 0;
+    siblings_wait(&g->config.siblings, first ? first->submitted_ns : 0);
+    g->waits_for_pages = first != NULL;
 }
 
 /* Makes the KV cache as large as memd allows. Growing reports the new size first and then reads the

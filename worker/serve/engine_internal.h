@@ -149,6 +149,11 @@ uint64_t engine_most_positions(const struct engine *g);
 enum page_supply { PAGES_NOW, PAGES_LATER, PAGES_NEVER };
 /* Whether there are pages for r, which waits. */
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r);
+/* Whether r may start before `first`, which waits for pages: together with all that overtook it
+ * they fit, whatever they still need, so it starts at the latest when those that it found running
+ * have ended. */
+bool engine_may_overtake(const struct engine *g, const struct request *r,
+                         const struct request *first);
 /* Gives r, which has a slot, pages: the prefix cache's, then pages for one position more; all that
  * it may need if it does not share pages. False: there are not enough. */
 bool engine_open_pages(struct engine *g, struct request *r);

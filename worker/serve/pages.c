@@ -198,16 +198,43 @@ uint64_t engine_most_positions(const struct engine *g)
                                serving_batch_tokens(g->config.batch, g->config.parallel));
 }
 
+/* The pages of its prompt that r, which waits, would share with requests that run. */
+static uint32_t shared_pages(const struct engine *g, const struct request *r)
+{
+    struct prefix_cache *c = g->config.prefixes;
+    struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    if (!r->shares_pages)
+        return 0;
+    if (g->config.snapshots)
+        prefix.n = engine_state_positions(g, r, prefix_cache_find(c, &prefix, NULL));
+    return prefix_cache_shareable(c, &prefix, &r->path);
+}
+
+/* What r must have to start: the prompt and a token; if it cannot be interrupted, all. */
+static uint64_t pages_to_start(const struct engine *g, const struct request *r)
+{
+    return pages_for(g, r->shares_pages ? r->n_prefill + 1 : r->n_most);
+}
+
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r)
 {
     struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
-    /* at once: the prompt and a token; if it cannot be interrupted, all */
-    uint64_t needed = pages_for(g, r->shares_pages ? r->n_prefill + 1 : r->n_most);
+    uint64_t needed = pages_to_start(g, r), available = prefix_cache_available(g->config.prefixes);
     if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
-    if (needed > prefix_cache_available(g->config.prefixes) ||
+    if ((needed > available && needed > available + shared_pages(g, r)) ||
         (g->paged && needed > use.pages_free) ||
         !siblings_may_start(&g->config.siblings, r->submitted_ns))
         return PAGES_LATER;
     return PAGES_NOW;
+}
+
+bool engine_may_overtake(const struct engine *g, const struct request *r,
+                         const struct request *first)
+{
+    uint64_t pages = pages_to_start(g, first) + pages_for(g, r->n_most);
+    for (const struct request *q = g->running; q; q = q->next)
+        if (q->serial >= first->overtaken_from)
+            pages += pages_for(g, q->n_most);
+    return !first->n_pages_lost && pages <= most_pages(g);
 }

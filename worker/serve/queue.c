@@ -42,7 +42,7 @@ struct request *request_queue_next(const struct request_queue *q, const struct r
     struct request *best = NULL;
     uint64_t least = UINT64_MAX;
     for (struct request *r = q->first; r; r = r->next) {
-        if (r->waits_for)
+        if (r->waits_for || r->passed_over)
             continue;
         if (r->n_pages_lost) /* it had a slot */
             return r;

@@ -25,7 +25,8 @@ void request_queue_push_front(struct request_queue *q, struct request *r);
 void request_queue_remove(struct request_queue *q, struct request *r); /* r is in q */
 
 /* The request that gets the next slot; it stays in the queue. NULL: there is none but those that
- * wait for another's prompt. running: the requests with a slot, linked by next. */
+ * wait for another's prompt, or are passed over. running: the requests with a slot, linked by next.
+ */
 struct request *request_queue_next(const struct request_queue *q, const struct request *running);
 
 #endif

@@ -90,6 +90,10 @@ struct request {
     } snapshots[REQUEST_SNAPSHOTS];
     uint32_t n_cached;  /* positions that the prefix cache had when it first started */
     uint64_t waits_for; /* waiting: the serial of a request that computes its prompt; 0: none */
+    bool passed_over;   /* waiting: others are looked at first until the next step */
+    /* waiting for pages: requests with this serial or a higher one have overtaken it; 0: it has not
+     * waited for pages */
+    uint64_t overtaken_from;
     struct request *follows; /* of shared_prompts.c, while a step chooses its rows; NULL: none */
     uint32_t n_pages_lost;   /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
