@@ -559,6 +559,34 @@ static void test_second_turn(void **state)
     assert_memory_equal(second.tokens, cold.tokens, GOLDEN_ANSWER * sizeof *cold.tokens);
 }
 
+/* An answer that another worker began: the times are of what is computed here, and only positions
+ * of the prompt count as cached. */
+static void test_continued(void **state)
+{
+    enum { BEFORE = 6 };
+    static struct engine_bench b;
+    static struct recorder whole, rest;
+    (void)state;
+    bench_open(&b, 1);
+    bench_start(&b);
+    bench_ask(&b, &whole, MOST_RECORDED);
+    check_done(&whole, FINISH_LENGTH);
+    struct request *r = bench_request(&b, &rest, REQUEST_GENERATE, GOLDEN_PROMPT);
+    assert_true(request_continue(r, whole.tokens, BEFORE, 0, b.context));
+    r->n_prefill = (uint32_t)r->tokens.count;
+    uint64_t begin = clock_ns();
+    bench_submit(&rest);
+    check_end(&rest, 1, 0);
+    uint64_t ns = clock_ns() - begin;
+    assert_int_equal(rest.n_tokens, GOLDEN_ANSWER - BEFORE);
+    assert_memory_equal(rest.tokens, whole.tokens + BEFORE, rest.n_tokens * sizeof *rest.tokens);
+    assert_int_equal(rest.summary.cached_tokens, GOLDEN_PROMPT);
+    assert_int_equal(engine_status(b.engine).cached_tokens, GOLDEN_PROMPT);
+    assert_true(rest.summary.prefill_ns > 0 && rest.summary.decode_ns > 0);
+    assert_true(rest.summary.queue_ns + rest.summary.prefill_ns + rest.summary.decode_ns <= ns);
+    bench_close(&b);
+}
+
 /* ---- The queue ---- */
 
 static void test_full_queue(void **state)
@@ -657,6 +685,7 @@ int main(void)
         cmocka_unit_test(test_overtaking),
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_second_turn),
+        cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_at_any_time),

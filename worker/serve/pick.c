@@ -27,11 +27,12 @@ static void count_token(struct engine *g)
 static void observe_token(struct engine *g, struct request *r)
 {
     uint64_t now = clock_ns();
-    if (r->n_generated == 0) {
-        r->first_ns = now;
-        histogram_observe(g->counters.first_token, (double)(now - r->submitted_ns) * 1e-9);
-    } else {
+    if (r->first_ns) {
         histogram_observe(g->counters.token, (double)(now - r->last_ns) * 1e-9);
+    } else {
+        r->first_ns = now;
+        if (r->n_generated == 0) /* else the answer is continued */
+            histogram_observe(g->counters.first_token, (double)(now - r->submitted_ns) * 1e-9);
     }
     r->last_ns = now;
     r->n_generated++;
@@ -51,7 +52,7 @@ static bool is_text_lost(struct engine *g, struct request *r)
 static void end_answer(struct engine *g, struct request *r, uint32_t token)
 {
     r->end_token = token;
-    if (r->n_generated == 0)
+    if (!r->first_ns)
         r->first_ns = r->last_ns = clock_ns();
     strbuf_clear(&g->text);
     request_flush(r, &g->text);
