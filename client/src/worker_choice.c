@@ -23,9 +23,10 @@
 /* A worker that has a prompt's beginning may have so many requests more than another one. */
 #define SLACK 1
 
-/* Prompts are remembered in blocks of so many bytes: after 1, 2, 4, ... and all of them. */
+/* Prompts are remembered in blocks of so many bytes: after 1, 2, 4, ... and all of them. Another
+ * prompt is looked up after every block, so it finds all of an earlier turn. */
 #define BLOCK_BYTES 256
-enum { SEEN = 1024, MARKS = 24 };
+enum { SEEN = 1024, MARKS = 24, NO_SEEN = SEEN };
 
 struct known_worker {
     char process[WORKER_NAME_BYTES];
@@ -33,7 +34,8 @@ struct known_worker {
 };
 
 struct seen_prefix {
-    uint64_t hash; /* 0: none */
+    uint64_t hash;      /* 0: none */
+    uint16_t next_like; /* the next one of its list; NO_SEEN: none */
     char process[WORKER_NAME_BYTES];
 };
 
@@ -43,6 +45,7 @@ struct worker_choice {
     unsigned n_known;
     uint64_t ask_ns;          /* when to ask memd next */
     struct seen_prefix *seen; /* [SEEN], the oldest at `next` */
+    uint16_t lists[SEEN];     /* the first one with hash % SEEN; NO_SEEN: none */
     unsigned next;
 };
 
@@ -57,6 +60,8 @@ struct worker_choice *worker_choice_new(void)
     }
     pthread_mutex_init(&c->lock, NULL);
     c->seen = seen;
+    for (unsigned i = 0; i < SEEN; i++)
+        c->lists[i] = NO_SEEN;
     return c;
 }
 
@@ -173,59 +178,80 @@ static struct known_worker *least_busy(struct worker_choice *c, const char *pref
     return NULL;
 }
 
-/* Hashes of a prompt's beginnings, each a number of whole blocks. */
+static uint16_t *list_of(struct worker_choice *c, uint64_t hash)
+{
+    return &c->lists[hash % SEEN];
+}
+
+static struct seen_prefix *find_seen(struct worker_choice *c, uint64_t hash)
+{
+    uint16_t i = *list_of(c, hash);
+    while (i != NO_SEEN && c->seen[i].hash != hash)
+        i = c->seen[i].next_like;
+    return i == NO_SEEN ? NULL : &c->seen[i];
+}
+
+/* In place of the oldest. */
+static struct seen_prefix *add_seen(struct worker_choice *c, uint64_t hash)
+{
+    uint16_t i = (uint16_t)c->next, *at = list_of(c, c->seen[i].hash);
+    while (c->seen[i].hash && *at != i)
+        at = &c->seen[*at].next_like;
+    if (c->seen[i].hash)
+        *at = c->seen[i].next_like;
+    c->next = (c->next + 1) % SEEN;
+    c->seen[i].hash = hash;
+    c->seen[i].next_like = *list_of(c, hash);
+    *list_of(c, hash) = i;
+    return &c->seen[i];
+}
+
+/* A prompt's beginnings, each a number of whole blocks. */
 struct marks {
-    uint64_t hash[MARKS];
-    size_t blocks[MARKS];
+    uint64_t hash[MARKS]; /* of those that are remembered */
     unsigned n;
-    size_t all; /* blocks of the prompt */
+    size_t all;                       /* blocks of the prompt */
+    size_t known;                     /* blocks of the longest one that was seen */
+    char known_by[WORKER_NAME_BYTES]; /* the worker that computed it */
 };
 
-static void mark_prompt(const void *prompt, size_t bytes, struct marks *m)
+static void look_up(struct worker_choice *c, uint64_t hash, size_t blocks, struct marks *m)
+{
+    const struct seen_prefix *seen = find_seen(c, hash);
+    if (!seen)
+        return;
+    m->known = blocks;
+    memcpy(m->known_by, seen->process, sizeof m->known_by);
+}
+
+static void mark_prompt(struct worker_choice *c, const void *prompt, size_t bytes, struct marks *m)
 {
     uint64_t hash = 1;
     size_t next = 1;
     *m = (struct marks){.all = bytes / BLOCK_BYTES};
-    for (size_t i = 0; i < m->all && m->n < MARKS; i++) {
-        hash = checksum64(hash, (const uint8_t *)prompt + i * BLOCK_BYTES, BLOCK_BYTES);
-        if (i + 1 != next && i + 1 != m->all)
+    for (size_t blocks = 1; blocks <= m->all; blocks++) {
+        hash = checksum64(hash, (const uint8_t *)prompt + (blocks - 1) * BLOCK_BYTES, BLOCK_BYTES);
+        hash = hash ? hash : 1;
+        look_up(c, hash, blocks, m);
+        if ((blocks != next && blocks != m->all) || m->n == MARKS)
             continue;
-        m->hash[m->n] = hash ? hash : 1;
-        m->blocks[m->n++] = i + 1;
-        next *= i + 1 == next ? 2 : 1;
+        m->hash[m->n++] = hash;
+        next *= blocks == next ? 2 : 1;
     }
-}
-
-static const struct seen_prefix *find_seen(const struct worker_choice *c, uint64_t hash)
-{
-    for (unsigned i = 0; i < SEEN; i++)
-        if (c->seen[i].hash == hash)
-            return &c->seen[i];
-    return NULL;
 }
 
 /* The worker that computed at least half of the prompt. NULL: none did, or it has left. */
 static struct known_worker *who_has(struct worker_choice *c, const struct marks *m)
 {
-    for (unsigned i = m->n; i-- > 0;) {
-        if (2 * m->blocks[i] < m->all)
-            return NULL;
-        const struct seen_prefix *seen = find_seen(c, m->hash[i]);
-        if (seen)
-            return find_known(c, seen->process);
-    }
-    return NULL;
+    return m->known && 2 * m->known >= m->all ? find_known(c, m->known_by) : NULL;
 }
 
 static void remember(struct worker_choice *c, const struct marks *m, const char *process)
 {
     for (unsigned i = 0; i < m->n; i++) {
-        struct seen_prefix *seen = (struct seen_prefix *)find_seen(c, m->hash[i]);
-        if (!seen) {
-            seen = &c->seen[c->next];
-            c->next = (c->next + 1) % SEEN;
-        }
-        seen->hash = m->hash[i];
+        struct seen_prefix *seen = find_seen(c, m->hash[i]);
+        if (!seen)
+            seen = add_seen(c, m->hash[i]);
         snprintf(seen->process, sizeof seen->process, "%s", process);
     }
 }
@@ -261,8 +287,8 @@ void worker_choice_for_prompt(struct worker_choice *c, const char *preferred, co
                               size_t bytes, char process[WORKER_NAME_BYTES])
 {
     struct marks marks;
-    mark_prompt(prompt, prompt ? bytes : 0, &marks);
     pthread_mutex_lock(&c->lock);
+    mark_prompt(c, prompt, prompt ? bytes : 0, &marks);
     const char *best = choose(c, preferred, &marks);
     snprintf(process, WORKER_NAME_BYTES, "%s", best ? best : "");
     pthread_mutex_unlock(&c->lock);

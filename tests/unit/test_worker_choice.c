@@ -211,6 +211,17 @@ static void half_of_a_prompt_is_enough(void **state)
     assert_string_equal(prompt("", 'b', BLOCK - 1), "worker-2"); /* no whole block */
 }
 
+/* Also where it passes a power of two of blocks. */
+static void a_conversation_stays_as_it_grows(void **state)
+{
+    static const size_t turns[] = {3, 5, 9, 15};
+    KNOW(has("worker", 0), has("worker-2", 5));
+    for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
+        assert_string_equal(prompt("worker-2", 'a', turns[i] * BLOCK + 7), "worker");
+        KNOW(has("worker", 1), has("worker-2", 0));
+    }
+}
+
 static void the_oldest_prompts_are_forgotten(void **state)
 {
     KNOW(has("worker", 0), has("worker-2", 5));
@@ -310,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_workers_than_there_can_be, setup, teardown),
         cmocka_unit_test_setup_teardown(a_prompt_returns_to_its_worker, setup, teardown),
         cmocka_unit_test_setup_teardown(half_of_a_prompt_is_enough, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_conversation_stays_as_it_grows, setup, teardown),
         cmocka_unit_test_setup_teardown(the_oldest_prompts_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refresh_asks_memd, setup, teardown),
     };
