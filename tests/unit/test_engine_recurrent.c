@@ -49,6 +49,21 @@ static void test_snapshots(void **state)
     }
 }
 
+/* A template writes the last tokens of a prompt otherwise once the answer is there, also where they
+ * are the first ones of a page. */
+static void test_tail_of_prompt(void **state)
+{
+    enum { END = 5 * KV_POOL_TOKENS + 3, TAIL = 5 };
+    (void)state;
+    open_bench(models[0], 0);
+    request_of(&warm[0], END, END);
+    answer(&warm[0]);
+    request_of(&warm[1], END + 40, END - TAIL);
+    answer(&warm[1]);
+    assert_int_equal(warm[1].summary.cached_tokens, 4 * KV_POOL_TOKENS);
+    bench_close(&b);
+}
+
 /* A template may leave out the reasoning of earlier turns: the prompt of the user's next turn then
  * differs from the steps of the last one at their beginning. Short requests come between. */
 static void test_many_steps(void **state)
@@ -112,9 +127,8 @@ static void test_suspended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_many_steps),
-        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_tail_of_prompt),
+        cmocka_unit_test(test_many_steps), cmocka_unit_test(test_together),
         cmocka_unit_test(test_suspended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
  *   - where a prompt leaves what the prefix cache has: another prompt with the same beginning, a
  *     system prompt for example, leaves it there too;
  *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
- *     the answer is there, and the same prompt may come again;
+ *     the answer is there (PROMPT_TAIL), and the same prompt may come again;
  *   - where a request that waits for this prompt's beginning leaves it (shared_prompts.c);
  *   - when a request leaves its slot: the next turn goes on there.
  * The first three at a group's end, because a group is computed as a whole (kv_kind). They do not
@@ -13,6 +13,10 @@
 #include "engine_internal.h"
 
 #include "worker/kv/state_snapshots.h"
+
+/* Tokens by which templates ask for an answer: a role's, perhaps with the begin of reasoning, such
+ * as the 5 of "<|im_start|>assistant\n<think>\n". */
+enum { PROMPT_TAIL = 8 };
 
 uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt)
 {
@@ -25,9 +29,10 @@ uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt
 static void choose_snapshots(const struct engine *g, struct request *r, uint32_t known)
 {
     uint32_t branch = engine_cut_before(g, known, r->n_prompt);
-    uint32_t end = engine_cut_before(g, r->n_prefill - 1, r->n_prompt);
+    uint32_t tail = r->n_prefill < PROMPT_TAIL ? r->n_prefill : PROMPT_TAIL;
+    uint32_t end = engine_cut_before(g, r->n_prefill - tail, r->n_prompt);
     r->snapshots[0] = (struct request_snapshot){branch > r->n_past ? branch : 0, NULL};
-    r->snapshots[1] = (struct request_snapshot){end > r->n_past && end > branch ? end : 0, NULL};
+    r->snapshots[1] = (struct request_snapshot){end > r->n_past && end != branch ? end : 0, NULL};
     r->snapshots[2] = (struct request_snapshot){0};
 }
 
