@@ -405,6 +405,32 @@ static void test_rounding(void **state)
         check_rounding(&cases[i]);
 }
 
+/* Kernels compiled for an older device than this one, as by a list of architectures such as
+ * "75;86-real" on 9.0: their code for newer instructions is empty, and must not be launched. The
+ * simulation has that code, so its rounding would show. */
+static void test_older_code(void **state)
+{
+    static const struct rounding cases[] = {
+        {{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 288, 96, 3, false, "qwen3moe"}, 0},
+        {{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q4_0, 64, 64, 2, false, "qwen3moe"}, 0},
+    };
+    static const char *const architectures[] = {"75", "70"};
+
+    (void)state;
+    if (strcmp(module->name, "cusim") != 0)
+        skip();
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
+        close_device();
+        setenv("MOED_CUSIM_ARCHITECTURE", architectures[i], 1);
+        open_device();
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+            check_rounding(&cases[k]);
+    }
+    close_device();
+    unsetenv("MOED_CUSIM_ARCHITECTURE");
+    open_device();
+}
+
 /* ---- Experts that a gate chose ---- */
 
 enum { CHOSEN_EXPERTS = 6, CHOSEN_TOKENS = 64 };
@@ -652,10 +678,15 @@ static void test_chosen_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_no_gate),        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_rounding),       cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_chosen_by_many), cmocka_unit_test(test_chosen_and_shared),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_no_gate),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_older_code),
+        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_chosen_by_many),
+        cmocka_unit_test(test_chosen_and_shared),
         cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);

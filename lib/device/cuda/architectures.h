@@ -8,9 +8,6 @@ extern "C" {
 
 /* The least of them, as 75 for 7.5; 0 for tests/cusim. */
 int cuda_least_architecture(void);
-/* The one whose code a device of this compute capability runs; the capability itself for
- * tests/cusim. */
-int cuda_best_architecture(int capability);
 
 #ifdef __cplusplus
 }

@@ -52,16 +52,14 @@ static enum error_code check_driver(unsigned ordinal, char version[64], struct e
     return ERROR_OK;
 }
 
-/* The kernels have to be the build for such a device, which waits (dependent.cuh); drivers before
- * CUDA 12.3 cannot keep such launches in graphs. */
-static bool has_dependent_launches(int capability_major)
+/* The kernels' code has to wait (dependent.cuh), which code for older devices does not; drivers
+ * before CUDA 12.3 cannot keep such launches in graphs. */
+static bool has_dependent_launches(int architecture)
 {
     int driver = 0;
     const char *wanted = getenv("MOED_DEVICE_PDL");
     cudaDriverGetVersion(&driver);
-    return capability_major >= 9 && driver >= 12030 &&
-           cuda_best_architecture(10 * capability_major) >= 90 &&
-           !(wanted && strcmp(wanted, "0") == 0);
+    return architecture >= 90 && driver >= 12030 && !(wanted && strcmp(wanted, "0") == 0);
 }
 
 static enum error_code read_properties(struct device *d, struct error *e)
@@ -80,13 +78,9 @@ static enum error_code read_properties(struct device *d, struct error *e)
         d->pci[0] = '\0';
     }
     d->multiprocessors = p.multiProcessorCount;
-    int architecture = cuda_best_architecture(p.major * 10 + p.minor);
-    d->tensor_cores = architecture >= 75;
-    d->bf16 = architecture >= 80;
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;
-    d->dependent_launches = has_dependent_launches(p.major);
     if (p.major * 10 + p.minor < cuda_least_architecture())
         return error_set(
             e, ERROR_UNSUPPORTED,
@@ -106,10 +100,13 @@ static void free_device(struct device *d)
     free(d);
 }
 
-static enum error_code load_kernels(const struct device *d, struct error *e)
+/* Loads the kernels, and sets what their code can do. The list of architectures of the build does
+ * not decide it: which code is loaded does (preload.h). */
+static enum error_code load_kernels(struct device *d, struct error *e)
 {
     unsigned n;
-    cudaError_t code = cuda_preload(&n);
+    int architecture;
+    cudaError_t code = cuda_preload(&n, &architecture);
     if (n == 0)
         return error_set(e, ERROR_INTERNAL, "moed's module for CUDA lists no kernel");
     if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction)
@@ -117,7 +114,12 @@ static enum error_code load_kernels(const struct device *d, struct error *e)
                          "device cuda: moed's module has no code for %s: build it with "
                          "MOED_CUDA_ARCHITECTURES=native, or use --device host",
                          d->name);
-    return code == cudaSuccess ? ERROR_OK : CUDA_EXPLAIN(e, code, "cudaFuncGetAttributes");
+    if (code != cudaSuccess)
+        return CUDA_EXPLAIN(e, code, "cudaFuncGetAttributes");
+    d->tensor_cores = architecture >= 75;
+    d->bf16 = architecture >= 80;
+    d->dependent_launches = has_dependent_launches(architecture);
+    return ERROR_OK;
 }
 
 static enum error_code open_device(unsigned ordinal, struct device **out, struct error *e)

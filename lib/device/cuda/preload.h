@@ -17,8 +17,11 @@
 extern "C" {
 #endif
 
-/* Loads the listed kernels into the calling thread's context. */
-cudaError_t cuda_preload(unsigned *n_kernels);
+/* Loads the listed kernels into the calling thread's context. architecture: the value of
+ * __CUDA_ARCH__ / 10 that their code was compiled with, the least of all kernels. It may be less
+ * than what the device could run: a list such as "75;86-real" has for a device of 9.0 only the PTX
+ * of 7.5, which the driver compiles. */
+cudaError_t cuda_preload(unsigned *n_kernels, int *architecture);
 
 #ifdef __cplusplus
 }
