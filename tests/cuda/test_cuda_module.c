@@ -605,6 +605,9 @@ static void test_open(void **state)
     static const struct {
         const char *name, *value, *expected_text;
     } cases[] = {
+        {"MOED_CUSIM_CAPABILITY", "61",
+         "not supported: device cuda: cusim has compute capability 6.1, moed needs 7.0 (built with "
+         "CUDA 12) or 7.5 (CUDA 13): use --device host"},
         {"MOED_CUSIM_DEVICES", "1", "not found: device cuda:1: the driver finds 1, counted from 0"},
         {"MOED_CUSIM_DEVICES", "2", "success: "},
         {"MOED_CUSIM_DEVICES", "0", "not found: device cuda: the driver finds no device"},
@@ -619,6 +622,7 @@ static void test_open(void **state)
     };
     if (!is_simulated())
         skip();
+    setenv("MOED_CUSIM_DEVICES", "2", 1); /* unless the case says another */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024];
         struct other o = start("say-open", cases[i].name, cases[i].value);
@@ -627,6 +631,7 @@ static void test_open(void **state)
         if (!strstr(text, cases[i].expected_text) || strchr(text, '\n') != text + strlen(text) - 1)
             fail_msg("%s=%s: '%s'", cases[i].name, cases[i].value, text);
     }
+    unsetenv("MOED_CUSIM_DEVICES");
 }
 
 int main(int argc, char **argv)

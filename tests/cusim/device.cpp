@@ -61,9 +61,9 @@ int attribute_of(enum cudaDeviceAttr attribute)
     case cudaDevAttrAsyncEngineCount:
         return 2;
     case cudaDevAttrComputeCapabilityMajor:
-        return CAPABILITY_MAJOR;
+        return device_capability() / 10;
     case cudaDevAttrComputeCapabilityMinor:
-        return CAPABILITY_MINOR;
+        return device_capability() % 10;
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrUnifiedAddressing:
@@ -96,8 +96,8 @@ void fill_properties(struct cudaDeviceProp *p)
     p->maxGridSize[0] = GRID_X;
     p->maxGridSize[1] = p->maxGridSize[2] = GRID_YZ;
     p->totalConstMem = 64 << 10;
-    p->major = CAPABILITY_MAJOR;
-    p->minor = CAPABILITY_MINOR;
+    p->major = device_capability() / 10;
+    p->minor = device_capability() % 10;
     p->multiProcessorCount = MULTIPROCESSORS;
     p->maxThreadsPerMultiProcessor = SM_THREADS;
     p->maxBlocksPerMultiProcessor = SM_BLOCKS;
@@ -119,6 +119,11 @@ int current_device()
 int device_count()
 {
     return (int)setting("MOED_CUSIM_DEVICES", 1);
+}
+
+int device_capability()
+{
+    return (int)setting("MOED_CUSIM_CAPABILITY", CAPABILITY);
 }
 
 extern "C" {

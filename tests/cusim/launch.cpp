@@ -144,7 +144,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     *attributes = {};
     attributes->maxThreadsPerBlock = BLOCK_THREADS;
     attributes->numRegs = 32;
-    attributes->binaryVersion = 10 * CAPABILITY_MAJOR + CAPABILITY_MINOR;
+    attributes->binaryVersion = device_capability();
     attributes->ptxVersion =
         (int)setting("MOED_CUSIM_ARCHITECTURE", (unsigned)attributes->binaryVersion);
     attributes->maxDynamicSharedSizeBytes = (int)shared_limit(function);

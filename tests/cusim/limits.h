@@ -4,8 +4,7 @@
 #define CUSIM_LIMITS_H
 
 enum {
-    CAPABILITY_MAJOR = 8,
-    CAPABILITY_MINOR = 0,
+    CAPABILITY = 80, /* unless MOED_CUSIM_CAPABILITY says another; the limits stay */
     MULTIPROCESSORS = 16,
     BLOCK_THREADS = 1024,
     BLOCK_XY = 1024,

@@ -46,6 +46,7 @@ cudaError_t device_error();
 unsigned long long setting(const char *name, unsigned long long otherwise);
 int current_device();
 int device_count();
+int device_capability(); /* as 80 for 8.0 */
 
 /* ---- memory (memory.cpp) ---- */
 

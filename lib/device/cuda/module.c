@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Kernels need independent threads of a warp. */
+#define LEAST_CAPABILITY 70
+
 /* ---- Opening ---- */
 
 static void version_text(int version, char out[16])
@@ -62,6 +65,25 @@ static bool has_dependent_launches(int architecture)
     return architecture >= 90 && driver >= 12030 && !(wanted && strcmp(wanted, "0") == 0);
 }
 
+/* capability: as 75 for 7.5. */
+static enum error_code check_capability(const char *name, int capability, struct error *e)
+{
+    int least = cuda_least_architecture();
+    if (capability < LEAST_CAPABILITY)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "device cuda: %s has compute capability %d.%d, moed needs 7.0 (built "
+                         "with CUDA 12) or 7.5 (CUDA 13): use --device host",
+                         name, capability / 10, capability % 10);
+    if (capability < least)
+        return error_set(
+            e, ERROR_UNSUPPORTED,
+            "device cuda: %s has compute capability %d.%d, moed's module was built for "
+            "%d.%d and newer: build it %sMOED_CUDA_ARCHITECTURES=%d, or use --device host",
+            name, capability / 10, capability % 10, least / 10, least % 10,
+            capability < 75 && CUDART_VERSION >= 13000 ? "with CUDA 12 and " : "with ", capability);
+    return ERROR_OK;
+}
+
 static enum error_code read_properties(struct device *d, struct error *e)
 {
     struct cudaDeviceProp p;
@@ -81,15 +103,7 @@ static enum error_code read_properties(struct device *d, struct error *e)
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;
-    if (p.major * 10 + p.minor < cuda_least_architecture())
-        return error_set(
-            e, ERROR_UNSUPPORTED,
-            "device cuda: %s has compute capability %d.%d, moed's module was built for "
-            "%d.%d and newer: build it with MOED_CUDA_ARCHITECTURES=%d%d, or use "
-            "--device host",
-            d->name, p.major, p.minor, cuda_least_architecture() / 10,
-            cuda_least_architecture() % 10, p.major, p.minor);
-    return ERROR_OK;
+    return check_capability(d->name, p.major * 10 + p.minor, e);
 }
 
 static void free_device(struct device *d)
