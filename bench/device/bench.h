@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "device/module.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,13 +55,29 @@ void bench_products(void);
 void bench_attention(void);
 void bench_delta(void);
 
-/* The other process of bench_sharing, made before this process opens the device: a context does not
- * survive a fork. The other process opens the device itself. */
+/* ---- Parts with another process (other.c) ---- */
+
+/* It is made before this process opens the device: a context does not survive a fork. It opens the
+ * device itself, when its part begins, so that its context disturbs no figure before. */
 struct other_process;
-struct other_process *other_process_new(unsigned ordinal);
-/* Export, import, and flags between the processes. only_flags: of a small allocation. Ends the
- * other process. */
-void bench_sharing(struct other_process *o, bool only_flags);
-void other_process_free(struct other_process *o); /* takes NULL */
+/* Its program: work, with memory of both processes, which is 0 at first. It ends with this one. */
+struct other_process *other_process_new(unsigned ordinal, size_t shared_bytes,
+                                        void (*work)(void *shared));
+/* Lets it open the device, and returns the memory of both when it has. NULL: it has not within 40
+ * s, which is printed. */
+void *other_process_begin(struct other_process *o);
+/* Waits until *at is at least value. False: not within limit_ns, or it has ended. */
+bool other_process_await(struct other_process *o, const _Atomic uint32_t *at, uint32_t value,
+                         uint64_t limit_ns);
+/* In the other process: waits for a value that this one writes. */
+void other_process_await_parent(const _Atomic uint32_t *at, uint32_t value);
+void other_process_free(struct other_process *o); /* ends it; takes NULL */
+
+/* Flags between the processes. Calls _exit where a wait for a flag of this process does not end. */
+struct other_process *flags_process_new(unsigned ordinal);
+void bench_flags(struct other_process *o);
+/* Export and import. */
+struct other_process *sharing_process_new(unsigned ordinal);
+void bench_sharing(struct other_process *o);
 
 #endif

@@ -5,8 +5,9 @@
  *              copy. memory: a copy within the device, bytes read and written a second
  *   waits      a segment's copy, by the way of waiting, and by how many are queued
  *   launches   a kernel that does nothing: queued, waited for, in graphs
- *   experts    1 token and 8 tokens through 8 experts of a Qwen3-30B layer, by tensor type: bytes of
- *              weights a second; the bound is memory
+ *   experts    1 token and 8 tokens through 8 experts of a Qwen3-30B layer, by tensor type, with the
+ *              device's table of work and with the host's: bytes of weights a second; the bound is
+ *              memory
  *   rows       matrices of a layer times one row, by shape and tensor type
  *   attention  in the shapes of three models: one token at three depths, rows of a prompt
  *   delta      a layer of linear attention: one token, rows of a prompt
@@ -14,8 +15,9 @@
  *              module's own kernels, which keep to the definition, and cuBLAS, if it is there; in
  *              arithmetic operations a second, and as a ratio
  *   pinning    the time of pinning host memory
- *   sharing    the time of exporting and importing the arena; flags between two processes
- *   flags      sharing, with a small arena; only by --only
+ *   flags      from one process's flag to another's kernel
+ *   sharing    the time of exporting half of the free memory and importing it in another process,
+ *              as one allocation and as many extents as an arena may have
  *
  * On a simulated device it runs everything once and prints no speed. tests/gpu/run reads lines
  * "figure: ...". Exit codes: 77 no module or no device, 1 another error. */
@@ -38,12 +40,25 @@ static const struct part {
     {"delta", bench_delta},     {"products", bench_products}, {"pinning", bench_pinning}};
 #define N_PARTS (sizeof parts / sizeof *parts)
 
+/* Parts with another process. They come last: an import may take long. */
+static struct other_part {
+    const char *name;
+    struct other_process *(*start)(unsigned ordinal);
+    void (*run)(struct other_process *o);
+    struct other_process *process; /* NULL: not wanted */
+} other_parts[] = {{"flags", flags_process_new, bench_flags, NULL},
+                   {"sharing", sharing_process_new, bench_sharing, NULL}};
+#define N_OTHER_PARTS (sizeof other_parts / sizeof *other_parts)
+
 static bool is_part(const char *name)
 {
     for (size_t i = 0; i < N_PARTS; i++)
         if (strcmp(parts[i].name, name) == 0)
             return true;
-    return strcmp(name, "sharing") == 0 || strcmp(name, "flags") == 0;
+    for (size_t i = 0; i < N_OTHER_PARTS; i++)
+        if (strcmp(other_parts[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 static _Noreturn void usage(void)
@@ -95,34 +110,46 @@ static void open_device(unsigned ordinal)
            (double)facts.memory_bytes * 1e-9, facts.multiprocessors);
 }
 
+/* Before this process opens the device. */
+static void start_other_parts(unsigned ordinal)
+{
+    for (size_t i = 0; i < N_OTHER_PARTS; i++)
+        if (!only || strcmp(only, other_parts[i].name) == 0)
+            other_parts[i].process = other_parts[i].start(ordinal);
+}
+
 /* The bounds come first, for every part. */
-static void run_parts(struct other_process *other)
+static void run_parts(void)
 {
     for (size_t i = 0; i < N_PARTS; i++)
         if (!only || strcmp(only, parts[i].name) == 0 ||
             (parts[i].run == bench_copies && strcmp(only, "flags") != 0) ||
             parts[i].run == bench_launches)
             parts[i].run();
-    if (other)
-        bench_sharing(other, only && strcmp(only, "flags") == 0);
+    for (size_t i = 0; i < N_OTHER_PARTS; i++) {
+        struct other_part *p = &other_parts[i];
+        if (!p->process)
+            continue;
+        p->run(p->process);
+        other_process_free(p->process);
+    }
 }
 
 int main(int argc, char **argv)
 {
     struct error e;
-    struct other_process *other = NULL;
     unsigned ordinal = read_options(argc, argv);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what is measured stays where a later part hangs */
     if (device_module_load("cuda", &module, &e)) {
         fprintf(stderr, "bench-device: %s\n", e.text);
         return 77;
     }
     simulated = strcmp(module->name, "cusim") == 0;
-    if (!facts_only && (!only || strcmp(only, "sharing") == 0 || strcmp(only, "flags") == 0))
-        other = other_process_new(ordinal);
+    if (!facts_only)
+        start_other_parts(ordinal);
     open_device(ordinal);
     if (!facts_only)
-        run_parts(other);
-    other_process_free(other);
+        run_parts();
     module->stream_free(stream);
     module->close(device);
     return 0;

@@ -89,7 +89,6 @@ static void print_row(const char *what, double value, double bound, double share
                100 * share);
     else
         printf("%-46s %11.1f %-4s\n", what, value, unit);
-    fflush(stdout); /* what is measured stays where a later part hangs */
 }
 
 void print_rate(const char *what, double bytes, double s, double bound_per_s)

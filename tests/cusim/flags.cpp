@@ -46,13 +46,17 @@ int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uin
         return call_end(cudaErrorNotSupported);
     if (flag == nullptr || flags != WRITE_DEFAULT)
         return call_end(cudaErrorInvalidValue);
-    return call_end(enqueue(stream, {"a flag's write",
-                                     [=] {
-                                         __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-                                         return cudaSuccess;
-                                     },
-                                     {},
-                                     {}}));
+    return call_end(
+        enqueue(stream, {"a flag's write",
+                         [=] {
+                             cudaError_t injected = injected_failure("flag", cudaErrorUnknown);
+                             if (injected != cudaSuccess)
+                                 return injected == FAILURE_SKIP ? cudaSuccess : injected;
+                             __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+                             return cudaSuccess;
+                         },
+                         {},
+                         {}}));
 }
 
 int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value,
