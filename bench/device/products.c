@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { N_USED = 8, D_MODEL = 2048, WIDTH = 768, MOST_TOKENS = 8 };
 /* Weights that are read in turn: more than caches hold. */
@@ -21,25 +22,54 @@ struct expert_bench {
     struct device_activations input;
     float *x, *rows;
     void *scratch;
+    /* of experts that the device chose */
+    const void **places; /* [n_sets][N_USED] */
+    uint8_t *tables;     /* [n_sets] of table_bytes */
+    size_t table_bytes;
+    uint32_t *row_of, *missed;
 };
 
-static void compute_layer(void *arg, unsigned turn)
+static uint8_t *segment_of(const struct expert_bench *b, uint32_t set, uint32_t expert)
+{
+    return b->weights + ((size_t)set * N_USED + expert) * b->segment_bytes;
+}
+
+/* As the worker does where the host plans a layer: a table of work is copied to the device. */
+static void compute_planned(void *arg, unsigned turn)
 {
     const struct expert_bench *b = arg;
     static const uint32_t tokens[MOST_TOKENS] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct device_expert_task tasks[N_USED];
     const void *places[N_USED];
-    uint8_t *set = b->weights + (size_t)(turn % b->n_sets) * N_USED * b->segment_bytes;
     for (uint32_t i = 0; i < N_USED; i++) {
-        places[i] = set + i * b->segment_bytes;
+        places[i] = segment_of(b, turn % b->n_sets, i);
         tasks[i] = (struct device_expert_task){.n_segments = 1,
                                                .n_tokens = b->n_tokens,
                                                .places = &places[i],
                                                .tokens = tokens,
                                                .first_row = i * b->n_tokens};
     }
-    module->ops.quantize(stream, &b->input);
     module->ops.experts(stream, &b->layout, &b->input, tasks, N_USED, b->rows, b->scratch);
+}
+
+static struct device_choice choice_of(const struct expert_bench *b, uint32_t set)
+{
+    return (struct device_choice){.layout = &b->layout,
+                                  .at = {.places = b->places + (size_t)set * N_USED,
+                                         .n_experts = N_USED,
+                                         .n_segments = 1,
+                                         .n_used = N_USED,
+                                         .missed = b->missed},
+                                  .row_of = b->row_of,
+                                  .tables = b->tables + set * b->table_bytes};
+}
+
+/* As the worker does where all experts of a layer are on the device. */
+static void compute_chosen(void *arg, unsigned turn)
+{
+    const struct expert_bench *b = arg;
+    const struct device_choice choice = choice_of(b, turn % b->n_sets);
+    module->ops.experts_chosen(stream, &choice, &b->input, b->rows, b->scratch, NULL);
 }
 
 static size_t aligned(size_t n)
@@ -47,12 +77,68 @@ static size_t aligned(size_t n)
     return (n + 255) / 256 * 256;
 }
 
+static void *to_device(const void *from, size_t bytes)
+{
+    void *memory = allocate(bytes);
+    module->upload(stream, memory, from, bytes);
+    finish();
+    return memory;
+}
+
+/* Every token chooses all experts of every set. */
+static void make_choices(struct expert_bench *b)
+{
+    uint32_t selected[MOST_TOKENS * N_USED], n = b->n_tokens, missed;
+    size_t places_bytes = (size_t)b->n_sets * N_USED * sizeof *b->places;
+    const void **places = malloc(places_bytes);
+    if (!places)
+        exit(1);
+    for (uint32_t i = 0; i < b->n_sets * N_USED; i++)
+        places[i] = segment_of(b, i / N_USED, i % N_USED);
+    for (uint32_t i = 0; i < n * N_USED; i++)
+        selected[i] = i % N_USED;
+    b->places = to_device(places, places_bytes);
+    free(places);
+    b->table_bytes = aligned(module->ops.chosen_bytes(n, N_USED, 1));
+    b->tables = allocate(b->n_sets * b->table_bytes);
+    b->row_of = allocate((size_t)n * N_USED * sizeof *b->row_of);
+    b->missed = allocate_filled(sizeof *b->missed, 0);
+    uint32_t *on = to_device(selected, n * N_USED * sizeof *selected);
+    for (uint32_t set = 0; set < b->n_sets; set++) {
+        const struct device_choice choice = choice_of(b, set);
+        module->ops.choose(stream, &choice, on, n);
+    }
+    module->download(stream, &missed, b->missed, sizeof missed);
+    finish();
+    if (missed) { /* nothing would be computed */
+        fprintf(stderr, "bench-device: the device finds no experts in its table of places\n");
+        exit(1);
+    }
+    module->release(device, on);
+}
+
+/* A layer whose experts are all on the device; then the same where the host plans it. */
+static void print_experts(struct expert_bench *b)
+{
+    char what[64];
+    const char *type = tensor_type_info(b->layout.up_type)->name;
+    double weights = (double)N_USED * (double)b->segment_bytes, s = measure(compute_chosen, b);
+    snprintf(what, sizeof what, "8 experts of %s, %u token%s", type, b->n_tokens,
+             b->n_tokens == 1 ? "" : "s");
+    print_rate(what, weights, s, bounds.memory);
+    if (!simulated && b->n_tokens == 1)
+        printf("figure: %s %.0f %% of memory\n", type, 100 * weights / s / bounds.memory);
+    print_rate("the same, the host makes the table of work", weights, measure(compute_planned, b),
+               bounds.memory);
+}
+
 static void bench_type(enum tensor_type type, uint32_t n_tokens)
 {
-    size_t gate = aligned(tile_matrix_bytes(type, WIDTH, D_MODEL)),
-           down = aligned(tile_matrix_bytes(type, D_MODEL, WIDTH));
+    uint32_t width = simulated ? 256 : WIDTH;
+    size_t gate = aligned(tile_matrix_bytes(type, width, D_MODEL)),
+           down = aligned(tile_matrix_bytes(type, D_MODEL, width));
     struct expert_bench b = {.layout = {.d_model = D_MODEL,
-                                        .width = WIDTH,
+                                        .width = width,
                                         .gate_type = type,
                                         .up_type = type,
                                         .down_type = type,
@@ -62,25 +148,19 @@ static void bench_type(enum tensor_type type, uint32_t n_tokens)
                              .segment_bytes = 2 * gate + down,
                              .n_tokens = n_tokens};
     b.n_sets = simulated ? 1 : (uint32_t)(MEASURED_BYTES / (N_USED * b.segment_bytes)) + 1;
-    size_t bytes = (size_t)b.n_sets * N_USED * b.segment_bytes;
     bool quantize = tensor_type_info(type)->block_values > 1;
-    b.weights = allocate(bytes);
-    b.x = allocate((size_t)n_tokens * D_MODEL * sizeof(float));
+    b.weights = allocate_filled((size_t)b.n_sets * N_USED * b.segment_bytes, 0x11);
+    b.x = allocate_filled((size_t)n_tokens * D_MODEL * sizeof(float), 0x3f);
     b.rows = allocate((size_t)n_tokens * N_USED * D_MODEL * sizeof(float));
     b.scratch = allocate(module->ops.experts_scratch_bytes(&b.layout, N_USED, N_USED * n_tokens));
     void *input = allocate(module->ops.activations_bytes(D_MODEL, n_tokens));
-    module->fill(stream, b.weights, 0x11, bytes);
-    module->fill(stream, b.x, 0x3f, (size_t)n_tokens * D_MODEL * sizeof(float));
     module->ops.activations_bind(&b.input, input, D_MODEL, n_tokens, b.x, D_MODEL, quantize);
-    double s = measure(compute_layer, &b), weights = (double)N_USED * (double)b.segment_bytes;
-    char what[64];
-    snprintf(what, sizeof what, "8 experts of %s, %u token%s", tensor_type_info(type)->name,
-             n_tokens, n_tokens == 1 ? "" : "s");
-    print_rate(what, weights, s, bounds.memory);
-    if (!simulated && n_tokens == 1)
-        printf("figure: %s %.0f %% of memory\n", tensor_type_info(type)->name,
-               100 * weights / s / bounds.memory);
-    void *all[] = {b.weights, b.x, b.rows, b.scratch, input};
+    if (quantize)
+        module->ops.quantize(stream, &b.input);
+    make_choices(&b);
+    print_experts(&b);
+    void *all[] = {b.weights, b.x,      b.rows,   b.scratch, input,
+                   b.places,  b.tables, b.row_of, b.missed};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         module->release(device, all[i]);
 }
