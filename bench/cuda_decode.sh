@@ -89,19 +89,25 @@ measure() {
 }
 pinned() { grep -q " pinned" "$RUN/memd.log"; } # or cannot be: copies are then as fast as they will be
 all_there() { [ "$(policy_field free)" = 0 ] && [ "$(policy_field filling)" = 0 ]; }
-# resident_row NAME: prints its decode speed, the speed that the memory's rate allows, and the host's speed
+# blas: which cuBLAS the worker uses, by its log
+blas() {
+    local found
+    found=$(sed -n 's/.*long prompts are computed with cuBLAS: //p' "$RUN/worker.log" | tail -n 1)
+    echo "${found:-no cuBLAS}"
+}
+# resident_row NAME [NOTE]: prints its decode speed, the speed that the memory's rate allows, and the host's speed
 resident_row() {
     local rate prompt memory host=0
     rate=$(median "$WORK/$1.figures" 1) prompt=$(median "$WORK/$1.figures" 2)
     [ ! -e "$WORK/host.figures" ] || host=$(median "$WORK/host.figures" 1)
     memory=$(share_of "$(awk -v r="$rate" -v b="$bytes" 'BEGIN { print r * b }')" "$MEMORY")
     case $1 in host*) memory=- ;; esac
-    echo "| $1 | $(shown %s "$prompt") | $(shown '%s (%s)' "$rate" "$(spread "$WORK/$1.figures" 1)")" \
+    echo "| $1${2:+ ($2)} | $(shown %s "$prompt") | $(shown '%s (%s)' "$rate" "$(spread "$WORK/$1.figures" 1)")" \
         "| $(shown %s "$memory") | $(shown %s "$(ratio "$rate" "$host")") |"
 }
 # resident NAME COMPARE OPTIONS...: a deployment with every expert on the device and no other place to compute it
 resident() {
-    local name=$1 compare=$2 cpu there
+    local name=$1 compare=$2 cpu there note=
     shift 2
     up --policy layerwise "$@"
     if [ "$(policy_field slots)" -lt "$all_segments" ]; then
@@ -115,8 +121,9 @@ resident() {
     measure "$name" "$compare"
     [ "$(segments cpu)" = "$cpu" ] || fail "experts were computed on the CPU"
     [ "$(segments resident)" -gt "$there" ] || fail "nothing was computed on the device"
+    [ "$compare" = yes ] || note=$(blas)
     down
-    resident_row "$name"
+    resident_row "$name" "$note"
 }
 # What a token reads: activated experts, and the dense weights but the table of embeddings, of which it reads one row.
 token_bytes() {

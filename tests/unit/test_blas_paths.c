@@ -44,7 +44,9 @@ static int make_folder(void **state)
         command, sizeof command,
         "cd %s && mkdir -p wheel/lib home/.local/lib/python3.11/site-packages/nvidia/cublas/lib "
         "&& touch wheel/lib/libcublas.so.12 wheel/lib/libcublas.so.13 wheel/lib/libcublasLt.so.13 "
-        "home/.local/lib/python3.11/site-packages/nvidia/cublas/lib/libcublas.so.12",
+        "home/.local/lib/python3.11/site-packages/nvidia/cublas/lib/libcublas.so.12 "
+        "&& mkdir -p other/.venv/lib/python3.12/site-packages/nvidia/cu13/lib "
+        "&& touch other/.venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublas.so.13",
         folder);
     return system(command);
 }
@@ -82,6 +84,9 @@ static void test_packages(void **state)
     assert_true(search(in_folder("home/.local/lib/python3.11/site-packages/nvidia/cublas/lib/"
                                  "libcublas.so.12")));
     assert_memory_equal(seen, "libcublas.so.13\nlibcublas.so.12\nlibcublas.so.11\n", 48);
+    setenv("HOME", in_folder("other"), 1); /* a virtual environment that is not active */
+    assert_true(search(in_folder("other/.venv/lib/python3.12/site-packages/nvidia/cu13/lib/"
+                                 "libcublas.so.13")));
 }
 
 int main(void)

@@ -32,7 +32,8 @@ static bool try_given(const char *given, bool (*take)(const char *path, void *ar
     return n < (int)sizeof pattern && try_pattern(pattern, take, arg);
 }
 
-/* Packages install into PREFIX/lib/python3.11/site-packages/nvidia/cublas/lib, or cu13 for cublas.
+/* prefix: may be a pattern. Packages install into
+ * PREFIX/lib/python3.11/site-packages/nvidia/cublas/lib, or cu13 for cublas.
  */
 static bool try_python(const char *prefix, bool (*take)(const char *path, void *arg), void *arg)
 {
@@ -53,10 +54,11 @@ bool blas_paths_try(bool (*take)(const char *path, void *arg), void *arg)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (take(names[i], arg))
             return true;
-    char local[PATH_MAX];
-    snprintf(local, sizeof local, "%s/.local", home ? home : "");
+    char own[PATH_MAX];
+    snprintf(own, sizeof own, "%s/{.local,.venv,venv}", home ? home : "");
     const char *const prefixes[] = {
-        getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"), local, "/usr/local", "/usr", "/opt/conda"};
+        getenv("VIRTUAL_ENV"),    getenv("CONDA_PREFIX"), own, "/usr/local", "/usr",
+        "/opt/{*,*/.venv,*/venv}"}; /* conda, images of containers */
     if (try_pattern("/usr/local/cuda/lib64/" LIBRARY, take, arg))
         return true;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)

@@ -14,7 +14,7 @@ extern "C" {
  * With the environment variable MOED_CUBLAS: that file, or the libcublas.so.* in that folder or its
  * lib. Otherwise: the names that the loader looks up (LD_LIBRARY_PATH, ldconfig), then the
  * toolkit's usual folder, then those of Python's packages (of the virtual environment, conda, the
- * user and the system), newest version first. */
+ * user, the system and what lies in /opt), newest version first. */
 bool blas_paths_try(bool (*take)(const char *path, void *arg), void *arg);
 
 #ifdef __cplusplus
