@@ -70,9 +70,10 @@ int attribute_of(enum cudaDeviceAttr attribute)
     case cudaDevAttrStreamPrioritiesSupported:
     case cudaDevAttrCanUseHostPointerForRegisteredMem:
     case cudaDevAttrHostRegisterSupported:
-    case cudaDevAttrHostRegisterReadOnlySupported:
     case cudaDevAttrIpcEventSupport:
         return 1;
+    case cudaDevAttrHostRegisterReadOnlySupported:
+        return pins_read_only();
     case cudaDevAttrIntegrated:
     case cudaDevAttrComputeMode:
     case cudaDevAttrPageableMemoryAccess:
@@ -106,7 +107,8 @@ void fill_properties(struct cudaDeviceProp *p)
     p->asyncEngineCount = 2;
     p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing =
         p->streamPrioritiesSupported = 1;
-    p->hostRegisterSupported = p->hostRegisterReadOnlySupported = p->ipcEventSupported = 1;
+    p->hostRegisterSupported = p->ipcEventSupported = 1;
+    p->hostRegisterReadOnlySupported = pins_read_only();
     p->canUseHostPointerForRegisteredMem = 1;
 }
 } // namespace
@@ -119,6 +121,11 @@ int current_device()
 int device_count()
 {
     return (int)setting("MOED_CUSIM_DEVICES", 1);
+}
+
+bool pins_read_only()
+{
+    return setting("MOED_CUSIM_READ_ONLY", 1) != 0;
 }
 
 int device_capability()

@@ -470,6 +470,8 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
     uintptr_t from = (uintptr_t)memory;
     if (memory == nullptr || bytes == 0 || flags > 15 || (flags & cudaHostRegisterIoMemory))
         return call_end(cudaErrorInvalidValue);
+    if ((flags & cudaHostRegisterReadOnly) && !pins_read_only())
+        return call_end(cudaErrorNotSupported);
     std::lock_guard<std::mutex> guard(state_lock);
     if (overlaps_pinned(from, from + bytes))
         return call_end(cudaErrorHostMemoryAlreadyRegistered);

@@ -47,6 +47,7 @@ unsigned long long setting(const char *name, unsigned long long otherwise);
 int current_device();
 int device_count();
 int device_capability(); /* as 80 for 8.0 */
+bool pins_read_only();   /* cudaHostRegister takes cudaHostRegisterReadOnly */
 
 /* ---- memory (memory.cpp) ---- */
 

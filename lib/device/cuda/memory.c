@@ -96,6 +96,17 @@ static cudaError_t register_part(struct device *d, void *memory, size_t bytes)
     return cudaHostRegister(memory, bytes, cudaHostRegisterReadOnly);
 }
 
+static enum error_code explain_pin(const struct device *d, cudaError_t code, struct error *e)
+{
+    enum error_code failed = CUDA_EXPLAIN(e, code, "cudaHostRegister");
+    bool other = code == cudaErrorHostMemoryAlreadyRegistered || code == cudaErrorMemoryAllocation;
+    if (d->pins_read_only || other)
+        return failed;
+    struct error first = *e;
+    return error_set(e, failed, "%.300s; this device takes no memory that is mapped read-only",
+                     first.text);
+}
+
 /* Unregisters the parts of `memory` that begin in its first `bytes`. */
 static void unpin_parts(struct device *d, const void *memory, size_t bytes)
 {
@@ -136,7 +147,7 @@ enum error_code cuda_pin(struct device *d, const void *memory, size_t bytes, str
             d->pinned[d->n_pinned++] = (struct cuda_pinned){memory, part};
         pthread_mutex_unlock(&d->pin_lock);
         if (code != cudaSuccess)
-            failed = CUDA_EXPLAIN(e, code, "cudaHostRegister");
+            failed = explain_pin(d, code, e);
         else
             done += n;
     }
