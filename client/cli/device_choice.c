@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "client/cli/commands.h"
 #include "client/cli/complain.h"
+#include "device/link.h"
 #include "device/nvidia_gpu.h"
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
@@ -48,6 +49,26 @@ enum error_code device_choice_fit(const struct device_module *module,
     return device_plan_look(module, facts, map, &options, out, e);
 }
 
+/* memd shares its memory of the device with the workers. Systems such as WSL2 have devices that
+ * cannot. */
+static enum error_code try_to_share(const struct device_module *module, struct device *d,
+                                    const char *name, struct error *e)
+{
+    struct device_handle handle;
+    struct error why;
+    void *memory;
+    enum error_code code = module->allocate(d, DEVICE_ALLOCATION_BYTES, &memory, e);
+    if (code)
+        return code;
+    code = module->export_memory(d, memory, &handle, &why);
+    module->release(d, memory);
+    if (code)
+        error_set(e, code,
+                  "%.120s cannot share its memory between processes, as under WSL2: %.200s", name,
+                  why.text);
+    return code;
+}
+
 /* Describes the open device in c if it takes more experts than *most. */
 static void look_at(const struct device_module *module, struct device *d, unsigned ordinal,
                     const struct pool_map *map, const struct launch *l, uint32_t *most,
@@ -59,7 +80,8 @@ static void look_at(const struct device_module *module, struct device *d, unsign
     struct error e;
     char bytes[24];
     module->facts(d, &facts);
-    if (device_choice_fit(module, &facts, map, l, &spec, &plan, &e)) {
+    if (device_choice_fit(module, &facts, map, l, &spec, &plan, &e) ||
+        try_to_share(module, d, facts.name, &e)) {
         if (!c->found)
             snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
         return;

@@ -93,6 +93,8 @@ if [ $SIMULATED = yes ]; then
     MOED_CUSIM_DEVICES=0 devices
     has '^moed: device cuda: the driver finds no device'
     MOED_DEVICE='' refused "--vram needs a GPU, and none can be used: device cuda: no NVIDIA driver" MOED_CUSIM_DRIVER=0 -- '' --vram 1M
+    MOED_DEVICE='' refused "none can be used: cusim cannot share its memory between processes, as under WSL2: " \
+        MOED_CUSIM_FAIL=cudaIpcGetMemHandle:1:cudaErrorNotSupported -- '' --vram 1M
 fi
 refused "--vram needs a device with memory of its own" -- host --vram 1M
 refused "--vram 1x: device cuda: vram is not bytes" -- cuda --vram 1x
