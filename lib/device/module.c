@@ -1,6 +1,8 @@
 /* Loading a device module; see module.h. */
 #include "device/module.h"
 
+#include "base/log.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -51,6 +53,11 @@ static enum error_code find(const char *name, char out[PATH_MAX], struct error *
                      name, name);
 }
 
+static void report(const char *text)
+{
+    log_info("%s", text);
+}
+
 static enum error_code load(const char *path, const struct device_module **out, struct error *e)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -61,6 +68,7 @@ static enum error_code load(const char *path, const struct device_module **out, 
     *(void **)&table = dlsym(library, DEVICE_MODULE_SYMBOL);
     const struct device_module *m = table ? table() : NULL;
     if (m && m->abi == DEVICE_MODULE_ABI) {
+        m->report_to(report);
         *out = m;
         return ERROR_OK;
     }

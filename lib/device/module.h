@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    12u
+#define DEVICE_MODULE_ABI    13u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -489,6 +489,8 @@ struct device_module {
     uint32_t abi; /* DEVICE_MODULE_ABI */
     const char *name;
 
+    /* Once, before open: what takes long is reported to `line` when it begins. */
+    void (*report_to)(void (*line)(const char *text));
     /* ordinal: the device's number on this machine. ERROR_NOT_FOUND: there is no such device;
      * ERROR_UNSUPPORTED: the driver or the device is too old. */
     enum error_code (*open)(unsigned ordinal, struct device **out, struct error *e);

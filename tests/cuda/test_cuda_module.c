@@ -658,15 +658,46 @@ static void test_open(void **state)
     unsetenv("MOED_CUSIM_DEVICES");
 }
 
+/* Opens the device; the log goes to the standard output. */
+static int open_and_log(void)
+{
+    dup2(1, 2);
+    open_device();
+    close_device();
+    return 0;
+}
+
+/* If the module has no code for the device, the driver compiles it, and a line says so before. */
+static void test_compiling(void **state)
+{
+    if (!is_simulated())
+        skip();
+    for (int compiles = 0; compiles < 2; compiles++) {
+        char text[1024];
+        struct other o = start("open-and-log", "MOED_CUSIM_ARCHITECTURE", compiles ? "75" : "80");
+        read_all(&o, text, sizeof text);
+        assert_int_equal(end(&o), 0);
+        if (compiles)
+            assert_non_null(strstr(text, "device cuda: the driver compiles the kernels for cusim, "
+                                         "because moed's module has code for 7.5"));
+        else
+            assert_string_equal(text, "");
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(void);
-    } roles[] = {
-        {"import", import},       {"await-flag", await_flag},  {"say-signals", report_signals},
-        {"pin-parts", pin_parts}, {"say-fault", report_fault}, {"stage-too-much", stage_too_much},
-        {"say-open", report_open}};
+    } roles[] = {{"import", import},
+                 {"await-flag", await_flag},
+                 {"say-signals", report_signals},
+                 {"pin-parts", pin_parts},
+                 {"say-fault", report_fault},
+                 {"stage-too-much", stage_too_much},
+                 {"say-open", report_open},
+                 {"open-and-log", open_and_log}};
     for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(argv[1], roles[i].name) == 0)
             return roles[i].run();
@@ -678,7 +709,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_staging),  cmocka_unit_test(test_faults),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_stage_too_much),
         cmocka_unit_test(test_flags),    cmocka_unit_test(test_flags_between_processes),
-        cmocka_unit_test(test_no_flags),
+        cmocka_unit_test(test_no_flags), cmocka_unit_test(test_compiling),
     };
     program = "/proc/self/exe";
     open_device();

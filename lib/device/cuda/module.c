@@ -114,12 +114,39 @@ static void free_device(struct device *d)
     free(d);
 }
 
+static void ignore_line(const char *text)
+{
+    (void)text;
+}
+
+static void (*report_line)(const char *text) = ignore_line;
+
+static void report_to(void (*line)(const char *text))
+{
+    report_line = line;
+}
+
+static void report_compiling(const struct device *d)
+{
+    char text[400];
+    int architecture;
+    if (!cuda_preload_compiles(&architecture))
+        return;
+    snprintf(text, sizeof text,
+             "device cuda: the driver compiles the kernels for %.100s, because moed's module has "
+             "code for %d.%d and not for this device: the first time this takes minutes; a build "
+             "with MOED_CUDA_ARCHITECTURES=native avoids it",
+             d->name, architecture / 10, architecture % 10);
+    report_line(text);
+}
+
 /* Loads the kernels, and sets what their code can do. The list of architectures of the build does
  * not decide it: which code is loaded does (preload.h). */
 static enum error_code load_kernels(struct device *d, struct error *e)
 {
     unsigned n;
     int architecture;
+    report_compiling(d);
     cudaError_t code = cuda_preload(&n, &architecture);
     if (n == 0)
         return error_set(e, ERROR_INTERNAL, "moed's module for CUDA lists no kernel");
@@ -202,6 +229,7 @@ static const struct device_module module = {
 #else
     .name = "cuda",
 #endif
+    .report_to = report_to,
     .open = open_device,
     .close = close_device,
     .facts = facts,

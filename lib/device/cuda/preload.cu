@@ -3,6 +3,21 @@
 
 #include <cuda_runtime.h>
 
+/* Is loaded, or compiled, at once: no other kernel is in this file. */
+static __global__ void nothing(void) {}
+
+bool cuda_preload_compiles(int *architecture)
+{
+    struct cudaFuncAttributes a;
+
+    if (cudaFuncGetAttributes(&a, reinterpret_cast<const void *>(nothing)) != cudaSuccess) {
+        cudaGetLastError(); /* cuda_preload returns it */
+        return false;
+    }
+    *architecture = a.ptxVersion;
+    return a.binaryVersion > a.ptxVersion;
+}
+
 cudaError_t cuda_preload(unsigned *n_kernels, int *architecture)
 {
     struct cudaFuncAttributes attributes;

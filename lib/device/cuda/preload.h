@@ -12,6 +12,7 @@
 #define MOED_DEVICE_CUDA_PRELOAD_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,11 @@ extern "C" {
  * than what the device could run: a list such as "75;86-real" has for a device of 9.0 only the PTX
  * of 7.5, which the driver compiles. */
 cudaError_t cuda_preload(unsigned *n_kernels, int *architecture);
+
+/* True: the module has no code for the calling thread's device, so the driver compiles PTX for it.
+ * It keeps the result in a cache, but the first time cuda_preload takes minutes. architecture: as
+ * cuda_preload's. */
+bool cuda_preload_compiles(int *architecture);
 
 #ifdef __cplusplus
 }
