@@ -50,10 +50,12 @@ measure() {
 prompts=("Once upon a time")
 ask_all "$TOKENS" want
 "$MOED" down >/dev/null 2>&1
+line() { echo "$(shown "$(median "$WORK/$1.figures" 1)") tokens/s ($(shown "$(median "$WORK/$1.figures" 2)") % waited for loads)"; }
+both() { echo "25 % resident, the rest loaded: $(line without), with MPS $(line with)"; }
 for ((run = 0; run < RUNS; run++)); do
     measure without
     measure with --mps
+    echo "figure so far: $(both)" # where the next pair takes too long
 done
-line() { echo "$(shown "$(median "$WORK/$1.figures" 1)") tokens/s ($(shown "$(median "$WORK/$1.figures" 2)") % waited for loads)"; }
-echo "figure: 25 % resident, the rest loaded: $(line without), with MPS $(line with)"
+echo "figure: $(both)"
 all_same
