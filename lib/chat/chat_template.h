@@ -47,6 +47,8 @@ struct chat_abilities {
     bool user_after_result; /* a turn of the user behind a tool's result */
     bool reasoning;         /* reasoning_content of an assistant's message */
     bool thinking;          /* the same by the name `thinking` (gpt-oss) */
+    bool call_text;         /* text in a message with calls, unless behind their results */
+    bool call_reasoning;    /* both text and reasoning in such a message */
 };
 
 /* tools: of the variant for conversations with tools. */

@@ -127,18 +127,75 @@ static enum error_code fit_calls(const struct chat_abilities *a, json_t *message
 
 /* ---- Reasoning ---- */
 
-/* `reasoning` is what some servers call reasoning_content, and `thinking` some templates. */
-static void fit_reasoning(const struct chat_abilities *a, json_t *message)
+/* `reasoning` and `thinking` are what some servers call reasoning_content. */
+static json_t *reasoning_of(const json_t *message)
 {
     json_t *reasoning = json_object_get(message, "reasoning_content");
     if (!reasoning)
         reasoning = json_object_get(message, "reasoning");
-    if (!json_is_string(reasoning))
-        return;
-    if (!json_object_get(message, "reasoning_content"))
-        json_object_set(message, "reasoning_content", reasoning);
+    return reasoning ? reasoning : json_object_get(message, "thinking");
+}
+
+/* The text of a message with calls, where the template cannot show it; NULL: it can, or there is
+ * none. Owned; *failed: no memory. */
+static json_t *misplaced_text(const struct chat_abilities *a, const json_t *message, bool *failed)
+{
+    const json_t *content = json_object_get(message, "content");
+    bool reasoning = json_string_length(reasoning_of(message)) > 0;
+    bool shown = reasoning ? a->call_text && a->call_reasoning : a->call_text;
+    if (shown || !json_object_get(message, "tool_calls"))
+        return NULL;
+    json_t *text =
+        json_is_array(content) ? join_parts(content, false) : json_incref((json_t *)content);
+    *failed = !text;
+    if (json_string_length(text))
+        return text;
+    json_decref(text);
+    return NULL;
+}
+
+/* The text behind the reasoning, which may be NULL, with a blank line between. NULL: no memory. */
+static json_t *join_reasoning(const json_t *reasoning, json_t *text)
+{
+    if (json_string_length(reasoning) == 0)
+        return json_incref(text);
+    json_t *parts = json_pack("[{s:O}, {s:s}, {s:O}]", "text", reasoning, "text", "", "text", text);
+    json_t *joined = parts ? join_parts(parts, true) : NULL;
+    json_decref(parts);
+    return joined;
+}
+
+/* What the model wrote before its calls becomes the end of its reasoning. */
+static enum error_code fit_call_text(const struct chat_abilities *a, json_t *message,
+                                     struct error *e)
+{
+    bool failed = false;
+    json_t *text = misplaced_text(a, message, &failed);
+    if (!text)
+        return failed ? no_memory(e) : ERROR_OK;
+    json_t *joined = join_reasoning(reasoning_of(message), text);
+    json_decref(text);
+    json_t *empty =
+        a->text ? json_string("") : json_pack("[{s:s, s:s}]", "type", "text", "text", "");
+    failed = json_object_set_new(message, "content", empty) != 0;
+    failed |= json_object_set(message, "reasoning", joined) != 0;
+    failed |= json_object_set_new(message, "reasoning_content", joined) != 0;
+    return failed ? no_memory(e) : ERROR_OK;
+}
+
+/* Templates call it `reasoning_content`, and some `thinking`. */
+static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *message,
+                                     struct error *e)
+{
+    enum error_code code = fit_call_text(a, message, e);
+    json_t *reasoning = reasoning_of(message);
+    if (code || !json_is_string(reasoning))
+        return code;
+    bool failed = !json_object_get(message, "reasoning_content") &&
+                  json_object_set(message, "reasoning_content", reasoning);
     if (!a->reasoning && a->thinking)
-        json_object_set(message, "thinking", reasoning);
+        failed |= json_object_set(message, "thinking", reasoning) != 0;
+    return failed ? no_memory(e) : ERROR_OK;
 }
 
 /* ---- All ---- */
@@ -152,9 +209,10 @@ static enum error_code fit_message(const struct chat_abilities *a, json_t *messa
     if (turn_has_role(message, "developer") && !shown &&
         json_object_set_new(message, "role", json_string("system")))
         return no_memory(e);
-    fit_reasoning(a, message);
     enum error_code code = fit_calls(a, message, number, e);
-    return code ? code : fit_content(a, message, number, e);
+    if (!code)
+        code = fit_content(a, message, number, e);
+    return code ? code : fit_reasoning(a, message, e);
 }
 
 enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *messages,

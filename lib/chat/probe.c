@@ -13,6 +13,7 @@
 #define TOOL      "probe_tool_name"
 #define ARGUMENT  "probe_argument"
 #define VALUE     "probe-value"
+#define RESULT    "probe-result-text"
 
 static const struct jinja_limits limits = {
     .steps = 1000000, .output_bytes = 1 << 20, .memory_bytes = 32 << 20, .depth = 300};
@@ -100,10 +101,17 @@ static json_t *call(const struct probe *p, json_t *given)
     json_object_set_new(assistant, "tool_calls",
                         json_pack("[{s:s, s:s, s:{s:s, s:o}}]", "id", "call00001", "type",
                                   "function", "function", "name", TOOL, "arguments", given));
-    json_t *result = message(p, "tool", "r");
+    json_t *result = message(p, "tool", RESULT);
     json_object_set_new(result, "tool_call_id", json_string("call00001"));
     json_object_set_new(result, "name", json_string(TOOL));
     return json_pack("[o, o, o]", user(p), assistant, result);
+}
+
+/* The tool, its call with these arguments and the result, rendered. False: it failed. */
+static bool render_call(struct probe *p, json_t *given, struct jinja_output *out)
+{
+    *out = (struct jinja_output){0};
+    return render(p, call(p, given), json_pack("[o]", tool()), out);
 }
 
 /* Content as a string, else as parts; a list of tools where it fails without. */
@@ -126,15 +134,47 @@ static void probe_content(struct probe *p, struct chat_abilities *a)
 
 static void probe_calls(struct probe *p, struct chat_abilities *a)
 {
-    json_t *tools = json_pack("[o]", tool());
+    struct jinja_output object, string;
     /* A template for strings shows an object as Python does. */
-    a->object_arguments =
-        shows(p, call(p, arguments(true)), json_deep_copy(tools), VALUE, "{'" ARGUMENT "': '");
-    /* One for objects shows a string in quotes: "{\"probe... */
-    a->string_arguments = shows(p, call(p, arguments(false)), json_deep_copy(tools),
-                                "\"" ARGUMENT "\": \"" VALUE "\"", NULL);
+    a->object_arguments = render_call(p, arguments(true), &object) && strstr(object.text, VALUE) &&
+                          !strstr(object.text, "{'" ARGUMENT "': '");
+    /* One for objects shows a string in quotes, "{\"probe..., or in further braces: its own form is
+     * the object's. */
+    a->string_arguments = render_call(p, arguments(false), &string) &&
+                          strstr(string.text, "\"" ARGUMENT "\": \"" VALUE "\"") &&
+                          (!a->object_arguments || strcmp(object.text, string.text) == 0);
     a->tool_calls = a->object_arguments || a->string_arguments;
-    json_decref(tools);
+    jinja_output_fini(&object);
+    jinja_output_fini(&string);
+}
+
+/* Whether a message with a call, its result behind it, can have a text, and reasoning where `field`
+ * is its name: what stands behind the result is the same as without. */
+static bool takes_call_text(struct probe *p, const struct chat_abilities *a, const char *field)
+{
+    struct jinja_output without, with;
+    json_t *messages = call(p, arguments(a->object_arguments));
+    json_t *assistant = json_array_get(messages, 1);
+    json_object_set_new(assistant, "content", content(p, ANSWER));
+    if (field)
+        json_object_set_new(assistant, field, json_string(REASONING));
+    bool tried = render_call(p, arguments(a->object_arguments), &without);
+    const char *end = tried ? strstr(without.text, RESULT) : NULL;
+    bool took = render(p, messages, json_pack("[o]", tool()), &with);
+    const char *other = took ? strstr(with.text, RESULT) : NULL;
+    bool same = !end || (other && strcmp(end, other) == 0);
+    jinja_output_fini(&without);
+    if (took)
+        jinja_output_fini(&with);
+    return same;
+}
+
+/* After probe_reasoning. */
+static void probe_call_text(struct probe *p, struct chat_abilities *a)
+{
+    const char *field = a->reasoning ? "reasoning_content" : a->thinking ? "thinking" : NULL;
+    a->call_text = !a->tool_calls || takes_call_text(p, a, NULL);
+    a->call_reasoning = !a->tool_calls || !field || takes_call_text(p, a, field);
 }
 
 static void probe_reasoning(struct probe *p, struct chat_abilities *a, const char *field, bool *out)
@@ -191,5 +231,6 @@ bool chat_probe(struct chat_variant *v, const json_t *trusted)
     probe_user(&p, a);
     probe_reasoning(&p, a, "reasoning_content", &a->reasoning);
     probe_reasoning(&p, a, "thinking", &a->thinking);
+    probe_call_text(&p, a);
     return !p.no_memory;
 }

@@ -246,6 +246,69 @@ static void test_arguments(void **state)
     chat_template_free(t);
 }
 
+/* An object where a string would stand in a second pair of braces, as in Gemma 4's. */
+static void test_arguments_in_braces(void **state)
+{
+    struct chat_template *t =
+        make("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}<{{ '{' }}"
+             "{% if c.function.arguments is mapping %}{% for k, v in c.function.arguments.items() "
+             "%}{{ k }}:{{ v }}{% endfor %}{% else %}{{ c.function.arguments }}{% endif %}}>"
+             "{% endfor %}{% endfor %}",
+             NULL);
+    expect(t, CALL("\"{\\\"a\\\": 1}\""), nothing, "q<{a:1}>");
+    expect(t, CALL("{\"a\": 1}"), nothing, "q<{a:1}>");
+    chat_template_free(t);
+}
+
+/* Refuses text beside reasoning in a message with calls, as gpt-oss' does. */
+static const char one_of_both[] =
+    "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}"
+    "{{ raise_exception('both') }}{% endif %}<{{ m.role }}>{% if m.thinking %}({{ m.thinking }})"
+    "{% endif %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}"
+    "<assistant>{% endif %}";
+/* Writes a message's text behind the results of its calls, and ends the turn, as Gemma 4's does. */
+static const char text_last[] =
+    "{% for m in messages if m.role != 'tool' %}<{{ m.role }}>{% if m.reasoning_content %}"
+    "({{ m.reasoning_content }}){% endif %}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{{ c.function.arguments | tojson }}{% for r in messages if r.role == 'tool' and "
+    "r.tool_call_id == c.id %}={{ r.content }}{% endfor %}{% endfor %}{{ m.content }}"
+    "{% if m.content %};{% endif %}{% endfor %}";
+
+#define CALLED(role_fields)                                                                        \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "                        \
+    "\"assistant\", " role_fields                                                                  \
+    ", \"tool_calls\": [{\"id\": \"c1\", \"function\": {\"name\": \"f\", "                         \
+    "\"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"c1\", "               \
+    "\"content\": \"r\"}]}"
+
+static void test_text_before_calls(void **state)
+{
+    struct chat_template *t = make(one_of_both, NULL);
+    expect(t, CALLED("\"content\": \"s\", \"reasoning_content\": \"t\""), nothing,
+           "<user>q<assistant>(t\n\ns)f{\"a\": 1}<tool>r<assistant>");
+    expect(t, CALLED("\"content\": [{\"type\": \"text\", \"text\": \"s\"}], \"thinking\": \"t\""),
+           nothing, "<user>q<assistant>(t\n\ns)f{\"a\": 1}<tool>r<assistant>");
+    expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"\""), nothing,
+           "<user>q<assistant>sf{\"a\": 1}<tool>r<assistant>");
+    expect(t, CALLED("\"content\": null, \"reasoning\": \"t\""), nothing,
+           "<user>q<assistant>(t)f{\"a\": 1}<tool>r<assistant>");
+    expect(t,
+           "{\"messages\": [{\"role\": \"assistant\", \"content\": \"s\", \"reasoning\": \"t\"}, "
+           "{\"role\": \"user\", \"content\": \"q\"}]}",
+           nothing, "<assistant>(t)s<user>q<assistant>");
+    chat_template_free(t);
+    t = make(text_last, NULL);
+    expect(t, CALLED("\"content\": \"s\""), nothing, "<user>q;<assistant>(s)f{\"a\": 1}=r");
+    expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"t\""), nothing,
+           "<user>q;<assistant>(t\n\ns)f{\"a\": 1}=r");
+    chat_template_free(t);
+    t = make(full, NULL); /* it shows both */
+    expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"t\""), nothing,
+           "<s><user>q</s><assistant>(t)sf{\"a\": 1}</s><tool>r</s><assistant>");
+    chat_template_free(t);
+}
+
 static void test_variants_and_variables(void **state)
 {
     const char *with_tools =
@@ -340,6 +403,8 @@ int main(void)
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_arguments_in_braces),
+        cmocka_unit_test(test_text_before_calls),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_variants_and_variables),
         cmocka_unit_test(test_plain),
