@@ -128,7 +128,7 @@ static json_t *variables(const struct chat_variant *v, const struct chat_request
     ok = ok && !json_object_set(values, "messages", messages);
     ok = ok && !json_object_set_new(values, "add_generation_prompt", json_boolean(answer));
     if (ok && json_array_size(q->tools))
-        ok = !json_object_set(values, "tools", (json_t *)q->tools);
+        ok = !json_object_set_new(values, "tools", chat_tools_fit(q->tools));
     else if (ok && v->abilities.tools_needed)
         ok = !json_object_set_new(values, "tools", json_array());
     if (ok)

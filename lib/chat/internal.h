@@ -23,4 +23,8 @@ bool chat_probe(struct chat_variant *v, const json_t *trusted);
 enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *messages,
                                   json_t **out, struct error *e);
 
+/* A copy of the tools in which each function has a description and parameters with properties, as
+ * some templates demand (tools.c). Owned by the caller; NULL: no memory. */
+json_t *chat_tools_fit(const json_t *tools);
+
 #endif

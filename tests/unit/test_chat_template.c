@@ -309,6 +309,24 @@ static void test_text_before_calls(void **state)
     chat_template_free(t);
 }
 
+/* A function has a description and parameters with properties, whatever the request lacks. */
+static void test_bare_tools(void **state)
+{
+    struct chat_template *t =
+        make("{{ messages[0].content }}{% for t in tools %}//{{ t.function.description + ';' }}"
+             "{{ t.function.name }}({{ t.function.parameters.properties.items() | length }})"
+             "{{ t.function.parameters.type }}{% endfor %}",
+             NULL);
+    expect(t,
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"type\": "
+           "\"function\", \"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\", "
+           "\"description\": null, \"parameters\": {\"type\": \"object\"}}}, {\"function\": "
+           "{\"name\": \"h\", \"description\": \"D\", \"parameters\": {\"type\": \"object\", "
+           "\"properties\": {\"a\": {}}}}}]}",
+           nothing, "q//;f(0)object//;g(0)object//D;h(1)object");
+    chat_template_free(t);
+}
+
 static void test_variants_and_variables(void **state)
 {
     const char *with_tools =
@@ -405,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_arguments_in_braces),
         cmocka_unit_test(test_text_before_calls),
+        cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_variants_and_variables),
         cmocka_unit_test(test_plain),
