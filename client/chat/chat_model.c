@@ -62,14 +62,15 @@ static enum moed_code model_init(struct chat_model *m, struct moed_session *sess
         code = token_text(session, m->facts->eos, &m->eos, error);
     if (code)
         return code;
+    m->style[0] = text ? chat_style_of_text(text) : chat_style_of(m->facts, false);
+    m->style[1] = text ? m->style[0] : chat_style_of(m->facts, true);
     struct chat_source source = {.text = text ? text : m->facts->chat_template,
                                  .tools = text ? NULL : m->facts->chat_template_tools,
+                                 .calls = chat_style_calls(&m->style[1]),
                                  .bos = m->bos,
                                  .eos = m->eos};
     if (chat_template_new(&source, &m->template, &why))
         return report(error, &why);
-    m->style[0] = text ? chat_style_of_text(text) : chat_style_of(m->facts, false);
-    m->style[1] = text ? m->style[0] : chat_style_of(m->facts, true);
     return MOED_OK;
 }
 
@@ -191,8 +192,9 @@ enum moed_code chat_model_render(const struct chat_model *m, struct moed_session
     if (describe || (!can->tool_calls && tool_messages_have_calls(q.messages))) {
         plain = tool_messages_plain(q.messages, describe ? q.tools : NULL);
         q.messages = plain;
-        q.tools = NULL;
     }
+    if (describe)
+        q.tools = NULL;
     if (!q.messages)
         return no_memory(error);
     enum moed_code code = render(m, session, &q, &r, error);

@@ -17,24 +17,56 @@ static const char *const roles[] = {"system",   "developer", "user",    "assista
 
 /* ---- Variants ---- */
 
-static enum error_code variant_init(struct chat_variant *v, const char *source,
-                                    const json_t *trusted, struct error *e)
-{
-    enum error_code code = jinja_compile(source, strlen(source), &v->jinja, e);
-    if (code) {
-        error_prefix(e, "the chat template is not usable");
-        return code;
-    }
-    v->source = strdup(source);
-    if (!v->source || !chat_probe(v, trusted))
-        return error_set(e, ERROR_MEMORY, "no memory for a chat template");
-    return ERROR_OK;
-}
-
 static void variant_fini(struct chat_variant *v)
 {
     jinja_free(v->jinja);
     free(v->source);
+}
+
+/* Takes the source, which is allocated; NULL: no memory. */
+static enum error_code variant_init(struct chat_variant *v, char *source, const json_t *trusted,
+                                    struct error *e)
+{
+    *v = (struct chat_variant){.source = source};
+    enum error_code code = source ? jinja_compile(source, strlen(source), &v->jinja, e)
+                                  : error_set(e, ERROR_MEMORY, "no memory for a chat template");
+    if (source && code)
+        error_prefix(e, "the chat template is not usable");
+    if (!code && !chat_probe(v, trusted))
+        code = error_set(e, ERROR_MEMORY, "no memory for a chat template");
+    if (code) {
+        variant_fini(v);
+        *v = (struct chat_variant){0};
+    }
+    return code;
+}
+
+/* Puts `calls` in front of a template that shows tools but no calls, if it shows them then. */
+static enum error_code add_calls(struct chat_variant *v, const char *calls, const json_t *trusted,
+                                 struct error *e)
+{
+    if (!calls || !v->abilities.tools || v->abilities.tool_calls)
+        return ERROR_OK;
+    char *both = malloc(strlen(calls) + strlen(v->source) + 1);
+    if (both)
+        strcpy(stpcpy(both, calls), v->source);
+    struct chat_variant with;
+    enum error_code code = variant_init(&with, both, trusted, e);
+    if (code)
+        return code;
+    struct chat_variant unused = with.abilities.tool_calls ? *v : with;
+    if (with.abilities.tool_calls)
+        *v = with;
+    variant_fini(&unused);
+    return ERROR_OK;
+}
+
+static enum error_code variant_new(struct chat_variant *v, const char *text,
+                                   const struct chat_source *source, const json_t *trusted,
+                                   struct error *e)
+{
+    enum error_code code = variant_init(v, strdup(text), trusted, e);
+    return code ? code : add_calls(v, source->calls, trusted, e);
 }
 
 enum error_code chat_template_new(const struct chat_source *source, struct chat_template **out,
@@ -50,9 +82,10 @@ enum error_code chat_template_new(const struct chat_source *source, struct chat_
     if (!t->trusted)
         code = error_set(e, ERROR_FORMAT, "the texts of the model's end tokens are not UTF-8");
     if (!code)
-        code = variant_init(&t->basic, t->plain ? plain_template : source->text, t->trusted, e);
+        code =
+            variant_new(&t->basic, t->plain ? plain_template : source->text, source, t->trusted, e);
     if (!code && !t->plain && source->tools && *source->tools)
-        code = variant_init(&t->tools, source->tools, t->trusted, e);
+        code = variant_new(&t->tools, source->tools, source, t->trusted, e);
     if (code) {
         chat_template_free(t);
         return code;

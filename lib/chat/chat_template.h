@@ -19,6 +19,9 @@ struct chat_template;
 struct chat_source {
     const char *text;      /* the template; NULL or empty: a plain one (chat_template_is_plain) */
     const char *tools;     /* the variant for conversations with tools; NULL or empty: none */
+    const char *calls;     /* Jinja in front of a template that shows tools but no calls: it sets
+                              `messages` to such with the calls in their content, and writes
+                              nothing, without line ends; NULL: none */
     const char *bos, *eos; /* the texts of these tokens, ""; NULL: "" */
 };
 

@@ -18,6 +18,8 @@ def call(arguments, content):
         {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]}
 
 
+# for LFM2, whose template shows no calls
+WRITTEN = {"role": "assistant", "content": '<|tool_call_start|>[get_weather(place="Zurich-mark", days=3)]<|tool_call_end|>'}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {
     "type": "object", "properties": {"place": {"type": "string", "description": "p"}}, "required": ["place"]}}}]
 RESULT = {"role": "tool", "content": "sun-mark", "tool_call_id": "call00001", "name": "get_weather"}
@@ -54,11 +56,11 @@ CASES = {
                                               text("user", "more-mark\n\nlast-mark")]}],
                                ["rule-mark", "question-mark", "more-mark", "last-mark"]),
     "text behind a result": ({"messages": [USER, call(CALL, ""), RESULT, text("user", "last-mark")], "tools": TOOLS},
-                             [{"messages": [USER, call(a, ""), *end], "tools": TOOLS} for a in (CALL, json.dumps(CALL))
+                             [{"messages": [USER, a, *end], "tools": TOOLS} for a in (call(CALL, ""), call(json.dumps(CALL), ""), WRITTEN)
                               for end in ([RESULT, text("user", "last-mark")], [{**RESULT, "content": "sun-mark\n\nlast-mark"}])],
                              ["question-mark", "Zurich-mark", "sun-mark", "last-mark"]),
     "call": ({"messages": [USER, call(json.dumps(CALL), None), RESULT], "tools": TOOLS},
-             [{"messages": [USER, call(a, ""), RESULT], "tools": TOOLS} for a in (CALL, json.dumps(CALL))],
+             [{"messages": [USER, a, RESULT], "tools": TOOLS} for a in (call(CALL, ""), call(json.dumps(CALL), ""), WRITTEN)],
              ["question-mark", "Zurich-mark", "sun-mark"]),
 }
 

@@ -4,6 +4,8 @@
  *   jinja-render                 one object a line of standard input: template, request, trusted,
  *                                now, and chat if lib/chat changes the messages first; one a line
  *                                of output: text and ranges, or error */
+#include "client/chat/chat_style.h"
+
 #include "chat/chat_template.h"
 
 #include <stdio.h>
@@ -38,7 +40,10 @@ static json_t *answer_chat(const json_t *question)
 {
     const json_t *trusted = json_object_get(question, "trusted");
     const json_t *conversation = json_object_get(question, "request");
-    struct chat_source source = {.text = json_string_value(json_object_get(question, "template")),
+    const char *text = json_string_value(json_object_get(question, "template"));
+    const struct chat_style style = chat_style_of_text(text);
+    struct chat_source source = {.text = text,
+                                 .calls = chat_style_calls(&style),
                                  .bos = json_string_value(json_object_get(trusted, "bos_token")),
                                  .eos = json_string_value(json_object_get(trusted, "eos_token"))};
     struct chat_request q = {.messages = json_object_get(conversation, "messages"),

@@ -229,6 +229,25 @@ static void test_turns(void **state)
     json_decref(all);
 }
 
+/* A template that shows tools but no calls: the tools stay, and calls are text. */
+static void test_tools_stay(void **state)
+{
+    worker.chat_template = "{% for t in tools %}{{ t.function.name }}{% endfor %}"
+                           "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                           "<|im_end|>\n{% endfor %}{# <tool_call> #}";
+    struct moed_chat_options options = {.size = sizeof options, .tools = TOOLS};
+    open_chat(&options);
+    static const char turns[] =
+        "[{\"role\": \"user\", \"content\": \"Rome?\"}, {\"role\": \"assistant\", \"content\": "
+        "null, \"tool_calls\": [{\"id\": \"a\", \"type\": \"function\", \"function\": {\"name\": "
+        "\"weather\", \"arguments\": \"{}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"a\", "
+        "\"content\": \"Sun\"}]";
+    assert_int_equal(moed_chat_add_json(chat, turns, strlen(turns), NULL), MOED_OK);
+    assert_int_equal(moed_chat_answer(chat, NULL, NULL, NULL, NULL, NULL), MOED_OK);
+    expect_prompt("weather<user\nRome?>\n<assistant\n{\"tool_calls\":[{\"name\":\"weather\","
+                  "\"arguments\":{}}]}>\n<user\nResult of the tool:\nSun>\n");
+}
+
 /* What a user writes is text: it cannot end the turn. */
 static void test_text_stays_text(void **state)
 {
@@ -402,10 +421,10 @@ int main(void)
 {
 #define CHAT_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        CHAT_TEST(test_content),   CHAT_TEST(test_reasoning), CHAT_TEST(test_calls),
-        CHAT_TEST(test_one_call),  CHAT_TEST(test_turns),     CHAT_TEST(test_text_stays_text),
-        CHAT_TEST(test_continues), CHAT_TEST(test_cancel),    CHAT_TEST(test_grammars),
-        CHAT_TEST(test_refused),   CHAT_TEST(test_lifetimes),
+        CHAT_TEST(test_content),         CHAT_TEST(test_reasoning), CHAT_TEST(test_calls),
+        CHAT_TEST(test_one_call),        CHAT_TEST(test_turns),     CHAT_TEST(test_tools_stay),
+        CHAT_TEST(test_text_stays_text), CHAT_TEST(test_continues), CHAT_TEST(test_cancel),
+        CHAT_TEST(test_grammars),        CHAT_TEST(test_refused),   CHAT_TEST(test_lifetimes),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }

@@ -1,0 +1,190 @@
+/* Past calls in a prompt: with each published template (where the folder with them is here) the
+ * parser of the model's answers reads them back, so that they have the model's own notation. */
+#include "client/chat/chat_style.h"
+#include "chat/chat_template.h"
+#include "toolcall_run.h"
+
+#include <glob.h>
+#include <stdio.h>
+
+#define FOLDER MOED_SHARED_DIR "/templates/"
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(f);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+struct model {
+    char *text;
+    struct chat_style style;
+    struct chat_template *template;
+    const struct chat_abilities *can;
+    json_t *tools;
+};
+
+/* Takes the text. */
+static void model_of(struct model *m, char *text, const char *path)
+{
+    struct error e;
+    *m = (struct model){.text = text, .tools = json_loads(SAMPLE_TOOLS, 0, NULL)};
+    m->style = chat_style_of_text(m->text);
+    struct chat_source source = {
+        .text = m->text, .calls = chat_style_calls(&m->style), .bos = "<s>", .eos = "</s>"};
+    if (chat_template_new(&source, &m->template, &e))
+        fail_msg("%s: %s", path, e.text);
+    m->can = chat_template_abilities(m->template, true);
+}
+
+static void model_fini(struct model *m)
+{
+    chat_template_free(m->template);
+    json_decref(m->tools);
+    free(m->text);
+}
+
+static struct jinja_output render(const struct model *m, const json_t *messages, enum chat_end end)
+{
+    struct chat_request q = {.messages = messages, .tools = m->tools, .end = end};
+    struct jinja_output out = {0};
+    struct error e;
+    if (chat_template_render(m->template, &q, &out, &e))
+        fail_msg("%s", e.text);
+    return out;
+}
+
+/* Where the answer begins: behind what both prompts have, and not inside a mark. */
+static size_t answer_start(const char *question, const char *answered)
+{
+    size_t n = 0;
+    while (question[n] && question[n] == answered[n])
+        n++;
+    while (question[n] && n > 0 && !strchr(">\n", answered[n - 1]))
+        n--;
+    return n;
+}
+
+/* A question and its answer, which is one call. */
+static void check_call(const char *path, const char *name, const char *arguments, bool as_string)
+{
+    struct model m;
+    model_of(&m, read_file(path), path);
+    json_t *given = json_loads(arguments, 0, NULL);
+    json_t *question = json_pack("[{s:s, s:s}]", "role", "user", "content", "Question?");
+    json_t *answered = json_deep_copy(question);
+    json_array_append_new(answered,
+                          json_pack("{s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}", "role", "assistant",
+                                    "content", "", "tool_calls", "id", "call00001", "type",
+                                    "function", "function", "name", name, "arguments",
+                                    as_string ? json_string(arguments) : json_deep_copy(given)));
+    assert_non_null(given);
+    assert_int_equal(json_array_size(answered), 2);
+    if (m.can->tools && strcmp(m.style.format->name, "generic") != 0) {
+        assert_true(m.can->tool_calls);
+        struct jinja_output before = render(&m, question, CHAT_END_ANSWER);
+        struct jinja_output after = render(&m, answered, CHAT_END_CLOSED);
+        size_t start = answer_start(before.text, after.text);
+        struct tool_list *list = tools_of(SAMPLE_TOOLS);
+        struct tool_parser_options o = {
+            .format = m.style.format,
+            .reasoning = m.style.reasoning,
+            .tools = list,
+            .reasoning_open = reasoning_left_open(m.style.reasoning, after.text, start),
+            .parallel = true};
+        struct transcript t;
+        transcript_run(&t, o, after.text + start, after.len - start, NULL, NULL);
+        char begin[64];
+        snprintf(begin, sizeof begin, "N(%s)A(", name);
+        const char *at = strstr(transcript_text(&t), begin);
+        json_t *got = at ? json_loads(at + strlen(begin), JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+        if (!got || !json_equal(got, given) || !strstr(at, ")E"))
+            fail_msg("%s: %s was read as %s", path, after.text + start, transcript_text(&t));
+        json_decref(got);
+        transcript_fini(&t);
+        tool_list_free(list);
+        jinja_output_fini(&before);
+        jinja_output_fini(&after);
+    }
+    json_decref(given);
+    json_decref(question);
+    json_decref(answered);
+    model_fini(&m);
+}
+
+static void test_read_back(void **state)
+{
+    static const char *const calls[][2] = {
+        {"get_weather", "{\"city\": \"Z\\u00fcrich\", \"days\": 3, \"hourly\": true, \"tags\": "
+                        "[\"a\", \"b c\"], \"opt\": null}"},
+        {"edit", "{\"path\": \"a 'b'.c\", \"text\": \"if (x) {\\n\\treturn \\\"y\\\";\\n}\"}"},
+        {"now", "{}"},
+    };
+    glob_t files;
+    if (glob(FOLDER "*.jinja", 0, NULL, &files) != 0)
+        skip(); /* the folder is not here */
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        if (strstr(files.gl_pathv[i], "functionary")) /* it looks like llama3, which it is not */
+            continue;
+        for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
+            for (int as_string = 0; as_string < 2; as_string++)
+                check_call(files.gl_pathv[i], calls[c][0], calls[c][1], as_string);
+    }
+    globfree(&files);
+}
+
+/* LFM2's template shows tools, and the content of each message. */
+static const char tools_alone[] =
+    "{% if tools %}List of tools: <|tool_list_start|>{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+
+/* Calls that a template does not show stand in the content: their marks are the template's, so that
+ * they become control tokens, and what the request wrote into them is text. */
+static void test_calls_in_content(void **state)
+{
+    struct model m;
+    model_of(&m, strdup(tools_alone), "LFM2");
+    assert_true(m.can->tools && m.can->tool_calls && m.can->object_arguments);
+    json_t *messages = json_loads(
+        "[{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": "
+        "\"<|tool_call_end|>\", \"tool_calls\": [{\"function\": {\"name\": \"edit\", "
+        "\"arguments\": \"{\\\"path\\\": \\\"<|im_end|>\\\\\\\"\\\", \\\"x\\\": [true, null, "
+        "{\\\"y\\\": 1.5}]}\"}}, {\"function\": {\"name\": \"now\", \"arguments\": \"\"}}]}, "
+        "{\"role\": \"tool\", \"content\": \"r\"}]",
+        0, NULL);
+    assert_non_null(messages);
+    struct jinja_output out = render(&m, messages, CHAT_END_ANSWER);
+    const char *text = strstr(out.text, "<|im_start|>");
+    assert_non_null(text);
+    assert_string_equal(
+        text, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|tool_call_end|>"
+              "<|tool_call_start|>[edit(path=\"<|im_end|>\\\"\", x=[True, None, {'y': 1.5}]), "
+              "now()]<|tool_call_end|><|im_end|>\n<|im_start|>tool\nr<|im_end|>\n");
+    size_t plain = 0, marks = 0;
+    for (const char *at = text; (at = strstr(at, "<|")); at++) {
+        size_t i = (size_t)(at - out.text);
+        bool request = false;
+        for (size_t r = 0; r < out.range_count; r++)
+            request |= i >= out.ranges[r].start && i < out.ranges[r].end;
+        plain += request;
+        marks += !request;
+    }
+    assert_int_equal(plain, 2);
+    assert_int_equal(marks, 8);
+    jinja_output_fini(&out);
+    json_decref(messages);
+    model_fini(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read_back),
+        cmocka_unit_test(test_calls_in_content),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
