@@ -172,14 +172,6 @@ static json_t *variables(const struct chat_variant *v, const struct chat_request
 
 /* ---- Continuing the last message ---- */
 
-static bool is_request(const struct jinja_output *out, size_t at)
-{
-    for (size_t i = 0; i < out->range_count; i++)
-        if (at >= out->ranges[i].start && at < out->ranges[i].end)
-            return true;
-    return false;
-}
-
 static void cut(struct jinja_output *out, size_t len)
 {
     out->len = len;
@@ -193,6 +185,40 @@ static void cut(struct jinja_output *out, size_t len)
 static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* The table of Knuth, Morris and Pratt for a search from the end: [i] is the length of the longest
+ * text, shorter than i, that both begins and ends the last i bytes of the part. */
+static size_t *repeats_at_end(const char *part, size_t n)
+{
+    size_t *behind = calloc(n + 1, sizeof *behind);
+    for (size_t i = 2, k = 0; behind && i <= n; i++) {
+        while (k > 0 && part[n - i] != part[n - 1 - k])
+            k = behind[k];
+        k += part[n - i] == part[n - 1 - k];
+        behind[i] = k;
+    }
+    return behind;
+}
+
+/* The last place of part[0..n) inside a range of the request, in linear time. False: none. */
+static bool find_last(const struct jinja_output *out, const char *part, size_t n,
+                      const size_t *behind, size_t *at, size_t *range_end)
+{
+    for (size_t r = out->range_count; r-- > 0;) {
+        size_t k = 0, start = out->ranges[r].start;
+        for (size_t i = out->ranges[r].end; i-- > start;) {
+            while (k > 0 && out->text[i] != part[n - 1 - k])
+                k = behind[k];
+            k += out->text[i] == part[n - 1 - k];
+            if (k == n) {
+                *at = i;
+                *range_end = out->ranges[r].end;
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* Ends the output behind the last message's text: templates may trim it. */
@@ -210,16 +236,18 @@ static enum error_code end_inside(struct jinja_output *out, const json_t *last, 
         from++;
     while (to > from && is_space(text[to - 1]))
         to--;
-    for (size_t at = out->len - (to - from); to > from && to - from <= out->len; at--) {
-        if (memcmp(out->text + at, text + from, to - from) == 0 && is_request(out, at)) {
-            size_t end = at + to - from;
-            while (to < len && end < out->len && out->text[end] == text[to] && is_request(out, end))
-                to++, end++;
-            cut(out, end);
-            return ERROR_OK;
-        }
-        if (at == 0)
-            break;
+    size_t n = to - from, at, range_end;
+    size_t *behind = repeats_at_end(text + from, n);
+    if (!behind)
+        return error_set(e, ERROR_MEMORY, "no memory for a conversation");
+    bool found = n > 0 && find_last(out, text + from, n, behind, &at, &range_end);
+    free(behind);
+    if (found) {
+        size_t end = at + n;
+        while (to < len && end < range_end && out->text[end] == text[to])
+            to++, end++;
+        cut(out, end);
+        return ERROR_OK;
     }
     return error_set(e, ERROR_USAGE,
                      "the last message is the assistant's, but the model's chat template does not "
@@ -269,6 +297,9 @@ enum error_code chat_template_render(const struct chat_template *t, const struct
         return error_set(e, ERROR_UNSUPPORTED, "the model's chat template does not show tools");
     if (q->kwargs && !json_is_object(q->kwargs))
         return error_set(e, ERROR_USAGE, "chat_template_kwargs is no object");
+    if (json_object_size(q->kwargs) > CHAT_KWARGS_MAX)
+        return error_set(e, ERROR_USAGE, "chat_template_kwargs has %zu keys: at most %d are taken",
+                         json_object_size(q->kwargs), CHAT_KWARGS_MAX);
     enum error_code code = chat_messages_fit(&v->abilities, q->messages, &messages, e);
     if (code)
         return code;

@@ -64,14 +64,16 @@ enum chat_end {
     CHAT_END_CLOSED,   /* ... behind the last message */
 };
 
+enum { CHAT_KWARGS_MAX = 256 }; /* keys */
+
 enum chat_switch { CHAT_UNSET, CHAT_ON, CHAT_OFF };
 
 struct chat_request {
     const json_t *messages;       /* an array of objects with "role" and "content" */
     const json_t *tools;          /* an array or NULL */
     const json_t *kwargs;         /* an object or NULL: further variables of the template, as
-                                     chat_template_kwargs; they win over the fields below, not
-                                     over the messages and tools */
+                                     chat_template_kwargs, CHAT_KWARGS_MAX at most; they win over the fields
+                                     below, not         over the messages and tools */
     const char *reasoning_effort; /* NULL: the template's default */
     enum chat_switch thinking;    /* enable_thinking */
     enum chat_end end;

@@ -20,6 +20,7 @@ static struct binding *find(const struct scope *s, const struct text *name)
 
 void scope_set(struct run *r, struct scope *s, const struct text *name, struct value v)
 {
+    run_work(r, s->count / 8);
     struct binding *b = find(s, name);
     if (b) {
         b->value = v;

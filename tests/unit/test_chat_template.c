@@ -4,6 +4,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -382,6 +384,79 @@ static void test_end(void **state)
     chat_template_free(t);
 }
 
+/* What the template shows of the user's text, up to the last place of the assistant's text. */
+static void expect_cut(const struct chat_template *t, const char *user, const char *assistant,
+                       const char *text)
+{
+    json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", user,
+                                 "role", "assistant", "content", assistant);
+    struct chat_request q = {.messages = messages};
+    struct jinja_output out;
+    struct error e;
+    enum error_code code = chat_template_render(t, &q, &out, &e);
+    if (!text) {
+        assert_int_equal(code, ERROR_USAGE);
+    } else {
+        assert_int_equal(code, ERROR_OK);
+        assert_string_equal(out.text, text);
+        jinja_output_fini(&out);
+    }
+    json_decref(messages);
+}
+
+/* The place is found for all texts of two letters as by trying each. */
+static void test_end_is_the_last(void **state)
+{
+    struct chat_template *t = make("{{ messages[0].content }}ba", NULL);
+    uint32_t random = 1;
+    for (int i = 0; i < 5000; i++) {
+        char user[40] = "", assistant[8] = "", text[40];
+        for (size_t n = 0; n < 1 + (random >> 8) % 30; n++)
+            user[n] = "ab"[(random = random * 1664525u + 1013904223u) >> 31];
+        for (size_t n = 0; n < 1 + (random >> 8) % 6; n++)
+            assistant[n] = "ab"[(random = random * 1664525u + 1013904223u) >> 31];
+        size_t n = strlen(assistant), at = strlen(user) + 1;
+        while (at-- > 0 && strncmp(user + at, assistant, n) != 0)
+            ;
+        snprintf(text, sizeof text, "%.*s", (int)(at + n), user);
+        expect_cut(t, user, assistant, at == SIZE_MAX ? NULL : text);
+    }
+    /* a text that nearly repeats takes no more time than another */
+    enum { LONG = 1500000 };
+    char *long_user = malloc(LONG + 1), *long_assistant = malloc(LONG / 2 + 1);
+    memset(long_user, 'a', LONG);
+    memset(long_assistant, 'a', LONG / 2);
+    long_user[LONG] = long_assistant[LONG / 2] = '\0';
+    long_assistant[0] = 'b';
+    expect_cut(t, long_user, long_assistant, NULL);
+    free(long_user);
+    free(long_assistant);
+    chat_template_free(t);
+}
+
+static void test_many_kwargs(void **state)
+{
+    struct chat_template *t = make("{{ messages[0].content }}{{ k7 }}", NULL);
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "q");
+    json_t *kwargs = json_object();
+    struct chat_request q = {.messages = messages, .kwargs = kwargs};
+    struct jinja_output out;
+    struct error e;
+    for (int i = 0; i <= CHAT_KWARGS_MAX; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        json_object_set_new(kwargs, key, json_integer(i));
+        enum error_code code = chat_template_render(t, &q, &out, &e);
+        assert_int_equal(code, i < CHAT_KWARGS_MAX ? ERROR_OK : ERROR_USAGE);
+        if (!code)
+            jinja_output_fini(&out);
+    }
+    assert_string_equal(e.text, "chat_template_kwargs has 257 keys: at most 256 are taken");
+    json_decref(messages);
+    json_decref(kwargs);
+    chat_template_free(t);
+}
+
 /* The name of a role is the template's own text; another role is the request's. */
 static void test_roles(void **state)
 {
@@ -425,6 +500,8 @@ int main(void)
         cmocka_unit_test(test_text_before_calls),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_end),
+        cmocka_unit_test(test_end_is_the_last),
+        cmocka_unit_test(test_many_kwargs),
         cmocka_unit_test(test_variants_and_variables),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_roles),

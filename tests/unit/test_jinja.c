@@ -156,6 +156,30 @@ static void test_limits(void **state)
     free(deep);
 }
 
+/* To define many variables takes steps. */
+static void test_many_variables(void **state)
+{
+    struct jinja_template *t;
+    struct jinja_output out;
+    struct error e;
+    json_t *request = json_object();
+    for (int i = 0; i < 4000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "v%d", i);
+        json_object_set_new(request, name, json_true());
+    }
+    assert_int_equal(jinja_compile("x", 1, &t, &e), ERROR_OK);
+    struct jinja_limits limits = jinja_default_limits;
+    limits.steps = 500000;
+    struct jinja_input input = {.request = request, .limits = &limits};
+    assert_int_equal(jinja_render(t, &input, &out, &e), ERROR_LIMIT);
+    input.limits = NULL;
+    assert_int_equal(jinja_render(t, &input, &out, &e), ERROR_OK);
+    jinja_output_fini(&out);
+    jinja_free(t);
+    json_decref(request);
+}
+
 /* A template without memory fails, and leaves nothing behind. */
 static void test_memory(void **state)
 {
@@ -180,9 +204,10 @@ int main(void)
 {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_origin), cmocka_unit_test(test_white_space),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_origin),         cmocka_unit_test(test_white_space),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_many_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
