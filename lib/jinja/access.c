@@ -189,7 +189,9 @@ struct value slice_get(struct run *r, struct value v, const struct value part[3]
     struct range range = resolve(r, part, (int64_t)length);
     if (v.kind == VALUE_STRING)
         return slice_text(r, v.text, range);
-    struct value result = value_sequence(r, v.sequence->kind, 0);
+    size_t most = range.step == 1 && range.start < range.stop ? (size_t)(range.stop - range.start)
+                                                              : 0; /* other steps: as it grows */
+    struct value result = value_sequence(r, v.sequence->kind, most);
     const int64_t *whole = v.sequence->range;
     result.sequence->range[0] = whole[0] + range.start * whole[2];
     result.sequence->range[1] = whole[0] + range.stop * whole[2];

@@ -23,9 +23,12 @@ static void execute_for(struct run *r, struct scope *s, const struct statement *
     *l = (struct loop){.statement = st, .scope = s};
     l->source = value_elements(r, evaluate(r, s, st->value));
     const struct text *name = text_from(r, "loop");
+    struct scope *inner = NULL;
     bool any = false;
+    if (st->test)
+        scope_keep(s); /* `loop` may be read where the loop is over */
     while (loop_advance(r, l)) {
-        struct scope *inner = scope_new(r, s);
+        inner = scope_again(r, inner, s);
         scope_set(r, inner, name, (struct value){.kind = VALUE_LOOP, .loop = l});
         assign_target(r, inner, st->target, l->current);
         enum flow flow = execute(r, inner, st->body, out);
@@ -47,6 +50,7 @@ static struct value make_macro(struct run *r, struct scope *s, const struct macr
 {
     struct macro *m = run_alloc(r, sizeof *m);
     *m = (struct macro){.syntax = syntax, .scope = s};
+    scope_keep(s);
     return (struct value){.kind = VALUE_MACRO, .macro = m};
 }
 

@@ -8,6 +8,18 @@
 
 #define LARGEST_RANGE 100000 /* of Jinja's sandbox */
 
+/* How many numbers a range has, but no more than the largest. */
+static size_t range_length(int64_t start, int64_t stop, int64_t step)
+{
+    if (step > 0 ? start >= stop : start <= stop)
+        return 0;
+    uint64_t distance =
+        step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    uint64_t stride = step > 0 ? (uint64_t)step : -(uint64_t)step;
+    uint64_t n = (distance - 1) / stride + 1;
+    return n < LARGEST_RANGE ? (size_t)n : LARGEST_RANGE;
+}
+
 static struct value range(struct run *r, struct value self, const struct arguments *a)
 {
     struct value v[3];
@@ -20,8 +32,10 @@ static struct value range(struct run *r, struct value self, const struct argumen
     int64_t step = argument_integer(r, v[2], 1);
     if (step == 0)
         run_refuse(r, "range() arg 3 must not be zero");
-    struct value list = value_sequence(r, SEQUENCE_RANGE, 0);
-    *list.sequence = (struct sequence){.kind = SEQUENCE_RANGE, .range = {start, stop, step}};
+    struct value list = value_sequence(r, SEQUENCE_RANGE, range_length(start, stop, step));
+    list.sequence->range[0] = start;
+    list.sequence->range[1] = stop;
+    list.sequence->range[2] = step;
     int64_t i = start;
     while (step > 0 ? i < stop : i > stop) {
         run_work(r, 1);

@@ -18,6 +18,7 @@ struct scope {
     struct scope *outer;
     struct binding *bindings;
     size_t count, capacity;
+    bool kept; /* a macro or a loop's test may read it later: it is not used again */
 };
 
 struct macro {
@@ -31,7 +32,8 @@ struct loop {
     const struct statement *statement;
     struct scope *scope; /* around the loop */
     struct sequence *source;
-    size_t next; /* of the source's elements */
+    size_t next;              /* of the source's elements */
+    struct scope *test_scope; /* of the statement's test, for all elements */
     struct value before, current, after;
     bool has_before, has_after;
     size_t index0;
@@ -43,6 +45,10 @@ enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 /* ---- Scopes (scope.c) ---- */
 
 struct scope *scope_new(struct run *r, struct scope *outer);
+/* An empty scope in place of `old` (NULL: none), whose memory it takes unless that is kept. */
+struct scope *scope_again(struct run *r, struct scope *old, struct scope *outer);
+/* Keeps a scope and those around it. */
+void scope_keep(struct scope *s);
 void scope_set(struct run *r, struct scope *s, const struct text *name, struct value v);
 /* An undefined value where no scope has the name. */
 struct value scope_get(struct run *r, const struct scope *s, const struct text *name);

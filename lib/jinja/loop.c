@@ -1,14 +1,14 @@
 /* Loops and their variable; see interpreter.h. */
 #include "jinja/interpreter.h"
 
-static bool accepts(struct run *r, const struct loop *l, struct value element)
+static bool accepts(struct run *r, struct loop *l, struct value element)
 {
     const struct statement *st = l->statement;
     if (!st->test)
         return true;
-    struct scope *s = scope_new(r, l->scope);
-    assign_target(r, s, st->target, element);
-    return value_truth(evaluate(r, s, st->test));
+    l->test_scope = scope_again(r, l->test_scope, l->scope);
+    assign_target(r, l->test_scope, st->target, element);
+    return value_truth(evaluate(r, l->test_scope, st->test));
 }
 
 /* Reads the element after the current one, once. */

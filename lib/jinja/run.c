@@ -35,16 +35,12 @@ void *run_alloc_array(struct run *r, size_t count, size_t element_bytes)
     return memory;
 }
 
-void run_work(struct run *r, uint64_t steps)
+noreturn void run_fail_steps(struct run *r)
 {
-    if (steps > r->steps)
-        run_fail(r, ERROR_LIMIT, "the template takes too many steps");
-    r->steps -= steps;
+    run_fail(r, ERROR_LIMIT, "the template takes too many steps");
 }
 
-void run_enter(struct run *r)
+noreturn void run_fail_depth(struct run *r)
 {
-    if (r->depth == 0)
-        run_fail(r, ERROR_LIMIT, "the template or its data is nested too deeply");
-    r->depth--;
+    run_fail(r, ERROR_LIMIT, "the template or its data is nested too deeply");
 }

@@ -38,10 +38,24 @@ noreturn void run_fail(struct run *r, enum error_code code, const char *format, 
 void *run_alloc(struct run *r, size_t bytes);
 /* count elements, cleared */
 void *run_alloc_array(struct run *r, size_t count, size_t element_bytes);
+noreturn void run_fail_steps(struct run *r);
+noreturn void run_fail_depth(struct run *r);
+
 /* Counts work: one step is some tens of machine instructions. */
-void run_work(struct run *r, uint64_t steps);
+static inline void run_work(struct run *r, uint64_t steps)
+{
+    if (steps > r->steps)
+        run_fail_steps(r);
+    r->steps -= steps;
+}
+
 /* A nested call, which C's stack must hold; undone by run_leave. */
-void run_enter(struct run *r);
+static inline void run_enter(struct run *r)
+{
+    if (r->depth == 0)
+        run_fail_depth(r);
+    r->depth--;
+}
 static inline void run_leave(struct run *r)
 {
     r->depth++;

@@ -10,6 +10,21 @@ struct scope *scope_new(struct run *r, struct scope *outer)
     return s;
 }
 
+struct scope *scope_again(struct run *r, struct scope *old, struct scope *outer)
+{
+    if (!old || old->kept)
+        return scope_new(r, outer);
+    old->outer = outer;
+    old->count = 0;
+    return old;
+}
+
+void scope_keep(struct scope *s)
+{
+    for (; s && !s->kept; s = s->outer)
+        s->kept = true;
+}
+
 static struct binding *find(const struct scope *s, const struct text *name)
 {
     for (size_t i = 0; i < s->count; i++)

@@ -24,16 +24,6 @@ const struct text *text_from(struct run *r, const char *literal)
     return text_new(r, literal, strlen(literal), false);
 }
 
-bool text_equal(const struct text *a, const struct text *b)
-{
-    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
-}
-
-bool text_is(const struct text *a, const char *literal)
-{
-    return a->len == strlen(literal) && memcmp(a->data, literal, a->len) == 0;
-}
-
 /* The order of UTF-8's bytes is that of the code points. */
 int text_compare(const struct text *a, const struct text *b)
 {

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct text {
     const char *data;  /* not NUL-terminated */
@@ -23,9 +24,7 @@ struct text {
 /* Borrows the bytes. */
 const struct text *text_new(struct run *r, const char *data, size_t len, bool request);
 const struct text *text_from(struct run *r, const char *literal); /* of the template */
-bool text_equal(const struct text *a, const struct text *b);
-bool text_is(const struct text *a, const char *literal);
-int text_compare(const struct text *a, const struct text *b); /* by code points */
+int text_compare(const struct text *a, const struct text *b);     /* by code points */
 
 /* Bytes [from, to) of t. */
 const struct text *text_part(struct run *r, const struct text *t, size_t from, size_t to);
@@ -60,6 +59,18 @@ void builder_add_part(struct text_builder *b, const struct text *t, size_t from,
 void builder_printf(struct text_builder *b, bool request, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const struct text *builder_text(struct text_builder *b);
+
+static inline bool text_equal(const struct text *a, const struct text *b)
+{
+    return a->len == b->len &&
+           (a->len == 0 || (a->data[0] == b->data[0] && memcmp(a->data, b->data, a->len) == 0));
+}
+
+static inline bool text_is(const struct text *a, const char *literal)
+{
+    return (a->len ? a->data[0] : '\0') == literal[0] && a->len == strlen(literal) &&
+           memcmp(a->data, literal, a->len) == 0;
+}
 
 /* Whether byte i came from the request. */
 static inline bool text_from_request(const struct text *t, size_t i)

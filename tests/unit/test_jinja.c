@@ -97,6 +97,35 @@ static void test_values(void **state)
            "13False;22True;", "...............");
 }
 
+/* Each turn of a loop has names of its own. A macro keeps those of the turn that defined it (in
+ * Python it has none). */
+static void test_scopes_of_loops(void **state)
+{
+    expect("{% for x in [1, 2, 3] %}{% if x == 2 %}{% set y = x %}{% endif %}{{ y }};{% endfor %}",
+           ";2;;", "....");
+    expect("{% set ns = namespace(l=[]) %}{% for x in [1, 2] %}{% for z in [0] %}"
+           "{% macro m() %}{{ x }}{{ y }}{% endmacro %}{% set _ = ns.l.append(m) %}{% endfor %}"
+           "{% set y = x * 2 %}{% endfor %}{% for f in ns.l %}{{ f() }};{% endfor %}",
+           "12;24;", "......");
+    expect("{% set ns = namespace(l=none) %}{% for x in [1, 2] %}{% set y = x %}"
+           "{% for z in [1, 2, 3] if z >= y %}{% set ns.l = ns.l or loop %}{% endfor %}{% endfor %}"
+           "{{ ns.l.last }}{{ ns.l.index }}",
+           "True3", ".....");
+}
+
+/* What a turn needs is free behind it. */
+static void test_memory_of_loops(void **state)
+{
+    struct jinja_limits limits = jinja_default_limits;
+    struct jinja_output out;
+    struct error e;
+    limits.memory_bytes = 2 << 20;
+    const char *nested = "{% for a in range(300) %}{% for b in l %}{% for c in range(40) if c %}"
+                         "{% set d = b %}{% endfor %}{% endfor %}{% endfor %}";
+    assert_int_equal(render(nested, &limits, &out, &e), ERROR_OK);
+    jinja_output_fini(&out);
+}
+
 static void refused(const char *source, enum error_code code, const char *text)
 {
     struct jinja_output out;
@@ -204,10 +233,11 @@ int main(void)
 {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_origin),         cmocka_unit_test(test_white_space),
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_many_variables),
+        cmocka_unit_test(test_origin),          cmocka_unit_test(test_white_space),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),          cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_many_variables),  cmocka_unit_test(test_scopes_of_loops),
+        cmocka_unit_test(test_memory_of_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
