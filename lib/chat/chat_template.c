@@ -256,6 +256,20 @@ static enum error_code end_inside(struct jinja_output *out, const json_t *last, 
 
 /* ---- Rendering ---- */
 
+#define STEPS_A_PAIR UINT64_C(50)
+#define STEPS_MAX    UINT64_C(100000000) /* 2 to 3 s, in which the model's other requests wait */
+
+struct jinja_limits chat_limits(size_t messages)
+{
+    struct jinja_limits limits = jinja_default_limits;
+    uint64_t pairs, more;
+    bool many = __builtin_mul_overflow((uint64_t)messages, messages, &pairs) ||
+                __builtin_mul_overflow(pairs, STEPS_A_PAIR, &more) ||
+                more > STEPS_MAX - limits.steps;
+    limits.steps = many ? STEPS_MAX : limits.steps + more;
+    return limits;
+}
+
 static enum error_code render(const struct chat_template *t, const struct chat_variant *v,
                               const struct chat_request *q, json_t *messages,
                               struct jinja_output *out, struct error *e)
@@ -270,11 +284,12 @@ static enum error_code render(const struct chat_template *t, const struct chat_v
     json_t *values = variables(v, q, messages, !inside && q->end != CHAT_END_CLOSED);
     if (!values)
         return error_set(e, ERROR_MEMORY, "no memory for a conversation");
+    const struct jinja_limits limits = chat_limits(json_array_size(messages));
     struct jinja_input input = {.request = values,
                                 .trusted = t->trusted,
                                 .words = roles,
                                 .now_s = q->now_s,
-                                .limits = q->limits};
+                                .limits = q->limits ? q->limits : &limits};
     enum error_code code = jinja_render(v->jinja, &input, out, e);
     if (code) {
         error_prefix(e, "the chat template refuses the conversation");

@@ -78,8 +78,12 @@ struct chat_request {
     enum chat_switch thinking;    /* enable_thinking */
     enum chat_end end;
     int64_t now_s;                     /* see struct jinja_input; -1: now */
-    const struct jinja_limits *limits; /* NULL: jinja_default_limits */
+    const struct jinja_limits *limits; /* NULL: chat_limits */
 };
+
+/* jinja_default_limits with steps for templates that read the whole conversation at each message:
+ * some 50 for each pair of messages, until a render takes some seconds. */
+struct jinja_limits chat_limits(size_t messages);
 
 /* The prompt; the caller frees it with jinja_output_fini. Its ranges are the request's text.
  * ERROR_USAGE: malformed messages, or the template refuses them; ERROR_UNSUPPORTED: a part that is

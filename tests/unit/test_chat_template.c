@@ -457,6 +457,36 @@ static void test_many_kwargs(void **state)
     chat_template_free(t);
 }
 
+/* A template that reads the conversation at each message gets more steps for a longer one. */
+static void test_long_conversations(void **state)
+{
+    assert_int_equal(chat_limits(0).steps, jinja_default_limits.steps);
+    assert_int_equal(chat_limits(1000).steps, jinja_default_limits.steps + 50000000);
+    assert_int_equal(chat_limits(16384).steps, 100000000);
+    assert_int_equal(chat_limits(SIZE_MAX).steps, 100000000);
+    enum { MESSAGES = 1500 };
+    struct chat_template *t =
+        make("{% for m in messages %}{{ m.content }}{% for n in messages[loop.index:] %}"
+             "{% if n.role == 'assistant' and n.content != 'q' %}!{% endif %}{% endfor %}"
+             "{% endfor %}",
+             NULL);
+    json_t *messages = json_array();
+    for (int i = 0; i < MESSAGES; i++)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role",
+                                                  i % 2 ? "assistant" : "user", "content", "q"));
+    struct chat_request q = {.messages = messages, .end = CHAT_END_CLOSED};
+    struct jinja_output out;
+    struct error e;
+    if (chat_template_render(t, &q, &out, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(out.len, MESSAGES);
+    jinja_output_fini(&out);
+    q.limits = &jinja_default_limits;
+    assert_int_equal(chat_template_render(t, &q, &out, &e), ERROR_LIMIT);
+    json_decref(messages);
+    chat_template_free(t);
+}
+
 /* The name of a role is the template's own text; another role is the request's. */
 static void test_roles(void **state)
 {
@@ -502,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_end_is_the_last),
         cmocka_unit_test(test_many_kwargs),
+        cmocka_unit_test(test_long_conversations),
         cmocka_unit_test(test_variants_and_variables),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_roles),
