@@ -24,6 +24,12 @@ struct grammar_after {
     uint32_t exit, target;
 };
 
+/* EDGE_UNUSED, EDGE_USE or EDGE_NEED (network.h). */
+struct grammar_set_edge {
+    uint8_t kind, number;
+    uint32_t target;
+};
+
 struct grammar_rule {
     uint32_t start;
     uint32_t rank; /* a rule that another one calls before any byte has the higher rank */
@@ -46,6 +52,8 @@ struct grammar {
     uint32_t *exit_of;     /* [n_states]: at which it leaves its rule; NETWORK_NONE */
     uint32_t *afters_from; /* [n_states + 1] */
     struct grammar_after *afters;
+    uint32_t *sets_from; /* [n_states + 1] */
+    struct grammar_set_edge *set_edges;
     uint32_t *height; /* [n_states]: nested calls that the shortest way to the end needs */
     bool *accepts;    /* [n_states]: the end of its rule */
     struct grammar_rule *rules;

@@ -34,9 +34,9 @@ static uint32_t mix(uint32_t hash, uint32_t value)
     return (hash ^ value) * 0x9e3779b1u ^ hash >> 15;
 }
 
-static uint32_t hash_places(const struct place *p, uint32_t n, uint32_t seed)
+static uint32_t hash_places(const struct place *p, uint32_t n, uint32_t depth, uint64_t used)
 {
-    uint32_t hash = mix(seed, n);
+    uint32_t hash = mix(mix(mix(depth, n), (uint32_t)used), (uint32_t)(used >> 32));
     for (uint32_t i = 0; i < n; i++)
         hash = mix(mix(hash, p[i].state), p[i].stack);
     return hash ^ hash >> 16;
@@ -79,13 +79,14 @@ static void enter_table(struct place_sets *s, uint32_t number)
 }
 
 /* The number of a set; UINT32_MAX: there is no space. */
-static uint32_t intern(struct place_sets *s, const struct place *places, uint32_t n, uint32_t depth)
+static uint32_t intern(struct place_sets *s, const struct place *places, uint32_t n, uint32_t depth,
+                       uint64_t used)
 {
-    uint32_t hash = hash_places(places, n, depth);
+    uint32_t hash = hash_places(places, n, depth, used);
     for (uint32_t at = hash & s->table_mask; s->table[at]; at = (at + 1) & s->table_mask) {
         uint32_t number = s->table[at] - 1;
         const struct place_set *set = &s->sets[number];
-        if (set->hash == hash && set->count == n && set->depth == depth &&
+        if (set->hash == hash && set->count == n && set->depth == depth && set->used == used &&
             (n == 0 || memcmp(s->places + set->from, places, n * sizeof *places) == 0))
             return number;
     }
@@ -93,7 +94,7 @@ static uint32_t intern(struct place_sets *s, const struct place *places, uint32_
         return UINT32_MAX;
     if (n > 0)
         memcpy(s->places + s->n_places, places, n * sizeof *places);
-    s->sets[s->n_sets] = (struct place_set){s->n_places, n, hash, depth};
+    s->sets[s->n_sets] = (struct place_set){s->n_places, n, hash, depth, used};
     s->n_places += n;
     enter_table(s, s->n_sets);
     return s->n_sets++;
@@ -146,7 +147,7 @@ bool configurations_init(struct configurations *c, const struct grammar *g)
         return false;
     }
     memset(c->waiting_first, 0xff, g->n_rules * sizeof *c->waiting_first);
-    intern(&c->stacks, NULL, 0, 0);
+    intern(&c->stacks, NULL, 0, 0, 0);
     /* Numbers 0 and 1 mean UNKNOWN and DEAD; no look-up finds these sets. */
     c->known.n_sets = CONFIGURATION_FIRST;
     return true;
@@ -171,7 +172,7 @@ static uint32_t stack_depth(const struct configurations *c, uint32_t stack)
 /* Has this closure this place already? Notes it. */
 static bool seen_before(struct configurations *c, struct place p)
 {
-    uint32_t at = hash_places(&p, 1, 0) & (SEEN_SIZE - 1);
+    uint32_t at = hash_places(&p, 1, 0, 0) & (SEEN_SIZE - 1);
     while (c->seen[at] == c->seen_stamp) {
         if (c->seen_places[at].state == p.state && c->seen_places[at].stack == p.stack)
             return true;
@@ -220,7 +221,14 @@ static void add_waiting(struct configurations *c, uint32_t rule, struct place ba
 static bool only_returns(const struct grammar *g, uint32_t s)
 {
     return g->accepts[s] && g->bytes_from[s] == g->bytes_from[s + 1] &&
-           g->calls_from[s] == g->calls_from[s + 1] && g->empties_from[s] == g->empties_from[s + 1];
+           g->calls_from[s] == g->calls_from[s + 1] &&
+           g->empties_from[s] == g->empties_from[s + 1] && g->sets_from[s] == g->sets_from[s + 1];
+}
+
+/* There is no place to return to. */
+static bool is_of_root(const struct configurations *c, uint32_t stack)
+{
+    return c->stacks.sets[stack].count == 0;
 }
 
 static void handle_call(struct configurations *c, const struct grammar_call *call, uint32_t stack)
@@ -230,7 +238,7 @@ static void handle_call(struct configurations *c, const struct grammar_call *cal
         add_place(c, call->target, stack);
     if (stack_depth(c, stack) + g->height[call->target] > g->depth)
         return;
-    if (stack == 0 || !only_returns(g, call->target)) {
+    if (is_of_root(c, stack) || !only_returns(g, call->target)) {
         add_waiting(c, call->rule, (struct place){call->target, stack});
         return;
     }
@@ -252,6 +260,22 @@ static void leave(struct configurations *c, uint32_t exit, uint32_t stack)
     }
 }
 
+static void handle_set_edge(struct configurations *c, const struct grammar_set_edge *edge,
+                            uint32_t stack)
+{
+    struct place_set set = c->stacks.sets[stack];
+    uint64_t number = (uint64_t)1 << edge->number;
+    if (((set.used & number) != 0) != (edge->kind == EDGE_NEED))
+        return;
+    if (edge->kind == EDGE_USE)
+        stack = intern(&c->stacks, c->stacks.places + set.from, set.count, set.depth,
+                       set.used | number);
+    if (stack == UINT32_MAX)
+        c->fault = CONFIGURATIONS_FULL;
+    else
+        add_place(c, edge->target, stack);
+}
+
 static void handle_place(struct configurations *c, struct place p)
 {
     const struct grammar *g = c->g;
@@ -260,13 +284,15 @@ static void handle_place(struct configurations *c, struct place p)
         c->core[c->n_core++] = p;
     for (uint32_t i = g->empties_from[p.state]; i < g->empties_from[p.state + 1]; i++)
         add_place(c, g->empties[i], p.stack);
+    for (uint32_t i = g->sets_from[p.state]; i < g->sets_from[p.state + 1]; i++)
+        handle_set_edge(c, &g->set_edges[i], p.stack);
     for (uint32_t i = g->calls_from[p.state]; i < g->calls_from[p.state + 1]; i++)
         handle_call(c, &g->calls[i], p.stack);
     if (g->exit_of[p.state] != NETWORK_NONE)
         leave(c, g->exit_of[p.state], p.stack);
     if (!g->accepts[p.state])
         return;
-    if (p.stack == 0)
+    if (is_of_root(c, p.stack))
         c->complete = true;
     const struct place_set *returns = &c->stacks.sets[p.stack];
     for (uint32_t i = 0; i < returns->count; i++) {
@@ -287,7 +313,7 @@ static void enter_rule(struct configurations *c)
     }
     c->waiting_first[rule] = UINT32_MAX;
     n = sort_places(back, n);
-    uint32_t stack = intern(&c->stacks, back, n, depth);
+    uint32_t stack = intern(&c->stacks, back, n, depth, 0);
     if (stack == UINT32_MAX)
         c->fault = CONFIGURATIONS_FULL;
     else
@@ -315,7 +341,7 @@ static uint32_t end_closure(struct configurations *c)
     if (c->fault || (c->n_core == 0 && !c->complete))
         return CONFIGURATION_DEAD;
     uint32_t n = sort_places(c->core, c->n_core);
-    uint32_t number = intern(&c->known, c->core, n, c->complete);
+    uint32_t number = intern(&c->known, c->core, n, c->complete, 0);
     if (number == UINT32_MAX) {
         c->fault = CONFIGURATIONS_FULL;
         return CONFIGURATION_DEAD;
@@ -364,7 +390,7 @@ static void compact(struct place_sets *s, const uint32_t *stacks, uint32_t first
             s->places[n_places + k] = (struct place){p.state, stacks[p.stack]};
         }
         set.from = n_places;
-        set.hash = hash_places(s->places + n_places, set.count, set.depth);
+        set.hash = hash_places(s->places + n_places, set.count, set.depth, set.used);
         n_places += set.count;
         s->remap[i] = n_sets;
         s->sets[n_sets] = set;

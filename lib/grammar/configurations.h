@@ -30,6 +30,7 @@ struct place {
 struct place_set {
     uint32_t from, count, hash;
     uint32_t depth; /* of a stack; of a configuration: 1 if the text may end here */
+    uint64_t used;  /* of a stack: the set of the rule that returns to it (network.h), as bits */
 };
 
 /* Numbered sets of one kind. */
@@ -43,7 +44,7 @@ struct place_sets {
 
 struct configurations {
     const struct grammar *g;
-    struct place_sets stacks, known; /* stack 0 is the empty one */
+    struct place_sets stacks, known; /* stack 0 is the first one of the root */
     uint32_t *next;                  /* [known.sets_max][n_classes]: CONFIGURATION_* or a number */
     /* one closure */
     struct place *work, *core;

@@ -5,7 +5,9 @@
  *    that every place in an answer can be continued to a complete one. EDGE_EXIT and EDGE_AFTER
  *    count as empty edges, so the height behind a call is the least over the exits of the called
  *    rule. The code that makes exits, counted.c, ensures that a way leads on from each exit that an
- *    answer can take, and that no exit needs more depth than the call itself.
+ *    answer can take, and that no exit needs more depth than the call itself. EDGE_NEED counts as a
+ *    call: the part that it wants may be still to come. So a state's height is the same before and
+ *    after that part, and enough for it.
  * 2. Nullable states: the end is reachable without a byte.
  * 3. Ranks: an order of the rules in which callers at the same place come first. There is none if
  *    a rule is left-recursive.
@@ -88,7 +90,7 @@ static void index_edges(struct finishing *f)
             f->edge_source[e] = s;
             f->into_next[e] = f->into_first[target];
             f->into_first[target] = e;
-            if (n->edges[e].kind == EDGE_CALL) {
+            if (network_edge_needs_rule(&n->edges[e])) {
                 f->call_next[e] = f->callers_first[rule];
                 f->callers_first[rule] = e;
             }
@@ -112,7 +114,7 @@ static void offer_height(struct finishing *f, uint32_t e, uint32_t level, uint32
 {
     const struct network_edge *edge = &f->n->edges[e];
     uint32_t height = f->height[edge->target];
-    if (edge->kind == EDGE_CALL) {
+    if (network_edge_needs_rule(edge)) {
         uint32_t callee = rule_height(f, edge->rule);
         if (callee > level)
             return; /* comes when the rule's start is handled */
@@ -161,7 +163,7 @@ static void find_heights(struct finishing *f)
 static bool edge_lives(const struct finishing *f, const struct network_edge *edge)
 {
     return f->height[edge->target] != NO_HEIGHT &&
-           (edge->kind != EDGE_CALL || rule_height(f, edge->rule) != NO_HEIGHT);
+           (!network_edge_needs_rule(edge) || rule_height(f, edge->rule) != NO_HEIGHT);
 }
 
 static bool rule_nullable(const struct finishing *f, uint32_t rule)
@@ -171,8 +173,8 @@ static bool rule_nullable(const struct finishing *f, uint32_t rule)
 
 static bool edge_is_empty(const struct finishing *f, const struct network_edge *edge)
 {
-    bool empty = edge->kind == EDGE_EMPTY || edge->kind == EDGE_EXIT || edge->kind == EDGE_AFTER;
-    return empty || (edge->kind == EDGE_CALL && rule_nullable(f, edge->rule));
+    return edge->kind != EDGE_BYTES &&
+           (!network_edge_needs_rule(edge) || rule_nullable(f, edge->rule));
 }
 
 static void mark_nullable(struct finishing *f, uint32_t s, uint32_t *n_stack)
@@ -327,8 +329,13 @@ static void find_classes(const struct finishing *f, struct grammar *g)
 }
 
 struct edge_counts {
-    uint32_t bytes, calls, empties, afters;
+    uint32_t bytes, calls, empties, afters, sets;
 };
+
+static bool is_set_edge(const struct network_edge *edge)
+{
+    return edge->kind == EDGE_UNUSED || edge->kind == EDGE_USE || edge->kind == EDGE_NEED;
+}
 
 static struct edge_counts count_edges(const struct finishing *f)
 {
@@ -343,6 +350,7 @@ static struct edge_counts count_edges(const struct finishing *f)
             c.calls += edge->kind == EDGE_CALL;
             c.empties += edge->kind == EDGE_EMPTY;
             c.afters += edge->kind == EDGE_AFTER;
+            c.sets += is_set_edge(edge);
         }
     return c;
 }
@@ -367,6 +375,8 @@ static void fill_state(const struct finishing *f, struct grammar *g, uint32_t s,
             g->exit_of[number] = edge->rule;
         else if (edge->kind == EDGE_AFTER)
             g->afters[c->afters++] = (struct grammar_after){edge->rule, target};
+        else if (is_set_edge(edge))
+            g->set_edges[c->sets++] = (struct grammar_set_edge){edge->kind, edge->low, target};
         else
             g->empties[c->empties++] = target;
     }
@@ -374,6 +384,7 @@ static void fill_state(const struct finishing *f, struct grammar *g, uint32_t s,
     g->calls_from[number + 1] = c->calls;
     g->empties_from[number + 1] = c->empties;
     g->afters_from[number + 1] = c->afters;
+    g->sets_from[number + 1] = c->sets;
 }
 
 static void fill(const struct finishing *f, struct grammar *g)
@@ -419,6 +430,7 @@ static enum error_code build(struct finishing *f, uint32_t depth, struct grammar
         ARRAY(made.empties_from, n_states + 1u), ARRAY(made.byte_edges, c.bytes),
         ARRAY(made.calls, c.calls), ARRAY(made.empties, c.empties), ARRAY(made.exit_of, n_states),
         ARRAY(made.afters_from, n_states + 1u), ARRAY(made.afters, c.afters),
+        ARRAY(made.sets_from, n_states + 1u), ARRAY(made.set_edges, c.sets),
         ARRAY(made.height, n_states), ARRAY(made.accepts, n_states),
         ARRAY(made.rules, f->n->n_rules));
     if (!made.memory)

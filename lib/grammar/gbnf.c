@@ -469,8 +469,83 @@ static enum error_code parse_note(struct gbnf *g, struct fragment *out)
     return network_error(g->n, g->error);
 }
 
+static enum error_code parse_sequence(struct gbnf *g, bool nested, struct fragment *out);
+
+/* What %all has read so far. */
+struct all_parts {
+    uint32_t loop, end; /* end: where each part that must be there is in the set (network.h) */
+    uint32_t repeats;   /* follows the last `end`; before parts that can repeat */
+    unsigned count;     /* of the other parts */
+};
+
+/* One part, and the mark before it. */
+static enum error_code take_part(struct gbnf *g, struct all_parts *a)
+{
+    struct fragment part = {0};
+    size_t at = g->at;
+    skip_space(g, true);
+    bool repeats = take(g, "*"), optional = !repeats && take(g, "?");
+    enum error_code error = parse_sequence(g, true, &part);
+    if (error)
+        return error;
+    if (repeats) {
+        network_empty(g->n, a->repeats, part.start);
+        network_empty(g->n, part.end, a->loop);
+        return network_error(g->n, g->error);
+    }
+    if (a->count == NETWORK_SET)
+        return refuse(g, ERROR_LIMIT, at, "%all has too many parts");
+    unsigned number = a->count++;
+    uint32_t rule = network_rule_of(g->n, part.start, part.end);
+    uint32_t before = network_state(g->n), after = network_state(g->n), end = a->end;
+    if (!optional)
+        a->end = network_state(g->n);
+    error = network_error(g->n, g->error);
+    if (error)
+        return error;
+    network_unused(g->n, a->loop, number, before);
+    network_call(g->n, before, rule, after);
+    network_use(g->n, after, number, a->loop);
+    if (!optional)
+        network_need(g->n, end, number, rule, a->end);
+    return network_error(g->n, g->error);
+}
+
+/* Behind %all. Its parts have the set of a rule of their own. */
+static enum error_code parse_all(struct gbnf *g, struct fragment *out)
+{
+    size_t at = g->at;
+    skip_space(g, true);
+    if (!take(g, "("))
+        return refuse(g, ERROR_USAGE, at, "%all wants a group");
+    if (++g->nesting > NESTING_MAX)
+        return refuse(g, ERROR_LIMIT, at, "groups are nested too deeply");
+    *out = new_fragment(g->n);
+    uint32_t rule = network_rule(g->n);
+    struct all_parts a = {.loop = network_state(g->n), .repeats = network_state(g->n)};
+    a.end = a.loop;
+    enum error_code error = network_error(g->n, g->error);
+    if (error)
+        return error;
+    network_empty(g->n, g->n->rules[rule].start, a.loop);
+    do {
+        error = take_part(g, &a);
+        if (error)
+            return error;
+    } while (take(g, "|"));
+    g->nesting--;
+    if (!take(g, ")"))
+        return refuse(g, ERROR_USAGE, g->at, "a group without its end");
+    network_empty(g->n, a.end, a.repeats);
+    network_empty(g->n, a.end, g->n->rules[rule].end);
+    network_call(g->n, out->start, rule, out->end);
+    return network_error(g->n, g->error);
+}
+
 static enum error_code parse_item(struct gbnf *g, struct fragment *out)
 {
+    if (take(g, "%all"))
+        return parse_all(g, out);
     if (take(g, "%note"))
         return parse_note(g, out);
     enum schema_item_form form = ITEM_JSON;

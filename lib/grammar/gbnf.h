@@ -2,8 +2,13 @@
  *
  * Supported: rules `name ::= alternatives`, literals with escapes, classes, `.`, groups,
  * references, the repetitions * + ? {m} {m,} {m,n}, comments; and, not of llama.cpp, items that
- * stand for the values of a JSON schema (gbnf_schema.h). ERROR_UNSUPPORTED: left recursion, and
- * references to tokens of the vocabulary (<...>). */
+ * stand for the values of a JSON schema (gbnf_schema.h), and
+ *
+ *     %all ( PART | ? PART | * PART ... )
+ *
+ * which reads parts, which are sequences, in any order: each of the first kind once, of the second
+ * at most once, of the third, behind all of the first kind, any number of times. The first two kinds
+ * are NETWORK_SET parts at most. ERROR_UNSUPPORTED: left recursion, and references to tokens of the vocabulary (<...>). */
 #ifndef MOED_GRAMMAR_GBNF_H
 #define MOED_GRAMMAR_GBNF_H
 

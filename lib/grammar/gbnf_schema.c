@@ -13,8 +13,11 @@
  * a limit costs STEPS_FAILED too, because not every step of it is counted. */
 enum { STEPS_WITH_ELSE = SCHEMA_STEPS / 10, STEPS_FAILED = STEPS_WITH_ELSE / 16 };
 
-const char *const schema_item_names[ITEM_FORMS] = {
-    [ITEM_JSON] = "%json", [ITEM_VALUE] = "%value", [ITEM_TEXT] = "%text", [ITEM_GEMMA] = "%gemma"};
+const char *const schema_item_names[ITEM_FORMS] = {[ITEM_JSON] = "%json",
+                                                   [ITEM_UNORDERED] = "%unordered",
+                                                   [ITEM_VALUE] = "%value",
+                                                   [ITEM_TEXT] = "%text",
+                                                   [ITEM_GEMMA] = "%gemma"};
 
 void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limits,
                        struct network *n, const char *const *marks, uint32_t n_marks)
@@ -28,10 +31,12 @@ void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limi
                                .steps = {.most = SCHEMA_STEPS},
                                .steps_with_else = {.most = STEPS_WITH_ELSE}};
     json_rules_init(&s->rules.json);
+    json_rules_init(&s->rules.unordered);
     json_rules_init(&s->rules.value);
     json_rules_init(&s->rules.gemma);
     for (size_t i = 0; i < sizeof s->rules.bare / sizeof s->rules.bare[0]; i++)
         json_rules_init(&s->rules.bare[i].rules);
+    s->rules.unordered.unordered = s->rules.gemma.unordered = true;
     s->rules.gemma.quote = GEMMA_QUOTE;
     s->rules.gemma.without = GEMMA_END;
     s->rules.gemma.quote_byte = quote;
@@ -112,10 +117,11 @@ static struct json_rules *bare_rules_of(const struct schema_item *item, struct g
 static enum error_code find_rules(const struct schema_item *item, struct gbnf_schemas *s,
                                   struct json_rules **out, struct error *e)
 {
-    *out = item->form == ITEM_GEMMA   ? &s->rules.gemma
-           : item->form == ITEM_VALUE ? &s->rules.value
-           : item->form == ITEM_TEXT  ? bare_rules_of(item, &s->rules)
-                                      : &s->rules.json;
+    *out = item->form == ITEM_GEMMA       ? &s->rules.gemma
+           : item->form == ITEM_UNORDERED ? &s->rules.unordered
+           : item->form == ITEM_VALUE     ? &s->rules.value
+           : item->form == ITEM_TEXT      ? bare_rules_of(item, &s->rules)
+                                          : &s->rules.json;
     if (item->form != ITEM_VALUE)
         return ERROR_OK;
     if (!is_mark(item->without))
@@ -127,6 +133,7 @@ static enum error_code find_rules(const struct schema_item *item, struct gbnf_sc
         json_rules_init(&s->rules.value);
         strcpy(s->rules.value_without, item->without);
         s->rules.value.without = s->rules.value_without;
+        s->rules.value.unordered = true;
     }
     return ERROR_OK;
 }

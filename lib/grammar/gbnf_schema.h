@@ -1,6 +1,7 @@
 /* Items of GBNF that stand for the values of a JSON schema; moed's own.
  *
  *     %json ["PLACE"] SCHEMA [%else RULE]                      its JSON texts
+ *     %unordered ["PLACE"] SCHEMA [%else RULE]                 the same, members in any order
  *     %value "WITHOUT" ["PLACE"] SCHEMA [%else RULE]           its JSON texts
  *     %text "WITHOUT" "UNLIKE" ["PLACE"] SCHEMA [%else RULE]   its strings, bare
  *     %gemma ["PLACE"] SCHEMA [%else RULE]                     its values as Gemma 4 writes them
@@ -12,6 +13,8 @@
  * a limit. These schemas share a part of the limits, so that the rest of the grammar has its own.
  * The items of %any have no %else of their own: RULE stands for all of them if one cannot be
  * followed, but one that no value satisfies is only left out.
+ * In all but %json the named members of an object stand in any order, each once at most, with the
+ * exceptions of leaf_object.c.
  * %value and %text leave out texts that have WITHOUT: a mark (json_text.h); of %text also any text,
  * and "": none. %text leaves out texts that the expression UNLIKE matches; "": none. %note says why
  * the text of the grammar has no item for a schema. */
@@ -29,7 +32,7 @@
 
 enum { GBNF_TEXT_BYTES = 2048 };
 
-enum schema_item_form { ITEM_JSON, ITEM_VALUE, ITEM_TEXT, ITEM_GEMMA, ITEM_FORMS };
+enum schema_item_form { ITEM_JSON, ITEM_UNORDERED, ITEM_VALUE, ITEM_TEXT, ITEM_GEMMA, ITEM_FORMS };
 extern const char *const schema_item_names[ITEM_FORMS]; /* with the % */
 
 /* Texts are borrowed from the grammar's text. */
@@ -66,7 +69,7 @@ struct bare_rules {
 
 /* Rules that are made at their first use. */
 struct gbnf_rules {
-    struct json_rules json, gemma, value;
+    struct json_rules json, unordered, gemma, value;
     char value_without[JSON_MARK_MAX + 1];  /* of the last ITEM_VALUE */
     struct bare_rules bare[1 + BARE_PAIRS]; /* the last ones; the first one: without a mark */
     uint32_t bare_pairs;                    /* how many there were */

@@ -29,6 +29,7 @@ struct json_rules {
     const char *quote;              /* a mark; NULL: JSON */
     uint8_t quote_byte;     /* of the control token with the quote's text (compiled.h); 0: none */
     const char *without;    /* a mark that no string has; NULL: none. With a quote it is needed */
+    bool unordered;         /* members of objects stand in any order */
     struct counted counted; /* the content of strings; made at its first use */
 };
 

@@ -1,11 +1,17 @@
-/* Objects: the named members in the order of the schema, then others; see leaf.h.
+/* Objects: the named members in the order of the schema, then others; or all in any order. See
+ * leaf.h.
  *
- * The automaton is a grid: row i is before named member i, column c after c members. The last
- * column stands for all further numbers of members if there is no maximum. In column 0 no comma
- * comes first.
+ * With an order the automaton is a grid: row i is before named member i, column c after c members.
+ * The last column stands for all further numbers of members if there is no maximum. In column 0 no
+ * comma comes first.
  *
  *     {  (0,0) -- "a": v --> (1,1) -- , "b": v --> (2,2) ...  }  where enough members are there
  *          \-- left out --> (1,0) ...
+ *
+ * Without, it is one row of two columns, and the rule's set (network.h) has the named members that
+ * were there. Others come behind all required members, so that these come at last. There are
+ * objects for which that does not suffice (is_unordered). Optional members beyond NETWORK_SET have
+ * no number, and can repeat.
  */
 #include "grammar/leaf.h"
 
@@ -18,9 +24,14 @@ struct object {
     const struct leaf *leaf;
     struct members m;
     struct network *n;
-    uint32_t *cells; /* [(n_keys + 1)][columns] */
+    bool unordered;
+    size_t rows;     /* before the last one */
+    uint32_t *cells; /* [(rows + 1)][columns] */
     uint32_t columns;
-    bool others; /* members beside the named ones are possible */
+    unsigned n_required;   /* of the named members */
+    unsigned n_numbers[2]; /* unordered: given to optional and to required members */
+    uint32_t end;          /* unordered: where each required member is in the set */
+    bool others;           /* members beside the named ones are possible */
 };
 
 static uint32_t cell(const struct object *o, size_t row, uint32_t column)
@@ -55,25 +66,75 @@ static void value_after(struct object *o, uint32_t from, uint32_t rule, uint32_t
         network_call(o->n, value, rule, to);
 }
 
-static enum error_code add_named(struct object *o, size_t row)
+/* The rule of a member's value; NETWORK_NONE: there can be none. */
+static enum error_code named_value(struct object *o, const char *key, uint32_t *rule)
 {
-    const char *key = o->m.keys[row];
-    bool required = members_required(&o->m, key), forbidden = false;
+    bool forbidden = false;
     struct id_list goal = {0};
-    uint32_t rule = 0;
     enum error_code error = members_goal(&o->m, key, &goal, &forbidden);
+    *rule = NETWORK_NONE;
     if (!error && !forbidden)
-        error = schema_goal(o->leaf->s, &goal, &rule);
+        error = schema_goal(o->leaf->s, &goal, rule);
     else
         id_list_fini(&goal);
     if (!error && !forbidden && !json_key_has_text(o->leaf->s->rules, key))
         return schema_refuse_marks(o->leaf->s, o->leaf->nodes->ids[0], "properties");
+    return error;
+}
+
+/* Unordered: the number of a member in the set; required ones come first. */
+static unsigned number_of(struct object *o, bool required)
+{
+    return (required ? 0 : o->n_required) + o->n_numbers[required]++;
+}
+
+static enum error_code add_unordered(struct object *o, size_t i)
+{
+    struct network *n = o->n;
+    const char *key = o->m.keys[i];
+    bool required = members_required(&o->m, key);
+    uint32_t rule = 0;
+    enum error_code error = named_value(o, key, &rule);
+    if (error)
+        return error;
+    uint32_t comma = network_state(n), begin = json_mark(n, comma, ',');
+    uint32_t after = network_state(n), needed = network_state(n);
+    if (n->error)
+        return network_error(n, o->leaf->s->error);
+    unsigned number = number_of(o, required);
+    if (required && rule != NETWORK_NONE)
+        network_need(n, o->end, number, rule, needed);
+    if (required) /* without a value nothing leads there */
+        o->end = needed;
+    if (rule == NETWORK_NONE)
+        return ERROR_OK;
+    for (uint32_t c = 0; c < o->columns; c++) { /* a comma comes only if a member can follow */
+        uint32_t to = c > 0 ? comma : begin;
+        if (number < NETWORK_SET)
+            network_unused(n, cell(o, 0, c), number, to);
+        else
+            network_empty(n, cell(o, 0, c), to);
+    }
+    value_after(o, json_key_constant(o->leaf->s->rules, n, begin, key), rule, after);
+    if (!n->error && number < NETWORK_SET)
+        network_use(n, after, number, cell(o, 0, 1));
+    else if (!n->error)
+        network_empty(n, after, cell(o, 0, 1));
+    return ERROR_OK;
+}
+
+static enum error_code add_ordered(struct object *o, size_t row)
+{
+    const char *key = o->m.keys[row];
+    bool required = members_required(&o->m, key);
+    uint32_t rule = 0;
+    enum error_code error = named_value(o, key, &rule);
     uint32_t member = 0, member_next = NETWORK_NONE; /* where a member begins that leads to it */
     for (uint32_t c = 0; c < o->columns && !error && !o->n->error; c++) {
         uint32_t next = next_column(o, c);
         if (!required)
             network_empty(o->n, cell(o, row, c), cell(o, row + 1, c));
-        if (forbidden || next == NETWORK_NONE)
+        if (rule == NETWORK_NONE || next == NETWORK_NONE)
             continue;
         uint32_t from = before_key(o, row, c);
         if (next == member_next && !o->n->error) {
@@ -197,11 +258,12 @@ static enum error_code add_others(struct object *o)
     }
     for (uint32_t c = 0; c < o->columns && !error && o->others && !o->n->error; c++) {
         uint32_t next = next_column(o, c);
-        if (next == NETWORK_NONE)
+        if (next == NETWORK_NONE || (o->n_required > 0 && o->unordered && c == 0))
             continue;
-        uint32_t from = before_key(o, o->m.n_keys, c);
+        uint32_t from =
+            o->unordered && c > 0 ? json_mark(o->n, o->end, ',') : before_key(o, o->rows, c);
         if (!o->n->error)
-            network_call(o->n, from, others, cell(o, o->m.n_keys, next));
+            network_call(o->n, from, others, cell(o, o->rows, next));
     }
     return error;
 }
@@ -209,10 +271,7 @@ static enum error_code add_others(struct object *o)
 /* Keys that are not named can repeat; so members can be counted only if one of them suffices. */
 static enum error_code check_count(const struct object *o)
 {
-    uint32_t required = 0;
-    for (size_t i = 0; i < o->m.n_keys; i++)
-        required += members_required(&o->m, o->m.keys[i]);
-    if (o->others && o->leaf->min_members > required + 1)
+    if (o->others && o->leaf->min_members > o->n_required + 1)
         return schema_refuse(o->leaf->s, ERROR_UNSUPPORTED, o->leaf->nodes->ids[0], NULL,
                              "minProperties above the number of required properties and one is "
                              "only supported without other properties");
@@ -224,34 +283,64 @@ static enum error_code make_cells(struct object *o)
     const struct leaf *l = o->leaf;
     uint32_t most = l->max_members == NETWORK_NONE ? l->min_members : l->max_members;
     uint64_t columns = (most > 1 || l->max_members != NETWORK_NONE ? most : 1) + (uint64_t)1;
-    if (columns * (o->m.n_keys + 1) > CELLS_MAX)
+    if (o->unordered)
+        columns = 2;
+    if (columns * (o->rows + 1) > CELLS_MAX)
         return schema_refuse(l->s, ERROR_LIMIT, l->nodes->ids[0], NULL,
                              "minProperties or maxProperties is too large");
     o->columns = (uint32_t)columns;
-    o->cells = malloc(columns * (o->m.n_keys + 1) * sizeof *o->cells);
+    o->cells = malloc(columns * (o->rows + 1) * sizeof *o->cells);
     if (!o->cells)
         return schema_out_of_memory(l->s);
-    for (size_t i = 0; i < columns * (o->m.n_keys + 1); i++)
+    for (size_t i = 0; i < columns * (o->rows + 1); i++)
         o->cells[i] = network_state(o->n);
     return network_error(o->n, l->s->error);
 }
 
+/* Where a set of the required members decides whether the object may end. */
+static bool is_unordered(const struct object *o)
+{
+    const struct leaf *l = o->leaf;
+    uint32_t enough = o->n_required > 0 ? o->n_required : 1;
+    return l->s->rules->unordered && l->max_members == NETWORK_NONE && l->min_members <= enough &&
+           o->n_required <= NETWORK_SET;
+}
+
+/* Where `}` can follow. */
+static void add_end(struct object *o, uint32_t to)
+{
+    if (o->unordered) {
+        network_byte(o->n, o->end, '}', '}', to);
+        if (o->n_required == 0 && o->leaf->min_members == 0)
+            network_byte(o->n, cell(o, 0, 0), '}', '}', to);
+        return;
+    }
+    for (uint32_t c = o->leaf->min_members; c < o->columns && !o->n->error; c++)
+        network_byte(o->n, cell(o, o->rows, c), '}', '}', to);
+}
+
 static enum error_code build(struct object *o, uint32_t from, uint32_t to)
 {
+    for (size_t i = 0; i < o->m.n_keys; i++)
+        o->n_required += members_required(&o->m, o->m.keys[i]);
+    o->unordered = is_unordered(o);
+    o->rows = o->unordered ? 0 : o->m.n_keys;
     enum error_code error = make_cells(o);
     if (error)
         return error;
     uint32_t open = network_literal(o->n, from, "{", 1);
     if (!o->n->error)
         network_empty(o->n, open, cell(o, 0, 0));
-    for (size_t row = 0; row < o->m.n_keys && !error; row++)
-        error = add_named(o, row);
+    if (o->unordered)
+        o->end = cell(o, 0, 1);
+    for (size_t i = 0; i < o->m.n_keys && !error; i++)
+        error = o->unordered ? add_unordered(o, i) : add_ordered(o, i);
     if (!error)
         error = add_others(o);
     if (!error)
         error = check_count(o);
-    for (uint32_t c = o->leaf->min_members; c < o->columns && !error && !o->n->error; c++)
-        network_byte(o->n, cell(o, o->m.n_keys, c), '}', '}', to);
+    if (!error && !o->n->error)
+        add_end(o, to);
     return error ? error : network_error(o->n, o->leaf->s->error);
 }
 

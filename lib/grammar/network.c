@@ -112,6 +112,35 @@ void network_after(struct network *n, uint32_t from, uint32_t number, uint32_t t
     add_edge(n, from, (struct network_edge){.kind = EDGE_AFTER, .rule = number, .target = to});
 }
 
+static void add_set_edge(struct network *n, uint32_t from, enum network_edge_kind kind,
+                         unsigned number, uint32_t to)
+{
+    add_edge(n, from,
+             (struct network_edge){.kind = (uint8_t)kind, .low = (uint8_t)number, .target = to});
+}
+
+void network_unused(struct network *n, uint32_t from, unsigned number, uint32_t to)
+{
+    add_set_edge(n, from, EDGE_UNUSED, number, to);
+}
+
+void network_use(struct network *n, uint32_t from, unsigned number, uint32_t to)
+{
+    add_set_edge(n, from, EDGE_USE, number, to);
+}
+
+void network_need(struct network *n, uint32_t from, unsigned number, uint32_t rule, uint32_t to)
+{
+    add_edge(n, from,
+             (struct network_edge){
+                 .kind = EDGE_NEED, .low = (uint8_t)number, .rule = rule, .target = to});
+}
+
+bool network_edge_needs_rule(const struct network_edge *edge)
+{
+    return edge->kind == EDGE_CALL || edge->kind == EDGE_NEED;
+}
+
 uint32_t network_literal(struct network *n, uint32_t from, const void *bytes, size_t len)
 {
     const uint8_t *b = bytes;
@@ -355,7 +384,7 @@ static bool state_ends(const struct ends *x, uint32_t state)
 static bool edge_ends(const struct ends *x, const struct network_edge *edge)
 {
     return state_ends(x, edge->target) &&
-           (edge->kind != EDGE_CALL || state_ends(x, x->n->rules[edge->rule].start));
+           (!network_edge_needs_rule(edge) || state_ends(x, x->n->rules[edge->rule].start));
 }
 
 static void mark_end(struct ends *x, uint32_t state)
@@ -392,7 +421,7 @@ static bool ends_init(struct ends *x)
             const struct network_edge *edge = &x->n->edges[e];
             x->source[e - x->since.n_edges] = s;
             push_edge(x, x->into_first, x->into_next, edge->target, e);
-            if (edge->kind == EDGE_CALL)
+            if (network_edge_needs_rule(edge))
                 push_edge(x, x->calls_first, x->calls_next, x->n->rules[edge->rule].start, e);
         }
     return true;

@@ -5,6 +5,13 @@
  * depends on the exit at which the called rule was left. A state has one EDGE_EXIT at most, and a
  * state behind such a call has only edges EDGE_AFTER.
  *
+ * Each time that a rule is entered it has a set of numbers below NETWORK_SET, empty at first. Edges
+ * add a number, or can be taken only with or without one. So a rule reads parts in any order, each
+ * once at most, and has a few states for each part. Its element is the rule of such a part:
+ *
+ *     loop --UNUSED i--> before --CALL element i--> after --USE i--> loop
+ *     loop --NEED i, element i--> ... --> end          for each part that must be there
+ *
  * Functions that add states or edges return a state; after a failure (`error`) they do nothing and
  * return 0, so a builder checks once, at the end. */
 #ifndef MOED_GRAMMAR_NETWORK_H
@@ -17,15 +24,19 @@
 #include <stdint.h>
 
 #define NETWORK_NONE UINT32_MAX
+enum { NETWORK_SET = 64 };
 
 enum network_edge_kind {
     EDGE_BYTES, /* a byte from low to high */
     EDGE_EMPTY,
-    EDGE_CALL,  /* whatever `rule` accepts */
-    EDGE_BEGIN, /* empty, at the beginning of the text only: ^ */
-    EDGE_END,   /* empty, at the end of the text only: $ */
-    EDGE_EXIT,  /* to the end of the rule, at its exit number `rule` */
-    EDGE_AFTER, /* behind a call: empty, if the called rule was left at its exit `rule` */
+    EDGE_CALL,   /* whatever `rule` accepts */
+    EDGE_BEGIN,  /* empty, at the beginning of the text only: ^ */
+    EDGE_END,    /* empty, at the end of the text only: $ */
+    EDGE_EXIT,   /* to the end of the rule, at its exit number `rule` */
+    EDGE_AFTER,  /* behind a call: empty, if the called rule was left at its exit `rule` */
+    EDGE_UNUSED, /* empty, if the set has not the number `low` */
+    EDGE_USE,    /* empty; adds `low` to the set, which has not got it */
+    EDGE_NEED,   /* empty, if the set has `low`, which each way adds behind a call of `rule` */
 };
 
 struct network_edge {
@@ -73,6 +84,11 @@ void network_call(struct network *n, uint32_t from, uint32_t rule, uint32_t to);
 void network_assert(struct network *n, uint32_t from, enum network_edge_kind kind, uint32_t to);
 void network_exit(struct network *n, uint32_t from, uint32_t number, uint32_t end);
 void network_after(struct network *n, uint32_t from, uint32_t number, uint32_t to);
+void network_unused(struct network *n, uint32_t from, unsigned number, uint32_t to);
+void network_use(struct network *n, uint32_t from, unsigned number, uint32_t to);
+void network_need(struct network *n, uint32_t from, unsigned number, uint32_t rule, uint32_t to);
+/* A call, or EDGE_NEED: no way leads over it if no text satisfies its rule. */
+bool network_edge_needs_rule(const struct network_edge *edge);
 /* Writes a code point as UTF-8; returns its bytes. */
 unsigned network_encode(uint32_t c, uint8_t out[4]);
 /* A code point from low to high as UTF-8; surrogates are left out. */

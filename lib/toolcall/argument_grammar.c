@@ -1,9 +1,10 @@
 /* Grammars of arguments.
  *
- * JSON: the schema, as a %json item. Gemma: the same as %gemma. Between tags: each property has an
- * item of its own, in the order of the schema, then come properties that the schema does not name.
- * A bare value must be one that the parser reads as the schema has it (argument_types.h): a text
- * that looks like JSON of another allowed type is not written as a string.
+ * Arguments stand in any order, because models do not keep to the schema's. JSON: the schema, as an
+ * %unordered item. Gemma: the same as %gemma. Between tags: each property has an item of its own,
+ * in a group %all, and one that repeats stands for the properties that the schema does not name. A
+ * bare value must be one that the parser reads as the schema has it (argument_types.h): a text that
+ * looks like JSON of another allowed type is not written as a string.
  *
  * Each item of a tool that is not strict names a rule that stands for a schema which cannot be
  * followed: of a value between tags only this value is free then. */
@@ -21,6 +22,7 @@ enum {
     PLACE_BYTES = 200,     /* what gbnf_schema.h takes, with space for escapes */
     KEYS_BYTES_MAX = 2000, /* of properties, in the expression of the other keys */
     KEY_BYTES = 100,       /* in an error */
+    PARTS_MAX = 64,        /* that cannot repeat, of %all */
     NOTES_MAX = 8,         /* of which the grammar keeps the texts */
     NOTE_BYTES = 200,
 };
@@ -134,7 +136,7 @@ static void write_object(struct argument_writer *w, const struct tool *t)
     const json_t *type = json_object_get(document, "type");
     if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
-    strbuf_printf(w->out, gemma ? "%%gemma " : "%%json ");
+    strbuf_printf(w->out, gemma ? "%%gemma " : "%%unordered ");
     place(w, t, NULL);
     schema_text(w, json_dumps(document, JSON_COMPACT));
     else_rule(w, t, gemma ? "gemma-object" : "json-object");
@@ -417,29 +419,6 @@ static bool other_key(struct argument_writer *w, const json_t *properties)
     return fits;
 }
 
-/* Properties that the schema does not name. */
-static enum error_code other_properties(struct argument_writer *w, const struct tool *t)
-{
-    json_t *schema = json_object_get(w->parameters, "additionalProperties");
-    if (json_is_false(schema))
-        return ERROR_OK;
-    strbuf_printf(w->out, "( ");
-    key_begin(w);
-    if (!other_key(w, json_object_get(w->parameters, "properties")))
-        return refuse(w, t, "properties");
-    key_end(w);
-    if (schema && !json_is_true(schema)) {
-        enum error_code code = write_value(w, t, NULL, schema);
-        if (code)
-            return code;
-    } else {
-        any_value(w);
-        value_end(w);
-    }
-    strbuf_printf(w->out, ")* ");
-    return ERROR_OK;
-}
-
 /* A keyword of the arguments that has no form between tags; NULL: there is none. */
 static const char *keyword_without_form(const struct argument_writer *w, const struct tool *t)
 {
@@ -501,30 +480,97 @@ static json_t *required_keys(const struct argument_writer *w)
     return keys;
 }
 
-static enum error_code write_tags(struct argument_writer *w, const struct tool *t)
+/* How the properties stand: as parts of %all or, where more are required than these can be, in the
+ * schema's order. */
+struct tag_parts {
+    json_t *required; /* as keys */
+    bool ordered;
+    size_t n, optional_left; /* that cannot repeat */
+};
+
+/* times: "" once, "?" at most once, "*" any number of times. */
+static void part_begin(struct argument_writer *w, struct tag_parts *p, const char *times)
 {
-    const char *key, *keyword = keyword_without_form(w, t);
+    if (p->ordered)
+        strbuf_printf(w->out, "( ");
+    else
+        strbuf_printf(w->out, "%s%s%s", p->n > 0 ? "| " : "", times, *times ? " " : "");
+    p->n++;
+    key_begin(w);
+}
+
+static void part_end(struct argument_writer *w, const struct tag_parts *p, const char *times)
+{
+    if (p->ordered)
+        strbuf_printf(w->out, ")%s ", times);
+}
+
+static enum error_code named_properties(struct argument_writer *w, const struct tool *t,
+                                        struct tag_parts *p)
+{
+    const char *key;
     json_t *schema;
-    enum error_code code = ERROR_OK;
-    if (keyword)
-        return refuse(w, t, keyword);
-    json_t *required = required_keys(w);
-    w->out->failed = w->out->failed || !required;
     json_object_foreach(json_object_get(w->parameters, "properties"), key, schema)
     {
-        strbuf_printf(w->out, "( ");
-        key_begin(w);
+        const char *times = json_object_get(p->required, key)    ? ""
+                            : p->ordered || p->optional_left > 0 ? "?"
+                                                                 : "*";
+        p->optional_left -= *times == '?' && p->optional_left > 0;
+        part_begin(w, p, times);
         literal(w, key);
         key_end(w);
-        code = write_value(w, t, key, schema);
-        strbuf_printf(w->out, json_object_get(required, key) ? ") " : ")? ");
-        if (code || is_too_large(w))
-            break;
+        enum error_code code = write_value(w, t, key, schema);
+        if (code)
+            return code;
+        part_end(w, p, times);
+        if (is_too_large(w))
+            return refuse_size(w, t);
     }
-    json_decref(required);
-    if (!code && is_too_large(w))
-        code = refuse_size(w, t);
-    return code ? code : other_properties(w, t);
+    return ERROR_OK;
+}
+
+/* Properties that the schema does not name. */
+static enum error_code other_properties(struct argument_writer *w, const struct tool *t,
+                                        struct tag_parts *p)
+{
+    json_t *schema = json_object_get(w->parameters, "additionalProperties");
+    if (json_is_false(schema))
+        return ERROR_OK;
+    part_begin(w, p, "*");
+    if (!other_key(w, json_object_get(w->parameters, "properties")))
+        return refuse(w, t, "properties");
+    key_end(w);
+    if (schema && !json_is_true(schema)) {
+        enum error_code code = write_value(w, t, NULL, schema);
+        if (code)
+            return code;
+    } else {
+        any_value(w);
+        value_end(w);
+    }
+    part_end(w, p, "*");
+    return ERROR_OK;
+}
+
+static enum error_code write_tags(struct argument_writer *w, const struct tool *t)
+{
+    const char *keyword = keyword_without_form(w, t);
+    if (keyword)
+        return refuse(w, t, keyword);
+    struct tag_parts p = {.required = required_keys(w)};
+    size_t n = json_object_size(p.required);
+    w->out->failed = w->out->failed || !p.required;
+    p.ordered = n > PARTS_MAX;
+    p.optional_left = p.ordered ? 0 : PARTS_MAX - n;
+    bool none = json_object_size(json_object_get(w->parameters, "properties")) == 0 &&
+                json_is_false(json_object_get(w->parameters, "additionalProperties"));
+    strbuf_printf(w->out, p.ordered || none ? "" : "%%all ( ");
+    enum error_code code = named_properties(w, t, &p);
+    if (!code)
+        code = other_properties(w, t, &p);
+    strbuf_printf(w->out, p.ordered || none ? "" : ") ");
+    json_decref(p.required);
+    return code;
 }
 
 /* ---- A call ---- */

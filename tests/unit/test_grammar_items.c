@@ -36,6 +36,103 @@ static void test_value(void **state)
                 "{\"</v>\":\"<</v>\"}", "{\"p\":\"<a</v>\"}", "{\"a</v>\":1}");
 }
 
+#define GREP                                                                                       \
+    "{\"type\":\"object\",\"required\":[\"p\",\"q\"],\"properties\":{\"p\":{\"type\":"             \
+    "\"integer\"},\"q\":{\"type\":\"null\"},\"qs\":{\"type\":\"boolean\"},\"never\":false,\"in\":" \
+    "{"                                                                                            \
+    "\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true},\"additionalProperties\":false}}"
+
+static void test_unordered(void **state)
+{
+    (void)state;
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %unordered " GREP "}", "{\"p\":1,\"q\":null}",
+                "{\"q\": null, \"p\":1}", "{\"qs\":true,\"q\":null,\"p\":1}",
+                "{\"in\":{\"b\":1,\"a\":{\"b\":1}},\"q\":null,\"qs\":true,\"p\":1}",
+                "{\"q\":null,\"p\":1,\"other\":[],\"qs\":true,\"other\":{\"p\":0}}", NULL,
+                /* each once, the required ones, their schemas; others behind the required ones */
+                "{\"p\":1,\"p\":1,\"q\":null}", "{\"q\":null}", "{\"q\":null,\"qs\":true}",
+                "{\"q\":1,\"p\":1}", "{\"q\":null,\"other\":1,\"p\":1}", "{\"other\":1}", "{}",
+                "{\"q\":null,\"p\":1,\"never\":1}", "{\"q\":null,\"p\":1,\"other\":1,\"p\":1}",
+                "{\"in\":{\"b\":1,\"b\":1},\"q\":null,\"p\":1}", "{\"q\":null,\"p\":1,}");
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %unordered " GREP ",\"additionalProperties\":false}",
+                "{\"q\":null,\"p\":1}", NULL, "{\"q\":null,\"p\":1,\"x\":1}",
+                /* nothing could follow the comma */
+                "{\"in\":{},\"qs\":true,\"q\":null,\"p\":1,");
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %json " GREP "}", "{\"p\":1,\"q\":null}", NULL,
+                "{\"q\":null,\"p\":1}");
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %unordered {\"type\":\"object\",\"minProperties\":1,\"properties\":{"
+                "\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},"
+                "\"additionalProperties\":false}",
+                "{\"b\":null,\"a\":null}", "{\"b\":null}", NULL, "{}");
+    /* a limit that a set cannot keep: in order */
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= %unordered {\"type\":\"object\",\"maxProperties\":2,\"properties\":{"
+                "\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"},\"c\":{\"type\":\"null\"}},"
+                "\"required\":[\"c\"]}",
+                "{\"b\":null,\"c\":null}", NULL, "{\"c\":null,\"b\":null}",
+                "{\"a\":null,\"b\":null,\"c\":null}");
+    check_refused(GRAMMAR_GBNF,
+                  "root ::= %unordered {\"type\":\"object\",\"required\":[\"a\"],\"properties\":{"
+                  "\"a\":{\"enum\":[]},\"b\":{}}}",
+                  ERROR_USAGE, "no answer can satisfy");
+}
+
+/* More members than a set has numbers: the required ones have them first. */
+static void test_unordered_many(void **state)
+{
+    struct strbuf text;
+    (void)state;
+    for (int required = 60; required <= 70; required += 10) {
+        strbuf_init(&text);
+        strbuf_printf(&text, "root ::= %%unordered {\"type\":\"object\",\"properties\":{");
+        for (int i = 0; i < 100; i++)
+            strbuf_printf(&text, "%s\"p%d\":{\"type\":\"null\"}", i ? "," : "", i);
+        strbuf_printf(&text, "},\"required\":[");
+        for (int i = 0; i < required; i++)
+            strbuf_printf(&text, "%s\"p%d\"", i ? "," : "", 99 - i);
+        strbuf_printf(&text, "],\"additionalProperties\":false}");
+        struct grammar *g = compile_ok(GRAMMAR_GBNF, text.data);
+        for (int left_out = 0; left_out < 2; left_out++)
+            for (int reversed = 0; reversed < 2; reversed++) {
+                strbuf_clear(&text);
+                for (int i = left_out; i < required; i++)
+                    strbuf_printf(&text, "%s\"p%d\":null", i > left_out ? "," : "{",
+                                  reversed ? 99 - i : 100 - required + i);
+                strbuf_printf(&text, "}");
+                bool fits = !left_out && (required <= 64 || !reversed);
+                assert_int_equal(whole_text(g, text.data, text.len), fits);
+            }
+        grammar_free(g);
+        strbuf_fini(&text);
+    }
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    CHECK_TEXTS(GRAMMAR_GBNF,
+                "root ::= \"[\" part \"]\"\n"
+                "part ::= %all ( \"a\" | ? \"b\" [0-9] | ? \"(\" part \")\" |\n * \"x\" )",
+                "[a]", "[ab1]", "[b2a]", "[b2(a)a]", "[(b1ax(a))axxb1]", "[axx]", NULL, "[]",
+                "[b1]", "[aa]", "[ab1b1]", "[xa]", "[(b1)a]", "[a", "[a(a)(a)]");
+    check_refused(GRAMMAR_GBNF, "root ::= %all \"a\"", ERROR_USAGE, "%all wants a group");
+    check_refused(GRAMMAR_GBNF, "root ::= %all ( \"a\"", ERROR_USAGE, "without its end");
+    check_refused(GRAMMAR_GBNF, "root ::= %all ( ? root | \"a\" )", ERROR_UNSUPPORTED,
+                  "calls itself");
+    struct strbuf many;
+    strbuf_init(&many);
+    strbuf_printf(&many, "root ::= %%all ( * \"x\" ");
+    for (int i = 0; i < 65; i++)
+        strbuf_printf(&many, "| \"%d;\" ", i);
+    strbuf_printf(&many, ")");
+    check_refused(GRAMMAR_GBNF, many.data, ERROR_LIMIT, "%all has too many parts");
+    strbuf_fini(&many);
+    /* parts without a text */
+    CHECK_TEXTS(GRAMMAR_GBNF, "root ::= %all ( \"a\"? | \"b\" | ? )", "b", "ab", "ba", NULL, "",
+                "aab", "bb");
+}
+
 static void test_gemma(void **state)
 {
     (void)state;
@@ -349,6 +446,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_value),
+        cmocka_unit_test(test_unordered),
+        cmocka_unit_test(test_unordered_many),
+        cmocka_unit_test(test_all),
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_gemma_marks),
         cmocka_unit_test(test_else),

@@ -205,6 +205,71 @@ static void test_every_format(void **state)
     }
 }
 
+/* ---- Orders ---- */
+
+#define GREP(more)                                                                                 \
+    "[{\"name\":\"grep\",\"parameters\":{\"type\":\"object\",\"required\":[\"pattern\"],"          \
+    "\"properties\":{\"pattern\":{\"type\":\"string\"},\"path\":{\"type\":\"string\"},"            \
+    "\"output_mode\":{\"type\":\"string\",\"enum\":[\"content\",\"files\"]},"                      \
+    "\"glob\":{\"type\":\"string\"}}" more "}}]"
+
+/* A call of grep as the format writes it: `argument` for each key and value, `between` them. */
+static const struct written {
+    const char *format, *begin, *argument, *between, *end;
+} written[] = {
+    {"hermes", "<tool_call>\n{\"name\": \"grep\", \"arguments\": {", "\"%s\": \"%s\"", ", ",
+     "}}\n</tool_call>"},
+    {"qwen3-coder", "<tool_call>\n<function=grep>\n", "<parameter=%s>\n%s\n</parameter>\n", "",
+     "</function>\n</tool_call>"},
+    {"glm", "<tool_call>grep\n", "<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n", "",
+     "</tool_call>"},
+    {"harmony", "<|channel|>commentary to=functions.grep <|constrain|>json<|message|>{",
+     "\"%s\":\"%s\"", ",", "}"},
+    {"gemma4", "<|tool_call>call:grep{", "%s:<|\"|>%s<|\"|>", ",", "}<tool_call|>"},
+};
+
+static void check_order(const char *tools, const char *const *keys, bool fits)
+{
+    struct tool_list *list = tools_of(tools);
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+        struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO, .tools = list};
+        const struct written *w = &written[i];
+        struct tool_grammar g;
+        char text[1024];
+        size_t n = (size_t)snprintf(text, sizeof text, "%s", w->begin);
+        for (size_t k = 0; keys[k]; k++) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", k > 0 ? w->between : "");
+            n += (size_t)snprintf(text + n, sizeof text - n, w->argument, keys[k], "content");
+        }
+        snprintf(text + n, sizeof text - n, "%s", w->end);
+        r.format = tool_format_find(w->format);
+        assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+        if (follows(&g, text, false) != fits)
+            fail_msg("%s: %s: %s", w->format, fits ? "refused" : "accepted", text);
+        tool_grammar_fini(&g);
+    }
+    tool_list_free(list);
+}
+
+#define CHECK_ORDER(tools, fits, ...)                                                              \
+    check_order(tools, (const char *const[]){__VA_ARGS__, NULL}, fits)
+
+/* Arguments in another order than the schema's keep their names. */
+static void test_orders(void **state)
+{
+    static const char open[] = GREP(""), closed[] = GREP(",\"additionalProperties\":false");
+    (void)state;
+    CHECK_ORDER(open, true, "pattern", "path", "output_mode", "glob");
+    CHECK_ORDER(open, true, "pattern", "glob", "output_mode", "path");
+    CHECK_ORDER(open, true, "glob", "pattern", "path"); /* as a template that sorts shows them */
+    CHECK_ORDER(open, true, "pattern", "glob", "more", "path", "more");
+    CHECK_ORDER(open, false, "glob", "path");
+    CHECK_ORDER(open, false, "pattern", "glob", "glob");
+    CHECK_ORDER(open, false, "more", "pattern");
+    CHECK_ORDER(closed, true, "output_mode", "path", "pattern");
+    CHECK_ORDER(closed, false, "output_mode", "pattern", "more");
+}
+
 /* Reasoning before a call that is required: its marks may be control tokens, too. */
 static void test_reasoning(void **state)
 {
@@ -354,9 +419,10 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),           cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_no_reasoning),           cmocka_unit_test(test_many_tools),
-        cmocka_unit_test(test_marks_only_in_literals), cmocka_unit_test(test_marks_refused),
+        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_many_tools),
+        cmocka_unit_test(test_orders),        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_marks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,28 +81,28 @@ static void test_strict(void **state)
 {
     check(automatic, "mistral", STRICT,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"edit\" \"\\x5bARGS\\x5d\" %json \"tool \\x22edit\\x22: schema at "
+          "call-0 ::= \"edit\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22edit\\x22: schema at "
           "\\x22\\x23\" {\"type\":\"object\",\"properties\":{"
           "\"path\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/n\"},\"mode\":{\"enum\":[\"a\","
           "\"b\"]}},\"required\":[\"path\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}} \n");
     check(automatic, "mistral", "[{\"name\":\"f\",\"strict\":true,\"parameters\":{}}]",
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22f\\x22: schema at "
           "\\x22\\x23\" {\"type\":\"object\"} \n");
-    /* between tags: in the schema's order; a string is bare, what is not required may be left out,
+    /* between tags: in any order; a string is bare, what is not required may be left out,
      * a schema that refers to the root takes the definitions with it, and others follow */
     check(automatic, "qwen3-coder", STRICT,
           "root ::= \"\\x0a<function=\" call \"\\x0a</tool_call>\" \n"
           "call ::= call-0\n"
           "call-0 ::= \"edit\" \">\" \"\\x0a\" "
-          "( key-begin \"path\" key-end value-0 value-end ) "
-          "( key-begin \"n\" key-end %value \"</parameter>\" \"tool \\x22edit\\x22: schema at "
+          "%all ( key-begin \"path\" key-end value-0 value-end "
+          "| ? key-begin \"n\" key-end %value \"</parameter>\" \"tool \\x22edit\\x22: schema at "
           "\\x22\\x23/properties/n\" "
           "{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"integer\"}}} "
-          "value-end )? "
-          "( key-begin \"mode\" key-end ( \"a\" | \"b\" ) value-end )? "
-          "( key-begin %text \"\" \"\\x5e(\\x3f:path|n|mode)\\x24\" {\"pattern\":"
-          "\"^[a-zA-Z0-9_.-]+$\"} key-end value-0 value-end )* \"</function>\" \n"
+          "value-end "
+          "| ? key-begin \"mode\" key-end ( \"a\" | \"b\" ) value-end "
+          "| * key-begin %text \"\" \"\\x5e(\\x3f:path|n|mode)\\x24\" {\"pattern\":"
+          "\"^[a-zA-Z0-9_.-]+$\"} key-end value-0 value-end ) \"</function>\" \n"
           "key-begin ::= \"<parameter=\" \nkey-end ::= \">\" \"\\x0a\" \n"
           "value-end ::= \"\\x0a\" \"</parameter>\" \"\\x0a\" \n");
 }
@@ -117,7 +117,7 @@ static void test_not_strict(void **state)
     (void)state;
     check(automatic, "mistral", tools,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22f\\x22: schema at "
           "\\x22\\x23\" {\"properties\":{\"title\":{\"type\":\"string\"},\"n\":{\"type\":"
           "\"integer\"}},\"additionalProperties\":false,\"type\":\"object\"} %else json-object \n"
           "json-object ::=");
@@ -130,9 +130,9 @@ static void test_not_strict(void **state)
     check(automatic, "glm", tools,
           "root ::= call \ncall ::= call-0\n"
           "call-0 ::= \"f\" \"\\x0a\" "
-          "( key-begin \"title\" key-end value-0 value-end )? "
-          "( key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
-          "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end )? "
+          "%all ( ? key-begin \"title\" key-end value-0 value-end "
+          "| ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end ) "
           "\"</tool_call>\" \n");
 }
 
@@ -161,7 +161,7 @@ static void test_not_followed(void **state)
     strbuf_printf(&tools, "]");
     struct tool_grammar g = build(automatic, "mistral", tools.data);
     size_t items = 0;
-    for (const char *at = g.text; (at = strstr(at, "%json ")); at++)
+    for (const char *at = g.text; (at = strstr(at, "%unordered ")); at++)
         items++;
     assert_int_equal(items, 2); /* of 60 KB each */
     assert_non_null(strstr(g.text, "tool \\x22f3\\x22: the schemas of all tools"));
@@ -288,11 +288,12 @@ static void test_elsewhere(void **state)
         check(automatic, "glm", text,
               "root ::= call \ncall ::= call-0\n"
               "call-0 ::= \"f\" \"\\x0a\" "
-              "( key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
-              "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end )? "
-              "( key-begin \"a/b\" key-end %note \"tool \\x22f\\x22: schema at "
+              "%all ( ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema "
+              "at "
+              "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end "
+              "| ? key-begin \"a/b\" key-end %note \"tool \\x22f\\x22: schema at "
               "\\x22\\x23/properties/a\\x7e1b\\x22: the glm format follows a \\x24ref to a "
-              "definition only\" value-0 value-end )? \"</tool_call>\" \n");
+              "definition only\" value-0 value-end ) \"</tool_call>\" \n");
         snprintf(text, sizeof text, tools[i], "true");
         check_refused(required, "glm", text, ERROR_UNSUPPORTED,
                       "tool \"f\": schema at \"#/properties/a~1b\": ");
@@ -312,18 +313,19 @@ static void test_own_keywords(void **state)
     (void)state;
     check(automatic, "mistral", tools,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22f\\x22: schema at "
           "\\x22\\x23\" {\"properties\":{\"a\":{\"$ref\":\"#/x-defs/A\"}},"
           "\"additionalProperties\":false,\"x-defs\":{\"A\":{\"type\":\"null\"}},"
           "\"type\":\"object\"} ");
     check(automatic, "glm", tools,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x0a\" ( key-begin \"a\" key-end %value \"</arg_value>\" \"tool "
+          "call-0 ::= \"f\" \"\\x0a\" %all ( ? key-begin \"a\" key-end %value \"</arg_value>\" "
+          "\"tool "
           "\\x22f\\x22: schema at \\x22\\x23/properties/a\" {\"$ref\":\"#/x-defs/A\",\"x-defs\":{"
-          "\"A\":{\"type\":\"null\"}}} value-end )? ");
+          "\"A\":{\"type\":\"null\"}}} value-end ) ");
     check(automatic, "mistral", escaped,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json \"tool \\x22f\\x22: schema at "
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22f\\x22: schema at "
           "\\x22\\x23\" {\"properties\":{\"a\":{\"$ref\":\"#/x-a~1b/0\"}},\"x-a/b\":[{\"type\":"
           "\"null\"}],\"type\":\"object\"} ");
     struct tool_grammar g = build(automatic, "glm", escaped);
@@ -387,7 +389,7 @@ static void test_named_of_many(void **state)
     struct tool_grammar g;
     struct error e;
     assert_int_equal(tool_grammar_build(&r, &g, &e), ERROR_OK);
-    assert_non_null(strstr(g.text, "%json"));
+    assert_non_null(strstr(g.text, "%unordered"));
     assert_null(strstr(g.text, "%note"));
     tool_grammar_fini(&g);
     tool_list_free(list);
