@@ -176,7 +176,6 @@ static void tag_rules(struct argument_writer *w)
     literal(w, f->value_begin ? f->value_begin : "");
     literal(w, f->newline_values ? "\n" : "");
     strbuf_printf(w->out, "\nvalue-end ::= ");
-    literal(w, f->newline_values ? "\n" : "");
     literal(w, f->value_end);
     literal(w, f->gap);
     strbuf_printf(w->out, "\n");
@@ -191,12 +190,26 @@ static void typed(struct argument_writer *w, bool string)
 
 #define ANY_TYPE "( \"true\\x22>\" | \"false\\x22>\" ) "
 
+/* The rule of values without value_end. If that begins with a newline, one is before the value. */
+static const char *free_value(const struct argument_writer *w)
+{
+    return w->format->newline_values ? "value-1" : "value-0";
+}
+
 static void any_value(struct argument_writer *w)
 {
     if (w->format->typed_values)
         strbuf_printf(w->out, ANY_TYPE);
-    strbuf_printf(w->out, "value-0 ");
+    strbuf_printf(w->out, "%s ", free_value(w));
     w->value = true;
+}
+
+/* Would the text end the value? */
+static bool has_value_end(const struct argument_writer *w, const char *text)
+{
+    const char *mark = w->format->value_end, *bare = mark + 1;
+    return strstr(text, mark) ||
+           (w->format->newline_values && strncmp(text, bare, strlen(bare)) == 0);
 }
 
 /* A constant list of strings that no mark interrupts, without other keywords. */
@@ -215,7 +228,7 @@ static bool is_list_of_strings(const struct argument_writer *w, const json_t *sc
     {
         if (!json_is_string(value) ||
             strlen(json_string_value(value)) != json_string_length(value) ||
-            strstr(json_string_value(value), w->format->value_end))
+            has_value_end(w, json_string_value(value)))
             return false;
     }
     return json_array_size(list) > 0;
@@ -265,6 +278,8 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
     strbuf_init(&other);
     if (!w->format->typed_values)
         texts_of_other_types(types, &other);
+    if (w->format->newline_values) /* the newline before the value and this are value_end */
+        strbuf_printf(&other, "%s^%s", other.len ? "|" : "", w->format->value_end + 1);
     strbuf_printf(w->out, "%%text ");
     literal(w, w->format->value_end);
     quoted(w, other.data ? other.data : "");
@@ -277,15 +292,19 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
 static void json_item(struct argument_writer *w, const struct tool *t, const char *key,
                       const json_t *schema)
 {
-    strbuf_printf(w->out, "%%value ");
-    literal(w, w->format->value_end);
+    if (w->format->newline_values) { /* JSON has no newline, so it has not value_end */
+        strbuf_printf(w->out, "%%unordered ");
+    } else {
+        strbuf_printf(w->out, "%%value ");
+        literal(w, w->format->value_end);
+    }
     place(w, t, key);
     schema_text(w, schema_part_text(w->parts, schema));
 }
 
 static void else_any_value(struct argument_writer *w, const struct tool *t)
 {
-    else_rule(w, t, "value-0");
+    else_rule(w, t, free_value(w));
     w->value = w->value || !t->strict;
 }
 
@@ -304,7 +323,7 @@ static void mixed_item(struct argument_writer *w, const struct tool *t, const ch
     json_item(w, t, key, others);
     json_decref(others);
     strbuf_printf(w->out, ") ");
-    else_rule(w, t, w->format->typed_values ? "typed-value" : "value-0");
+    else_rule(w, t, w->format->typed_values ? "typed-value" : free_value(w));
     w->typed_value = w->typed_value || (!t->strict && w->format->typed_values);
     w->value = w->value || !t->strict;
 }
@@ -364,7 +383,7 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
     if (types == ARGUMENT_STRING) {
         typed(w, true);
         if (free_text) {
-            strbuf_printf(w->out, "value-0 ");
+            strbuf_printf(w->out, "%s ", free_value(w));
             w->value = true;
         } else if (is_list_of_strings(w, schema)) {
             string_list(w, json_object_get(schema, "enum"));

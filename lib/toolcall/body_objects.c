@@ -180,7 +180,7 @@ static enum step next(struct tool_parser *p)
     enum match m = f->call_end && p->at < p->len ? read_mark(p, f->call_end) : MATCH_NO;
     if (m == MATCH_PART)
         return STEP_WAIT;
-    if (m == MATCH_NO && p->region_done)
+    if (m == MATCH_NO && p->region_done && !read_cut_mark(p, f->call_end))
         p->at = p->mark;
     return STEP_CLOSED;
 }

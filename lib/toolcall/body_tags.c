@@ -89,20 +89,25 @@ static enum step type(struct tool_parser *p)
 static enum step value(struct tool_parser *p)
 {
     const struct tool_format *f = p->o.format;
+    const char *mark = f->value_end;
     size_t len;
-    enum step s = find_mark(p, f->value_end, TOOL_HELD_BYTES_MAX, &len);
+    if (f->newline_values && p->at == p->len)
+        return STEP_WAIT;
+    if (f->newline_values && p->buf[p->at] != '\n')
+        mark++;
+    enum step s = find_mark(p, mark, TOOL_HELD_BYTES_MAX, &len);
     if (s != STEP_AGAIN)
         return s;
     if (!p->call_open && !call_open(p, NULL))
         return STEP_FAIL;
     const char *text = p->buf + p->at;
-    p->at += len + strlen(f->value_end);
+    p->at += len + strlen(mark);
     if (f->newline_values && len > 0 && text[0] == '\n') {
         text++;
         len--;
-    }
-    if (f->newline_values && len > 0 && text[len - 1] == '\n')
+    } else if (f->newline_values && len > 0 && text[len - 1] == '\n') {
         len--;
+    }
     unsigned types = f->typed_values
                          ? (p->value_is_string ? ARGUMENT_STRING : ARGUMENT_ANY & ~ARGUMENT_STRING)
                          : argument_types(p->tool->parameters, p->key);

@@ -91,5 +91,7 @@ void call_close(struct tool_parser *p)
     p->calls++;
     p->mark = p->at;
     p->region_done = p->started = true;
+    p->reasoning_unended = p->reasoning_unended || p->from_reasoning;
+    p->from_reasoning = false;
     p->stopped = !p->o.parallel;
 }

@@ -23,7 +23,7 @@ static const struct tool_format formats[] = {
      .name_end = ">",
      .key_begin = "<parameter=",
      .key_end = ">",
-     .value_end = "</parameter>",
+     .value_end = "\n</parameter>",
      .call_end = "</function>",
      .newline_values = true,
      .gap = "\n"},

@@ -42,7 +42,8 @@ struct tool_format {
     const char *name_end;  /* BODY_TAGS, from here on */
     const char *key_begin, *key_end;
     const char *value_begin, *value_end;
-    bool newline_values; /* one newline after value_begin and one before value_end are no value */
+    bool newline_values; /* a newline before a value is not in it; value_end begins with another
+                            one, without which it ends a value that has none before it */
     bool typed_values;   /* the key's tag says whether the value is a string (DSML) */
     const char *gap;     /* grammar: between call_begin and the body, and the body and call_end */
     const char *text_begin, *text_end; /* around the answer's text */

@@ -18,6 +18,19 @@ static bool takes_calls(const struct tool_parser *p)
     return tool_list_count(p->o.tools) > 0;
 }
 
+static void call_begin(struct tool_parser *p, bool bare);
+
+/* The mark of a section, or of a call, is behind `at`. */
+static void calls_begin(struct tool_parser *p, const char *mark)
+{
+    p->region_done = false;
+    p->in_section = mark == p->o.format->section_begin;
+    if (p->in_section)
+        p->state = PARSER_SECTION;
+    else
+        call_begin(p, false);
+}
+
 static enum step reasoning_step(struct tool_parser *p)
 {
     if (p->space == SPACE_DROP) {
@@ -28,14 +41,19 @@ static enum step reasoning_step(struct tool_parser *p)
         p->space = SPACE_KEEP;
     }
     const struct tool_format *f = p->o.format;
-    const char *marks[3] = {p->o.reasoning->end};
+    const char *marks[4] = {p->o.reasoning->end};
     size_t n = 1, which;
-    if (f->ends_reasoning && takes_calls(p))
-        marks[n++] = f->section_begin ? f->section_begin : f->call_begin;
+    if (takes_calls(p) && f->section_begin)
+        marks[n++] = f->section_begin;
+    if (takes_calls(p) && f->call_begin)
+        marks[n++] = f->call_begin;
     if (f->ends_reasoning && f->text_begin)
         marks[n++] = f->text_begin;
     enum step s = scan_text(p, TOOL_REASONING, marks, n, NEWLINES_OF_A_MARK, &which);
-    if (s == STEP_AGAIN) {
+    if (s == STEP_AGAIN && which > 0 && !f->ends_reasoning) {
+        p->from_reasoning = true;
+        calls_begin(p, marks[which]);
+    } else if (s == STEP_AGAIN) {
         if (which > 0) /* content_step reads the mark again */
             p->at = p->mark;
         p->mark = p->at;
@@ -45,7 +63,7 @@ static enum step reasoning_step(struct tool_parser *p)
     return s;
 }
 
-enum { CONTENT_MARKS_MAX = 4 };
+enum { CONTENT_MARKS_MAX = 5 };
 
 /* The marks in content. The first one is a section's if the format has sections. */
 static size_t content_marks(const struct tool_parser *p, const char *marks[CONTENT_MARKS_MAX])
@@ -60,6 +78,8 @@ static size_t content_marks(const struct tool_parser *p, const char *marks[CONTE
         marks[n++] = f->text_begin;
     if (f->text_end)
         marks[n++] = f->text_end;
+    if (p->reasoning_unended)
+        marks[n++] = p->o.reasoning->end;
     return n;
 }
 
@@ -76,6 +96,19 @@ static enum step content_space(struct tool_parser *p, const char *const *marks, 
 {
     size_t from = p->at, end = space_end(p);
     bool dropped = p->space == SPACE_DROP || (end == p->len && p->final);
+    if (!dropped && p->space == SPACE_SECTION && end - from <= PENDING_SPACE_MAX) {
+        const char *section_end = p->o.format->section_end;
+        p->at = end;
+        enum match m = read_mark(p, section_end);
+        if (m == MATCH_YES || read_cut_mark(p, section_end)) {
+            p->mark = p->at;
+            p->space = SPACE_PENDING;
+            return content_space(p, marks, n);
+        }
+        p->at = from;
+        if (m == MATCH_PART)
+            return STEP_WAIT;
+    }
     if (!dropped) {
         if (end - from > PENDING_SPACE_MAX) {
             p->space = SPACE_KEEP;
@@ -148,12 +181,17 @@ static enum step start_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* A mark around the text is behind `at`, and `mark` at the whitespace before it. */
+/* A mark around the text, or the end of reasoning, is behind `at`, and `mark` at the whitespace
+ * before it. */
 static void drop_text_mark(struct tool_parser *p, const char *mark)
 {
     if (mark == p->o.format->text_end)
         emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - strlen(mark) - p->mark);
     p->mark = p->at;
+    if (p->reasoning_unended && mark == p->o.reasoning->end) {
+        p->reasoning_unended = false;
+        p->space = SPACE_DROP;
+    }
 }
 
 static enum step content_step(struct tool_parser *p)
@@ -169,29 +207,37 @@ static enum step content_step(struct tool_parser *p)
         s = scan_text(p, TOOL_CONTENT, marks, n, n > 0 ? NEWLINES_OF_A_MARK : 0, &which);
     if (s != STEP_AGAIN)
         return s;
-    if (marks[which] == p->o.format->text_begin || marks[which] == p->o.format->text_end) {
-        drop_text_mark(p, marks[which]);
-        return STEP_AGAIN;
-    }
-    p->region_done = false;
-    p->in_section = p->o.format->section_begin && which == 0;
-    if (p->in_section)
-        p->state = PARSER_SECTION;
+    if (marks[which] == p->o.format->section_begin || marks[which] == p->o.format->call_begin)
+        calls_begin(p, marks[which]);
     else
-        call_begin(p, false);
+        drop_text_mark(p, marks[which]);
     return STEP_AGAIN;
 }
 
 /* -- Calls -- */
 
+/* What is between `mark` and `at` is no call, and what follows is not in one. */
+static void give_back(struct tool_parser *p)
+{
+    while (p->from_reasoning && p->at > p->mark && json_space(p->buf[p->at - 1]))
+        p->at--; /* may belong to the end mark */
+    emit_text(p, p->from_reasoning ? TOOL_REASONING : TOOL_CONTENT, p->buf + p->mark,
+              p->at - p->mark);
+    p->state = p->from_reasoning ? PARSER_REASONING : PARSER_CONTENT;
+    p->from_reasoning = false;
+}
+
 /* Behind the last call of a section, or of a mark. */
 static void leave_calls(struct tool_parser *p)
 {
     if (!p->region_done)
-        emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
+        give_back(p);
+    else
+        p->state = PARSER_CONTENT;
     p->mark = p->at;
-    p->state = PARSER_CONTENT;
-    p->space = p->region_done ? SPACE_PENDING : SPACE_KEEP;
+    p->space = !p->region_done                              ? SPACE_KEEP
+               : p->o.format->section_end && !p->in_section ? SPACE_SECTION
+                                                            : SPACE_PENDING;
 }
 
 static enum step section_step(struct tool_parser *p)
@@ -213,7 +259,8 @@ static enum step section_step(struct tool_parser *p)
     if (begin == MATCH_PART || end == MATCH_PART)
         return STEP_WAIT;
     if (p->region_done) { /* the end mark is missing */
-        p->at = p->mark;
+        if (!read_cut_mark(p, f->section_end))
+            p->at = p->mark;
         leave_calls(p);
         return STEP_AGAIN;
     }
@@ -249,7 +296,7 @@ static enum step call_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* The call is malformed: what was not given becomes content. */
+/* The call is malformed: what was not given becomes content, or is reasoning as before. */
 static void give_up(struct tool_parser *p)
 {
     if (p->call_open && !p->o.whole_calls)
@@ -257,15 +304,16 @@ static void give_up(struct tool_parser *p)
                       &(struct tool_event){.kind = TOOL_CALL_END, .index = p->calls++});
     p->call_open = false;
     strbuf_clear(&p->args);
-    emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
-    p->mark = p->at;
     p->searched = 0;
     p->space = SPACE_KEEP;
-    p->started = true;
-    if (p->state == PARSER_HARMONY)
+    if (p->state == PARSER_HARMONY) {
+        emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
         harmony_text(p);
-    else
-        p->state = PARSER_CONTENT;
+    } else {
+        p->started = p->started || !p->from_reasoning;
+        give_back(p);
+    }
+    p->mark = p->at;
 }
 
 /* -- The parser -- */

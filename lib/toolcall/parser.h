@@ -16,7 +16,9 @@
  * States: parser.c makes the transitions.
  *
  *   CONTENT --reasoning begin--> REASONING --end--> CONTENT
- *   CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
+ *   REASONING --section begin, call begin--> SECTION, CALL: as from CONTENT, but until the first
+ * call is complete, what is given up is reasoning again. Of formats whose marks end reasoning:
+ * CONTENT CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
  *   SECTION --section end--> CONTENT;  SECTION, CALL --STEP_FAIL--> CONTENT
  *   HARMONY: an answer in channels (harmony.c) has no other state. */
 #ifndef MOED_TOOLCALL_PARSER_H
@@ -39,6 +41,7 @@ enum whitespace_rule {
     SPACE_KEEP,
     SPACE_DROP,    /* after a mark of reasoning */
     SPACE_PENDING, /* after a call: dropped before another call and at the end */
+    SPACE_SECTION, /* the same, and before the end of a section that had no begin */
 };
 
 /* Where the JSON text that json_run reads goes. */
@@ -64,9 +67,11 @@ struct tool_parser {
     bool final, stopped, failed;
     enum parser_state state;
     enum whitespace_rule space;
-    bool started;     /* content was given: no reasoning can begin */
-    bool in_section;  /* the call stands in a section */
-    bool region_done; /* since the opening mark something was given: the mark is no content */
+    bool started;           /* content was given: no reasoning can begin */
+    bool in_section;        /* the call stands in a section */
+    bool from_reasoning;    /* the call's mark stands in reasoning, and no call is complete */
+    bool reasoning_unended; /* a call ended the reasoning: its end mark is no content */
+    bool region_done;       /* since the opening mark something was given: the mark is no content */
 
     /* the call */
     uint8_t body_state;
@@ -96,6 +101,8 @@ enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 void read_space(struct tool_parser *p);
 /* MATCH_YES moves `at` behind the text; MATCH_PART: the bytes end inside of it. */
 enum match read_mark(struct tool_parser *p, const char *text);
+/* The answer has ended inside of the text, which begins at `at`: moves `at` to the end. */
+bool read_cut_mark(struct tool_parser *p, const char *text);
 /* The step for a mark that must come: AGAIN, WAIT or FAIL. */
 enum step require_mark(struct tool_parser *p, const char *text);
 /* Moves `at` to `text`, which follows within `max` bytes; *found is the length up to it. */

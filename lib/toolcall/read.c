@@ -27,6 +27,15 @@ enum match read_mark(struct tool_parser *p, const char *text)
     return m;
 }
 
+bool read_cut_mark(struct tool_parser *p, const char *text)
+{
+    size_t left = p->len - p->at;
+    bool cut = text && p->final && left < strlen(text) && memcmp(p->buf + p->at, text, left) == 0;
+    if (cut)
+        p->at = p->len;
+    return cut;
+}
+
 enum step require_mark(struct tool_parser *p, const char *text)
 {
     switch (read_mark(p, text)) {

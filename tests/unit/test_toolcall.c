@@ -74,6 +74,15 @@ static void test_qwen3_coder(void **state)
           "N(edit)A({\"path\":\"12\",\"text\":\"\\n  if (a < b && \\\"x\\\")\\n\"})EN(now)A({})E");
     /* the model forgets the outer mark */
     check("qwen3-coder", "<function=now>\n</function>", "N(now)A({})E");
+    check("qwen3-coder",
+          "<function=now>\n</function>\n</tool_call>\n<function=now></function></tool",
+          "N(now)A({})EN(now)A({})E");
+    check("qwen3-coder", "<function=now></function> </tool_call>\nDone.", "N(now)A({})EC(\nDone.)");
+    /* a value that begins on a line of its own ends with such a line */
+    check("qwen3-coder",
+          "<function=edit>\n<parameter=path>\n1</parameter>\n2</parameter>x\n</parameter>\n"
+          "<parameter=text>\n</parameter>\n</function>\n</tool_call>",
+          "N(edit)A({\"path\":\"1</parameter>\\n2</parameter>x\",\"text\":\"\"})E");
     /* several calls in one section; the end mark of a call is missing */
     check("qwen3-coder",
           "<tool_call><function=now></function><function=edit><parameter=path>a</parameter>"

@@ -291,6 +291,118 @@ static void test_reasoning(void **state)
     check(&samples[0], r, LOOSE, "hm</think>\n\n");
 }
 
+static void check_bound(const char *format, const struct reasoning_marks *reasoning,
+                        const char *text, bool fits)
+{
+    struct tool_list *list = tools_of(LOOSE);
+    struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                     .format = tool_format_find(format),
+                                     .tools = list,
+                                     .reasoning = reasoning,
+                                     .reasoning_open = true};
+    struct tool_grammar g;
+    assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+    for (int controls = 0; controls < 2; controls++)
+        if (follows(&g, text, controls) != fits)
+            fail_msg("%s: %s: %s\n%s", format, fits ? "refused" : "accepted", text, g.text);
+    tool_grammar_fini(&g);
+    tool_list_free(list);
+}
+
+/* A call in the reasoning is bound; a mark that the reasoning quotes forces none. */
+static void test_calls_in_reasoning(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    (void)state;
+    check_bound("qwen3-coder", &think,
+                "A <tool_call>, <function=no>\n.</think>\n<tool_call>\n<function=now>\n"
+                "</function>\n</tool_call>",
+                true);
+    check_bound("qwen3-coder", &think, "A <function=now>\n</function>\n</tool_call>", true);
+    check_bound("qwen3-coder", &think, "A <function=now>\n</function>\n</tool_call></think>",
+                false);
+    check_bound("qwen3-coder", &think, "A <function=now> b", false);
+    check_bound("qwen3-coder", NULL, "A <function=> b", false);
+    check_bound("glm", &think, "A <tool_call> b</think>\n<tool_call>now\n</tool_call>", true);
+    check_bound("glm", &think, "A <tool_call>nowhere</think>B", true);
+    check_bound("glm", &think, "A <tool_call>now\n</think>", false);
+    check_bound("hermes", &think,
+                "A <tool_call> <tool_call>\n{\"name\": \"no\"}</think>B<tool_call>\n{\"name\": "
+                "\"now\", \"arguments\": {}}\n</tool_call>",
+                true);
+    check_bound("hermes", &think, "A <tool_call>\n{\"name\": \"now\"}", false);
+    check_bound("hermes", NULL, "A <tool_call> b", false);
+    check_bound("gemma4", &think, "A <|tool_call>call:no{}</think>", true);
+    check_bound("gemma4", &think, "A <|tool_call>call:now{</think>", false);
+    check_bound("deepseek-v3.1", &think, "A " DS("tool▁calls▁begin") " b</think>", true);
+    check_bound("deepseek-v3", &think, "A " DS("tool▁calls▁begin") " b</think>", true);
+    check_bound("minimax-m2", &think, "A <minimax:tool_call>\n<invoke></think>", true);
+    check_bound("mistral", &think, "A [TOOL_CALLS]now[ARG</think>", true);
+    check_bound("mistral", &think, "A [TOOL_CALLS]now[ARGS]</think>", false);
+}
+
+/* Names that an expression cannot have together: calls are bound from before the name. */
+static void test_mention_of_many(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct strbuf tools;
+    (void)state;
+    strbuf_init(&tools);
+    for (int i = 0; i < 100; i++)
+        strbuf_printf(&tools, "%s{\"name\":\"a_function_of_a_server_%03d\"}", i ? "," : "[", i);
+    strbuf_printf(&tools, "]");
+    struct tool_list *list = tools_of(tools.data);
+    for (int i = 0; i < 2; i++) {
+        struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                         .format = tool_format_find(i ? "glm" : "hermes"),
+                                         .tools = list,
+                                         .reasoning = &think};
+        struct tool_grammar g;
+        assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+        assert_int_equal(follows(&g, "A <tool_call> b</think>", false), i == 0);
+        assert_false(follows(&g, "A <tool_call>\n{\"name\": \"x\"}</think>", false));
+        tool_grammar_fini(&g);
+    }
+    tool_list_free(list);
+    strbuf_fini(&tools);
+}
+
+/* A file that has the mark which ends a value between tags. */
+static void test_value_end(void **state)
+{
+    static const struct {
+        const char *value;
+        bool fits;
+    } values[] = {{"1</parameter>\n2</parameter>x", true},
+                  {"", true},
+                  {"\n", true},
+                  {" </parameter>", true},
+                  {"</parameter>", false},
+                  {"1\n</parameter>x", false}};
+    static const char *const schemas[] = {"true", "{\"type\":\"string\",\"maxLength\":40}"};
+    (void)state;
+    for (size_t s = 0; s < 2; s++)
+        for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+            char tools[256], text[256];
+            struct tool_grammar g;
+            snprintf(tools, sizeof tools,
+                     "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":%s}}}]", schemas[s]);
+            struct tool_list *list = tools_of(tools);
+            const struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                                   .format = tool_format_find("qwen3-coder"),
+                                                   .tools = list};
+            snprintf(text, sizeof text,
+                     "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>\n"
+                     "</tool_call>",
+                     values[i].value);
+            assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+            if (follows(&g, text, false) != values[i].fits)
+                fail_msg("%s: %s", values[i].fits ? "refused" : "accepted", text);
+            tool_grammar_fini(&g);
+            tool_list_free(list);
+        }
+}
+
 /* Behind reasoning that the prompt has closed, or that was switched off, comes the call. */
 static void test_no_reasoning(void **state)
 {
@@ -419,9 +531,15 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_many_tools),
-        cmocka_unit_test(test_orders),        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_every_format),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),
+        cmocka_unit_test(test_many_tools),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_mention_of_many),
+        cmocka_unit_test(test_value_end),
+        cmocka_unit_test(test_marks_only_in_literals),
         cmocka_unit_test(test_marks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,6 +139,60 @@ static void test_options(void **state)
     tool_list_free(tools);
 }
 
+/* A call ends reasoning; what is no call, though it begins as one, is reasoning. */
+static void test_calls_in_reasoning(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("qwen3-coder", tools);
+    o.reasoning_open = true;
+    assert_events(o, "Now.\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+                  "R(Now.)N(now)A({})E");
+    assert_events(o,
+                  "Now.\n\n<function=edit>\n<parameter=path>\na\n</parameter>\n</function>\n"
+                  "</tool_call>\n</think>\n\nDone",
+                  "R(Now.)N(edit)A({\"path\":\"a\"})EC(Done)");
+    assert_events(o, "A <tool_call> and <function=no> b.\n</think>\n\nYes",
+                  "R(A <tool_call> and <function=no> b.)C(Yes)");
+    assert_events(o, "A <tool_call>\n<function=now>\n\n</think>Yes<function=now></function>",
+                  "R(A <tool_call>\n<function=now>)C(Yes)N(now)A({})E");
+    assert_events(o, "A <tool_call>\n<fun", "R(A <tool_call>\n<fun)");
+    assert_events(o, "A <tool_call></tool_call> b</think>c", "R(A <tool_call></tool_call> b)C(c)");
+    o.format = tool_format_find("hermes");
+    assert_events(o, "A <tool_call>{\"name\": \"no\"}</tool_call> b</think>c",
+                  "R(A <tool_call>{\"name\": \"no\"}</tool_call> b)C(c)");
+    assert_events(o, "A\n<tool_call>\n{\"name\": \"edit\", \"arguments\": {}}\n</tool_call>",
+                  "R(A)N(edit)A({})E");
+    for (int whole_calls = 0; whole_calls < 2; whole_calls++) {
+        static const char broken[] =
+            "A <tool_call>{\"name\": \"edit\", \"arguments\": {x} b</think>c";
+        struct transcript t;
+        o.whole_calls = whole_calls;
+        transcript_run(&t, o, broken, strlen(broken), NULL, NULL);
+        assert_string_equal(transcript_text(&t),
+                            whole_calls
+                                ? "R(A <tool_call>{\"name\": \"edit\", \"arguments\": {x} b)C(c)"
+                                : "R(A )N(edit)A({)XR(x} b)C(c)");
+        assert_cuts_equal(o, broken, strlen(broken), &t);
+        transcript_fini(&t);
+    }
+    o.tools = NULL;
+    assert_events(o, "A <tool_call> b</think>c", "R(A <tool_call> b)C(c)");
+    tool_list_free(tools);
+}
+
+/* The answer is cut inside the mark behind a call: that is not text. */
+static void test_cut_end(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    assert_events(options("hermes", tools), "<tool_call>\n{\"name\": \"now\"}\n</tool_ca",
+                  "N(now)A({})E");
+    assert_events(options("hermes", tools), "<tool_call>\n{\"name\": \"now\"}\n</tool_cb",
+                  "N(now)A({})EC(\n</tool_cb)");
+    assert_events(options("seed", tools),
+                  "<seed:tool_call>\n<function=now></function>\n</seed:", "N(now)A({})E");
+    tool_list_free(tools);
+}
+
 static void ignore(void *context, const struct tool_event *e)
 {
     (void)context, (void)e;
@@ -256,7 +310,8 @@ int main(void)
         cmocka_unit_test(test_text_stays),       cmocka_unit_test(test_broken_call),
         cmocka_unit_test(test_call_after_text),  cmocka_unit_test(test_options),
         cmocka_unit_test(test_reasoning_counts), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_held_back),
+        cmocka_unit_test(test_held_back),        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_cut_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "toolcall/tool_grammar.h"
 #include "toolcall_run.h"
 
-enum { WALKS = 8, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_MAX = 32 };
+enum { WALKS = 4, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_MAX = 32 };
 
 /* What agents have: each kind of value, definitions, texts with a form, values that may be a string
  * or not, an object within. */
@@ -149,8 +149,7 @@ static void words_init(struct words *w, const struct tool_grammar *g, const stru
     w->closes[BYTE_END] = true;
     for (size_t i = 0; i < sizeof closing / sizeof closing[0]; i++)
         add_word(w, kinds, closing[i], "", GRAMMAR_TOKEN_TEXT);
-    add_word(w, kinds, f->newline_values ? "\n" : f->value_end,
-             f->newline_values ? f->value_end : "", GRAMMAR_TOKEN_TEXT);
+    add_word(w, kinds, f->value_end, "", GRAMMAR_TOKEN_TEXT);
     add_word(w, kinds, f->key_end, "", GRAMMAR_TOKEN_TEXT);
     add_word(w, kinds, f->call_end, "", GRAMMAR_TOKEN_TEXT);
     add_word(w, kinds, f->body == BODY_GEMMA ? "<|\"|>" : NULL, "", GRAMMAR_TOKEN_TEXT);
