@@ -7,8 +7,9 @@
  *     %all ( PART | ? PART | * PART ... )
  *
  * which reads parts, which are sequences, in any order: each of the first kind once, of the second
- * at most once, of the third, behind all of the first kind, any number of times. The first two kinds
- * are NETWORK_SET parts at most. ERROR_UNSUPPORTED: left recursion, and references to tokens of the vocabulary (<...>). */
+ * at most once, of the third, behind all of the first kind, any number of times. The first two
+ * kinds are NETWORK_SET parts at most. ERROR_UNSUPPORTED: left recursion, and references to tokens
+ * of the vocabulary (<...>). */
 #ifndef MOED_GRAMMAR_GBNF_H
 #define MOED_GRAMMAR_GBNF_H
 
