@@ -8,7 +8,7 @@
 #include "toolcall/tool_grammar.h"
 #include "toolcall_run.h"
 
-enum { WALKS = 4, FREE_STEPS = 150, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_MAX = 32 };
+enum { WALKS = 4, FREE_STEPS = 60, STEPS_MAX = 20000, TOKENS_MAX = 512, CALLS_MAX = 32 };
 
 /* What agents have: each kind of value, definitions, texts with a form, values that may be a string
  * or not, an object within. */
