@@ -204,7 +204,9 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
         .dir_size = m->kv_dir_size,
         .gguf = m->gguf,
         .parallel = memory_parallel(&m->plan.header.params, m->parallel),
-        .batch = batch_of(m)};
+        .batch = batch_of(m),
+        .margin = memory_margin_bytes(m->plan.header.bytes + m->tier_plan.bytes),
+        .promised = kv_promises_bytes(&m->promises)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -407,6 +409,7 @@ int main(int argc, char **argv)
         error_set(&e, ERROR_USAGE, "no model: give --model FILE");
         daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
     }
+    kv_promises_list(&m.promises, m.daemon.run);
     memd_confine_files(&m);
     read_model(&m);
     daemon_start(&m.daemon);

@@ -14,6 +14,7 @@
 #include "memd/host/tier.h"
 
 #include "daemon/daemon.h"
+#include "daemon/kv_promises.h"
 #include "device/device.h"
 #include "ipc/shm.h"
 #include "metrics/recent.h"
@@ -51,6 +52,7 @@ struct memd {
     struct tier *tier;                 /* NULL: all experts are in the pool */
     struct caches caches;              /* one a device with memory of its own */
     struct predictors_file predictors; /* region.base NULL: none */
+    struct kv_promises promises;       /* of other deployments */
     struct leases *leases;
     _Atomic bool device_failed;
     struct counter *loaded_bytes;

@@ -347,6 +347,8 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->layouts = layouts_number();
     struct kv_pool_use kv = kv_pool_use(&m->conversations.pool);
     health->kv_used_bytes = kv.pages_used * m->conversations.pool.page_bytes;
+    health->kv_bytes = m->conversations.region.bytes;
+    health->kv_promised_bytes = conversations_promised_bytes(&m->conversations);
     if (m->caches.n)
         health->device_memory = describe_device(m);
     if (!m->recent)

@@ -34,17 +34,32 @@ static bool parse_size(const char *text, uint64_t available, uint64_t *out)
     return true;
 }
 
-/* The size that is asked for, of `available` bytes. */
-static enum error_code size_in_bytes(const char *text, uint64_t available, uint64_t *out,
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* Free memory that the region may take. */
+static uint64_t available_bytes(const struct conversations_options *o)
+{
+    uint64_t available = memory_available_bytes();
+    uint64_t states = memory_state_bytes(o->params, o->parallel); /* the worker's */
+    if (available > (uint64_t)1 << 60)                            /* not known */
+        available = (uint64_t)1 << 32;
+    return less(less(available, states), o->margin);
+}
+
+/* The size that is asked for. */
+static enum error_code size_in_bytes(const struct conversations_options *o, uint64_t *out,
                                      struct error *e)
 {
-    if (available > (uint64_t)1 << 60) /* not known */
-        available = (uint64_t)1 << 32;
+    const char *text = o->size;
+    uint64_t available = available_bytes(o), shared = less(available, o->promised);
     if (!text) {
-        *out = available / 100 * DEFAULT_SHARE;
+        *out = shared / 100 * DEFAULT_SHARE;
         return ERROR_OK;
     }
-    if (!parse_size(text, available, out))
+    if (!parse_size(text, shared, out))
         return error_set(e, ERROR_USAGE,
                          "--kv-cache: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
                          "share of the free memory, as 25%%",
@@ -52,8 +67,9 @@ static enum error_code size_in_bytes(const char *text, uint64_t available, uint6
     if (*out <= available)
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
-                     "--kv-cache %.20s: only %.2f GB of memory are available after the weights",
-                     text, (double)available * 1e-9);
+                     "--kv-cache %.20s: only %.2f GB of memory are available after the weights and "
+                     "%.2f GB for the other processes",
+                     text, (double)available * 1e-9, (double)o->margin * 1e-9);
 }
 
 /* ---- The file ---- */
@@ -133,10 +149,7 @@ enum error_code conversations_make(struct conversations *c,
     struct kv_layout kv;
     kv_layout_make(options->params, options->type, &kv);
     uint64_t bytes, page_bytes = kv.page_bytes;
-    uint64_t available = memory_available_bytes();
-    uint64_t states = memory_state_bytes(options->params, options->parallel); /* the worker's */
-    available = available > states ? available - states : 0;
-    enum error_code code = size_in_bytes(options->size, available, &bytes, e);
+    enum error_code code = size_in_bytes(options, &bytes, e);
     if (code)
         return code;
     uint32_t n = kv_pool_pages_in(bytes, page_bytes);
@@ -166,6 +179,14 @@ void conversations_close(struct conversations *c)
     c->saver = NULL;
     kv_file_close(&c->file);
     shm_close(&c->region);
+}
+
+uint64_t conversations_promised_bytes(const struct conversations *c)
+{
+    struct stat s;
+    if (!c->region.base || fstat(c->region.fd, &s) != 0)
+        return 0;
+    return less(c->region.bytes, (uint64_t)s.st_blocks * 512);
 }
 
 #define BYTES_HELP "Bytes of the KV cache in host memory."

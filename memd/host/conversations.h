@@ -23,6 +23,9 @@ struct conversations_options {
     const struct model_params *params;
     enum tensor_type type; /* of keys and values */
     const char *size;      /* "6G", "25%" of the memory that is free now; NULL: half of it */
+    uint64_t margin;       /* of the free memory, for the other processes */
+    uint64_t promised;     /* of the free memory, to other KV caches (daemon/kv_promises.h): no part
+                              of what is shared; a `size` in bytes ignores it */
     uint64_t generation;
     const char *dir;         /* where to keep them in a file; NULL: nowhere */
     const char *dir_size;    /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
@@ -39,6 +42,9 @@ enum error_code conversations_make(struct conversations *c,
                                    const struct conversations_options *options, struct error *e);
 /* Saves what the file does not have yet. A zeroed one: no effect. */
 void conversations_close(struct conversations *c);
+
+/* Bytes of the region that have no pages yet. On any thread. */
+uint64_t conversations_promised_bytes(const struct conversations *c);
 
 void conversations_register(struct conversations *c, struct metrics *m);
 
