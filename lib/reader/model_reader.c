@@ -7,6 +7,7 @@
  */
 #include "reader/model_reader.h"
 
+#include "base/clock.h"
 #include "base/machine_memory.h"
 #include "base/utf8.h"
 #include "confine/calls.h"
@@ -16,18 +17,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define CPU_LIMIT_S 300            /* the largest vocabularies take a second */
+#define TIME_LIMIT  6              /* times the CPU time: other programs run, too */
 #define MOST_BYTES  (1ull << 28)   /* of a message: a million tensors */
 #define LEAST_DATA  (256ull << 20) /* of memory, however little is free */
+
+struct task {
+    model_reader_work *work;
+    uint64_t segment_bytes;
+    unsigned limit_s; /* of CPU time */
+    bool limited;     /* and of time: TIME_LIMIT times as much */
+};
 
 /* ---- The child ---- */
 
@@ -58,8 +69,8 @@ static enum error_code try_tokenizer(const struct gguf *g, uint32_t vocab, struc
                      gguf_path(g, 0), tokens, vocab);
 }
 
-static enum error_code read_all(struct gguf *g, uint64_t segment_bytes, struct model_params *params,
-                                struct error *e)
+static enum error_code read_all(struct gguf *g, uint64_t segment_bytes, bool brief,
+                                struct model_params *params, struct error *e)
 {
     struct pool_plan plan = {0};
     enum error_code code = gguf_parse(g, e);
@@ -68,16 +79,16 @@ static enum error_code read_all(struct gguf *g, uint64_t segment_bytes, struct m
     if (!code)
         code = pool_plan_new_from(g, params, segment_bytes, &plan, e);
     pool_plan_free(&plan);
-    return code ? code : try_tokenizer(g, params->vocab, e);
+    return code || brief ? code : try_tokenizer(g, params->vocab, e);
 }
 
-void model_reader_run(struct gguf *g, uint64_t segment_bytes, int fd)
+static void run(struct gguf *g, uint64_t segment_bytes, bool brief, int fd)
 {
     static struct model_message m; /* large */
     struct error e = {0};
     memset(&m, 0, sizeof m);
     m.magic = MODEL_MESSAGE_MAGIC;
-    m.code = (uint32_t)read_all(g, segment_bytes, &m.params, &e);
+    m.code = (uint32_t)read_all(g, segment_bytes, brief, &m.params, &e);
     if (m.code == ERROR_OK) {
         snprintf(m.arch, sizeof m.arch, "%s", m.params.arch->name);
         gguf_describe(g, &m.parsed);
@@ -90,9 +101,20 @@ void model_reader_run(struct gguf *g, uint64_t segment_bytes, int fd)
         write_all(fd, gguf_tensor_at(g, 0), m.parsed.tensor_count * sizeof(struct gguf_tensor));
 }
 
+void model_reader_run(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    run(g, segment_bytes, false, fd);
+}
+
+void model_reader_run_brief(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    run(g, segment_bytes, true, fd);
+}
+
 static void limit(int what, uint64_t most)
 {
-    const struct rlimit r = {most, most};
+    /* at the second number of CPU time SIGKILL, which does not say why */
+    const struct rlimit r = {most, what == RLIMIT_CPU ? most + 1 : most};
     setrlimit(what, &r); /* without it the file can take more time or memory */
 }
 
@@ -105,8 +127,17 @@ static void limit_memory(void)
 #endif
 }
 
-static _Noreturn void child_main(model_reader_work *work, struct gguf *g, uint64_t segment_bytes,
-                                 int fd, pid_t parent)
+/* All of the caller's but the standard ones and fd: it might write to them. The numbers of the
+ * model's files, which are mapped, are not used again: parsing may close them. */
+static void close_others(int fd)
+{
+    const int first = STDERR_FILENO + 1;
+    if (fd > first)
+        syscall(SYS_close_range, first, fd - 1, 0); /* Linux 5.9; without it they stay open */
+    syscall(SYS_close_range, fd < first ? first : fd + 1, ~0u, 0);
+}
+
+static _Noreturn void child_main(const struct task *t, struct gguf *g, int fd, pid_t parent)
 {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct error e;
@@ -117,7 +148,7 @@ static _Noreturn void child_main(model_reader_work *work, struct gguf *g, uint64
         signal(fatal[i],
                SIG_DFL); /* the caller may have a handler, which this process may not run */
     confine_memory();
-    limit(RLIMIT_CPU, CPU_LIMIT_S);
+    limit(RLIMIT_CPU, t->limit_s);
     limit_memory();
     static struct model_message failed = {.magic = MODEL_MESSAGE_MAGIC};
     failed.code = (uint32_t)gguf_map_unparsed(g, &e);
@@ -126,19 +157,34 @@ static _Noreturn void child_main(model_reader_work *work, struct gguf *g, uint64
         write_all(fd, &failed, sizeof failed);
         _exit(0);
     }
+    close_others(fd);
     confine_calls(CONFINE_READER, false);
-    work(g, segment_bytes, fd);
+    t->work(g, t->segment_bytes, fd);
     _exit(0);
 }
 
 /* ---- The caller ---- */
 
-/* Reads to the end, at most MOST_BYTES. NULL: no memory. */
-static uint8_t *read_message(int fd, size_t *bytes)
+/* Waits until fd is readable, or until the time (clock_ns; 0: for ever). */
+static bool wait_for(int fd, uint64_t until_ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do {
+        uint64_t now = clock_ns();
+        if (until_ns && now >= until_ns)
+            return false;
+        n = poll(&p, 1, until_ns ? (int)((until_ns - now) / 1000000u) + 1 : -1);
+    } while (n == 0 || (n < 0 && errno == EINTR));
+    return true;
+}
+
+/* Reads to the end, or until the time, at most MOST_BYTES. NULL: no memory. */
+static uint8_t *read_message(int fd, uint64_t until_ns, size_t *bytes)
 {
     size_t capacity = sizeof(struct model_message) + 64 * sizeof(struct gguf_tensor), len = 0;
     uint8_t *message = malloc(capacity);
-    while (message) {
+    while (message && wait_for(fd, until_ns)) {
         ssize_t n = read(fd, message + len, capacity - len);
         if (n < 0 && errno == EINTR)
             continue;
@@ -160,9 +206,11 @@ static uint8_t *read_message(int fd, size_t *bytes)
 }
 
 /* What its end says, where it has sent no message. */
-static enum error_code ended_early(const char *path, int status, struct error *e)
+static enum error_code ended_early(const char *path, int status, bool late, struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (late)
+        return error_set(e, ERROR_FORMAT, "%s: reading its metadata takes too long", path);
     if (number == SIGBUS)
         return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
     if (number == SIGKILL)
@@ -246,26 +294,29 @@ close:
     return code;
 }
 
-static enum error_code run_child(model_reader_work *work, struct gguf *g, const char *path,
-                                 uint64_t segment_bytes, uint8_t **message, size_t *bytes,
-                                 struct error *e)
+static enum error_code run_child(const struct task *t, struct gguf *g, const char *path,
+                                 uint8_t **message, size_t *bytes, struct error *e)
 {
     int ends[2], status = 0;
     pid_t self = getpid(), child = -1;
+    uint64_t until_ns = t->limited ? clock_ns() + TIME_LIMIT * t->limit_s * 1000000000ull : 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return error_set(e, ERROR_IO, "%s: cannot be read: pipe: %m", path);
     child = fork();
     if (child == 0) {
         close(ends[0]);
-        child_main(work, g, segment_bytes, ends[1], self);
+        child_main(t, g, ends[1], self);
     }
     close(ends[1]);
     if (child < 0) {
         close(ends[0]);
         return error_set(e, ERROR_MEMORY, "%s: cannot be read: fork: %m", path);
     }
-    *message = read_message(ends[0], bytes);
+    *message = read_message(ends[0], until_ns, bytes);
+    bool late = until_ns && clock_ns() >= until_ns;
     close(ends[0]);
+    if (late)
+        kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     if (!*message)
@@ -273,12 +324,11 @@ static enum error_code run_child(model_reader_work *work, struct gguf *g, const 
     if (is_message(*message, *bytes) && WIFEXITED(status))
         return ERROR_OK;
     free(*message);
-    return ended_early(path, status, e);
+    return ended_early(path, status, late, e);
 }
 
-enum error_code model_reader_read_by(model_reader_work *work, const char *path,
-                                     uint64_t segment_bytes, struct read_model *out,
-                                     struct error *e)
+static enum error_code read_by(const struct task *t, const char *path, struct read_model *out,
+                               struct error *e)
 {
     struct gguf *g;
     uint8_t *message = NULL;
@@ -286,20 +336,40 @@ enum error_code model_reader_read_by(model_reader_work *work, const char *path,
     enum error_code code = gguf_open_unparsed(path, &g, e);
     if (code)
         return code;
-    code = run_child(work, g, path, segment_bytes, &message, &bytes, e);
+    code = run_child(t, g, path, &message, &bytes, e);
     if (code) {
         gguf_close(g);
         return code;
     }
-    code = model_reader_take(g, message, bytes, segment_bytes, out, e);
+    code = model_reader_take(g, message, bytes, t->segment_bytes, out, e);
     free(message);
     return code;
+}
+
+enum error_code model_reader_read_by(model_reader_work *work, const char *path,
+                                     uint64_t segment_bytes, struct read_model *out,
+                                     struct error *e)
+{
+    const struct task t = {work, segment_bytes, CPU_LIMIT_S, false};
+    return read_by(&t, path, out, e);
+}
+
+enum error_code model_reader_read_within(unsigned limit_s, model_reader_work *work,
+                                         const char *path, struct read_model *out, struct error *e)
+{
+    const struct task t = {work, POOL_SEGMENT_BYTES, limit_s, true};
+    return read_by(&t, path, out, e);
 }
 
 enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
                                   struct error *e)
 {
     return model_reader_read_by(model_reader_run, path, segment_bytes, out, e);
+}
+
+enum error_code model_reader_describe(const char *path, struct read_model *out, struct error *e)
+{
+    return model_reader_read_within(MODEL_READER_BRIEF_S, model_reader_run_brief, path, out, e);
 }
 
 void read_model_free(struct read_model *m)

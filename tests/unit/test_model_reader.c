@@ -194,6 +194,14 @@ static void lie(struct gguf *g, uint64_t segment_bytes, int fd)
         (void)!write(fd, nonsense, sizeof nonsense);
 }
 
+static void hang(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    for (volatile bool hangs = true; hangs;)
+        ;
+}
+
+static int callers_fd;
+
 /* Reports what it could do. */
 static void try_forbidden(struct gguf *g, uint64_t segment_bytes, int fd)
 {
@@ -201,16 +209,16 @@ static void try_forbidden(struct gguf *g, uint64_t segment_bytes, int fd)
     bool opens = open(GOLDEN("olmoe"), O_RDONLY) >= 0,
          connects = socket(AF_UNIX, SOCK_STREAM, 0) >= 0;
     bool forks = fork() >= 0;
-    snprintf(m.text, sizeof m.text, "open %d socket %d fork %d", opens, connects, forks);
+    struct stat s;
+    snprintf(m.text, sizeof m.text, "open %d socket %d fork %d descriptor %d", opens, connects,
+             forks, fstat(callers_fd, &s) == 0);
     (void)!write(fd, &m, sizeof m);
 }
 
-/* The file is cut after it was mapped. */
-static char cut_path[64];
-
+/* The file, which is its standard input, is cut after it was mapped. */
 static void cut_and_read(struct gguf *g, uint64_t segment_bytes, int fd)
 {
-    assert_int_equal(ftruncate(atoi(strrchr(cut_path, '/') + 1), 0), 0);
+    assert_int_equal(ftruncate(STDIN_FILENO, 0), 0);
     model_reader_run(g, segment_bytes, fd);
 }
 
@@ -248,15 +256,25 @@ static void test_bad_process(void **state)
     dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
     dies(fail_with_controls, GOLDEN("olmoe"), ERROR_FORMAT, "a file?[2J?of two lines");
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-    dies(try_forbidden, GOLDEN("olmoe"), ERROR_USAGE, "open 0 socket 0 fork 0");
+    callers_fd = dup2(STDERR_FILENO, 50);
+    dies(try_forbidden, GOLDEN("olmoe"), ERROR_USAGE, "open 0 socket 0 fork 0 descriptor 0");
+    close(callers_fd);
+    char path[64];
     uint8_t *data = read_file(GOLDEN("olmoe"), &len);
-    int fd = make_file(data, len, cut_path);
-    dies(cut_and_read, cut_path, ERROR_IO, "was cut while it was read");
+    int fd = make_file(data, len, path), input = dup(STDIN_FILENO);
+    dup2(fd, STDIN_FILENO);
+    dies(cut_and_read, path, ERROR_IO, "was cut while it was read");
+    dup2(input, STDIN_FILENO);
     free(data);
+    close(input);
     close(fd);
 #else
     (void)len, (void)try_forbidden, (void)cut_and_read;
 #endif
+    struct read_model m;
+    assert_int_equal(model_reader_read_within(1, hang, GOLDEN("olmoe"), &m, &why), ERROR_FORMAT);
+    assert_int_equal(model_reader_describe(GOLDEN("olmoe"), &m, &why), ERROR_OK);
+    read_model_free(&m);
     assert_int_equal(open_fds(), before);
 }
 
