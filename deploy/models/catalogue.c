@@ -1,12 +1,17 @@
 /* Models of a folder; see catalogue.h. */
 #include "deploy/models/catalogue.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "daemon/options.h"
 #include "daemon/options_file.h"
-#include "gguf/gguf.h"
+#include "ipc/kv_pool.h"
+#include "model/kv_layout.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 #include "model/tier_plan.h"
+#include "reader/model_reader.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -75,12 +80,46 @@ static void name_of_id(const char *id, char name[CATALOGUE_NAME_BYTES])
 
 struct catalogue_refused {
     char *path;
-    struct timespec modified;
+    struct catalogue_version version;
 };
 
 static bool same_time(const struct timespec *a, const struct timespec *b)
 {
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+static bool same_version(const struct catalogue_version *a, const struct catalogue_version *b)
+{
+    return a->files == b->files && a->bytes == b->bytes && same_time(&a->newest, &b->newest);
+}
+
+static void add_file(struct catalogue_version *v, const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode))
+        return;
+    if (s.st_mtim.tv_sec > v->newest.tv_sec ||
+        (s.st_mtim.tv_sec == v->newest.tv_sec && s.st_mtim.tv_nsec > v->newest.tv_nsec))
+        v->newest = s.st_mtim;
+    v->bytes += (uint64_t)s.st_size;
+    v->files++;
+}
+
+/* Of the files that are there. False: the first is not. */
+static bool find_version(const char *path, struct catalogue_version *out)
+{
+    uint32_t parts = gguf_count_parts(path);
+    *out = (struct catalogue_version){0};
+    add_file(out, path);
+    if (!out->files)
+        return false;
+    for (uint32_t i = 1; i < parts; i++) {
+        char *part = gguf_part_path(path, i, parts);
+        if (part)
+            add_file(out, part);
+        free(part);
+    }
+    return true;
 }
 
 static struct catalogue_refused *find_refused(const struct catalogue *c, const char *path)
@@ -91,14 +130,16 @@ static struct catalogue_refused *find_refused(const struct catalogue *c, const c
     return NULL;
 }
 
-static bool is_refused(const struct catalogue *c, const char *path, const struct stat *s)
+static bool is_refused(const struct catalogue *c, const char *path,
+                       const struct catalogue_version *v)
 {
     const struct catalogue_refused *known = find_refused(c, path);
-    return known && same_time(&known->modified, &s->st_mtim);
+    return known && same_version(&known->version, v);
 }
 
-/* Says so once for each version of the file. */
-static void refuse(struct catalogue *c, const char *path, const struct stat *s, const char *why)
+/* Says so once for each version of the files. */
+static void refuse(struct catalogue *c, const char *path, const struct catalogue_version *v,
+                   const char *why)
 {
     struct catalogue_refused *known = find_refused(c, path);
     log_warn("%s is left out: %s", path, why);
@@ -114,7 +155,7 @@ static void refuse(struct catalogue *c, const char *path, const struct stat *s, 
         known = &c->refused[c->refused_count++];
         known->path = copy;
     }
-    known->modified = s->st_mtim;
+    known->version = *v;
 }
 
 /* When the file with a deployment's options was written; 0: there is none. */
@@ -125,44 +166,108 @@ static struct timespec find_options(const char *deployment, char path[PATH_MAX])
     return found ? s.st_mtim : (struct timespec){0};
 }
 
-/* Host memory that `moed up` will want for the model. */
-static uint64_t need_bytes(struct pool_plan *plan, struct catalogue_entry *x)
+/* What a deployment's options say about memory. */
+struct memory_options {
+    const char *ram, *kv_type, *kv_cache;
+    uint64_t context, parallel, batch;
+};
+
+static enum error_code read_options(struct catalogue_entry *x, struct memory_options *m,
+                                    struct error *e)
 {
-    const char *ram = NULL;
-    const struct option_spec options[] = {{"ram", OPTION_STRING, &ram, 0, 0, "SIZE", ""}, {0}};
+    char path[PATH_MAX];
+    const struct option_spec options[] = {
+        {"ram", OPTION_STRING, &m->ram, 0, 0, "SIZE", ""},
+        {"kv-type", OPTION_STRING, &m->kv_type, 0, 0, "TYPE", ""},
+        {"kv-cache", OPTION_STRING, &m->kv_cache, 0, 0, "SIZE", ""},
+        {"ctx", OPTION_UINT, &m->context, 0, 1 << 24, "N", ""},
+        {"parallel", OPTION_UINT, &m->parallel, 0, 256, "N", ""},
+        {"batch", OPTION_UINT, &m->batch, 0, BATCH_MOST, "N", ""},
+        {0}};
+    x->options_modified = find_options(x->deployment, path);
+    return x->options_modified.tv_sec ? options_read_some(options, path, e) : ERROR_OK;
+}
+
+/* Bytes of a KV cache that holds a request of so many tokens. */
+static uint64_t kv_bytes(const struct kv_layout *kv, uint32_t tokens, uint32_t batch)
+{
+    uint64_t pages = kv_layout_pages(kv, tokens, batch);
+    return kv_pool_bytes(pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX, kv->page_bytes);
+}
+
+/* The least is a request of a whole context, but not more than KV_TOKENS that nobody asked for. The
+ * most is the whole contexts of all requests at once, within a part of the weights. */
+static enum error_code find_kv(const struct model_params *p, uint64_t weights,
+                               const struct memory_options *m, struct catalogue_entry *x,
+                               struct error *e)
+{
+    enum { KV_TOKENS = 4096, KV_PART = 4 };
+    const uint64_t always = 256ull << 20;
+    struct kv_layout kv;
+    enum tensor_type type;
+    double given;
+    enum error_code code = kv_type_parse(m->kv_type, &type, e);
+    if (!code)
+        code = kv_type_check(p, type, e);
+    if (code)
+        return code;
+    x->kv_given = m->kv_cache != NULL;
+    if (x->kv_given) {
+        if (quantity_parse(m->kv_cache, strlen(m->kv_cache), quantity_sizes, &given))
+            x->kv_least_bytes = x->kv_most_bytes = (uint64_t)given;
+        return ERROR_OK;
+    }
+    kv_layout_make(p, type, &kv);
+    uint32_t parallel = memory_parallel(p, m->parallel);
+    uint32_t batch =
+        serving_batch_tokens(m->batch ? (uint32_t)m->batch : BATCH_IN_MEMORY, parallel);
+    uint32_t context = serving_context(p, (uint32_t)m->context, UINT32_MAX, false);
+    bool whole = m->context || context < KV_TOKENS;
+    uint64_t one = kv_bytes(&kv, context, batch), part = weights / KV_PART;
+    x->kv_least_bytes = whole ? one : kv_bytes(&kv, KV_TOKENS, batch);
+    x->kv_most_bytes = part > always ? part : always;
+    if (x->kv_most_bytes / parallel > one)
+        x->kv_most_bytes = parallel * one;
+    if (x->kv_most_bytes < x->kv_least_bytes)
+        x->kv_most_bytes = x->kv_least_bytes;
+    return ERROR_OK;
+}
+
+/* Host memory that `moed up` will want for the model. */
+static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
+{
+    struct memory_options m = {.kv_type = KV_TYPE_DEFAULT};
+    const struct model_params *p = &plan->header.params;
     struct tier_plan tier;
     struct error e;
-    char path[PATH_MAX];
-    x->options_modified = find_options(x->deployment, path);
-    if ((x->options_modified.tv_sec && options_read_some(options, path, &e)) ||
-        tier_plan_new(plan, ram, &tier, &e))
-        return 0;
+    uint64_t weights = plan->header.bytes;
+    if (read_options(x, &m, &e) || tier_plan_new(plan, m.ram, &tier, &e) ||
+        find_kv(p, weights, &m, x, &e))
+        return;
     if (tier.n_slots)
         pool_plan_keep_dense(plan);
-    return memory_need_bytes(plan, tier.bytes + tier.read_bytes);
+    /* memory_need_bytes counts the states of one request */
+    x->need_bytes = memory_need_bytes(plan, tier.bytes + tier.read_bytes) +
+                    memory_state_bytes(p, memory_parallel(p, m.parallel)) -
+                    memory_state_bytes(p, 1);
 }
 
 static enum error_code read_model(const char *path, struct catalogue_entry *x, struct error *e)
 {
-    struct gguf *g;
-    struct pool_plan plan = {0};
-    enum error_code code = gguf_open(path, &g, e);
+    struct read_model model;
+    enum error_code code = model_reader_describe(path, &model, e);
     if (code)
         return code;
-    code = pool_plan_new(g, &plan, e);
-    if (!code) {
-        const struct model_params *p = &plan.header.params;
-        snprintf(x->architecture, sizeof x->architecture, "%s", plan.header.arch);
-        snprintf(x->name, sizeof x->name, "%s", p->name);
-        x->context = p->context_trained;
-        x->parameters = plan.header.parameters;
-        x->file_bytes = plan.header.file_bytes;
-        x->weights_bytes = plan.header.bytes;
-        x->need_bytes = need_bytes(&plan, x);
-        pool_plan_free(&plan);
-    }
-    gguf_close(g);
-    return code;
+    const struct model_params *p = &model.plan.header.params;
+    snprintf(x->architecture, sizeof x->architecture, "%s", model.plan.header.arch);
+    snprintf(x->name, sizeof x->name, "%s", p->name);
+    x->context = p->context_trained;
+    x->parameters = model.plan.header.parameters;
+    x->file_bytes = model.plan.header.file_bytes;
+    x->weights_bytes = model.plan.header.bytes;
+    find_needs(&model.plan, x);
+    read_model_free(&model);
+    return ERROR_OK;
 }
 
 static struct catalogue_entry *with_id(struct catalogue *c, const char *id)
@@ -173,22 +278,22 @@ static struct catalogue_entry *with_id(struct catalogue *c, const char *id)
     return NULL;
 }
 
-static bool is_unchanged(const struct catalogue_entry *x, const char *path, const struct stat *s)
+static bool is_unchanged(const struct catalogue_entry *x, const char *path,
+                         const struct catalogue_version *v)
 {
     char options[PATH_MAX];
     struct timespec written = find_options(x->deployment, options);
-    return strcmp(x->path, path) == 0 && x->first_bytes == (uint64_t)s->st_size &&
-           same_time(&x->modified, &s->st_mtim) && same_time(&x->options_modified, &written);
+    return strcmp(x->path, path) == 0 && same_version(&x->version, v) &&
+           same_time(&x->options_modified, &written);
 }
 
 /* The file is the model `id`, new or changed. */
-static void take_model(struct catalogue *c, const char *id, const char *path, const struct stat *s)
+static void take_model(struct catalogue *c, const char *id, const char *path,
+                       const struct catalogue_version *v)
 {
-    struct catalogue_entry fresh = {.modified = s->st_mtim, .first_bytes = (uint64_t)s->st_size};
+    struct catalogue_entry fresh = {.version = *v};
     struct catalogue_entry *known = with_id(c, id);
     struct error e = {0};
-    if (is_refused(c, path, s))
-        return;
     snprintf(fresh.id, sizeof fresh.id, "%s", id);
     name_of_id(id, fresh.deployment);
     const char *why = known && known->seen                   ? "another file has its name"
@@ -196,7 +301,7 @@ static void take_model(struct catalogue *c, const char *id, const char *path, co
                       : read_model(path, &fresh, &e)         ? e.text
                                                              : NULL;
     if (why) {
-        refuse(c, path, s, why);
+        refuse(c, path, v, why);
         return;
     }
     fresh.path = strdup(path);
@@ -210,19 +315,27 @@ static void take_model(struct catalogue *c, const char *id, const char *path, co
     *known = fresh;
 }
 
+static bool is_settled(const struct catalogue_version *v)
+{
+    time_t now = time(NULL);
+    return now < v->newest.tv_sec || now - v->newest.tv_sec >= CATALOGUE_SETTLE_S;
+}
+
 static void take_file(struct catalogue *c, const char *path, const char *file)
 {
     char id[CATALOGUE_ID_BYTES];
-    struct stat s;
-    if (!id_of_file(file, id) || stat(path, &s) != 0 || !S_ISREG(s.st_mode))
-        return;
-    if (time(NULL) - s.st_mtim.tv_sec < CATALOGUE_SETTLE_S && time(NULL) >= s.st_mtim.tv_sec)
+    struct catalogue_version v;
+    if (!id_of_file(file, id) || !find_version(path, &v) || !is_settled(&v))
         return;
     struct catalogue_entry *known = with_id(c, id);
-    if (known && !known->seen && is_unchanged(known, path, &s))
+    if (known && !known->seen && is_unchanged(known, path, &v))
         known->seen = true;
-    else
-        take_model(c, id, path, &s);
+    else if (is_refused(c, path, &v))
+        return;
+    else if (clock_ns() < c->until_ns)
+        take_model(c, id, path, &v);
+    else if (known)
+        known->seen = true; /* as it was, until a scan has the time */
 }
 
 static enum error_code scan_folder(struct catalogue *c, const char *folder, unsigned depth,
@@ -264,6 +377,7 @@ enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct e
 {
     for (size_t i = 0; i < c->count; i++)
         c->entries[i].seen = false;
+    c->until_ns = clock_ns() + CATALOGUE_READ_S * 1000000000ull;
     enum error_code code = scan_folder(c, folder, 1, e);
     if (!code)
         drop_unseen(c);

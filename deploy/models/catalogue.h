@@ -10,20 +10,31 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { CATALOGUE_SETTLE_S = 2 };
+enum { CATALOGUE_SETTLE_S = 2, CATALOGUE_READ_S = 5 };
 enum { CATALOGUE_MOST = 256, CATALOGUE_ID_BYTES = 96, CATALOGUE_NAME_BYTES = 33 };
+
+/* Of a model's files: when the newest was written, their number and their bytes. */
+struct catalogue_version {
+    struct timespec newest;
+    uint64_t bytes;
+    uint32_t files;
+};
 
 struct catalogue_entry {
     char id[CATALOGUE_ID_BYTES];           /* the file's name without ".gguf", for clients */
     char deployment[CATALOGUE_NAME_BYTES]; /* a name for `moed up --name`: of the id */
     char *path;                            /* owned; of a split model: its first file */
-    struct timespec modified;
-    uint64_t first_bytes; /* of the file at `path` */
+    struct catalogue_version version;
 
     char architecture[32], name[96];
     uint64_t file_bytes, parameters, weights_bytes;
-    uint64_t need_bytes; /* of host memory, with the `ram` of its deployment's options; 0: they are
-                            wrong, which `moed up` reports */
+    /* Of host memory, with the options of its deployment and without the KV cache; 0: they are
+     * wrong, which `moed up` reports. */
+    uint64_t need_bytes;
+    /* Of the KV cache: what one request needs, and what several take. kv_given: the options say
+     * --kv-cache, so both are its bytes; 0: it is a share. */
+    uint64_t kv_least_bytes, kv_most_bytes;
+    bool kv_given;
     struct timespec options_modified; /* 0: there is no such file */
     uint32_t context;                 /* in training */
     bool seen;                        /* by the scan that runs */
@@ -36,12 +47,15 @@ struct catalogue {
     size_t count;
     struct catalogue_refused *refused; /* what is no model for moed; the log names it once */
     size_t refused_count;
+    uint64_t until_ns; /* the scan that runs reads no new file after it (clock_ns) */
 };
 
 /* Looks into the folder again. What has not changed since the last scan is not read again, neither
  * the model nor the file of its deployment's options (daemon/options_file.h). An entry
- * whose file is gone is dropped. A file that was written in the last CATALOGUE_SETTLE_S seconds is
- * left out: it may be on its way here. ERROR_IO: the folder cannot be read. */
+ * whose file is gone is dropped. A model of which a file was written in the last CATALOGUE_SETTLE_S
+ * seconds is left out: it may be on its way here. New files are read by a process of their own
+ * (reader/model_reader.h), and for CATALOGUE_READ_S at most; the next scan reads the others.
+ * ERROR_IO: the folder cannot be read. */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
 void catalogue_fini(struct catalogue *c);
 

@@ -34,10 +34,10 @@ static bool is_overdue(const struct model_facts *m, uint64_t now_ns)
 }
 
 struct sums {
-    unsigned up; /* own models */
-    uint64_t need_bytes;
-    bool gpu;    /* one of them has a GPU's memory */
-    bool moving; /* one starts or stops */
+    unsigned up;         /* own models */
+    uint64_t need_bytes; /* with their KV caches */
+    bool gpu;            /* one of them has a GPU's memory */
+    bool moving;         /* one starts or stops */
 };
 
 static struct sums sum_up(const struct model_facts *models, size_t count)
@@ -49,7 +49,7 @@ static struct sums sum_up(const struct model_facts *models, size_t count)
         if (!m->own || m->state != MODEL_UP)
             continue;
         s.up++;
-        s.need_bytes += m->need_bytes;
+        s.need_bytes += m->need_bytes + m->kv_bytes;
         s.gpu |= m->on_gpu;
     }
     return s;
@@ -61,8 +61,22 @@ static bool fits(const struct model_facts *m, const struct sums *s, const struct
         return false;
     if (s->gpu) /* a deployment on a GPU has all of its memory that experts can use */
         return false;
-    return m->need_bytes <= l->available_bytes && m->need_bytes <= l->budget_bytes &&
-           s->need_bytes <= l->budget_bytes - m->need_bytes;
+    uint64_t need = m->need_bytes + m->kv_least_bytes;
+    return need <= l->available_bytes && need <= l->budget_bytes &&
+           s->need_bytes <= l->budget_bytes - need;
+}
+
+uint64_t models_kv_bytes(const struct model_facts *models, size_t count, size_t model,
+                         const struct models_limits *l)
+{
+    const struct model_facts *m = &models[model];
+    struct sums s = sum_up(models, count);
+    uint64_t budget = l->budget_bytes > s.need_bytes ? l->budget_bytes - s.need_bytes : 0;
+    uint64_t most = budget < l->available_bytes ? budget : l->available_bytes;
+    uint64_t half = most > m->need_bytes ? (most - m->need_bytes) / 2 : 0;
+    return half < m->kv_least_bytes  ? m->kv_least_bytes
+           : half > m->kv_most_bytes ? m->kv_most_bytes
+                                     : half;
 }
 
 /* The own model whose test is true and that has been idle for longest; count: none. */

@@ -25,22 +25,24 @@ enum model_state { MODEL_OFF, MODEL_STARTING, MODEL_UP, MODEL_STOPPING, MODEL_FA
 
 struct model_facts {
     enum model_state state;
-    bool own;            /* moed-models started it; others are left alone */
-    bool on_gpu;         /* it is up and has a GPU's memory */
-    bool busy;           /* it is up and computes */
-    bool broken;         /* its supervisor has given it up */
-    bool drop;           /* somebody wants it stopped */
-    uint64_t need_bytes; /* of host memory */
-    uint64_t wanted_ns;  /* the last request for it; 0: none */
-    uint64_t waits_ns;   /* since when somebody waits for it; 0: nobody does */
-    uint64_t used_ns;    /* when it was busy last */
-    uint64_t keep_ns;    /* how long it stays up idle */
+    bool own;                               /* moed-models started it; others are left alone */
+    bool on_gpu;                            /* it is up and has a GPU's memory */
+    bool busy;                              /* it is up and computes */
+    bool broken;                            /* its supervisor has given it up */
+    bool drop;                              /* somebody wants it stopped */
+    uint64_t need_bytes;                    /* of host memory, without the KV cache */
+    uint64_t kv_least_bytes, kv_most_bytes; /* of the KV cache that it is started with */
+    uint64_t kv_bytes;                      /* of the KV cache that it has; 0: it is not up */
+    uint64_t wanted_ns;                     /* the last request for it; 0: none */
+    uint64_t waits_ns;                      /* since when somebody waits for it; 0: nobody does */
+    uint64_t used_ns;                       /* when it was busy last */
+    uint64_t keep_ns;                       /* how long it stays up idle */
     uint64_t failed_ns;
 };
 
 struct models_limits {
     uint64_t now_ns;
-    uint64_t available_bytes; /* free on the machine */
+    uint64_t available_bytes; /* free on the machine, and promised to no KV cache */
     uint64_t budget_bytes;    /* of all own models together; UINT64_MAX: no limit */
     unsigned most;            /* own models that are up; 0: no limit */
 };
@@ -59,6 +61,11 @@ struct action {
 
 struct action models_decide(const struct model_facts *models, size_t count,
                             const struct models_limits *limits);
+
+/* The KV cache of a model that is started: half of what its weights leave of the memory that it may
+ * take, between its least and its most. */
+uint64_t models_kv_bytes(const struct model_facts *models, size_t count, size_t model,
+                         const struct models_limits *limits);
 
 /* Somebody waits for the model now. */
 bool model_is_wanted(const struct model_facts *m, uint64_t now_ns);

@@ -72,6 +72,9 @@ enum error_code models_scan(struct models *m, struct error *e)
         memcpy(x->id, entry->id, sizeof x->id);
         x->listed = true;
         x->facts.need_bytes = entry->need_bytes;
+        x->facts.kv_least_bytes = entry->kv_least_bytes;
+        x->facts.kv_most_bytes = entry->kv_most_bytes;
+        x->kv_given = entry->kv_given;
     }
     drop_unlisted(m);
     gauge_set(m->available, (int64_t)m->catalogue.count);

@@ -11,6 +11,7 @@
 #ifndef MOED_DEPLOY_MODELS_H
 #define MOED_DEPLOY_MODELS_H
 
+#include "daemon/kv_promises.h"
 #include "daemon/run_dir.h"
 #include "deploy/models/catalogue.h"
 #include "deploy/models/child.h"
@@ -32,6 +33,7 @@ struct models_settings {
 struct model {
     struct model_facts facts;
     char id[CATALOGUE_ID_BYTES], deployment[CATALOGUE_NAME_BYTES];
+    bool kv_given;         /* its options say --kv-cache */
     bool listed;           /* the catalogue has it; else only its deployment is left */
     char reason[512];      /* MODEL_FAILED */
     uint64_t tokens_total; /* of its worker, when it was last looked at */
@@ -50,6 +52,7 @@ struct models {
     char run[RUN_DIR_BYTES];
     int wake_fd; /* an eventfd: a turn is due */
     uint64_t looked_ns;
+    struct kv_promises promises; /* the main thread's */
     struct counter *loads, *unloads, *failures;
     struct gauge *available, *up;
 };

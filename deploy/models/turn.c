@@ -8,6 +8,7 @@
 #include "daemon/control.h"
 #include "daemon/supervisor_client.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct look {
     char deployment[CATALOGUE_NAME_BYTES];
     bool runs, answers, broken, on_gpu;
     uint32_t requests; /* that run and wait */
-    uint64_t tokens;
+    uint64_t tokens, kv_bytes;
     char reason[400];
 };
 
@@ -47,6 +48,7 @@ static void ask_memd(const char *run, struct look *l)
     if (control_health(run, "memd", ASK_TIMEOUT_MS, &reply, NULL))
         return;
     l->on_gpu = reply->health->device_memory != NULL;
+    l->kv_bytes = reply->health->kv_bytes;
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
@@ -77,6 +79,7 @@ static void take_look(struct models *m, const struct look *l)
         log_info("%s has been stopped", x->deployment);
         f->state = MODEL_OFF;
         f->own = f->busy = f->broken = f->drop = false;
+        f->kv_bytes = 0;
         models_save_started(m);
     } else if (l->runs && (f->state == MODEL_OFF || f->state == MODEL_FAILED) && l->answers) {
         f->state = MODEL_UP; /* a person started it */
@@ -91,6 +94,8 @@ static void take_look(struct models *m, const struct look *l)
         snprintf(x->reason, sizeof x->reason, "%s", l->reason);
     f->broken = l->broken;
     f->on_gpu = l->on_gpu;
+    if (l->kv_bytes)
+        f->kv_bytes = l->kv_bytes;
     /* one that does not answer is not known to be idle */
     f->busy = l->requests > 0 || (!l->answers && !l->broken);
     if (f->busy || l->tokens != x->tokens_total)
@@ -122,6 +127,7 @@ static void fail(struct models *m, struct model *x, const char *why)
 {
     x->facts.state = MODEL_FAILED;
     x->facts.own = false;
+    x->facts.kv_bytes = 0;
     x->facts.failed_ns = clock_ns();
     if (why != x->reason)
         snprintf(x->reason, sizeof x->reason, "%s", why);
@@ -147,16 +153,22 @@ static void run_moed(struct models *m, struct model *x, char *const arguments[],
     m->moving = x;
 }
 
-static void start(struct models *m, struct model *x)
+static void start(struct models *m, struct model *x, uint64_t kv_bytes)
 {
     const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
     if (!entry) {
         fail(m, x, "its file has gone");
         return;
     }
-    char *const arguments[] = {m->moed, "up", "--name", x->deployment, "--", entry->path, NULL};
+    char size[24];
+    snprintf(size, sizeof size, "%" PRIu64, kv_bytes);
+    char *const given[] = {m->moed, "up", "--name", x->deployment, "--", entry->path, NULL};
+    char *const sized[] = {m->moed, "up", "--name",    x->deployment, "--kv-cache",
+                           size,    "--", entry->path, NULL};
+    char *const *arguments = x->kv_given ? given : sized;
     log_info("starting %s (%s)", x->id, entry->path);
     x->facts.own = true;
+    x->facts.kv_bytes = kv_bytes;
     run_moed(m, x, arguments, MODEL_STARTING);
     models_save_started(m);
 }
@@ -174,8 +186,10 @@ static void refuse(struct models *m, struct model *x, const struct models_limits
     uint64_t most = l->available_bytes < l->budget_bytes ? l->available_bytes : l->budget_bytes;
     snprintf(why, sizeof why,
              "it needs %.2f GB of memory, and %.2f GB are available: give it less with `ram` in "
-             "~/.config/moed/%s.conf, or take a smaller quantisation",
-             (double)x->facts.need_bytes * 1e-9, (double)most * 1e-9, x->deployment);
+             "~/.config/moed/%s.conf, take a smaller quantisation, or give running deployments a "
+             "smaller --kv-cache",
+             (double)(x->facts.need_bytes + x->facts.kv_least_bytes) * 1e-9, (double)most * 1e-9,
+             x->deployment);
     fail(m, x, why);
 }
 
@@ -196,6 +210,7 @@ static void settle(struct models *m, int exit_code)
     } else {
         bool broken = x->facts.broken;
         x->facts.own = x->facts.busy = x->facts.broken = x->facts.drop = x->facts.on_gpu = false;
+        x->facts.kv_bytes = 0;
         x->facts.state = MODEL_OFF;
         counter_add(m->unloads, 1);
         if (broken)
@@ -206,18 +221,21 @@ static void settle(struct models *m, int exit_code)
     models_save_started(m);
 }
 
-static void act(struct models *m)
+/* promised: of the free memory, to KV caches. */
+static void act(struct models *m, uint64_t promised)
 {
     static struct model_facts facts[2 * CATALOGUE_MOST];
+    uint64_t available = memory_available_bytes();
     struct models_limits limits = {.now_ns = clock_ns(),
-                                   .available_bytes = memory_available_bytes(),
+                                   .available_bytes =
+                                       available > promised ? available - promised : 0,
                                    .budget_bytes = m->settings->budget_bytes,
                                    .most = (unsigned)m->settings->most};
     for (size_t i = 0; i < m->count; i++)
         facts[i] = m->items[i]->facts;
     struct action action = models_decide(facts, m->count, &limits);
     if (action.kind == ACTION_START)
-        start(m, m->items[action.model]);
+        start(m, m->items[action.model], models_kv_bytes(facts, m->count, action.model, &limits));
     else if (action.kind == ACTION_STOP)
         stop(m, m->items[action.model]);
     else if (action.kind == ACTION_REFUSE)
@@ -242,16 +260,40 @@ static void count_up(struct models *m)
     gauge_set(m->up, up);
 }
 
+static bool is_any_wanted(const struct models *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (model_is_wanted(&m->items[i]->facts, clock_ns()))
+            return true;
+    return false;
+}
+
+/* False: no model is wanted, so it does not matter. Without the lock, as memds answer it. */
+static bool ask_promises(struct models *m, bool ended, uint64_t *bytes)
+{
+    pthread_mutex_lock(&m->lock);
+    bool wanted = (ended || !m->moving) && is_any_wanted(m);
+    pthread_mutex_unlock(&m->lock);
+    if (!wanted)
+        return false;
+    kv_promises_list(&m->promises, NULL);
+    *bytes = kv_promises_bytes(&m->promises);
+    return true;
+}
+
 int models_turn(struct models *m)
 {
+    uint64_t promised = 0;
     int exit_code;
     bool ended = child_poll(&m->child, &exit_code);
     if (ended || clock_ns() - m->looked_ns >= LOOK_NS)
         look_at_all(m);
+    bool asked = ask_promises(m, ended, &promised);
     pthread_mutex_lock(&m->lock);
     if (ended)
         settle(m, exit_code);
-    act(m);
+    if (asked || !is_any_wanted(m)) /* else one is wanted since */
+        act(m, promised);
     count_up(m);
     bool active = is_active(m);
     pthread_mutex_unlock(&m->lock);

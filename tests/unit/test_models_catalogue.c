@@ -1,7 +1,9 @@
-/* deploy/models/catalogue.c: the memory that a model needs with the options of its deployment. */
+/* deploy/models/catalogue.c: the memory that a model needs with the options of its deployment;
+ * split models of which not all files are there yet. */
 #include "deploy/models/catalogue.h"
 
 #include "mkmodel/mkmodel.h"
+#include "reader/model_reader.h"
 #include "temporary_directory.h"
 
 #include <fcntl.h>
@@ -41,13 +43,14 @@ static uint64_t scanned_need(struct catalogue *c)
     return c->entries[0].need_bytes;
 }
 
-static void need_with_ram(void **state)
+static void write_model(const char *path, uint32_t files)
 {
-    static struct catalogue c; /* large */
     struct mkmodel_options o;
     struct mkmodel_result result;
     struct error e;
     mkmodel_defaults(&o);
+    o.split = files;
+    o.ctx = 2048;
     o.layers = 2;
     o.hidden = 64;
     o.heads = 2;
@@ -56,7 +59,13 @@ static void need_with_ram(void **state)
     o.top_k = 2;
     o.expert_width = 256;
     o.vocab = 400;
-    assert_int_equal(mkmodel_write(&o, in_directory("small.gguf"), NULL, NULL, &result, &e), 0);
+    assert_int_equal(mkmodel_write(&o, path, NULL, NULL, &result, &e), 0);
+}
+
+static void need_with_options(void **state)
+{
+    static struct catalogue c; /* large */
+    write_model(in_directory("small.gguf"), 1);
     set_age(in_directory("small.gguf"), 60);
     mkdir(in_directory("moed"), 0700);
     setenv("XDG_CONFIG_HOME", directory, 1);
@@ -73,13 +82,87 @@ static void need_with_ram(void **state)
     assert_int_equal(scanned_need(&c), 0);
     unlink(in_directory(OPTIONS));
     assert_int_equal(scanned_need(&c), whole);
+    const struct catalogue_entry *x = &c.entries[0];
+    uint64_t least = x->kv_least_bytes, most = x->kv_most_bytes;
+    write_options("ctx = 100\n", 25);
+    assert_int_equal(scanned_need(&c), whole);
+    assert_true(x->kv_least_bytes < least && x->kv_least_bytes > 0);
+    assert_true(x->kv_most_bytes >= x->kv_least_bytes && x->kv_most_bytes < most);
+    assert_false(x->kv_given);
+    write_options("kv-cache = 1G\n", 20);
+    assert_int_equal(scanned_need(&c), whole);
+    assert_int_equal(x->kv_least_bytes, 1000000000);
+    assert_int_equal(x->kv_most_bytes, 1000000000);
+    assert_true(x->kv_given);
+    write_options("kv-type = f17\n", 15);
+    assert_int_equal(scanned_need(&c), 0);
+    unlink(in_directory(OPTIONS));
+    assert_int_equal(scanned_need(&c), whole);
+    assert_int_equal(x->kv_least_bytes, least);
 
     rmdir(in_directory("moed"));
+    unlink(in_directory("small.gguf"));
+    catalogue_fini(&c);
+}
+
+static size_t scanned_count(struct catalogue *c)
+{
+    struct error e;
+    assert_int_equal(catalogue_scan(c, directory, &e), ERROR_OK);
+    return c->count;
+}
+
+static const char *part_name(int i)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "part-%05d-of-00003.gguf", i);
+    return name;
+}
+
+static const char *blob_name(int i)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "blob-%d", i);
+    return name;
+}
+
+/* The files are links, as in the cache of Hugging Face. The first is there before the others. */
+static void files_that_come_later(void **state)
+{
+    static struct catalogue c; /* large */
+    struct error e;
+    write_model(in_directory("part"), 3);
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(rename(in_directory(part_name(i)), in_directory(blob_name(i))), 0);
+        set_age(in_directory(blob_name(i)), 100 - i);
+    }
+    for (int i = 1; i <= 3; i++) {
+        struct read_model m;
+        assert_int_equal(symlink(blob_name(i), in_directory(part_name(i))), 0);
+        enum error_code code = model_reader_describe(in_directory(part_name(1)), &m, &e);
+        assert_int_equal(code, i < 3 ? ERROR_NOT_FOUND : ERROR_OK);
+        if (code)
+            assert_non_null(strstr(e.text, "is missing"));
+        else
+            read_model_free(&m);
+        assert_int_equal(scanned_count(&c), i == 3);
+    }
+    assert_string_equal(c.entries[0].id, "part");
+    assert_string_equal(strrchr(c.entries[0].path, '/'), "/part-00001-of-00003.gguf");
+    const char *path = c.entries[0].path;
+    assert_int_equal(scanned_count(&c), 1);
+    assert_ptr_equal(c.entries[0].path, path); /* nothing has changed: it was not read again */
+    set_age(in_directory(blob_name(2)), 10);
+    scanned_count(&c);
+    assert_ptr_not_equal(c.entries[0].path, path);
+    unlink(in_directory(part_name(2)));
+    assert_int_equal(scanned_count(&c), 0);
     catalogue_fini(&c);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(need_with_ram)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(need_with_options),
+                                       cmocka_unit_test(files_that_come_later)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -96,6 +96,33 @@ static void test_limits(void **state)
     expect(m, 2, &l, ACTION_REFUSE, 0);
 }
 
+/* A model needs its least KV cache, too, and gets a part of what is left. */
+static void test_kv(void **state)
+{
+    struct models_limits l = roomy;
+    struct model_facts m[] = {wanted(50, 1), up(30, 20)};
+    m[0].kv_least_bytes = 10;
+    m[0].kv_most_bytes = 40;
+    m[1].kv_bytes = 20;
+    l.budget_bytes = 109;
+    expect(m, 2, &l, ACTION_STOP, 1);
+    l.budget_bytes = 110;
+    expect(m, 2, &l, ACTION_START, 0);
+    assert_int_equal(models_kv_bytes(m, 2, 0, &l), 10);
+    l.budget_bytes = 150;
+    assert_int_equal(models_kv_bytes(m, 2, 0, &l), 25);
+    l.budget_bytes = UINT64_MAX;
+    assert_int_equal(models_kv_bytes(m, 2, 0, &l), 40);
+    l.available_bytes = 80; /* without what is promised */
+    assert_int_equal(models_kv_bytes(m, 2, 0, &l), 15);
+    l.available_bytes = 59;
+    m[1].busy = true;
+    expect(m, 2, &l, ACTION_NONE, 0);
+    l.available_bytes = 60;
+    expect(m, 2, &l, ACTION_START, 0);
+    assert_int_equal(models_kv_bytes(m, 2, 0, &l), 10);
+}
+
 static void test_idle(void **state)
 {
     struct model_facts m[] = {up(10, 299), up(10, 301)};
@@ -192,8 +219,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start),  cmocka_unit_test(test_makes_space),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_failed), cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_idle),   cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
