@@ -5,6 +5,7 @@
 #include "deploy/mps.h"
 #include "daemon/program_find.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,6 +41,29 @@ static bool has_control_characters(const char *text)
     return false;
 }
 
+/* The model's absolute path. Only its folder is resolved: the names of a split model's other files
+ * follow from its own, which may be a link to a file of any name. */
+static bool resolve_model(const char *model, char out[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(model, '/'), *file = slash ? slash + 1 : model;
+    int before = (int)(file - model);
+    if (strlen(model) >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    snprintf(folder, sizeof folder, "%.*s", before, model);
+    if (!realpath(before ? folder : ".", out))
+        return false;
+    size_t len = strlen(out);
+    if (len + 1 + strlen(file) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    snprintf(out + len, PATH_MAX - len, "%s%s", len > 1 ? "/" : "", file);
+    return access(out, F_OK) == 0;
+}
+
 /* The processes' arguments hold RUN and the model as absolute paths. */
 static enum error_code resolve_paths(struct supervisor *s, struct error *e)
 {
@@ -61,7 +85,7 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     memcpy(s->run, absolute, strlen(absolute) + 1);
     struct generation *first = &s->generations[0];
     memcpy(first->dir, s->run, sizeof first->dir);
-    if (o->model && !realpath(o->model, first->model))
+    if (o->model && !resolve_model(o->model, first->model))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the model %s: %m", o->model);
     if (o->models && !realpath(o->models, s->models))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the folder %s: %m", o->models);
