@@ -29,6 +29,7 @@ EVERYWHERE = {  # what must fail, and how; None: not at all
     "remove a file": errno.EACCES, "rename a file": (errno.EACCES, errno.EPERM), "link a file": errno.EPERM,
     "truncate a file": errno.EPERM, "make a directory": (errno.EACCES, errno.EPERM), "list the root": errno.EACCES,
     "read the passwords": errno.EACCES, "write the model": errno.EACCES, "change an owner": errno.EPERM, "change a mode": errno.EPERM,
+    "change a socket's mode": errno.EPERM, "limit another": errno.EPERM,
     "mount": errno.EPERM, "inet socket": errno.EPERM, "inet6 socket": errno.EPERM, "netlink socket": errno.EPERM,
     "packet socket": errno.EPERM, "unix socket": None, "exec": errno.EPERM, "fork": errno.EPERM,
     "signal another": errno.EPERM, "trace another": errno.EPERM, "read another's memory": errno.EPERM,

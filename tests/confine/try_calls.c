@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -68,6 +69,9 @@ static void try_files(void)
     note("read the model", syscall(SYS_openat, AT_FDCWD, tries->model, O_RDONLY));
     note("write the model", syscall(SYS_openat, AT_FDCWD, tries->model, O_WRONLY));
     note("change a mode", syscall(SYS_fchmodat, AT_FDCWD, tries->secret, 0777));
+    long own = syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+    note("change a socket's mode", syscall(SYS_fchmod, own, 04777));
+    syscall(SYS_close, own);
     note("change an owner", syscall(SYS_fchownat, AT_FDCWD, tries->secret, 1, 1, 0));
     note("mount", syscall(SYS_mount, "none", "/", "tmpfs", 0, NULL));
 }
@@ -99,6 +103,8 @@ static void try_processes(void)
         syscall(SYS_exit_group, 0);
     note("fork", pid);
     note("signal another", syscall(SYS_kill, tries->other_process, 0));
+    uint64_t limit[2];
+    note("limit another", syscall(SYS_prlimit64, tries->other_process, RLIMIT_CPU, NULL, limit));
     note("trace another", syscall(SYS_ptrace, PTRACE_ATTACH, tries->other_process, 0, 0));
     note("read another's memory",
          syscall(SYS_process_vm_readv, tries->other_process, &mine, 1, &theirs, 1, 0));

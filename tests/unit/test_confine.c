@@ -75,6 +75,9 @@ static int check_forbidden(void)
         return 4;
     if (!forbidden(syscall(SYS_io_uring_setup, 1, NULL)))
         return 6;
+    struct rlimit most;
+    if (!forbidden(prlimit(getppid(), RLIMIT_CPU, NULL, &most)))
+        return 7; /* with a new limit it would end that process */
     return forbidden(setuid(0)) ? 0 : 5;
 }
 
@@ -90,7 +93,12 @@ static int check_allowed(void)
         mmap(NULL, 4096, PROT_READ, MAP_SHARED, memory, 0) == MAP_FAILED)
         return 13;
     FILE *f = fopen("/proc/self/status", "re");
-    return f && fclose(f) == 0 ? 0 : 14;
+    if (!f || fclose(f) != 0)
+        return 14;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 15;
+    return fchmod(memory, 0600) == 0 ? 0 : 16;
 }
 
 static pthread_barrier_t confined;
@@ -130,6 +138,9 @@ static int daemon_process(void)
         return failed;
     if (!forbidden(syscall(SYS_personality, 0))) /* is in no list */
         return 41;
+    int memory = memfd_create("test", MFD_CLOEXEC);
+    if (!forbidden(fchmod(memory, 04777)) || !forbidden(fchmod(memory, 0644)))
+        return 43;
     return rename("/tmp/moed-none", "/tmp/moed-none-2") == -1 && errno == ENOENT ? 0 : 42;
 }
 

@@ -75,7 +75,7 @@ static const char *const frontend[] = {
     "unlink",
     "unlinkat",
     "umask",
-    "fchmod",
+    /* `fchmod` below */
     /* sockets; `socket` below */
     "connect",
     "accept",
@@ -132,7 +132,7 @@ static const char *const frontend[] = {
     "getegid",
     "getrandom",
     "getrusage",
-    "prlimit64",
+    /* `prlimit64` below */
     "getrlimit",
     "sysinfo",
     "uname",
@@ -299,7 +299,10 @@ static int add_forbidden(scmp_filter_ctx filter, bool keeps_uring)
     static const struct scmp_arg_cmp process = {
         .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
     const uint32_t refuse = SCMP_ACT_ERRNO(EPERM);
+    static const struct scmp_arg_cmp another = {.arg = 0, .op = SCMP_CMP_NE, .datum_a = 0};
     int failed = add_all(filter, refuse, forbidden, COUNT(forbidden));
+    if (!failed)
+        failed = seccomp_rule_add_array(filter, refuse, SCMP_SYS(prlimit64), 1, &another);
     if (!failed && !keeps_uring)
         failed = add_all(filter, refuse, uring, COUNT(uring));
     if (!failed)
@@ -309,12 +312,21 @@ static int add_forbidden(scmp_filter_ctx filter, bool keeps_uring)
     return failed ? failed : refuse_clone3(filter);
 }
 
-static int add_threads_and_sockets(scmp_filter_ctx filter)
+/* Calls whose arguments decide. Limits of other processes could end them: prlimit64 is for this
+ * one. A socket that is made is for this user alone; other modes, such as set-user-id, are for
+ * files. */
+static int add_by_arguments(scmp_filter_ctx filter)
 {
+    static const struct scmp_arg_cmp self = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = 0};
+    static const struct scmp_arg_cmp own = {.arg = 1, .op = SCMP_CMP_EQ, .datum_a = 0600};
     static const struct scmp_arg_cmp local = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = AF_UNIX};
     static const struct scmp_arg_cmp thread = {
         .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = CLONE_THREAD};
     int failed = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, &local);
+    if (!failed)
+        failed = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, &self);
+    if (!failed)
+        failed = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(fchmod), 1, &own);
     if (!failed)
         failed = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, &thread);
     return failed ? failed : refuse_clone3(filter);
@@ -330,7 +342,7 @@ static int add_allowed(scmp_filter_ctx filter, enum confine_calls kind, bool kee
         failed = add_all(filter, SCMP_ACT_ALLOW, daemon_too, COUNT(daemon_too));
     if (!failed && keeps_uring)
         failed = add_all(filter, SCMP_ACT_ALLOW, uring, COUNT(uring));
-    return failed ? failed : add_threads_and_sockets(filter);
+    return failed ? failed : add_by_arguments(filter);
 }
 
 static int add_rules(scmp_filter_ctx filter, enum confine_calls kind, bool keeps_uring)
