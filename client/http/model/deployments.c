@@ -98,7 +98,15 @@ static struct deployment *by_name(const struct deployments *d, const char *name)
 static struct deployment *add(struct deployments *d, const char *name)
 {
     struct error e = {0};
-    struct deployment *new = d->count < DEPLOYMENTS_MAX ? calloc(1, sizeof *new) : NULL;
+    if (d->count == DEPLOYMENTS_MAX) {
+        if (!d->full)
+            log_warn("cannot serve deployment %s: moed-http has seen %u deployments, the most; "
+                     "restart it with `moed restart http`",
+                     name, d->count);
+        d->full = true;
+        return NULL;
+    }
+    struct deployment *new = calloc(1, sizeof *new);
     if (!new)
         return NULL;
     snprintf(new->name, sizeof new->name, "%s", name);

@@ -25,7 +25,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define DEPLOYMENTS_MAX       32
+#define DEPLOYMENTS_MAX       1024 /* more than a folder has models (catalogue.h) */
 #define DEPLOYMENT_NAME_BYTES 40
 #define DEPLOYMENT_REPLACED   8
 
@@ -83,6 +83,7 @@ struct deployments {
     struct model_names names;
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
+    bool full;              /* the log has said that there are more deployments */
     struct deployments_waiter *waiters;
     struct demand demand;
     struct demand_wait list_wait;
