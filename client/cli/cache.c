@@ -133,7 +133,7 @@ static void print_cleared(const Moed__V1__CacheReply *c)
 {
     char bytes[24];
     quantity_format_bytes((uint64_t)c->cleared * c->page_bytes, bytes);
-    printf("%s freed\n", bytes);
+    printf("%s are free for other conversations; memd keeps the memory\n", bytes);
 }
 
 int cache_main(int argc, char **argv)
