@@ -138,6 +138,14 @@ static enum error_code redirect_log(const struct supervisor *s, struct error *e)
     return ERROR_OK;
 }
 
+void supervisor_rotate_log(const struct supervisor *s)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(s->run, "supervise.log", path);
+    if (process_log_is_long(path))
+        redirect_log(s, &(struct error){0});
+}
+
 static enum error_code block_signals(struct supervisor *s, struct error *e)
 {
     sigset_t set;

@@ -57,6 +57,24 @@ int process_open_log(const char *path)
     return open(path, flags, 0600);
 }
 
+bool process_log_is_long(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && s.st_size > LOG_ROTATE_BYTES;
+}
+
+void process_rotate_log(struct process *p)
+{
+    if (!p->pid || !process_log_is_long(p->log_path))
+        return;
+    int fd = process_open_log(p->log_path);
+    if (fd < 0)
+        return;
+    if (!process_log_is_long(p->log_path)) /* it was renamed */
+        p->log_start = 0;
+    close(fd);
+}
+
 /* Runs in the child after fork. The supervisor has one thread, so any call is allowed here. */
 static _Noreturn void become(struct process *p, pid_t supervisor, int log)
 {

@@ -101,5 +101,10 @@ uint64_t process_deadline(const struct process *p);
 
 /* Opens a log for appending, and renames one of more than 10 MB to .1 first. -1: errno. */
 int process_open_log(const char *path);
+/* Whether the log has more. */
+bool process_log_is_long(const char *path);
+/* Renames the log of a process that runs if it is long, and makes a new one, to which the process
+ * changes once it notices (daemon.c). */
+void process_rotate_log(struct process *p);
 
 #endif

@@ -38,6 +38,8 @@
 /* More notifications than this wait for the next turn of the loop. */
 #define NOTIFICATIONS_A_TURN 64
 
+#define LOGS_NS 10000000000ull
+
 /* The watchdog's clock may go on by this share of its interval in a turn of the loop. */
 #define WATCHDOG_TURNS 4
 
@@ -232,6 +234,18 @@ static void watch_processes(struct supervisor *s)
         process_check_silence(&s->processes[i], s->awake_ns, &s->policy);
 }
 
+/* Not oftener than every LOGS_NS. */
+static void rotate_logs(struct supervisor *s)
+{
+    uint64_t now = clock_ns();
+    if (now - s->logs_ns < LOGS_NS)
+        return;
+    s->logs_ns = now;
+    supervisor_rotate_log(s);
+    for (int i = 0; i < ALL_PROCESSES; i++)
+        process_rotate_log(&s->processes[i]);
+}
+
 /* Something in RUN was removed. A process that no client reaches any more is restarted. */
 static void check_files(struct supervisor *s)
 {
@@ -282,6 +296,8 @@ static int poll_timeout_ms(const struct supervisor *s)
         next = cpuexec->started_ns + CPUEXEC_HEAD_START_NS;
     if (s->policy.watchdog_ns && !all_gone(s) && now + watchdog_turn_ns(s) < next)
         next = now + watchdog_turn_ns(s);
+    if (!all_gone(s) && s->logs_ns + LOGS_NS < next)
+        next = s->logs_ns + LOGS_NS;
     if (next == UINT64_MAX)
         return -1;
     return next <= now ? 0 : (int)((next - now) / 1000000u) + 1;
@@ -306,6 +322,7 @@ static void loop(struct supervisor *s)
         if (fds[1].revents)
             take_notifications(s);
         watch_processes(s);
+        rotate_logs(s);
         if (fds[0].revents)
             take_signals(s);
         clients_serve(&s->clients, fds + 3, supervisor_command, s);

@@ -80,6 +80,7 @@ struct supervisor {
     struct run_watch watch;
     int signal_fd, notify_fd;
     uint64_t started_ns;
+    uint64_t logs_ns;           /* when the logs were looked at */
     uint64_t awake_ns, turn_ns; /* waking time (process_heard); when the last turn began */
     bool stopping;
     bool restart_memd; /* once the processes that need it are gone */
@@ -89,6 +90,8 @@ struct supervisor {
 /* Does everything before the loop: paths, programs and their arguments, the lock, the log, signals,
  * processes that an earlier supervisor left, sockets. ERROR_EXISTS: the deployment runs already. */
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
+/* Renames its own log where it is long, and goes on in a new one. */
+void supervisor_rotate_log(const struct supervisor *s);
 /* Makes those of its own files (pid file, sockets) again that have vanished. */
 enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
 

@@ -33,6 +33,11 @@ int log_level_parse(const char *name, enum log_level *out)
     return -1;
 }
 
+bool log_shows(enum log_level level)
+{
+    return level <= log_threshold;
+}
+
 void log_use_json(void)
 {
     atomic_store_explicit(&log_json, true, memory_order_relaxed);

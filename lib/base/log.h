@@ -3,12 +3,16 @@
 #ifndef MOED_BASE_LOG_H
 #define MOED_BASE_LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Once at start, before threads. Borrows component, a literal. */
 void log_init(const char *component, enum log_level threshold);
 /* From now on each line is a JSON object: {"time", "level", "component", "message"}. */
 void log_use_json(void);
+/* Whether lines of this level are written. */
+bool log_shows(enum log_level level);
 int log_level_parse(const char *name, enum log_level *out); /* 0, or -1 for an unknown name */
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -16,6 +16,7 @@
 #include "ipc/rpc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_OPTIONS 64
@@ -214,6 +216,37 @@ static void check_pid_file(struct daemon *d)
         log_warn("%s has vanished: made again", path);
 }
 
+static void log_path(const struct daemon *d, char path[RUN_PATH_BYTES])
+{
+    char file[64];
+    snprintf(file, sizeof file, "%s.log", d->process);
+    run_dir_file(d->run, file, path);
+}
+
+/* Whether the descriptor is of the file that is at the path now. */
+static bool is_of_path(int fd, const char *path)
+{
+    struct stat open_file, there;
+    return fstat(fd, &open_file) == 0 && lstat(path, &there) == 0 &&
+           open_file.st_ino == there.st_ino && open_file.st_dev == there.st_dev;
+}
+
+/* The supervisor has renamed the log, which was long, and made a new one. A line goes as a whole to
+ * either. */
+static void reopen_log(struct daemon *d)
+{
+    char path[RUN_PATH_BYTES];
+    log_path(d, path);
+    if (!d->internal->has_log || is_of_path(STDERR_FILENO, path))
+        return;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    dup3(fd, STDOUT_FILENO, 0); /* a confined process may not call dup2 */
+    dup3(fd, STDERR_FILENO, 0);
+    close(fd);
+}
+
 static void watch_removals(struct daemon *d)
 {
     int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -260,6 +293,7 @@ static void *signals_main(void *arg)
             watchdog_take_greeting(&i->watchdog);
         if (check_ns <= clock_ns()) {
             check_pid_file(d);
+            reopen_log(d);
             check_ns = UINT64_MAX;
         }
         if (beat_ns <= clock_ns()) {
@@ -345,12 +379,15 @@ void daemon_start(struct daemon *d)
 {
     struct daemon_internal *i = d->internal;
     struct error e = {0};
+    char path[RUN_PATH_BYTES];
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     stop_signals(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     watchdog_init(&i->watchdog, notify_watchdog_us());
+    log_path(d, path);
+    i->has_log = is_of_path(STDERR_FILENO, path);
     watch_removals(d);
     int failed = pthread_create(&i->signals, NULL, signals_main, d);
     if (failed) {

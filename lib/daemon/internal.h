@@ -27,6 +27,7 @@ struct daemon_internal {
     int thread_event;   /* eventfd: ends the signals thread */
     int drain_event;    /* eventfd: SIGUSR1 came */
     int removals;       /* inotify: a file in RUN was removed; -1: not watched */
+    bool has_log;       /* standard error is RUN/PROCESS.log */
     int signal_event;   /* eventfd: the signal handler has set last_signal */
     _Atomic int last_signal;
     bool signals_running;

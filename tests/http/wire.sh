@@ -27,7 +27,7 @@ python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above
 # One line a request, as JSON, with the tokens and without any text.
 grep '"path":"/v1/completions","status":200' "$RUN/http.log" | head -n 1 | grep -q '"tokens_in":' || fail "no access log"
 ! grep -qi 'once upon' "$RUN/http.log" || fail "the log has a prompt"
-get "$port" /livez "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" | grep -q 200
+get "$port" /v1/models "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" > /dev/null
 wait_until 2 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log" || fail "traceparent is not in the log"
 
 [ "$(tail -n +3 "$RUN/http.log" | grep -cv '^{"time":"20.*}$')" -eq 0 ] || fail "lines of the log are not JSON"

@@ -35,6 +35,22 @@ static void access_lines(const char *text, char *out, size_t bytes)
     close(pipes[0]);
 }
 
+/* How many bytes the line has. */
+static size_t written(const struct access_entry *a, bool json)
+{
+    int pipes[2], saved = dup(STDERR_FILENO);
+    char line[1024];
+    assert_int_equal(pipe(pipes), 0);
+    dup2(pipes[1], STDERR_FILENO);
+    access_write(a, json);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(pipes[1]);
+    ssize_t n = read(pipes[0], line, sizeof line);
+    close(pipes[0]);
+    return n > 0 ? (size_t)n : 0;
+}
+
 static void test_controls_are_hidden(void **state)
 {
     char text[4096];
@@ -58,11 +74,35 @@ static void test_fields_stay_fields(void **state)
     assert_non_null(strstr(text, " ignored=/x%20200%20ok%20key=b%%C3%A4\n"));
 }
 
+/* Probes are of level debug; others, and those that were refused, are not. */
+static void test_probes(void **state)
+{
+    struct access_entry a = {.method = "GET", .status = 200, .outcome = "ok"};
+    (void)state;
+    log_init("test", LOG_LEVEL_INFO);
+    snprintf(a.path, sizeof a.path, "/health");
+    assert_int_equal(written(&a, false), 0);
+    assert_int_equal(written(&a, true), 0);
+    a.status = 503;
+    assert_int_equal(written(&a, false), 0);
+    a.status = 401;
+    assert_true(written(&a, false) > 0);
+    a.status = 200;
+    snprintf(a.path, sizeof a.path, "/healthy");
+    assert_true(written(&a, true) > 0);
+    snprintf(a.path, sizeof a.path, "/metrics");
+    assert_int_equal(written(&a, false), 0);
+    log_init("test", LOG_LEVEL_DEBUG);
+    assert_true(written(&a, false) > 0);
+    assert_true(written(&a, true) > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_controls_are_hidden),
         cmocka_unit_test(test_fields_stay_fields),
+        cmocka_unit_test(test_probes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,16 +46,16 @@ static void member(struct strbuf *b, const char *name, const char *value)
     strbuf_json_string(b, value, strlen(value));
 }
 
-static void write_json(const struct access_entry *a)
+static void write_json(const struct access_entry *a, enum log_level level)
 {
     char time[LOG_TIME_BYTES];
     struct strbuf b;
     log_time(time);
     strbuf_init(&b);
     strbuf_printf(&b,
-                  "{\"time\":\"%s\",\"level\":\"info\",\"component\":\"http\","
+                  "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"http\","
                   "\"message\":\"request\"",
-                  time);
+                  time, level == LOG_LEVEL_DEBUG ? "debug" : "info");
     member(&b, "id", a->id);
     member(&b, "method", a->method);
     member(&b, "path", a->path);
@@ -102,10 +102,25 @@ static const char *one_field(const char *text, char *out)
     return out;
 }
 
+/* Questions of a load balancer or of Prometheus, every few seconds, that were answered. */
+static bool is_probe(const struct access_entry *a)
+{
+    static const char *const paths[] = {"/health", "/livez", "/readyz", "/metrics"};
+    if (a->status >= 400 && a->status != 503)
+        return false;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strcmp(a->path, paths[i]) == 0)
+            return true;
+    return false;
+}
+
 void access_write(const struct access_entry *a, bool json)
 {
+    enum log_level level = is_probe(a) ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+    if (!log_shows(level))
+        return;
     if (json) {
-        write_json(a);
+        write_json(a, level);
         return;
     }
     char tokens[64] = "", first[32] = "", path[3 * sizeof a->path], model[3 * sizeof a->model],
@@ -116,8 +131,8 @@ void access_write(const struct access_entry *a, bool json)
                  (unsigned long long)a->tokens_out);
     if (a->first_token_ns)
         snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
-    log_info("%s %s %s %d %s key=%s model=%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id, a->method,
-             one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
+    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id,
+             a->method, one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
              or_dash(one_field(a->model, model)), tokens, first, seconds(a->begin_ns, a->end_ns),
              (unsigned long long)a->bytes_out, a->trace[0] ? " trace=" : "", a->trace,
              a->ignored[0] ? " ignored=" : "", one_field(a->ignored, ignored));

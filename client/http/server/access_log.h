@@ -30,7 +30,8 @@ void access_new_id(char id[24]);
 /* Takes the trace id out of a `traceparent` header (W3C Trace Context, section 3.2); leaves `trace`
  * empty where the header is malformed. */
 void access_take_trace(const char *header, char trace[33]);
-/* Writes the line. */
+/* Writes the line: of level debug for answered questions to /health, /livez, /readyz and /metrics.
+ */
 void access_write(const struct access_entry *a, bool json);
 
 #endif
