@@ -157,9 +157,9 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         return e->code;
     enum error_code code = read_reasoning_field(f, e);
     if (!code && f->api_key_file)
-        code = auth_read(f->api_key_file, &f->server.auth, e);
+        code = auth_read(f->api_key_file, "key", &f->server.auth, e);
     if (!code && f->admin_key_file)
-        code = auth_read(f->admin_key_file, &f->server.admin, e);
+        code = auth_read(f->admin_key_file, "admin", &f->server.admin, e);
     if (!code && f->template_file)
         code = read_template(f, e);
     for (size_t i = 0; !code && i < f->aliases.count; i++)

@@ -606,7 +606,7 @@ def check_too_many():
 
 # ---- Leaving ----
 
-LONG = {"prompt": "Once upon a time", "max_tokens": 900, "temperature": 1, "ignore_eos": True}
+LONG = {"prompt": "Once upon a time", "max_tokens": 3600, "temperature": 1, "ignore_eos": True}
 
 
 def check_leaving_cancels():

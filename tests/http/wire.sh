@@ -20,7 +20,7 @@ cors-origins = https://listed.example
 log-format = json
 answers = 40
 END
-"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --alias sonnet,opus=demo --alias lost=gone --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
+"$MOED" up "$MODEL" --ctx 4096 --http 127.0.0.1:0 --alias sonnet,opus=demo --alias lost=gone --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
 port=$(port_of "$RUN/http.log")
 python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above"
 

@@ -72,8 +72,16 @@ static void test_attribution(void **state)
     a = accept(parse_message, json("{'system':[" LINE "]" ASKED));
     expect_turn(&a, 0, "user", "a");
     ask_fini(&a);
-    a = accept(parse_message, json("{'system':'x-anthropic-billing-header: of a person'" ASKED));
-    expect_turn(&a, 0, "system", "x-anthropic-billing-header: of a person");
+    /* a gateway may have joined the blocks */
+    a = accept(parse_message, json("{'system':'x-anthropic-billing-header: c\\na\\nb'" ASKED));
+    expect_turn(&a, 0, "system", "a\nb");
+    ask_fini(&a);
+    a = accept(parse_message, json("{'system':[{'type':'text','text':'x-anthropic-billing-header: "
+                                   "c\\na'}," B "]" ASKED));
+    expect_turn(&a, 0, "system", "a\nb");
+    ask_fini(&a);
+    a = accept(parse_message, json("{'system':'of x-anthropic-billing-header: c'" ASKED));
+    expect_turn(&a, 0, "system", "of x-anthropic-billing-header: c");
     ask_fini(&a);
 }
 

@@ -199,7 +199,7 @@ static void test_keys(void **state)
     struct auth a;
     struct error e;
     assert_int_equal(
-        auth_read(write_keys("# c\n\nalice  key-of-alice\nkey-without # c\n", 0600), &a, &e),
+        auth_read(write_keys("# c\n\nalice  key-of-alice\nkey-without # c\n", 0600), "key", &a, &e),
         ERROR_OK);
     assert_int_equal(a.count, 2);
     assert_string_equal(auth_check(&a, "Bearer key-of-alice", NULL), "alice");
@@ -214,9 +214,9 @@ static void test_keys(void **state)
     auth_free(&a);
     static const char *const bad[] = {"", "# only a comment\n", "short\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_not_equal(auth_read(write_keys(bad[i], 0600), &a, &e), ERROR_OK);
-    assert_int_equal(auth_read(write_keys("key-of-alice\n", 0640), &a, &e), ERROR_USAGE);
-    assert_int_not_equal(auth_read("/nowhere/keys", &a, &e), ERROR_OK);
+        assert_int_not_equal(auth_read(write_keys(bad[i], 0600), "key", &a, &e), ERROR_OK);
+    assert_int_equal(auth_read(write_keys("key-of-alice\n", 0640), "key", &a, &e), ERROR_USAGE);
+    assert_int_not_equal(auth_read("/nowhere/keys", "key", &a, &e), ERROR_OK);
 }
 
 /* The example of the W3C's Trace Context, section 3.2.2. */

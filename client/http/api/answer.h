@@ -24,7 +24,7 @@ struct answer_usage {
 };
 struct answer_usage answer_usage(const struct answer *a);
 
-/* Of its prompt, as the worker said: never more than the prompt has. */
+/* Of its prompt, as the worker counted them, but never more than the prompt has. */
 uint32_t choice_cached_tokens(const struct choice *c);
 /* It ended by itself, with calls of tools that are all complete. */
 bool choice_has_calls(const struct choice *c);

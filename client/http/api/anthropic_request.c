@@ -8,24 +8,41 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The line that Claude Code puts before its instructions. Its text differs from request to request,
- * and nothing behind it in the prompt would be found in the KV cache. */
-static bool is_attribution(const json_t *block)
+/* The text behind the line that Claude Code puts before its instructions; NULL: it does not begin
+ * with that line. The line differs from request to request, and nothing behind it in the prompt
+ * would be found in the KV cache. */
+static const char *behind_attribution(const json_t *text)
 {
     static const char begin[] = "x-anthropic-billing-header:";
-    const char *text = json_string_value(json_object_get(block, "text"));
-    return text && content_has_type(block, "text") && strncmp(text, begin, sizeof begin - 1) == 0;
+    const char *value = json_string_value(text);
+    if (!value || strncmp(value, begin, sizeof begin - 1) != 0)
+        return NULL;
+    const char *end = strchr(value, '\n');
+    return end ? end + 1 : value + strlen(value);
 }
 
-/* The system's blocks without that line; a new reference. NULL: no memory. */
-static json_t *system_blocks(json_t *value)
+/* Appends a block of the system's without that line. False: no memory. */
+static bool add_system_block(json_t *blocks, json_t *block)
 {
+    const char *rest =
+        content_has_type(block, "text") ? behind_attribution(json_object_get(block, "text")) : NULL;
+    if (!rest)
+        return json_array_append(blocks, block) == 0;
+    return !*rest || json_array_append_new(
+                         blocks, json_pack("{s:s, s:s}", "type", "text", "text", rest)) == 0;
+}
+
+/* The system's text or blocks without that line; a new reference. NULL: no memory. */
+static json_t *without_attribution(json_t *value)
+{
+    const char *rest = behind_attribution(value);
+    if (rest)
+        return json_string(rest);
     if (!json_is_array(value))
         return json_incref(value);
     json_t *kept = json_array();
     for (size_t i = 0; i < json_array_size(value) && kept; i++)
-        if (!is_attribution(json_array_get(value, i)) &&
-            json_array_append(kept, json_array_get(value, i)) != 0) {
+        if (!add_system_block(kept, json_array_get(value, i))) {
             json_decref(kept);
             return NULL;
         }
@@ -35,7 +52,7 @@ static json_t *system_blocks(json_t *value)
 /* The system's turn comes first, wherever the member stands in the body. */
 static bool take_system(struct ask *ask, json_t *value, struct problem *p)
 {
-    json_t *kept = system_blocks(value);
+    json_t *kept = without_attribution(value);
     bool good = kept ? add_system(ask, content_text(kept, CONTENT_HISTORY, "system", p), p)
                      : problem_set(p, 503, "no memory for the messages");
     json_decref(kept);

@@ -93,7 +93,7 @@ static void usage_json(const struct answer *a, struct strbuf *out)
                   (unsigned long long)u.reasoning, (unsigned long long)(u.in + u.out));
 }
 
-/* A member of the request as it came. */
+/* A member of the request, without what has no effect here. */
 static void repeat_json(const struct answer *a, const char *name, const char *without,
                         struct strbuf *out)
 {

@@ -36,7 +36,7 @@ static enum error_code take_line(struct auth *a, char *line, unsigned number, st
         return ERROR_OK;
     char *second = strtok_r(NULL, " \t\r\n", &rest), name[AUTH_NAME_BYTES];
     bool named = second && *second != '#';
-    snprintf(name, sizeof name, "key-%zu", a->count + 1);
+    snprintf(name, sizeof name, "%s-%zu", a->kind, a->count + 1);
     if (add_key(a, named ? first : name, named ? second : first, e))
         return error_prefix(e, "line %u", number);
     return ERROR_OK;
@@ -69,9 +69,9 @@ static enum error_code read_lines(FILE *f, struct auth *a, struct error *e)
     return code;
 }
 
-enum error_code auth_read(const char *path, struct auth *out, struct error *e)
+enum error_code auth_read(const char *path, const char *kind, struct auth *out, struct error *e)
 {
-    struct auth a = {calloc(AUTH_KEYS_MAX, sizeof *a.keys), 0};
+    struct auth a = {calloc(AUTH_KEYS_MAX, sizeof *a.keys), 0, kind};
     if (!a.keys)
         return error_set(e, ERROR_MEMORY, "no memory for the API keys");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -19,11 +19,12 @@ struct auth_key {
 
 struct auth {
     struct auth_key *keys;
-    size_t count; /* 0: every request is allowed */
+    size_t count;     /* 0: every request is allowed */
+    const char *kind; /* of keys without a name: that and a number */
 };
 
-/* Reads the file, which others than its owner must not be able to read. */
-enum error_code auth_read(const char *path, struct auth *out, struct error *e);
+/* Reads the file, which others than its owner must not be able to read. kind: "key"; borrowed. */
+enum error_code auth_read(const char *path, const char *kind, struct auth *out, struct error *e);
 void auth_free(struct auth *a);
 
 /* Checks `Authorization: Bearer KEY` and `x-api-key: KEY`; either may be NULL. Returns the key's
