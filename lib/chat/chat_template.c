@@ -188,37 +188,56 @@ static bool is_space(char c)
 }
 
 /* The table of Knuth, Morris and Pratt for a search from the end: [i] is the length of the longest
- * text, shorter than i, that both begins and ends the last i bytes of the part. */
-static size_t *repeats_at_end(const char *part, size_t n)
+ * text, shorter than i, that both begins and ends the last i bytes of the part. NULL: no memory. */
+static uint32_t *repeats_at_end(const char *part, size_t n)
 {
-    size_t *behind = calloc(n + 1, sizeof *behind);
+    uint32_t *behind = calloc(n + 1, sizeof *behind);
     for (size_t i = 2, k = 0; behind && i <= n; i++) {
         while (k > 0 && part[n - i] != part[n - 1 - k])
             k = behind[k];
         k += part[n - i] == part[n - 1 - k];
-        behind[i] = k;
+        behind[i] = (uint32_t)k;
     }
     return behind;
 }
 
-/* The last place of part[0..n) inside a range of the request, in linear time. False: none. */
-static bool find_last(const struct jinja_output *out, const char *part, size_t n,
-                      const size_t *behind, size_t *at, size_t *range_end)
+/* The number of ranges that begin at or before this place; `count` do so at a later place. */
+static size_t ranges_to(const struct jinja_output *out, size_t count, size_t at)
 {
-    for (size_t r = out->range_count; r-- > 0;) {
-        size_t k = 0, start = out->ranges[r].start;
-        for (size_t i = out->ranges[r].end; i-- > start;) {
-            while (k > 0 && out->text[i] != part[n - 1 - k])
-                k = behind[k];
-            k += out->text[i] == part[n - 1 - k];
-            if (k == n) {
-                *at = i;
-                *range_end = out->ranges[r].end;
-                return true;
-            }
+    while (count > 0 && out->ranges[count - 1].start > at)
+        count--;
+    return count;
+}
+
+/* The last place of part[0..n) whose first byte is the request's, in linear time: templates put
+ * their own text inside a message's, too. *range: that byte's. False: none. */
+static bool find_last(const struct jinja_output *out, const char *part, size_t n,
+                      const uint32_t *behind, size_t *at, size_t *range)
+{
+    size_t k = 0, count = out->range_count;
+    for (size_t i = out->len; i-- > 0;) {
+        count = ranges_to(out, count, i);
+        while (k > 0 && out->text[i] != part[n - 1 - k])
+            k = behind[k];
+        k += out->text[i] == part[n - 1 - k];
+        if (k < n)
+            continue;
+        if (count > 0 && i < out->ranges[count - 1].end) {
+            *at = i;
+            *range = count - 1;
+            return true;
         }
+        k = behind[n];
     }
     return false;
+}
+
+/* Whether this byte is the request's. *range: of an earlier byte; it moves on. */
+static bool is_request(const struct jinja_output *out, size_t at, size_t *range)
+{
+    while (*range < out->range_count && out->ranges[*range].end <= at)
+        ++*range;
+    return *range < out->range_count && at >= out->ranges[*range].start;
 }
 
 /* Ends the output behind the last message's text: templates may trim it. */
@@ -236,15 +255,19 @@ static enum error_code end_inside(struct jinja_output *out, const json_t *last, 
         from++;
     while (to > from && is_space(text[to - 1]))
         to--;
-    size_t n = to - from, at, range_end;
-    size_t *behind = repeats_at_end(text + from, n);
-    if (!behind)
-        return error_set(e, ERROR_MEMORY, "no memory for a conversation");
-    bool found = n > 0 && find_last(out, text + from, n, behind, &at, &range_end);
-    free(behind);
+    size_t n = to - from, at, range;
+    bool found = false;
+    if (n > 0 && n <= out->len && n < UINT32_MAX) {
+        uint32_t *behind = repeats_at_end(text + from, n);
+        if (!behind)
+            return error_set(e, ERROR_MEMORY, "no memory for a conversation");
+        found = find_last(out, text + from, n, behind, &at, &range);
+        free(behind);
+    }
     if (found) {
         size_t end = at + n;
-        while (to < len && end < range_end && out->text[end] == text[to])
+        while (to < len && end < out->len && out->text[end] == text[to] &&
+               is_request(out, end, &range))
             to++, end++;
         cut(out, end);
         return ERROR_OK;

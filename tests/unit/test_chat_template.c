@@ -384,7 +384,8 @@ static void test_end(void **state)
     chat_template_free(t);
 }
 
-/* What the template shows of the user's text, up to the last place of the assistant's text. */
+/* What the template shows, up to the last place of the assistant's text that begins in a message.
+ */
 static void expect_cut(const struct chat_template *t, const char *user, const char *assistant,
                        const char *text)
 {
@@ -404,21 +405,43 @@ static void expect_cut(const struct chat_template *t, const char *user, const ch
     json_decref(messages);
 }
 
+/* Templates rewrite a text with raw reasoning: only its first byte must be the request's. */
+static void test_end_of_raw_reasoning(void **state)
+{
+    struct chat_template *t =
+        make("{% for m in messages %}<{{ m.role }}>{% if '</think>' in m.content %}"
+             "{% set parts = m.content.split('</think>') %}{{ parts[0].strip('\n') + "
+             "'\n</think>\n\n' + parts[1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}"
+             "{% endfor %}#",
+             NULL);
+    expect_cut(t, "q", "foo\n</think>\n\nbar", "<user>q<assistant>foo\n</think>\n\nbar");
+    expect_cut(t, "q", "foo\n</think>\n\nbar ", "<user>q<assistant>foo\n</think>\n\nbar ");
+    expect_cut(t, "q", "foo</think>bar", NULL);
+    chat_template_free(t);
+    /* a place whose first byte is the template's does not count, one that overlaps it does */
+    t = make("{{ messages[0].content }}{{ 'aba' }}", NULL);
+    expect_cut(t, "bab", "aba", "baba");
+    expect_cut(t, "b", "aba", NULL);
+    chat_template_free(t);
+}
+
 /* The place is found for all texts of two letters as by trying each. */
 static void test_end_is_the_last(void **state)
 {
     struct chat_template *t = make("{{ messages[0].content }}ba", NULL);
     uint32_t random = 1;
     for (int i = 0; i < 5000; i++) {
-        char user[40] = "", assistant[8] = "", text[40];
+        char user[40] = "", assistant[8] = "", text[44];
         for (size_t n = 0; n < 1 + (random >> 8) % 30; n++)
             user[n] = "ab"[(random = random * 1664525u + 1013904223u) >> 31];
         for (size_t n = 0; n < 1 + (random >> 8) % 6; n++)
             assistant[n] = "ab"[(random = random * 1664525u + 1013904223u) >> 31];
-        size_t n = strlen(assistant), at = strlen(user) + 1;
-        while (at-- > 0 && strncmp(user + at, assistant, n) != 0)
+        size_t n = strlen(assistant), at = strlen(user);
+        char all[44];
+        snprintf(all, sizeof all, "%sba", user);
+        while (at-- > 0 && strncmp(all + at, assistant, n) != 0)
             ;
-        snprintf(text, sizeof text, "%.*s", (int)(at + n), user);
+        snprintf(text, sizeof text, "%.*s", (int)(at + n), all);
         expect_cut(t, user, assistant, at == SIZE_MAX ? NULL : text);
     }
     /* a text that nearly repeats takes no more time than another */
@@ -530,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_text_before_calls),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_end),
+        cmocka_unit_test(test_end_of_raw_reasoning),
         cmocka_unit_test(test_end_is_the_last),
         cmocka_unit_test(test_many_kwargs),
         cmocka_unit_test(test_long_conversations),
