@@ -2,8 +2,8 @@
  *
  * Clients send conversations in one form (OpenAI's messages); templates differ in what they take.
  * chat_template_new finds out by rendering small conversations (probe.c), and chat_template_render
- * changes a copy of the messages to fit (messages.c, turns.c): parts of content become one string,
- * tool arguments a string or an object, a second system message a part of the first.
+ * changes a copy of the messages to fit (messages.c, turns.c, call_text.c): parts of content become
+ * one string, tool arguments a string or an object, a second system message a part of the first.
  *
  * A template never changes after creation: any number of threads may render it. */
 #ifndef MOED_CHAT_CHAT_TEMPLATE_H
@@ -52,6 +52,9 @@ struct chat_abilities {
     bool thinking;          /* the same by the name `thinking` (gpt-oss) */
     bool call_text;         /* text in a message with calls, unless behind their results */
     bool call_reasoning;    /* both text and reasoning in such a message */
+    /* such a text, or the reasoning that it becomes, is still shown */
+    bool call_text_asked;    /* ... once the user has asked again */
+    bool call_text_answered; /* ... once an answer without calls follows */
 };
 
 /* tools: of the variant for conversations with tools. */
@@ -72,8 +75,8 @@ struct chat_request {
     const json_t *messages;       /* an array of objects with "role" and "content" */
     const json_t *tools;          /* an array or NULL */
     const json_t *kwargs;         /* an object or NULL: further variables of the template, as
-                                     chat_template_kwargs, CHAT_KWARGS_MAX at most; they win over the fields
-                                     below, not         over the messages and tools */
+                                     chat_template_kwargs, CHAT_KWARGS_MAX at most; they win over
+                                     the fields below, not over the messages and tools */
     const char *reasoning_effort; /* NULL: the template's default */
     enum chat_switch thinking;    /* enable_thinking */
     enum chat_end end;

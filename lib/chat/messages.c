@@ -1,5 +1,7 @@
 /* Changes a copy of a conversation to fit a template; see chat_template.h. */
+#include "chat/call_text.h"
 #include "chat/internal.h"
+#include "chat/message.h"
 #include "chat/turns.h"
 
 #include <stdlib.h>
@@ -26,25 +28,6 @@ static enum error_code check_part(const json_t *part, size_t number, struct erro
     return ERROR_OK;
 }
 
-/* The texts of all parts, owned by the caller; NULL: no memory. */
-static json_t *join_parts(const json_t *parts, bool newlines)
-{
-    size_t len = 0, at = 0;
-    for (size_t i = 0; i < json_array_size(parts); i++)
-        len += json_string_length(json_object_get(json_array_get(parts, i), "text")) + 1;
-    char *text = malloc(len + 1);
-    for (size_t i = 0; text && i < json_array_size(parts); i++) {
-        const json_t *part = json_object_get(json_array_get(parts, i), "text");
-        if (i && newlines)
-            text[at++] = '\n';
-        memcpy(text + at, json_string_value(part), json_string_length(part));
-        at += json_string_length(part);
-    }
-    json_t *joined = text ? json_stringn(text, at) : NULL;
-    free(text);
-    return joined;
-}
-
 static enum error_code fit_content(const struct chat_abilities *a, json_t *message, size_t number,
                                    struct error *e)
 {
@@ -58,7 +41,8 @@ static enum error_code fit_content(const struct chat_abilities *a, json_t *messa
         }
         if (!a->text)
             return ERROR_OK;
-        fitted = join_parts(content, !turn_has_role(message, "assistant")); /* as it wrote them */
+        bool own = turn_has_role(message, "assistant");
+        fitted = message_join_parts(content, own ? "" : "\n"); /* its own as it wrote them */
     } else if (content && !json_is_null(content) && !json_is_string(content)) {
         return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
                          number);
@@ -127,70 +111,13 @@ static enum error_code fit_calls(const struct chat_abilities *a, json_t *message
 
 /* ---- Reasoning ---- */
 
-/* `reasoning` and `thinking` are what some servers call reasoning_content. */
-static json_t *reasoning_of(const json_t *message)
-{
-    json_t *reasoning = json_object_get(message, "reasoning_content");
-    if (!reasoning)
-        reasoning = json_object_get(message, "reasoning");
-    return reasoning ? reasoning : json_object_get(message, "thinking");
-}
-
-/* The text of a message with calls, where the template cannot show it; NULL: it can, or there is
- * none. Owned; *failed: no memory. */
-static json_t *misplaced_text(const struct chat_abilities *a, const json_t *message, bool *failed)
-{
-    const json_t *content = json_object_get(message, "content");
-    bool reasoning = json_string_length(reasoning_of(message)) > 0;
-    bool shown = reasoning ? a->call_text && a->call_reasoning : a->call_text;
-    if (shown || !json_object_get(message, "tool_calls"))
-        return NULL;
-    json_t *text =
-        json_is_array(content) ? join_parts(content, false) : json_incref((json_t *)content);
-    *failed = !text;
-    if (json_string_length(text))
-        return text;
-    json_decref(text);
-    return NULL;
-}
-
-/* The text behind the reasoning, which may be NULL, with a blank line between. NULL: no memory. */
-static json_t *join_reasoning(const json_t *reasoning, json_t *text)
-{
-    if (json_string_length(reasoning) == 0)
-        return json_incref(text);
-    json_t *parts = json_pack("[{s:O}, {s:s}, {s:O}]", "text", reasoning, "text", "", "text", text);
-    json_t *joined = parts ? join_parts(parts, true) : NULL;
-    json_decref(parts);
-    return joined;
-}
-
-/* What the model wrote before its calls becomes the end of its reasoning. */
-static enum error_code fit_call_text(const struct chat_abilities *a, json_t *message,
-                                     struct error *e)
-{
-    bool failed = false;
-    json_t *text = misplaced_text(a, message, &failed);
-    if (!text)
-        return failed ? no_memory(e) : ERROR_OK;
-    json_t *joined = join_reasoning(reasoning_of(message), text);
-    json_decref(text);
-    json_t *empty =
-        a->text ? json_string("") : json_pack("[{s:s, s:s}]", "type", "text", "text", "");
-    failed = json_object_set_new(message, "content", empty) != 0;
-    failed |= json_object_set(message, "reasoning", joined) != 0;
-    failed |= json_object_set_new(message, "reasoning_content", joined) != 0;
-    return failed ? no_memory(e) : ERROR_OK;
-}
-
 /* Templates call it `reasoning_content`, and some `thinking`. */
 static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *message,
                                      struct error *e)
 {
-    enum error_code code = fit_call_text(a, message, e);
-    json_t *reasoning = reasoning_of(message);
-    if (code || !json_is_string(reasoning))
-        return code;
+    json_t *reasoning = message_reasoning(message);
+    if (!json_is_string(reasoning))
+        return ERROR_OK;
     bool failed = !json_object_get(message, "reasoning_content") &&
                   json_object_set(message, "reasoning_content", reasoning);
     if (!a->reasoning && a->thinking)
@@ -212,7 +139,7 @@ static enum error_code fit_message(const struct chat_abilities *a, json_t *messa
     enum error_code code = fit_calls(a, message, number, e);
     if (!code)
         code = fit_content(a, message, number, e);
-    return code ? code : fit_reasoning(a, message, e);
+    return code;
 }
 
 enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *messages,
@@ -224,8 +151,10 @@ enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *
     enum error_code code = copy ? ERROR_OK : no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)
         code = fit_message(a, json_array_get(copy, i), i + 1, e);
-    if (!code && !turns_fit(a, copy))
+    if (!code && !(turns_fit(a, copy) && call_texts_fit(a, copy)))
         code = no_memory(e);
+    for (size_t i = 0; !code && i < json_array_size(copy); i++)
+        code = fit_reasoning(a, json_array_get(copy, i), e);
     if (code)
         json_decref(copy);
     else

@@ -169,12 +169,44 @@ static bool takes_call_text(struct probe *p, const struct chat_abilities *a, con
     return same;
 }
 
+/* Whether the text of a message with a call, or its reasoning where `field` is its name, is shown
+ * but no longer when a message of this role follows the result. */
+static bool loses_call_text(struct probe *p, const struct chat_abilities *a, const char *field,
+                            const char *role)
+{
+    const char *mark = field ? REASONING : ANSWER;
+    json_t *messages = call(p, arguments(a->object_arguments));
+    json_object_set_new(json_array_get(messages, 1), field ? field : "content",
+                        field ? json_string(mark) : content(p, mark));
+    json_t *more = json_deep_copy(messages);
+    json_array_append_new(more, message(p, role, AGAIN));
+    bool shown = shows(p, messages, json_pack("[o]", tool()), mark, NULL);
+    struct jinja_output out;
+    bool rendered = render(p, more, json_pack("[o]", tool()), &out);
+    bool lost = shown && rendered && !strstr(out.text, mark);
+    if (rendered)
+        jinja_output_fini(&out);
+    return lost;
+}
+
+/* After the abilities above it: they say where the text goes. */
+static bool keeps_call_text(struct probe *p, const struct chat_abilities *a, const char *field,
+                            const char *role)
+{
+    bool to_content = a->call_text || !field;
+    bool to_reasoning = field && !(a->call_text && a->call_reasoning);
+    return !a->tool_calls || (!(to_content && loses_call_text(p, a, NULL, role)) &&
+                              !(to_reasoning && loses_call_text(p, a, field, role)));
+}
+
 /* After probe_reasoning. */
 static void probe_call_text(struct probe *p, struct chat_abilities *a)
 {
     const char *field = a->reasoning ? "reasoning_content" : a->thinking ? "thinking" : NULL;
     a->call_text = !a->tool_calls || takes_call_text(p, a, NULL);
     a->call_reasoning = !a->tool_calls || !field || takes_call_text(p, a, field);
+    a->call_text_asked = keeps_call_text(p, a, field, "user");
+    a->call_text_answered = keeps_call_text(p, a, field, "assistant");
 }
 
 static void probe_reasoning(struct probe *p, struct chat_abilities *a, const char *field, bool *out)

@@ -269,14 +269,33 @@ static const char one_of_both[] =
     "{% endif %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
     "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}"
     "<assistant>{% endif %}";
-/* Writes a message's text behind the results of its calls, and ends the turn, as Gemma 4's does. */
+/* Writes a message's text behind the results of its calls, ends the turn there, and shows reasoning
+ * only behind the user's last turn, as Gemma 4's does. */
 static const char text_last[] =
-    "{% for m in messages if m.role != 'tool' %}<{{ m.role }}>{% if m.reasoning_content %}"
-    "({{ m.reasoning_content }}){% endif %}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{% set ns = namespace(asked=0) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set ns.asked = loop.index %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>"
+    "{% if m.reasoning_content and loop.index > ns.asked %}({{ m.reasoning_content }}){% endif %}"
+    "{% for c in m.tool_calls %}{{ c.function.name }}"
     "{{ c.function.arguments | tojson }}{% for r in messages if r.role == 'tool' and "
     "r.tool_call_id == c.id %}={{ r.content }}{% endfor %}{% endfor %}{{ m.content }}"
-    "{% if m.content %};{% endif %}{% endfor %}";
+    "{% if m.content %};{% endif %}{% endif %}{% endfor %}";
+/* Shows text of a message with calls until an answer follows, as gpt-oss' does. */
+static const char until_answered[] =
+    "{% for m in messages %}<{{ m.role }}>{% set ns = namespace(answered=false) %}"
+    "{% for n in messages[loop.index:] if n.role == 'assistant' and not n.tool_calls %}"
+    "{% set ns.answered = true %}{% endfor %}{% if m.tool_calls %}"
+    "{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "{% if not ns.answered %}({{ m.content or m.thinking }}){% endif %}"
+    "{{ m.tool_calls[0].function.arguments | tojson }}{% else %}{{ m.content }}{% endif %}"
+    "{% endfor %}";
 
+#define MESSAGE(role, content) "{\"role\": \"" role "\", \"content\": \"" content "\"}"
+#define USED(id, fields)                                                                           \
+    "{\"role\": \"assistant\", " fields ", \"tool_calls\": [{\"id\": \"" id                        \
+    "\", \"function\": {\"name\": "                                                                \
+    "\"f\", \"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"" id           \
+    "\", \"content\": \"r\"}"
 #define CALLED(role_fields)                                                                        \
     "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "                        \
     "\"assistant\", " role_fields                                                                  \
@@ -308,6 +327,76 @@ static void test_text_before_calls(void **state)
     t = make(full, NULL); /* it shows both */
     expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"t\""), nothing,
            "<s><user>q</s><assistant>(t)sf{\"a\": 1}</s><tool>r</s><assistant>");
+    chat_template_free(t);
+}
+
+/* Where the template no longer shows the text of a message with calls, it begins the turn's answer.
+ */
+static void test_text_before_calls_later(void **state)
+{
+    const char *later =
+        "{\"messages\": [" MESSAGE("user", "q") ", " USED("1", "\"content\": \"s\"") ", " USED(
+            "2",
+            "\"content\": \"t\", \"reasoning\": \"R\"") ", " MESSAGE("assistant",
+                                                                     "u") ", " MESSAGE("user",
+                                                                                       "v") "]}";
+    const char *cut_short = "{\"messages\": [" MESSAGE("user", "q") ", " USED(
+        "1", "\"content\": \"s\", \"reasoning\": \"R\"") ", " MESSAGE("user", "v") "]}";
+    const char *both =
+        "{\"messages\": [" MESSAGE("user", "q") ", " USED("1", "\"content\": \"s\"") ", " MESSAGE(
+            "user", "v") ", " MESSAGE("assistant",
+                                      "w") ", " MESSAGE("user",
+                                                        "x") ", " USED("2",
+                                                                       "\"content\": \"t\"") "]}";
+    const char *begun = "{\"messages\": [" MESSAGE("user", "q") ", " USED(
+        "1", "\"content\": \"s\"") ", " MESSAGE("assistant", "") "]}";
+    struct chat_template *t = make(text_last, NULL);
+    assert_false(chat_template_abilities(t, true)->call_text_asked);
+    assert_true(chat_template_abilities(t, true)->call_text_answered);
+    expect(
+        t, later, nothing,
+        "<user>q;<assistant>f{\"a\": 1}=r<assistant>f{\"a\": 1}=r<assistant>s\n\nt\n\nu;<user>v;");
+    expect(t, cut_short, nothing, "<user>q;<assistant>f{\"a\": 1}=r<assistant>s;<user>v;");
+    expect(t, both, nothing,
+           "<user>q;<assistant>f{\"a\": 1}=r<assistant>s;<user>v;<assistant>w;<user>x;<assistant>"
+           "(t)f{\"a\": 1}=r");
+    expect(t, begun, nothing, "<user>q;<assistant>(s)f{\"a\": 1}=r");
+    chat_template_free(t);
+    t = make(until_answered, NULL);
+    assert_true(chat_template_abilities(t, true)->call_text_asked);
+    assert_false(chat_template_abilities(t, true)->call_text_answered);
+    expect(t, later, nothing,
+           "<user>q<assistant>{\"a\": 1}<tool>r<assistant>{\"a\": 1}<tool>r<assistant>s\n\nt\n\nu"
+           "<user>v");
+    expect(t, cut_short, nothing, "<user>q<assistant>(R\n\ns){\"a\": 1}<tool>r<user>v");
+    expect(t, both, nothing,
+           "<user>q<assistant>{\"a\": 1}<tool>r<assistant>s<user>v<assistant>w<user>x<assistant>"
+           "(t){\"a\": 1}<tool>r");
+    expect(t, begun, nothing, "<user>q<assistant>(s){\"a\": 1}<tool>r");
+    chat_template_free(t);
+    t = make(full, NULL); /* it shows all in its place */
+    assert_true(chat_template_abilities(t, true)->call_text_asked);
+    assert_true(chat_template_abilities(t, true)->call_text_answered);
+    chat_template_free(t);
+}
+
+/* Without reasoning in the template there is no other place: the text stays, or it says why not. */
+static void test_text_before_calls_without_reasoning(void **state)
+{
+    struct chat_template *t =
+        make("{% for m in messages if m.role != 'tool' %}<{{ m.role }}>{% for c in m.tool_calls %}"
+             "{{ c.function.arguments | tojson }}{% for r in messages if r.role == 'tool' %}"
+             "={{ r.content }}{% endfor %}{% endfor %}{{ m.content }};{% endfor %}",
+             NULL);
+    expect(t, CALLED("\"content\": \"s\""), nothing, "<user>q;<assistant>{\"a\": 1}=rs;");
+    chat_template_free(t);
+    t = make("{% for m in messages %}{% if m.tool_calls and m.content %}"
+             "{{ raise_exception('text and calls') }}{% endif %}<{{ m.role }}>{{ m.content }}"
+             "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"
+             "{% endfor %}",
+             NULL);
+    refused(t, CALLED("\"content\": \"s\""), ERROR_USAGE, "text and calls");
+    expect(t, CALLED("\"content\": \"\""), nothing, "<user>q<assistant>{\"a\": 1}<tool>r");
     chat_template_free(t);
 }
 
@@ -551,6 +640,8 @@ int main(void)
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_arguments_in_braces),
         cmocka_unit_test(test_text_before_calls),
+        cmocka_unit_test(test_text_before_calls_later),
+        cmocka_unit_test(test_text_before_calls_without_reasoning),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_end_of_raw_reasoning),

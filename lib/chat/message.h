@@ -1,0 +1,14 @@
+/* What a message of a conversation holds, in the forms in which clients send it. */
+#ifndef MOED_CHAT_MESSAGE_H
+#define MOED_CHAT_MESSAGE_H
+
+#include <jansson.h>
+
+/* The texts of all parts of a content, owned by the caller; NULL: no memory. */
+json_t *message_join_parts(const json_t *parts, const char *between);
+
+/* `reasoning` and `thinking` are what some servers call reasoning_content. Borrowed; may be NULL.
+ */
+json_t *message_reasoning(const json_t *message);
+
+#endif
