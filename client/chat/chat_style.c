@@ -15,17 +15,20 @@ struct chat_style chat_style_of(const struct moed_model *model, bool tools)
     return chat_style_of_text(own ? model->chat_template_tools : model->chat_template);
 }
 
-/* text<|tool_call_start|>[f(k="v", n=1), g()]<|tool_call_end|> */
+/* text<|tool_call_start|>[f(k="v", n=1), g()]<|tool_call_end|>
+ * Templates cut an older content at its last </think>, so that arguments have it escaped. The end
+ * leaves white space at the begin of the model's template as it is. */
 static const char python_calls[] =
     "{%- set rewritten = namespace(messages=[]) -%}{%- for m in messages -%}"
     "{%- if m.role == 'assistant' and m.tool_calls -%}{%- set text -%}{{ m.content }}"
     "<|tool_call_start|>[{%- for c in m.tool_calls -%}{%- set f = c.function or c -%}{{ f.name }}("
     "{%- for k, v in (f.arguments or {}).items() -%}"
-    "{{ k }}={{ v | tojson if v is string else v }}{{ ', ' if not loop.last }}{%- endfor -%})"
+    "{{ k }}={{ (v | tojson if v is string else v | string) | "
+    "replace('</think>', '\\\\u003c/think>') }}{{ ', ' if not loop.last }}{%- endfor -%})"
     "{{ ', ' if not loop.last }}{%- endfor -%}]<|tool_call_end|>{%- endset -%}"
     "{%- set m = dict(m, content=text) -%}{%- endif -%}"
     "{%- set unused = rewritten.messages.append(m) -%}{%- endfor -%}"
-    "{%- set messages = rewritten.messages -%}{{- '' -}}";
+    "{%- set messages = rewritten.messages -%}{{ '' }}";
 
 const char *chat_style_calls(const struct chat_style *style)
 {

@@ -180,11 +180,69 @@ static void test_calls_in_content(void **state)
     model_fini(&m);
 }
 
+/* A call in an older content that the template cuts at </think>, as LFM2.5's does. */
+static void test_mark_of_reasoning_in_a_call(void **state)
+{
+    static const char cuts[] =
+        " \n{{- bos_token }}{% if tools %}List of tools: [{{ tools | tojson }}]{% endif %}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% set content = m.content %}"
+        "{% if m.role == 'assistant' and not loop.last and '</think>' in content %}"
+        "{% set content = content.split('</think>')[-1] | trim %}{% endif %}"
+        "{{ content }}<|im_end|>\n{% endfor %}{# <|tool_call_start|> #}";
+    struct model m;
+    model_of(&m, strdup(cuts), "LFM2.5");
+    json_t *given = json_pack("{s:s, s:s, s:[s, n, b]}", "path", "a\\</think>b", "text", "</think>",
+                              "tags", "'\"</think>", 1);
+    json_t *messages =
+        json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:{s:s, s:O}}]}, {s:s, s:s}]", "role", "user",
+                  "content", "Q", "role", "assistant", "content", "<think>R</think>S", "tool_calls",
+                  "function", "name", "edit", "arguments", given, "role", "tool", "content", "r");
+    assert_non_null(messages);
+    struct jinja_output out = render(&m, messages, CHAT_END_ANSWER);
+    const char *at = strstr(out.text, "<|im_start|>assistant\nS<|tool_call_start|>");
+    const char *end = at ? strstr(at, "<|im_end|>") : NULL;
+    if (!end)
+        fail_msg("%s", out.text);
+    at = strchr(at, 'S');
+    struct tool_list *list = tools_of(SAMPLE_TOOLS);
+    struct transcript t;
+    transcript_run(&t, (struct tool_parser_options){.format = m.style.format, .tools = list}, at,
+                   (size_t)(end - at), NULL, NULL);
+    static const char begin[] = "C(S)N(edit)A(";
+    assert_memory_equal(transcript_text(&t), begin, strlen(begin));
+    json_t *got = json_loads(transcript_text(&t) + strlen(begin), JSON_DISABLE_EOF_CHECK, NULL);
+    assert_true(json_equal(got, given));
+    json_decref(got);
+    transcript_fini(&t);
+    tool_list_free(list);
+    jinja_output_fini(&out);
+    json_decref(messages);
+    json_decref(given);
+    model_fini(&m);
+}
+
+/* White space at the begin of a template is its own. */
+static void test_begin_of_template(void **state)
+{
+    struct model m;
+    char *text = NULL;
+    assert_true(asprintf(&text, "\n\n%s", tools_alone) > 0);
+    model_of(&m, text, "LFM2");
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "Q");
+    struct jinja_output out = render(&m, messages, CHAT_END_ANSWER);
+    assert_memory_equal(out.text, "\n\nList of tools: ", 17);
+    jinja_output_fini(&out);
+    json_decref(messages);
+    model_fini(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read_back),
         cmocka_unit_test(test_calls_in_content),
+        cmocka_unit_test(test_mark_of_reasoning_in_a_call),
+        cmocka_unit_test(test_begin_of_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
