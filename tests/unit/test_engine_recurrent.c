@@ -64,6 +64,26 @@ static void test_tail_of_prompt(void **state)
     bench_close(&b);
 }
 
+/* What another API key's request computed does not show in cached_tokens, not even as the place
+ * where two prompts part. */
+static void test_salts(void **state)
+{
+    enum { COMMON = 150, N_PROMPT = 250 };
+    (void)state;
+    open_bench(models[0], 0);
+    request_of(&warm[0], COMMON, COMMON)->cache_salt = 1;
+    answer(&warm[0]);
+    for (uint32_t i = 1; i < 3; i++) {
+        request_of(&warm[i], N_PROMPT, COMMON + i)->cache_salt = 2;
+        answer(&warm[i]);
+        assert_int_equal(warm[i].summary.cached_tokens, 0);
+    }
+    request_of(&warm[3], N_PROMPT, COMMON + 3)->cache_salt = 2;
+    answer(&warm[3]);
+    assert_int_equal(warm[3].summary.cached_tokens, COMMON - COMMON % KV_POOL_TOKENS);
+    bench_close(&b);
+}
+
 /* A template may leave out the reasoning of earlier turns: the prompt of the user's next turn then
  * differs from the steps of the last one at their beginning. Short requests come between. */
 static void test_many_steps(void **state)
@@ -129,7 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_tail_of_prompt),
         cmocka_unit_test(test_many_steps), cmocka_unit_test(test_together),
-        cmocka_unit_test(test_suspended),
+        cmocka_unit_test(test_suspended),  cmocka_unit_test(test_salts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

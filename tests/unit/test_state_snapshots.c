@@ -12,6 +12,19 @@ enum { COUNT = 3, CONTEXT = 1000, STATE = 100 };
 
 static uint32_t tokens[CONTEXT];
 
+static struct state_snapshot *reserve(struct state_snapshots *s, uint32_t n, uint32_t n_prompt,
+                                      uint64_t salt)
+{
+    const struct kv_prefix prefix = {tokens, n, n_prompt, salt};
+    return state_snapshots_reserve(s, &prefix);
+}
+
+static uint32_t longest(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, uint64_t salt)
+{
+    const struct kv_prefix prefix = {tokens, n, n_prompt, salt};
+    return state_snapshots_longest(s, &prefix);
+}
+
 static struct state_snapshots *make_of(uint32_t count, bool exact)
 {
     struct state_snapshots_options options = {count, CONTEXT, STATE, exact};
@@ -31,7 +44,7 @@ static struct state_snapshots *make(bool exact)
 /* The state is filled with `mark`. False: it is there already. */
 static bool put(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int mark)
 {
-    struct state_snapshot *to = state_snapshots_reserve(s, tokens, n, n_prompt);
+    struct state_snapshot *to = reserve(s, n, n_prompt, 0);
     if (!to)
         return false;
     memset(to->state, mark, STATE);
@@ -41,7 +54,8 @@ static bool put(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int ma
 
 static uint32_t position(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int mark)
 {
-    const struct state_snapshot *found = state_snapshots_find(s, tokens, n, n_prompt);
+    const struct kv_prefix prefix = {tokens, n, n_prompt, 0};
+    const struct state_snapshot *found = state_snapshots_find(s, &prefix);
     if (!found)
         return 0;
     for (int i = 0; i < STATE; i++)
@@ -68,6 +82,26 @@ static void test_longest(void **state)
     tokens[0]--;
     state_snapshots_clear(s);
     assert_int_equal(position(s, 200, 90, 0), 0);
+    state_snapshots_free(s);
+}
+
+/* A snapshot is there for prefixes of its own salt, and begins no other salt's. */
+static void test_salts(void **state)
+{
+    struct state_snapshots *s = make(true);
+    (void)state;
+    for (uint64_t salt = 2; salt > 0; salt--) {
+        struct state_snapshot *to = reserve(s, 100, 70, salt);
+        assert_non_null(to); /* although the other salt has it */
+        state_snapshots_keep(s, to);
+        assert_null(reserve(s, 100, 70, salt));
+        assert_int_equal(longest(s, 200, 70, salt), 100);
+        assert_int_equal(longest(s, 200, 70, 3), 0);
+        assert_int_equal(position(s, 200, 70, 0), 0);
+    }
+    state_snapshots_keep(s, reserve(s, 140, 70, 1));
+    state_snapshots_keep(s, reserve(s, 60, 70, 3)); /* in place of salt 1's first one */
+    assert_int_equal(longest(s, 120, 70, 2), 100);
     state_snapshots_free(s);
 }
 
@@ -104,7 +138,7 @@ static void test_equal_ones(void **state)
     assert_true(put(s, 40, 70, 4)); /* in place of 20 */
     assert_int_equal(position(s, 29, 70, 1), 10);
     assert_int_equal(position(s, 39, 70, 3), 30);
-    struct state_snapshot *dropped = state_snapshots_reserve(s, tokens, 50, 70);
+    struct state_snapshot *dropped = reserve(s, 50, 70, 0);
     assert_non_null(dropped);
     state_snapshots_drop(s, dropped);
     assert_int_equal(position(s, 39, 70, 3), 30);
@@ -112,7 +146,7 @@ static void test_equal_ones(void **state)
     assert_int_equal(position(s, 39, 70, 3), 30);
     assert_int_equal(position(s, 59, 70, 4), 40);
     assert_int_equal(position(s, 60, 70, 6), 60);
-    assert_null(state_snapshots_reserve(s, tokens, CONTEXT + 1, 70));
+    assert_null(reserve(s, CONTEXT + 1, 70, 0));
     state_snapshots_free(s);
 }
 
@@ -128,8 +162,8 @@ static void test_one_that_rests(void **state)
     for (uint32_t n = STEP; n < CONTEXT / 2; n += STEP)
         assert_true(put(s, n, 70, 2));
     tokens[0] = 0;
-    assert_int_equal(state_snapshots_longest(s, tokens, CONTEXT, 70), LONG);
-    for (uint32_t i = 1; state_snapshots_longest(s, tokens, CONTEXT, 70); i++) {
+    assert_int_equal(longest(s, CONTEXT, 70, 0), LONG);
+    for (uint32_t i = 1; longest(s, CONTEXT, 70, 0); i++) {
         assert_true(i < CONTEXT);
         tokens[0] = OTHER + i;
         assert_true(put(s, STEP, 70, 3));
@@ -145,8 +179,8 @@ static void test_reserved(void **state)
     struct state_snapshot *reserved[COUNT];
     (void)state;
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_non_null(reserved[i] = state_snapshots_reserve(s, tokens, 100 + i, 70));
-    assert_null(state_snapshots_reserve(s, tokens, 200, 70));
+        assert_non_null(reserved[i] = reserve(s, 100 + i, 70, 0));
+    assert_null(reserve(s, 200, 70, 0));
     state_snapshots_clear(s);
     memset(reserved[1]->state, 7, STATE);
     state_snapshots_keep(s, reserved[1]);
@@ -179,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_longest),    cmocka_unit_test(test_cheapest_goes),
         cmocka_unit_test(test_equal_ones), cmocka_unit_test(test_one_that_rests),
         cmocka_unit_test(test_reserved),   cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_salts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

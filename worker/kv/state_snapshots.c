@@ -21,6 +21,7 @@ struct entry {
     struct state_snapshot snapshot; /* first; position 0: none */
     uint32_t reserved;              /* the position that it will have; 0: it is not reserved */
     uint32_t n_prompt;
+    uint64_t salt;
     uint64_t age;     /* last_evicted when it was last used */
     uint64_t used;    /* a count; of equal values the lowest goes first */
     uint32_t *tokens; /* [position] of [context] */
@@ -36,13 +37,13 @@ struct state_snapshots {
     size_t memory_bytes;
 };
 
-static bool is_of(const struct state_snapshots *s, const struct entry *x, const uint32_t *tokens,
-                  uint32_t n, uint32_t n_prompt)
+static bool is_of(const struct state_snapshots *s, const struct entry *x,
+                  const struct kv_prefix *prefix)
 {
     uint32_t position = x->snapshot.position;
-    return position > 0 && position <= n &&
-           kv_same_kinds(position, x->n_prompt, n_prompt, s->options.exact) == position &&
-           memcmp(x->tokens, tokens, position * sizeof *tokens) == 0;
+    return position > 0 && position <= prefix->n && x->salt == prefix->salt &&
+           kv_same_kinds(position, x->n_prompt, prefix->n_prompt, s->options.exact) == position &&
+           memcmp(x->tokens, prefix->tokens, position * sizeof *x->tokens) == 0;
 }
 
 static void use(struct state_snapshots *s, struct entry *x)
@@ -53,12 +54,12 @@ static void use(struct state_snapshots *s, struct entry *x)
 
 /* All beginnings of the tokens are used: the conversation lives, and may part again at any of them.
  */
-const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
-                                                  uint32_t n, uint32_t n_prompt)
+const struct state_snapshot *state_snapshots_find(struct state_snapshots *s,
+                                                  const struct kv_prefix *prefix)
 {
     struct entry *best = NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
-        if (!is_of(s, x, tokens, n, n_prompt))
+        if (!is_of(s, x, prefix))
             continue;
         use(s, x);
         if (!best || x->snapshot.position > best->snapshot.position)
@@ -67,12 +68,11 @@ const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, con
     return best ? &best->snapshot : NULL;
 }
 
-uint32_t state_snapshots_longest(const struct state_snapshots *s, const uint32_t *tokens,
-                                 uint32_t n, uint32_t n_prompt)
+uint32_t state_snapshots_longest(const struct state_snapshots *s, const struct kv_prefix *prefix)
 {
     uint32_t longest = 0;
     for (const struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (x->snapshot.position > longest && is_of(s, x, tokens, n, n_prompt))
+        if (x->snapshot.position > longest && is_of(s, x, prefix))
             longest = x->snapshot.position;
     return longest;
 }
@@ -87,8 +87,8 @@ static bool *begins(const struct state_snapshots *s, const struct entry *x, cons
 static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
                          const struct entry *y)
 {
-    return x->snapshot.position < y->snapshot.position &&
-           is_of(s, x, y->tokens, y->snapshot.position, y->n_prompt);
+    const struct kv_prefix prefix = {y->tokens, y->snapshot.position, y->n_prompt, y->salt};
+    return x->snapshot.position < prefix.n && is_of(s, x, &prefix);
 }
 
 /* What the loss of a snapshot costs, and how long ago it was used (GreedyDual, as for pages:
@@ -126,13 +126,14 @@ static struct entry *find_victim(struct state_snapshots *s)
     return victim;
 }
 
-struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
-                                               uint32_t n, uint32_t n_prompt)
+struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
+                                               const struct kv_prefix *prefix)
 {
+    uint32_t n = prefix->n;
     if (n == 0 || n > s->options.context)
         return NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (x->snapshot.position == n && is_of(s, x, tokens, n, n_prompt)) {
+        if (x->snapshot.position == n && is_of(s, x, prefix)) {
             use(s, x);
             return NULL;
         }
@@ -141,8 +142,9 @@ struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const 
         return NULL;
     victim->snapshot.position = 0;
     victim->reserved = n;
-    victim->n_prompt = n_prompt;
-    memcpy(victim->tokens, tokens, n * sizeof *tokens);
+    victim->n_prompt = prefix->n_prompt;
+    victim->salt = prefix->salt;
+    memcpy(victim->tokens, prefix->tokens, n * sizeof *victim->tokens);
     return &victim->snapshot;
 }
 

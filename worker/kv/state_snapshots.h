@@ -31,17 +31,17 @@ enum error_code state_snapshots_new(const struct state_snapshots_options *option
                                     struct state_snapshots **out, struct error *e);
 void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
 
-/* The longest snapshot of a prefix of tokens[0, n) that has the bits which a prompt of n_prompt
- * tokens would give it (enum kv_kind). NULL: there is none. Valid until the next reserve. */
-const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
-                                                  uint32_t n, uint32_t n_prompt);
+/* The longest snapshot of a part of the prefix, of the same salt, that has the bits which the
+ * prefix's prompt would give it (enum kv_kind). NULL: there is none. Valid until the next reserve.
+ */
+const struct state_snapshot *state_snapshots_find(struct state_snapshots *s,
+                                                  const struct kv_prefix *prefix);
 /* The position of that one, which does not count as used; 0: there is none. */
-uint32_t state_snapshots_longest(const struct state_snapshots *s, const uint32_t *tokens,
-                                 uint32_t n, uint32_t n_prompt);
-/* A snapshot for the caller to write the state after tokens[0, n), n > 0, of a prompt of n_prompt
- * tokens; the caller then calls keep or drop. NULL: it is there already, or all are reserved. */
-struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
-                                               uint32_t n, uint32_t n_prompt);
+uint32_t state_snapshots_longest(const struct state_snapshots *s, const struct kv_prefix *prefix);
+/* A snapshot for the caller to write the state after the prefix, of one token or more; the caller
+ * then calls keep or drop. NULL: it is there already, or all are reserved. */
+struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
+                                               const struct kv_prefix *prefix);
 void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot);
 void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot);
 /* Drops all that are not reserved. */

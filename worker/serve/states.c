@@ -38,9 +38,8 @@ static void choose_snapshots(const struct engine *g, struct request *r, uint32_t
 
 uint32_t engine_state_positions(const struct engine *g, const struct request *r, uint32_t known)
 {
-    return g->config.snapshots
-               ? state_snapshots_longest(g->config.snapshots, r->tokens.ids, known, r->n_prompt)
-               : known;
+    const struct kv_prefix prefix = request_prefix(r, known);
+    return g->config.snapshots ? state_snapshots_longest(g->config.snapshots, &prefix) : known;
 }
 
 void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t position)
@@ -53,12 +52,11 @@ void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t po
 
 void engine_open_state(struct engine *g, struct request *r)
 {
-    const uint32_t *tokens = r->tokens.ids;
     struct prefix_cache *prefixes = g->config.prefixes;
     struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
     uint32_t known = prefix_cache_find(prefixes, &prefix, NULL);
-    const struct state_snapshot *s =
-        state_snapshots_find(g->config.snapshots, tokens, known, r->n_prompt);
+    prefix.n = known;
+    const struct state_snapshot *s = state_snapshots_find(g->config.snapshots, &prefix);
     r->n_past = 0;
     if (s) {
         prefix.n = s->position;
@@ -77,8 +75,8 @@ uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t pos
     for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
         if (s->position != position + 1)
             continue;
-        s->place =
-            state_snapshots_reserve(g->config.snapshots, r->tokens.ids, s->position, r->n_prompt);
+        const struct kv_prefix prefix = request_prefix(r, s->position);
+        s->place = state_snapshots_reserve(g->config.snapshots, &prefix);
         return s->place ? s->place->state : NULL;
     }
     return NULL;
@@ -104,8 +102,8 @@ void engine_close_state(struct engine *g, struct request *r)
             state_snapshots_drop(all, s->place);
         *s = (struct request_snapshot){0};
     }
-    struct state_snapshot *end =
-        r->n_past ? state_snapshots_reserve(all, r->tokens.ids, r->n_past, r->n_prompt) : NULL;
+    const struct kv_prefix prefix = request_prefix(r, r->n_past);
+    struct state_snapshot *end = r->n_past ? state_snapshots_reserve(all, &prefix) : NULL;
     if (end && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, end->state))
         state_snapshots_keep(all, end);
     else if (end)
