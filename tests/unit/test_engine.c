@@ -526,6 +526,50 @@ static void test_suspended(void **state)
     bench_close(&b);
 }
 
+static void await_suspension(const struct engine_bench *b)
+{
+    for (int ms = 0; !counter_read(b->engine->counters.suspended); ms++) {
+        assert_true(ms < 1000 * WAIT_S);
+        usleep(1000);
+    }
+}
+
+/* A request is suspended because another worker has the pages, and goes on once that worker has
+ * left them, of which nothing tells. */
+static void test_pages_of_another_worker(void **state)
+{
+    enum { PAGES = 4, PROMPT = 2 * KV_POOL_TOKENS - 10, LENGTH = 20 };
+    static struct engine_bench b;
+    static struct recorder c;
+    struct prefix_cache *other;
+    struct error e;
+    uint32_t pages[PAGES / 2];
+    struct kv_path path = {.pages = pages, .capacity = PAGES / 2};
+    (void)state;
+    bench_open_with(&b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"),
+                                                .parallel = 1,
+                                                .n_pages = PAGES,
+                                                .context = PAGES * KV_POOL_TOKENS});
+    bench_start(&b);
+    struct request *r = bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_TOKENS);
+    push_tokens(r, PROMPT, 1);
+    r->max_tokens = LENGTH;
+    c.window = 1;
+    bench_submit(&c);
+    bench_await(&c, 1);
+    struct prefix_cache_options options = {
+        .pool = b.kv_pool, .worker = 1, .format = 1, .vocab = VOCAB, .exact = true};
+    must(prefix_cache_new(&options, &other, &e), &e);
+    assert_true(prefix_cache_extend(other, &path, PAGES / 2 * KV_POOL_TOKENS));
+    bench_acknowledge(&c, MOST_RECORDED);
+    await_suspension(&b);
+    prefix_cache_close(other, &path);
+    check_done(&c, FINISH_LENGTH);
+    assert_int_equal(c.n_tokens, LENGTH);
+    prefix_cache_free(other);
+    bench_close(&b);
+}
+
 /* ---- The prefix cache ---- */
 
 /* A second turn finds the first one's prompt and answer, and its answer is as from an empty cache.
@@ -684,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_shared_pages_suffice),
         cmocka_unit_test(test_overtaking),
         cmocka_unit_test(test_suspended),
+        cmocka_unit_test(test_pages_of_another_worker),
         cmocka_unit_test(test_second_turn),
         cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),

@@ -72,14 +72,14 @@ struct engine {
     double token_ns, decode_step_ns; /* recent: of a prompt's token in a prefill step; of a decode
                                         step */
     struct prompt_pace prompt_pace;
-    uint64_t prefill_debt_ns;  /* time of decode steps that must come before the next prefill */
-    uint64_t n_admitted;       /* requests that got a slot */
-    bool waits_for_pages;      /* the first request of the queue does */
-    bool paged;                /* the KV cache is a pool of pages that memd may limit */
-    uint64_t kv_limit;         /* the last limit of its bytes that was applied */
-    int64_t idle_ns;           /* until an idle engine looks at it again */
-    void *tables;              /* the memory of these arrays: */
-    bool *slot_used;           /* [parallel] */
+    uint64_t prefill_debt_ns; /* time of decode steps that must come before the next prefill */
+    uint64_t n_admitted;      /* requests that got a slot */
+    bool waits_for_pages; /* a request of the queue does, or is suspended since it was looked at */
+    bool paged;           /* the KV cache is a pool of pages that memd may limit */
+    uint64_t kv_limit;    /* the last limit of its bytes that was applied */
+    int64_t idle_ns;      /* until an idle engine looks at it again */
+    void *tables;         /* the memory of these arrays: */
+    bool *slot_used;      /* [parallel] */
     struct batch_token *batch; /* [serving_batch_tokens] */
     struct row_group *groups;  /* [serving_batch_tokens / KV_SMALL_TOKENS]: of the batch */
     uint32_t n_groups;

@@ -33,6 +33,8 @@ void engine_suspend(struct engine *g, struct request *r)
     g->n_queued++;
     pthread_mutex_unlock(&g->lock);
     counter_add(g->counters.suspended, 1);
+    /* perhaps no step goes on, and nothing tells when another worker frees pages: look again */
+    g->waits_for_pages = true;
 }
 
 /* The request that started last, of those that can begin again. */
