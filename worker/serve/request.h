@@ -88,7 +88,9 @@ struct request {
         uint32_t position;
         struct state_snapshot *place; /* while a batch computes it; NULL: none */
     } snapshots[REQUEST_SNAPSHOTS];
-    uint32_t n_cached;  /* positions that the prefix cache had when it first started */
+    /* Positions of the prompt that the prefix cache had, the most at any time that it opened its
+     * pages; what it finds again after a suspension does not count. */
+    uint32_t n_cached;
     uint64_t waits_for; /* waiting: the serial of a request that computes its prompt; 0: none */
     bool passed_over;   /* waiting: others are looked at first until the next step */
     /* waiting for pages: requests with this serial or a higher one have overtaken it; 0: it has not
