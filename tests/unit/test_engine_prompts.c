@@ -72,14 +72,34 @@ static void test_long_with_many(void **state)
     bench_close(&b);
 }
 
-/* ---- Forks: prompts that begin alike ---- */
-
-enum { FORKS = N, FORK = 1000, COMMON = FORK - 40 };
-
 static uint32_t n_computed(void)
 {
     return (uint32_t)engine_status(b.engine).prompt_tokens;
 }
+
+/* Prompts of which the pool holds two at once: none starts that takes the pages which those that
+ * run still need, so each is computed once. */
+static void test_scarce_pages(void **state)
+{
+    enum { PROMPTS = 4, PAGES = 2 * ((LONG + LENGTH) / KV_POOL_TOKENS + 1) + 8 };
+    (void)state;
+    turns_context = 2048;
+    open_bench_stopped(GOLDEN("olmoe.gguf"), PAGES);
+    for (uint32_t i = 0; i < PROMPTS; i++) {
+        request_of(&c[i], LONG, i + 1);
+        bench_submit(&c[i]);
+    }
+    bench_start(&b);
+    for (uint32_t i = 0; i < PROMPTS; i++)
+        check_done(&c[i], FINISH_LENGTH);
+    assert_true(n_computed() <= PROMPTS * LONG);
+    assert_int_equal(counter_read(b.engine->counters.suspended), 0);
+    bench_close(&b);
+}
+
+/* ---- Forks: prompts that begin alike ---- */
+
+enum { FORKS = N, FORK = 1000, COMMON = FORK - 40 };
 
 static void answer_forks_cold(const char *model)
 {
@@ -175,7 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_short_with_long), cmocka_unit_test(test_long_with_many),
         cmocka_unit_test(test_forks_at_once),   cmocka_unit_test(test_forks_later),
-        cmocka_unit_test(test_forks_apart),
+        cmocka_unit_test(test_forks_apart),     cmocka_unit_test(test_scarce_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ void engine_share_beginnings(struct engine *g);
 /* The positions that a request alone could have. */
 uint64_t engine_most_positions(const struct engine *g);
 enum page_supply { PAGES_NOW, PAGES_LATER, PAGES_NEVER };
-/* Whether there are pages for r, which waits. */
+/* Whether there are pages for r, which waits, beside those that running prompts still need. */
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r);
 /* Whether r may start before `first`, which waits for pages: together with all that overtook it
  * they fit, whatever they still need, so it starts at the latest when those that it found running

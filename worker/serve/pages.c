@@ -216,10 +216,25 @@ static uint64_t pages_to_start(const struct engine *g, const struct request *r)
     return pages_for(g, r->shares_pages ? r->n_prefill + 1 : r->n_most);
 }
 
+/* The pages that running requests still need for their prompts and a token. */
+static uint64_t pages_lacking(const struct engine *g)
+{
+    uint64_t lacking = 0;
+    for (const struct request *q = g->running; q; q = q->next) {
+        const struct kv_path *path = &q->path;
+        uint64_t windowed = path->n_windowed - path->first_windowed;
+        uint64_t has = path->n_pages + windowed * kv_layout_windowed(&g->config.dense->kv);
+        uint64_t needed = q->n_past < q->n_prefill ? pages_to_start(g, q) : 0;
+        lacking += needed > has ? needed - has : 0;
+    }
+    return lacking;
+}
+
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r)
 {
     struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
-    uint64_t needed = pages_to_start(g, r), available = prefix_cache_available(g->config.prefixes);
+    uint64_t needed = pages_to_start(g, r) + pages_lacking(g);
+    uint64_t available = prefix_cache_available(g->config.prefixes);
     if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
     if ((needed > available && needed > available + shared_pages(g, r)) ||
