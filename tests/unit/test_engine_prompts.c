@@ -143,6 +143,36 @@ static void test_forks_at_once(void **state)
     }
 }
 
+/* Two prompts part from a third one at different places, the earlier one first or last: each begins
+ * there. A state is there only where a snapshot is taken. */
+static void check_two_places(const char *model, bool earlier_first)
+{
+    static const uint32_t places[] = {700, 1400};
+    turns_context = 2048;
+    open_bench_stopped(model, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        request_of(&c[i], LONG, i ? places[(i == 2) == earlier_first] : LONG);
+        bench_submit(&c[i]);
+    }
+    bench_start(&b);
+    for (uint32_t i = 0; i < 3; i++)
+        check_done(&c[i], FINISH_LENGTH);
+    for (uint32_t i = 1; i < 3; i++) {
+        uint32_t place = places[(i == 2) == earlier_first];
+        assert_true(c[i].summary.cached_tokens >= place - place % KV_POOL_TOKENS);
+    }
+    bench_close(&b);
+}
+
+static void test_forks_at_two_places(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        check_two_places(models[m], false);
+        check_two_places(models[m], true);
+    }
+}
+
 /* Requests with other salts share nothing, so none waits for another. */
 static void test_forks_apart(void **state)
 {
@@ -193,9 +223,10 @@ static void test_forks_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_with_long), cmocka_unit_test(test_long_with_many),
-        cmocka_unit_test(test_forks_at_once),   cmocka_unit_test(test_forks_later),
-        cmocka_unit_test(test_forks_apart),     cmocka_unit_test(test_scarce_pages),
+        cmocka_unit_test(test_short_with_long),     cmocka_unit_test(test_long_with_many),
+        cmocka_unit_test(test_forks_at_once),       cmocka_unit_test(test_forks_later),
+        cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
+        cmocka_unit_test(test_forks_at_two_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

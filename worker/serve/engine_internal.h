@@ -178,7 +178,8 @@ uint32_t engine_cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt
 void engine_open_state(struct engine *g, struct request *r);
 /* The positions that r would begin with, of which the prefix cache has `known`. */
 uint32_t engine_state_positions(const struct engine *g, const struct request *r, uint32_t known);
-/* r's prompt shall take a snapshot there, too, for a request that begins alike. */
+/* r's prompt shall take a snapshot there, too, for a request that begins alike. Of several such
+ * positions the next one is planned: the others when that one has been computed. */
 void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t position);
 /* Where the state after a position of r's prompt, which is about to be computed, goes; NULL:
  * nowhere. */

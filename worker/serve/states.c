@@ -46,7 +46,8 @@ void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t po
 {
     struct request_snapshot *s = &r->snapshots[2];
     if (g->config.snapshots && position != r->snapshots[0].position &&
-        position != r->snapshots[1].position && s->position <= r->n_past)
+        position != r->snapshots[1].position &&
+        (s->position <= r->n_past || position < s->position))
         s->position = position;
 }
 
