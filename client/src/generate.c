@@ -146,9 +146,12 @@ static enum moed_code generation_init(struct generation *g, const struct options
 static enum moed_code route(struct moed_session *session, const struct moed_generate_options *o,
                             struct moed_session **out, struct moed_error *error)
 {
-    return o->prompt_bytes
-               ? router_route(session, o->prompt, o->prompt_bytes, out, error)
-               : router_route(session, o->tokens, o->token_count * sizeof *o->tokens, out, error);
+    struct choice_prompt prompt = {o->prompt, o->prompt_bytes, o->cache_salt};
+    if (!o->prompt_bytes) {
+        prompt.data = o->tokens;
+        prompt.bytes = o->token_count * sizeof *o->tokens;
+    }
+    return router_route(session, &prompt, out, error);
 }
 
 /* Starts it in this session, whichever worker it is attached to. */
@@ -215,7 +218,8 @@ static enum moed_code start_routed(struct moed_session *session, const uint32_t 
                                    struct moed_error *error)
 {
     struct moed_session *to;
-    enum moed_code code = router_route(session, tokens, n * sizeof *tokens, &to, error);
+    const struct choice_prompt prompt = {tokens, n * sizeof *tokens, 0};
+    enum moed_code code = router_route(session, &prompt, &to, error);
     if (code)
         return code;
     code = request_start(to, body, out, error);

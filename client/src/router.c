@@ -125,8 +125,8 @@ static bool has_links(struct router *r)
     return has;
 }
 
-static struct moed_session *find_route(struct moed_session *session, const void *prompt,
-                                       size_t bytes)
+static struct moed_session *find_route(struct moed_session *session,
+                                       const struct choice_prompt *prompt)
 {
     struct router *r = session->router;
     struct moed_session *useless = NULL, *found = NULL;
@@ -138,7 +138,7 @@ static struct moed_session *find_route(struct moed_session *session, const void 
     }
     worker_choice_refresh(r->workers, session->dir); /* which has been set since it attached */
     if (has_links(r) || !worker_choice_is_only(r->workers, front)) {
-        worker_choice_for_prompt(r->workers, front, prompt, bytes, process);
+        worker_choice_for_prompt(r->workers, front, prompt, process);
         pthread_mutex_lock(&r->lock);
         found = process[0] ? find_session(r, process) : NULL;
         useless = take_useless(r, front);
@@ -154,12 +154,12 @@ static struct moed_session *find_route(struct moed_session *session, const void 
     return session;
 }
 
-enum moed_code router_route(struct moed_session *session, const void *prompt, size_t bytes,
+enum moed_code router_route(struct moed_session *session, const struct choice_prompt *prompt,
                             struct moed_session **out, struct moed_error *error)
 {
     if (session_is_foreign(session, error))
         return MOED_ERROR_USAGE;
-    *out = find_route(session, prompt, bytes);
+    *out = find_route(session, prompt);
     return MOED_OK;
 }
 

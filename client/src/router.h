@@ -22,9 +22,8 @@ void router_close(struct router *r);
 void router_free(struct router *r); /* after router_close; takes NULL */
 
 /* The session for a request that `session` was asked for: itself, or a link of it. The caller drops
- * its reference (session_unref). prompt: its bytes, or its tokens'; NULL: a request without one. In
- * a child of fork: MOED_ERROR_USAGE. */
-enum moed_code router_route(struct moed_session *session, const void *prompt, size_t bytes,
+ * its reference (session_unref). In a child of fork: MOED_ERROR_USAGE. */
+enum moed_code router_route(struct moed_session *session, const struct choice_prompt *prompt,
                             struct moed_session **out, struct moed_error *error);
 
 #endif

@@ -27,6 +27,7 @@
  * prompt is looked up after every block, so it finds all of an earlier turn. */
 #define BLOCK_BYTES 256
 enum { SEEN = 1024, MARKS = 24, NO_SEEN = SEEN };
+enum { HASHED = 512 /* blocks that are looked up at once */ };
 
 struct known_worker {
     char process[WORKER_NAME_BYTES];
@@ -146,7 +147,7 @@ void worker_choice_refresh(struct worker_choice *c, const char *dir)
         look(c, dir);
 }
 
-/* ---- The choice; under the lock ---- */
+/* ---- The choice; under the lock, but for mark_prompt ---- */
 
 static struct known_worker *find_known(struct worker_choice *c, const char *process)
 {
@@ -208,6 +209,7 @@ static struct seen_prefix *add_seen(struct worker_choice *c, uint64_t hash)
 
 /* A prompt's beginnings, each a number of whole blocks. */
 struct marks {
+    uint64_t last;        /* the hash of the blocks so far */
     uint64_t hash[MARKS]; /* of those that are remembered */
     unsigned n;
     size_t all;                       /* blocks of the prompt */
@@ -224,19 +226,37 @@ static void look_up(struct worker_choice *c, uint64_t hash, size_t blocks, struc
     memcpy(m->known_by, seen->process, sizeof m->known_by);
 }
 
-static void mark_prompt(struct worker_choice *c, const void *prompt, size_t bytes, struct marks *m)
+/* Sets hashes [n] of the beginnings that end with the blocks after the first `from`. */
+static void hash_blocks(const struct choice_prompt *p, size_t from, size_t n, uint64_t *hashes,
+                        struct marks *m)
 {
-    uint64_t hash = 1;
+    const uint8_t *data = (const uint8_t *)p->data + from * BLOCK_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        m->last = checksum64(m->last, data + i * BLOCK_BYTES, BLOCK_BYTES);
+        hashes[i] = m->last = m->last ? m->last : 1;
+    }
+}
+
+/* Takes the lock, but not while it reads the prompt, which may be long. */
+static void mark_prompt(struct worker_choice *c, const struct choice_prompt *p, struct marks *m)
+{
+    uint64_t hashes[HASHED];
     size_t next = 1;
-    *m = (struct marks){.all = bytes / BLOCK_BYTES};
-    for (size_t blocks = 1; blocks <= m->all; blocks++) {
-        hash = checksum64(hash, (const uint8_t *)prompt + (blocks - 1) * BLOCK_BYTES, BLOCK_BYTES);
-        hash = hash ? hash : 1;
-        look_up(c, hash, blocks, m);
-        if ((blocks != next && blocks != m->all) || m->n == MARKS)
-            continue;
-        m->hash[m->n++] = hash;
-        next *= blocks == next ? 2 : 1;
+    *m = (struct marks){.last = checksum64(1, &p->salt, sizeof p->salt),
+                        .all = p->data ? p->bytes / BLOCK_BYTES : 0};
+    for (size_t from = 0, n; from < m->all; from += n) {
+        n = m->all - from < HASHED ? m->all - from : HASHED;
+        hash_blocks(p, from, n, hashes, m);
+        pthread_mutex_lock(&c->lock);
+        for (size_t i = 0; i < n; i++)
+            look_up(c, hashes[i], from + i + 1, m);
+        pthread_mutex_unlock(&c->lock);
+        for (size_t blocks = from + 1; blocks <= from + n; blocks++) {
+            if ((blocks != next && blocks != m->all) || m->n == MARKS)
+                continue;
+            m->hash[m->n++] = hashes[blocks - from - 1];
+            next *= blocks == next ? 2 : 1;
+        }
     }
 }
 
@@ -283,12 +303,12 @@ void worker_choice_for_session(struct worker_choice *c, const char *dir,
     pthread_mutex_unlock(&c->lock);
 }
 
-void worker_choice_for_prompt(struct worker_choice *c, const char *preferred, const void *prompt,
-                              size_t bytes, char process[WORKER_NAME_BYTES])
+void worker_choice_for_prompt(struct worker_choice *c, const char *preferred,
+                              const struct choice_prompt *prompt, char process[WORKER_NAME_BYTES])
 {
     struct marks marks;
+    mark_prompt(c, prompt, &marks);
     pthread_mutex_lock(&c->lock);
-    mark_prompt(c, prompt, prompt ? bytes : 0, &marks);
     const char *best = choose(c, preferred, &marks);
     snprintf(process, WORKER_NAME_BYTES, "%s", best ? best : "");
     pthread_mutex_unlock(&c->lock);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define WORKER_NAME_BYTES 16
 
@@ -27,10 +28,17 @@ void worker_choice_refresh(struct worker_choice *c, const char *dir);
 /* The name of the worker that a session should attach to now. Asks memd in any case. */
 void worker_choice_for_session(struct worker_choice *c, const char *dir,
                                char process[WORKER_NAME_BYTES]);
-/* The worker for a prompt, which is counted as that worker's; of equal ones `preferred`. prompt:
- * its bytes, or its tokens'; NULL: a request without one. Empty: no worker is known. */
-void worker_choice_for_prompt(struct worker_choice *c, const char *preferred, const void *prompt,
-                              size_t bytes, char process[WORKER_NAME_BYTES]);
+/* A request's prompt: its bytes, or its tokens'; NULL: it has none. A worker has computed it only
+ * for requests of the same cache salt. */
+struct choice_prompt {
+    const void *data;
+    size_t bytes;
+    uint64_t salt; /* 0: none */
+};
+/* The worker for a prompt, which is counted as that worker's; of equal ones `preferred`. Empty: no
+ * worker is known. */
+void worker_choice_for_prompt(struct worker_choice *c, const char *preferred,
+                              const struct choice_prompt *prompt, char process[WORKER_NAME_BYTES]);
 
 /* Whether the worker takes requests. */
 bool worker_choice_knows(struct worker_choice *c, const char *process);

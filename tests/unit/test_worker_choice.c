@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { BLOCK = 256, WORKERS_MOST = SUPERVISE_WORKERS + 2 };
+enum { BLOCK = 256, LONGEST = 1300 /* blocks of a prompt */, WORKERS_MOST = SUPERVISE_WORKERS + 2 };
 
 static char run[] = "/tmp/moed-test-choice-XXXXXX";
 static struct rpc_server *memd;
@@ -113,17 +113,24 @@ static void know(const struct row rows[WORKERS_MOST])
 }
 
 /* The worker for a prompt of n bytes: the letter, over and over. */
+static const char *salted_prompt(const char *preferred, char letter, size_t n, uint64_t salt)
+{
+    static char text[LONGEST * BLOCK];
+    const struct choice_prompt p = {text, n, salt};
+    assert_true(n <= sizeof text);
+    memset(text, letter, n);
+    worker_choice_for_prompt(choice, preferred, &p, process);
+    return process;
+}
+
 static const char *prompt(const char *preferred, char letter, size_t n)
 {
-    static char text[16 * BLOCK];
-    memset(text, letter, n);
-    worker_choice_for_prompt(choice, preferred, text, n, process);
-    return process;
+    return salted_prompt(preferred, letter, n, 0);
 }
 
 static const char *no_prompt(const char *preferred)
 {
-    worker_choice_for_prompt(choice, preferred, NULL, 0, process);
+    worker_choice_for_prompt(choice, preferred, &(struct choice_prompt){0}, process);
     return process;
 }
 
@@ -211,10 +218,21 @@ static void half_of_a_prompt_is_enough(void **state)
     assert_string_equal(prompt("", 'b', BLOCK - 1), "worker-2"); /* no whole block */
 }
 
+/* A worker that computed it for another salt has nothing of it. */
+static void a_prompt_of_another_salt_is_another(void **state)
+{
+    KNOW(has("worker", 0), has("worker-2", 5));
+    assert_string_equal(salted_prompt("", 'a', 4 * BLOCK, 1), "worker");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(salted_prompt("", 'a', 4 * BLOCK, 2), "worker-2");
+    KNOW(has("worker", 1), has("worker-2", 0));
+    assert_string_equal(salted_prompt("", 'a', 4 * BLOCK, 1), "worker");
+}
+
 /* Also where it passes a power of two of blocks. */
 static void a_conversation_stays_as_it_grows(void **state)
 {
-    static const size_t turns[] = {3, 5, 9, 15};
+    static const size_t turns[] = {3, 5, 9, 15, 30, 60, 120, 240, 480, 900, LONGEST - 1};
     KNOW(has("worker", 0), has("worker-2", 5));
     for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
         assert_string_equal(prompt("worker-2", 'a', turns[i] * BLOCK + 7), "worker");
@@ -229,7 +247,8 @@ static void the_oldest_prompts_are_forgotten(void **state)
     for (int i = 0; i < 1024; i++) {
         char text[BLOCK] = {0};
         memcpy(text, &i, sizeof i);
-        worker_choice_for_prompt(choice, "", text, sizeof text, process);
+        const struct choice_prompt p = {text, sizeof text, 0};
+        worker_choice_for_prompt(choice, "", &p, process);
         if (i == 1022) {
             KNOW(has("worker", 1), has("worker-2", 0));
             assert_string_equal(prompt("", 'a', BLOCK), "worker");
@@ -321,6 +340,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_workers_than_there_can_be, setup, teardown),
         cmocka_unit_test_setup_teardown(a_prompt_returns_to_its_worker, setup, teardown),
         cmocka_unit_test_setup_teardown(half_of_a_prompt_is_enough, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_prompt_of_another_salt_is_another, setup, teardown),
         cmocka_unit_test_setup_teardown(a_conversation_stays_as_it_grows, setup, teardown),
         cmocka_unit_test_setup_teardown(the_oldest_prompts_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refresh_asks_memd, setup, teardown),
