@@ -58,20 +58,25 @@ static void emit_call(struct tool_parser *p, enum tool_event_kind kind)
     p->o.on_event(p->o.context, &event);
 }
 
+bool call_waits(const struct tool_parser *p)
+{
+    return p->o.whole_calls || p->from_reasoning;
+}
+
 bool call_open(struct tool_parser *p, const char *id)
 {
     if (p->calls == TOOL_CALLS_MAX)
         return false;
     make_id(p, id);
     p->call_open = true;
-    if (!p->o.whole_calls)
+    if (!call_waits(p))
         emit_call(p, TOOL_CALL_BEGIN);
     return true;
 }
 
 void call_flush(struct tool_parser *p)
 {
-    if (!p->call_open || p->o.whole_calls)
+    if (!p->call_open || call_waits(p))
         return;
     if (p->args.len > 0)
         emit_call(p, TOOL_ARGUMENTS);
@@ -81,7 +86,7 @@ void call_flush(struct tool_parser *p)
 
 void call_close(struct tool_parser *p)
 {
-    if (p->o.whole_calls)
+    if (call_waits(p))
         emit_call(p, TOOL_CALL_BEGIN);
     if (p->args.len > 0)
         emit_call(p, TOOL_ARGUMENTS);

@@ -4,18 +4,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PENDING_SPACE_MAX = 64, START_SPACE_MAX = 64, NEWLINES_OF_A_MARK = 2, BUFFER_BYTES = 512 };
+enum {
+    PENDING_SPACE_MAX = 64,
+    START_SPACE_MAX = 64,
+    NEWLINES_OF_A_MARK = 2,
+    BUFFER_BYTES = 512,
+    REREADS_MAX = 4, /* of reasoning, for each byte of the answer so far */
+};
 
 /* -- Content and reasoning -- */
 
 static bool in_reasoning(const struct tool_parser *p)
 {
-    return p->state == PARSER_REASONING || (p->state == PARSER_HARMONY && p->channel_reasons);
+    return p->state == PARSER_REASONING || p->from_reasoning ||
+           (p->state == PARSER_HARMONY && p->channel_reasons);
 }
 
 static bool takes_calls(const struct tool_parser *p)
 {
     return tool_list_count(p->o.tools) > 0;
+}
+
+static bool over_budget(const struct tool_parser *p)
+{
+    return p->o.reasoning_budget > 0 && in_reasoning(p) &&
+           p->reasoning_tokens >= p->o.reasoning_budget;
+}
+
+/* The marks of calls count in reasoning. */
+static bool reasoning_calls(const struct tool_parser *p)
+{
+    bool counts = p->o.calls_in_reasoning && !over_budget(p);
+    return takes_calls(p) && (counts || p->o.format->ends_reasoning);
 }
 
 static void call_begin(struct tool_parser *p, bool bare);
@@ -43,15 +63,19 @@ static enum step reasoning_step(struct tool_parser *p)
     const struct tool_format *f = p->o.format;
     const char *marks[4] = {p->o.reasoning->end};
     size_t n = 1, which;
-    if (takes_calls(p) && f->section_begin)
+    if (reasoning_calls(p) && f->section_begin)
         marks[n++] = f->section_begin;
-    if (takes_calls(p) && f->call_begin)
+    if (reasoning_calls(p) && f->call_begin)
         marks[n++] = f->call_begin;
     if (f->ends_reasoning && f->text_begin)
         marks[n++] = f->text_begin;
     enum step s = scan_text(p, TOOL_REASONING, marks, n, NEWLINES_OF_A_MARK, &which);
-    if (s == STEP_AGAIN && which > 0 && !f->ends_reasoning) {
+    if (s == STEP_AGAIN && which > 0 && p->at <= p->calls_from) {
+        emit_text(p, TOOL_REASONING, p->buf + p->mark, p->at - p->mark);
+        p->mark = p->at;
+    } else if (s == STEP_AGAIN && which > 0 && !f->ends_reasoning) {
         p->from_reasoning = true;
+        p->mark_len = p->at - p->mark;
         calls_begin(p, marks[which]);
     } else if (s == STEP_AGAIN) {
         if (which > 0) /* content_step reads the mark again */
@@ -216,22 +240,37 @@ static enum step content_step(struct tool_parser *p)
 
 /* -- Calls -- */
 
-/* What is between `mark` and `at` is no call, and what follows is not in one. */
-static void give_back(struct tool_parser *p)
+/* The call's mark was reasoning. What was read behind it, to `to`, is scanned again: it may have
+ * the end mark. */
+static void back_to_reasoning(struct tool_parser *p, size_t to)
 {
-    while (p->from_reasoning && p->at > p->mark && json_space(p->buf[p->at - 1]))
-        p->at--; /* may belong to the end mark */
-    emit_text(p, p->from_reasoning ? TOOL_REASONING : TOOL_CONTENT, p->buf + p->mark,
-              p->at - p->mark);
-    p->state = p->from_reasoning ? PARSER_REASONING : PARSER_CONTENT;
+    uint64_t again = to - p->mark - p->mark_len;
+    if (p->reread + again > REREADS_MAX * (p->before + to))
+        p->calls_from = to;
+    else
+        p->reread += again;
+    p->at = p->mark + p->mark_len;
+    emit_text(p, TOOL_REASONING, p->buf + p->mark, p->mark_len);
+    p->state = PARSER_REASONING;
     p->from_reasoning = false;
+}
+
+/* What is between `mark` and `at` is no call, and what follows is not in one. to: what was read. */
+static void give_back(struct tool_parser *p, size_t to)
+{
+    if (p->from_reasoning) {
+        back_to_reasoning(p, to);
+        return;
+    }
+    emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
+    p->state = PARSER_CONTENT;
 }
 
 /* Behind the last call of a section, or of a mark. */
 static void leave_calls(struct tool_parser *p)
 {
     if (!p->region_done)
-        give_back(p);
+        give_back(p, p->at);
     else
         p->state = PARSER_CONTENT;
     p->mark = p->at;
@@ -296,10 +335,11 @@ static enum step call_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* The call is malformed: what was not given becomes content, or is reasoning as before. */
-static void give_up(struct tool_parser *p)
+/* The call is malformed: what was not given becomes content, or is reasoning as before. to: what
+ * was read. */
+static void give_up(struct tool_parser *p, size_t to)
 {
-    if (p->call_open && !p->o.whole_calls)
+    if (p->call_open && !call_waits(p))
         p->o.on_event(p->o.context,
                       &(struct tool_event){.kind = TOOL_CALL_END, .index = p->calls++});
     p->call_open = false;
@@ -311,7 +351,7 @@ static void give_up(struct tool_parser *p)
         harmony_text(p);
     } else {
         p->started = p->started || !p->from_reasoning;
-        give_back(p);
+        give_back(p, to);
     }
     p->mark = p->at;
 }
@@ -348,7 +388,7 @@ static void run(struct tool_parser *p)
         if (s == STEP_FAIL || (s == STEP_WAIT && in_call(p) && (full || p->final))) {
             if (p->mark == p->len && !p->call_open)
                 return;
-            give_up(p);
+            give_up(p, s == STEP_FAIL ? p->at : p->len);
         } else if (s == STEP_WAIT) {
             return;
         }
@@ -397,6 +437,8 @@ static bool append(struct tool_parser *p, const char *text, size_t len)
         p->len -= p->mark;
         p->at -= p->mark;
         p->absent_to -= p->absent_to < p->mark ? p->absent_to : p->mark;
+        p->calls_from -= p->calls_from < p->mark ? p->calls_from : p->mark;
+        p->before += p->mark;
         p->mark = 0;
     }
     if (p->len + len > p->capacity) {
@@ -431,6 +473,10 @@ enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t
     }
     if (reasoning || in_reasoning(p))
         p->reasoning_tokens += n_tokens;
+    if (p->from_reasoning && over_budget(p)) { /* the end mark, which will follow, is in no call */
+        give_up(p, p->len);
+        run(p);
+    }
     return p->failed || p->args.failed ? ERROR_MEMORY : ERROR_OK;
 }
 
@@ -443,7 +489,7 @@ enum error_code tool_parser_finish(struct tool_parser *p)
 
 uint32_t tool_parser_calls(const struct tool_parser *p)
 {
-    return p->calls + (p->call_open && !p->o.whole_calls);
+    return p->calls + (p->call_open && !call_waits(p));
 }
 
 uint64_t tool_parser_reasoning_tokens(const struct tool_parser *p)
@@ -453,8 +499,7 @@ uint64_t tool_parser_reasoning_tokens(const struct tool_parser *p)
 
 bool tool_parser_over_budget(const struct tool_parser *p)
 {
-    return p->o.reasoning_budget > 0 && in_reasoning(p) &&
-           p->reasoning_tokens >= p->o.reasoning_budget;
+    return over_budget(p);
 }
 
 bool tool_parser_stopped(const struct tool_parser *p)

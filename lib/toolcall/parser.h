@@ -11,16 +11,22 @@
  *    bytes to `len` do not decide, and the answer has not ended, it returns STEP_WAIT and leaves
  *    `at` where the next try begins.
  * 4. At STEP_FAIL `at` is the first byte that is scanned as content again; it is at most one mark
- *    or name before the byte that failed, so an answer is read in linear time.
+ *    or name before the byte that failed, so an answer is read in linear time. What is read twice
+ *    of reasoning has a limit of its own.
  *
  * States: parser.c makes the transitions.
  *
  *   CONTENT --reasoning begin--> REASONING --end--> CONTENT
- *   REASONING --section begin, call begin--> SECTION, CALL: as from CONTENT, but until the first
- * call is complete, what is given up is reasoning again. Of formats whose marks end reasoning:
- * CONTENT CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
- *   SECTION --section end--> CONTENT;  SECTION, CALL --STEP_FAIL--> CONTENT
- *   HARMONY: an answer in channels (harmony.c) has no other state. */
+ *   CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
+ *   SECTION --section end--> CONTENT
+ *   SECTION, CALL --STEP_FAIL--> CONTENT
+ *   REASONING --section begin, call begin--> SECTION, CALL
+ *   HARMONY
+ *
+ * 1. Of a format with ends_reasoning, the marks of calls in REASONING lead to CONTENT.
+ * 2. A call from REASONING that fails before one is complete leads back there, to the byte behind
+ *    its mark (from_reasoning, reread).
+ * 3. HARMONY: an answer in channels (harmony.c) has no other state. */
 #ifndef MOED_TOOLCALL_PARSER_H
 #define MOED_TOOLCALL_PARSER_H
 
@@ -70,6 +76,10 @@ struct tool_parser {
     bool started;           /* content was given: no reasoning can begin */
     bool in_section;        /* the call stands in a section */
     bool from_reasoning;    /* the call's mark stands in reasoning, and no call is complete */
+    size_t mark_len;        /* from_reasoning: of the call's mark, with the whitespace before it */
+    uint64_t before;        /* bytes of the answer before `buf` */
+    uint64_t reread;        /* bytes of failed calls that were scanned as reasoning again */
+    size_t calls_from;      /* in reasoning no call begins before it: too much was read again */
     bool reasoning_unended; /* a call ended the reasoning: its end mark is no content */
     bool region_done;       /* since the opening mark something was given: the mark is no content */
 
@@ -122,6 +132,8 @@ bool call_open(struct tool_parser *p, const char *id);
 /* Gives p->args as far as the call's begin was given. */
 void call_flush(struct tool_parser *p);
 void call_close(struct tool_parser *p);
+/* The events of a call wait until it is complete. */
+bool call_waits(const struct tool_parser *p);
 
 /* -- Content -- */
 

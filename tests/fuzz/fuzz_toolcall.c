@@ -134,6 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .reasoning = data[1] & 1 ? &think : NULL,
                                     .reasoning_open = data[1] & 2,
                                     .whole_calls = data[1] & 4,
+                                    .calls_in_reasoning = !(data[1] & 16),
                                     .parallel = !(data[1] & 8),
                                     .tools = list};
     data += 2;

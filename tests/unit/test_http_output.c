@@ -480,6 +480,32 @@ static void test_one_call(void **state)
     bench_fini(&b);
 }
 
+/* A call in the reasoning is none where one is demanded, and a named function is called once. */
+static void test_demanded_call(void **state)
+{
+    static const char call[] = "<tool_call>\n{\"name\": \"now\"}\n</tool_call>";
+    static const struct canned open = {.format = "hermes", .open = true};
+    static const struct {
+        const char *choice;
+        unsigned calls;
+    } cases[] = {{"", 1},
+                 {",\"tool_choice\":\"required\"", 2},
+                 {",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"now\"}}", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[1024], text[256];
+        struct bench b;
+        snprintf(body, sizeof body, CHAT("," TOOLS "%s"), cases[i].choice);
+        snprintf(text, sizeof text, "A %s.</think>\n%s\n%s", call, i > 0 ? call : "",
+                 i > 0 ? call : "");
+        bench_init(&b, parse_chat, body, &chat_dialect, &open);
+        bench_run(&b, text, 7);
+        assert_int_equal(b.c.output.calls, cases[i].calls);
+        assert_int_equal(b.c.output.parts[0].kind, PART_REASONING);
+        assert_int_equal(b.c.output.parts[0].text.len, i > 0 ? strlen(call) + 3 : 2);
+        bench_fini(&b);
+    }
+}
+
 /* A stream that is cut in a call says so, and is no finished call. */
 static void test_cut_call(void **state)
 {
@@ -738,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_arguments_as_objects),
         cmocka_unit_test(test_what_is_not_asked_for),
         cmocka_unit_test(test_one_call),
+        cmocka_unit_test(test_demanded_call),
         cmocka_unit_test(test_cut_call),
         cmocka_unit_test(test_broken_call),
         cmocka_unit_test(test_cut_items),

@@ -10,6 +10,7 @@ static struct tool_parser_options options(const char *format, const struct tool_
     return (struct tool_parser_options){.format = tool_format_find(format),
                                         .reasoning = &think,
                                         .tools = tools,
+                                        .calls_in_reasoning = true,
                                         .parallel = true,
                                         .id_seed = 1};
 }
@@ -169,14 +170,61 @@ static void test_calls_in_reasoning(void **state)
         o.whole_calls = whole_calls;
         transcript_run(&t, o, broken, strlen(broken), NULL, NULL);
         assert_string_equal(transcript_text(&t),
-                            whole_calls
-                                ? "R(A <tool_call>{\"name\": \"edit\", \"arguments\": {x} b)C(c)"
-                                : "R(A )N(edit)A({)XR(x} b)C(c)");
+                            "R(A <tool_call>{\"name\": \"edit\", \"arguments\": {x} b)C(c)");
         assert_cuts_equal(o, broken, strlen(broken), &t);
         transcript_fini(&t);
     }
     o.tools = NULL;
     assert_events(o, "A <tool_call> b</think>c", "R(A <tool_call> b)C(c)");
+    tool_list_free(tools);
+}
+
+/* A call in reasoning that breaks is read again as reasoning: the end mark may stand in it. */
+static void test_broken_in_reasoning(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    (void)state;
+    o.reasoning_open = true;
+    for (int whole_calls = 0; whole_calls < 2; whole_calls++) {
+        o.whole_calls = whole_calls;
+        assert_events(
+            o,
+            "As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...} and so on."
+            "</think>\n\nIt is 42.",
+            "R(As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...} and so on.)"
+            "C(It is 42.)");
+        assert_events(
+            o,
+            "As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...}\n</think>\n\n"
+            "<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+            "R(As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...})N(now)A({})E");
+        assert_events(o,
+                      "As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...}. So "
+                      "<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+                      "R(As <tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"...}. So )"
+                      "N(now)A({})E");
+    }
+    o.format = tool_format_find("qwen3-coder");
+    assert_events(o,
+                  "As <function=edit><parameter=text>a, and so on.\n</think>\n\n<tool_call>\n"
+                  "<function=now>\n</function>\n</tool_call>",
+                  "R(As <function=edit><parameter=text>a, and so on.)N(now)A({})E");
+    tool_list_free(tools);
+}
+
+/* Calls in reasoning do not count: the end of the reasoning comes, then a call. */
+static void test_no_calls_in_reasoning(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    (void)state;
+    o.reasoning_open = true;
+    o.calls_in_reasoning = o.parallel = false;
+    assert_events(o,
+                  "A <tool_call>{\"name\": \"edit\"}</tool_call> b</think>\n<tool_call>{\"name\": "
+                  "\"now\"}</tool_call>",
+                  "R(A <tool_call>{\"name\": \"edit\"}</tool_call> b)N(now)A({})E");
     tool_list_free(tools);
 }
 
@@ -214,6 +262,61 @@ static void test_reasoning_counts(void **state)
     assert_int_equal(tool_parser_finish(p), ERROR_OK);
     assert_int_equal(tool_parser_reasoning_tokens(p), 4); /* with the marks */
     tool_parser_free(p);
+}
+
+/* Tokens of what may be a call in reasoning count, and at the budget it is none. */
+static void test_budget_in_call(void **state)
+{
+    static const char end[] = "</think>c";
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("qwen3-coder", tools);
+    struct tool_parser *p;
+    struct transcript t;
+    int n = 0;
+    (void)state;
+    transcript_init(&t);
+    o.on_event = transcript_event;
+    o.context = &t;
+    o.reasoning_open = true;
+    o.reasoning_budget = 8;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    assert_int_equal(tool_parser_feed(p, "<function=edit><parameter=text>\n", 32, 3), ERROR_OK);
+    for (; n < 100 && !tool_parser_over_budget(p); n++)
+        assert_int_equal(tool_parser_feed(p, "x", 1, 1), ERROR_OK);
+    assert_int_equal(n, 5);
+    assert_int_equal(tool_parser_feed(p, end, strlen(end), 2), ERROR_OK);
+    assert_string_equal(transcript_text(&t), "R(<function=edit><parameter=text>\nxxxxx)C(c");
+    tool_parser_free(p);
+    transcript_fini(&t);
+    tool_list_free(tools);
+}
+
+static void count_text(void *context, const struct tool_event *e)
+{
+    *(size_t *)context += e->len;
+}
+
+/* Calls in calls, each of which breaks only behind the last: a limit holds what is read again. */
+static void test_many_in_reasoning(void **state)
+{
+    static const char mark[] = "<function=edit><parameter=text>";
+    const size_t n = 20000, bytes = n * (sizeof mark - 1);
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("qwen3-coder", tools);
+    struct tool_parser *p;
+    size_t given = 0;
+    (void)state;
+    o.on_event = count_text;
+    o.context = &given;
+    o.reasoning_open = true;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(tool_parser_feed(p, mark, sizeof mark - 1, 1), ERROR_OK);
+    assert_int_equal(given, 0);
+    assert_int_equal(tool_parser_feed(p, "</parameter>x", 13, 1), ERROR_OK);
+    assert_int_equal(given, bytes + 13);
+    tool_parser_free(p);
+    tool_list_free(tools);
 }
 
 static char *filled(const char *begin, char fill, size_t n, const char *end)
@@ -307,10 +410,18 @@ static void test_held_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_stays),       cmocka_unit_test(test_broken_call),
-        cmocka_unit_test(test_call_after_text),  cmocka_unit_test(test_options),
-        cmocka_unit_test(test_reasoning_counts), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_held_back),        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_text_stays),
+        cmocka_unit_test(test_broken_call),
+        cmocka_unit_test(test_call_after_text),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_reasoning_counts),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_held_back),
+        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_broken_in_reasoning),
+        cmocka_unit_test(test_no_calls_in_reasoning),
+        cmocka_unit_test(test_budget_in_call),
+        cmocka_unit_test(test_many_in_reasoning),
         cmocka_unit_test(test_cut_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
