@@ -2,12 +2,9 @@
  *
  * All formats have one frame: OPEN PREFIX call (BETWEEN PREFIX call)* CLOSE, where a call begins
  * with the tool's name or, in BODY_OBJECTS, with its object. The trigger is a mark in OPEN PREFIX,
- * and the grammar then has the rest.
- *
- * Reasoning may quote the trigger. So where the model may reason, what follows the trigger is
- * either a call, or a text that does not begin as a call of one of the tools; it ends at the next
- * trigger.
- */
+ * and the grammar then has the rest. It binds also in reasoning, which thus cannot quote the
+ * trigger: a text beside the call would also be what the parser reads as a call, though it differs
+ * from the template by a space. */
 #include "toolcall/tool_grammar.h"
 
 #include "base/strbuf.h"
@@ -16,9 +13,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Of how calls begin: an item of the grammar takes GBNF_TEXT_BYTES (grammar/gbnf_schema.h). */
-enum { EXPRESSION_BYTES = 2000 };
 
 struct frame {
     char open[128], prefix[128], between[128], close[128];
@@ -31,7 +25,6 @@ struct builder {
     struct frame frame;
     struct argument_writer arguments;
     size_t states_left; /* of FIXED_STATES */
-    bool plain;         /* the rule is used: texts without the trigger */
     struct error *e;
 };
 
@@ -190,71 +183,6 @@ static bool chosen(const struct tool_grammar_request *r, const struct tool *t)
     return r->choice != TOOL_CHOICE_NAMED || strcmp(r->name, t->name) == 0;
 }
 
-/* Appends text as an expression that matches it. */
-static void expression(struct strbuf *out, const char *text)
-{
-    for (; *text; text++)
-        strbuf_printf(out, strchr("^$\\.*+?()[]{}|/", *text) ? "\\%c" : "%c", *text);
-}
-
-/* An expression of how calls begin: `rest` of the frame, then all names, if they are short enough
- * together for an item of the grammar. Empty: that says nothing. */
-static void beginnings(const struct builder *b, const char *rest, struct strbuf *out)
-{
-    const struct tool_format *f = b->r->format;
-    bool object = f->body == BODY_OBJECTS || f->body == BODY_PYTHON;
-    const char *end = object                   ? "\""
-                      : f->body == BODY_GEMMA  ? "{"
-                      : f->body == BODY_NAMED  ? (f->fence ? "\n" : f->separator)
-                      : f->name_end[0] != '\0' ? f->name_end
-                                               : f->gap;
-    strbuf_printf(out, "^");
-    expression(out, rest);
-    expression(out, object ? "{\"name\": \"" : "");
-    size_t without_names = out->len;
-    for (size_t i = 0; i < tool_list_count(b->r->tools); i++) {
-        const struct tool *t = tool_list_at(b->r->tools, i);
-        if (chosen(b->r, t) && out->len < EXPRESSION_BYTES) {
-            strbuf_printf(out, out->len == without_names ? "(?:" : "|");
-            expression(out, t->name);
-        }
-    }
-    strbuf_printf(out, ")");
-    expression(out, end);
-    if (out->len < EXPRESSION_BYTES || out->failed)
-        return;
-    out->len = without_names > 1 ? without_names : 0;
-    out->data[out->len] = '\0';
-}
-
-/* The alternative that the trigger begins no call. Tokens that are the marks around reasoning and
- * calls may stand in the text. */
-static void mention(struct builder *b, const char *rest)
-{
-    const struct tool_grammar_request *r = b->r;
-    const char *section = r->format->section_begin, *trigger = b->frame.trigger;
-    struct strbuf begin;
-    strbuf_init(&begin);
-    beginnings(b, rest, &begin);
-    if (begin.len > 0) {
-        strbuf_printf(&b->out, "| %%text ");
-        literal(b, trigger);
-        gbnf_literal(&b->out, begin.data, begin.len);
-        strbuf_printf(&b->out, "{\"type\":\"string\"} ( ( ");
-        literal(b, r->reasoning->end);
-        if (section && section != trigger) {
-            strbuf_printf(&b->out, "| ");
-            literal(b, section);
-        }
-        strbuf_printf(&b->out, ") plain-0 )* ( ");
-        literal(b, trigger);
-        strbuf_printf(&b->out, "root )? ");
-        b->plain = true;
-    }
-    b->out.failed = b->out.failed || begin.failed;
-    strbuf_fini(&begin);
-}
-
 static void root_rule(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
@@ -282,10 +210,7 @@ static void root_rule(struct builder *b)
         strbuf_printf(&b->out, "call )* ");
     }
     literal(b, x->close);
-    strbuf_printf(&b->out, response ? ")" : "");
-    if (!binds_all(r) && r->reasoning && !r->format->ends_reasoning)
-        mention(b, rest);
-    strbuf_printf(&b->out, "\n");
+    strbuf_printf(&b->out, response ? ")\n" : "\n");
 }
 
 /* Of a grammar's 100,000 states the values that can be replaced take 75,000 at most
@@ -366,8 +291,6 @@ static void shared_rules(struct builder *b)
         gbnf_until(&b->out, "reasoning", "<|end|>");
     else if (binds_all(r) && f->body != BODY_HARMONY && r->reasoning && !r->reasoning_open)
         gbnf_until(&b->out, "reasoning", r->reasoning->end);
-    if (b->plain)
-        gbnf_without(&b->out, "plain", b->frame.trigger);
     arguments_rules(&b->arguments);
 }
 
@@ -416,7 +339,6 @@ static enum error_code build(struct builder *b, size_t schema_bytes)
     b->states_left = calls < FIXED_STATES ? FIXED_STATES - calls : 0;
     if (b->states_left == 0)
         schema_bytes = 0;
-    b->plain = false;
     strbuf_init(&b->out);
     b->arguments = (struct argument_writer){
         .out = &b->out, .format = b->r->format, .bytes_left = schema_bytes, .e = b->e};

@@ -309,62 +309,88 @@ static void check_bound(const char *format, const struct reasoning_marks *reason
     tool_list_free(list);
 }
 
-/* A call in the reasoning is bound; a mark that the reasoning quotes forces none. */
+/* Texts that the parser reads as calls though no template writes them, beginning at the mark: they
+ * are refused in the reasoning, behind it and where there is none. */
+static void test_near_calls(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct sample near[] = {
+        {"hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": {\"n\": \"x\"}}</tool_call>"},
+        {"hermes", "<tool_call>\n{\"name\":\"edit\",\"arguments\":{\"n\":\"x\"}}\n</tool_call>"},
+        {"hermes", "<tool_call>\n{\"arguments\":{\"n\":\"x\"},\"name\":\"edit\"}\n</tool_call>"},
+        {"hermes", "<tool_call>\n[{\"id\":1,\"name\":\"edit\"}]</tool_call>"},
+        {"tool-calls-tag", "<tool_calls>{\"name\":\"edit\"}</tool_calls>"},
+        {"glm", "<tool_call>edit<arg_key>n</arg_key><arg_value>x</arg_value></tool_call>"},
+        {"glm", "<tool_call>\nedit\n<arg_key>n</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"},
+        {"hy3-preview", "<tool_calls><tool_call>edit<tool_sep><arg_key>n</arg_key><arg_value>x"
+                        "</arg_value></tool_call></tool_calls>"},
+        {"qwen3-coder",
+         "<tool_call>\n<function=\nedit>\n<parameter=n>\nx\n</parameter>\n</function>\n"
+         "</tool_call>"},
+        {"qwen3-coder", "<function=edit><parameter=n>x</parameter></function>"},
+        {"seed",
+         "<seed:tool_call><function=edit><parameter=n>x</parameter></function></seed:tool_call>"},
+        {"minimax-m2",
+         "<minimax:tool_call><invoke name=\"edit\"><parameter name=\"n\">x</parameter>"
+         "</invoke></minimax:tool_call>"},
+        {"deepseek-v3.1", DS("tool▁calls▁begin") "\n" DS("tool▁call▁begin") "edit" DS(
+                              "tool▁sep") "{\"n\":\"x\"}" DS("tool▁call▁end") DS("tool▁calls▁end")},
+        {"deepseek-v3", DS("tool▁calls▁begin") DS("tool▁call▁begin") "edit" DS(
+                            "tool▁sep") "{\"n\":\"x\"}" DS("tool▁call▁end") DS("tool▁calls▁end")},
+        {"mistral", "[TOOL_CALLS] edit[ARGS]{\"n\":\"x\"}"},
+        {"mistral", "[TOOL_CALLS][{\"name\":\"edit\",\"arguments\":{\"n\":\"x\"}}]"},
+        {"mistral-array", "[TOOL_CALLS]{\"name\":\"edit\"}"},
+        {"lfm2", "<|tool_call_start|>[edit(n=\"x\")]<|tool_call_end|>"},
+        {"gemma4", "<|tool_call> call:edit{n:<|\"|>x<|\"|>}<tool_call|>"}};
+    static const char *const before[] = {"Hm ", "Hm</think>\n\n", "Hm "};
+    struct tool_list *list = tools_of(STRICT);
+    (void)state;
+    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++)
+        for (int where = 0; where < 3; where++) {
+            const struct reasoning_marks *reasoning = where < 2 ? &think : NULL;
+            const struct tool_format *format = tool_format_find(near[i].format);
+            char text[512];
+            struct transcript t;
+            snprintf(text, sizeof text, "%s%s", before[where], near[i].answer);
+            struct tool_parser_options o = {.format = format,
+                                            .reasoning = reasoning,
+                                            .tools = list,
+                                            .reasoning_open = where < 2,
+                                            .calls_in_reasoning = true};
+            transcript_run(&t, o, text, strlen(text), NULL, NULL);
+            if (!strstr(transcript_text(&t), "N(edit)A("))
+                fail_msg("%s: read as %s", text, transcript_text(&t));
+            transcript_fini(&t);
+            struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                             .format = format,
+                                             .tools = list,
+                                             .reasoning = reasoning,
+                                             .reasoning_open = where < 2};
+            struct tool_grammar g;
+            assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+            for (int controls = 0; controls < 2; controls++)
+                if (follows(&g, text, controls))
+                    fail_msg("%s: accepted: %s", near[i].format, text);
+            tool_grammar_fini(&g);
+        }
+    tool_list_free(list);
+}
+
+/* What begins with the mark is a call, also in reasoning. */
 static void test_calls_in_reasoning(void **state)
 {
     static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const char call[] = "<function=now>\n</function>\n</tool_call>";
+    char text[256];
     (void)state;
-    check_bound("qwen3-coder", &think,
-                "A <tool_call>, <function=no>\n.</think>\n<tool_call>\n<function=now>\n"
-                "</function>\n</tool_call>",
-                true);
-    check_bound("qwen3-coder", &think, "A <function=now>\n</function>\n</tool_call>", true);
-    check_bound("qwen3-coder", &think, "A <function=now>\n</function>\n</tool_call></think>",
-                false);
-    check_bound("qwen3-coder", &think, "A <function=now> b", false);
-    check_bound("qwen3-coder", NULL, "A <function=> b", false);
-    check_bound("glm", &think, "A <tool_call> b</think>\n<tool_call>now\n</tool_call>", true);
-    check_bound("glm", &think, "A <tool_call>nowhere</think>B", true);
-    check_bound("glm", &think, "A <tool_call>now\n</think>", false);
-    check_bound("hermes", &think,
-                "A <tool_call> <tool_call>\n{\"name\": \"no\"}</think>B<tool_call>\n{\"name\": "
-                "\"now\", \"arguments\": {}}\n</tool_call>",
-                true);
-    check_bound("hermes", &think, "A <tool_call>\n{\"name\": \"now\"}", false);
-    check_bound("hermes", NULL, "A <tool_call> b", false);
-    check_bound("gemma4", &think, "A <|tool_call>call:no{}</think>", true);
-    check_bound("gemma4", &think, "A <|tool_call>call:now{</think>", false);
-    check_bound("deepseek-v3.1", &think, "A " DS("tool▁calls▁begin") " b</think>", true);
-    check_bound("deepseek-v3", &think, "A " DS("tool▁calls▁begin") " b</think>", true);
-    check_bound("minimax-m2", &think, "A <minimax:tool_call>\n<invoke></think>", true);
-    check_bound("mistral", &think, "A [TOOL_CALLS]now[ARG</think>", true);
-    check_bound("mistral", &think, "A [TOOL_CALLS]now[ARGS]</think>", false);
-}
-
-/* Names that an expression cannot have together: calls are bound from before the name. */
-static void test_mention_of_many(void **state)
-{
-    static const struct reasoning_marks think = {"<think>", "</think>"};
-    struct strbuf tools;
-    (void)state;
-    strbuf_init(&tools);
-    for (int i = 0; i < 100; i++)
-        strbuf_printf(&tools, "%s{\"name\":\"a_function_of_a_server_%03d\"}", i ? "," : "[", i);
-    strbuf_printf(&tools, "]");
-    struct tool_list *list = tools_of(tools.data);
-    for (int i = 0; i < 2; i++) {
-        struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
-                                         .format = tool_format_find(i ? "glm" : "hermes"),
-                                         .tools = list,
-                                         .reasoning = &think};
-        struct tool_grammar g;
-        assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
-        assert_int_equal(follows(&g, "A <tool_call> b</think>", false), i == 0);
-        assert_false(follows(&g, "A <tool_call>\n{\"name\": \"x\"}</think>", false));
-        tool_grammar_fini(&g);
-    }
-    tool_list_free(list);
-    strbuf_fini(&tools);
+    snprintf(text, sizeof text, "A <tool_call>\n%s", call);
+    check_bound("qwen3-coder", &think, text, true);
+    snprintf(text, sizeof text, "A <tool_call> b</think>\n\n%s", call);
+    check_bound("qwen3-coder", &think, text, true);
+    check_bound("qwen3-coder", &think, "A <function=> b</think>c", false);
+    check_bound("glm", &think, "A <tool_call> b</think>c", false);
+    check_bound("glm", &think, "A</think><tool_call>now\n</tool_call>", true);
+    check_bound("hermes", &think, "A <tool_call>\n{\"name\": \"no\"}</think>", false);
 }
 
 /* A file that has the mark which ends a value between tags. */
@@ -537,7 +563,7 @@ int main(void)
         cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_calls_in_reasoning),
-        cmocka_unit_test(test_mention_of_many),
+        cmocka_unit_test(test_near_calls),
         cmocka_unit_test(test_value_end),
         cmocka_unit_test(test_marks_only_in_literals),
         cmocka_unit_test(test_marks_refused),
