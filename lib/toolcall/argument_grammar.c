@@ -159,10 +159,11 @@ static void key_end(struct argument_writer *w)
     strbuf_printf(w->out, "key-end ");
 }
 
-/* With the gap behind it. */
-static void value_end(struct argument_writer *w)
+/* With the gap behind it. restricted: the newline before the mark is needed; without it one at the
+ * end of the value would be no part of it, which a schema may want. */
+static void value_end(struct argument_writer *w, bool restricted)
 {
-    strbuf_printf(w->out, "value-end ");
+    strbuf_printf(w->out, restricted && w->format->newline_values ? "line-end " : "value-end ");
 }
 
 static void tag_rules(struct argument_writer *w)
@@ -175,8 +176,13 @@ static void tag_rules(struct argument_writer *w)
     literal(w, f->value_begin ? f->gap : "");
     literal(w, f->value_begin ? f->value_begin : "");
     literal(w, f->newline_values ? "\n" : "");
-    strbuf_printf(w->out, "\nvalue-end ::= ");
-    literal(w, f->value_end);
+    if (f->newline_values) {
+        strbuf_printf(w->out, "\nline-end ::= ");
+        literal(w, f->value_end);
+        literal(w, f->gap);
+    }
+    strbuf_printf(w->out, f->newline_values ? "\nvalue-end ::= \"\\n\"? " : "\nvalue-end ::= ");
+    literal(w, f->value_end + f->newline_values);
     literal(w, f->gap);
     strbuf_printf(w->out, "\n");
 }
@@ -190,17 +196,37 @@ static void typed(struct argument_writer *w, bool string)
 
 #define ANY_TYPE "( \"true\\x22>\" | \"false\\x22>\" ) "
 
-/* The rule of values without value_end. If that begins with a newline, one is before the value. */
-static const char *free_value(const struct argument_writer *w)
+/* newline_values: an expression of what ends a value beside value_end: the mark at its beginning,
+ * because a newline is before it, and at the end of the argument. */
+static void other_ends(const struct argument_writer *w, struct strbuf *out)
 {
-    return w->format->newline_values ? "value-1" : "value-0";
+    const char *mark = w->format->value_end + 1;
+    strbuf_printf(out, "^%s|%s\n(?:%s|%s)", mark, mark, w->format->key_begin, w->format->call_end);
+}
+
+/* The rule of values that no mark ends. */
+static void value_rule(struct argument_writer *w)
+{
+    struct strbuf ends;
+    if (!w->format->newline_values) {
+        gbnf_without(w->out, "value", w->format->value_end);
+        return;
+    }
+    strbuf_init(&ends);
+    other_ends(w, &ends);
+    strbuf_printf(w->out, "value-0 ::= %%text ");
+    literal(w, w->format->value_end);
+    quoted(w, ends.data ? ends.data : "");
+    strbuf_printf(w->out, "{\"type\":\"string\"}\n");
+    w->out->failed = w->out->failed || ends.failed;
+    strbuf_fini(&ends);
 }
 
 static void any_value(struct argument_writer *w)
 {
     if (w->format->typed_values)
         strbuf_printf(w->out, ANY_TYPE);
-    strbuf_printf(w->out, "%s ", free_value(w));
+    strbuf_printf(w->out, "value-0 ");
     w->value = true;
 }
 
@@ -208,8 +234,11 @@ static void any_value(struct argument_writer *w)
 static bool has_value_end(const struct argument_writer *w, const char *text)
 {
     const char *mark = w->format->value_end, *bare = mark + 1;
-    return strstr(text, mark) ||
-           (w->format->newline_values && strncmp(text, bare, strlen(bare)) == 0);
+    size_t n = strlen(bare);
+    bool ends = strstr(text, mark) || (w->format->newline_values && strncmp(text, bare, n) == 0);
+    for (const char *at = text; w->format->newline_values && (at = strstr(at, bare)); at++)
+        ends = ends || at[n] == '\n'; /* more than needed */
+    return ends;
 }
 
 /* A constant list of strings that no mark interrupts, without other keywords. */
@@ -234,17 +263,22 @@ static bool is_list_of_strings(const struct argument_writer *w, const json_t *sc
     return json_array_size(list) > 0;
 }
 
-static void string_list(struct argument_writer *w, const json_t *list)
+/* True: one ends with a newline. */
+static bool string_list(struct argument_writer *w, const json_t *list)
 {
     size_t i;
     json_t *value;
+    bool newline = false;
     strbuf_printf(w->out, "( ");
     json_array_foreach(list, i, value)
     {
+        const char *text = json_string_value(value);
         strbuf_printf(w->out, i > 0 ? "| " : "");
-        quoted(w, json_string_value(value));
+        quoted(w, text);
+        newline = newline || (*text && text[strlen(text) - 1] == '\n');
     }
     strbuf_printf(w->out, ") ");
+    return newline;
 }
 
 /* Texts that the parser reads as JSON where these types are allowed, or as a Python literal, which
@@ -278,8 +312,10 @@ static void string_item(struct argument_writer *w, const struct tool *t, const c
     strbuf_init(&other);
     if (!w->format->typed_values)
         texts_of_other_types(types, &other);
-    if (w->format->newline_values) /* the newline before the value and this are value_end */
-        strbuf_printf(&other, "%s^%s", other.len ? "|" : "", w->format->value_end + 1);
+    if (w->format->newline_values) {
+        strbuf_printf(&other, other.len ? "|" : "");
+        other_ends(w, &other);
+    }
     strbuf_printf(w->out, "%%text ");
     literal(w, w->format->value_end);
     quoted(w, other.data ? other.data : "");
@@ -304,7 +340,7 @@ static void json_item(struct argument_writer *w, const struct tool *t, const cha
 
 static void else_any_value(struct argument_writer *w, const struct tool *t)
 {
-    else_rule(w, t, free_value(w));
+    else_rule(w, t, "value-0");
     w->value = w->value || !t->strict;
 }
 
@@ -323,7 +359,7 @@ static void mixed_item(struct argument_writer *w, const struct tool *t, const ch
     json_item(w, t, key, others);
     json_decref(others);
     strbuf_printf(w->out, ") ");
-    else_rule(w, t, w->format->typed_values ? "typed-value" : free_value(w));
+    else_rule(w, t, w->format->typed_values ? "typed-value" : "value-0");
     w->typed_value = w->typed_value || (!t->strict && w->format->typed_values);
     w->value = w->value || !t->strict;
 }
@@ -368,7 +404,7 @@ static enum error_code write_elsewhere(struct argument_writer *w, const struct t
     }
     note(w, why.text);
     any_value(w);
-    value_end(w);
+    value_end(w, false);
     return ERROR_OK;
 }
 
@@ -379,15 +415,16 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
     if (schema_part_refers_elsewhere(w->parts, schema))
         return write_elsewhere(w, t, key);
     unsigned types = schema_types(w->parameters, schema);
-    bool free_text = is_type_only(schema);
+    bool free_text = is_type_only(schema), restricted = false;
     if (types == ARGUMENT_STRING) {
         typed(w, true);
         if (free_text) {
-            strbuf_printf(w->out, "%s ", free_value(w));
+            strbuf_printf(w->out, "value-0 ");
             w->value = true;
         } else if (is_list_of_strings(w, schema)) {
-            string_list(w, json_object_get(schema, "enum"));
+            restricted = string_list(w, json_object_get(schema, "enum"));
         } else {
+            restricted = true;
             string_item(w, t, key, schema, types);
             else_any_value(w, t);
         }
@@ -398,9 +435,10 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
     } else if (free_text && (types == ARGUMENT_ANY || !w->format->typed_values)) {
         any_value(w);
     } else {
+        restricted = true;
         mixed_item(w, t, key, schema, types);
     }
-    value_end(w);
+    value_end(w, restricted);
     return ERROR_OK;
 }
 
@@ -480,7 +518,7 @@ static void write_any_tags(struct argument_writer *w)
     strbuf_printf(w->out, "[a-zA-Z0-9_.-]+ ");
     key_end(w);
     any_value(w);
-    value_end(w);
+    value_end(w, false);
     strbuf_printf(w->out, ")* ");
 }
 
@@ -565,7 +603,7 @@ static enum error_code other_properties(struct argument_writer *w, const struct 
             return code;
     } else {
         any_value(w);
-        value_end(w);
+        value_end(w, false);
     }
     part_end(w, p, "*");
     return ERROR_OK;
@@ -669,7 +707,7 @@ void arguments_rules(struct argument_writer *w)
     if (w->typed_value)
         strbuf_printf(w->out, "typed-value ::= " ANY_TYPE "value-0\n");
     if (w->value)
-        gbnf_without(w->out, "value", w->format->value_end);
+        value_rule(w);
     if (w->gemma)
         strbuf_printf(w->out, "gemma-object ::= %%gemma {\"type\":\"object\"}\n");
     if (w->json)

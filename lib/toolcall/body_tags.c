@@ -86,22 +86,61 @@ static enum step type(struct tool_parser *p)
     return yes == MATCH_YES || no == MATCH_YES ? go(p, VALUE) : STEP_FAIL;
 }
 
+/* Another argument, or the end of the call, stands on the line behind byte i. */
+static enum match argument_ends_at(struct tool_parser *p, size_t i)
+{
+    const struct tool_format *f = p->o.format;
+    size_t from = p->at;
+    p->at = i;
+    enum match m = read_mark(p, "\n");
+    if (m == MATCH_YES) {
+        enum match key = read_mark(p, f->key_begin), end = read_mark(p, f->call_end);
+        m = key == MATCH_YES || end == MATCH_YES     ? MATCH_YES
+            : key == MATCH_PART || end == MATCH_PART ? MATCH_PART
+                                                     : MATCH_NO;
+    }
+    p->at = from;
+    return m;
+}
+
+/* The end of a value that begins on a line of its own: value_end, or the same without its newline
+ * where the argument ends. */
+static enum step find_line_end(struct tool_parser *p, size_t *len, size_t *mark_len)
+{
+    const char *end = p->o.format->value_end, *bare = end + 1, *text = p->buf + p->at, *hit;
+    size_t n = strlen(bare), left = p->len - p->at;
+    size_t i = p->absent == end && p->absent_to > p->at ? p->absent_to - p->at : 1;
+    enum match m = MATCH_NO;
+    while (m == MATCH_NO && i < left && (hit = memmem(text + i, left - i, bare, n))) {
+        i = (size_t)(hit - text);
+        m = hit[-1] == '\n' ? MATCH_YES : argument_ends_at(p, p->at + i + n);
+        i += m == MATCH_NO;
+    }
+    if (m == MATCH_NO && left >= n && left - (n - 1) > i) /* it may begin in the last n - 1 bytes */
+        i = left - (n - 1);
+    p->absent = end;
+    p->absent_to = p->at + i;
+    *mark_len = text[i - 1] == '\n' ? n + 1 : n;
+    *len = i + n - *mark_len;
+    return m == MATCH_YES ? STEP_AGAIN : STEP_WAIT;
+}
+
 static enum step value(struct tool_parser *p)
 {
     const struct tool_format *f = p->o.format;
-    const char *mark = f->value_end;
-    size_t len;
+    const char *mark = f->value_end + f->newline_values;
+    size_t len, mark_len = strlen(mark);
     if (f->newline_values && p->at == p->len)
         return STEP_WAIT;
-    if (f->newline_values && p->buf[p->at] != '\n')
-        mark++;
-    enum step s = find_mark(p, mark, TOOL_HELD_BYTES_MAX, &len);
+    enum step s = f->newline_values && p->buf[p->at] == '\n'
+                      ? find_line_end(p, &len, &mark_len)
+                      : find_mark(p, mark, TOOL_HELD_BYTES_MAX, &len);
     if (s != STEP_AGAIN)
         return s;
     if (!p->call_open && !call_open(p, NULL))
         return STEP_FAIL;
     const char *text = p->buf + p->at;
-    p->at += len + strlen(mark);
+    p->at += len + mark_len;
     if (f->newline_values && len > 0 && text[0] == '\n') {
         text++;
         len--;

@@ -43,7 +43,8 @@ struct tool_format {
     const char *key_begin, *key_end;
     const char *value_begin, *value_end;
     bool newline_values; /* a newline before a value is not in it; value_end begins with another
-                            one, without which it ends a value that has none before it */
+                            one, without which it ends a value that has none before it, or where
+                            the argument ends: key_begin or call_end is on the next line */
     bool typed_values;   /* the key's tag says whether the value is a string (DSML) */
     const char *gap;     /* grammar: between call_begin and the body, and the body and call_end */
     const char *text_begin, *text_end; /* around the answer's text */

@@ -404,6 +404,9 @@ static void test_value_end(void **state)
                   {"\n", true},
                   {" </parameter>", true},
                   {"</parameter>", false},
+                  {"1</parameter>\n<parameter>", true},
+                  {"1</parameter>\n<parameter=b", false},
+                  {"1</parameter>\n</function>", false},
                   {"1\n</parameter>x", false}};
     static const char *const schemas[] = {"true", "{\"type\":\"string\",\"maxLength\":40}"};
     (void)state;
@@ -424,6 +427,47 @@ static void test_value_end(void **state)
             assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
             if (follows(&g, text, false) != values[i].fits)
                 fail_msg("%s: %s", values[i].fits ? "refused" : "accepted", text);
+            tool_grammar_fini(&g);
+            tool_list_free(list);
+        }
+}
+
+/* An argument whose last mark stands on the value's last line: the parser and the grammar agree on
+ * where it ends. Strings that a schema restricts need the newline. */
+static void test_line_end(void **state)
+{
+    static const char path[] = "<parameter=path>\na.c</parameter>\n",
+                      n[] = "<parameter=n>\n7</parameter>\n",
+                      text_form[] = "<tool_call>\n<function=edit>\n%s%s</function>\n</tool_call>";
+    static const char *const schemas[] = {"true", "{\"type\":\"string\",\"maxLength\":40}",
+                                          "{\"type\":\"string\",\"enum\":[\"a.c\"]}",
+                                          "{\"type\":\"string\",\"enum\":[\"a.c\\n\"]}"};
+    (void)state;
+    for (size_t s = 0; s < 4; s++)
+        for (int last = 0; last < 2; last++) {
+            char tools[256], text[256];
+            struct tool_grammar g;
+            struct transcript t;
+            snprintf(
+                tools, sizeof tools,
+                "[{\"name\":\"edit\",\"parameters\":{\"properties\":{\"path\":%s,\"n\":{\"type\":"
+                "\"integer\"}}}}]",
+                schemas[s]);
+            snprintf(text, sizeof text, text_form, last ? n : path, last ? path : n);
+            struct tool_list *list = tools_of(tools);
+            const struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                                   .format = tool_format_find("qwen3-coder"),
+                                                   .tools = list};
+            struct tool_parser_options o = {.format = r.format, .tools = list};
+            transcript_run(&t, o, text, strlen(text), NULL, NULL);
+            assert_string_equal(transcript_text(&t), last
+                                                         ? "N(edit)A({\"n\":7,\"path\":\"a.c\"})E"
+                                                         : "N(edit)A({\"path\":\"a.c\",\"n\":7})E");
+            assert_cuts_equal(o, text, strlen(text), &t);
+            transcript_fini(&t);
+            assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+            if (follows(&g, text, false) != (s % 2 == 0) || follows(&g, text, true) != (s % 2 == 0))
+                fail_msg("%s: %s", s % 2 ? "accepted" : "refused", text);
             tool_grammar_fini(&g);
             tool_list_free(list);
         }
@@ -557,15 +601,11 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),
-        cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_no_reasoning),
-        cmocka_unit_test(test_many_tools),
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_calls_in_reasoning),
-        cmocka_unit_test(test_near_calls),
-        cmocka_unit_test(test_value_end),
-        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_many_tools),
+        cmocka_unit_test(test_orders),        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_near_calls),    cmocka_unit_test(test_value_end),
+        cmocka_unit_test(test_line_end),      cmocka_unit_test(test_marks_only_in_literals),
         cmocka_unit_test(test_marks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

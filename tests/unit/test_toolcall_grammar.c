@@ -95,16 +95,20 @@ static void test_strict(void **state)
           "root ::= call \"\\x0a</tool_call>\" \n"
           "call ::= call-0\n"
           "call-0 ::= \"edit\" \">\" \"\\x0a\" "
-          "%all ( key-begin \"path\" key-end value-1 value-end "
+          "%all ( key-begin \"path\" key-end value-0 value-end "
           "| ? key-begin \"n\" key-end %unordered \"tool \\x22edit\\x22: schema at "
           "\\x22\\x23/properties/n\" "
           "{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"integer\"}}} "
           "value-end "
           "| ? key-begin \"mode\" key-end ( \"a\" | \"b\" ) value-end "
           "| * key-begin %text \"\" \"\\x5e(\\x3f:path|n|mode)\\x24\" {\"pattern\":"
-          "\"^[a-zA-Z0-9_.-]+$\"} key-end value-1 value-end ) \"</function>\" \n"
+          "\"^[a-zA-Z0-9_.-]+$\"} key-end value-0 value-end ) \"</function>\" \n"
           "key-begin ::= \"<parameter=\" \nkey-end ::= \">\" \"\\x0a\" \n"
-          "value-end ::= \"\\x0a</parameter>\" \"\\x0a\" \n");
+          "line-end ::= \"\\x0a</parameter>\" \"\\x0a\" \n"
+          "value-end ::= \"\\n\"? \"</parameter>\" \"\\x0a\" \n"
+          "value-0 ::= %text \"\\x0a</parameter>\" "
+          "\"\\x5e</parameter>|</parameter>\\x0a(\\x3f:<parameter=|"
+          "</function>)\" {\"type\":\"string\"}\n");
 }
 
 /* A schema of a tool that is not strict has a rule beside it, and no annotations. */
