@@ -166,6 +166,12 @@ static void value_end(struct argument_writer *w, bool restricted)
     strbuf_printf(w->out, restricted && w->format->newline_values ? "line-end " : "value-end ");
 }
 
+static void gap(struct argument_writer *w)
+{
+    literal(w, w->format->gap);
+    strbuf_printf(w->out, w->format->optional_gap ? "? " : "");
+}
+
 static void tag_rules(struct argument_writer *w)
 {
     const struct tool_format *f = w->format;
@@ -173,17 +179,18 @@ static void tag_rules(struct argument_writer *w)
     literal(w, f->key_begin);
     strbuf_printf(w->out, "\nkey-end ::= ");
     literal(w, f->key_end);
-    literal(w, f->value_begin ? f->gap : "");
+    if (f->value_begin)
+        gap(w);
     literal(w, f->value_begin ? f->value_begin : "");
     literal(w, f->newline_values ? "\n" : "");
     if (f->newline_values) {
         strbuf_printf(w->out, "\nline-end ::= ");
         literal(w, f->value_end);
-        literal(w, f->gap);
+        gap(w);
     }
     strbuf_printf(w->out, f->newline_values ? "\nvalue-end ::= \"\\n\"? " : "\nvalue-end ::= ");
     literal(w, f->value_end + f->newline_values);
-    literal(w, f->gap);
+    gap(w);
     strbuf_printf(w->out, "\n");
 }
 

@@ -47,6 +47,7 @@ struct tool_format {
                             the argument ends: key_begin or call_end is on the next line */
     bool typed_values;   /* the key's tag says whether the value is a string (DSML) */
     const char *gap;     /* grammar: between call_begin and the body, and the body and call_end */
+    bool optional_gap;   /* templates of the format differ in it */
     const char *text_begin, *text_end; /* around the answer's text */
     struct reasoning_marks reasoning;  /* which the template does not spell */
 };

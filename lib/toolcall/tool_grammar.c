@@ -147,6 +147,7 @@ static enum error_code call_rule(struct builder *b, const struct tool *t)
         literal(b, t->name);
         literal(b, f->body == BODY_TAGS ? f->name_end : "");
         literal(b, f->gap);
+        strbuf_printf(&b->out, f->optional_gap ? "? " : "");
         code = arguments_write(&b->arguments, t);
         literal(b, f->call_end);
         return code;
@@ -206,6 +207,7 @@ static void root_rule(struct builder *b)
     if (!one) {
         strbuf_printf(&b->out, "( ");
         literal(b, x->between);
+        strbuf_printf(&b->out, r->format->optional_gap ? "? " : "");
         literal(b, x->prefix);
         strbuf_printf(&b->out, "call )* ");
     }

@@ -391,6 +391,10 @@ static void test_calls_in_reasoning(void **state)
     check_bound("glm", &think, "A <tool_call> b</think>c", false);
     check_bound("glm", &think, "A</think><tool_call>now\n</tool_call>", true);
     check_bound("hermes", &think, "A <tool_call>\n{\"name\": \"no\"}</think>", false);
+    /* as Laguna's template has calls */
+    check_bound("glm", &think,
+                "A</think><tool_call>edit<arg_key>n</arg_key><arg_value>7</arg_value></tool_call>",
+                true);
 }
 
 /* A file that has the mark which ends a value between tags. */

@@ -68,13 +68,14 @@ static void test_frames(void **state)
           "\"{\\x22tool_calls\\x22: \\x5b\" call \"\\x5d}\" )\n");
     struct tool_grammar_request named = {
         .choice = TOOL_CHOICE_NAMED, .name = "edit", .parallel = true};
-    check(named, "glm", LOOSE,
-          "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
-          "call-1 ::= \"edit\" \"\\x0a\" ( key-begin [a-zA-Z0-9_.-]+ key-end value-0 value-end )* "
-          "\"</tool_call>\" \n"
-          "key-begin ::= \"<arg_key>\" \nkey-end ::= \"</arg_key>\" \"\\x0a\" \"<arg_value>\" \n"
-          "value-end ::= \"</arg_value>\" \"\\x0a\" \n"
-          "value-0 ::= ");
+    check(
+        named, "glm", LOOSE,
+        "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
+        "call-1 ::= \"edit\" \"\\x0a\" ? ( key-begin [a-zA-Z0-9_.-]+ key-end value-0 value-end )* "
+        "\"</tool_call>\" \n"
+        "key-begin ::= \"<arg_key>\" \nkey-end ::= \"</arg_key>\" \"\\x0a\" ? \"<arg_value>\" \n"
+        "value-end ::= \"</arg_value>\" \"\\x0a\" ? \n"
+        "value-0 ::= ");
 }
 
 static void test_strict(void **state)
@@ -133,7 +134,7 @@ static void test_not_strict(void **state)
           "\n");
     check(automatic, "glm", tools,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x0a\" "
+          "call-0 ::= \"f\" \"\\x0a\" ? "
           "%all ( ? key-begin \"title\" key-end value-0 value-end "
           "| ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
           "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end ) "
@@ -149,7 +150,7 @@ static void test_not_followed(void **state)
     (void)state;
     check(automatic, "glm", "[{\"name\":\"f\",\"parameters\":{\"oneOf\":[{\"type\":\"object\"}]}}]",
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x0a\" %note \"tool \\x22f\\x22: /oneOf: the glm format cannot "
+          "call-0 ::= \"f\" \"\\x0a\" ? %note \"tool \\x22f\\x22: /oneOf: the glm format cannot "
           "follow it\" ( key-begin [a-zA-Z0-9_.-]+ ");
     check(automatic, "hermes", "[{\"name\":\"f\",\"parameters\":{\"type\":\"string\"}}]",
           "root ::= \"\\x0a\" call \ncall ::= call-0\n"
@@ -291,7 +292,7 @@ static void test_elsewhere(void **state)
         snprintf(text, sizeof text, tools[i], "false");
         check(automatic, "glm", text,
               "root ::= call \ncall ::= call-0\n"
-              "call-0 ::= \"f\" \"\\x0a\" "
+              "call-0 ::= \"f\" \"\\x0a\" ? "
               "%all ( ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema "
               "at "
               "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end "
@@ -323,7 +324,7 @@ static void test_own_keywords(void **state)
           "\"type\":\"object\"} ");
     check(automatic, "glm", tools,
           "root ::= call \ncall ::= call-0\n"
-          "call-0 ::= \"f\" \"\\x0a\" %all ( ? key-begin \"a\" key-end %value \"</arg_value>\" "
+          "call-0 ::= \"f\" \"\\x0a\" ? %all ( ? key-begin \"a\" key-end %value \"</arg_value>\" "
           "\"tool "
           "\\x22f\\x22: schema at \\x22\\x23/properties/a\" {\"$ref\":\"#/x-defs/A\",\"x-defs\":{"
           "\"A\":{\"type\":\"null\"}}} value-end ) ");
