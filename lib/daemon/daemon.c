@@ -32,6 +32,7 @@
 #define MAX_OPTIONS 64
 /* After a removal: `rm -r RUN` is to find it empty in the end. */
 #define REMOVAL_DELAY_MS  500
+#define LOG_CHECK_MS      10000 /* where there is no watchdog */
 #define SHUTDOWN_DELAY_MS 50 /* the reply to a shutdown request leaves before the socket closes */
 
 /* A process has one daemon. Static: it outlives main's frame and every thread. */
@@ -232,7 +233,8 @@ static bool is_of_path(int fd, const char *path)
 }
 
 /* The supervisor has renamed the log, which was long, and made a new one. A line goes as a whole to
- * either. */
+ * either. While this process still writes to the old one the new one does not grow, so the
+ * supervisor does not rename it. */
 static void reopen_log(struct daemon *d)
 {
     char path[RUN_PATH_BYTES];
@@ -257,12 +259,6 @@ static void watch_removals(struct daemon *d)
     d->internal->removals = fd;
 }
 
-/* As a timeout for poll; UINT64_MAX: none. */
-static int ms_until(uint64_t end_ns)
-{
-    return end_ns == UINT64_MAX ? -1 : clock_ms_until(end_ns);
-}
-
 /* While it stops, a process closes what the watchdog looks at. */
 static void notify_watchdog(struct daemon *d)
 {
@@ -281,14 +277,14 @@ static void *signals_main(void *arg)
     stop_signals(&set);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     int pause_ms = watchdog_pause_ms(&i->watchdog);
-    uint64_t beat_ns = pause_ms < 0 ? UINT64_MAX : 0; /* when to notify the watchdog */
-    uint64_t check_ns = UINT64_MAX;                   /* when to look for the pid file */
+    uint64_t beat_ns = 0;           /* when to notify the watchdog, and to look at the log */
+    uint64_t check_ns = UINT64_MAX; /* when to look for the pid file */
     for (;;) {
         struct pollfd fds[] = {{i->signal_event, POLLIN, 0},      {i->shutdown_event, POLLIN, 0},
                                {i->thread_event, POLLIN, 0},      {i->removals, POLLIN, 0},
                                {i->watchdog.probe_fd, POLLIN, 0}, {i->drain_event, POLLIN, 0}};
-        int n =
-            poll(fds, sizeof fds / sizeof *fds, ms_until(beat_ns < check_ns ? beat_ns : check_ns));
+        int n = poll(fds, sizeof fds / sizeof *fds,
+                     clock_ms_until(beat_ns < check_ns ? beat_ns : check_ns));
         if (n > 0 && fds[4].revents)
             watchdog_take_greeting(&i->watchdog);
         if (check_ns <= clock_ns()) {
@@ -297,8 +293,10 @@ static void *signals_main(void *arg)
             check_ns = UINT64_MAX;
         }
         if (beat_ns <= clock_ns()) {
-            notify_watchdog(d);
-            beat_ns = clock_end_ns(pause_ms);
+            if (pause_ms >= 0)
+                notify_watchdog(d);
+            reopen_log(d); /* its renaming may have been missed, or it could not be opened */
+            beat_ns = clock_end_ns(pause_ms < 0 ? LOG_CHECK_MS : pause_ms);
         }
         if (n <= 0)
             continue;
@@ -372,6 +370,9 @@ void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t 
         daemon_fail(d, EXIT_RETRY, &e);
     }
     make_events(d);
+    char path[RUN_PATH_BYTES];
+    log_path(d, path);
+    internal.has_log = is_of_path(STDERR_FILENO, path);
     log_info("moed %s starts in %s (pid %d)", MOED_VERSION, d->run, (int)getpid());
 }
 
@@ -379,16 +380,14 @@ void daemon_start(struct daemon *d)
 {
     struct daemon_internal *i = d->internal;
     struct error e = {0};
-    char path[RUN_PATH_BYTES];
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     stop_signals(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     watchdog_init(&i->watchdog, notify_watchdog_us());
-    log_path(d, path);
-    i->has_log = is_of_path(STDERR_FILENO, path);
     watch_removals(d);
+    reopen_log(d); /* renamed while the model was read */
     int failed = pthread_create(&i->signals, NULL, signals_main, d);
     if (failed) {
         error_set(&e, ERROR_IO, "cannot start a thread: %s", strerror(failed));

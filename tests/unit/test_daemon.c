@@ -14,14 +14,20 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,6 +64,31 @@ static void *idle(void *arg)
     return NULL;
 }
 
+/* As the supervisor does with a log that is long. */
+static void rename_log(const char *of_run)
+{
+    char log[RUN_PATH_BYTES], old[RUN_PATH_BYTES];
+    run_dir_file(of_run, "tester.log", log);
+    run_dir_file(of_run, "tester.log.1", old);
+    if (rename(log, old) != 0)
+        abort();
+    close(open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
+static void refuse_inotify(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_inotify_init1, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EMFILE),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        abort();
+}
+
 static int daemon_main(int argc, char **argv)
 {
     pthread_t early;
@@ -67,13 +98,19 @@ static int daemon_main(int argc, char **argv)
         .health = fill_health, .request = take_request, .peers = true};
     struct daemon d;
     uint64_t size = 5;
-    bool loads = false;
+    bool loads = false, renames = false, unwatched = false;
     const struct option_spec table[] = {
         {"size", OPTION_UINT, &size, 1, 10, "N", "a number"},
         {"loads", OPTION_BOOL, &loads, 0, 0, NULL, "load for ever"},
+        {"renames", OPTION_BOOL, &renames, 0, 0, NULL, "rename the log before the start"},
+        {"unwatched", OPTION_BOOL, &unwatched, 0, 0, NULL, "run where inotify's limit is reached"},
         {0},
     };
     daemon_init(&d, "tester", "A daemon for a test.", table, argc, argv);
+    if (renames)
+        rename_log(d.run);
+    if (unwatched)
+        refuse_inotify();
     daemon_start(&d);
     struct counter *c = metrics_counter(d.metrics, "moed_test_total", NULL, 1, "a counter");
     counter_add(c, 42);
@@ -478,6 +515,40 @@ static void does_not_feed_the_watchdog_without_a_control_socket(void **state)
     unlink(log);
 }
 
+/* A log is written by a process that was started with it, whenever it is renamed and whether or not
+ * the process is notified of that. */
+static void follows_its_log(void **state)
+{
+    static const char *const cases[][2] = {{NULL}, {"--renames", NULL}, {"--unwatched", NULL}};
+    char log[RUN_PATH_BYTES], socket[RUN_PATH_BYTES];
+    run_dir_file(run, "tester.log", log);
+    run_dir_file(run, "notify", socket);
+    setenv("WATCHDOG_USEC", "100000", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        listen_for_notifications(false);
+        child = spawn(cases[i], log);
+        assert_true(notified("READY=1"));
+        struct stat renamed, now = {0};
+        if (i != 1)
+            rename_log(run);
+        assert_int_equal(stat(log, &renamed), 0);
+        for (int k = 0; k < 400 && now.st_ino != renamed.st_ino; k++) {
+            char fd[64];
+            poll(NULL, 0, 25);
+            snprintf(fd, sizeof fd, "/proc/%d/fd/2", (int)child);
+            assert_int_equal(stat(fd, &now), 0);
+        }
+        assert_int_equal(now.st_ino, renamed.st_ino);
+        kill(child, SIGTERM);
+        assert_int_equal(exit_status(child), EXIT_CLEAN);
+        assert_true(has_text(log, "stopped"));
+        child = 0;
+        close(notify_fd);
+        notify_fd = -1;
+        unlink(socket);
+    }
+}
+
 static void wrong_use_is_one_line(void **state)
 {
     static const char *const cases[][3] = {
@@ -521,6 +592,7 @@ int main(int argc, char **argv)
         TEST(notifies_an_abstract_socket),
         TEST(feeds_the_watchdog),
         TEST(does_not_feed_the_watchdog_without_a_control_socket),
+        TEST(follows_its_log),
         TEST(wrong_use_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
