@@ -81,6 +81,8 @@ static void name_of_id(const char *id, char name[CATALOGUE_NAME_BYTES])
 struct catalogue_refused {
     char *path;
     struct catalogue_version version;
+    bool retries;        /* it may be listed without a change of its files */
+    uint32_t late, next; /* how often its time was over; the scan that reads it again */
 };
 
 static bool same_time(const struct timespec *a, const struct timespec *b)
@@ -134,28 +136,36 @@ static bool is_refused(const struct catalogue *c, const char *path,
                        const struct catalogue_version *v)
 {
     const struct catalogue_refused *known = find_refused(c, path);
-    return known && same_version(&known->version, v);
+    return known && same_version(&known->version, v) && (!known->retries || c->scans < known->next);
 }
 
-/* Says so once for each version of the files. */
+static struct catalogue_refused *add_refused(struct catalogue *c, const char *path)
+{
+    struct catalogue_refused *grown = realloc(c->refused, (c->refused_count + 1) * sizeof *grown);
+    char *copy = strdup(path);
+    c->refused = grown ? grown : c->refused;
+    if (!grown || !copy) {
+        free(copy);
+        return NULL;
+    }
+    grown[c->refused_count] = (struct catalogue_refused){.path = copy};
+    return &grown[c->refused_count++];
+}
+
+/* Says so once for each version of the files. A file whose time was over leaves more and more scans
+ * to the others. */
 static void refuse(struct catalogue *c, const char *path, const struct catalogue_version *v,
-                   const char *why)
+                   bool retries, enum error_code code, const char *why)
 {
     struct catalogue_refused *known = find_refused(c, path);
-    log_warn("%s is left out: %s", path, why);
-    if (!known) {
-        struct catalogue_refused *grown =
-            realloc(c->refused, (c->refused_count + 1) * sizeof *grown);
-        char *copy = strdup(path);
-        c->refused = grown ? grown : c->refused;
-        if (!grown || !copy) {
-            free(copy);
-            return;
-        }
-        known = &c->refused[c->refused_count++];
-        known->path = copy;
-    }
-    known->version = *v;
+    if (!known || !same_version(&known->version, v) || (known->retries && !retries))
+        log_warn("%s is left out%s: %s", path, retries ? " for now" : "", why);
+    if (!known)
+        known = add_refused(c, path);
+    if (!known)
+        return;
+    uint32_t late = code == ERROR_TIMEOUT ? known->late + 1 : 0;
+    *known = (struct catalogue_refused){known->path, *v, retries, late, c->scans + 1 + late};
 }
 
 /* When the file with a deployment's options was written; 0: there is none. */
@@ -252,10 +262,11 @@ static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
                     memory_state_bytes(p, 1);
 }
 
-static enum error_code read_model(const char *path, struct catalogue_entry *x, struct error *e)
+static enum error_code read_model(const char *path, uint64_t until_ns, struct catalogue_entry *x,
+                                  struct error *e)
 {
     struct read_model model;
-    enum error_code code = model_reader_describe(path, &model, e);
+    enum error_code code = model_reader_describe(path, until_ns, &model, e);
     if (code)
         return code;
     const struct model_params *p = &model.plan.header.params;
@@ -287,6 +298,12 @@ static bool is_unchanged(const struct catalogue_entry *x, const char *path,
            same_time(&x->options_modified, &written);
 }
 
+/* The file itself is the reason, not the machine's state. */
+static bool is_of_file(enum error_code code)
+{
+    return code == ERROR_FORMAT || code == ERROR_UNSUPPORTED || code == ERROR_NOT_FOUND;
+}
+
 /* The file is the model `id`, new or changed. */
 static void take_model(struct catalogue *c, const char *id, const char *path,
                        const struct catalogue_version *v)
@@ -296,16 +313,25 @@ static void take_model(struct catalogue *c, const char *id, const char *path,
     struct error e = {0};
     snprintf(fresh.id, sizeof fresh.id, "%s", id);
     name_of_id(id, fresh.deployment);
-    const char *why = known && known->seen                   ? "another file has its name"
-                      : !known && c->count == CATALOGUE_MOST ? "the folder has too many models"
-                      : read_model(path, &fresh, &e)         ? e.text
-                                                             : NULL;
-    if (why) {
-        refuse(c, path, v, why);
+    if (known && known->seen) {
+        refuse(c, path, v, true, ERROR_EXISTS, "another file has its name");
+        return;
+    }
+    if (!known && c->count == CATALOGUE_MOST) {
+        refuse(c, path, v, true, ERROR_LIMIT, "the folder has too many models");
+        return;
+    }
+    enum error_code code = read_model(path, c->until_ns, &fresh, &e);
+    if (code) {
+        refuse(c, path, v, !is_of_file(code), code, e.text);
+        if (known)
+            known->seen = !is_of_file(code); /* as it was */
         return;
     }
     fresh.path = strdup(path);
     fresh.seen = true;
+    if (known)
+        known->seen = true;
     if (!fresh.path)
         return;
     if (!known)
@@ -330,9 +356,9 @@ static void take_file(struct catalogue *c, const char *path, const char *file)
     struct catalogue_entry *known = with_id(c, id);
     if (known && !known->seen && is_unchanged(known, path, &v))
         known->seen = true;
-    else if (is_refused(c, path, &v))
+    else if (is_refused(c, path, &v) && !find_refused(c, path)->retries)
         return;
-    else if (clock_ns() < c->until_ns)
+    else if (!is_refused(c, path, &v) && clock_ns() < c->until_ns)
         take_model(c, id, path, &v);
     else if (known)
         known->seen = true; /* as it was, until a scan has the time */
@@ -377,6 +403,7 @@ enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct e
 {
     for (size_t i = 0; i < c->count; i++)
         c->entries[i].seen = false;
+    c->scans++;
     c->until_ns = clock_ns() + CATALOGUE_READ_S * 1000000000ull;
     enum error_code code = scan_folder(c, folder, 1, e);
     if (!code)

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { CATALOGUE_SETTLE_S = 2, CATALOGUE_READ_S = 5 };
+enum { CATALOGUE_SETTLE_S = 2, CATALOGUE_READ_S = 4 };
 enum { CATALOGUE_MOST = 256, CATALOGUE_ID_BYTES = 96, CATALOGUE_NAME_BYTES = 33 };
 
 /* Of a model's files: when the newest was written, their number and their bytes. */
@@ -45,16 +45,19 @@ struct catalogue_refused;
 struct catalogue {
     struct catalogue_entry entries[CATALOGUE_MOST];
     size_t count;
-    struct catalogue_refused *refused; /* what is no model for moed; the log names it once */
+    struct catalogue_refused *refused; /* what cannot be listed; the log names it once */
     size_t refused_count;
-    uint64_t until_ns; /* the scan that runs reads no new file after it (clock_ns) */
+    uint64_t until_ns; /* the scan that runs reads no file after it (clock_ns) */
+    uint32_t scans;
 };
 
 /* Looks into the folder again. What has not changed since the last scan is not read again, neither
  * the model nor the file of its deployment's options (daemon/options_file.h). An entry
  * whose file is gone is dropped. A model of which a file was written in the last CATALOGUE_SETTLE_S
  * seconds is left out: it may be on its way here. New files are read by a process of their own
- * (reader/model_reader.h), and for CATALOGUE_READ_S at most; the next scan reads the others.
+ * (reader/model_reader.h), all together for CATALOGUE_READ_S at most; the next scan reads the
+ * others. A file that is no model for moed is read again once it has changed; one that could not be
+ * read, as there was no memory or time, by a later scan, and until then its entry stays as it was.
  * ERROR_IO: the folder cannot be read. */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
 void catalogue_fini(struct catalogue *c);

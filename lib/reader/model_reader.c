@@ -29,15 +29,14 @@
 #include <unistd.h>
 
 #define CPU_LIMIT_S 300            /* the largest vocabularies take a second */
-#define TIME_LIMIT  6              /* times the CPU time: other programs run, too */
 #define MOST_BYTES  (1ull << 28)   /* of a message: a million tensors */
 #define LEAST_DATA  (256ull << 20) /* of memory, however little is free */
 
 struct task {
     model_reader_work *work;
     uint64_t segment_bytes;
-    unsigned limit_s; /* of CPU time */
-    bool limited;     /* and of time: TIME_LIMIT times as much */
+    unsigned limit_s;  /* of CPU time */
+    uint64_t until_ns; /* clock_ns; 0: for ever */
 };
 
 /* ---- The child ---- */
@@ -210,7 +209,7 @@ static enum error_code ended_early(const char *path, int status, bool late, stru
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (late)
-        return error_set(e, ERROR_FORMAT, "%s: reading its metadata takes too long", path);
+        return error_set(e, ERROR_TIMEOUT, "%s: reading its metadata takes too long", path);
     if (number == SIGBUS)
         return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
     if (number == SIGKILL)
@@ -299,7 +298,6 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
 {
     int ends[2], status = 0;
     pid_t self = getpid(), child = -1;
-    uint64_t until_ns = t->limited ? clock_ns() + TIME_LIMIT * t->limit_s * 1000000000ull : 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return error_set(e, ERROR_IO, "%s: cannot be read: pipe: %m", path);
     child = fork();
@@ -312,8 +310,8 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
         close(ends[0]);
         return error_set(e, ERROR_MEMORY, "%s: cannot be read: fork: %m", path);
     }
-    *message = read_message(ends[0], until_ns, bytes);
-    bool late = until_ns && clock_ns() >= until_ns;
+    *message = read_message(ends[0], t->until_ns, bytes);
+    bool late = t->until_ns && clock_ns() >= t->until_ns;
     close(ends[0]);
     if (late)
         kill(child, SIGKILL);
@@ -350,14 +348,14 @@ enum error_code model_reader_read_by(model_reader_work *work, const char *path,
                                      uint64_t segment_bytes, struct read_model *out,
                                      struct error *e)
 {
-    const struct task t = {work, segment_bytes, CPU_LIMIT_S, false};
+    const struct task t = {work, segment_bytes, CPU_LIMIT_S, 0};
     return read_by(&t, path, out, e);
 }
 
-enum error_code model_reader_read_within(unsigned limit_s, model_reader_work *work,
-                                         const char *path, struct read_model *out, struct error *e)
+enum error_code model_reader_describe_by(model_reader_work *work, const char *path,
+                                         uint64_t until_ns, struct read_model *out, struct error *e)
 {
-    const struct task t = {work, POOL_SEGMENT_BYTES, limit_s, true};
+    const struct task t = {work, POOL_SEGMENT_BYTES, MODEL_READER_BRIEF_S, until_ns};
     return read_by(&t, path, out, e);
 }
 
@@ -367,9 +365,10 @@ enum error_code model_reader_read(const char *path, uint64_t segment_bytes, stru
     return model_reader_read_by(model_reader_run, path, segment_bytes, out, e);
 }
 
-enum error_code model_reader_describe(const char *path, struct read_model *out, struct error *e)
+enum error_code model_reader_describe(const char *path, uint64_t until_ns, struct read_model *out,
+                                      struct error *e)
 {
-    return model_reader_read_within(MODEL_READER_BRIEF_S, model_reader_run_brief, path, out, e);
+    return model_reader_describe_by(model_reader_run_brief, path, until_ns, out, e);
 }
 
 void read_model_free(struct read_model *m)

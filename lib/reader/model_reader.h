@@ -18,15 +18,17 @@ struct read_model {
 
 /* Opens path as gguf_open does. segment_bytes: as pool_plan_new_cut's. Waits for the process.
  * Errors are those of gguf_open, pool_plan_new and tokenizer_new. ERROR_FORMAT, too: the process
- * died of the file. The process is forked, and closes the caller's descriptors: the caller may have
- * other threads. */
+ * died of the file. The caller may have
+ * other threads, and nng's sockets: the process closes their descriptors and calls nothing of nng,
+ * and glibc's malloc works after a fork. */
 enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
                                   struct error *e);
-/* The same for a list of models: the tokenizer is not tried, the segments are the usual ones, and a
- * file that takes more than MODEL_READER_BRIEF_S of CPU time, or several times that, is an
- * ERROR_FORMAT. */
-#define MODEL_READER_BRIEF_S 5
-enum error_code model_reader_describe(const char *path, struct read_model *out, struct error *e);
+/* The same for a list of models: the tokenizer is not tried, and the segments are the usual ones.
+ * ERROR_FORMAT, too: the file takes more than MODEL_READER_BRIEF_S of CPU time. ERROR_TIMEOUT: it
+ * was not read until until_ns (clock_ns); it may be next time, from memory. */
+#define MODEL_READER_BRIEF_S 3
+enum error_code model_reader_describe(const char *path, uint64_t until_ns, struct read_model *out,
+                                      struct error *e);
 void read_model_free(struct read_model *m); /* a zeroed one: no effect */
 
 /* ---- The two sides, for tests ---- */
@@ -49,9 +51,10 @@ model_reader_work model_reader_run, model_reader_run_brief;
 enum error_code model_reader_read_by(model_reader_work *work, const char *path,
                                      uint64_t segment_bytes, struct read_model *out,
                                      struct error *e);
-/* model_reader_describe with another work and limit. */
-enum error_code model_reader_read_within(unsigned limit_s, model_reader_work *work,
-                                         const char *path, struct read_model *out, struct error *e);
+/* model_reader_describe with another work. */
+enum error_code model_reader_describe_by(model_reader_work *work, const char *path,
+                                         uint64_t until_ns, struct read_model *out,
+                                         struct error *e);
 /* Takes what it wrote, which may be anything: the header at the beginning of `message`, of `bytes`
  * bytes. Takes `unparsed`, also after an error. */
 enum error_code model_reader_take(struct gguf *unparsed, const void *message, size_t bytes,

@@ -2,6 +2,7 @@
  * split models of which not all files are there yet. */
 #include "deploy/models/catalogue.h"
 
+#include "base/clock.h"
 #include "mkmodel/mkmodel.h"
 #include "reader/model_reader.h"
 #include "temporary_directory.h"
@@ -10,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <cmocka.h>
 
@@ -126,6 +128,11 @@ static const char *blob_name(int i)
     return name;
 }
 
+static enum error_code describe(const char *path, struct read_model *m, struct error *e)
+{
+    return model_reader_describe(path, clock_end_ns(60000), m, e);
+}
+
 /* The files are links, as in the cache of Hugging Face. The first is there before the others. */
 static void files_that_come_later(void **state)
 {
@@ -139,7 +146,7 @@ static void files_that_come_later(void **state)
     for (int i = 1; i <= 3; i++) {
         struct read_model m;
         assert_int_equal(symlink(blob_name(i), in_directory(part_name(i))), 0);
-        enum error_code code = model_reader_describe(in_directory(part_name(1)), &m, &e);
+        enum error_code code = describe(in_directory(part_name(1)), &m, &e);
         assert_int_equal(code, i < 3 ? ERROR_NOT_FOUND : ERROR_OK);
         if (code)
             assert_non_null(strstr(e.text, "is missing"));
@@ -160,9 +167,48 @@ static void files_that_come_later(void **state)
     catalogue_fini(&c);
 }
 
+/* A file can be opened, but no pipe to the process that reads it. */
+static size_t scanned_without_descriptors(struct catalogue *c)
+{
+    struct rlimit before, now;
+    int least = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(least);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    now = before;
+    now.rlim_cur = (rlim_t)least + 2;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    size_t n = scanned_count(c);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    return n;
+}
+
+static void one_failure_hides_no_model(void **state)
+{
+    static struct catalogue c; /* large */
+    const char *name = "small.gguf";
+    write_model(in_directory(name), 1);
+    set_age(in_directory(name), 60);
+    assert_int_equal(scanned_without_descriptors(&c), 0);
+    assert_int_equal(scanned_count(&c), 1);
+    set_age(in_directory(name), 50); /* to be read again */
+    assert_int_equal(scanned_without_descriptors(&c), 1);
+    struct timespec old = c.entries[0].version.newest;
+    assert_int_equal(scanned_count(&c), 1);
+    assert_true(c.entries[0].version.newest.tv_sec > old.tv_sec);
+
+    FILE *f = fopen(in_directory(name), "we"); /* no model now */
+    assert_non_null(f);
+    fclose(f);
+    set_age(in_directory(name), 40);
+    assert_int_equal(scanned_count(&c), 0);
+    unlink(in_directory(name));
+    catalogue_fini(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(need_with_options),
+                                       cmocka_unit_test(one_failure_hides_no_model),
                                        cmocka_unit_test(files_that_come_later)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
