@@ -21,6 +21,9 @@
 #include <unistd.h>
 #include <time.h>
 
+/* From the size of a KV cache until memd answers, on a device some seconds. */
+#define PROMISES_LOCK_MS 20000
+
 static void show_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct memd *m = arg;
@@ -194,6 +197,16 @@ static uint32_t batch_of(const struct memd *m)
     return batch;
 }
 
+/* Holds the lock, also where --kv-cache is given: the next memd is to see it. */
+static uint64_t promised_bytes(struct memd *m)
+{
+    if (!kv_promises_lock(&m->promises, PROMISES_LOCK_MS))
+        log_warn("another deployment has been starting for %d s: what it promises to its KV cache "
+                 "is not counted",
+                 PROMISES_LOCK_MS / 1000);
+    return kv_promises_bytes(&m->promises);
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {
@@ -206,7 +219,7 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
         .parallel = memory_parallel(&m->plan.header.params, m->parallel),
         .batch = batch_of(m),
         .margin = memory_margin_bytes(m->plan.header.bytes + m->tier_plan.bytes),
-        .promised = kv_promises_bytes(&m->promises)};
+        .promised = promised_bytes(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -409,7 +422,7 @@ int main(int argc, char **argv)
         error_set(&e, ERROR_USAGE, "no model: give --model FILE");
         daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
     }
-    kv_promises_list(&m.promises, m.daemon.run);
+    kv_promises_open(&m.promises, m.daemon.run);
     memd_confine_files(&m);
     read_model(&m);
     daemon_start(&m.daemon);
@@ -433,6 +446,7 @@ int main(int argc, char **argv)
         code = daemon_serve(&m.daemon, &handlers, &m, &e);
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
+    kv_promises_close(&m.promises); /* the next memd gets an answer from this one */
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
     memd_confine_calls(&m);
     daemon_ready(&m.daemon);

@@ -11,7 +11,6 @@
 #ifndef MOED_DEPLOY_MODELS_H
 #define MOED_DEPLOY_MODELS_H
 
-#include "daemon/kv_promises.h"
 #include "daemon/run_dir.h"
 #include "deploy/models/catalogue.h"
 #include "deploy/models/child.h"
@@ -52,7 +51,6 @@ struct models {
     char run[RUN_DIR_BYTES];
     int wake_fd; /* an eventfd: a turn is due */
     uint64_t looked_ns;
-    struct kv_promises promises; /* the main thread's */
     struct counter *loads, *unloads, *failures;
     struct gauge *available, *up;
 };

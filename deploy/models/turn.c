@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/kv_promises.h"
 #include "base/machine_memory.h"
 #include "daemon/control.h"
 #include "daemon/supervisor_client.h"
@@ -268,16 +269,18 @@ static bool is_any_wanted(const struct models *m)
     return false;
 }
 
-/* False: no model is wanted, so it does not matter. Without the lock, as memds answer it. */
-static bool ask_promises(struct models *m, bool ended, uint64_t *bytes)
+/* False: no model is wanted, so it does not matter. Without the lock: it calls memds. */
+static bool request_promises(struct models *m, bool ended, uint64_t *bytes)
 {
     pthread_mutex_lock(&m->lock);
     bool wanted = (ended || !m->moving) && is_any_wanted(m);
     pthread_mutex_unlock(&m->lock);
     if (!wanted)
         return false;
-    kv_promises_list(&m->promises, NULL);
-    *bytes = kv_promises_bytes(&m->promises);
+    struct kv_promises p;
+    kv_promises_open(&p, NULL);
+    *bytes = kv_promises_bytes(&p);
+    kv_promises_close(&p);
     return true;
 }
 
@@ -288,11 +291,11 @@ int models_turn(struct models *m)
     bool ended = child_poll(&m->child, &exit_code);
     if (ended || clock_ns() - m->looked_ns >= LOOK_NS)
         look_at_all(m);
-    bool asked = ask_promises(m, ended, &promised);
+    bool requested = request_promises(m, ended, &promised);
     pthread_mutex_lock(&m->lock);
     if (ended)
         settle(m, exit_code);
-    if (asked || !is_any_wanted(m)) /* else one is wanted since */
+    if (requested || !is_any_wanted(m)) /* else one is wanted since */
         act(m, promised);
     count_up(m);
     bool active = is_active(m);

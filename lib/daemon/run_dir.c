@@ -194,6 +194,16 @@ void run_dir_url(const char *run, const char *file, char out[RUN_URL_BYTES])
     snprintf(out, RUN_URL_BYTES, "ipc://%s/%s", run, file);
 }
 
+bool run_dir_folder(char out[RUN_DIR_BYTES])
+{
+    char base[PATH_MAX];
+    base_path(base, sizeof base);
+    if (strlen(base) >= RUN_DIR_BYTES)
+        return false;
+    memcpy(out, base, strlen(base) + 1);
+    return true;
+}
+
 enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const char *run), void *arg,
                              struct error *e)
 {

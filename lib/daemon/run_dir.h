@@ -97,6 +97,9 @@ enum error_code run_dir_remove(const char *run, struct error *e);
 
 /* ---- All deployments ---- */
 
+/* The folder of the deployments' directories where $MOED_RUN is not set; false: too long. */
+bool run_dir_folder(char out[RUN_DIR_BYTES]);
+
 /* Call visit for each deployment of this user that has a directory. With $MOED_RUN set: only for
  * that one, named "default" unless its last part is a valid name. */
 enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const char *run), void *arg,

@@ -18,14 +18,13 @@ struct read_model {
 
 /* Opens path as gguf_open does. segment_bytes: as pool_plan_new_cut's. Waits for the process.
  * Errors are those of gguf_open, pool_plan_new and tokenizer_new. ERROR_FORMAT, too: the process
- * died of the file. The caller may have
- * other threads, and nng's sockets: the process closes their descriptors and calls nothing of nng,
- * and glibc's malloc works after a fork. */
+ * died of the file. The caller may have other threads, and nng's sockets: the process closes their
+ * descriptors and calls nothing of nng, and glibc's malloc works after a fork. */
 enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
                                   struct error *e);
 /* The same for a list of models: the tokenizer is not tried, and the segments are the usual ones.
- * ERROR_FORMAT, too: the file takes more than MODEL_READER_BRIEF_S of CPU time. ERROR_TIMEOUT: it
- * was not read until until_ns (clock_ns); it may be next time, from memory. */
+ * ERROR_FORMAT, too: the file takes more than MODEL_READER_BRIEF_S of CPU time. ERROR_TIMEOUT:
+ * reading takes longer than until_ns (clock_ns); the next time the file is in memory. */
 #define MODEL_READER_BRIEF_S 3
 enum error_code model_reader_describe(const char *path, uint64_t until_ns, struct read_model *out,
                                       struct error *e);

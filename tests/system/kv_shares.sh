@@ -10,18 +10,38 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 end_all() {
     status=$?
     for name in one two three; do "$MOED" down $name > /dev/null 2>&1 || true; done
+    for name in four five; do MOED_RUN=$WORK/s/$name "$MOED" down > /dev/null 2>&1 || true; done
     (exit $status)
     end
 }
 trap end_all EXIT
-# size NAME: the KV cache in units of 10 MB, from memd's log.
-size() { sed -n 's/.*KV cache: up to \([0-9]*\)\.\([0-9][0-9]\) GB.*/\1\2/p' "$XDG_RUNTIME_DIR/moed/$1/memd.log" | tail -n 1 | sed 's/^0*//'; }
+# size RUN: the KV cache in units of 10 MB, from memd's log.
+size() { sed -n 's/.*KV cache: up to \([0-9]*\)\.\([0-9][0-9]\) GB.*/\1\2/p' "$1/memd.log" | tail -n 1 | sed 's/^0*//'; }
 
 for name in one two three; do start_deployment "$MODEL" --name $name; done
-one=$(size one) two=$(size two) three=$(size three)
+ours=$XDG_RUNTIME_DIR/moed
+one=$(size "$ours/one") two=$(size "$ours/two") three=$(size "$ours/three")
 say "KV caches: $one, $two, $three times 10 MB"
 [ "$one" -ge 40 ] || skip "too little memory is free"
 # half of what is free each: 4, 2, 1. The memory that others use changes meanwhile.
 [ $(( two * 10 )) -le $(( one * 7 )) ] || fail "the second deployment takes what the first has promised"
 [ $(( three * 10 )) -le $(( two * 8 )) ] || fail "the third deployment takes what the first two have promised"
+
+say "deployments that start at once"
+for name in one two three; do "$MOED" down $name > /dev/null 2>&1; done
+for name in one two; do "$MOED" up "$MODEL" --name $name > /dev/null 2> "$WORK/up.$name" & done
+wait
+one=$(size "$ours/one") two=$(size "$ours/two")
+say "KV caches: $one, $two times 10 MB"
+less=$(( one < two ? one : two )) more=$(( one < two ? two : one ))
+[ $(( less * 10 )) -le $(( more * 7 )) ] || fail "both deployments take the same memory"
+
+say "deployments beside each other, as in /run/moed"
+mkdir -m 700 "$WORK/s"
+MOED_RUN=$WORK/s/four start_deployment "$MODEL"
+MOED_RUN=$WORK/s/five start_deployment "$MODEL"
+four=$(size "$WORK/s/four") five=$(size "$WORK/s/five")
+say "KV caches: $four, $five times 10 MB"
+[ $(( four * 10 )) -le $(( less * 8 )) ] || fail "a deployment with MOED_RUN takes what the user's others have promised"
+[ $(( five * 10 )) -le $(( four * 8 )) ] || fail "a deployment takes what one beside it has promised"
 say ok
