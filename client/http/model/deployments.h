@@ -83,7 +83,7 @@ struct deployments {
     struct model_names names;
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
-    bool full;              /* the log has said that there are more deployments */
+    bool full;              /* the log has reported that there are more deployments */
     struct deployments_waiter *waiters;
     struct demand demand;
     struct demand_wait list_wait;
