@@ -42,6 +42,11 @@ const char *process_state_name(enum process_state state)
     return names[state];
 }
 
+static void old_log_path(const char *path, char old[RUN_PATH_BYTES + 8])
+{
+    snprintf(old, RUN_PATH_BYTES + 8, "%s.1", path);
+}
+
 int process_open_log(const char *path)
 {
     int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
@@ -50,7 +55,7 @@ int process_open_log(const char *path)
     if (fd < 0 || fstat(fd, &s) != 0 || s.st_size <= LOG_ROTATE_BYTES)
         return fd;
     char old[RUN_PATH_BYTES + 8];
-    snprintf(old, sizeof old, "%s.1", path);
+    old_log_path(path, old);
     if (rename(path, old) != 0)
         return fd; /* a log that is too long is better than none */
     close(fd);
@@ -70,8 +75,10 @@ void process_rotate_log(struct process *p)
     int fd = process_open_log(p->log_path);
     if (fd < 0)
         return;
-    if (!process_log_is_long(p->log_path)) /* it was renamed */
+    if (!process_log_is_long(p->log_path)) { /* it was renamed */
+        p->old_log_start = p->log_start;
         p->log_start = 0;
+    }
     close(fd);
 }
 
@@ -162,6 +169,7 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
     int log = process_open_log(p->log_path);
     struct stat s;
     p->log_start = log >= 0 && fstat(log, &s) == 0 ? s.st_size : 0;
+    p->old_log_start = -1;
     if (log < 0) {
         log_warn("cannot write %s: %m", p->log_path);
         log = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -200,19 +208,19 @@ static const char *without_prefix(const char *line)
     return has_time && text ? line + text : line;
 }
 
-/* The last line that is not empty since this start of the process. */
-static void last_log_line(const struct process *p, char *out, size_t bytes)
+/* The last line of the file that is not empty, from `start` on. */
+static void last_line(const char *path, off_t start, char *out, size_t bytes)
 {
     out[0] = '\0';
-    int fd = open(p->log_path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat s;
     if (fd < 0)
         return;
     char tail[4096];
     ssize_t n = 0;
-    if (fstat(fd, &s) == 0 && s.st_size > p->log_start) {
+    if (fstat(fd, &s) == 0 && s.st_size > start) {
         off_t from = s.st_size - (off_t)sizeof tail + 1;
-        n = pread(fd, tail, sizeof tail - 1, from > p->log_start ? from : p->log_start);
+        n = pread(fd, tail, sizeof tail - 1, from > start ? from : start);
     }
     close(fd);
     while (n > 0 && (tail[n - 1] == '\n' || tail[n - 1] == '\r'))
@@ -223,6 +231,17 @@ static void last_log_line(const struct process *p, char *out, size_t bytes)
     char *newline = memrchr(tail, '\n', (size_t)n);
     snprintf(out, bytes, "%.*s", (int)bytes - 1, without_prefix(newline ? newline + 1 : tail));
     utf8_hide_controls(out, strlen(out), "");
+}
+
+/* The last line since this start of the process, which may have ended before it used a new log. */
+static void last_log_line(const struct process *p, char *out, size_t bytes)
+{
+    char old[RUN_PATH_BYTES + 8];
+    last_line(p->log_path, p->log_start, out, bytes);
+    if (out[0] || p->old_log_start < 0)
+        return;
+    old_log_path(p->log_path, old);
+    last_line(old, p->old_log_start, out, bytes);
 }
 
 static bool from_outside(int signal_number)

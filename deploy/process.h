@@ -56,7 +56,8 @@ struct process {
     struct process_file program_file; /* that was started */
     char module[PATH_MAX]; /* the GPU module that a ready process has loaded; empty: none */
     struct process_file module_file;
-    off_t log_start; /* where the log lines of this start begin */
+    off_t log_start;     /* where the log lines of this start begin */
+    off_t old_log_start; /* the same in the log that was renamed since; -1: none was */
     char status[256];
     char reason[512];
 };

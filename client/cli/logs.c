@@ -3,7 +3,10 @@
  *
  * A line's time is its first word, as lib/base/log.c writes it (2026-01-31T12:00:00.000Z sorts as
  * text), or its first member where the line is JSON. A line without a time (a crash report) belongs
- * to the line before it. */
+ * to the line before it.
+ *
+ * The supervisor renames a long log to .1 (deploy/process.c), and its process goes on in a new one
+ * a moment later. So both are read. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -18,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_TAIL_BYTES (8 << 20) /* of each log, from its end */
+#define MAX_TAIL_BYTES (8 << 20) /* of each file, from its end */
 #define TIME_BYTES     25        /* with the NUL */
 #define FOLLOW_MS      200
 #define N_NAMES        (SUPERVISE_PROCESSES + 1)
@@ -33,13 +36,16 @@ struct line {
     const char *process;
 };
 
+struct log_file {
+    ino_t inode;    /* 0: not read yet */
+    off_t position; /* up to where it has been read */
+};
+
 struct log {
     const char *process;
     char path[PATH_MAX];
     bool wanted;
-    char *data;
-    off_t position; /* up to where it has been read */
-    ino_t inode;
+    struct log_file now, old; /* old: renamed to .1 */
 };
 
 static bool is_time(const char *p, size_t len)
@@ -66,36 +72,29 @@ static void find_time(struct line *line, const char *before)
     line->time[TIME_BYTES - 1] = '\0';
 }
 
-/* Reads from position to the end, at most the last MAX_TAIL_BYTES, from the start of a line. A log
- * that was rotated is read from its start. Returns the number of bytes; the caller frees *out. */
-static size_t read_new(struct log *l, bool whole_lines, char **out)
+/* Reads from the position to the end, at most the last MAX_TAIL_BYTES, from the start of a line.
+ * Returns the number of bytes; the caller frees *out. */
+static size_t read_new(int fd, bool whole_lines, off_t *position, char **out)
 {
-    *out = NULL;
-    int fd = open(l->path, O_RDONLY | O_CLOEXEC);
     struct stat s;
-    if (fd < 0)
+    *out = NULL;
+    if (fstat(fd, &s) != 0)
         return 0;
-    if (fstat(fd, &s) != 0) {
-        close(fd);
-        return 0;
-    }
-    if (s.st_ino != l->inode || s.st_size < l->position)
-        l->position = 0;
-    l->inode = s.st_ino;
-    off_t from = l->position;
+    if (s.st_size < *position)
+        *position = 0;
+    off_t from = *position;
     bool cut = s.st_size - from > MAX_TAIL_BYTES;
     if (cut)
         from = s.st_size - MAX_TAIL_BYTES;
     size_t len = (size_t)(s.st_size - from);
     char *data = len ? malloc(len) : NULL;
     ssize_t n = data ? pread(fd, data, len, from) : 0;
-    close(fd);
     len = n > 0 ? (size_t)n : 0;
     if (whole_lines) { /* the rest comes next time */
         char *last = len ? memrchr(data, '\n', len) : NULL;
         len = last ? (size_t)(last + 1 - data) : 0;
     }
-    l->position = from + (off_t)len;
+    *position = from + (off_t)len;
     char *first = cut && len ? memchr(data, '\n', len) : NULL;
     if (first) {
         len -= (size_t)(first + 1 - data);
@@ -103,6 +102,36 @@ static size_t read_new(struct log *l, bool whole_lines, char **out)
     }
     *out = data;
     return len;
+}
+
+/* -1: there is no such file. */
+static int open_file(const char *path, ino_t *inode)
+{
+    struct stat s;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    *inode = fd >= 0 && fstat(fd, &s) == 0 ? s.st_ino : 0;
+    return fd;
+}
+
+enum { OLD, NOW, FILES };
+
+/* Opens the log (fds[NOW]) and the one before it (fds[OLD]), which its process may still write. The
+ * log first: if it is renamed in between, both are the same file, which is then read once. */
+static void open_files(struct log *l, int fds[FILES])
+{
+    char old_path[PATH_MAX + 2];
+    ino_t now, old;
+    snprintf(old_path, sizeof old_path, "%s.1", l->path);
+    fds[NOW] = open_file(l->path, &now);
+    fds[OLD] = open_file(old_path, &old);
+    if (fds[OLD] >= 0 && old == now) {
+        close(fds[OLD]);
+        fds[OLD] = -1;
+    } else if (fds[OLD] >= 0 && old != l->old.inode) {
+        l->old = old == l->now.inode ? l->now : (struct log_file){old, 0};
+    }
+    if (now != l->now.inode && (fds[NOW] >= 0 || l->old.inode == l->now.inode))
+        l->now = (struct log_file){now, 0};
 }
 
 struct lines {
@@ -202,15 +231,32 @@ static void print_line(const struct line *line, const struct view *view)
         putchar('\n'); /* the end of a crash report */
 }
 
+/* The new lines of a log, which lie in data. False: no memory. */
+static bool add_new(struct lines *all, struct log *l, bool follow, char *data[FILES])
+{
+    struct log_file *const files[FILES] = {[OLD] = &l->old, [NOW] = &l->now};
+    int fds[FILES];
+    bool ok = true;
+    open_files(l, fds);
+    for (int i = 0; i < FILES; i++) {
+        if (fds[i] < 0)
+            continue;
+        size_t len = read_new(fds[i], follow, &files[i]->position, &data[i]);
+        ok = ok && add_lines(all, l->process, data[i], len);
+        close(fds[i]);
+    }
+    return ok;
+}
+
 /* Prints the last new lines of the wanted logs, by time. False: cannot go on. */
 static bool print_new(struct log *logs, const struct view *view, bool follow)
 {
+    char *data[N_LOGS][FILES] = {0};
     struct lines all = {0};
     bool ok = true;
-    for (int i = 0; i < N_LOGS; i++) {
-        size_t len = logs[i].wanted ? read_new(&logs[i], follow, &logs[i].data) : 0;
-        ok = ok && add_lines(&all, logs[i].process, logs[i].data, len);
-    }
+    for (int i = 0; i < N_LOGS; i++)
+        if (logs[i].wanted)
+            ok = add_new(&all, &logs[i], follow, data[i]) && ok;
     if (!ok)
         cli_complain("logs: no memory for so many lines");
     if (ok && all.count) {
@@ -222,10 +268,8 @@ static bool print_new(struct log *logs, const struct view *view, bool follow)
             print_line(&all.items[i], view);
         ok = fflush(stdout) == 0;
     }
-    for (int i = 0; i < N_LOGS; i++) {
-        free(logs[i].data);
-        logs[i].data = NULL;
-    }
+    for (int i = 0; i < N_LOGS * FILES; i++)
+        free(data[i / FILES][i % FILES]);
     free(all.items);
     return ok;
 }

@@ -18,10 +18,23 @@ ask /v1/models 1
 wait_until 5 [ "$(lines)" = 1 ] || fail "the access log has no line"
 ! grep -q 'GET /health\|GET /livez\|GET /metrics' "$RUN/http.log" || fail "the access log has a line for each probe"
 
-say "logs of 11 MB are renamed while requests write lines"
-for process in http memd worker supervise; do head -c 11000000 /dev/zero | tr '\0' '\n' >> "$RUN/$process.log"; done
-renamed() { [ -e "$RUN/http.log.1" ] && [ -e "$RUN/memd.log.1" ] && [ -e "$RUN/worker.log.1" ] && [ -e "$RUN/supervise.log.1" ]; }
+"$MOED" logs http -f > "$WORK/followed" &
+FOLLOWER=$!
+end_all() {
+    status=$?
+    kill $FOLLOWER 2> /dev/null || true
+    (exit $status)
+    end
+}
+trap end_all EXIT
+followed() { grep -c "GET /v1/models 200 ok .*bytes=[0-9]*\$" "$WORK/followed"; }
+follows() { [ "$(followed)" = $asked ]; }
 asked=1
+wait_until 5 follows || fail "moed logs -f prints no line"
+
+say "logs of 11 MB are renamed while requests write lines"
+for process in http memd worker supervise; do yes "$(printf '%0999d' 0)" | head -c 11000000 >> "$RUN/$process.log"; done
+renamed() { [ -e "$RUN/http.log.1" ] && [ -e "$RUN/memd.log.1" ] && [ -e "$RUN/worker.log.1" ] && [ -e "$RUN/supervise.log.1" ]; }
 until renamed; do
     ask /v1/models 20
     asked=$(( asked + 20 ))
@@ -39,4 +52,8 @@ asked=$(( asked + 10 ))
 complete() { [ "$(lines)" = $asked ]; }
 wait_until 5 complete || fail "$(lines) of $asked lines are there"
 [ "$(stat -c %s "$RUN/http.log")" -lt 10000000 ] || fail "the new log is as long"
+wait_until 5 follows || fail "moed logs -f prints $(followed) of $asked lines"
+kill $FOLLOWER
+# of each file the last 8 MB: without the first request
+[ "$("$MOED" logs http --since 1d | grep -c 'GET /v1/models 200')" = $(( asked - 1 )) ] || fail "moed logs --since leaves lines out"
 say ok
