@@ -223,7 +223,8 @@ static enum error_code find_kv(const struct model_params *p, uint64_t weights,
         return code;
     x->kv_given = m->kv_cache != NULL;
     if (x->kv_given) {
-        if (quantity_parse(m->kv_cache, strlen(m->kv_cache), quantity_sizes, &given))
+        if (quantity_parse(m->kv_cache, strlen(m->kv_cache), quantity_sizes, &given) &&
+            given < 0x1p62) /* a larger one, which `moed up` refuses, is no number of bytes */
             x->kv_least_bytes = x->kv_most_bytes = (uint64_t)given;
         return ERROR_OK;
     }

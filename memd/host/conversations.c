@@ -153,6 +153,11 @@ enum error_code conversations_make(struct conversations *c,
     if (code)
         return code;
     uint32_t n = kv_pool_pages_in(bytes, page_bytes);
+    if (n < kv.n_groups && options->promised && (!options->size || strchr(options->size, '%')))
+        return error_set(e, ERROR_MEMORY,
+                         "no memory for a KV cache: of what is free, other deployments have "
+                         "promised %.2f GB to theirs: stop one, or give --kv-cache in bytes",
+                         (double)options->promised * 1e-9);
     if (n < kv.n_groups)
         return error_set(e, options->size ? ERROR_USAGE : ERROR_MEMORY,
                          "a KV cache of %.1f MB does not hold %d tokens, which take %.1f MB: "

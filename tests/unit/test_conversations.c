@@ -54,6 +54,8 @@ static void test_share(void **state)
     assert_in_range(made(&o, &why), available / 100, available / 10 * 2);
     o.promised = 2 * available;
     assert_int_equal(made(&o, &why), 0);
+    assert_int_equal(why.code, ERROR_MEMORY);
+    assert_non_null(strstr(why.text, "other deployments have promised"));
     free(p);
 }
 

@@ -96,6 +96,9 @@ static void need_with_options(void **state)
     assert_int_equal(x->kv_least_bytes, 1000000000);
     assert_int_equal(x->kv_most_bytes, 1000000000);
     assert_true(x->kv_given);
+    write_options("kv-cache = 99999999999T\n", 18); /* more than 64 bits */
+    assert_int_equal(scanned_need(&c), whole);
+    assert_int_equal(x->kv_most_bytes, 0);
     write_options("kv-type = f17\n", 15);
     assert_int_equal(scanned_need(&c), 0);
     unlink(in_directory(OPTIONS));
