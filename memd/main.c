@@ -201,8 +201,8 @@ static uint32_t batch_of(const struct memd *m)
 static uint64_t promised_bytes(struct memd *m)
 {
     if (!kv_promises_lock(&m->promises, PROMISES_LOCK_MS))
-        log_warn("another deployment has been starting for %d s: what it promises to its KV cache "
-                 "is not counted",
+        log_warn("the lock of the folder of deployments was held for %d s: what one that starts "
+                 "now promises to its KV cache is not counted",
                  PROMISES_LOCK_MS / 1000);
     return kv_promises_bytes(&m->promises);
 }

@@ -82,7 +82,7 @@ struct catalogue_refused {
     char *path;
     struct catalogue_version version;
     bool retries;        /* it may be listed without a change of its files */
-    uint32_t late, next; /* how often its time was over; the scan that reads it again */
+    uint32_t late, next; /* how often its time or memory was over; the scan that reads it again */
 };
 
 static bool same_time(const struct timespec *a, const struct timespec *b)
@@ -152,8 +152,8 @@ static struct catalogue_refused *add_refused(struct catalogue *c, const char *pa
     return &grown[c->refused_count++];
 }
 
-/* Says so once for each version of the files. A file whose time was over leaves more and more scans
- * to the others. */
+/* Says so once for each version of the files. A file whose time or memory was over leaves more
+ * and more scans to the others. */
 static void refuse(struct catalogue *c, const char *path, const struct catalogue_version *v,
                    bool retries, enum error_code code, const char *why)
 {
@@ -164,7 +164,7 @@ static void refuse(struct catalogue *c, const char *path, const struct catalogue
         known = add_refused(c, path);
     if (!known)
         return;
-    uint32_t late = code == ERROR_TIMEOUT ? known->late + 1 : 0;
+    uint32_t late = code == ERROR_TIMEOUT || code == ERROR_MEMORY ? known->late + 1 : 0;
     *known = (struct catalogue_refused){known->path, *v, retries, late, c->scans + 1 + late};
 }
 
@@ -302,7 +302,8 @@ static bool is_unchanged(const struct catalogue_entry *x, const char *path,
 /* The file itself is the reason, not the machine's state. */
 static bool is_of_file(enum error_code code)
 {
-    return code == ERROR_FORMAT || code == ERROR_UNSUPPORTED || code == ERROR_NOT_FOUND;
+    return code == ERROR_FORMAT || code == ERROR_UNSUPPORTED || code == ERROR_LIMIT ||
+           code == ERROR_NOT_FOUND;
 }
 
 /* The file is the model `id`, new or changed. */

@@ -82,7 +82,7 @@ void kv_promises_open(struct kv_promises *p, const char *own)
         add_folder(p, path);
 }
 
-/* Another user could hold the lock of such a folder for ever. */
+/* Others may write in it. */
 static bool is_shared(int fd)
 {
     struct stat s;

@@ -34,7 +34,8 @@ struct kv_promises {
 void kv_promises_open(struct kv_promises *p, const char *own);
 /* Only one process at a time holds it, so the second counts what the first has promised. False: the
  * time was over. The lock ends with kv_promises_close, and with the process. Folders in which
- * others may write are not locked. */
+ * others may write are not locked. In a folder that others may read, such as /run/moed, another
+ * user can hold it: then the time passes. */
 bool kv_promises_lock(const struct kv_promises *p, int timeout_ms);
 uint64_t kv_promises_bytes(const struct kv_promises *p);
 void kv_promises_close(struct kv_promises *p); /* a zeroed one: no effect */

@@ -250,6 +250,8 @@ static void back_to_reasoning(struct tool_parser *p, size_t to)
     else
         p->reread += again;
     p->at = p->mark + p->mark_len;
+    p->absent = NULL; /* it may be behind the place from which it was searched */
+    p->absent_to = 0;
     emit_text(p, TOOL_REASONING, p->buf + p->mark, p->mark_len);
     p->state = PARSER_REASONING;
     p->from_reasoning = false;

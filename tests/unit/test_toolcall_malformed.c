@@ -291,6 +291,34 @@ static void test_budget_in_call(void **state)
     tool_list_free(tools);
 }
 
+/* What was searched before the parser went back to the reasoning is no answer for what it reads
+ * then. */
+static void test_call_behind_given_up(void **state)
+{
+    static const char begin[] = "<tool_call>\n<function=edit>\n<parameter=path>\n</think>"
+                                "<tool_call>\n<function=edit>\n<parameter=path>\np\n</parameter>\n"
+                                "<parameter=text>\nlong",
+                      end[] = " text\n</parameter>\n</function>\n</tool_call>";
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("qwen3-coder", tools);
+    struct tool_parser *p;
+    struct transcript t;
+    (void)state;
+    transcript_init(&t);
+    o.on_event = transcript_event;
+    o.context = &t;
+    o.reasoning_open = true;
+    o.reasoning_budget = 40;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    assert_int_equal(tool_parser_feed(p, begin, strlen(begin), 50), ERROR_OK);
+    assert_int_equal(tool_parser_feed(p, end, strlen(end), 5), ERROR_OK);
+    assert_int_equal(tool_parser_finish(p), ERROR_OK);
+    assert_non_null(strstr(transcript_text(&t), "{\"path\":\"p\",\"text\":\"long text\"}"));
+    tool_parser_free(p);
+    transcript_fini(&t);
+    tool_list_free(tools);
+}
+
 static void count_text(void *context, const struct tool_event *e)
 {
     *(size_t *)context += e->len;
@@ -410,19 +438,13 @@ static void test_held_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_stays),
-        cmocka_unit_test(test_broken_call),
-        cmocka_unit_test(test_call_after_text),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_reasoning_counts),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_held_back),
-        cmocka_unit_test(test_calls_in_reasoning),
-        cmocka_unit_test(test_broken_in_reasoning),
-        cmocka_unit_test(test_no_calls_in_reasoning),
-        cmocka_unit_test(test_budget_in_call),
-        cmocka_unit_test(test_many_in_reasoning),
-        cmocka_unit_test(test_cut_end),
+        cmocka_unit_test(test_text_stays),          cmocka_unit_test(test_broken_call),
+        cmocka_unit_test(test_call_after_text),     cmocka_unit_test(test_options),
+        cmocka_unit_test(test_reasoning_counts),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_held_back),           cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_broken_in_reasoning), cmocka_unit_test(test_no_calls_in_reasoning),
+        cmocka_unit_test(test_budget_in_call),      cmocka_unit_test(test_call_behind_given_up),
+        cmocka_unit_test(test_many_in_reasoning),   cmocka_unit_test(test_cut_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
