@@ -840,10 +840,10 @@ def check_broken_streams():
     """The worker dies in the middle of streams: the next one continues each to its end."""
     long = {"temperature": 1, "stream": True}
     user = {"role": "user", "content": "Tell me a story."}
-    asked = {"/v1/completions": {**LONG, "stream": True, "n": 1},
+    asked = {"/v1/completions": {**LONG, "max_tokens": 900, "stream": True, "n": 1},
              "/v1/messages": {"messages": [user], "max_tokens": 900, "stop_sequences": ["@"], **long},
              "/v1/responses": {"input": [user], "max_output_tokens": 900, **long},
-             "/api/generate": {"prompt": "Once", "raw": True, "options": {"num_predict": -2}}}
+             "/api/generate": {"prompt": "Once", "raw": True, "options": {"num_predict": 900}}}
     ends = {"/v1/completions": b"data: [DONE]", "/v1/messages": b"event: message_stop\n",
             "/v1/responses": b"event: response.completed\n", "/api/generate": b'"done":true'}
     worker = int(open(os.environ["MOED_RUN"] + "/worker.pid").read())
