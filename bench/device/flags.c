@@ -17,7 +17,7 @@
 enum {
     ROUNDS = 101,
     SEGMENT_BYTES = 880 << 10, /* of one expert of Qwen3-30B-A3B in Q4_K */
-    WORK_FLOATS = 4 << 20,     /* of a kernel beside the flags: some ten to hundred microseconds */
+    WORK_FLOATS = 4 << 20,     /* of a kernel of `work`: some ten to hundred microseconds */
     MOST_KERNELS = 1000,       /* of them queued a round */
     MEMORY_BYTES = 2 << 20     /* of an allocation that a handle names */
 };
@@ -57,7 +57,7 @@ static void waiter_init(struct waiter *w)
         fail(&e);
 }
 
-/* The kernels beside the flags. */
+/* The kernels that the other process computes meanwhile. */
 struct work {
     struct device_stream *stream;
     float *x; /* rows and their gates */
@@ -205,7 +205,7 @@ static double flag_within(uint32_t *flag)
 }
 
 /* To the other process; 0: it does not answer. worst: the largest of all rounds. segment: NULL: in
- * the first rounds, without work beside them. */
+ * the first rounds, in which the other process does not compute. */
 static double flag_to_other(struct other_process *o, struct shared *s, uint32_t *flag,
                             const struct segment *segment, double *worst)
 {

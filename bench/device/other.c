@@ -1,4 +1,4 @@
-/* A process beside this one, as memd and a worker are; see bench.h. */
+/* Another process, as a worker is to memd; see bench.h. */
 #include "bench/device/bench.h"
 
 #include "base/clock.h"

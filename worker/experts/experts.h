@@ -88,7 +88,7 @@ struct cost_corrections experts_corrections(const struct experts *x);
 /* Seconds of a step outside of its layers' experts, a moving average; 0: not known. Any thread. */
 double experts_outside_s(const struct experts *x);
 
-/* The result of the trials of copies. Any thread. */
+/* The result of the trials of the device. Any thread. */
 struct device_trial_result experts_trial_result(const struct experts *x);
 
 /* memd has gone, or the worker ends: waits for reads and copies of experts give up. Any thread. */

@@ -24,8 +24,9 @@ extern "C" {
  * of 7.5, which the driver compiles. */
 cudaError_t cuda_preload(unsigned *n_kernels, int *architecture);
 
-/* True: the module has no code for the calling thread's device, so the driver compiles PTX for it.
- * It keeps the result in a cache, but the first time cuda_preload takes minutes. architecture: as
+/* True: the driver compiles PTX of an older architecture for the calling thread's device, because
+ * the module has no code for it. It keeps the result in a cache, but the first time cuda_preload
+ * takes minutes. PTX of the device's own architecture is not noticed. architecture: as
  * cuda_preload's. */
 bool cuda_preload_compiles(int *architecture);
 
