@@ -132,13 +132,6 @@ static struct catalogue_refused *find_refused(const struct catalogue *c, const c
     return NULL;
 }
 
-static bool is_refused(const struct catalogue *c, const char *path,
-                       const struct catalogue_version *v)
-{
-    const struct catalogue_refused *known = find_refused(c, path);
-    return known && same_version(&known->version, v) && (!known->retries || c->scans < known->next);
-}
-
 static struct catalogue_refused *add_refused(struct catalogue *c, const char *path)
 {
     struct catalogue_refused *grown = realloc(c->refused, (c->refused_count + 1) * sizeof *grown);
@@ -356,11 +349,14 @@ static void take_file(struct catalogue *c, const char *path, const char *file)
     if (!id_of_file(file, id) || !find_version(path, &v) || !is_settled(&v))
         return;
     struct catalogue_entry *known = with_id(c, id);
+    const struct catalogue_refused *refused = find_refused(c, path);
+    if (refused && !same_version(&refused->version, &v))
+        refused = NULL;
     if (known && !known->seen && is_unchanged(known, path, &v))
         known->seen = true;
-    else if (is_refused(c, path, &v) && !find_refused(c, path)->retries)
+    else if (refused && !refused->retries)
         return;
-    else if (!is_refused(c, path, &v) && clock_ns() < c->until_ns)
+    else if ((!refused || c->scans >= refused->next) && clock_ns() < c->until_ns)
         take_model(c, id, path, &v);
     else if (known)
         known->seen = true; /* as it was, until a scan has the time */

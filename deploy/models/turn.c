@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/kv_promises.h"
 #include "base/machine_memory.h"
 #include "daemon/control.h"
+#include "daemon/kv_promises.h"
 #include "daemon/supervisor_client.h"
 
 #include <inttypes.h>

@@ -44,3 +44,12 @@ void quantity_format_bytes(uint64_t bytes, char out[24])
     else
         snprintf(out, 24, "%.0f kB", (double)bytes * 1e-3);
 }
+
+void quantity_format_number(double value, char out[32])
+{
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(out, 32, "%.*g", precision, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
+}

@@ -1,4 +1,4 @@
-/* Numbers with a unit: "25%", "1.5G", "10us". */
+/* Numbers as text, most with a unit: "25%", "1.5G", "10us". */
 #ifndef MOED_BASE_QUANTITY_H
 #define MOED_BASE_QUANTITY_H
 
@@ -21,5 +21,7 @@ bool quantity_parse(const char *text, size_t len, const struct quantity_unit *un
 
 /* As text: "4.7 GB", "812 MB", "53 kB". */
 void quantity_format_bytes(uint64_t bytes, char out[24]);
+/* The shortest decimal that reads back the same, without a unit. */
+void quantity_format_number(double value, char out[32]);
 
 #endif

@@ -1,6 +1,7 @@
 /* JSON texts; see json_text.h. */
 #include "grammar/json_text.h"
 
+#include "base/quantity.h"
 #include "base/strbuf.h"
 #include "grammar/charset.h"
 
@@ -366,15 +367,10 @@ uint32_t json_rule(struct json_rules *r, struct network *n, enum json_rule which
 
 void json_number_text(const json_t *value, char out[32])
 {
-    if (json_is_integer(value)) {
+    if (json_is_integer(value))
         snprintf(out, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        return;
-    }
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(out, 32, "%.*g", precision, json_real_value(value));
-        if (strtod(out, NULL) == json_real_value(value))
-            return;
-    }
+    else
+        quantity_format_number(json_real_value(value), out);
 }
 
 bool json_key_has_text(const struct json_rules *r, const char *key)

@@ -22,7 +22,7 @@ enum {
     PLACE_BYTES = 200,     /* what gbnf_schema.h takes, with space for escapes */
     KEYS_BYTES_MAX = 2000, /* of properties, in the expression of the other keys */
     KEY_BYTES = 100,       /* in an error */
-    PARTS_MAX = 64,        /* that cannot repeat, of %all */
+    PARTS_MAX = 64,        /* that cannot repeat, of %all: NETWORK_SET of grammar/network.h */
     NOTES_MAX = 8,         /* of which the grammar keeps the texts */
     NOTE_BYTES = 200,
 };

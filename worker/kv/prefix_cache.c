@@ -143,8 +143,7 @@ void prefix_cache_open(struct prefix_cache *c, const struct kv_prefix *prefix, s
         uint32_t found = prefix_cache_match(c, &wanted, path->pages, path->capacity, &known);
         if (take_pages(c, path, found))
             return;
-        wanted.n =
-            path->n; /* a shorter prefix can need windowed pages before those of the longer one */
+        wanted.n = path->n; /* it can need windowed pages before those of the longer prefix */
         prefix_cache_close(c, path);
     }
 }

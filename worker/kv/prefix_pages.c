@@ -20,7 +20,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* The groups of a prompt come in order of their size, so their ends tell. */
+/* The groups of a prompt come in order of their size, so only their ends can differ. */
 uint32_t kv_same_kinds(uint32_t n, uint32_t a, uint32_t b, bool exact)
 {
     static const uint32_t groups[] = {KV_LARGE_TOKENS, KV_SMALL_TOKENS};

@@ -47,10 +47,8 @@ static void add_to_shape(struct body_shape *shape, char c, unsigned *depth)
 {
     switch (c) {
     case ',':
-        shape->parsed_bytes += 32; /* a number in an array */
-        break;
     case ':':
-        shape->parsed_bytes += 32;
+        shape->parsed_bytes += 32; /* a number */
         break;
     case '"':
         shape->parsed_bytes += 64;

@@ -112,11 +112,16 @@ bool take_parallel_calls(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+static bool refuse(struct problem *p, int status, const char *parameter, const char *message)
+{
+    problem_fill(p, status, "%s", message);
+    snprintf(p->parameter, sizeof p->parameter, "%s", parameter);
+    return false;
+}
+
 static bool refuse_choice(struct problem *p, const char *message)
 {
-    problem_fill(p, 400, "%s", message);
-    memcpy(p->parameter, "tool_choice", sizeof "tool_choice");
-    return false;
+    return refuse(p, 400, "tool_choice", message);
 }
 
 /* The model sees all tools, so that the prompt stays the same, and may call these; a new reference.
@@ -144,26 +149,20 @@ static json_t *callable_tools(const struct ask *ask, struct problem *p)
     return some;
 }
 
-static bool refuse_tools(struct problem *p, int status, const char *message)
-{
-    problem_fill(p, status, "%s", message);
-    memcpy(p->parameter, "tools", sizeof "tools");
-    return false;
-}
-
 static bool list_tools(struct ask *ask, struct problem *p)
 {
     struct error why;
     if (json_array_size(ask->tools) > TOOLS_MAX) {
         error_set(&why, ERROR_LIMIT, "%zu tools; at most %d are possible",
                   json_array_size(ask->tools), TOOLS_MAX);
-        return refuse_tools(p, 400, why.text);
+        return refuse(p, 400, "tools", why.text);
     }
     json_t *tools = callable_tools(ask, p);
-    enum error_code code = tools ? tool_list_new(tools, &ask->tool_list, &why) : ERROR_OK;
-    bool good = tools && !code;
+    if (!tools)
+        return false;
+    enum error_code code = tool_list_new(tools, &ask->tool_list, &why);
     json_decref(tools);
-    return !code ? good : refuse_tools(p, code == ERROR_MEMORY ? 503 : 400, why.text);
+    return !code || refuse(p, code == ERROR_MEMORY ? 503 : 400, "tools", why.text);
 }
 
 bool finish_tools(struct ask *ask, struct problem *p)
@@ -175,9 +174,9 @@ bool finish_tools(struct ask *ask, struct problem *p)
         return !needed || refuse_choice(p, "a call is demanded, but there are no tools");
     }
     if (ask->form && ask->form != MOED_GRAMMAR_JSON_SCHEMA && ask->calls == CALLS_AUTO)
-        return refuse_tools(p, 400,
-                            "beside tools the answer's form can only be JSON: leave the grammar "
-                            "out, or choose required or none");
+        return refuse(p, 400, "tools",
+                      "beside tools the answer's form can only be JSON: leave the grammar out, or "
+                      "choose required or none");
     if (!list_tools(ask, p))
         return false;
     if (ask->calls == CALLS_NAMED &&

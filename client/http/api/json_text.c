@@ -1,6 +1,7 @@
 /* JSON as text; see json_text.h. */
 #include "client/http/api/json_text.h"
 
+#include "base/quantity.h"
 #include "base/utf8.h"
 #include "toolcall/json_scan.h"
 
@@ -14,11 +15,7 @@
 static void write_real(double real, struct strbuf *out)
 {
     char text[32];
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(text, sizeof text, "%.*g", precision, real);
-        if (strtod(text, NULL) == real)
-            break;
-    }
+    quantity_format_number(real, text);
     strbuf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0"); /* no integer */
 }
 
@@ -75,7 +72,8 @@ void json_text_write(const json_t *value, struct strbuf *out)
 
 /* ---- Texts ---- */
 
-/* The code unit of \uXXXX at `text`; 0: another escape. The text is valid JSON. */
+/* The code unit that an escape of four hexadecimal digits names; 0: another escape. The text is
+ * valid JSON. */
 static unsigned code_unit(const char *text, size_t len)
 {
     char digits[5] = {0};
