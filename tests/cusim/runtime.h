@@ -24,8 +24,8 @@ cudaError_t call_begin(const char *name);
 /* Stores the error as the thread's last one unless it is success; returns it. */
 cudaError_t call_end(cudaError_t result);
 /* What MOED_CUSIM_FAIL knows beside errors: an event that never ends, a kernel that does nothing.
- */
-const cudaError_t FAILURE_HANG = (cudaError_t)-1, FAILURE_SKIP = (cudaError_t)-2;
+ * The values are within the range of the enumeration's type and name no error of CUDA. */
+const cudaError_t FAILURE_HANG = (cudaError_t)1022, FAILURE_SKIP = (cudaError_t)1023;
 /* Returns the error that MOED_CUSIM_FAIL sets for this event now, or cudaSuccess. Each call
  * counts. Does not return from FAILURE_HANG. */
 cudaError_t injected_failure(const char *name, cudaError_t otherwise);

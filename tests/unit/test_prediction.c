@@ -43,7 +43,7 @@ static void nap_ms(unsigned ms)
 
 /* ---- The test's own predictors ---- */
 
-static _Atomic unsigned slow_ms;
+static _Atomic bool is_held; /* observing does not return */
 static _Atomic uint64_t n_seen, n_wrong;
 static _Atomic uint64_t n_predicted; /* answers that were worked out */
 static _Atomic uint64_t n_done;      /* layers whose answers are in the ring or dropped */
@@ -90,8 +90,8 @@ static void watching_observe(struct predictor *p, const struct predict_seen *see
                memcmp(seen->selected, want.selected, n * USED * sizeof(uint32_t)) == 0;
     n_wrong += !same;
     n_seen++;
-    if (slow_ms)
-        nap_ms(slow_ms);
+    while (is_held)
+        nap_ms(1);
 }
 
 /* Expert number `layer` of the target for certain, the one after it half as likely. */
@@ -166,13 +166,13 @@ static struct bench open_bench(enum sched_predictor kind)
     assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
     memset(&reported, 0, sizeof reported);
     n_seen = n_wrong = n_predicted = n_done = 0;
-    slow_ms = 0;
+    is_held = false;
     return b;
 }
 
 static void close_bench(struct bench *b)
 {
-    slow_ms = 0;
+    is_held = false;
     prediction_free(b->prediction);
     metrics_free(b->metrics);
 }
@@ -280,24 +280,21 @@ static void test_look(void **state)
     close_bench(&b);
 }
 
-/* A predictor that takes 20 ms a layer: 600 layers would take 12 s. The engine drops layers that
- * find no buffer, counts late answers, and does not wait. Afterwards it uses the predictor
- * again. */
+/* A predictor that does not return before the engine has shown 600 layers: the engine drops layers
+ * that find no buffer, counts late answers, and does not wait (it would wait for ever). Afterwards
+ * it uses the predictor again. */
 static void test_slow(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
     prediction_choose_set(b.prediction, watching_set());
     run_layer(&b, 1, 1, 1);
-    slow_ms = 20;
-    uint64_t started = clock_ns();
+    is_held = true;
     for (uint64_t step = 2; step <= 101; step++)
         run_step(&b, step, 1 + step % TOKENS);
-    double took_s = (double)(clock_ns() - started) * 1e-9;
-    assert_true(took_s < 2);
     uint64_t n = shown(&b), dropped = counter_read(b.counters.dropped);
     assert_int_equal(n + dropped, 600 + 1);
     assert_true(n >= 16 && dropped > 300);
-    slow_ms = 0;
+    is_held = false;
     UNTIL(n_seen == n);
     run_step(&b, 102, 1); /* finds the answers for steps that are over */
     assert_true(counter_read(b.counters.late) > 0);
@@ -309,8 +306,6 @@ static void test_slow(void **state)
         nap_ms(5);
         run_layer(&b, step, LAYERS - 2, 1); /* the last layer is still to come */
     }
-    print_message("slow: %llu layers in %.3f s, %llu dropped, %llu answers late\n", 600ull, took_s,
-                  (unsigned long long)dropped, (unsigned long long)counter_read(b.counters.late));
     close_bench(&b);
 }
 
@@ -541,7 +536,7 @@ static void test_choices(void **state)
     assert_int_equal(pthread_create(&thread, NULL, choose, NULL), 0);
     uint64_t step = 1, start = clock_ns(), took = 0;
     /* a loaded machine needs more rounds until each predictor was used */
-    for (; took < 1000000000 || (took < 30000000000 && !all_predicted(&b)); step++) {
+    for (; took < 1000000000 || (took < 120000000000 && !all_predicted(&b)); step++) {
         run_step(&b, step, 1 + step % TOKENS);
         /* time to answer within a step, too */
         if (step % 16 == 0)
