@@ -238,6 +238,7 @@ static void choose_processes(struct supervisor *s)
     s->processes[MEMD].runs_setuid = has_gpu(o);
     for (int i = WORKER; i <= LAST_WORKER; i++)
         s->processes[i].runs_setuid = has_gpu(o);
+    s->processes[MODELS].stops_deployments = true;
     s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 

@@ -35,6 +35,9 @@
 #define LAST_BACKOFF_MS  10000u
 #define EXIT_NOT_STARTED 127
 
+/* Timeouts: a deployment's workers, its memd, and a rest. */
+#define STOPPING_DEPLOYMENTS 3
+
 const char *process_state_name(enum process_state state)
 {
     static const char *const names[] = {"waiting", "starting", "ready",  "backoff",
@@ -333,7 +336,8 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
     if (p->state != PROCESS_STOPPING) {
         p->state = PROCESS_STOPPING;
         p->term_ns = now + grace_ns;
-        p->kill_ns = p->term_ns + policy->stop_timeout_ns;
+        p->kill_ns = p->term_ns +
+                     policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1);
     } else if (p->term_ns && now + grace_ns < p->term_ns) {
         p->term_ns = now + grace_ns; /* sooner than before */
     }

@@ -11,7 +11,7 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down router' $$ "$MOED" < /dev/null > /dev/null 2>&1 & disown
 end_models() {
     status=$?
-    [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/router/*.log >&2
+    [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/*/*.log >&2
     kill "${starting:-}" 2> /dev/null || true
     kill -CONT "${supervise:-}" 2> /dev/null || true
     "$MOED" down router > /dev/null 2>&1

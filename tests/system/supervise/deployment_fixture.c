@@ -24,7 +24,7 @@
 /* Paths of the two programs. */
 static const char *fixture_supervise, *fixture_fake_daemon;
 
-static const char *const names[] = {"memd", "cpuexec", "worker", "http"};
+static const char *const names[] = {"memd", "cpuexec", "worker", "models", "http"};
 
 static void die(const char *what)
 {
@@ -43,7 +43,7 @@ static void fixture_make(struct fixture *f)
     snprintf(path, sizeof path, "%s/bin", f->base);
     if (mkdir(f->run, 0700) || mkdir(path, 0700))
         die("mkdir");
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(name, sizeof name, "%s/moed-%s", path, names[i]);
         if (symlink(fixture_fake_daemon, name))
             die("symlink");
@@ -57,7 +57,7 @@ static void fixture_make(struct fixture *f)
 
 static void kill_left(const struct fixture *f)
 {
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char file[32];
         snprintf(file, sizeof file, "%s.pid", names[i]);
         int pid = atoi(fixture_file(f, file));

@@ -1,5 +1,6 @@
-/* A stand-in for memd, cpuexec, worker and http, to test the supervisor without them. It runs under
- * their names (links). The file RUN/script.NAME controls it, with one word and perhaps a number:
+/* A stand-in for memd, cpuexec, worker, models and http, to test the supervisor without them. It
+ * runs under their names (links). The file RUN/script.NAME controls it, with one word and perhaps a
+ * number:
  *
  *   serve (or no file)  ready at once; ends with 0 on SIGTERM, with 1 when memd has gone (not http)
  *   slow MS             the same, ready after MS milliseconds
@@ -8,6 +9,7 @@
  *   hang                never ready
  *   forge               never ready, but a child of it claims so
  *   stubborn            serves and ignores SIGTERM, and memd's end too
+ *   late MS             serves, and ends MS milliseconds after SIGTERM
  *   silent              serves and does not notify the watchdog
  *   unheard             serves, but its first notification that it is ready is lost
  *
@@ -82,10 +84,11 @@ static _Noreturn void last_words(int status)
 }
 
 /* Serves until SIGTERM, or until memd is gone. */
-static _Noreturn void serve(const char *word)
+static _Noreturn void serve(const char *word, int number)
 {
     bool stubborn = strcmp(word, "stubborn") == 0, silent = strcmp(word, "silent") == 0;
-    bool needs_memd = strcmp(name, "memd") != 0 && strcmp(name, "http") != 0 && !stubborn;
+    bool needs_memd = strcmp(name, "memd") != 0 && strcmp(name, "http") != 0 &&
+                      strcmp(name, "models") != 0 && !stubborn;
     signal(SIGTERM, stubborn ? SIG_IGN : on_stop);
     char file[64], path[RUN_PATH_BYTES]; /* stands for the control socket */
     snprintf(file, sizeof file, "%s.ctl", name);
@@ -103,6 +106,8 @@ static _Noreturn void serve(const char *word)
         }
         poll(NULL, 0, 5);
     }
+    if (strcmp(word, "late") == 0)
+        poll(NULL, 0, number);
     event("stop");
     exit(0);
 }
@@ -154,5 +159,5 @@ int main(int argc, char **argv)
         notify_send("STATUS=loading 50%", false);
         poll(NULL, 0, number);
     }
-    serve(word);
+    serve(word, number);
 }

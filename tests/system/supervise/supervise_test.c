@@ -171,6 +171,20 @@ static void kills_one_that_does_not_stop(void **state)
     assert_contains(fixture_file(f, "events"), "stop worker\nstop memd\n");
 }
 
+/* moed-models stops deployments, each of which may take the timeout for its own processes. */
+static void moed_models_may_take_longer(void **state)
+{
+    static const char *const more[] = {"--stop-timeout", "0.3", "--http", "[::1]:80",
+                                       "--models",       "/",   NULL};
+    struct fixture *f = *state;
+    fixture_script(f, "models", "late 600");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "models", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    assert_contains(fixture_file(f, "events"), "stop models\n");
+}
+
 static void stops_while_starting(void **state)
 {
     struct fixture *f = *state;
@@ -375,6 +389,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(does_without_cpuexec_on_the_host),
         FIXTURE_TEST(always_has_cpuexec_with_a_device),
         FIXTURE_TEST(kills_one_that_does_not_stop),
+        FIXTURE_TEST(moed_models_may_take_longer),
         FIXTURE_TEST(stops_while_starting),
         FIXTURE_TEST(its_death_takes_the_processes_along),
         FIXTURE_TEST(clears_what_an_earlier_one_left),
