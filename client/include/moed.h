@@ -191,6 +191,14 @@ MOED_API void moed_sampling_init(struct moed_sampling *sampling, size_t size);
 
 /* ---- The model ---- */
 
+/* Tokens for fill-in-the-middle; -1: the vocabulary has none. A prompt is `prefix`, the text before
+ * the cursor, `suffix`, the text behind it, `middle`. */
+struct moed_fim {
+    int64_t prefix, suffix, middle;
+    int64_t pad;
+    int64_t repository, file; /* stand before their names */
+};
+
 struct moed_model {
     const char *name;         /* "Qwen3 30B A3B" */
     const char *architecture; /* "qwen3moe" */
@@ -212,6 +220,7 @@ struct moed_model {
     const uint32_t *end_tokens;           /* end-of-generation tokens */
     size_t end_token_count;
     const char *chat_template_tools; /* the variant for conversations with tools; empty: none */
+    struct moed_fim fim;
 };
 
 /* Gets the model's facts. The program frees them with moed_model_free. */

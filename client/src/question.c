@@ -199,6 +199,15 @@ static bool copy_strings(struct model_box *box, const Moed__V1__ModelReply *m)
     return box->end_tokens != NULL;
 }
 
+/* A worker of an older moed names none. */
+static struct moed_fim fim_of(const Moed__V1__ModelReply *m)
+{
+    int64_t ids[6];
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        ids[i] = i < m->n_fim ? m->fim[i] : -1;
+    return (struct moed_fim){ids[0], ids[1], ids[2], ids[3], ids[4], ids[5]};
+}
+
 static struct model_box *model_copy(const Moed__V1__ModelReply *m)
 {
     struct model_box *box = calloc(1, sizeof *box);
@@ -231,6 +240,7 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         .sampling = &box->sampling,
         .end_tokens = box->end_tokens,
         .end_token_count = m->n_end_tokens,
+        .fim = fim_of(m),
     };
     return box;
 }

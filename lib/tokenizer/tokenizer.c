@@ -138,6 +138,8 @@ enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct toke
         return error_set(e, ERROR_MEMORY, "%s: out of memory for the tokenizer", gguf_path(g, 0));
     t->kind = kind;
     error = vocab_init(&t->vocab, g, model, model == VOCAB_LLAMA || kind->adds_bos, e);
+    if (!error)
+        error = fim_find(&t->vocab, g, e);
     if (!error && model != VOCAB_LLAMA)
         error = bpe_init(&t->bpe, &t->vocab, g, e);
     if (!error && model != VOCAB_LLAMA)
@@ -397,6 +399,11 @@ int64_t tokenizer_bos(const struct tokenizer *t)
 int64_t tokenizer_eos(const struct tokenizer *t)
 {
     return t->vocab.eos;
+}
+
+int64_t tokenizer_fim(const struct tokenizer *t, enum fim_role role)
+{
+    return t->vocab.fim[role];
 }
 
 const char *tokenizer_model(const struct tokenizer *t)

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 #include "gguf/gguf.h"
+#include "tokenizer/fim.h"
 #include "tokenizer/token_list.h"
 
 #include <stdbool.h>
@@ -71,6 +72,7 @@ bool tokenizer_is_special(const struct tokenizer *t, uint32_t id); /* control or
 /* -1: the file has none. */
 int64_t tokenizer_bos(const struct tokenizer *t);
 int64_t tokenizer_eos(const struct tokenizer *t);
+int64_t tokenizer_fim(const struct tokenizer *t, enum fim_role role);
 const char *tokenizer_model(const struct tokenizer *t); /* "gpt2" */
 const char *tokenizer_pre(const struct tokenizer *t);   /* "qwen2" */
 

@@ -213,8 +213,8 @@ static enum error_code index_rest(struct vocab *v, const struct gguf *g, struct 
     return ERROR_OK;
 }
 
-static enum error_code load_id(const struct vocab *v, const struct gguf *g, const char *key,
-                               int64_t *out, struct error *e)
+enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char *key, int64_t *out,
+                         struct error *e)
 {
     uint32_t id;
     *out = -1;
@@ -230,15 +230,15 @@ static enum error_code load_id(const struct vocab *v, const struct gguf *g, cons
     return ERROR_OK;
 }
 
-static bool token_is(const struct vocab *v, uint32_t id, const char *text)
+bool vocab_token_is(const struct vocab *v, uint32_t id, const char *text)
 {
     return v->symbols.symbols[id].length == strlen(text) &&
            memcmp(symbol_bytes(&v->symbols, id), text, strlen(text)) == 0;
 }
 
 /* Texts of tokens at which generation always ends, whatever the file's keys: the ends of a text, a
- * turn and a message, and the separators of files for fill-in-the-middle. DeepSeek's bars are
- * U+FF5C. LEFT_BAR is a string of its own because "\x9ce" would be one escape. */
+ * turn and a message (fim.c has others). DeepSeek's bars are U+FF5C. LEFT_BAR is a string of its
+ * own because "\x9ce" would be one escape. */
 #define LEFT_BAR "<\xef\xbd\x9c"
 static const char *const END_TEXTS[] = {
     "<|eot_id|>",
@@ -262,23 +262,24 @@ static const char *const END_TEXTS[] = {
     "[EOS]",
     "<eos>",
     "[e~[",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
     "<end_of_utterance>",
     (LEFT_BAR "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
 };
 
+bool vocab_may_be_mark(const struct vocab *v, uint32_t id)
+{
+    uint32_t type = v->tokens[id].type;
+    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED ||
+           (v->symbols.symbols[id].length >= 2 &&
+            memcmp(symbol_bytes(&v->symbols, id), "<|", 2) == 0);
+}
+
 static bool text_ends(const struct vocab *v, uint32_t id)
 {
-    /* A normal token may have such a text by accident: </s> ends struck-out text in HTML. A text
-     * with bars is no accident. */
-    uint32_t type = v->tokens[id].type;
-    if (type != TOKEN_CONTROL && type != TOKEN_USER_DEFINED &&
-        (v->symbols.symbols[id].length < 2 || memcmp(symbol_bytes(&v->symbols, id), "<|", 2) != 0))
+    if (!vocab_may_be_mark(v, id))
         return false;
     for (size_t i = 0; i < sizeof END_TEXTS / sizeof END_TEXTS[0]; i++) {
-        if (token_is(v, id, END_TEXTS[i]))
+        if (vocab_token_is(v, id, END_TEXTS[i]))
             return true;
     }
     return false;
@@ -292,11 +293,11 @@ static void mark_ends_by_text(struct vocab *v)
         if (!text_ends(v, i))
             continue;
         v->tokens[i].ends = true;
-        returns |= token_is(v, i, "<|return|>");
-        calls |= token_is(v, i, "<|call|>");
-        flushes |= token_is(v, i, "<|flush|>");
-        call_lists |= token_is(v, i, "<|calls|>");
-        if (token_is(v, i, "<|end|>"))
+        returns |= vocab_token_is(v, i, "<|return|>");
+        calls |= vocab_token_is(v, i, "<|call|>");
+        flushes |= vocab_token_is(v, i, "<|flush|>");
+        call_lists |= vocab_token_is(v, i, "<|calls|>");
+        if (vocab_token_is(v, i, "<|end|>"))
             end = i;
     }
     /* In the harmony format and in Solar-Open's <|end|> ends one message of several. */
@@ -307,23 +308,21 @@ static void mark_ends_by_text(struct vocab *v)
 static enum error_code load_special_ids(struct vocab *v, const struct gguf *g, bool bos_default,
                                         struct error *e)
 {
-    static const char *const end_keys[] = {KEY("eot_token_id"), KEY("eom_token_id"),
-                                           KEY("fim_pad_token_id"), KEY("fim_rep_token_id"),
-                                           KEY("fim_sep_token_id")};
+    static const char *const end_keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     int64_t unknown, id;
     mark_ends_by_text(v);
-    enum error_code error = load_id(v, g, KEY("bos_token_id"), &v->bos, e);
+    enum error_code error = vocab_id(v, g, KEY("bos_token_id"), &v->bos, e);
     if (!error)
-        error = load_id(v, g, KEY("eos_token_id"), &v->eos, e);
+        error = vocab_id(v, g, KEY("eos_token_id"), &v->eos, e);
     if (!error)
-        error = load_id(v, g, KEY("unknown_token_id"), &unknown, e);
+        error = vocab_id(v, g, KEY("unknown_token_id"), &unknown, e);
     if (error)
         return error;
     v->unknown = unknown < 0 ? SYMBOL_NONE : (uint32_t)unknown;
     if (v->eos >= 0)
         v->tokens[v->eos].ends = true;
     for (size_t i = 0; i < sizeof end_keys / sizeof end_keys[0]; i++) {
-        error = load_id(v, g, end_keys[i], &id, e);
+        error = vocab_id(v, g, end_keys[i], &id, e);
         if (error)
             return error;
         if (id >= 0)
@@ -364,8 +363,8 @@ static void mark_strips(struct vocab *v, const struct gguf *g)
     for (uint32_t i = 0; i < v->count; i++) {
         struct token_info *t = &v->tokens[i];
         bool special = token_is_special(t) || t->type == TOKEN_USER_DEFINED;
-        t->strips_right = special && !token_is(v, i, "<unk>") && !token_is(v, i, "<s>") &&
-                          !token_is(v, i, "<|endoftext|>");
+        t->strips_right = special && !vocab_token_is(v, i, "<unk>") &&
+                          !vocab_token_is(v, i, "<s>") && !vocab_token_is(v, i, "<|endoftext|>");
     }
 }
 

@@ -14,6 +14,7 @@
 #define MOED_TOKENIZER_VOCAB_H
 
 #include "gguf/gguf.h"
+#include "tokenizer/fim.h"
 #include "tokenizer/symbols.h"
 
 #include <stdbool.h>
@@ -52,6 +53,7 @@ struct vocab {
     uint32_t byte_tokens[256];   /* SYMBOL_NONE: the byte has none */
     uint32_t unknown;            /* SYMBOL_NONE: the file has none */
     int64_t bos, eos;            /* -1: the file has none */
+    int64_t fim[FIM_ROLES];      /* the same, once fim_find has run */
     bool add_bos, add_eos;
     bool add_space; /* llama: encoding adds a leading space to a text */
 };
@@ -73,5 +75,13 @@ size_t vocab_unescape_spaces(const char *text, size_t len, uint8_t *out);
 /* The array `key` of the file. ERROR_FORMAT with key and file: absent or of another type. */
 enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,
                             const struct gguf_kv **out, struct error *e);
+
+/* The id that `key` names; -1: the file has no such key. */
+enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char *key, int64_t *out,
+                         struct error *e);
+bool vocab_token_is(const struct vocab *v, uint32_t id, const char *text);
+/* A normal token may have the text of a mark by accident: </s> ends struck-out text in HTML. A text
+ * with bars is no accident. */
+bool vocab_may_be_mark(const struct vocab *v, uint32_t id);
 
 #endif

@@ -29,6 +29,10 @@ struct sample {
     const char *merges[16]; /* NULL at the end */
     int bos, eos, unknown, add_space, add_eos;
     int types_count, scores_count; /* -1: as many as tokens; 0: no such key */
+    struct {
+        const char *key; /* NULL at the end */
+        uint32_t id;
+    } ids[8];
 };
 
 static char path[64];
@@ -112,6 +116,8 @@ static void write_ids(struct gguf_writer *w, const struct sample *s)
         if (ids[i].id >= 0)
             gguf_writer_u32(w, ids[i].key, (uint32_t)ids[i].id);
     }
+    for (size_t i = 0; s->ids[i].key; i++)
+        gguf_writer_u32(w, s->ids[i].key, s->ids[i].id);
     if (s->add_space >= 0)
         gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", s->add_space);
     if (s->add_eos >= 0)

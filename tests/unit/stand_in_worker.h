@@ -545,6 +545,9 @@ static void on_model(struct peer *p, uint64_t id)
     reply.experts_used = 8;
     reply.bos = -1;
     reply.eos = 2;
+    int64_t fim[] = {3, 4, 5, -1, 7, 8};
+    reply.n_fim = sizeof fim / sizeof *fim;
+    reply.fim = fim;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;
     body.model = &reply;

@@ -81,6 +81,8 @@ static void test_model(void **state)
     assert_int_equal(m->experts, 128);
     assert_int_equal(m->experts_used, 8);
     assert_true(m->bos == -1 && m->eos == 2);
+    assert_true(m->fim.prefix == 3 && m->fim.suffix == 4 && m->fim.middle == 5);
+    assert_true(m->fim.pad == -1 && m->fim.repository == 7 && m->fim.file == 8);
     moed_model_free(m);
     moed_model_free(NULL);
 }

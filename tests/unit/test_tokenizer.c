@@ -167,6 +167,62 @@ static void test_whole_pieces(void **state)
     tokenizer_free(t);
 }
 
+static void expect_fim(const struct tokenizer *t, const int64_t expected[FIM_ROLES])
+{
+    for (int role = 0; role < FIM_ROLES; role++)
+        assert_int_equal(tokenizer_fim(t, role), expected[role]);
+}
+
+/* By the texts of Qwen, whose types need not say that they are marks, and of others. */
+static void test_fim_by_text(void **state)
+{
+    static const char *const families[][FIM_ROLES] = {
+        {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>",
+         "<|file_sep|>"},
+        {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", "<reponame>"},
+        {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>",
+         "<\uff5cfim\u2581end\uff5c>"},
+        {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},
+    };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        struct sample *s = new_gpt2();
+        int64_t ids[FIM_ROLES] = {-1, -1, -1, -1, -1, -1};
+        for (int role = FIM_ROLES - 1; role >= 0; role--)
+            if (families[i][role])
+                ids[role] = add(s, families[i][role], i == 0 ? NORMAL : CONTROL, 0);
+        add(s, "<PRE>", NORMAL, 0); /* by accident */
+        struct tokenizer *t = make(s, NULL);
+        expect_fim(t, ids);
+        for (int role = 0; role < FIM_ROLES; role++)
+            if (ids[role] >= 0)
+                assert_int_equal(tokenizer_is_end(t, (uint32_t)ids[role]), role >= FIM_PAD);
+        tokenizer_free(t);
+    }
+}
+
+/* The file's keys come before the texts, and the newer of two keys before the older. */
+static void test_fim_by_key(void **state)
+{
+    struct sample *s = new_gpt2();
+    uint32_t suffix = add(s, "<|fim_suffix|>", CONTROL, 0);
+    add(s, "<|fim_prefix|>", CONTROL, 0);
+    s->ids[0].key = "tokenizer.ggml.fim_pre_token_id";
+    s->ids[0].id = 'p';
+    s->ids[1].key = "tokenizer.ggml.prefix_token_id";
+    s->ids[1].id = 'q';
+    s->ids[2].key = "tokenizer.ggml.middle_token_id";
+    s->ids[2].id = 'm';
+    s->ids[3].key = "tokenizer.ggml.fim_sep_token_id";
+    s->ids[3].id = 'f';
+    struct tokenizer *t = make(s, NULL);
+    expect_fim(t, (int64_t[]){'p', suffix, 'm', -1, -1, 'f'});
+    assert_true(tokenizer_is_end(t, 'f'));
+    tokenizer_free(t);
+    t = make(new_gpt2(), NULL);
+    expect_fim(t, (int64_t[]){-1, -1, -1, -1, -1, -1});
+    tokenizer_free(t);
+}
+
 static void test_ends(void **state)
 {
     struct sample *s = new_gpt2();
@@ -436,6 +492,8 @@ int main(void)
         cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_plain_ranges),
         cmocka_unit_test(test_whole_pieces),
+        cmocka_unit_test(test_fim_by_text),
+        cmocka_unit_test(test_fim_by_key),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_gemma),

@@ -157,6 +157,11 @@ static void answer_model(struct frontend *f, uint64_t id)
     reply.n_end_tokens = model->end_tokens->count;
     reply.end_tokens = model->end_tokens->ids;
     reply.chat_template_tools = (char *)model->chat_template_tools;
+    int64_t fim[FIM_ROLES];
+    for (int role = 0; role < FIM_ROLES; role++)
+        fim[role] = tokenizer_fim(model->tokenizer, role);
+    reply.n_fim = FIM_ROLES;
+    reply.fim = fim;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;
