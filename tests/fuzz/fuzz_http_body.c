@@ -1,6 +1,7 @@
 /* Fuzz target of the HTTP APIs' requests: the first byte names the API, the others are a body. It
  * becomes a request whose parts agree, or is refused with a status and one line. */
 #include "client/http/api/anthropic.h"
+#include "client/http/api/infill.h"
 #include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
@@ -64,6 +65,18 @@ static bool is_default(float value)
     return value == MOED_DEFAULT_FLOAT;
 }
 
+/* What fill_prompts reads. */
+static void check_fill(const struct ask_fill *fill)
+{
+    require(!fill->wanted || fill->suffix.data);
+    require(!fill->infill || fill->prefix.data);
+    for (size_t i = 0; i < json_array_size(fill->extra); i++) {
+        const json_t *chunk = json_array_get(fill->extra, i);
+        const json_t *name = json_object_get(chunk, "filename");
+        require(json_is_string(json_object_get(chunk, "text")) && (!name || json_is_string(name)));
+    }
+}
+
 static void check_accepted(const struct ask *ask)
 {
     require(ask->n >= 1 && ask->n <= ASK_CHOICES_MAX && ask->prompt_count <= ASK_CHOICES_MAX);
@@ -74,7 +87,9 @@ static void check_accepted(const struct ask *ask)
     for (size_t i = 0; i < ask->stop_count; i++)
         require(ask->stops[i].data && ask->stops[i].len);
     for (size_t i = 0; i < ask->prompt_count; i++)
-        require(ask->messages || ask->prompts[i].text_bytes || ask->prompts[i].token_count);
+        require(ask->messages || ask->fill.wanted || ask->prompts[i].text_bytes ||
+                ask->prompts[i].token_count);
+    check_fill(&ask->fill);
     check_messages(ask->messages);
     check_tools(ask);
     require(!ask->form == !ask->form_text && ask->top_logprobs <= ASK_TOP_MAX);
@@ -85,8 +100,9 @@ static void check_accepted(const struct ask *ask)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool (*const parsers[])(struct ask *, const char *, size_t, struct problem *) = {
-        parse_chat,  parse_completion,  parse_response,        parse_message,
-        parse_count, parse_ollama_chat, parse_ollama_generate, parse_llama_completion,
+        parse_chat,   parse_completion,  parse_response,        parse_message,
+        parse_count,  parse_ollama_chat, parse_ollama_generate, parse_llama_completion,
+        parse_infill,
     };
     if (size == 0)
         return 0;

@@ -114,7 +114,11 @@ static void test_llama_completion(void **state)
     assert_int_equal(a.max_tokens, 0); /* no limit */
     assert_false(a.parse_special);
     ask_fini(&a);
-    refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0}", "n_predict");
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0,\"t_max_predict_ms\":9,"
+                                       "\"samplers\":[],\"t_max_prompt_ms\":5,\"n_indent\":4}");
+    assert_true(a.prompt_only && a.predict_ms == 9 && !a.order[0]);
+    assert_string_equal(a.ignored, "t_max_prompt_ms,n_indent");
+    ask_fini(&a);
     refuse(parse_llama_completion, "{}", "prompt");
     static const struct {
         const char *body, *parameter, *why;

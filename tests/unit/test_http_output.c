@@ -612,10 +612,14 @@ static void test_cached_tokens(void **state)
 static void test_timings(void **state)
 {
     struct bench b;
+    struct moed_model facts = {.context = 512};
+    struct deployment deployment = {.facts = &facts};
     bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect, &all[0]);
+    b.a.deployment = &deployment;
     b.c.result = (struct moed_result){.prompt_tokens = 11, .cached_tokens = 22};
     b.a.dialect->whole(&b.a);
     assert_non_null(strstr(b.x.out.data, "\"cache_n\":11,\"prompt_n\":0,"));
+    assert_non_null(strstr(b.x.out.data, "{\"n_ctx\":512,\"n_predict\":-1}"));
     bench_fini(&b);
 }
 

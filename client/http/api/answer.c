@@ -88,7 +88,8 @@ struct answer_usage answer_usage(const struct answer *a)
 
 bool choice_is_cut(const struct choice *c)
 {
-    return c->result.reason == MOED_REASON_LENGTH || c->result.reason == MOED_REASON_CONTEXT;
+    return c->late || c->answer->ask.prompt_only || c->result.reason == MOED_REASON_LENGTH ||
+           c->result.reason == MOED_REASON_CONTEXT;
 }
 
 bool choice_has_calls(const struct choice *c)
@@ -252,12 +253,24 @@ static void hold_back(struct choice *c, const struct moed_event *e)
     c->held.tokens += (uint32_t)e->token_count;
 }
 
+/* Ends an answer that takes too long, but not within its first line, as llama-server. */
+static void limit_time(struct choice *c, const struct moed_event *e)
+{
+    uint64_t limit = c->answer->ask.predict_ms;
+    if (!limit)
+        return;
+    c->lines = c->lines || (e->text_bytes && memchr(e->text, '\n', e->text_bytes));
+    c->late = c->lines && clock_ns() - c->first_ns > limit * 1000000;
+    if (c->late)
+        moed_request_cancel(c->request);
+}
+
 static void take_tokens(struct choice *c, const struct moed_event *event)
 {
     uint32_t all = (uint32_t)event->token_count, n = all;
     note_first_token(c);
-    if (budget_is_reached(c))
-        return;       /* they came while the request was being cancelled */
+    if (budget_is_reached(c) || c->late || c->answer->ask.prompt_only)
+        return; /* they came while the request was being cancelled, or nobody asked for them */
     c->tokens += all; /* first: what the text is written into may have the count */
     if (c->score_request) {
         hold_back(c, event);
@@ -269,6 +282,8 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
             budget_note(c, event->tokens, n);
     }
     c->tokens -= all - n;
+    if (!output_is_over(&c->output) && !budget_is_reached(c))
+        limit_time(c, event);
 }
 
 /* The choice is complete. */
@@ -276,6 +291,8 @@ static void end_choice(struct choice *c)
 {
     struct answer *a = c->answer;
     output_finish(&c->output, choice_is_cut(c));
+    if (c->late || a->ask.prompt_only)
+        c->result.generated_tokens = (uint32_t)c->tokens;
     c->done = true;
     a->n_running--;
     observe(c);

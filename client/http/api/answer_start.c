@@ -3,6 +3,7 @@
 
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
+#include "client/http/api/fill.h"
 
 #include <stdlib.h>
 
@@ -66,6 +67,8 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     enum moed_code code = MOED_OK;
     struct moed_session *session = a->deployment->session;
     bool echo = a->ask.echo;
+    if (a->ask.fill.wanted)
+        return fill_prompts(a, error);
     unsigned flags = MOED_ADD_SPECIAL | (a->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
     for (size_t i = 0; i < a->ask.prompt_count && !code; i++) {
         struct ask_prompt *p = &a->ask.prompts[i];

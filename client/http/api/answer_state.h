@@ -61,6 +61,8 @@ struct choice {
     struct moed_result result;
     uint64_t tokens; /* so far */
     uint64_t first_ns;
+    bool lines; /* the answer has an end of line */
+    bool late;  /* it took longer than ask.predict_ms */
     bool done;
 };
 

@@ -258,6 +258,13 @@ bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct pro
     return true;
 }
 
+void ask_prompt_only(struct ask *ask)
+{
+    ask->prompt_only = ask->max_tokens_given && ask->max_tokens == 0;
+    if (ask->prompt_only)
+        ask->max_tokens = 1; /* which is dropped */
+}
+
 /* ---- Shared parameters ---- */
 
 bool read_number(const json_t *value, double least, double most, double *out, struct problem *p)
@@ -442,6 +449,15 @@ bool take_stop(struct ask *ask, json_t *value, struct problem *p)
 bool take_echo(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_bool(value, &ask->echo, p);
+}
+
+bool take_fill_suffix(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_string(value))
+        return problem_set(p, 400, "a string is expected");
+    ask->fill.suffix = (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    ask->fill.wanted = ask->fill.suffix.len > 0;
+    return true;
 }
 
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p)

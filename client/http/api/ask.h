@@ -34,6 +34,15 @@ struct ask_prompt {
     size_t shown_bytes;
 };
 
+/* Fill-in-the-middle; see fill.h. The prompts are what stands before the cursor. */
+struct ask_fill {
+    bool wanted;
+    bool infill;              /* as /infill: with the marks of files, and cut to the context */
+    struct moed_bytes prefix; /* before each prompt; of /infill */
+    struct moed_bytes suffix; /* behind the cursor */
+    const json_t *extra;      /* borrowed: [{"filename", "text"}, ...]; NULL: none; of /infill */
+};
+
 struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
@@ -43,6 +52,10 @@ struct ask {
     bool has_keep;
     double keep_s; /* how long a model on demand stays loaded; below 0: for ever */
     bool echo;     /* the answer begins with the prompt */
+    struct ask_fill fill;
+    bool prompt_only;        /* nothing is generated: the KV cache gets the prompt */
+    uint32_t predict_ms;     /* an answer that takes longer ends behind a line; 0: no limit */
+    json_t *response_fields; /* borrowed: response_fields.h; NULL: all */
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
@@ -117,6 +130,8 @@ struct ask_shown {
 struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);
+/* Where no tokens are asked for: see `prompt_only`. */
+void ask_prompt_only(struct ask *ask);
 /* Appends prompts; at most ASK_CHOICES_MAX. */
 bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p);
 
@@ -135,6 +150,8 @@ bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p);
 bool take_seed(struct ask *ask, json_t *value, struct problem *p);
 bool take_stop(struct ask *ask, json_t *value, struct problem *p);
 bool take_echo(struct ask *ask, json_t *value, struct problem *p);
+/* The text behind the cursor; "": no fill-in-the-middle. */
+bool take_fill_suffix(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
 /* Whether texts of control tokens in a prompt become those tokens. */
 bool take_parse_special(struct ask *ask, json_t *value, struct problem *p);

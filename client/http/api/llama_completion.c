@@ -3,6 +3,7 @@
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/openai.h"
+#include "client/http/api/response_fields.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
 
@@ -12,7 +13,7 @@
 
 #define NO_SCORES "/v1/completions has logprobs"
 
-static const struct parameter parameters[] = {
+const struct parameter llama_completion_parameters[] = {
     {.name = "prompt", .take = take_prompt},
     {.name = "n_predict", .take = take_max_tokens},
     {.name = "max_tokens", .take = take_max_tokens},
@@ -24,25 +25,23 @@ static const struct parameter parameters[] = {
     {.name = "n_probs", .refused = NO_SCORES}, /* before the shared row, which names logprobs */
     {.name = "logprobs", .refused = NO_SCORES},
     {.name = "echo", .refused = "/v1/completions has echo"},
+    {.name = "response_fields", .take = take_response_fields},
     {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
     {.name = "samplers and penalties", .more = sampling_parameters},
     /* what an answer has in any case, or never */
     {.name = "timings_per_token"},
     {.name = "return_tokens"},
-    {.name = "response_fields"},
     {0},
 };
 
 bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     ask->parse_special = true;
-    if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, llama_completion_parameters, ask->root, p))
         return false;
-    if (ask->max_tokens_given && ask->max_tokens == 0) {
-        problem_fill(p, 400, "at least 1 is expected, or -1: no limit");
-        memcpy(p->parameter, "n_predict", sizeof "n_predict");
-    } else if (ask->prompt_count == 0) {
+    ask_prompt_only(ask);
+    if (ask->prompt_count == 0) {
         problem_fill(p, 400, "prompt is missing");
         memcpy(p->parameter, "prompt", sizeof "prompt");
     }
@@ -59,10 +58,12 @@ static void timings_json(const struct choice *c, struct strbuf *out)
     uint32_t after_first = r->generated_tokens ? r->generated_tokens - 1 : 0;
     strbuf_printf(out,
                   ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
-                  "\"prompt_per_second\":%.3f,\"predicted_n\":%u,\"predicted_ms\":%.3f,"
+                  "\"prompt_per_token_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%u,"
+                  "\"predicted_ms\":%.3f,\"predicted_per_token_ms\":%.3f,"
                   "\"predicted_per_second\":%.3f}",
-                  cached, computed, prompt_ms, prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0,
-                  r->generated_tokens, predicted_ms,
+                  cached, computed, prompt_ms, computed ? prompt_ms / computed : 0,
+                  prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0, r->generated_tokens, predicted_ms,
+                  after_first ? predicted_ms / after_first : 0,
                   predicted_ms > 0 ? 1e3 * after_first / predicted_ms : 0);
 }
 
@@ -79,7 +80,19 @@ static void stop_json(const struct choice *c, struct strbuf *out)
     json_member(out, "stopping_word", word.data, word.len);
 }
 
-static void last_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
+/* What editors show of it: the context. */
+static void settings_json(const struct choice *c, struct strbuf *out)
+{
+    const struct answer *a = c->answer;
+    const struct moed_model *facts = a->deployment->facts; /* NULL: the worker was restarted */
+    strbuf_printf(out, ",\"generation_settings\":{\"n_ctx\":%u,\"n_predict\":%lld}",
+                  facts ? facts->context : 0,
+                  a->ask.prompt_only  ? 0LL
+                  : a->ask.max_tokens ? (long long)a->ask.max_tokens
+                                      : -1LL);
+}
+
+static void all_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
 {
     const struct moed_result *r = &c->result;
     strbuf_printf(out, "{\"index\":%u", c->index);
@@ -90,8 +103,22 @@ static void last_json(struct choice *c, const char *text, size_t len, struct str
                   "\"tokens_cached\":%u,\"truncated\":false",
                   r->generated_tokens, r->prompt_tokens, r->prompt_tokens + r->generated_tokens);
     stop_json(c, out);
+    settings_json(c, out);
     timings_json(c, out);
     strbuf_printf(out, "}");
+}
+
+static void last_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
+{
+    if (!c->answer->ask.response_fields) {
+        all_json(c, text, len, out);
+        return;
+    }
+    struct strbuf all;
+    strbuf_init(&all);
+    all_json(c, text, len, &all);
+    response_fields_json(&c->answer->ask, &all, out);
+    strbuf_fini(&all);
 }
 
 /* An object for one prompt, an array for several. */

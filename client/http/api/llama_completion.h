@@ -1,5 +1,5 @@
-/* llama-server's own completion: POST /completion. Its other routes are in text_tools.c and
- * state.c. */
+/* llama-server's own completion: POST /completion. Its other routes are in infill.c, text_tools.c
+ * and state.c. */
 #ifndef MOED_HTTP_LLAMA_COMPLETION_H
 #define MOED_HTTP_LLAMA_COMPLETION_H
 
@@ -8,8 +8,11 @@
 
 void handle_llama_completion(struct exchange *x);
 
-/* For tests. */
+/* Of /infill, too. */
 extern const struct dialect llama_dialect;
+extern const struct parameter llama_completion_parameters[];
+
+/* For tests. */
 bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struct problem *p);
 
 #endif

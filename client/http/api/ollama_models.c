@@ -1,5 +1,6 @@
 /* Ollama's questions about models; see ollama.h. */
 #include "client/http/api/app.h"
+#include "client/http/api/fill.h"
 #include "client/http/api/models.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/question.h"
@@ -142,10 +143,31 @@ static void show_begin(const struct shown *s, struct strbuf *out)
                   (unsigned long long)s->parameters, s->architecture, s->context);
 }
 
-static void show_end(bool thinks, struct strbuf *out)
+static void show_end(bool thinks, bool fills, struct strbuf *out)
 {
-    strbuf_printf(out, "},\"capabilities\":[\"completion\",\"tools\"%s]}",
-                  thinks ? ",\"thinking\"" : "");
+    strbuf_printf(out, "},\"capabilities\":[\"completion\",\"tools\"%s%s]}",
+                  thinks ? ",\"thinking\"" : "", fills ? ",\"insert\"" : "");
+}
+
+/* Continue takes a template with this word, of the language of Ollama's templates, as the sign that
+ * the model fills in. In ours it is a comment. */
+#define FILLS "{# .Suffix #}"
+
+static void show_begin_of(const struct question *q, bool fills, struct strbuf *out)
+{
+    const struct moed_model *m = q->deployment->facts;
+    struct strbuf template;
+    strbuf_init(&template);
+    strbuf_printf(&template, "%s%s", m->chat_template, fills ? FILLS : "");
+    const struct shown shown = {.template = template.len ? template.data : "",
+                                .architecture = m->architecture,
+                                .name = m->name,
+                                .parameters = m->parameters,
+                                .context = m->context,
+                                .since = q->deployment->since};
+    show_begin(&shown, out);
+    out->failed = out->failed || template.failed;
+    strbuf_fini(&template);
 }
 
 static void write_show(struct question *q)
@@ -153,19 +175,14 @@ static void write_show(struct question *q)
     struct strbuf *out = &q->x->out;
     const struct moed_model *m = q->deployment->facts;
     struct chat_style style = chat_style_of(m, false);
-    const struct shown shown = {.template = m->chat_template,
-                                .architecture = m->architecture,
-                                .name = m->name,
-                                .parameters = m->parameters,
-                                .context = m->context,
-                                .since = q->deployment->since};
-    show_begin(&shown, out);
+    bool fills = fill_is_possible(&m->fim);
+    show_begin_of(q, fills, out);
     strbuf_printf(out,
                   ",\"%s.block_count\":%u,\"%s.embedding_length\":%u,\"%s.expert_count\":%u,"
                   "\"%s.expert_used_count\":%u",
                   m->architecture, m->layers, m->architecture, m->d_model, m->architecture,
                   m->experts, m->architecture, m->experts_used);
-    show_end(style.reasoning || style.format->body == BODY_HARMONY, out);
+    show_end(style.reasoning || style.format->body == BODY_HARMONY, fills, out);
 }
 
 /* The template, and so whether the model thinks, is not known. The context is that of training. */
@@ -178,7 +195,7 @@ static void show_unloaded(struct question *q, const struct demand_model *m)
                                 .context = m->context,
                                 .since = app_of(q->x)->started};
     show_begin(&shown, &q->x->out);
-    show_end(false, &q->x->out);
+    show_end(false, false, &q->x->out);
 }
 
 void handle_ollama_show(struct exchange *x)

@@ -153,7 +153,7 @@ static const struct parameter generate_table[] = {
     {.name = "system"},
     {.name = "raw"},
     {.name = "template", .refused = "the model's own template is used"},
-    {.name = "suffix", .refused = "the models do not fill in"},
+    {.name = "suffix", .take = take_fill_suffix},
     {.name = "width", .refused = "the models are for text"},
     {.name = "height", .refused = "the models are for text"},
     {.name = "steps", .refused = "the models are for text"},
@@ -162,12 +162,12 @@ static const struct parameter generate_table[] = {
     {0},
 };
 
-/* With `raw` the prompt as it is, else as a user's turn. */
+/* With `raw` or a suffix the prompt as it is, else as a user's turn. */
 static bool add_generate_prompt(struct ask *ask, const char *system, const json_t *prompt,
                                 struct problem *p)
 {
-    if (json_is_true(json_object_get(ask->root, "raw"))) {
-        struct ask_prompt raw = {.text = json_string_value(prompt),
+    if (json_is_true(json_object_get(ask->root, "raw")) || ask->fill.wanted) {
+        struct ask_prompt raw = {.text = prompt ? json_string_value(prompt) : "",
                                  .text_bytes = json_string_length(prompt)};
         ask->parse_special = true;
         return ask_add_prompt(ask, &raw, p);
@@ -185,7 +185,7 @@ bool parse_ollama_generate(struct ask *ask, const char *body, size_t len, struct
         return false;
     const json_t *prompt = json_object_get(ask->root, "prompt");
     const json_t *system = json_object_get(ask->root, "system");
-    if (json_string_length(prompt) == 0)
+    if (json_string_length(prompt) == 0 && !ask->fill.wanted)
         return true; /* a client that only loads the model */
     return add_generate_prompt(ask, json_string_value(system), prompt, p);
 }

@@ -14,7 +14,8 @@ static bool add_text(struct ask *ask, const json_t *value, struct problem *p)
 {
     struct ask_prompt prompt = {.text = json_string_value(value),
                                 .text_bytes = json_string_length(value)};
-    if (!prompt.text_bytes)
+    bool fills = json_string_length(json_object_get(ask->root, "suffix")) > 0;
+    if (!prompt.text_bytes && !fills) /* the cursor may be at the beginning of a file */
         return problem_set(p, 400, "a prompt is empty");
     return ask_add_prompt(ask, &prompt, p);
 }
@@ -81,7 +82,7 @@ static const struct parameter completion_parameters[] = {
     {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
     {.name = "samplers and penalties", .more = sampling_parameters},
-    {.name = "suffix", .refused = "the models do not fill in"},
+    {.name = "suffix", .take = take_fill_suffix},
     {.name = "user"},
     {0},
 };
@@ -92,7 +93,10 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
     ask->parse_special = true; /* whoever writes the prompt writes the template's marks, too */
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, completion_parameters, ask->root, p))
         return false;
-    if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo) {
+    if (ask->fill.wanted && ask->echo && ask->logprobs) {
+        problem_fill(p, 400, "echo with logprobs is of a prompt without a suffix");
+        memcpy(p->parameter, "suffix", sizeof "suffix");
+    } else if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo) {
         problem_fill(p, 400, "at least 1 is expected, or echo");
         memcpy(p->parameter, "max_tokens", sizeof "max_tokens");
     } else if (ask->prompt_count == 0) {

@@ -3,6 +3,7 @@
 
 #include "client/http/api/anthropic.h"
 #include "client/http/api/control.h"
+#include "client/http/api/infill.h"
 #include "client/http/api/llama_completion.h"
 #include "client/http/api/loading.h"
 #include "client/http/api/models.h"
@@ -47,6 +48,7 @@ const struct route routes[] = {
      .handle = handle_ollama_generate,
      .api = HTTP_API_OLLAMA},
     {.method = "POST", .path = "/completion", .handle = handle_llama_completion},
+    {.method = "POST", .path = "/infill", .handle = handle_infill},
     {.method = "POST", .path = "/tokenize", .handle = handle_tokenize},
     {.method = "POST", .path = "/detokenize", .handle = handle_detokenize},
     {.method = "POST", .path = "/apply-template", .handle = handle_apply_template},

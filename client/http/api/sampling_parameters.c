@@ -131,15 +131,18 @@ static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
         return set_order(ask, json_string_value(value), p);
     if (!json_is_array(value) || n >= sizeof letters)
         return problem_set(p, 400, "an array of names or a string of letters is expected");
+    size_t known = 0;
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(value, i));
-        letters[i] = name ? sampler_letter(name) : '\0';
-        if (!letters[i])
+        char letter = name ? sampler_letter(name) : '\0';
+        if (letter)
+            letters[known++] = letter;
+        else if (!name || strcmp(name, "infill") != 0) /* llama-server's; editors name it */
             return problem_set(p, 400, "item %zu, '%.40s', is no sampler of moed", i,
                                name ? name : "");
     }
-    letters[n] = '\0';
-    return set_order(ask, letters, p);
+    letters[known] = '\0';
+    return known == 0 || set_order(ask, letters, p); /* none: the usual ones */
 }
 
 /* ---- Biases ---- */
@@ -241,6 +244,16 @@ static bool take_skip_special(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* llama-server's; 0 and below: no limit. */
+static bool take_predict_ms(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long ms;
+    if (!read_integer(value, -1, UINT32_MAX, &ms, p))
+        return false;
+    ask->predict_ms = ms > 0 ? (uint32_t)ms : 0;
+    return true;
+}
+
 #define NO_BEAMS "moed samples one answer a choice"
 
 /* vLLM's: the lower comes first. */
@@ -301,8 +314,7 @@ const struct parameter sampling_parameters[] = {
     {.name = "truncate_prompt_tokens", .refused = "a prompt is never cut"},
     {.name = "n_keep", .refused = "a context is never shifted", .neutral = "-1"},
     {.name = "n_discard", .refused = "a context is never shifted"},
-    {.name = "n_indent", .refused = "there is no such limit"},
-    {.name = "t_max_predict_ms", .refused = "there is no such limit: close the connection"},
+    {.name = "t_max_predict_ms", .take = take_predict_ms},
     {.name = "priority", .take = take_priority},
     {.name = "return_progress", .refused = "a prompt's progress is not reported"},
     {.name = "lora", .refused = "there are no adapters"},

@@ -1,0 +1,93 @@
+/* POST /infill; see infill.h. */
+#include "client/http/api/infill.h"
+
+#include "client/http/api/ask_body.h"
+#include "client/http/api/llama_completion.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNKS_MAX 1024 /* editors send some 16 */
+
+static bool read_text(const json_t *value, struct moed_bytes *out, struct problem *p)
+{
+    *out = (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    return json_is_string(value) || problem_set(p, 400, "a string is expected");
+}
+
+static bool take_prefix(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_text(value, &ask->fill.prefix, p);
+}
+
+static bool take_suffix(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_text(value, &ask->fill.suffix, p);
+}
+
+/* The text between the prefix and the cursor, which editors send apart: the line's. */
+static bool take_line(struct ask *ask, json_t *value, struct problem *p)
+{
+    struct moed_bytes text;
+    if (!read_text(value, &text, p))
+        return false;
+    return ask_add_prompt(ask, &(struct ask_prompt){.text = text.data, .text_bytes = text.len}, p);
+}
+
+static bool is_chunk(const json_t *value)
+{
+    const json_t *name = json_object_get(value, "filename");
+    return json_is_string(json_object_get(value, "text")) && (!name || json_is_string(name));
+}
+
+/* Other parts of the project: [{"filename", "text"}, ...] */
+static bool take_extra(struct ask *ask, json_t *value, struct problem *p)
+{
+    size_t n = json_array_size(value);
+    if (!json_is_array(value) || n > CHUNKS_MAX)
+        return problem_set(p, 400,
+                           "an array of at most %d objects with filename and text is expected",
+                           CHUNKS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!is_chunk(json_array_get(value, i)))
+            return problem_set(p, 400, "item %zu has no text, or a filename that is no string", i);
+    ask->fill.extra = value;
+    return true;
+}
+
+static const struct parameter parameters[] = {
+    {.name = "input_prefix", .take = take_prefix},
+    {.name = "input_suffix", .take = take_suffix},
+    {.name = "input_extra", .take = take_extra},
+    {.name = "prompt", .take = take_line}, /* before the shared row */
+    {.name = "what /completion has too", .more = llama_completion_parameters},
+    {0},
+};
+
+static bool is_missing(const struct moed_bytes *text, const char *name, struct problem *p)
+{
+    if (text->data)
+        return false;
+    problem_fill(p, 400, "%s is missing", name);
+    snprintf(p->parameter, sizeof p->parameter, "%s", name);
+    return true;
+}
+
+bool parse_infill(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
+        return false;
+    ask->fill.wanted = ask->fill.infill = true;
+    if (is_missing(&ask->fill.prefix, "input_prefix", p) ||
+        is_missing(&ask->fill.suffix, "input_suffix", p))
+        return false;
+    ask_prompt_only(ask);
+    return ask->prompt_count || ask_add_prompt(ask, &(struct ask_prompt){.text = ""}, p);
+}
+
+void handle_infill(struct exchange *x)
+{
+    struct ask ask;
+    if (ask_body(x, &ask, parse_infill))
+        answer_start(x, &ask, &llama_dialect, "cmpl-");
+}

@@ -1,0 +1,15 @@
+/* llama-server's response_fields: the members of an answer that a client wants. */
+#ifndef MOED_HTTP_RESPONSE_FIELDS_H
+#define MOED_HTTP_RESPONSE_FIELDS_H
+
+#include "client/http/api/ask.h"
+
+#include "base/strbuf.h"
+
+bool take_response_fields(struct ask *ask, json_t *value, struct problem *p);
+/* Appends an object with those members of the object `json` that the request names. A name such as
+ * "timings/prompt_n" is the path of a member, which the new object has under this name. An unknown
+ * name is left out. */
+void response_fields_json(const struct ask *ask, const struct strbuf *json, struct strbuf *out);
+
+#endif
