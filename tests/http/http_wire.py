@@ -202,7 +202,7 @@ def check_llama_completion():
     assert "".join(p["content"] for p in parts) == text and [p["stop"] for p in parts] == [False] * (len(parts) - 1) + [True], parts
     assert parts[-1]["tokens_predicted"] == 9, parts
     word = text.split()[2]
-    cut = post("/completion", **{**ask, "stop": ["@@", word]})
+    cut = post("/completion", **{**ask, "stop": ["", *[f"@{i}@" for i in range(127)], word]})
     assert (cut["stop_type"], cut["stopping_word"], cut["content"]) == ("word", word, text[:text.index(word)]), cut
     both = post("/completion", **{**ask, "prompt": ["Once upon", "The cat"]})
     assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == text, both
@@ -529,7 +529,7 @@ def check_errors():
     chat = {"messages": [{"role": "user", "content": "hi"}]}
     refused("/v1/chat/completions", {**chat, "temperature": "hot"}, 400, "temperature")
     refused("/v1/chat/completions", {**chat, "n": 0}, 400, "n")
-    refused("/v1/chat/completions", {**chat, "stop": [""]}, 400, "stop")
+    refused("/v1/chat/completions", {**chat, "stop": ["x"] * 129}, 400, "stop")
     refused("/v1/chat/completions", {}, 400, "messages")
     refused("/v1/chat/completions", {"messages": [{"role": "wizard", "content": "hi"}]}, 400, "messages")
     refused("/v1/chat/completions",

@@ -10,7 +10,7 @@ port_of() { sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" |
 first=$(python3 "$here/fim_model.py" "$MODEL" "$WORK/fim.gguf") || fail "no model"
 up "$WORK/fim.gguf"
 python3 "$here/http_infill.py" "$(port_of)" "$first" || fail "see above"
-grep -q 'POST /infill 200 ok.*ignored=[a-z_,]*n_indent' "$RUN/http.log" || fail "the access log does not name n_indent: $(tail -n 3 "$RUN/http.log")"
+grep -q 'POST /infill 200 ok.*ignored=[a-z_,:]*n_indent' "$RUN/http.log" || fail "the access log does not name n_indent: $(tail -n 3 "$RUN/http.log")"
 
 "$MOED" down > /dev/null
 up "$MODEL"

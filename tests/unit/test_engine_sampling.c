@@ -170,12 +170,13 @@ static void test_stop_strings(void **state)
     assert_true(tokenizer_piece(b.tokenizer, token, false, &text) && text.len > 0);
     for (uint32_t min_tokens = 0; min_tokens <= GOLDEN_ANSWER; min_tokens += GOLDEN_ANSWER) {
         struct request *r = bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_PROMPT);
-        strbuf_append(&r->stops[r->n_stops++], "\1no such text", 13);
+        while (r->n_stops < REQUEST_MAX_STOPS - 1)
+            strbuf_append(&r->stops[r->n_stops++], "\1no such text", 13);
         strbuf_append(&r->stops[r->n_stops++], text.data, text.len);
         r->min_tokens = min_tokens ? GOLDEN_ANSWER + 1 : 0;
         bench_submit(&c);
         check_done(&c, min_tokens ? FINISH_LENGTH : FINISH_STOP);
-        assert_int_equal(c.summary.stop_index, min_tokens ? -1 : 1);
+        assert_int_equal(c.summary.stop_index, min_tokens ? -1 : REQUEST_MAX_STOPS - 1);
         assert_int_equal(c.summary.end_token, -1);
     }
     strbuf_fini(&text);

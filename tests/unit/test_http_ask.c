@@ -138,6 +138,68 @@ static void test_llama_completion(void **state)
     ask_fini(&a);
 }
 
+/* `count` times `item`, with commas, between two texts. Owned. */
+static char *body_of(const char *before, const char *item, size_t count, const char *after)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    strbuf_printf(&b, "%s", before);
+    for (size_t i = 0; i < count; i++)
+        strbuf_printf(&b, "%s%s", i ? "," : "", item);
+    strbuf_printf(&b, "%s", after);
+    assert_false(b.failed);
+    return b.data;
+}
+
+/* Some JSON writers have one kind of number alone; others write seeds of 64 bits. */
+static void test_integers_written_as_reals(void **state)
+{
+    struct ask a =
+        accept(parse_completion, "{\"prompt\":[1.0,2.0],\"max_tokens\":8.0,\"top_k\":4e1,"
+                                 "\"best_of\":1.0,\"logit_bias\":[[7.0,1]]}");
+    assert_int_equal(a.prompts[0].tokens[1], 2);
+    assert_int_equal(a.max_tokens, 8);
+    assert_int_equal(a.sampling.top_k, 40);
+    assert_int_equal(a.bias[0].token, 7);
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(",\"options\":{\"num_predict\":-2.0}"));
+    assert_true(a.ignore_end);
+    ask_fini(&a);
+    static const struct {
+        const char *text;
+        uint64_t seed;
+    } seeds[] = {{"4294967296.0", 1ull << 32},         {"-2.0", UINT64_MAX - 1},
+                 {"9223372036854775807", INT64_MAX},   {"9223372036854775808", 1ull << 63},
+                 {"13835058055282163712", 3ull << 62}, {"18446744073709551615", UINT64_MAX}};
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        char body[96];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",\"seed\":%s}", seeds[i].text);
+        a = accept(parse_completion, body);
+        assert_true(a.seeded && a.sampling.seed == seeds[i].seed);
+        ask_fini(&a);
+    }
+}
+
+/* As many as worker and message hold; an empty one stops nothing. */
+static void test_stop_strings(void **state)
+{
+    char *body = body_of("{\"prompt\":\"a\",\"stop\":[", "\"x\"", ASK_STOPS_MAX, "]}");
+    struct ask a = accept(parse_completion, body);
+    assert_int_equal(a.stop_count, ASK_STOPS_MAX);
+    ask_fini(&a);
+    free(body);
+    body = body_of("{\"prompt\":\"a\",\"stop\":[", "\"x\"", ASK_STOPS_MAX + 1, "]}");
+    refuse(parse_completion, body, "stop");
+    free(body);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"stop\":[\"\",\"b\",\"\"]}");
+    assert_int_equal(a.stop_count, 1);
+    assert_memory_equal(a.stops[0].data, "b", 1);
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"stop\":\"\"}");
+    assert_int_equal(a.stop_count, 0);
+    ask_fini(&a);
+}
+
 /* A top_p of 0 leaves the likeliest token, as OpenAI's does; libmoed's 0 is off. */
 static void test_top_p_of_zero(void **state)
 {
@@ -165,12 +227,13 @@ static void test_refusals_name_the_parameter(void **state)
         {CHAT(",\"temperature\":\"1\""), "temperature"},
         {CHAT(",\"top_p\":1.5"), "top_p"},
         {CHAT(",\"n\":0"), "n"},
-        {CHAT(",\"n\":1.0"), "n"},
+        {CHAT(",\"n\":1.5"), "n"},
+        {CHAT(",\"top_k\":1e30"), "top_k"},
         {CHAT(",\"n\":1000000"), "n"},
         {CHAT(",\"max_tokens\":0"), "max_tokens"},
         {CHAT(",\"max_tokens\":4294967296"), "max_tokens"},
         {CHAT(",\"seed\":1.5"), "seed"},
-        {CHAT(",\"stop\":\"\""), "stop"},
+        {CHAT(",\"seed\":36893488147419103232"), "seed"},
         {CHAT(",\"stop\":[1]"), "stop"},
         {CHAT(",\"stream\":1"), "stream"},
         {CHAT(",\"model\":1"), "model"},
@@ -218,19 +281,6 @@ static void test_bodies_that_are_not_objects(void **state)
     struct ask a = accept(parse_completion, text);
     assert_int_equal(a.prompts[0].text_bytes, 301);
     ask_fini(&a);
-}
-
-/* `count` times `item`, with commas, between two texts. Owned. */
-static char *body_of(const char *before, const char *item, size_t count, const char *after)
-{
-    struct strbuf b;
-    strbuf_init(&b);
-    strbuf_printf(&b, "%s", before);
-    for (size_t i = 0; i < count; i++)
-        strbuf_printf(&b, "%s%s", i ? "," : "", item);
-    strbuf_printf(&b, "%s", after);
-    assert_false(b.failed);
-    return b.data;
 }
 
 /* What parsing takes of memory, and finding of time, has limits that no client's body reaches. */
@@ -423,18 +473,81 @@ static void test_samplers_arrive(void **state)
     ask_fini(&a);
 }
 
+/* Clients list all samplers that they know, also those that are off. */
+static void test_unknown_samplers_are_left_out(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(",\"samplers\":[\"top_k\",\"adaptive_p\",\"min_p\"]"));
+    assert_string_equal(a.order, "km");
+    assert_string_equal(a.ignored, "samplers:adaptive_p");
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"samplers\":\"akt\""));
+    assert_string_equal(a.order, "kt");
+    assert_string_equal(a.ignored, "samplers:a");
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"samplers\":[\"infill\"]")); /* the usual ones */
+    assert_null(ask_sampling(&a).order);
+    ask_fini(&a);
+}
+
+/* What SillyTavern's text completion sends to llama.cpp with its default settings. */
+#define SILLY_TAVERN(more)                                                                         \
+    "{\"prompt\":\"Ann: hi\\nBob:\",\"model\":\"demo\",\"max_new_tokens\":300,\"max_tokens\":300," \
+    "\"n_predict\":300,\"num_predict\":300,\"num_ctx\":8192,\"n\":1,\"stream\":true,"              \
+    "\"temperature\":0.7,\"top_p\":0.5,\"typical_p\":1,\"typical\":1,\"min_p\":0,\"top_k\":40,"    \
+    "\"top_a\":0,\"tfs\":1,\"tfs_z\":1,\"repetition_penalty\":1.2,\"repeat_penalty\":1.2,"         \
+    "\"rep_pen\":1.2,\"rep_pen_range\":0,\"repeat_last_n\":0,\"frequency_penalty\":0,"             \
+    "\"presence_penalty\":0,\"min_tokens\":0,\"min_keep\":0,\"add_bos_token\":true,"               \
+    "\"smoothing_factor\":0,\"smoothing_curve\":1,\"dry_allowed_length\":2,\"dry_multiplier\":0,"  \
+    "\"dry_base\":1.75,\"dry_penalty_last_n\":0,\"max_tokens_second\":0,\"ban_eos_token\":false,"  \
+    "\"ignore_eos\":false,\"skip_special_tokens\":true,\"include_reasoning\":true,"                \
+    "\"truncation_length\":8192,\"mirostat\":0,\"mirostat_mode\":0,\"mirostat_tau\":5,"            \
+    "\"mirostat_eta\":0.1,\"banned_strings\":[],\"custom_token_bans\":\"\","                       \
+    "\"api_type\":\"llamacpp\",\"xtc_threshold\":0.1,\"xtc_probability\":0,\"nsigma\":0,"          \
+    "\"top_n_sigma\":0,\"guidance_scale\":1,\"negative_prompt\":\"\",\"rep_pen_slope\":1,"         \
+    "\"logit_bias\":[],"                                                                           \
+    "\"grammar\":\"\",\"cache_prompt\":true,\"stop\":[\"\\nAnn:\",\"\"]," more "}"
+
+static void test_silly_tavern(void **state)
+{
+    struct ask a =
+        accept(parse_llama_completion,
+               SILLY_TAVERN(
+                   "\"adaptive_target\":-0.01,\"adaptive_decay\":0.9,\"seed\":42,"
+                   "\"sampler_seed\":42,\"dry_sequence_breakers\":[\"\\n\",\":\"],\"samplers\":"
+                   "[\"penalties\",\"dry\",\"top_n_sigma\",\"top_k\",\"typ_p\",\"top_p\",\"min_p\","
+                   "\"xtc\",\"temperature\",\"adaptive_p\"]"));
+    assert_string_equal(ask_sampling(&a).order, "edskypmxt");
+    assert_true(a.seeded && a.sampling.seed == 42);
+    assert_int_equal(a.stop_count, 1);
+    assert_int_equal(a.max_tokens, 300);
+    ask_fini(&a);
+    a = accept(parse_llama_completion, /* an older one */
+               SILLY_TAVERN(
+                   "\"seed\":7,\"sampler_seed\":-1,\"dry_sequence_breakers\":"
+                   "\"[\\\"\\\\n\\\", \\\":\\\"]\",\"samplers\":[\"top_k\",\"tfs_z\",\"typical_p\","
+                   "\"top_p\",\"min_p\",\"temperature\"]"));
+    assert_string_equal(ask_sampling(&a).order, "kypmt");
+    assert_true(a.seeded && a.sampling.seed == 7);
+    assert_int_equal(a.breaker_count, 2);
+    assert_memory_equal(a.breakers[0].data, "\n", 1);
+    assert_memory_equal(a.breakers[1].data, ":", 1);
+    ask_fini(&a);
+}
+
 static void test_samplers_are_refused_by_name(void **state)
 {
     static const char *const wrong[][2] = {
         {CHAT(",\"presence_penalty\":101"), "presence_penalty"},
         {CHAT(",\"mirostat\":1"), "mirostat"},
-        {CHAT(",\"samplers\":[\"tfs\"]"), "samplers"},
-        {CHAT(",\"samplers\":\"q\""), "samplers"},
         {CHAT(",\"samplers\":\"ekdskypmxtekdskypmxt\""), "samplers"},
         {CHAT(",\"logit_bias\":{\"1\":\"x\"}"), "logit_bias"},
         {CHAT(",\"logit_bias\":[[1]]"), "logit_bias"},
         {CHAT(",\"logit_bias\":[[-1,1]]"), "logit_bias"},
+        {CHAT(",\"samplers\":[1]"), "samplers"},
+        {CHAT(",\"adaptive_target\":0.5"), "adaptive_target"},
         {CHAT(",\"dry_sequence_breakers\":[1]"), "dry_sequence_breakers"},
+        {CHAT(",\"dry_sequence_breakers\":\"[1]\""), "dry_sequence_breakers"},
+        {CHAT(",\"dry_sequence_breakers\":\"x,y\""), "dry_sequence_breakers"},
         {CHAT(",\"top_logprobs\":2"), "top_logprobs"},
         {CHAT(",\"logprobs\":true,\"top_logprobs\":65"), "top_logprobs"},
         {CHAT(",\"stop_token_ids\":[-1]"), "stop_token_ids"},
@@ -588,6 +701,8 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_shown_sampling),
         cmocka_unit_test(test_llama_completion),
+        cmocka_unit_test(test_integers_written_as_reals),
+        cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_top_p_of_zero),
         cmocka_unit_test(test_anthropic_turns),
         cmocka_unit_test(test_refusal_parts),
@@ -599,6 +714,8 @@ int main(void)
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_conversations),
         cmocka_unit_test(test_samplers_arrive),
+        cmocka_unit_test(test_silly_tavern),
+        cmocka_unit_test(test_unknown_samplers_are_left_out),
         cmocka_unit_test(test_samplers_are_refused_by_name),
         cmocka_unit_test(test_reasoning_parameters),
         cmocka_unit_test(test_input_tokens),

@@ -32,7 +32,7 @@ static void test_editors(void **state)
     assert_string_equal(a.order, "kp");
     assert_int_equal(a.max_tokens, 128);
     assert_int_equal(a.predict_ms, 2500);
-    assert_string_equal(a.ignored, "n_cache_reuse,n_indent,t_max_prompt_ms");
+    assert_string_equal(a.ignored, "samplers:infill,n_cache_reuse,n_indent,t_max_prompt_ms");
     ask_fini(&a);
     a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[],"
                              "\"n_predict\":0,\"samplers\":[],\"t_max_predict_ms\":1}");

@@ -16,7 +16,7 @@
 
 #define GREEDY GOLDEN("olmoe.greedy")
 
-enum { MOST_REQUESTS = 8, MOST_WAITING = 5, MOST_BYTES = 400 << 10 }; /* of a frontend */
+enum { MOST_REQUESTS = 8, MOST_WAITING = 5, MOST_BYTES = 420 << 10 }; /* of a frontend */
 
 /* ---- The worker's side ---- */
 
@@ -612,6 +612,15 @@ static void long_stops(Moed__V1__Generate *g, Moed__V1__Sampling *s)
     g->n_stop = 2;
     g->stop = stops;
 }
+static void many_stops(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    static uint8_t text[] = "x";
+    static ProtobufCBinaryData stops[REQUEST_MAX_STOPS + 1];
+    for (size_t i = 0; i <= REQUEST_MAX_STOPS; i++)
+        stops[i] = (ProtobufCBinaryData){1, text};
+    g->n_stop = REQUEST_MAX_STOPS + 1;
+    g->stop = stops;
+}
 
 SPOIL_GRAMMAR(broken_trigger, CHOICES, "[\"a\"]",
               grammar.trigger = ((ProtobufCBinaryData){2, (uint8_t *)"a\0"}))
@@ -643,6 +652,7 @@ static void test_refused(void **state)
                  {marked_choice, "only GBNF can have marks"},
                  {many_marks, "12 marks: give at most 11"},
                  {broken_trigger, "NUL"},
+                 {many_stops, "129 stop strings: give at most 128"},
                  {long_stops, "stop strings of more than 65536 bytes"}};
     enum { CASES = sizeof cases / sizeof cases[0] };
     static struct client c;

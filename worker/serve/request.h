@@ -26,7 +26,7 @@ enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
 /* Who gets a slot first. The values of Moed__V1__Generate__Priority. */
 enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 
-#define REQUEST_MAX_STOPS  16
+#define REQUEST_MAX_STOPS  128
 #define REQUEST_STOP_BYTES (64u << 10) /* of all of them together */
 /* The most probable tokens that log-probabilities may name at each place. */
 #define REQUEST_MAX_TOP 64

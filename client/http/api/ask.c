@@ -3,6 +3,7 @@
 
 #include "client/http/api/json_text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ void ask_fini(struct ask *ask)
     free(ask->stop_tokens);
     free(ask->form_text);
     tool_list_free(ask->tool_list);
+    json_decref(ask->breaker_list);
     json_decref(ask->messages);
     json_decref(ask->call_names);
     json_decref(ask->tools);
@@ -278,12 +280,24 @@ bool read_number(const json_t *value, double least, double most, double *out, st
     return true;
 }
 
+bool integer_of(const json_t *value, long long *out)
+{
+    double real = json_real_value(value);
+    if (json_is_real(value) && real >= -0x1p63 && real < 0x1p63 && real == trunc(real))
+        *out = (long long)real;
+    else if (json_is_integer(value))
+        *out = json_integer_value(value);
+    else
+        return false;
+    return true;
+}
+
 bool read_integer(const json_t *value, long long least, long long most, long long *out,
                   struct problem *p)
 {
-    if (!json_is_integer(value))
+    long long v;
+    if (!integer_of(value, &v))
         return problem_set(p, 400, "an integer is expected");
-    long long v = json_integer_value(value);
     if (v < least || v > most)
         return problem_set(p, 400, "%lld is out of range: %lld to %lld", v, least, most);
     *out = v;
@@ -324,12 +338,12 @@ bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
 bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     long long v;
-    if (json_is_integer(value) && json_integer_value(value) == -1) {
+    if (!read_integer(value, -1, UINT32_MAX, &v, p))
+        return false;
+    if (v == -1) {
         ask->max_tokens = 0; /* llama-server's and LM Studio's: no limit */
         return true;
     }
-    if (!read_integer(value, 0, UINT32_MAX, &v, p))
-        return false;
     ask->max_tokens = (uint32_t)v;
     ask->max_tokens_given = true;
     return true;
@@ -402,14 +416,20 @@ bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
-/* Any 64 bits; a negative number is one too, but -1 is a random seed, as other servers have it. */
+/* Any 64 bits; a negative number is one too, but -1 is a random seed, as other servers have it. Of
+ * several names for it -1 leaves the seed of another one. JSON's integers from 2^63 on came as
+ * reals (json_text_widen), so they are seeds without their last bits. */
 bool take_seed(struct ask *ask, json_t *value, struct problem *p)
 {
-    if (!json_is_integer(value))
-        return problem_set(p, 400, "an integer is expected");
-    ask->seeded = json_integer_value(value) != -1;
-    if (ask->seeded)
-        ask->sampling.seed = (uint64_t)json_integer_value(value);
+    long long v = 0;
+    double real = json_real_value(value);
+    bool large = real >= 0x1p63 && real <= 0x1p64;
+    if (!large && !integer_of(value, &v))
+        return problem_set(p, 400, "an integer of 64 bits is expected");
+    if (!large && v == -1)
+        return true;
+    ask->seeded = true;
+    ask->sampling.seed = !large ? (uint64_t)v : real < 0x1p64 ? (uint64_t)real : UINT64_MAX;
     return true;
 }
 
@@ -418,7 +438,7 @@ static bool add_stop(struct ask *ask, const json_t *value, struct problem *p)
     if (!json_is_string(value))
         return problem_set(p, 400, "a string or an array of strings is expected");
     if (json_string_length(value) == 0)
-        return problem_set(p, 400, "a stop string is empty");
+        return true; /* it is in any text: clients that send one mean none */
     if (ask->stop_count == ASK_STOPS_MAX)
         return problem_set(p, 400, "more than %d stop strings", ASK_STOPS_MAX);
     ask->stops[ask->stop_count++] =

@@ -16,7 +16,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#define ASK_STOPS_MAX    16  /* as many as the worker takes */
+#define ASK_STOPS_MAX    128 /* as many as the worker takes */
 #define ASK_CHOICES_MAX  128 /* prompts times n */
 #define ASK_BREAKERS_MAX 16
 #define ASK_BIASES_MAX   4096
@@ -67,6 +67,7 @@ struct ask {
     char order[16];
     struct moed_bytes breakers[ASK_BREAKERS_MAX];
     size_t breaker_count;
+    json_t *breaker_list;   /* owned; where they came as a text. NULL: they are in `root` */
     struct moed_bias *bias; /* owned */
     size_t bias_count;
     uint32_t min_tokens;
@@ -174,9 +175,12 @@ extern const struct parameter chat_extensions[];
 
 /* Values of parameters: false where the type is wrong or the value out of range. */
 bool read_number(const json_t *value, double least, double most, double *out, struct problem *p);
+/* One that is written as a real (8.0), too. */
 bool read_integer(const json_t *value, long long least, long long most, long long *out,
                   struct problem *p);
 bool read_bool(const json_t *value, bool *out, struct problem *p);
+/* False: it is no integer of 64 bits, written as one or as a real. */
+bool integer_of(const json_t *value, long long *out);
 /* Reads an array of token ids. *tokens: owned by the caller. */
 bool read_token_ids(const json_t *array, uint32_t **tokens, size_t *count, struct problem *p);
 

@@ -11,8 +11,9 @@
 /* -1: until the end; -2: until the context is full. */
 static bool take_num_predict(struct ask *ask, json_t *value, struct problem *p)
 {
-    if (json_is_integer(value) && json_integer_value(value) < 0) {
-        ask->ignore_end = json_integer_value(value) == -2;
+    long long v;
+    if (integer_of(value, &v) && v < 0) {
+        ask->ignore_end = v == -2;
         return true;
     }
     return take_max_tokens(ask, value, p);

@@ -37,7 +37,7 @@ bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
         return add_text(ask, value, p);
     if (!json_is_array(value) || json_array_size(value) == 0)
         return problem_set(p, 400, "a string, or an array of strings or token ids is expected");
-    if (json_is_integer(json_array_get(value, 0)))
+    if (json_is_number(json_array_get(value, 0)))
         return add_ids(ask, value, p);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
@@ -53,7 +53,8 @@ bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
 /* Several answers of which the likeliest is kept: 1 changes nothing. */
 static bool take_best_of(struct ask *ask, json_t *value, struct problem *p)
 {
-    if (json_is_integer(value) && json_integer_value(value) == 1)
+    long long v;
+    if (integer_of(value, &v) && v == 1)
         return true;
     return problem_set(p, 400, "only 1 is supported: ask for n answers");
 }

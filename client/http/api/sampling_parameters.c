@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,16 +76,29 @@ static bool take_mirostat(struct ask *ask, json_t *value, struct problem *p)
 
 /* ---- DRY's breakers ---- */
 
+#define BREAKERS_TEXT_MAX 4096 /* so that parsing it takes little memory */
+
+/* The list as an array, or as the text of one, which SillyTavern sends. NULL: it is none. */
+static json_t *breaker_array(struct ask *ask, json_t *value)
+{
+    if (!json_is_string(value) || json_string_length(value) > BREAKERS_TEXT_MAX)
+        return value;
+    json_decref(ask->breaker_list);
+    ask->breaker_list = json_loadb(json_string_value(value), json_string_length(value), 0, NULL);
+    return ask->breaker_list;
+}
+
 static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
 {
     static const struct moed_bytes none = {"", 0};
-    size_t n = json_array_size(value);
-    if (!json_is_array(value) || n > ASK_BREAKERS_MAX)
+    const json_t *list = breaker_array(ask, value);
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n > ASK_BREAKERS_MAX)
         return problem_set(p, 400, "an array of at most %d strings is expected", ASK_BREAKERS_MAX);
     ask->breakers[0] = none; /* an empty list: nothing breaks */
     ask->breaker_count = n ? n : 1;
     for (size_t i = 0; i < n; i++) {
-        const json_t *each = json_array_get(value, i);
+        const json_t *each = json_array_get(list, i);
         if (!json_is_string(each) || json_string_length(each) == 0)
             return problem_set(p, 400, "item %zu is not a text", i);
         ask->breakers[i] = (struct moed_bytes){json_string_value(each), json_string_length(each)};
@@ -112,37 +126,49 @@ static char sampler_letter(const char *name)
     return '\0';
 }
 
-static bool set_order(struct ask *ask, const char *letters, struct problem *p)
+/* Notes for the access log that a sampler of the list is none of moed's. */
+static void ignore_sampler(struct ask *ask, const char *name, int bytes)
 {
-    size_t n = strlen(letters);
-    if (n == 0 || n >= sizeof ask->order || strspn(letters, LETTERS) != n)
-        return problem_set(p, 400, "letters of " LETTERS " are expected, at most %zu",
-                           sizeof ask->order - 1);
-    memcpy(ask->order, letters, n + 1);
+    char text[32];
+    snprintf(text, sizeof text, "samplers:%.*s", bytes, name);
+    ask_ignore(ask, text);
+}
+
+static bool add_sampler(struct ask *ask, size_t *n, char letter, struct problem *p)
+{
+    if (*n + 1 == sizeof ask->order)
+        return problem_set(p, 400, "at most %zu samplers are possible", sizeof ask->order - 1);
+    ask->order[(*n)++] = letter;
+    ask->order[*n] = '\0';
     return true;
 }
 
-/* A string of letters, or an array of names. */
+/* A string of letters, or an array of names; none: the usual ones. Samplers that moed does not have
+ * are left out, as llama-server does: clients list all that they know, also those that are off. */
 static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
 {
-    char letters[16];
-    size_t n = json_array_size(value);
-    if (json_is_string(value))
-        return set_order(ask, json_string_value(value), p);
-    if (!json_is_array(value) || n >= sizeof letters)
+    const char *letters = json_string_value(value);
+    size_t count = letters ? strlen(letters) : json_array_size(value), n = 0;
+    if (!letters && !json_is_array(value))
         return problem_set(p, 400, "an array of names or a string of letters is expected");
-    size_t known = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = json_string_value(json_array_get(value, i));
-        char letter = name ? sampler_letter(name) : '\0';
-        if (letter)
-            letters[known++] = letter;
-        else if (!name || strcmp(name, "infill") != 0) /* llama-server's; editors name it */
-            return problem_set(p, 400, "item %zu, '%.40s', is no sampler of moed", i,
-                               name ? name : "");
+    for (size_t i = 0; i < count; i++) {
+        const char *name = letters ? letters + i : json_string_value(json_array_get(value, i));
+        if (!name)
+            return problem_set(p, 400, "item %zu is no name", i);
+        char letter = letters ? letters[i] : sampler_letter(name);
+        if (!letter || !strchr(LETTERS, letter))
+            ignore_sampler(ask, name, letters ? 1 : 20);
+        else if (!add_sampler(ask, &n, letter, p))
+            return false;
     }
-    letters[known] = '\0';
-    return known == 0 || set_order(ask, letters, p); /* none: the usual ones */
+    return true;
+}
+
+/* A negative target is off; so is 0, as of other parameters that moed does not have. */
+static bool take_adaptive_target(struct ask *ask, json_t *value, struct problem *p)
+{
+    return (json_is_number(value) && json_number_value(value) <= 0) ||
+           problem_set(p, 400, "there is no adaptive-p: -1 switches it off");
 }
 
 /* ---- Biases ---- */
@@ -193,11 +219,11 @@ static bool add_listed_bias(struct ask *ask, const json_t *pair, struct problem 
 {
     const json_t *what = json_array_get(pair, 0);
     struct moed_bias b = {0};
+    long long id;
     if (json_is_string(what) && json_string_length(what))
         b.text = (struct moed_bytes){json_string_value(what), json_string_length(what)};
-    else if (json_is_integer(what) && json_integer_value(what) >= 0 &&
-             json_integer_value(what) <= UINT32_MAX)
-        b.token = (uint32_t)json_integer_value(what);
+    else if (integer_of(what, &id) && id >= 0 && id <= UINT32_MAX)
+        b.token = (uint32_t)id;
     else
         return problem_set(p, 400, "pairs of a token's id or a text and its bias are expected");
     return read_bias(json_array_get(pair, 1), &b.bias, p) && add_bias(ask, &b, p);
@@ -294,6 +320,7 @@ const struct parameter sampling_parameters[] = {
     {.name = "samplers", .take = take_samplers},
     {.name = "logit_bias", .take = take_logit_bias},
     {.name = "seed", .take = take_seed},
+    {.name = "sampler_seed", .take = take_seed},
     {.name = "stop", .take = take_stop},
     {.name = "stop_token_ids", .take = take_stop_tokens},
     {.name = "min_tokens", .take = take_min_tokens},
@@ -302,10 +329,10 @@ const struct parameter sampling_parameters[] = {
     {.name = "include_stop_str_in_output", .refused = "a stop string is never part of the answer"},
     {.name = "bad_words", .refused = "use logit_bias with false"},
     {.name = "allowed_token_ids", .refused = "use logit_bias"},
-    {.name = "sampler_seed", .refused = "use seed"},
     {.name = "sampler_order", .refused = "use samplers"},
     {.name = "tfs_z", .refused = "there is no tail-free sampling", .neutral = "1"},
-    {.name = "adaptive_target", .refused = "there is no adaptive-p", .neutral = "-1"},
+    {.name = "adaptive_target", .take = take_adaptive_target},
+    {.name = "adaptive_decay"},
     {.name = "use_beam_search", .refused = NO_BEAMS},
     {.name = "length_penalty", .refused = NO_BEAMS, .neutral = "1"},
     {.name = "prompt_logprobs", .refused = "use /v1/completions with echo and logprobs"},
