@@ -261,6 +261,7 @@ def check_chats():
     assert response["output"][0]["content"][0]["text"] == text, response
     counted = post("/v1/responses/input_tokens", instructions="Be brief.", input=[user])
     assert counted == {"object": "response.input_tokens", "input_tokens": len(ids)}, counted
+    assert counted == post("/v1/chat/completions/input_tokens", messages=messages)
     assert 0 < post("/v1/responses/input_tokens", instructions="Be brief.")["input_tokens"] < len(ids)
     for member in ("completed_at", "reasoning", "user", "top_logprobs", "background", "service_tier", "presence_penalty"):
         assert member in response, member

@@ -761,6 +761,29 @@ static void test_responses_without_choices(void **state)
     strbuf_fini(&x.out);
 }
 
+/* What an error after the head says: clients that know the code shorten the conversation. */
+static void test_codes_of_failed_responses(void **state)
+{
+    static const struct {
+        struct problem problem;
+        const char *says;
+    } cases[] = {
+        {{.status = 400, .code = "context_length_exceeded"},
+         "\"code\":\"context_length_exceeded\""},
+        {{.status = 400}, "\"code\":\"invalid_prompt\""},
+        {{.status = 503}, "\"code\":\"server_error\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct exchange x = {0};
+        struct answer a = {.x = &x, .id = "resp_1", .model = "m"};
+        strbuf_init(&x.out);
+        (response_dialect.fail)(&a, &cases[i].problem);
+        assert_false(x.out.failed);
+        assert_non_null(strstr(x.out.data, cases[i].says));
+        strbuf_fini(&x.out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -780,6 +803,7 @@ int main(void)
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_scores_of_a_stream),
         cmocka_unit_test(test_responses_without_choices),
+        cmocka_unit_test(test_codes_of_failed_responses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/json_text.h"
+#include "client/http/api/openai.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 
@@ -136,6 +137,14 @@ static void echo_json(const struct answer *a, struct strbuf *out)
                        "\"truncation\":\"disabled\"");
 }
 
+/* By `context_length_exceeded` clients know that they must shorten the conversation. */
+static const char *failure_code(const struct problem *failure)
+{
+    if (failure->code)
+        return failure->code;
+    return failure->status < 500 ? "invalid_prompt" : "server_error";
+}
+
 static void response_json(const struct answer *a, bool full, const struct problem *failure,
                           struct strbuf *out)
 {
@@ -148,7 +157,7 @@ static void response_json(const struct answer *a, bool full, const struct proble
     json_member(out, "model", a->model, strlen(a->model));
     strbuf_printf(out, ",\"status\":\"%s\"", status);
     if (failure) {
-        strbuf_printf(out, ",\"error\":{\"code\":\"server_error\"");
+        strbuf_printf(out, ",\"error\":{\"code\":\"%s\"", failure_code(failure));
         json_member(out, "message", failure->message, strlen(failure->message));
         strbuf_printf(out, "}");
     } else {
@@ -333,10 +342,20 @@ static void write_count(struct question *q)
                   q->token_count);
 }
 
-void handle_input_tokens(struct exchange *x)
+static void count(struct exchange *x, ask_parser *parse)
 {
     static const struct question_kind kind = {.work = question_render, .write = write_count};
     struct ask ask;
-    if (ask_body(x, &ask, parse_input_tokens))
+    if (ask_body(x, &ask, parse))
         question_start(x, &ask, &kind);
+}
+
+void handle_input_tokens(struct exchange *x)
+{
+    count(x, parse_input_tokens);
+}
+
+void handle_chat_input_tokens(struct exchange *x)
+{
+    count(x, parse_chat);
 }

@@ -9,6 +9,8 @@
 
 void handle_responses(struct exchange *x);
 void handle_input_tokens(struct exchange *x);
+/* POST /v1/chat/completions/input_tokens, llama-server's: the same of a chat completion. */
+void handle_chat_input_tokens(struct exchange *x);
 
 /* For tests. */
 extern const struct dialect response_dialect;

@@ -17,6 +17,9 @@
 
 const struct route routes[] = {
     {.method = "POST", .path = "/v1/chat/completions", .handle = handle_chat_completions},
+    {.method = "POST",
+     .path = "/v1/chat/completions/input_tokens",
+     .handle = handle_chat_input_tokens},
     {.method = "POST", .path = "/v1/completions", .handle = handle_completions},
     {.method = "GET", .path = "/v1/models", .handle = handle_models},
     {.method = "GET", .path = "/v1/models/", .handle = handle_model},
