@@ -558,6 +558,9 @@ static void test_samplers_are_refused_by_name(void **state)
         {CHAT(",\"chat_template_kwargs\":[]"), "chat_template_kwargs"},
         {CHAT(",\"reasoning_effort\":1"), "reasoning_effort"},
         {CHAT(",\"reasoning_format\":\"x\""), "reasoning_format"},
+        {CHAT(",\"thinking\":{\"type\":\"deep\"}"), "thinking"},
+        {CHAT(",\"thinking\":true"), "thinking"},
+        {CHAT(",\"reasoning\":true"), "reasoning"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse(parse_chat, wrong[i][0], wrong[i][1]);
@@ -592,6 +595,37 @@ static void test_reasoning_parameters(void **state)
                "\"top_logprobs\":2}");
     assert_string_equal(a.reasoning_effort, "medium");
     assert_true(a.logprobs && a.top_logprobs == 2);
+    ask_fini(&a);
+    static const struct {
+        const char *body;
+        enum chat_switch thinking;
+        const char *effort;
+        uint32_t budget;
+    } chats[] = {
+        {CHAT(",\"thinking\":{\"type\":\"disabled\"}"), CHAT_OFF, NULL, 0},
+        {CHAT(",\"thinking\":{\"type\":\"disabled\",\"budget_tokens\":0}"), CHAT_OFF, NULL, 0},
+        {CHAT(",\"thinking\":{\"type\":\"enabled\",\"clear_thinking\":true}"), CHAT_ON, NULL, 0},
+        {CHAT(",\"thinking\":{\"type\":\"auto\"},\"thinking_budget_tokens\":9"), CHAT_UNSET, NULL,
+         9},
+        {CHAT(",\"thinking_budget_tokens\":9,\"thinking\":{\"type\":\"enabled\"}"), CHAT_ON, NULL,
+         9},
+        {CHAT(",\"think\":false"), CHAT_OFF, NULL, 0},
+        {CHAT(",\"think\":\"high\""), CHAT_ON, "high", 0},
+        {CHAT(",\"reasoning\":{\"effort\":\"high\"}"), CHAT_UNSET, "high", 0},
+        {CHAT(",\"reasoning\":{\"enabled\":false}"), CHAT_OFF, NULL, 0},
+        {CHAT(",\"reasoning\":{\"enabled\":true,\"max_tokens\":7}"), CHAT_ON, NULL, 7},
+    };
+    for (size_t i = 0; i < sizeof chats / sizeof *chats; i++) {
+        a = accept(parse_chat, chats[i].body);
+        assert_int_equal(a.thinking, chats[i].thinking);
+        assert_int_equal(a.reasoning_budget, chats[i].budget);
+        assert_string_equal(a.reasoning_effort ? a.reasoning_effort : "",
+                            chats[i].effort ? chats[i].effort : "");
+        assert_string_equal(a.ignored, "");
+        ask_fini(&a);
+    }
+    a = accept(parse_chat, CHAT(",\"reasoning\":{\"exclude\":true}"));
+    assert_true(a.reasoning_hidden);
     ask_fini(&a);
     a = accept(parse_ollama_chat, CHAT(",\"think\":\"low\""));
     assert_int_equal(a.thinking, CHAT_ON);

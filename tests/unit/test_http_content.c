@@ -165,6 +165,41 @@ static void test_other_blocks(void **state)
     ask_fini(&a);
 }
 
+/* Items of Responses that other servers' tools left in a conversation. */
+static void test_other_items(void **state)
+{
+    struct ask a = accept(
+        parse_response,
+        json("{'input':[{'role':'user','content':'q'},"
+             "{'type':'reasoning','content':[{'type':'reasoning_text','text':'r'}]},"
+             "{'type':'web_search_call','status':'completed'},{'type':'mcp_call','output':'x'},"
+             "{'role':'assistant','content':'b'},{'role':'user','content':'p'},"
+             "{'type':'custom_tool_call','call_id':'c','name':'patch','input':'a\\nb'},"
+             "{'type':'local_shell_call','call_id':'d'},"
+             "{'type':'custom_tool_call_output','call_id':'c','output':'done'},"
+             "{'type':'compaction','encrypted_content':'e'},{'role':'user','content':'a'}]}"));
+    assert_int_equal(json_array_size(a.messages), 7);
+    expect_turn(&a, 1, "assistant", OMITTED("web_search_call") "\n" OMITTED("mcp_call") "\nb");
+    expect_turn(&a, 3, "assistant", OMITTED("local_shell_call"));
+    const json_t *call =
+        json_array_get(json_object_get(json_array_get(a.messages, 3), "tool_calls"), 0);
+    const json_t *function = json_object_get(call, "function");
+    assert_string_equal(json_string_value(json_object_get(function, "name")), "patch");
+    assert_string_equal(json_string_value(json_object_get(function, "arguments")),
+                        "{\"input\":\"a\\nb\"}");
+    expect_turn(&a, 4, "tool", "done");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(a.messages, 4), "name")),
+                        "patch");
+    expect_turn(&a, 5, "assistant", OMITTED("compaction"));
+    expect_turn(&a, 6, "user", "a");
+    ask_fini(&a);
+    refuse(parse_response, json("{'input':[{'type':'item_reference','id':'msg_1'}]}"), "input");
+    refuse(parse_response, json("{'input':[{'type':1}]}"), "input");
+    refuse(parse_response, json("{'input':[{'type':'custom_tool_call','call_id':'c','name':'f'}]}"),
+           "input");
+    refuse(parse_response, json("{'input':[{'type':'custom_tool_call_output'}]}"), "input");
+}
+
 /* Malformed is malformed, wherever it stands. */
 static void test_texts_without_text(void **state)
 {
@@ -187,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_images_before_the_question),
         cmocka_unit_test(test_images_of_the_question),
         cmocka_unit_test(test_other_blocks),
+        cmocka_unit_test(test_other_items),
         cmocka_unit_test(test_texts_without_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -222,22 +222,6 @@ static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
-static bool take_thinking(struct ask *ask, json_t *value, struct problem *p)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-    const json_t *budget = json_object_get(value, "budget_tokens");
-    long long v = 0;
-    if (!type || (strcmp(type, "disabled") != 0 && strcmp(type, "enabled") != 0 &&
-                  strcmp(type, "adaptive") != 0))
-        return problem_set(p, 400, "the type enabled, adaptive or disabled is expected");
-    if (budget && !json_is_null(budget) && !read_integer(budget, 1, UINT32_MAX, &v, p))
-        return false;
-    ask->reasoning_budget = (uint32_t)v;
-    if (strcmp(type, "adaptive") != 0)
-        ask->thinking = strcmp(type, "enabled") == 0 ? CHAT_ON : CHAT_OFF;
-    return true;
-}
-
 static bool take_own_tools(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_array(value))
@@ -297,7 +281,6 @@ static const struct parameter parameters[] = {
     {.name = "max_tokens", .take = take_max_tokens},
     {.name = "stream", .take = take_stream},
     {.name = "stop_sequences", .take = take_stop},
-    {.name = "thinking", .take = take_thinking},
     {.name = "tools", .take = take_own_tools},
     {.name = "tool_choice", .take = take_own_choice},
     {.name = "output_config", .take = take_output_config},

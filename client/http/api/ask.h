@@ -166,11 +166,13 @@ bool take_kwargs(struct ask *ask, json_t *value, struct problem *p);
 /* "none" switches thinking off. */
 bool take_effort(struct ask *ask, json_t *value, struct problem *p);
 bool take_enable_thinking(struct ask *ask, json_t *value, struct problem *p);
+/* Ollama's: true, false or an effort. */
+bool take_think(struct ask *ask, json_t *value, struct problem *p);
 
 /* What OpenAI's APIs and Ollama's options share (sampling_parameters.c): samplers and penalties by
  * llama-server's, vLLM's and Ollama's names. */
 extern const struct parameter sampling_parameters[];
-/* What chats share: reasoning and the end of the prompt. */
+/* What chats but Ollama's share (chat_parameters.c): reasoning and the end of the prompt. */
 extern const struct parameter chat_extensions[];
 
 /* Values of parameters: false where the type is wrong or the value out of range. */

@@ -40,8 +40,7 @@ static void add_string(struct strbuf *text, const json_t *value, enum content_of
     strbuf_append(text, json_string_value(value), json_string_length(value));
 }
 
-/* A part that the model cannot read; an unknown one by the name of its type. */
-static void add_note(struct strbuf *text, const char *type, enum content_of of)
+void content_add_note(struct strbuf *text, const char *type, enum content_of of)
 {
     static const char *const nouns[] = {"image", "audio", "video", "document", "file"};
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
@@ -118,7 +117,7 @@ bool content_add_part(struct strbuf *text, const json_t *part, enum content_of o
     } else if (of == CONTENT_QUESTION) {
         return problem_set(p, 400, "%s: this model takes text only, not '%.40s'", where, type);
     } else {
-        add_note(text, type, of);
+        content_add_note(text, type, of);
     }
     return true;
 }

@@ -33,5 +33,7 @@ json_t *content_text(const json_t *content, enum content_of of, const char *wher
  */
 bool content_add_part(struct strbuf *text, const json_t *part, enum content_of of,
                       const char *where, struct problem *p);
+/* Appends a note in place of what the model cannot read; an unknown type by its name. */
+void content_add_note(struct strbuf *text, const char *type, enum content_of of);
 
 #endif

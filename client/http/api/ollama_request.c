@@ -71,15 +71,6 @@ static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
     return only_loads || take_messages(ask, value, p);
 }
 
-/* true, false, or how much. */
-static bool take_think(struct ask *ask, json_t *value, struct problem *p)
-{
-    if (json_is_boolean(value))
-        return take_enable_thinking(ask, value, p);
-    ask->thinking = CHAT_ON;
-    return take_effort(ask, value, p);
-}
-
 /* Seconds, or a text such as "5m", "1h30m", "-1". Below 0: for ever. */
 static bool take_keep_alive(struct ask *ask, json_t *value, struct problem *p)
 {

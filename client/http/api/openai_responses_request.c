@@ -5,11 +5,58 @@
 #include "client/http/api/structure.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool take_instructions(struct ask *ask, json_t *value, struct problem *p)
 {
     return add_system(ask, content_text(value, CONTENT_HISTORY, "instructions", p), p);
+}
+
+/* The items of an input. */
+struct input {
+    struct ask *ask;
+    char where[32];      /* of the item, for messages of errors */
+    bool newest;         /* it is the user's newest message */
+    struct strbuf notes; /* of items without a text; for the assistant's next one */
+};
+
+/* The notes, and behind them a text, which it takes. NULL: *p is set. */
+static json_t *with_notes(struct input *in, json_t *text, struct problem *p)
+{
+    if (!text || !in->notes.len)
+        return text;
+    if (json_string_length(text))
+        strbuf_append(&in->notes, "\n", 1);
+    strbuf_append(&in->notes, json_string_value(text), json_string_length(text));
+    json_decref(text);
+    json_t *joined = in->notes.failed ? NULL : json_stringn(in->notes.data, in->notes.len);
+    strbuf_clear(&in->notes);
+    if (!joined)
+        problem_fill(p, 503, "no memory for the messages");
+    return joined;
+}
+
+/* The notes that no text of the assistant follows come at the end of its turn. */
+static bool flush_notes(struct input *in, struct problem *p)
+{
+    if (!in->notes.len && !in->notes.failed)
+        return true;
+    json_t *turn = assistant_turn(in->ask, p);
+    if (!turn)
+        return false;
+    const json_t *before = json_object_get(turn, "content");
+    struct strbuf text;
+    strbuf_init(&text);
+    strbuf_append(&text, json_string_value(before), json_string_length(before));
+    strbuf_append(&text, "\n", text.len ? 1 : 0);
+    strbuf_append(&text, in->notes.data, in->notes.len);
+    text.failed = text.failed || in->notes.failed;
+    strbuf_clear(&in->notes);
+    json_t *joined = text.failed ? NULL : json_stringn(text.data, text.len);
+    strbuf_fini(&text);
+    return (joined && json_object_set_new(turn, "content", joined) == 0) ||
+           problem_set(p, 503, "no memory for the messages");
 }
 
 /* The assistant's turn for an item that begins a new one where `member` is there already. */
@@ -25,14 +72,14 @@ static json_t *turn_without(struct ask *ask, const char *member, struct problem 
 
 /* Reasoning, as this server writes it, goes back to the template. That of OpenAI's models has no
  * text. */
-static bool take_reasoning_item(struct ask *ask, const json_t *item, const char *where,
-                                struct problem *p)
+static bool take_reasoning_item(struct input *in, const json_t *item, struct problem *p)
 {
     const json_t *content = json_object_get(item, "content");
     if (json_array_size(content) == 0)
         return true;
-    json_t *text = content_text(content, CONTENT_ANSWER, where, p);
-    json_t *turn = text ? turn_without(ask, "reasoning_content", p) : NULL;
+    json_t *text = content_text(content, CONTENT_ANSWER, in->where, p);
+    json_t *turn =
+        text && flush_notes(in, p) ? turn_without(in->ask, "reasoning_content", p) : NULL;
     if (turn && json_object_set_new(turn, "reasoning_content", text) == 0)
         return true;
     if (!turn)
@@ -40,31 +87,68 @@ static bool take_reasoning_item(struct ask *ask, const json_t *item, const char 
     return p->status ? false : problem_set(p, 503, "no memory for the messages");
 }
 
-static bool take_call_item(struct ask *ask, const json_t *item, const char *where,
-                           struct problem *p)
+/* The arguments of a call, a new reference. A custom tool has a text as its input; templates know
+ * calls of functions alone. NULL: the call has none. */
+static json_t *arguments_of(const json_t *item)
+{
+    json_t *arguments = json_object_get(item, "arguments");
+    json_t *input = json_object_get(item, "input");
+    if (content_has_type(item, "function_call"))
+        return json_is_string(arguments) ? json_incref(arguments) : NULL;
+    json_t *object = json_is_string(input) ? json_pack("{s:O}", "input", input) : NULL;
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_t *value = text ? json_string(text) : NULL;
+    free(text);
+    json_decref(object);
+    return value;
+}
+
+static bool take_call_item(struct input *in, const json_t *item, struct problem *p)
 {
     const char *id = json_string_value(json_object_get(item, "call_id"));
     const char *name = json_string_value(json_object_get(item, "name"));
-    json_t *arguments = json_object_get(item, "arguments");
-    if (!id || !name || !json_is_string(arguments))
-        return problem_set(p, 400, "%s: a function_call needs call_id, name and arguments", where);
-    json_t *turn = assistant_turn(ask, p);
-    return turn && add_call(ask, turn, id, name, json_incref(arguments), p);
+    json_t *arguments = id && name ? arguments_of(item) : NULL;
+    if (!arguments)
+        return problem_set(p, 400,
+                           "%s: a call needs call_id, name and arguments, or input if the tool is "
+                           "custom",
+                           in->where);
+    json_t *turn = flush_notes(in, p) ? assistant_turn(in->ask, p) : NULL;
+    if (turn)
+        return add_call(in->ask, turn, id, name, arguments, p);
+    json_decref(arguments);
+    return false;
 }
 
-static bool take_output_item(struct ask *ask, const json_t *item, const char *where,
-                             struct problem *p)
+static bool take_output_item(struct input *in, const json_t *item, struct problem *p)
 {
     const char *id = json_string_value(json_object_get(item, "call_id"));
     if (!id)
-        return problem_set(p, 400, "%s: a function_call_output needs call_id", where);
-    return add_result(ask, id,
-                      content_text(json_object_get(item, "output"), CONTENT_HISTORY, where, p), p);
+        return problem_set(p, 400, "%s: the output of a call needs call_id", in->where);
+    return flush_notes(in, p) &&
+           add_result(in->ask, id,
+                      content_text(json_object_get(item, "output"), CONTENT_HISTORY, in->where, p),
+                      p);
 }
 
 /* The assistant's text belongs to the turn of its reasoning. */
-static bool take_message_item(struct ask *ask, const json_t *item, bool newest, const char *where,
-                              struct problem *p)
+static bool add_answer(struct input *in, json_t *text, struct problem *p)
+{
+    struct ask *ask = in->ask;
+    json_t *last = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    bool reasoned = role && strcmp(role, "assistant") == 0 &&
+                    !json_object_get(last, "tool_calls") &&
+                    json_object_get(last, "reasoning_content") &&
+                    json_string_length(json_object_get(last, "content")) == 0;
+    text = with_notes(in, text, p);
+    if (text && reasoned)
+        return json_object_set_new(last, "content", text) == 0 ||
+               problem_set(p, 503, "no memory for the messages");
+    return add_message(ask, "assistant", text, p);
+}
+
+static bool take_message_item(struct input *in, const json_t *item, struct problem *p)
 {
     const char *role = json_string_value(json_object_get(item, "role"));
     if (role && strcmp(role, "developer") == 0)
@@ -72,36 +156,48 @@ static bool take_message_item(struct ask *ask, const json_t *item, bool newest, 
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
                   strcmp(role, "system") != 0))
         return problem_set(p, 400, "%s: the role user, assistant, system or developer is expected",
-                           where);
-    json_t *text =
-        content_text(json_object_get(item, "content"), content_of_turn(role, newest), where, p);
-    const json_t *last = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
-    bool reasoned = last && strcmp(role, "assistant") == 0 &&
-                    !json_object_get(last, "tool_calls") &&
-                    json_object_get(last, "reasoning_content") &&
-                    json_string_length(json_object_get(last, "content")) == 0;
-    if (text && reasoned)
-        return json_object_set_new((json_t *)last, "content", text) == 0 ||
-               problem_set(p, 503, "no memory for the messages");
-    return add_message(ask, role, text, p);
+                           in->where);
+    json_t *text = content_text(json_object_get(item, "content"), content_of_turn(role, in->newest),
+                                in->where, p);
+    if (strcmp(role, "assistant") == 0)
+        return add_answer(in, text, p);
+    if (text && flush_notes(in, p))
+        return add_message(in->ask, role, text, p);
+    json_decref(text);
+    return false;
 }
 
-static bool take_item(struct ask *ask, const json_t *item, bool newest, const char *where,
-                      struct problem *p)
+static bool take_item(struct input *in, const json_t *item, struct problem *p)
 {
+    const json_t *type = json_object_get(item, "type");
+    if (!type || content_has_type(item, "message"))
+        return take_message_item(in, item, p);
     if (content_has_type(item, "reasoning"))
-        return take_reasoning_item(ask, item, where, p);
-    if (content_has_type(item, "function_call"))
-        return take_call_item(ask, item, where, p);
-    if (content_has_type(item, "function_call_output"))
-        return take_output_item(ask, item, where, p);
-    if (content_has_type(item, "message") || !json_object_get(item, "type"))
-        return take_message_item(ask, item, newest, where, p);
-    const char *type = json_string_value(json_object_get(item, "type"));
-    return problem_set(p, 400,
-                       "%s: message, reasoning, function_call or function_call_output is expected, "
-                       "not '%.40s'",
-                       where, type ? type : "none");
+        return take_reasoning_item(in, item, p);
+    if (content_has_type(item, "function_call") || content_has_type(item, "custom_tool_call"))
+        return take_call_item(in, item, p);
+    if (content_has_type(item, "function_call_output") ||
+        content_has_type(item, "custom_tool_call_output"))
+        return take_output_item(in, item, p);
+    if (content_has_type(item, "item_reference"))
+        return problem_set(p, 400, "%s: nothing is stored: send the item in place of its reference",
+                           in->where);
+    if (!json_is_string(type))
+        return problem_set(p, 400, "%s: an item with a type is expected", in->where);
+    content_add_note(&in->notes, json_string_value(type), CONTENT_HISTORY);
+    return true;
+}
+
+static bool take_items(struct input *in, const json_t *items, struct problem *p)
+{
+    size_t newest = content_last_user_turn(items);
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        snprintf(in->where, sizeof in->where, "input[%zu]", i);
+        in->newest = i == newest;
+        if (!take_item(in, json_array_get(items, i), p))
+            return false;
+    }
+    return flush_notes(in, p);
 }
 
 static bool take_input(struct ask *ask, json_t *value, struct problem *p)
@@ -110,14 +206,11 @@ static bool take_input(struct ask *ask, json_t *value, struct problem *p)
         return add_message(ask, "user", content_text(value, CONTENT_QUESTION, "input", p), p);
     if (!json_is_array(value) || json_array_size(value) == 0)
         return problem_set(p, 400, "a string or an array of items is expected");
-    size_t newest = content_last_user_turn(value);
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        char where[32];
-        snprintf(where, sizeof where, "input[%zu]", i);
-        if (!take_item(ask, json_array_get(value, i), i == newest, where, p))
-            return false;
-    }
-    return true;
+    struct input in = {.ask = ask};
+    strbuf_init(&in.notes);
+    bool good = take_items(&in, value, p);
+    strbuf_fini(&in.notes);
+    return good;
 }
 
 static bool take_text(struct ask *ask, json_t *value, struct problem *p)
@@ -125,20 +218,6 @@ static bool take_text(struct ask *ask, json_t *value, struct problem *p)
     static const struct parameter table[] = {
         {.name = "format", .take = take_response_format},
         {.name = "verbosity"},
-        {0},
-    };
-    if (!json_is_object(value))
-        return problem_set(p, 400, "an object is expected");
-    return ask_take(ask, table, value, p);
-}
-
-static bool take_reasoning(struct ask *ask, json_t *value, struct problem *p)
-{
-    static const struct parameter table[] = {
-        {.name = "effort", .take = take_effort},
-        {.name = "summary"}, /* the reasoning comes whole */
-        {.name = "generate_summary"},
-        {.name = "context"},
         {0},
     };
     if (!json_is_object(value))
@@ -226,7 +305,6 @@ static const struct parameter parameters[] = {
     {.name = "tools", .take = take_flat_tools},
     {.name = "tool_choice", .take = take_tool_choice},
     {.name = "parallel_tool_calls", .take = take_parallel_calls},
-    {.name = "reasoning", .take = take_reasoning},
     {.name = "top_logprobs", .take = take_top_logprobs},
     {.name = "include", .take = take_include},
     {.name = "samplers and penalties", .more = sampling_parameters},
