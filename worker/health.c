@@ -116,6 +116,7 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->experts_total = counter_read(w->counters.local);
     health->clients = sessions_count(w->sessions);
     health->context = (uint32_t)w->context;
+    health->parallel = (uint32_t)w->parallel;
     if (!w->recent)
         return;
     static Moed__V1__CacheHealth cache;

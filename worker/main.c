@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "gguf/file_type.h"
 #include "ipc/watch.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
@@ -86,6 +87,7 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
     w->chat_template = copy_template(g, "tokenizer.chat_template");
     w->chat_template_tools = copy_template(g, "tokenizer.chat_template.tool_use");
+    w->quantization = gguf_quantization(g, gguf_file_type(g));
     read_sampling(w, g);
     gguf_close(g);
     if (!code)
@@ -371,6 +373,7 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
         .sampling = w->sampling,
         .end_tokens = &w->end_tokens,
         .chat_template_tools = w->chat_template_tools,
+        .quantization = w->quantization,
         .device = w->device,
         .context = (uint32_t)w->context,
         /* a quarter of the queue is for other frontends */

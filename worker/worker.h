@@ -33,6 +33,7 @@ struct worker {
     struct watch *watch;
     struct tokenizer *tokenizer;
     char *chat_template, *chat_template_tools;
+    const char *quantization;
     struct sampling sampling;     /* the model's defaults */
     struct token_list end_tokens; /* of the vocabulary */
     struct pool *pool;

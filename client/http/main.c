@@ -249,7 +249,8 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     f->app.deployments.own_template = f->chat_template;
     f->app.deployments.names = f->names;
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
-    if (f->models)
+    code = jobs_start(&f->app.processes, &f->loop, "processes", e);
+    if (!code && f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
     if (code)
         return code;
@@ -334,6 +335,7 @@ int main(int argc, char **argv)
     daemon_stop(&f.daemon);
     server_close(&f.server);
     watches_fini(&f.app.watches);
+    jobs_stop(&f.app.processes);
     deployments_fini(&f.app.deployments);
     loop_fini(&f.loop);
     return EXIT_CLEAN;

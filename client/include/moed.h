@@ -221,6 +221,7 @@ struct moed_model {
     size_t end_token_count;
     const char *chat_template_tools; /* the variant for conversations with tools; empty: none */
     struct moed_fim fim;
+    const char *quantization; /* of the file: "Q4_K_M"; empty: not known */
 };
 
 /* Gets the model's facts. The program frees them with moed_model_free. */

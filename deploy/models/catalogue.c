@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "daemon/options.h"
 #include "daemon/options_file.h"
+#include "gguf/file_type.h"
 #include "ipc/kv_pool.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
@@ -266,6 +267,8 @@ static enum error_code read_model(const char *path, uint64_t until_ns, struct ca
     const struct model_params *p = &model.plan.header.params;
     snprintf(x->architecture, sizeof x->architecture, "%s", model.plan.header.arch);
     snprintf(x->name, sizeof x->name, "%s", p->name);
+    snprintf(x->quantization, sizeof x->quantization, "%s",
+             gguf_quantization(model.gguf, model.file_type));
     x->context = p->context_trained;
     x->parameters = model.plan.header.parameters;
     x->file_bytes = model.plan.header.file_bytes;

@@ -26,7 +26,7 @@ struct catalogue_entry {
     char *path;                            /* owned; of a split model: its first file */
     struct catalogue_version version;
 
-    char architecture[32], name[96];
+    char architecture[32], name[96], quantization[16];
     uint64_t file_bytes, parameters, weights_bytes;
     /* Of host memory, with the options of its deployment and without the KV cache; 0: they are
      * wrong, which `moed up` reports. */

@@ -209,6 +209,7 @@ static void fill_entry(const struct models *m, const struct model *x, size_t at)
     if (entry) {
         out->architecture = (char *)entry->architecture;
         out->name = (char *)entry->name;
+        out->quantization = (char *)entry->quantization;
         out->parameters = entry->parameters;
         out->file_bytes = entry->file_bytes;
         out->context_trained = entry->context;

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "confine/calls.h"
 #include "confine/memory.h"
+#include "gguf/file_type.h"
 #include "tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -90,6 +91,7 @@ static void run(struct gguf *g, uint64_t segment_bytes, bool brief, int fd)
     m.code = (uint32_t)read_all(g, segment_bytes, brief, &m.params, &e);
     if (m.code == ERROR_OK) {
         snprintf(m.arch, sizeof m.arch, "%s", m.params.arch->name);
+        m.file_type = gguf_file_type(g);
         gguf_describe(g, &m.parsed);
     } else {
         snprintf(m.text, sizeof m.text, "%s", e.text);
@@ -242,7 +244,7 @@ static enum error_code plan(struct gguf *g, struct model_params *params, uint64_
     if (!code)
         code = pool_plan_new_from(g, params, segment_bytes, &plan, e);
     if (!code)
-        *out = (struct read_model){g, plan};
+        *out = (struct read_model){.gguf = g, .plan = plan};
     return code;
 }
 
@@ -286,6 +288,8 @@ enum error_code model_reader_take(struct gguf *g, const void *message, size_t by
     free(tensors);
     if (!code)
         code = plan(g, &m->params, segment_bytes, out, e);
+    if (!code)
+        out->file_type = m->file_type;
 close:
     free(m);
     if (code)

@@ -14,6 +14,7 @@
 struct read_model {
     struct gguf *gguf; /* files and tensors; no keys, no mapping */
     struct pool_plan plan;
+    uint32_t file_type; /* gguf/file_type.h */
 };
 
 /* Opens path as gguf_open does. segment_bytes: as pool_plan_new_cut's. Waits for the process.
@@ -38,6 +39,7 @@ struct model_message {
     uint32_t code; /* enum error_code; beyond ERROR_OK only `text` follows */
     char text[ERROR_TEXT_BYTES];
     char arch[32];
+    uint32_t file_type;
     struct gguf_parsed parsed;
     struct model_params params; /* arch: NULL */
 };

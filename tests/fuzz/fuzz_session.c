@@ -104,6 +104,7 @@ static void begin(void)
                                   .tokenizer = model.tokenizer,
                                   .chat_template = "{{ x }}",
                                   .chat_template_tools = "",
+                                  .quantization = "",
                                   .sampling = sampling_usual(),
                                   .end_tokens = &model.no_ends,
                                   .device = "host",

@@ -129,6 +129,7 @@ for name in ("alpha", "stand-in"):
     status, shown = call("POST", "/api/show", {"model": name})
     info = shown["model_info"]
     assert status == 200 and shown["capabilities"] == ["completion", "tools"], shown
+    assert shown["details"]["quantization_level"] == "Q8_0", shown
     assert info["general.parameter_count"] > 0 and info[info["general.architecture"] + ".context_length"] > 0, shown
 status, props = call("GET", "/props?model=beta")
 assert status == 200 and props["model_alias"] == "beta" and props["default_generation_settings"]["n_ctx"] > 0, props
@@ -143,7 +144,8 @@ assert "chat_template" in call("GET", "/props?model=alpha")[1]
 states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
 assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states
 assert [m["name"] for m in call("GET", "/api/ps")[1]["models"]] == ["alpha"]
-assert len(call("GET", "/api/tags")[1]["models"]) == 4
+tags = call("GET", "/api/tags")[1]["models"]
+assert [m["details"]["quantization_level"] for m in tags] == ["Q8_0"] * 4, tags
 
 print("another takes its place; a long name, a stream")
 c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)

@@ -274,6 +274,22 @@ def check_figures(v):
     assert f["kv_bytes"]["device"] is None and 0 < f["device_cache_bytes"] < f["device_cache_most_bytes"], f
 
 
+def check_ollama():
+    """What Ollama's clients show of a loaded model: its share on the device, and the file's quantisation."""
+    processes = json.loads(subprocess.run([MOED, "ps", "--json"], stdout=subprocess.PIPE, check=True).stdout)
+    memory = next((p["device_memory"] for p in processes if "device_memory" in p), None)
+    on_device = sum(memory[name] for name in ("dense_bytes", "expert_bytes", "kv_bytes")) if memory else 0
+    model, = call("GET", "/api/ps")[1]["models"]
+    assert model["size_vram"] == on_device and bool(on_device) == bool(WORKER), (model, memory)
+    tag, = call("GET", "/api/tags")[1]["models"]
+    for details in (model["details"], tag["details"], call("POST", "/api/show", {"model": "demo"})[1]["details"]):
+        assert details["quantization_level"] == "Q8_0", details
+
+
+def check_slots():
+    assert call("GET", "/props")[1]["total_slots"] == 3
+
+
 def check_plain():
     """Without a device cache: experts in memory or in the file, no figures of a cache, nothing to change."""
     v = Viewer()
@@ -316,8 +332,10 @@ if WORKER:
     checked("death", check_death, viewer)
     checked("silence", check_silence, viewer)
     checked("figures", check_figures, viewer)
+    checked("slots", check_slots)
     viewer.leave()
     checked("nobody looks any more", check_nobody_looks)
 else:
     checked("without a device cache", check_plain)
+checked("Ollama's lists", check_ollama)
 checked("end", check_end)

@@ -24,7 +24,7 @@ printf 'alice secret-of-alice\n' > "$WORK/keys"
 printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/keys" "$WORK/admin"
 with_keys=(--http 127.0.0.1:0 --api-key-file "$WORK/keys" --admin-key-file "$WORK/admin")
-"$MOED" up "$MODEL" --ctx 256 --device emu:vram=30%,link=1G --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment with an admin key"
+"$MOED" up "$MODEL" --ctx 256 --device emu:vram=30%,link=1G --parallel 3 --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment with an admin key"
 python3 "$(dirname "$0")/http_watch.py" "$(port)" "$MOED" secret-of-alice secret-of-boss "$(pid_of worker)" || fail "see above"
 grep -q 'POST /moed/policy 200 ok key=boss model=demo' "$RUN/http.log" || fail "the access log does not name the admin key"
 ! grep -q secret-of "$RUN/http.log" || fail "a key is in the log"

@@ -538,6 +538,7 @@ static void on_model(struct peer *p, uint64_t id)
         reply.chat_template = (char *)p->worker->chat_template;
     reply.name = (char *)"Stand-in 1T";
     reply.architecture = (char *)"qwen3moe";
+    reply.quantization = (char *)"Q4_K_M";
     reply.parameters = 1000000000000u;
     reply.vocab = STAND_IN_VOCAB;
     reply.context = 4096;

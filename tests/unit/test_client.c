@@ -75,6 +75,7 @@ static void test_model(void **state)
     assert_string_equal(m->name, "Stand-in 1T");
     assert_string_equal(m->architecture, "qwen3moe");
     assert_string_equal(m->chat_template, "");
+    assert_string_equal(m->quantization, "Q4_K_M");
     assert_true(m->parameters == 1000000000000u);
     assert_int_equal(m->vocab, STAND_IN_VOCAB);
     assert_int_equal(m->context, 4096);

@@ -2,6 +2,7 @@
  * file cut and changed at every byte. Broken files by kind: test_gguf_broken.c. */
 #include "base/clock.h"
 #include "base/strbuf.h"
+#include "gguf/file_type.h"
 #include "gguf/gguf.h"
 #include "gguf/gguf_write.h"
 
@@ -87,6 +88,27 @@ static void write_sample(const char *path)
     assert_int_equal(gguf_writer_data(w, data + 100, 780, &e), ERROR_OK);
     assert_int_equal(gguf_writer_data(w, data + 880, 24, &e), ERROR_OK);
     assert_int_equal(gguf_writer_close(w, &e), ERROR_OK);
+}
+
+/* A file's mixture by its number, else the type with most of its bytes. */
+static void test_quantization(void **state)
+{
+    struct gguf *g;
+    struct error e;
+    assert_int_equal(gguf_open(MOED_SOURCE_DIR "/models/demo.gguf", &g, &e), ERROR_OK);
+    assert_int_equal(gguf_file_type(g), 7);
+    gguf_close(g);
+    write_sample(in_directory("sample.gguf"));
+    assert_int_equal(gguf_open(in_directory("sample.gguf"), &g, &e), ERROR_OK);
+    assert_int_equal(gguf_file_type(g), FILE_TYPE_NONE);
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } cases[] = {{0, "F32"},  {7, "Q8_0"},  {15, "Q4_K_M"}, {38, "MXFP4"},
+                 {5, "Q4_K"}, {99, "Q4_K"}, {1024, "Q4_K"}, {FILE_TYPE_NONE, "Q4_K"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(gguf_quantization(g, cases[i].type), cases[i].name);
+    gguf_close(g);
 }
 
 static void check_sample_keys(const struct gguf *g)
@@ -578,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_what_is_no_file),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_metadata_alone),
+        cmocka_unit_test(test_quantization),
         cmocka_unit_test(test_typed_access),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_byte_changed),

@@ -4,6 +4,7 @@
 #include "reader/model_reader.h"
 
 #include "base/clock.h"
+#include "gguf/file_type.h"
 #include "plan_bounds.h"
 #include "process_counts.h"
 #include "random_numbers.h"
@@ -56,6 +57,7 @@ static void compare(const char *path)
     for (uint32_t i = 0; i < h->n_layers; i++)
         if (here.experts[i].gate.tensor)
             compare_sources(&there.plan.experts[i].down, &here.experts[i].down);
+    assert_int_equal(there.file_type, gguf_file_type(g));
     size_t len, other_len;
     const void *metadata = gguf_metadata(g, &len);
     assert_null(gguf_metadata(there.gguf, &other_len));
@@ -79,12 +81,19 @@ static void compare(const char *path)
 static void test_same_plan(void **state)
 {
     static const char *const paths[] = {
-        GOLDEN("olmoe"),       GOLDEN("qwen2moe"),
-        GOLDEN("gpt-oss"),     GOLDEN("deepseek2-v3"),
-        GOLDEN("qwen3next"),   GOLDEN("lfm2moe"),
-        GOLDEN("gemma4"),      GOLDEN("exaone-moe"),
-        GOLDEN("phimoe-long"), GOLDEN("deepseek2-unsplit"),
-        GOLDEN("glm-dsa"),     GOLDEN("nemotron_h_moe"),
+        GOLDEN("olmoe"),
+        GOLDEN("qwen2moe"),
+        GOLDEN("gpt-oss"),
+        GOLDEN("deepseek2-v3"),
+        GOLDEN("qwen3next"),
+        GOLDEN("lfm2moe"),
+        GOLDEN("gemma4"),
+        GOLDEN("exaone-moe"),
+        GOLDEN("phimoe-long"),
+        GOLDEN("deepseek2-unsplit"),
+        GOLDEN("glm-dsa"),
+        GOLDEN("nemotron_h_moe"),
+        MOED_SOURCE_DIR "/models/demo.gguf", /* it has a file type */
     };
     (void)state;
     int before = open_fds();

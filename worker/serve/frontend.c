@@ -162,6 +162,7 @@ static void answer_model(struct frontend *f, uint64_t id)
         fim[role] = tokenizer_fim(model->tokenizer, role);
     reply.n_fim = FIM_ROLES;
     reply.fim = fim;
+    reply.quantization = (char *)model->quantization;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;

@@ -32,6 +32,7 @@ struct session_model { /* for ModelReply and limits; borrowed */
     const struct tokenizer *tokenizer;
     const char *chat_template;       /* "" where there is none */
     const char *chat_template_tools; /* the same */
+    const char *quantization;        /* the same */
     struct sampling sampling;        /* the model's defaults */
     const struct token_list *end_tokens;
     const char *device;

@@ -22,6 +22,7 @@ struct app {
     struct daemon *daemon;
     struct deployments deployments;
     struct watches watches;
+    struct job_queue processes; /* its thread asks the deployments' processes for /api/ps */
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */

@@ -6,8 +6,10 @@
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 #include "client/http/model/chat_render.h"
+#include "client/http/watch/capacity.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The release of Ollama whose API this is: its clients refuse older ones. */
@@ -32,26 +34,29 @@ void handle_ollama_version(struct exchange *x)
     exchange_reply(x, 200, "application/json");
 }
 
-static void details_json(const char *architecture, uint64_t parameters, struct strbuf *out)
+static void details_json(const char *architecture, uint64_t parameters, const char *quantization,
+                         struct strbuf *out)
 {
     strbuf_printf(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
     json_member(out, "family", architecture, strlen(architecture));
     strbuf_printf(out, ",\"families\":[");
     strbuf_json_string(out, architecture, strlen(architecture));
     bool small = parameters < 1000000000;
-    strbuf_printf(out, "],\"parameter_size\":\"%.1f%s\",\"quantization_level\":\"\"}",
+    strbuf_printf(out, "],\"parameter_size\":\"%.1f%s\"",
                   (double)parameters * (small ? 1e-6 : 1e-9), small ? "M" : "B");
+    json_member(out, "quantization_level", quantization, strlen(quantization));
+    strbuf_printf(out, "}");
 }
 
 /* What all lists have of a model. */
 static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const char *architecture,
-                       uint64_t parameters)
+                       uint64_t parameters, const char *quantization)
 {
     strbuf_printf(out, "%s{", out->data[out->len - 1] == '[' ? "" : ",");
     json_member(out, "name", id, strlen(id));
     json_member(out, "model", id, strlen(id));
     strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)bytes);
-    details_json(architecture, parameters, out);
+    details_json(architecture, parameters, quantization, out);
 }
 
 /* When the model is unloaded if nobody uses it. */
@@ -69,11 +74,17 @@ static void add_unloaded(void *arg, const struct demand_model *m)
     struct exchange *x = arg;
     char started[24];
     ollama_time(app_of(x)->started, started);
-    entry_json(&x->out, m->id, m->file_bytes, m->architecture, m->parameters);
+    entry_json(&x->out, m->id, m->file_bytes, m->architecture, m->parameters, m->quantization);
     strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", started);
 }
 
-static void write_list(struct exchange *x, bool running)
+static void loaded_json(const struct deployment *d, struct strbuf *out)
+{
+    entry_json(out, d->model, d->facts->file_bytes, d->facts->architecture, d->facts->parameters,
+               d->facts->quantization);
+}
+
+static void write_tags(struct exchange *x)
 {
     const struct deployments *all = &app_of(x)->deployments;
     char time_text[24];
@@ -82,31 +93,13 @@ static void write_list(struct exchange *x, bool running)
         const struct deployment *d = all->items[i];
         if (!d->running || !d->facts)
             continue;
-        entry_json(&x->out, d->model, d->facts->file_bytes, d->facts->architecture,
-                   d->facts->parameters);
-        if (running) {
-            expiry(all, d, time_text);
-            strbuf_printf(&x->out, ",\"expires_at\":\"%s\",\"size_vram\":0,\"context_length\":%u}",
-                          time_text, d->facts->context);
-        } else {
-            ollama_time(d->since, time_text);
-            strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", time_text);
-        }
+        loaded_json(d, &x->out);
+        ollama_time(d->since, time_text);
+        strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", time_text);
     }
-    if (!running)
-        models_each_unloaded(all, add_unloaded, x);
+    models_each_unloaded(all, add_unloaded, x);
     strbuf_printf(&x->out, "]}");
     exchange_reply(x, 200, "application/json");
-}
-
-static void write_tags(struct exchange *x)
-{
-    write_list(x, false);
-}
-
-static void write_ps(struct exchange *x)
-{
-    write_list(x, true);
 }
 
 void handle_ollama_tags(struct exchange *x)
@@ -114,14 +107,88 @@ void handle_ollama_tags(struct exchange *x)
     models_listing(x, write_tags);
 }
 
+/* ---- /api/ps ---- */
+
+/* The running deployments, whose memd's are asked for the device memory. */
+struct running {
+    struct job job;     /* first */
+    struct exchange *x; /* NULL: the client has left */
+    unsigned count;
+    struct running_model {
+        const struct deployment *deployment; /* in the table for ever */
+        uint64_t device_bytes;
+    } models[];
+};
+
+static void measure(struct job *job)
+{
+    struct running *r = (struct running *)job;
+    for (unsigned i = 0; i < r->count; i++)
+        r->models[i].device_bytes = capacity_device_bytes(r->models[i].deployment->name);
+}
+
+static void write_ps(struct job *job)
+{
+    struct running *r = (struct running *)job;
+    struct exchange *x = r->x;
+    char time_text[24];
+    if (!x) {
+        free(r);
+        return;
+    }
+    strbuf_printf(&x->out, "{\"models\":[");
+    for (unsigned i = 0; i < r->count; i++) {
+        const struct deployment *d = r->models[i].deployment;
+        if (!d->running || !d->facts) /* it stopped meanwhile */
+            continue;
+        loaded_json(d, &x->out);
+        expiry(&app_of(x)->deployments, d, time_text);
+        strbuf_printf(&x->out, ",\"expires_at\":\"%s\",\"size_vram\":%llu,\"context_length\":%u}",
+                      time_text, (unsigned long long)r->models[i].device_bytes, d->facts->context);
+    }
+    strbuf_printf(&x->out, "]}");
+    free(r);
+    exchange_reply(x, 200, "application/json");
+}
+
+static void on_ps_left(struct exchange *x)
+{
+    struct running *r = x->work;
+    r->x = NULL;
+    if (jobs_withdraw(&app_of(x)->processes, &r->job))
+        free(r);
+}
+
+static void start_ps(struct exchange *x)
+{
+    const struct deployments *all = &app_of(x)->deployments;
+    struct running *r = calloc(1, sizeof *r + all->count * sizeof *r->models);
+    struct problem p;
+    if (!r) {
+        problem_fill(&p, 503, "no memory");
+        exchange_fail(x, &p);
+        return;
+    }
+    r->job = (struct job){.work = measure, .done = write_ps};
+    r->x = x;
+    for (unsigned i = 0; i < all->count; i++)
+        if (all->items[i]->running && all->items[i]->facts)
+            r->models[r->count++].deployment = all->items[i];
+    x->work = r;
+    x->left = on_ps_left;
+    jobs_post(&app_of(x)->processes, &r->job);
+}
+
 void handle_ollama_ps(struct exchange *x)
 {
-    models_listing(x, write_ps);
+    models_listing(x, start_ps);
 }
+
+/* ---- /api/show ---- */
 
 /* What is known of a model, loaded or not. */
 struct shown {
-    const char *template, *architecture, *name;
+    const char *template, *architecture, *name, *quantization;
     uint64_t parameters;
     uint32_t context;
     time_t since;
@@ -135,7 +202,7 @@ static void show_begin(const struct shown *s, struct strbuf *out)
     strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
     json_member(out, "template", s->template, strlen(s->template));
     strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
-    details_json(s->architecture, s->parameters, out);
+    details_json(s->architecture, s->parameters, s->quantization, out);
     strbuf_printf(out, ",\"model_info\":{");
     json_member(out, "general.architecture", s->architecture, strlen(s->architecture));
     json_member(out, "general.basename", s->name, strlen(s->name));
@@ -162,6 +229,7 @@ static void show_begin_of(const struct question *q, bool fills, struct strbuf *o
     const struct shown shown = {.template = template.len ? template.data : "",
                                 .architecture = m->architecture,
                                 .name = m->name,
+                                .quantization = m->quantization,
                                 .parameters = m->parameters,
                                 .context = m->context,
                                 .since = q->deployment->since};
@@ -191,6 +259,7 @@ static void show_unloaded(struct question *q, const struct demand_model *m)
     const struct shown shown = {.template = "",
                                 .architecture = m->architecture,
                                 .name = m->name,
+                                .quantization = m->quantization,
                                 .parameters = m->parameters,
                                 .context = m->context,
                                 .since = app_of(q->x)->started};

@@ -19,6 +19,7 @@ struct question {
     size_t token_count;
     char *text;
     size_t text_bytes;
+    uint64_t parallel; /* requests at once; 0: not known */
 };
 
 struct question_kind {

@@ -4,6 +4,7 @@
 #include "client/http/api/messages.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
+#include "client/http/watch/capacity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,11 +167,13 @@ void handle_apply_template(struct exchange *x)
 
 /* ---- /props ---- */
 
-/* Finds the texts of the begin and end tokens: "bos" NUL "eos" NUL in q->text. */
-static enum moed_code token_texts(struct question *q, struct moed_error *error)
+/* Finds how many requests run at once, and the texts of the begin and end tokens: "bos" NUL "eos"
+ * NUL in q->text. */
+static enum moed_code find_props(struct question *q, struct moed_error *error)
 {
     int64_t ids[2] = {-1, -1};
     struct moed_model *model;
+    q->parallel = capacity_parallel(q->deployment->name);
     enum moed_code code = moed_model_get(q->deployment->session, &model, error);
     if (code)
         return code;
@@ -212,7 +215,7 @@ static void props_begin(const struct question *q, uint32_t context, const struct
                       (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
                       (double)s->repetition_penalty);
     strbuf_printf(out, "\"n_predict\":-1}},\"total_slots\":%llu",
-                  (unsigned long long)app_of(q->x)->answers_max);
+                  (unsigned long long)(q->parallel ? q->parallel : app_of(q->x)->answers_max));
     json_member(out, "model_alias", model, strlen(model));
 }
 
@@ -249,7 +252,7 @@ static void props_unloaded(struct question *q, const struct demand_model *m)
 
 void handle_props(struct exchange *x)
 {
-    static const struct question_kind kind = {token_texts, write_props, props_unloaded};
+    static const struct question_kind kind = {find_props, write_props, props_unloaded};
     struct ask ask;
     ask_init(&ask);
     ask.model = exchange_query(x, "model"); /* libmicrohttpd keeps it until the reply */

@@ -55,6 +55,7 @@ static void copy_entry(const Moed__V1__ModelEntry *from, struct demand_model *ou
     snprintf(out->deployment, sizeof out->deployment, "%s", from->deployment);
     snprintf(out->architecture, sizeof out->architecture, "%s", from->architecture);
     snprintf(out->name, sizeof out->name, "%s", from->name);
+    snprintf(out->quantization, sizeof out->quantization, "%s", from->quantization);
 }
 
 static void take_reply(struct demand_call *c, struct question *q, const Moed__V1__ModelsReply *r)

@@ -17,7 +17,7 @@ enum demand_state { DEMAND_OFF, DEMAND_STARTING, DEMAND_UP, DEMAND_STOPPING, DEM
 struct demand_model {
     char id[DEMAND_ID_BYTES];           /* for clients */
     char deployment[DEMAND_NAME_BYTES]; /* where it runs */
-    char architecture[32], name[96];
+    char architecture[32], name[96], quantization[16];
     enum demand_state state;
     bool own; /* loaded for a request */
     uint64_t parameters, file_bytes;

@@ -1,0 +1,13 @@
+/* What the processes of a deployment have, by its name. Any thread; waits for the processes. 0: it
+ * is not known. */
+#ifndef MOED_HTTP_CAPACITY_H
+#define MOED_HTTP_CAPACITY_H
+
+#include <stdint.h>
+
+/* Bytes of device memory that have weights, experts and the KV cache. */
+uint64_t capacity_device_bytes(const char *deployment);
+/* Requests that run at once, in all workers together. */
+uint64_t capacity_parallel(const char *deployment);
+
+#endif
