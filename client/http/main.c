@@ -249,14 +249,18 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     f->app.deployments.own_template = f->chat_template;
     f->app.deployments.names = f->names;
     watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
-    code = jobs_start(&f->app.processes, &f->loop, "processes", e);
-    if (!code && f->models)
-        code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
-    if (code)
-        return code;
     f->stop = (struct watch){.fd = daemon_stop_fd(&f->daemon), .ready = on_stop};
     code = loop_add(&f->loop, &f->stop, EPOLLIN, e);
     return code ? code : listen_all(f, e);
+}
+
+/* Once the files are restricted: threads that run then are not. */
+static enum error_code start_threads(struct frontend *f, struct error *e)
+{
+    enum error_code code = jobs_start(&f->app.processes, &f->loop, "processes", e);
+    if (!code && f->models)
+        code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
+    return code;
 }
 
 /* A waiting stream has two descriptors: its connection's and its request's. */
@@ -318,6 +322,8 @@ int main(int argc, char **argv)
         code = set_up(&f, &e);
     if (!code && f.daemon.confine)
         frontend_confine_files(f.daemon.run, f.unix_path);
+    if (!code)
+        code = start_threads(&f, &e);
     if (!code)
         daemon_start(&f.daemon);
     if (!code && f.daemon.confine)

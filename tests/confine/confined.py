@@ -106,12 +106,14 @@ def main():
     secret, fresh = elsewhere + "/secret", elsewhere + "/fresh"
     with open(secret, "w", encoding="ascii") as f:
         f.write("a key")
+    with open(elsewhere + "/http.conf", "w", encoding="ascii") as f:
+        f.write("models = true\n")  # its thread, without moed-models
     other = subprocess.Popen(["sleep", "1000"])
     abstract = f"moed-test-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind("\0" + abstract)
     d = Deployment(os.path.abspath(args.moed), model,
-                   ["--device", args.device, "--cpuexec", "--http", "0", "--ram", "80%"])
+                   ["--device", args.device, "--cpuexec", "--http", "0", "--ram", "80%", "--http-config", elsewhere + "/http.conf"])
     faults, threads = [], 0
     try:
         tries = Tries(d.work + "/tries", (secret, fresh, model, abstract), other.pid)
@@ -137,6 +139,8 @@ def main():
             faults.append("another answer afterwards")
         if open(secret, encoding="ascii").read() != "a key" or os.path.exists(fresh):
             faults.append("a file was changed")
+        if "their files are not restricted" in d.logs(1000):  # threads that block signals try nothing
+            faults.append("threads ran before the files were restricted")
     finally:
         logs = d.logs()
         d.remove()

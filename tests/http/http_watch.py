@@ -281,6 +281,7 @@ def check_ollama():
     on_device = sum(memory[name] for name in ("dense_bytes", "expert_bytes", "kv_bytes")) if memory else 0
     model, = call("GET", "/api/ps")[1]["models"]
     assert model["size_vram"] == on_device and bool(on_device) == bool(WORKER), (model, memory)
+    assert model["size"] >= model["size_vram"], model
     tag, = call("GET", "/api/tags")[1]["models"]
     for details in (model["details"], tag["details"], call("POST", "/api/show", {"model": "demo"})[1]["details"]):
         assert details["quantization_level"] == "Q8_0", details

@@ -78,9 +78,9 @@ static void add_unloaded(void *arg, const struct demand_model *m)
     strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", started);
 }
 
-static void loaded_json(const struct deployment *d, struct strbuf *out)
+static void loaded_json(const struct deployment *d, uint64_t bytes, struct strbuf *out)
 {
-    entry_json(out, d->model, d->facts->file_bytes, d->facts->architecture, d->facts->parameters,
+    entry_json(out, d->model, bytes, d->facts->architecture, d->facts->parameters,
                d->facts->quantization);
 }
 
@@ -93,7 +93,7 @@ static void write_tags(struct exchange *x)
         const struct deployment *d = all->items[i];
         if (!d->running || !d->facts)
             continue;
-        loaded_json(d, &x->out);
+        loaded_json(d, d->facts->file_bytes, &x->out);
         ollama_time(d->since, time_text);
         strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", time_text);
     }
@@ -109,7 +109,7 @@ void handle_ollama_tags(struct exchange *x)
 
 /* ---- /api/ps ---- */
 
-/* The running deployments, whose memd's are asked for the device memory. */
+/* The running deployments, whose memds are asked for the device memory. */
 struct running {
     struct job job;     /* first */
     struct exchange *x; /* NULL: the client has left */
@@ -141,10 +141,12 @@ static void write_ps(struct job *job)
         const struct deployment *d = r->models[i].deployment;
         if (!d->running || !d->facts) /* it stopped meanwhile */
             continue;
-        loaded_json(d, &x->out);
+        uint64_t on_device = r->models[i].device_bytes, bytes = d->facts->file_bytes;
+        /* clients show the difference as the CPU's part, but the KV cache is in no file */
+        loaded_json(d, on_device > bytes ? on_device : bytes, &x->out);
         expiry(&app_of(x)->deployments, d, time_text);
         strbuf_printf(&x->out, ",\"expires_at\":\"%s\",\"size_vram\":%llu,\"context_length\":%u}",
-                      time_text, (unsigned long long)r->models[i].device_bytes, d->facts->context);
+                      time_text, (unsigned long long)on_device, d->facts->context);
     }
     strbuf_printf(&x->out, "]}");
     free(r);
