@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "model/memory_need.h"
-#include "model/serving_limits.h"
 
 #include <inttypes.h>
 
@@ -48,7 +47,7 @@ static enum error_code take_memory(struct memd *m, unsigned i, struct error *e)
     struct device_plan_options options = {.device = &d->spec,
                                           .workers = workers_of(m, i),
                                           .parallel = memory_parallel(&planned.params, m->parallel),
-                                          .kv_requests = serving_kv_requests(m->parallel),
+                                          .kv_requests = (uint32_t)m->parallel,
                                           .context = (uint32_t)m->context,
                                           .batch = (uint32_t)m->batch,
                                           .reproducible = m->reproducible};

@@ -305,14 +305,18 @@ static void read_model(struct memd *m)
     m->plan = model.plan;
 }
 
-/* Workers read in the table's header how much they may compute at once. */
-static void publish_batch(struct memd *m)
+/* Workers read in the table's header how much they may compute at once, and for how many requests
+ * their KV cache is. */
+static void publish_plan(struct memd *m)
 {
     if (!m->caches.n)
         ((struct residency_header *)m->residency.base)->batch = batch_of(m);
-    for (unsigned i = 0; i < m->caches.n; i++)
-        ((struct residency_header *)cache_residency(m->caches.each[i])->base)->batch =
-            m->devices[i].plan.batch;
+    for (unsigned i = 0; i < m->caches.n; i++) {
+        struct residency_header *h =
+            (struct residency_header *)cache_residency(m->caches.each[i])->base;
+        h->batch = m->devices[i].plan.batch;
+        h->kv_requests = m->devices[i].plan.kv_requests;
+    }
 }
 
 static enum error_code start(struct memd *m, struct error *e)
@@ -352,7 +356,7 @@ static enum error_code start(struct memd *m, struct error *e)
         return code;
     code = has_memory ? memd_make_caches(m, e) : make_residency(m, e);
     if (!code)
-        publish_batch(m);
+        publish_plan(m);
     if (!code && (m->caches.n || m->tier))
         code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
     if (!code && (m->caches.n || m->tier)) {

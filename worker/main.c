@@ -241,6 +241,15 @@ static void choose_batch(struct worker *w)
         w->batch = planned >= BATCH_LEAST && planned <= BATCH_MOST ? planned : BATCH_LEAST;
 }
 
+/* Where --parallel is not given: what memd has planned. */
+static void choose_kv_requests(struct worker *w)
+{
+    uint32_t planned = w->memory.residency.header->kv_requests;
+    w->kv_requests = w->parallel                                 ? (uint32_t)w->parallel
+                     : planned <= DEFAULT_KV_REQUESTS && planned ? planned
+                                                                 : 1;
+}
+
 /* Counts the changes of how products of float weights round, of any device. */
 enum { ROUNDING_VERSION = 2 };
 
@@ -420,7 +429,7 @@ static enum error_code start(struct worker *w, struct error *e)
         code = worker_ask_policy(w, e);
     if (code)
         return code;
-    w->kv_requests = serving_kv_requests(w->parallel);
+    choose_kv_requests(w);
     w->parallel = memory_parallel(&w->memory.map.params, w->parallel);
     code = attach_kv_pool(w, e);
     choose_batch(w);

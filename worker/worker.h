@@ -21,7 +21,7 @@ struct worker {
     const char *device, *kernels, *kv_type, *speculate;
     uint64_t number, threads, context, parallel, batch, queue, decode_share, spin_us;
     uint32_t drafts;      /* what speculate says */
-    uint32_t kv_requests; /* serving_kv_requests */
+    uint32_t kv_requests; /* of a whole context, that a device's KV cache holds */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
     bool exact; /* of prefix_cache_options */
     struct device_spec device_spec;

@@ -15,6 +15,7 @@
 #include "model/serving_limits.h"
 #include "reader/model_reader.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ enum error_code device_choice_fit(const struct device_module *module,
 {
     struct device_plan_options options = {.device = spec,
                                           .parallel = memory_parallel(&map->params, l->parallel),
-                                          .kv_requests = serving_kv_requests(l->parallel),
+                                          .kv_requests = (uint32_t)l->parallel,
                                           .context = (uint32_t)l->ctx,
                                           .batch = (uint32_t)l->batch,
                                           .reproducible = l->reproducible};
@@ -93,8 +94,12 @@ static void look_at(const struct device_module *module, struct device *d, unsign
     quantity_format_bytes(facts.free_bytes, bytes);
     snprintf(c->device, sizeof c->device, "cuda:%u%s", ordinal,
              spec.dense_on_host ? ",dense=host" : "");
-    snprintf(c->summary, sizeof c->summary, "%.120s, %s free, %.0f %% of the experts fit",
-             facts.name, bytes, 100 * (double)plan.n_slots / (double)plan.total_segments);
+    int n = snprintf(c->summary, sizeof c->summary, "%.120s, %s free, %.0f %% of the experts fit",
+                     facts.name, bytes, 100 * (double)plan.n_slots / (double)plan.total_segments);
+    if (!l->parallel && plan.kv_bytes && plan.kv_requests < DEFAULT_KV_REQUESTS)
+        snprintf(c->summary + n, sizeof c->summary - (size_t)n,
+                 ", the KV cache holds %" PRIu32 " request%s of a whole context", plan.kv_requests,
+                 plan.kv_requests == 1 ? "" : "s");
 }
 
 static void look_at_all(const struct device_module *module, const struct pool_map *map,

@@ -55,7 +55,6 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         .module = module,
         .map = map,
         .parallel = o->parallel,
-        .kv_requests = o->kv_requests,
         .context = serving_context(&map->params, o->context, UINT32_MAX, true),
         .kv_type = o->kv_type,
         .dense = dense,
@@ -81,12 +80,13 @@ static void look_at(struct device_plan *p, const struct device_facts *facts, uin
     p->driver_bytes = contexts < most ? contexts : most;
 }
 
-/* Chooses the batch by the memory that is free now, and takes its scratch and KV cache. */
-static void want_scratch(struct device_plan *p, const struct device_facts *facts,
-                         struct worker_memory_needs *needs, uint32_t batch)
+/* Chooses the batch by the memory that is free now, and takes its scratch and the KV cache of so
+ * many requests. */
+static void want_scratch(struct device_plan *p, struct worker_memory_needs *needs, uint32_t batch,
+                         uint32_t kv_requests)
 {
     struct worker_memory capacity;
-    look_at(p, facts, facts->free_bytes);
+    p->kv_requests = needs->kv_requests = kv_requests;
     p->batch = batch ? batch : batch_plan(needs, p);
     needs->max_tokens = serving_batch_tokens(p->batch, needs->parallel);
     worker_memory(needs, &capacity);
@@ -100,17 +100,65 @@ static void want_scratch(struct device_plan *p, const struct device_facts *facts
     p->state_bytes = capacity.state_bytes * workers_of(p); /* less than scratch_bytes */
 }
 
+#define KV_PART 4 /* of what the KV cache and the experts share */
+
+/* Whether the KV cache leaves the experts enough: they have what the user gave them, or all fit. */
+static bool kv_is_fair(const struct device_plan *wanted)
+{
+    struct device_plan p = *wanted;
+    return !device_share(&p) && (p.asked_bytes || p.n_slots == device_share_most_slots(&p) ||
+                                 p.kv_bytes <= p.capacity_bytes / KV_PART);
+}
+
+/* What depends on the memory that is free now: the requests of the KV cache, the batch, and the
+ * bytes of both. */
+static void want_free(struct device_plan *p, const struct device_facts *facts,
+                      struct worker_memory_needs *needs, const struct device_plan_options *o)
+{
+    uint32_t requests = o->kv_requests ? o->kv_requests : DEFAULT_KV_REQUESTS;
+    look_at(p, facts, facts->free_bytes);
+    want_scratch(p, needs, o->batch, requests);
+    while (!o->kv_requests && requests > 1 && !kv_is_fair(p))
+        want_scratch(p, needs, o->batch, requests /= 2);
+}
+
 /* ---- The plan as text ---- */
 
 struct words {
     char driver[24], dense[24], scratch[24], states[24], kv[24], slots[24], free[24], memory[24];
     char requests[96]; /* of the KV cache */
+    char less_kv[96];  /* options with which it is smaller, and its size then; empty: none */
     char device[160];
 };
 
+/* The options for a smaller KV cache, each with the size that it gives. */
+static void put_less_kv(const struct device_plan *p, const struct worker_memory_needs *needs,
+                        struct words *w)
+{
+    const struct model_params *params = &needs->map->params;
+    const enum tensor_type small[] = {TENSOR_Q8_0, TENSOR_F16};
+    char one[24], bytes[24];
+    struct error e;
+    int n = 0;
+    w->less_kv[0] = 0;
+    quantity_format_bytes(p->kv_least_bytes, one);
+    if (p->kv_requests > 1)
+        n = snprintf(w->less_kv, sizeof w->less_kv, "--parallel 1 (%s)", one);
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        uint64_t each =
+            worker_memory_kv(params, small[i], p->kv_requests, needs->context, needs->max_tokens);
+        if (kv_type_check(params, small[i], &e) || each >= p->kv_bytes / workers_of(p))
+            continue;
+        quantity_format_bytes(each * workers_of(p), bytes);
+        snprintf(w->less_kv + n, sizeof w->less_kv - (size_t)n, "%s--kv-type %s (%s)",
+                 n ? " or " : "", small[i] == TENSOR_F16 ? "f16" : "q8_0", bytes);
+        return;
+    }
+}
+
 static void put_in_words(const struct device_plan *p, const struct device_facts *facts,
-                         const struct pool_map *map, const struct device_plan_options *o,
-                         struct words *w)
+                         const struct worker_memory_needs *needs,
+                         const struct device_plan_options *o, struct words *w)
 {
     quantity_format_bytes(p->driver_bytes, w->driver);
     quantity_format_bytes(p->dense_bytes, w->dense);
@@ -124,12 +172,12 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
                                            : p->slot_bytes,
                           w->slots);
     int n = snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
-                     o->kv_requests, o->kv_requests == 1 ? "" : "s",
-                     serving_context(&map->params, o->context, UINT32_MAX, true));
+                     p->kv_requests, p->kv_requests == 1 ? "" : "s", needs->context);
     if (p->workers > 1)
         snprintf(w->requests + n, sizeof w->requests - (size_t)n,
                  " for each of %" PRIu32 " workers", p->workers);
     snprintf(w->device, sizeof w->device, "cuda:%u %s", o->device->ordinal, facts->name);
+    put_less_kv(p, needs, w);
 }
 
 /* The parts before `part`, which fit, and `part`, which does not. */
@@ -155,7 +203,7 @@ static void report_lack(struct strbuf *b, const struct device_plan *p, enum devi
 }
 
 static void report_remedy(struct strbuf *b, const struct device_plan *p, enum device_part part,
-                          enum tensor_type kv_type)
+                          const struct words *w)
 {
     const char *before = "";
     bool dense = p->dense_bytes > 0;
@@ -168,10 +216,12 @@ static void report_remedy(struct strbuf *b, const struct device_plan *p, enum de
         strbuf_printf(b, "%slower --batch", before);
         before = ", ";
     }
-    if (dense && part >= DEVICE_PART_SCRATCH)
-        strbuf_printf(b, "%s%s--ctx or --parallel%s", before, batch ? "" : "lower ",
-                      kv_type == TENSOR_F32 && part >= DEVICE_PART_KV ? ", take --kv-type f16"
-                                                                      : "");
+    if (dense && part >= DEVICE_PART_KV) {
+        strbuf_printf(b, "%s%s--ctx", before, batch ? "" : "lower ");
+        if (w->less_kv[0])
+            strbuf_printf(b, ", give %s", w->less_kv);
+    } else if (dense && part >= DEVICE_PART_SCRATCH)
+        strbuf_printf(b, "%s%s--ctx or --parallel", before, batch ? "" : "lower ");
     else if (!dense && !before[0]) /* the scratch is a batch's experts */
         strbuf_printf(b, "this model needs a larger device");
     if (dense)
@@ -180,13 +230,13 @@ static void report_remedy(struct strbuf *b, const struct device_plan *p, enum de
 
 /* never: the device is too small even if no other process uses it. */
 static enum error_code refuse(const struct device_plan *p, enum device_part part, bool never,
-                              const struct words *w, enum tensor_type kv_type, struct error *e)
+                              const struct words *w, struct error *e)
 {
     struct strbuf b;
     enum error_code code = never ? ERROR_USAGE : ERROR_MEMORY;
     strbuf_init(&b);
     report_lack(&b, p, part, w);
-    report_remedy(&b, p, part, kv_type);
+    report_remedy(&b, p, part, w);
     if (b.failed)
         error_set(e, code, "%s has too little memory", w->device);
     else if (never)
@@ -218,22 +268,24 @@ static void report_plan(const struct device_plan *p, const struct words *w)
 
 /* ---- All of it ---- */
 
-/* Shares the memory that is free now. Where the parts do not fit, or the slots get the rest and
- * that is not enough for all experts, waits for memory that other processes may leave, and shares
- * again. */
+/* Shares the memory that is free now. Where the parts do not fit, the KV cache is smaller than it
+ * may be, or the slots get the rest and that is not enough for all experts, waits for memory that
+ * other processes may leave, and plans again. */
 static enum device_part share_free(struct device_link *link, struct device_plan *p,
-                                   struct device_facts *facts)
+                                   struct device_facts *facts, struct worker_memory_needs *needs,
+                                   const struct device_plan_options *o)
 {
     uint64_t least = device_share_least_bytes(p); /* with the driver's part of an empty device */
     look_at(p, facts, facts->free_bytes);
     enum device_part lacks = device_share(p);
-    if (!lacks && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
+    bool fewer = !o->kv_requests && p->kv_requests < DEFAULT_KV_REQUESTS && p->kv_bytes;
+    if (!lacks && !fewer && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
         return lacks;
-    if (!p->asked_bytes)
+    if (!p->asked_bytes || fewer)
         device_link_await(link, 0, facts);
     if (lacks)
         device_link_await(link, least, facts);
-    look_at(p, facts, facts->free_bytes);
+    want_free(p, facts, needs, o);
     return device_share(p);
 }
 
@@ -264,17 +316,17 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
     if (!facts.memory_bytes)
         return error_set(e, ERROR_IO, "device cuda:%u does not report its memory",
                          o->device->ordinal);
-    want_scratch(&p, &facts, &needs, o->batch);
+    want_free(&p, &facts, &needs, o);
     look_at(&p, &facts, facts.memory_bytes);
     enum device_part lacks = device_share(&p);
     bool never = lacks != DEVICE_PART_NONE;
     if (!never) {
         p.n_slots = 0;
-        lacks = share_free(link, &p, &facts);
+        lacks = share_free(link, &p, &facts, &needs, o);
     }
-    put_in_words(&p, &facts, map, o, &words);
+    put_in_words(&p, &facts, &needs, o, &words);
     if (lacks)
-        return refuse(&p, lacks, never, &words, o->kv_type, e);
+        return refuse(&p, lacks, never, &words, e);
     report_plan(&p, &words);
     *out = p;
     return ERROR_OK;
@@ -294,11 +346,11 @@ enum error_code device_plan_look(const struct device_module *module,
     if (code)
         return code;
     p.n_flags = facts->signals ? p.total_segments : 0;
-    want_scratch(&p, facts, &needs, o->batch);
+    want_free(&p, facts, &needs, o);
     enum device_part lacks = device_share(&p);
-    put_in_words(&p, facts, map, o, &words);
+    put_in_words(&p, facts, &needs, o, &words);
     if (lacks)
-        return refuse(&p, lacks, false, &words, o->kv_type, e);
+        return refuse(&p, lacks, false, &words, e);
     *out = p;
     return ERROR_OK;
 }

@@ -10,8 +10,12 @@ struct device_plan_options {
     const struct device_spec *device;
     uint32_t workers;           /* that share the device; 0: one */
     uint32_t parallel, context; /* a worker's; context 0: its default */
-    uint32_t kv_requests;       /* of a whole context, for which the KV cache has memory */
-    uint32_t batch;             /* 0: by memory (batch_plan.h) */
+    /* For how many requests of a whole context the KV cache has memory. 0: the most of
+     * DEFAULT_KV_REQUESTS, half and a quarter of them, next to which all experts fit, or which
+     * takes at most a quarter of what the KV cache and the experts share; at least one. Most
+     * requests are shorter, so more of them run in it; one that finds no page waits. */
+    uint32_t kv_requests;
+    uint32_t batch; /* 0: by memory (batch_plan.h) */
     enum tensor_type kv_type;
     bool reproducible; /* the worker uses no BLAS */
 };

@@ -21,6 +21,7 @@ struct device_plan {
     uint64_t state_bytes;    /* of the scratch, the states of recurrent layers, of all workers */
     uint64_t kv_bytes;       /* the whole KV cache, of all workers; 0: none */
     uint64_t kv_least_bytes; /* one request's of each worker */
+    uint32_t kv_requests;    /* of a whole context, of each worker, that kv_bytes hold */
     uint32_t workers;        /* that share the device; 0: one */
     uint64_t asked_bytes;    /* for slots; 0: what is left */
     uint64_t slot_bytes, total_segments; /* of the model */

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 9u
+#define RESIDENCY_LAYOUT_VERSION 10u
 #define RESIDENCY_COSTS          12
 
 enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
@@ -79,7 +79,8 @@ struct residency_header {
      * (cache_channel_header.kv_bytes). */
     _Atomic uint64_t kv_bytes;
     uint32_t batch; /* tokens of prompts that a worker computes at once, as memd has planned */
-    uint8_t pad3[44];
+    uint32_t kv_requests; /* of a whole context, that memd has planned a worker's KV cache for */
+    uint8_t pad3[40];
 };
 _Static_assert(sizeof(struct residency_header) == 2624, "shared layout");
 

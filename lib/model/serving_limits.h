@@ -16,7 +16,7 @@ enum { BATCH_IN_MEMORY = 256, BATCH_READ_ONCE = 2048, BATCH_ON_DEVICE = 4096 };
 
 #define CHAT_TEMPLATE_BYTES (1u << 20) /* a longer one of a model file is not used */
 #define DEFAULT_PARALLEL    32         /* concurrent requests (memory_parallel) */
-#define DEFAULT_KV_REQUESTS 4          /* requests that a device's KV cache holds to their end */
+#define DEFAULT_KV_REQUESTS 4          /* at most, that a device's KV cache holds to their end */
 #define DEFAULT_CONTEXT     4096       /* on a device, whose memory the experts want */
 
 /* The default of `most` tokens in a batch: not more than the groups of a request of `context` have.
@@ -26,14 +26,6 @@ static inline uint32_t serving_batch(uint32_t most, uint32_t context)
     uint32_t whole =
         context < BATCH_MOST ? (context + BATCH_LEAST - 1) / BATCH_LEAST * BATCH_LEAST : BATCH_MOST;
     return whole < BATCH_LEAST ? BATCH_LEAST : whole < most ? whole : most;
-}
-
-/* For how many requests of a whole context a device's KV cache has memory. asked: --parallel; 0:
- * its default. Most requests are shorter, so more of them run in it; one that finds no page waits.
- */
-static inline uint32_t serving_kv_requests(uint64_t asked)
-{
-    return asked ? (uint32_t)asked : DEFAULT_KV_REQUESTS;
 }
 
 /* Rows of the largest batch: of prompts, and a token of each request. */

@@ -69,11 +69,11 @@ if [ $SIMULATED = yes ]; then
     # The plan: the message names the part that does not fit, and the remedy.
     refused "kB dense weights: give dense=host" MOED_CUSIM_MEMORY=2M -- cuda
     refused "scratch: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=8M -- cuda
-    refused "KV cache (4 requests of 65536 tokens): lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=40M -- cuda --ctx 65536
-    refused "KV cache (200 requests of 512 tokens): lower --ctx or --parallel, take --kv-type f16, or give dense=host" \
+    refused "KV cache (1 request of 65536 tokens): lower --ctx, or give dense=host" MOED_CUSIM_MEMORY=40M -- cuda --ctx 65536
+    refused "KV cache (200 requests of 512 tokens): lower --ctx, give --parallel 1 (131 kB) or --kv-type f16 (13 MB), or give dense=host" \
         MOED_CUSIM_MEMORY=40M -- cuda --parallel 200 --kv-type f32
-    refused "kB of experts, a single segment: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda
-    refused "kB of experts: give a smaller vram=, lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda:0,vram=100K
+    refused "kB of experts, a single segment: lower --ctx, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda
+    refused "kB of experts: give a smaller vram=, lower --ctx, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda:0,vram=100K
     refused "kB of experts: give a smaller vram=" MOED_CUSIM_MEMORY=14M -- cuda:0,vram=40%,dense=host
     refused "scratch: this model needs a larger device" MOED_CUSIM_MEMORY=8M -- cuda:0,dense=host
 fi
@@ -153,6 +153,16 @@ again_until suspended many || {
 down
 prompts=("${few[@]}")
 say "ok: more requests than the cache holds"
+
+# Without --parallel the cache holds as many requests of a whole context as the device has memory for.
+if [ $SIMULATED = yes ]; then
+    MOED_CUSIM_MEMORY=40M up "$MODEL" --device cuda --ctx 32768
+    grep -q 'KV cache (2 requests of 32768 tokens)' "$RUN/memd.log" || fail "memd's log lacks 2 requests: $(grep 'KV cache' "$RUN/memd.log")"
+    plan_holds "2 requests"
+    answers >/dev/null || fail "2 requests: no answer"
+    down
+    say "ok: a KV cache for fewer requests"
+fi
 
 # memd logs the plan; `moed map` and `moed ps` show it. The dense weights can stay on the host, with keys and values of any type.
 # Without --device `moed up` chooses the GPU, and says so.

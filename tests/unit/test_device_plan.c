@@ -449,6 +449,8 @@ static void stand_in_await(struct device_link *l, uint64_t bytes, struct device_
     stand_in_facts(l, out);
 }
 
+static uint32_t kv_requests = 3, kv_heads_dim = 8;
+
 static enum error_code plan_on(struct stand_in *s, const char *device, const char *kv,
                                uint32_t context, struct device_plan *out, struct error *e)
 {
@@ -457,8 +459,9 @@ static enum error_code plan_on(struct stand_in *s, const char *device, const cha
     struct pool_map map = sample_map();
     struct device_spec spec;
     struct device_plan_options o = {
-        .device = &spec, .parallel = 8, .kv_requests = 3, .context = context};
+        .device = &spec, .parallel = 8, .kv_requests = kv_requests, .context = context};
     s->base.kind = &kind;
+    set_heads(&map, 2, kv_heads_dim, kv_heads_dim);
     if (device_parse(device, &spec, e) || kv_type_parse(kv, &o.kv_type, e))
         fail_msg("%s", e->text);
     return device_plan_new(&s->base, &map, &o, out, e);
@@ -513,9 +516,14 @@ static void test_plan_refused(void **state)
     expect_message(
         &e, "cuda:1 GPU has 4.3 GB of memory: after 537 MB for the driver, 5 MB dense weights, ");
     expect_message(
-        &e,
-        "there is no space for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "
-        "--parallel, take --kv-type f16, or give dense=host");
+        &e, "there is no space for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx, "
+            "give --parallel 1 (4.3 GB) or --kv-type f16 (6.4 GB), or give dense=host");
+    kv_heads_dim = 32;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 22, &p, &e), ERROR_USAGE);
+    expect_message(
+        &e, "there is no space for 6.4 GB KV cache (3 requests of 4194304 tokens): lower "
+            "--ctx, give --parallel 1 (2.1 GB) or --kv-type q8_0 (4.0 GB), or give dense=host");
+    kv_heads_dim = 8;
     s.memory = 7 * MIB;
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(&e, "there is no space for 5 MB dense weights: give dense=host");
@@ -579,16 +587,60 @@ static void test_plan_refuses_slots(void **state)
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(
         &e,
-        "there is no space for 1 kB of experts, a single segment: lower --ctx or --parallel, or "
-        "give dense=host");
+        "there is no space for 1 kB of experts, a single segment: lower --ctx, give --parallel 1 "
+        "(16 kB), or give dense=host");
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(&e,
-                   "there is no space for 8 kB of experts: give a smaller vram=, lower --ctx or "
-                   "--parallel, or give dense=host");
+                   "there is no space for 8 kB of experts: give a smaller vram=, lower --ctx, give "
+                   "--parallel 1 (16 kB), or give dense=host");
     s.memory = 13 * MIB;
     assert_int_equal(plan_on(&s, "cuda,dense=host,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(&e, "there is no space for 8 kB of experts: give a smaller vram=");
     assert_null(strstr(e.text, "--ctx"));
+}
+
+/* Without --parallel: 4, 2 or 1 requests of 2^22 tokens, 512 MiB each, of which the device has 4000
+ * MiB, 512 for the driver and 6 dense. */
+static void test_plan_kv_requests(void **state)
+{
+    struct device_plan p;
+    struct error e;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB, 4000 * MIB, 4000 * MIB}};
+    kv_requests = 0;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 22, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 4 && p.kv_bytes == 2048 * MIB &&
+                p.n_slots == 16); /* all experts */
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 23, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 2 && p.kv_bytes == 2048 * MIB);
+    /* 4 GB of experts, which do not all fit: at most a quarter of about 3400 MiB */
+    slabs[1].n_experts = 20000;
+    slabs[1].segment_bytes = 100000;
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 20, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 4 && p.kv_bytes == 512 * MIB);
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 21, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 2 && p.kv_bytes == 512 * MIB);
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 22, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 1 && p.kv_bytes == 512 * MIB);
+    s.waited = 0; /* one request's is kept, whatever it leaves */
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 24, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 1 && p.kv_bytes == 2048 * MIB && p.n_slots > 0);
+    /* the experts have what the user gave them */
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda,vram=500M", "f16", 1 << 22, &p, &e), ERROR_OK);
+    assert_true(p.kv_requests == 4);
+    /* by the memory that other processes leave in the end */
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {1500 * MIB, 4000 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 20, &p, &e), ERROR_OK);
+    assert_true(s.waited == 1 && p.kv_requests == 4);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {2000 * MIB, 4000 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda,vram=500M", "f16", 1 << 22, &p, &e), ERROR_OK);
+    assert_true(s.waited == 1 && p.kv_requests == 4);
+    slabs[1].n_experts = 8;
+    slabs[1].segment_bytes = 1000;
+    kv_requests = 3;
 }
 
 /* The emulated device has the requested memory, in addition to any needs of a worker. */
@@ -618,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_lacking),
         cmocka_unit_test(test_plan_waits),
+        cmocka_unit_test(test_plan_kv_requests),
         cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_kv_bytes),
         cmocka_unit_test(test_scratch_bytes),
