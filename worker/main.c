@@ -482,7 +482,7 @@ static void register_metrics(struct worker *w)
 {
     struct metrics *m = w->daemon.metrics;
     metrics_gauge_function(m, "moed_worker_tokens_per_second", NULL, read_rate, w,
-                           "Tokens generated per second, over the last 10 s.");
+                           "Tokens generated per second, from the first in the last 10 s on.");
     metrics_gauge_function(m, "moed_worker_threads", NULL, read_threads, w,
                            "Compute threads of the worker.");
     metrics_gauge_function(m, "moed_worker_frontends", NULL, read_frontends, w,

@@ -553,13 +553,7 @@ struct engine_status engine_status(struct engine *g)
                               .cached_tokens = counter_read(g->counters.cached_tokens),
                               .decode_ns = counter_read(g->counters.decode_ns),
                               .drafted = counter_read(g->counters.drafted),
-                              .accepted = counter_read(g->counters.accepted)};
-    uint64_t second = clock_ns() / 1000000000u, sum = 0;
-    for (uint64_t back = 1; back <= RATE_SECONDS; back++) {
-        struct rate_second *r = &g->rate[(second - back) % (RATE_SECONDS + 1)];
-        if (atomic_load(&r->second) == second - back)
-            sum += atomic_load(&r->tokens);
-    }
-    s.tokens_per_s = (double)sum / RATE_SECONDS;
+                              .accepted = counter_read(g->counters.accepted),
+                              .tokens_per_s = token_rate_read(&g->rate, clock_ns())};
     return s;
 }

@@ -82,7 +82,7 @@ struct engine_status {
     uint64_t prompt_tokens, cached_tokens; /* of prompts: computed; found in the prefix cache */
     uint64_t decode_ns;                    /* in decode steps, since start */
     uint64_t drafted, accepted;            /* tokens (speculation.h) */
-    double tokens_per_s;                   /* generated, over the last 10 s */
+    double tokens_per_s;                   /* generated (token_rate.h) */
 };
 struct engine_status engine_status(struct engine *g); /* any thread */
 

@@ -11,6 +11,7 @@
 #include "prompt_pace.h"
 #include "queue.h"
 #include "speculation.h"
+#include "token_rate.h"
 
 #include "device/worker_memory.h"
 
@@ -23,7 +24,6 @@
  * output head for BLAS. */
 #define LOGITS_ROWS   8
 #define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
-#define RATE_SECONDS  10
 
 struct engine_counters {
     struct counter *finished[FINISH_CANCELLED + 1];
@@ -37,12 +37,6 @@ struct engine_counters {
     struct gauge *running, *waiting;
     struct gauge *pages_reserved, *pages_free; /* NULL: the KV cache has no pages */
     struct histogram *first_token, *token;
-};
-
-/* Tokens generated in one second of the monotonic clock. */
-struct rate_second {
-    _Atomic uint64_t second;
-    _Atomic uint64_t tokens;
 };
 
 /* Rows from which tokens are picked: all that a batch has of answers, or the last of a prompt. */
@@ -99,7 +93,7 @@ struct engine {
     struct engine_counters counters;
     char reason_labels[FINISH_CANCELLED + 1][24];
     _Atomic uint32_t n_running, n_waiting, n_cancelled; /* n_cancelled: not looked at yet */
-    struct rate_second rate[RATE_SECONDS + 1];
+    struct token_rate rate;
 };
 
 /* Rows [first, first + n) of a batch are the next positions of an answer: of its last token, and of

@@ -12,16 +12,10 @@
 
 /* ---- The next token ---- */
 
-static void count_token(struct engine *g)
+static void count_token(struct engine *g, uint64_t now_ns)
 {
     counter_add(g->counters.generated_tokens, 1);
-    uint64_t second = clock_ns() / 1000000000u;
-    struct rate_second *r = &g->rate[second % (RATE_SECONDS + 1)];
-    if (atomic_load(&r->second) != second) {
-        atomic_store(&r->tokens, 0);
-        atomic_store(&r->second, second);
-    }
-    atomic_fetch_add(&r->tokens, 1);
+    token_rate_add(&g->rate, now_ns);
 }
 
 static void observe_token(struct engine *g, struct request *r)
@@ -36,7 +30,7 @@ static void observe_token(struct engine *g, struct request *r)
     }
     r->last_ns = now;
     r->n_generated++;
-    count_token(g);
+    count_token(g, now);
 }
 
 /* Whether memory was short for the text of r's answer; then r has ended. */

@@ -314,7 +314,7 @@ static void draw_help(const struct view *v, struct view_page *page)
         "+, -      look more often, less often",
         "?, h      this page",
         "",
-        "Expert cache, link, device and CPU: the last 5 seconds; tokens/s: 10.",
+        "Expert cache, link, device and CPU: the last 5 seconds; tokens/s: at most 10.",
         "A process's memory includes what it shares with the others.",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
