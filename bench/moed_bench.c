@@ -4,7 +4,7 @@
  * It starts a deployment of the model and stops it at the end (or measures a running one, --name).
  * Each run measures every row of the table once. Between them, while the deployment idles, it
  * measures how fast the machine reads memory, so that other work on the machine meets both. The
- * table has medians.
+ * table has medians. In the last run each row is printed as soon as it is measured.
  */
 #include "bandwidth.h"
 #include "hosting.h"
@@ -25,6 +25,7 @@
 
 #define EXIT_INTERRUPTED 130        /* 128 + SIGINT, as shells report it */
 #define CONTEXT_DEFAULT  4096       /* the largest context of `moed up` without --ctx */
+#define PARALLEL_LEAST   4          /* the smallest default of --parallel */
 #define MAX_TOKENS_ASKED (1u << 20) /* of a prompt or an answer */
 #define MAX_LIST         8
 
@@ -41,7 +42,7 @@ struct bench {
     struct hosting hosting;
     struct moed_session *session;
     struct bandwidth *bandwidth;
-    uint32_t vocab;
+    uint32_t vocab, context;
     struct report report;
     struct strbuf command;
 };
@@ -134,14 +135,31 @@ static int parse_options(struct bench *b, int argc, char **argv)
 
 /* ---- The deployment and its model ---- */
 
+/* Of the model file; CONTEXT_DEFAULT where it cannot be read, which `moed up` reports. */
+static uint32_t context_trained(const char *path)
+{
+    struct gguf *g = NULL;
+    struct pool_plan plan = {0};
+    struct error e;
+    uint32_t context = CONTEXT_DEFAULT;
+    if (!gguf_open(path, &g, &e) && !pool_plan_new(g, &plan, &e))
+        context = plan.header.params.context_trained;
+    pool_plan_free(&plan);
+    gguf_close(g);
+    return context;
+}
+
 static int start_deployment(struct bench *b)
 {
     struct error e;
-    uint64_t tokens = largest(&b->prompts) + b->generate;
+    uint32_t prompt = largest(&b->prompts), streams = largest(&b->streams);
+    uint64_t tokens = prompt + streams_most_tokens(streams, prompt, (uint32_t)b->generate);
+    uint32_t trained = context_trained(b->model);
+    uint32_t usual = trained < CONTEXT_DEFAULT ? trained : CONTEXT_DEFAULT;
     struct hosting_options options = {.model = b->model,
                                       .threads = b->threads,
-                                      .ctx = tokens > CONTEXT_DEFAULT ? tokens : 0,
-                                      .parallel = largest(&b->streams)};
+                                      .ctx = tokens > usual ? tokens : 0,
+                                      .parallel = streams > PARALLEL_LEAST ? streams : 0};
     return hosting_start(&options, &b->hosting, &e) ? complain(e.text) : 0;
 }
 
@@ -191,6 +209,7 @@ static int attach(struct bench *b)
     snprintf(r->path, sizeof r->path, "%s", b->model ? b->model : model->path);
     r->file_bytes = model->file_bytes;
     b->vocab = model->vocab;
+    b->context = model->context;
     moed_model_free(model);
     int failed = read_threads(b, &error);
     return failed ? failed : plan_bytes(r);
@@ -207,19 +226,17 @@ static void lay_out_rows(struct bench *b)
                                                 .prompt_tokens = b->prompts.values[k]};
 }
 
-static int measure_row(struct bench *b, const struct row *row, uint64_t seed,
-                       struct streams_speed *speed)
+static enum moed_code measure_row(struct bench *b, const struct row *row, uint64_t seed,
+                                  struct streams_speed *speed, struct moed_error *error)
 {
-    struct moed_error error;
     struct streams_plan plan = {.streams = row->streams,
                                 .prompt_tokens = row->prompt_tokens,
                                 .generate = (uint32_t)b->generate,
                                 .vocab = b->vocab,
+                                .context = b->context,
                                 .seed = seed,
                                 .stopping = &interrupted};
-    if (!streams_run(b->session, &plan, speed, &error))
-        return 0;
-    return interrupted ? EXIT_INTERRUPTED : complain(error.message);
+    return streams_run(b->session, &plan, speed, error);
 }
 
 static int measure_memory(struct bench *b)
@@ -232,24 +249,52 @@ static int measure_memory(struct bench *b)
     return interrupted ? EXIT_INTERRUPTED : 0;
 }
 
+/* Adds a sample to the row. One that cannot be measured fails, and the others go on. */
+static int sample_row(struct bench *b, struct row *row, uint64_t run)
+{
+    struct streams_speed speed;
+    struct moed_error error;
+    int failed = measure_memory(b);
+    if (failed)
+        return failed;
+    if (measure_row(b, row, run, &speed, &error)) {
+        if (interrupted)
+            return EXIT_INTERRUPTED;
+        row->failed = true;
+        fprintf(stderr, "moed-bench: %u streams, prompt of %u tokens: %s\n", (unsigned)row->streams,
+                (unsigned)row->prompt_tokens, error.message);
+        return moed_session_alive(b->session) ? 0 : 1;
+    }
+    samples_add(&row->decode, speed.decode_tokens_per_s);
+    if (row->streams == 1)
+        samples_add(&row->prefill, speed.prefill_tokens_per_s);
+    return 0;
+}
+
 static int measure(struct bench *b)
 {
     struct report *r = &b->report;
     struct streams_speed speed;
-    int failed = measure_row(b, &r->rows[0], 0, &speed); /* warm-up */
+    struct moed_error error;
+    int failed = 0;
+    if (measure_row(b, &r->rows[0], 0, &speed, &error) && interrupted) /* warm-up */
+        return EXIT_INTERRUPTED;
     for (uint64_t run = 1; !failed && run <= b->runs; run++)
         for (uint32_t i = 0; !failed && i < r->n_rows; i++) {
             struct row *row = &r->rows[i];
-            failed = measure_memory(b);
-            if (!failed)
-                failed = measure_row(b, row, run, &speed);
-            if (failed)
-                break;
-            samples_add(&row->decode, speed.decode_tokens_per_s);
-            if (row->streams == 1)
-                samples_add(&row->prefill, speed.prefill_tokens_per_s);
+            failed = row->failed ? 0 : sample_row(b, row, run);
+            if (!failed && run == b->runs && !b->json)
+                report_print_row(r, row, stdout);
         }
     return failed;
+}
+
+static bool all_measured(const struct report *r)
+{
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        if (r->rows[i].failed)
+            return false;
+    return true;
 }
 
 static int bench(struct bench *b)
@@ -261,17 +306,19 @@ static int bench(struct bench *b)
     lay_out_rows(b);
     if (bandwidth_new(b->report.threads, &b->bandwidth, &e))
         return complain(e.text);
-    failed = measure(b);
-    if (failed)
-        return failed;
     b->report.runs = (uint32_t)b->runs;
     b->report.generate = (uint32_t)b->generate;
     b->report.command = b->command.data;
+    if (!b->json)
+        report_print_head(stdout);
+    failed = measure(b);
+    if (failed)
+        return failed;
     if (b->json)
         report_print_json(&b->report, stdout);
     else
-        report_print_table(&b->report, stdout);
-    return fflush(stdout) ? 1 : 0;
+        report_print_foot(&b->report, stdout);
+    return fflush(stdout) || !all_measured(&b->report) ? 1 : 0;
 }
 
 int main(int argc, char **argv)

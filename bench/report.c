@@ -94,15 +94,24 @@ static void print_cell(FILE *out, const struct samples *s, double scale)
         fprintf(out, " - |");
 }
 
-static void print_row(const struct report *r, const struct row *row, FILE *out)
+void report_print_head(FILE *out)
+{
+    fprintf(out, "| model | size | streams | prompt tokens | prefill tokens/s | decode tokens/s | "
+                 "weights GB/s | memory GB/s | weights / memory |\n"
+                 "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+    fflush(out);
+}
+
+void report_print_row(const struct report *r, const struct row *row, FILE *out)
 {
     fprintf(out, "| %s | %.2f GB | %" PRIu32 " | %" PRIu32 " |", r->name,
             (double)r->file_bytes * 1e-9, row->streams, row->prompt_tokens);
     print_cell(out, &row->prefill, 1);
     print_cell(out, &row->decode, 1);
-    if (row->streams > 1) {
+    if (row->streams > 1 || row->decode.n == 0) {
         /* Streams share experts, so the bytes read are not a fixed number. */
         fprintf(out, " - | - | - |\n");
+        fflush(out);
         return;
     }
     double weights = spread_of(&row->decode).median * bytes_a_token(r);
@@ -110,17 +119,13 @@ static void print_row(const struct report *r, const struct row *row, FILE *out)
     fprintf(out, " %.2f |", weights * 1e-9);
     print_cell(out, &r->read_bandwidth, 1e-9);
     fprintf(out, " %.0f %% |\n", 100 * weights / memory);
+    fflush(out);
 }
 
-void report_print_table(const struct report *r, FILE *out)
+void report_print_foot(const struct report *r, FILE *out)
 {
     struct machine m;
     describe_machine(&m);
-    fprintf(out, "| model | size | streams | prompt tokens | prefill tokens/s | decode tokens/s | "
-                 "weights GB/s | memory GB/s | weights / memory |\n"
-                 "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-    for (uint32_t i = 0; i < r->n_rows; i++)
-        print_row(r, &r->rows[i], out);
     fprintf(out,
             "\n%s, %ld cores, %s GB of memory; %" PRIu32 " threads; moed " MOED_VERSION
             "%s%s. `%s`: median of %" PRIu32 " runs (lowest-highest), %" PRIu32
@@ -158,7 +163,7 @@ static void append_row(struct strbuf *b, const struct report *r, const struct ro
     append_samples(b, "prefill_tokens_per_s", &row->prefill);
     strbuf_printf(b, ", ");
     append_samples(b, "decode_tokens_per_s", &row->decode);
-    if (row->streams == 1)
+    if (row->streams == 1 && row->decode.n)
         strbuf_printf(b, ", \"decode_weight_bytes_per_s\": %.6g",
                       spread_of(&row->decode).median * bytes_a_token(r));
     strbuf_printf(b, "}");

@@ -2,6 +2,7 @@
 #ifndef MOED_BENCH_REPORT_H
 #define MOED_BENCH_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -18,6 +19,7 @@ struct samples {
 struct row {
     uint32_t prompt_tokens, streams;
     struct samples prefill, decode; /* tokens a second; prefill is empty with several streams */
+    bool failed;                    /* not measured any more */
 };
 
 struct report {
@@ -34,7 +36,10 @@ struct report {
 
 void samples_add(struct samples *s, double value);
 
-void report_print_table(const struct report *r, FILE *out);
+/* The table, in parts: its rows as soon as they are measured. A row without samples has dashes. */
+void report_print_head(FILE *out);
+void report_print_row(const struct report *r, const struct row *row, FILE *out);
+void report_print_foot(const struct report *r, FILE *out);
 void report_print_json(const struct report *r, FILE *out);
 
 #endif

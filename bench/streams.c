@@ -2,7 +2,8 @@
  *
  * The worker times a single stream: it knows when the request began and when each token was ready.
  * Several streams are timed here by the arrival of their tokens, from the last stream's first token
- * to the first stream's last one. So only steps count in which every stream takes part.
+ * until that stream has all its tokens. The others go on as long. So only steps count in which
+ * every stream takes part.
  */
 #include "streams.h"
 
@@ -16,11 +17,16 @@
 
 #define LOOK_MS 100 /* an interruption is noticed within this time */
 
+/* Tokens that a stream generates before the last one begins: at most one for each chunk of a
+ * prompt, which has at least CHUNK_LEAST rows; and those of the time in which the requests start.
+ */
+enum { CHUNK_LEAST = 16, START_TOKENS = 1024 };
+
 struct stream {
     struct moed_request *request;
     bool done;
     struct moed_result result;
-    double *token_s; /* [generate]: arrival of each */
+    double *token_s; /* [n_most]: arrival of each */
     uint32_t n_tokens;
 };
 
@@ -28,8 +34,16 @@ struct run {
     const struct streams_plan *plan;
     struct stream streams[MAX_STREAMS];
     struct pollfd fds[MAX_STREAMS];
+    uint32_t n_most; /* tokens of an answer */
     uint32_t n_started, n_done;
 };
+
+uint32_t streams_most_tokens(uint32_t streams, uint32_t prompt_tokens, uint32_t generate)
+{
+    return streams == 1 ? generate
+                        : generate + START_TOKENS +
+                              (uint32_t)((uint64_t)streams * prompt_tokens / CHUNK_LEAST);
+}
 
 static enum moed_code fail(struct moed_error *error, enum moed_code code, const char *message)
 {
@@ -54,7 +68,7 @@ static enum moed_code start_stream(struct run *r, struct moed_session *session,
     uint32_t index = r->n_started;
     struct stream *s = &r->streams[index];
     uint32_t *prompt = calloc(plan->prompt_tokens, sizeof *prompt);
-    s->token_s = calloc(plan->generate, sizeof *s->token_s);
+    s->token_s = calloc(r->n_most, sizeof *s->token_s);
     uint64_t state = plan->seed * MAX_STREAMS + index;
     for (uint32_t i = 0; prompt && i < plan->prompt_tokens; i++)
         prompt[i] = (uint32_t)(next_random(&state) % plan->vocab);
@@ -62,7 +76,7 @@ static enum moed_code start_stream(struct run *r, struct moed_session *session,
                                             .tokens = prompt,
                                             .token_count = plan->prompt_tokens,
                                             .ignore_end = true,
-                                            .max_tokens = plan->generate};
+                                            .max_tokens = r->n_most};
     enum moed_code code = prompt && s->token_s
                               ? moed_generate_start(session, &options, &s->request, error)
                               : fail(error, MOED_ERROR_MEMORY, "no memory for the prompts");
@@ -89,23 +103,74 @@ static enum moed_code read_stream(struct run *r, uint32_t index, struct moed_err
             return MOED_OK;
         if (code)
             return code;
-        for (size_t i = 0; i < event->token_count && s->n_tokens < r->plan->generate; i++)
-            s->token_s[s->n_tokens++] = clock_s();
+        double now_s = clock_s();
+        for (size_t i = 0; i < event->token_count && s->n_tokens < r->n_most; i++)
+            s->token_s[s->n_tokens++] = now_s;
         if (event->kind != MOED_EVENT_DONE)
             continue;
         s->done = true;
         s->result = *event->result;
         r->fds[index].fd = -1; /* poll ignores it */
         r->n_done++;
-        if (s->n_tokens != r->plan->generate)
-            return fail(error, MOED_ERROR_LIMIT, "the context ended before the answer did");
     }
     return MOED_OK;
 }
 
+/* The stream whose first token came last; NULL: not all have one. */
+static const struct stream *last_stream(const struct run *r)
+{
+    const struct stream *last = &r->streams[0];
+    for (uint32_t i = 0; i < r->n_started; i++) {
+        const struct stream *s = &r->streams[i];
+        if (s->n_tokens == 0)
+            return NULL;
+        last = s->token_s[0] > last->token_s[0] ? s : last;
+    }
+    return last;
+}
+
+/* When a stream has its tokens: later than the first one, with which several may come. 0: not yet.
+ */
+static double end_of(const struct run *r, const struct stream *s)
+{
+    for (uint32_t i = r->plan->generate - 1; i < s->n_tokens; i++)
+        if (s->token_s[i] > s->token_s[0])
+            return s->token_s[i];
+    return 0;
+}
+
+static bool has_tokens(const struct run *r)
+{
+    const struct stream *last = last_stream(r);
+    return last && (r->plan->streams > 1 ? end_of(r, last) > 0 : last->done);
+}
+
+/* A stream has ended before the last one has its tokens. */
+static enum moed_code fail_early(const struct run *r, struct moed_error *error)
+{
+    const struct streams_plan *plan = r->plan;
+    uint32_t began = 0;
+    for (uint32_t i = 0; i < r->n_started; i++)
+        began += r->streams[i].n_tokens > 0;
+    *error = (struct moed_error){.code = MOED_ERROR_LIMIT};
+    if (began < plan->streams)
+        snprintf(error->message, sizeof error->message,
+                 "%u of %u answers began before the first ended after %u tokens: start the "
+                 "deployment with a larger --parallel",
+                 (unsigned)began, (unsigned)plan->streams, (unsigned)r->n_most);
+    else
+        snprintf(error->message, sizeof error->message,
+                 "an answer ended after %u tokens, before all had decoded %u together: start the "
+                 "deployment with a larger --ctx than %u, or give a smaller --generate",
+                 (unsigned)r->n_most, (unsigned)plan->generate, (unsigned)plan->context);
+    return MOED_ERROR_LIMIT;
+}
+
 static enum moed_code read_all(struct run *r, struct moed_error *error)
 {
-    while (r->n_done < r->n_started) {
+    while (!has_tokens(r)) {
+        if (r->n_done)
+            return fail_early(r, error);
         poll(r->fds, r->n_started, LOOK_MS);
         if (*r->plan->stopping)
             return fail(error, MOED_ERROR_CANCELLED, "interrupted");
@@ -127,26 +192,49 @@ static void time_one(const struct run *r, struct streams_speed *out)
     out->decode_tokens_per_s = (result->generated_tokens - 1) / ((double)result->decode_ns * 1e-9);
 }
 
-static enum moed_code time_several(const struct run *r, struct streams_speed *out,
-                                   struct moed_error *error)
+static void time_several(const struct run *r, struct streams_speed *out)
 {
-    uint32_t last = r->plan->generate - 1, tokens = 0;
-    double from_s = r->streams[0].token_s[0], to_s = r->streams[0].token_s[last];
-    for (uint32_t i = 1; i < r->n_started; i++) {
-        const struct stream *s = &r->streams[i];
-        from_s = s->token_s[0] > from_s ? s->token_s[0] : from_s;
-        to_s = s->token_s[last] < to_s ? s->token_s[last] : to_s;
-    }
+    const struct stream *last = last_stream(r);
+    double from_s = last->token_s[0], to_s = end_of(r, last);
+    uint32_t tokens = 0;
     for (uint32_t i = 0; i < r->n_started; i++)
-        for (uint32_t t = 0; t <= last; t++)
+        for (uint32_t t = 0; t < r->streams[i].n_tokens; t++)
             tokens += r->streams[i].token_s[t] > from_s && r->streams[i].token_s[t] <= to_s;
-    if (to_s <= from_s)
-        return fail(error, MOED_ERROR_LIMIT,
-                    "the streams did not decode together: start the deployment with a larger "
-                    "--parallel, or give a larger --generate");
     out->prefill_tokens_per_s = 0;
     out->decode_tokens_per_s = tokens / (to_s - from_s);
-    return MOED_OK;
+}
+
+/* Cancels those that still run, and waits for their ends: what is measured next is to have the
+ * machine for itself. */
+static void end_streams(struct run *r)
+{
+    const struct moed_event *event;
+    struct moed_error error;
+    for (uint32_t i = 0; i < r->n_started; i++)
+        moed_request_cancel(r->streams[i].request);
+    for (uint32_t i = 0; i < r->n_started; i++) {
+        struct stream *s = &r->streams[i];
+        while (!s->done && !moed_request_next(s->request, -1, &event, &error))
+            s->done = event->kind == MOED_EVENT_DONE;
+        moed_request_free(s->request);
+        free(s->token_s);
+    }
+}
+
+static enum moed_code plan_tokens(struct run *r, struct moed_error *error)
+{
+    const struct streams_plan *plan = r->plan;
+    uint32_t most = plan->context > plan->prompt_tokens ? plan->context - plan->prompt_tokens : 0;
+    r->n_most = streams_most_tokens(plan->streams, plan->prompt_tokens, plan->generate);
+    r->n_most = r->n_most < most ? r->n_most : most;
+    if (r->n_most >= plan->generate)
+        return MOED_OK;
+    *error = (struct moed_error){.code = MOED_ERROR_LIMIT};
+    snprintf(error->message, sizeof error->message,
+             "%u tokens after a prompt of %u are more than the deployment's context of %u: start "
+             "it with a larger --ctx",
+             (unsigned)plan->generate, (unsigned)plan->prompt_tokens, (unsigned)plan->context);
+    return MOED_ERROR_LIMIT;
 }
 
 enum moed_code streams_run(struct moed_session *session, const struct streams_plan *plan,
@@ -156,7 +244,7 @@ enum moed_code streams_run(struct moed_session *session, const struct streams_pl
     if (!r)
         return fail(error, MOED_ERROR_MEMORY, "no memory for the streams");
     r->plan = plan;
-    enum moed_code code = MOED_OK;
+    enum moed_code code = plan_tokens(r, error);
     while (!code && r->n_started < plan->streams)
         code = start_stream(r, session, error);
     if (!code)
@@ -164,11 +252,8 @@ enum moed_code streams_run(struct moed_session *session, const struct streams_pl
     if (!code && plan->streams == 1)
         time_one(r, out);
     else if (!code)
-        code = time_several(r, out, error);
-    for (uint32_t i = 0; i < r->n_started; i++) {
-        moed_request_free(r->streams[i].request);
-        free(r->streams[i].token_s);
-    }
+        time_several(r, out);
+    end_streams(r);
     free(r);
     return code;
 }

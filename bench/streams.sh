@@ -2,7 +2,7 @@
 # Tokens a second of 1 to 64 answers at once, and how much each doubling gains: medians of RUNS, in turns on one deployment.
 #   [STREAMS=1,2,4,8,16,32,64] [RUNS=5] [GENERATE=64] [THREADS=N] streams.sh MOED-BENCH MODEL [OPTION...]
 #   PEER=yes: then bench/peer/run with the same file, once for each number of streams; the rest of its options are OPTIONs.
-# MODEL: a GGUF file, large enough that GENERATE tokens take longer than the start of all streams; one that does not exist is made in the shape of bench/peer's models, of type ${TYPE:-Q4_K_M}.
+# MODEL: a GGUF file; one that does not exist is made in the shape of bench/peer's models, of type ${TYPE:-Q4_K_M}.
 set -eu
 BENCH=$1 MODEL=$2
 shift 2
@@ -26,14 +26,18 @@ fi
 
 json=$(mktemp)
 trap 'rm -f "$json"' EXIT
-"$BENCH" --model "$MODEL" --prompt-tokens 1 --generate "$GENERATE" --parallel "$STREAMS" --runs "$RUNS" "${threads[@]}" --json "$@" > "$json"
+"$BENCH" --model "$MODEL" --prompt-tokens 1 --generate "$GENERATE" --parallel "$STREAMS" --runs "$RUNS" "${threads[@]}" --json "$@" > "$json" ||
+    [ -s "$json" ] || exit 1 # else a row failed
 echo "| streams | tokens/s of all | of one | times the row above |"
 echo "|---:|---:|---:|---:|"
 python3 - "$json" <<'END'
 import json, sys
 before = None
 for row in json.load(open(sys.argv[1]))["rows"]:
-    n, speed = row["streams"], row["decode_tokens_per_s"]["median"]
+    n, speed = row["streams"], (row["decode_tokens_per_s"] or {}).get("median")
+    if not speed:
+        print(f"| {n} | - | - | - |")
+        continue
     print(f"| {n} | {speed:.0f} | {speed / n:.1f} | " + (f"{speed / before:.2f} |" if before else "|"))
     before = speed
 END

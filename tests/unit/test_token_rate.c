@@ -33,8 +33,8 @@ static void test_answer(void **state)
         add(&r, 100700, ms);
         expect(&r, 100700 + ms - 5, 199.9, 200.1); /* the time of the last token */
     }
-    add(&r, 130700, 1000); /* the last */
-    expect(&r, 131695, 199.9, 200.1);
+    add(&r, 130600, 1000); /* after the last one */
+    expect(&r, 131595, 199.9, 200.1);
 }
 
 /* 200 tokens of a second, and idle after it. */
