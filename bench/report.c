@@ -5,6 +5,7 @@
 #include "base/strbuf.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,12 +56,24 @@ static void read_proc(const char *path, const char *key, char out[128])
         fclose(f);
 }
 
-/* The present commit of the source tree that this program was built from; empty if there is none.
+/* The present commit of moed's sources where this program lies in their build folder, else empty.
  */
 static void read_commit(char out[64])
 {
+    char folder[PATH_MAX], command[PATH_MAX + 128];
     out[0] = '\0';
-    FILE *f = popen("git -C '" MOED_SOURCE_DIR "' describe --always --dirty 2>/dev/null", "re");
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (n <= 0)
+        return;
+    folder[n] = '\0';
+    *strrchr(folder, '/') = '\0';
+    if (strchr(folder, '\''))
+        return;
+    snprintf(command, sizeof command,
+             "exec 2>/dev/null; cd '%s/' && git cat-file -e HEAD:bench/moed_bench.c && git "
+             "describe --always --dirty",
+             folder);
+    FILE *f = popen(command, "re");
     if (!f)
         return;
     if (fgets(out, 64, f))

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -150,8 +151,12 @@ static enum moed_code fail_early(const struct run *r, struct moed_error *error)
 {
     const struct streams_plan *plan = r->plan;
     uint32_t began = 0;
+    double ended_s = INFINITY; /* the first that did */
     for (uint32_t i = 0; i < r->n_started; i++)
-        began += r->streams[i].n_tokens > 0;
+        if (r->streams[i].done && r->streams[i].n_tokens)
+            ended_s = fmin(ended_s, r->streams[i].token_s[r->streams[i].n_tokens - 1]);
+    for (uint32_t i = 0; i < r->n_started; i++)
+        began += r->streams[i].n_tokens && r->streams[i].token_s[0] <= ended_s;
     *error = (struct moed_error){.code = MOED_ERROR_LIMIT};
     if (began < plan->streams)
         snprintf(error->message, sizeof error->message,

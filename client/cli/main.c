@@ -106,6 +106,7 @@ static int print_help(FILE *to)
         fprintf(to, "  %-31s %s\n", left, verbs[i].purpose);
     }
     fprintf(to, "\nmoed help COMMAND and moed COMMAND --help describe a command. moed --version.\n"
+                "moed-bench measures a model's speed, moed-replay compares policies.\n"
                 "--name NAME selects a deployment where several run.\n"
                 "Exit codes: 0 done, 1 failed, 2 wrong use, 3 not running, 4 already running.\n");
     if (fflush(to) || ferror(to))

@@ -12,12 +12,12 @@ say "the installed files"
 installed() {
     [ "$(find "$PREFIX" -path "$PREFIX/$1" | wc -l)" -eq 1 ] || fail "$1 is not installed: $(cd "$PREFIX" && find . | sort | tr '\n' ' ')"
 }
-for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-models moed-http moed-replay; do
+for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-models moed-http moed-replay moed-bench; do
     installed "bin/$program"
     [ -x "$PREFIX/bin/$program" ] || fail "bin/$program is not executable"
 done
 for file in 'lib*/libmoed.so' 'lib*/libmoed.so.1' 'lib*/pkgconfig/moed.pc' include/moed.h \
-    share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man3/moed_generate.3 share/man/man3/moed_generate_start.3 share/man/man8/moed-supervise.8 share/man/man8/moed-models.8 share/man/man8/moed-memd.8 \
+    share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man1/moed-bench.1 share/man/man3/libmoed.3 share/man/man3/moed_generate.3 share/man/man3/moed_generate_start.3 share/man/man8/moed-supervise.8 share/man/man8/moed-models.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
     'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \
     share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay; do
@@ -57,7 +57,7 @@ fi
 if command -v man > /dev/null; then
     say "man(1) finds the pages beside the programs, built and installed"
     for folder in "$BUILD/client" "$PREFIX/bin"; do
-        for page in moed moed-replay moed-worker; do
+        for page in moed moed-replay moed-bench moed-worker; do
             found=$(env -u MANPATH PATH="$folder:$PATH" man -w $page) || fail "no page $page for $folder"
             [ "$(readlink -f "$found")" != "" ] && grep -q "^.Nm $page" "$found" || fail "$found is not of $page"
         done
