@@ -1,5 +1,7 @@
 /* moed models: lists the models that a deployment with --models serves on demand, loads one, or
  * unloads one. */
+#include "client/cli/models.h"
+
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -154,8 +156,22 @@ static int list(const char *run, bool json)
         print_json(reply->models);
     else
         print_table(reply->models);
+    bool printed = fflush(stdout) == 0;
+    if (*reply->models->nothing)
+        cli_complain("models: %s", reply->models->nothing);
     moed__v1__reply__free_unpacked(reply, NULL);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    return printed ? CLI_OK : CLI_FAILURE;
+}
+
+void models_complain_empty(const char *run, const char *verb)
+{
+    Moed__V1__Reply *reply;
+    struct error e;
+    if (call(run, MOED__V1__MODELS_REQUEST__ACTION__LIST, NULL, &reply, &e))
+        return;
+    if (*reply->models->nothing)
+        cli_complain("%s: %s", verb, reply->models->nothing);
+    moed__v1__reply__free_unpacked(reply, NULL);
 }
 
 /* ---- Loading and unloading ---- */

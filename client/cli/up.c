@@ -7,6 +7,7 @@
 #include "client/cli/device_choice.h"
 #include "client/cli/launch.h"
 #include "client/cli/model_options.h"
+#include "client/cli/models.h"
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
 #include "daemon/options_file.h"
@@ -54,6 +55,8 @@ static int announce(const struct launch *l, double started_s)
 {
     const char *flag = l->name ? " --name " : "", *name = l->name ? l->name : "";
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
+    if (l->models)
+        models_complain_empty(l->run, "up");
     if (!l->model) {
         printf("deployment %s serves the models in %s on demand; `moed models` lists them\n",
                launch_name(l), l->models);

@@ -345,13 +345,22 @@ static bool is_settled(const struct catalogue_version *v)
     return now < v->newest.tv_sec || now - v->newest.tv_sec >= CATALOGUE_SETTLE_S;
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
 static void take_file(struct catalogue *c, const char *path, const char *file)
 {
     char id[CATALOGUE_ID_BYTES];
     struct catalogue_version v;
-    if (!id_of_file(file, id) || !find_version(path, &v) || !is_settled(&v))
+    if (!id_of_file(file, id) || !find_version(path, &v))
         return;
     struct catalogue_entry *known = with_id(c, id);
+    c->files++;
+    if (!is_settled(&v) || (known && known->seen && is_same_file(known->path, path)))
+        return;
     const struct catalogue_refused *refused = find_refused(c, path);
     if (refused && !same_version(&refused->version, &v))
         refused = NULL;
@@ -365,25 +374,73 @@ static void take_file(struct catalogue *c, const char *path, const char *file)
         known->seen = true; /* as it was, until a scan has the time */
 }
 
-static enum error_code scan_folder(struct catalogue *c, const char *folder, unsigned depth,
-                                   struct error *e)
+/* ---- Folders ---- */
+
+/* A folder and those that it is in, for links that lead back to one of them. */
+struct folder {
+    const char *path;
+    const struct folder *parent;
+    unsigned level;
+    dev_t device;
+    ino_t inode;
+};
+
+static bool leads_back(const struct folder *f)
 {
-    struct dirent **names;
-    int n = scandir(folder, &names, NULL, alphasort); /* in order: which of two wins is fixed */
-    if (n < 0)
-        return error_set(e, ERROR_IO, "cannot read the folder %s: %m", folder);
+    for (const struct folder *p = f->parent; p; p = p->parent)
+        if (p->device == f->device && p->inode == f->inode)
+            return true;
+    return false;
+}
+
+static bool is_folder(const char *path, const struct dirent *d)
+{
+    struct stat s;
+    if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+        return d->d_type == DT_DIR;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static enum error_code scan_folder(struct catalogue *c, struct folder *f, struct error *e);
+
+/* The entries of a folder that are folders, or those that are not. */
+static void scan_entries(struct catalogue *c, const struct folder *f, struct dirent **names, int n,
+                         bool folders)
+{
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX];
-        struct stat s;
-        int len = snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-        if (names[i]->d_name[0] != '.' && len < (int)sizeof path && stat(path, &s) == 0) {
-            if (S_ISDIR(s.st_mode) && depth > 0)
-                scan_folder(c, path, depth - 1, &(struct error){0}); /* one that cannot be read */
-            else
-                take_file(c, path, names[i]->d_name);
-        }
-        free(names[i]);
+        int len = snprintf(path, sizeof path, "%s/%s", f->path, names[i]->d_name);
+        if (names[i]->d_name[0] == '.' || len >= (int)sizeof path ||
+            is_folder(path, names[i]) != folders)
+            continue;
+        struct folder in = {.path = path, .parent = f, .level = f->level + 1};
+        if (!folders)
+            take_file(c, path, names[i]->d_name);
+        else if (in.level <= CATALOGUE_LEVELS)
+            scan_folder(c, &in, &(struct error){0}); /* one that cannot be read */
     }
+}
+
+static enum error_code scan_folder(struct catalogue *c, struct folder *f, struct error *e)
+{
+    struct dirent **names;
+    struct stat s;
+    if (stat(f->path, &s) != 0)
+        return error_set(e, ERROR_IO, "cannot read the folder %s: %m", f->path);
+    f->device = s.st_dev;
+    f->inode = s.st_ino;
+    if (c->left == 0 || leads_back(f))
+        return ERROR_OK;
+    int n = scandir(f->path, &names, NULL, alphasort); /* in order: which of two wins is fixed */
+    if (n < 0)
+        return error_set(e, ERROR_IO, "cannot read the folder %s: %m", f->path);
+    uint32_t most = (uint32_t)n < c->left ? (uint32_t)n : c->left;
+    c->left -= most;
+    c->too_large = c->too_large || most < (uint32_t)n;
+    scan_entries(c, f, names, (int)most, false);
+    scan_entries(c, f, names, (int)most, true);
+    while (n > 0)
+        free(names[--n]);
     free(names);
     return ERROR_OK;
 }
@@ -406,7 +463,14 @@ enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct e
         c->entries[i].seen = false;
     c->scans++;
     c->until_ns = clock_ns() + CATALOGUE_READ_S * 1000000000ull;
-    enum error_code code = scan_folder(c, folder, 1, e);
+    bool was_too_large = c->too_large;
+    c->files = 0;
+    c->left = CATALOGUE_ENTRIES;
+    c->too_large = false;
+    enum error_code code = scan_folder(c, &(struct folder){.path = folder}, e);
+    if (c->too_large && !was_too_large)
+        log_warn("%s has more than %d files and folders: the models among the rest are left out",
+                 folder, CATALOGUE_ENTRIES);
     if (!code)
         drop_unseen(c);
     return code;

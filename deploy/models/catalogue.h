@@ -1,5 +1,5 @@
-/* The models of a folder: the GGUF files in it and in its sub-folders that moed can serve. One
- * thread uses a catalogue. */
+/* The models of a folder: the GGUF files in it and in its sub-folders, CATALOGUE_LEVELS deep, that
+ * moed can serve. One thread uses a catalogue. */
 #ifndef MOED_DEPLOY_MODELS_CATALOGUE_H
 #define MOED_DEPLOY_MODELS_CATALOGUE_H
 
@@ -11,6 +11,9 @@
 #include <time.h>
 
 enum { CATALOGUE_SETTLE_S = 2, CATALOGUE_READ_S = 4 };
+/* A folder's own files come before its sub-folders'. The levels reach the files of Hugging Face's
+ * cache (hub/models--A--B/snapshots/REVISION/FOLDER). */
+enum { CATALOGUE_LEVELS = 5, CATALOGUE_ENTRIES = 20000 };
 enum { CATALOGUE_MOST = 256, CATALOGUE_ID_BYTES = 96, CATALOGUE_NAME_BYTES = 33 };
 
 /* Of a model's files: when the newest was written, their number and their bytes. */
@@ -47,6 +50,9 @@ struct catalogue {
     size_t count;
     struct catalogue_refused *refused; /* what cannot be listed; the log names it once */
     size_t refused_count;
+    uint32_t files;    /* of models, that the last scan found, listed or not */
+    uint32_t left;     /* entries of folders that the scan that runs may still look at */
+    bool too_large;    /* the last scan looked at CATALOGUE_ENTRIES, and there are more */
     uint64_t until_ns; /* the scan that runs reads no file after it (clock_ns) */
     uint32_t scans;
 };
@@ -58,7 +64,8 @@ struct catalogue {
  * (reader/model_reader.h), all together for CATALOGUE_READ_S at most; the next scan reads the
  * others. A file that is no model for moed is read again once it has changed; one that could not be
  * read, as there was no memory or time, by a later scan, and until then its entry stays as it was.
- * ERROR_IO: the folder cannot be read. */
+ * A file that two links or sub-folders lead to is listed once. ERROR_IO: the folder cannot be read.
+ */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
 void catalogue_fini(struct catalogue *c);
 

@@ -55,6 +55,25 @@ static void drop_unlisted(struct models *m)
     m->count = kept;
 }
 
+/* Why no model is listed, where that is plain from the folder; the log has it once. */
+static void say_nothing(struct models *m)
+{
+    const struct catalogue *c = &m->catalogue;
+    bool said = m->nothing[0];
+    m->nothing[0] = '\0';
+    if (c->count)
+        return;
+    if (!c->files)
+        snprintf(m->nothing, sizeof m->nothing, "no GGUF file in %s, %d levels of folders deep",
+                 m->settings->folder, CATALOGUE_LEVELS);
+    else if (c->refused_count)
+        snprintf(m->nothing, sizeof m->nothing,
+                 "no model that moed serves among %u GGUF files in %s: the log of models says why",
+                 (unsigned)c->files, m->settings->folder);
+    if (m->nothing[0] && !said)
+        log_warn("%s", m->nothing);
+}
+
 enum error_code models_scan(struct models *m, struct error *e)
 {
     enum error_code code = catalogue_scan(&m->catalogue, m->settings->folder, e);
@@ -78,6 +97,7 @@ enum error_code models_scan(struct models *m, struct error *e)
     }
     drop_unlisted(m);
     gauge_set(m->available, (int64_t)m->catalogue.count);
+    say_nothing(m);
     return ERROR_OK;
 }
 
@@ -235,6 +255,7 @@ static enum error_code list(struct models *m, Moed__V1__ModelsReply *reply, stru
         fill_entry(m, m->items[i], i);
     reply->n_models = m->count;
     reply->models = pointers;
+    reply->nothing = m->nothing;
     return ERROR_OK;
 }
 

@@ -47,7 +47,8 @@ struct models {
     struct child child;   /* `moed up` or `moed down` */
     struct model *moving; /* the model that it moves; NULL: none */
     bool stopping;
-    char moed[PATH_MAX]; /* the program */
+    char moed[PATH_MAX];          /* the program */
+    char nothing[PATH_MAX + 128]; /* why the list is empty */
     char run[RUN_DIR_BYTES];
     int wake_fd; /* an eventfd: a turn is due */
     uint64_t looked_ns;

@@ -63,6 +63,15 @@ wait "$starting" || true
 starting=
 kill -CONT "$supervise"
 
+"$MOED" down router > /dev/null || fail "moed down"
+say "a folder without models"
+mkdir -p "$WORK/none/a/b"
+"$MOED" up --models "$WORK/none" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" models > "$WORK/list" 2>&1 || fail "moed models: $(cat "$WORK/list")"
+for place in "$WORK/up" "$WORK/list" "$RUN/models.log"; do
+    grep -q "no GGUF file in $WORK/none, 5 levels" "$place" || fail "no word on the empty folder in $(cat "$place")"
+done
+
 for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
     # shellcheck disable=SC2086
     if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi

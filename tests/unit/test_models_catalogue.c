@@ -208,10 +208,71 @@ static void one_failure_hides_no_model(void **state)
     catalogue_fini(&c);
 }
 
+static void make_folder(const char *name)
+{
+    assert_int_equal(mkdir(in_directory(name), 0700), 0);
+}
+
+static void make_link(const char *to, const char *name)
+{
+    assert_int_equal(symlink(to, in_directory(name)), 0);
+}
+
+/* Hugging Face's cache, two revisions of one file; LM Studio's folders; links that lead back. */
+static void folders(void **state)
+{
+    static struct catalogue c; /* large */
+    static const char *const made[] = {"hub",
+                                       "hub/models--a--b",
+                                       "hub/models--a--b/blobs",
+                                       "hub/models--a--b/snapshots",
+                                       "hub/models--a--b/snapshots/1",
+                                       "hub/models--a--b/snapshots/1/Q4",
+                                       "hub/models--a--b/snapshots/2",
+                                       "hub/models--a--b/snapshots/2/Q4",
+                                       "hub/models--a--b/snapshots/2/Q4/deep",
+                                       "publisher",
+                                       "publisher/repository"};
+    static const char *const files[] = {
+        "hub/models--a--b/snapshots/1/Q4/hugging.gguf",
+        "hub/models--a--b/snapshots/2/Q4/hugging.gguf",
+        "hub/models--a--b/snapshots/2/Q4/back",
+        "publisher/repository/studio.gguf",
+        "linked",
+        "hub/models--a--b/blobs/4711",
+    };
+    assert_int_equal(scanned_count(&c), 0);
+    assert_int_equal(c.files, 0);
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        make_folder(made[i]);
+    write_model(in_directory(files[5]), 1);
+    set_age(in_directory(files[5]), 60);
+    make_link("../../../blobs/4711", files[0]);
+    make_link("../../../blobs/4711", files[1]);
+    make_link("..", files[2]);
+    make_link("publisher", files[4]);
+    assert_int_equal(link(in_directory(files[5]), in_directory(files[3])), 0);
+
+    assert_int_equal(scanned_count(&c), 2);
+    assert_string_equal(c.entries[0].id, "hugging");
+    assert_non_null(strstr(c.entries[0].path, "/snapshots/1/Q4/hugging.gguf"));
+    assert_string_equal(c.entries[1].id, "studio");
+    assert_int_equal(c.refused_count, 0); /* nothing twice */
+    assert_false(c.too_large);
+    assert_int_equal(scanned_count(&c), 2);
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        assert_int_equal(unlink(in_directory(files[i])), 0);
+    for (size_t i = sizeof made / sizeof *made; i > 0; i--)
+        assert_int_equal(rmdir(in_directory(made[i - 1])), 0);
+    assert_int_equal(scanned_count(&c), 0);
+    catalogue_fini(&c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(need_with_options),
-                                       cmocka_unit_test(one_failure_hides_no_model),
-                                       cmocka_unit_test(files_that_come_later)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folders), cmocka_unit_test(need_with_options),
+        cmocka_unit_test(one_failure_hides_no_model), cmocka_unit_test(files_that_come_later)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
