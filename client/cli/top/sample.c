@@ -89,6 +89,22 @@ static void read_cache(struct sample *s, const Moed__V1__CacheHealth *c)
     s->link_busy = share(c->link_busy_ns, c->window_ns);
 }
 
+/* memd's. */
+static void read_tier(struct sample *s, const Moed__V1__TierHealth *t)
+{
+    s->experts = (double)t->experts;
+    s->host_experts = (double)t->in_memory;
+    s->disk_bytes_per_s = share(t->read_bytes, t->window_ns) * 1e9;
+}
+
+static void read_device_memory(struct sample *s, const Moed__V1__DeviceMemory *m)
+{
+    s->dense_bytes = (double)m->dense_bytes;
+    s->expert_bytes = (double)m->expert_bytes;
+    s->device_kv_bytes = (double)m->kv_bytes;
+    s->scratch_bytes = (double)m->scratch_bytes;
+}
+
 /* What the workers have reported, together. */
 static void read_workers(struct sample *s, const struct workers_health *w)
 {
@@ -98,6 +114,10 @@ static void read_workers(struct sample *s, const struct workers_health *w)
     s->requests_waiting = (double)w->waiting;
     s->clients = (double)w->clients;
     s->tokens_per_s = w->tokens_per_s;
+    if (w->has_tier) {
+        s->memory_hit_rate = share(w->tier.found, w->tier.activated);
+        s->disk_wait = share(w->tier.decode_wait_ns, w->tier.decode_ns);
+    }
     if (!w->has_cache)
         return;
     s->hit_rate = share(w->cache.segments_resident, w->cache.segments);
@@ -113,10 +133,10 @@ static void read_health(struct sample *s, struct sample_process *p, const Moed__
         snprintf(s->model, sizeof s->model, "%s", h->model);
     if (h->cache && h->cache->slots) /* memd's */
         read_cache(s, h->cache);
-    if (h->tier && h->tier->experts) {
-        s->experts = (double)h->tier->experts;
-        s->host_experts = (double)h->tier->in_memory;
-    }
+    if (h->tier && h->tier->experts)
+        read_tier(s, h->tier);
+    if (h->device_memory)
+        read_device_memory(s, h->device_memory);
     if (supervise_is_worker(p->name)) {
         workers_health_add(&s->workers, h);
         read_workers(s, &s->workers);
@@ -241,7 +261,9 @@ static void set_unmeasured(struct sample *s)
                         &s->link_bytes_per_s, &s->link_busy,        &s->device_busy,
                         &s->cpu_busy,         &s->precision,        &s->kv_used_bytes,
                         &s->kv_free_bytes,    &s->kv_tokens,        &s->slots,
-                        &s->resident,         &s->host_experts};
+                        &s->resident,         &s->host_experts,     &s->memory_hit_rate,
+                        &s->disk_bytes_per_s, &s->disk_wait,        &s->dense_bytes,
+                        &s->expert_bytes,     &s->device_kv_bytes,  &s->scratch_bytes};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         *values[i] = NAN;
 }

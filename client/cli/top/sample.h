@@ -35,6 +35,11 @@ struct sample {
 
     /* the expert cache and its link over the last seconds, shares from 0 to 1 */
     double hit_rate, link_bytes_per_s, link_busy, device_busy, cpu_busy, precision;
+    /* the host tier over the last seconds (--ram): experts found in host memory; decode time spent
+     * waiting for the file */
+    double memory_hit_rate, disk_bytes_per_s, disk_wait;
+    /* the device's memory, as memd has given it out */
+    double dense_bytes, expert_bytes, device_kv_bytes, scratch_bytes;
     /* memory of conversations */
     double kv_used_bytes, kv_free_bytes, kv_tokens;
 

@@ -227,6 +227,35 @@ static void draw_cache(const struct view *v, const struct sample *s, struct view
     add_share(v, page, "CPU busy", s->cpu_busy, "");
 }
 
+/* "device memory 1.1 GB dense, 9.5 GB experts", without parts that there are not. */
+static void draw_device_memory(const struct sample *s, struct view_page *page)
+{
+    const struct {
+        double bytes;
+        const char *what;
+    } parts[] = {{s->dense_bytes, "dense"},
+                 {s->expert_bytes, "experts"},
+                 {s->device_kv_bytes, "KV cache"},
+                 {s->scratch_bytes, "scratch"}};
+    char text[160] = "", bytes[24];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].bytes > 0)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %s", n ? ", " : "",
+                                  bytes_text(parts[i].bytes, bytes), parts[i].what);
+    if (n)
+        add_line(page, STYLE_PLAIN, "%-*s%s", LABEL_COLUMNS, "device memory", text);
+}
+
+static void draw_tier(const struct view *v, const struct sample *s, struct view_page *page)
+{
+    char bytes[24], rate[40] = "";
+    if (!isnan(s->disk_bytes_per_s))
+        snprintf(rate, sizeof rate, "disk %s/s", bytes_text(s->disk_bytes_per_s, bytes));
+    add_share(v, page, "memory hits", s->memory_hit_rate, rate);
+    add_share(v, page, "disk wait", s->disk_wait, "of decode time");
+}
+
 static void draw_places(const struct view *v, const struct sample *s, struct view_page *page)
 {
     struct sample_places p = sample_places(s);
@@ -239,6 +268,8 @@ static void draw_places(const struct view *v, const struct sample *s, struct vie
     add_share(v, page, "in memory", p.host, more);
     if (p.file > 0)
         add_share(v, page, "in file only", p.file, "");
+    draw_tier(v, s, page);
+    draw_device_memory(s, page);
 }
 
 /* ---- Processes ---- */
@@ -314,7 +345,7 @@ static void draw_help(const struct view *v, struct view_page *page)
         "+, -      look more often, less often",
         "?, h      this page",
         "",
-        "Expert cache, link, device and CPU: the last 5 seconds; tokens/s: at most 10.",
+        "Expert cache, link, device, CPU, disk: the last 5 seconds; tokens/s: at most 10.",
         "A process's memory includes what it shares with the others.",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
@@ -437,6 +468,13 @@ void view_json(const struct sample *now, const struct sample *before, struct str
     number_json(out, "link_busy_share", now->link_busy);
     number_json(out, "device_busy_share", now->device_busy);
     number_json(out, "cpu_busy_share", now->cpu_busy);
+    number_json(out, "memory_hit_rate", now->memory_hit_rate);
+    number_json(out, "disk_bytes_per_s", now->disk_bytes_per_s);
+    number_json(out, "decode_disk_wait_share", now->disk_wait);
+    number_json(out, "device_dense_bytes", now->dense_bytes);
+    number_json(out, "device_expert_bytes", now->expert_bytes);
+    number_json(out, "device_kv_bytes", now->device_kv_bytes);
+    number_json(out, "device_scratch_bytes", now->scratch_bytes);
     number_json(out, "experts", now->experts);
     number_json(out, "experts_on_device_share", places.device);
     number_json(out, "experts_in_memory_share", places.host);

@@ -67,6 +67,9 @@ def the_figures_are_those_of_ps_and_metrics():
         shown = once(second)
     segments = sum(int(e) * int(s) for e, s in re.findall(r"\((\d+) experts of (\d+) segment", output("map", "--name", second)))
     assert abs(shown["experts_on_device_share"] - resident / segments) < 1e-6, (shown, resident, segments)
+    memory = listed["memd"]["device_memory"]
+    for part in ("dense", "expert", "kv", "scratch"):
+        assert got[f"device_{part}_bytes"] == memory[f"{part}_bytes"], (got, memory)
     assert got["experts_in_memory_share"] == 1 and got["experts_in_file_only_share"] == 0
     plain = once(first)
     assert "experts_on_device_share" not in plain and "link_busy_share" not in plain, plain
@@ -74,11 +77,18 @@ def the_figures_are_those_of_ps_and_metrics():
     output("run", "--name", first, "-n", "2", "Once upon a time, there was a cat.")
     assert again and once(first)["cached_prompt_tokens"] == metric(first, "worker", "moed_worker_cached_prompt_tokens_total") > 0
     text = output("top", "--once", "--name", second, LC_ALL="C")
+    assert re.search(r"^device memory +[0-9.]+ .B experts", text, re.M), text
     assert text.isascii() and "on device" in text and all(len(line) <= 80 for line in text.split("\n")), text
     assert "\u2588" in output("top", "--once", "--name", second, LC_ALL="C.UTF-8")
 
 
 def experts_in_the_file_only():
+    output("run", "--name", third, "--ignore-end", "-n", "30", "Once upon a time")
+    ps = {p["process"]: p for p in json.loads(output("ps", "--json", "--name", third))}
+    if ps["worker"].get("tier", {}).get("hit_rate") is not None:  # else the last seconds had no step
+        text, figures = output("top", "--once", "--name", third), once(third)
+        assert 0 < figures["memory_hit_rate"] <= 1 and 0 <= figures["decode_disk_wait_share"] < 1, figures
+        assert figures["disk_bytes_per_s"] >= 0 and "memory hits" in text and "of decode time" in text, (figures, text)
     got = once(third)
     memd = next(p for p in json.loads(output("ps", "--json", "--name", third)) if p["process"] == "memd")
     tier = memd["tier"]
