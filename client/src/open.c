@@ -28,6 +28,14 @@ static bool deployment_runs(const char *run)
            run_dir_hint(run, "cpuexec");
 }
 
+/* A memd that was killed leaves its file; `moed down` removes it. */
+static bool serves_folder_only(const char *run)
+{
+    char memd[RUN_PATH_BYTES];
+    run_dir_file(run, "memd.pid", memd);
+    return run_dir_hint(run, "models") && !run_dir_hint(run, "memd") && access(memd, F_OK) != 0;
+}
+
 enum moed_code session_call_failed(struct moed_error *error, const char *deployment,
                                    const char *run, const char *process, const struct error *why)
 {
@@ -40,6 +48,12 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
         return error_report(error, MOED_ERROR_NOT_FOUND, false,
                             "deployment '%s' is not running: start it with: moed up MODEL.gguf%s%s",
                             deployment, named ? " --name " : "", named ? deployment : "");
+    if (strncmp(process, "worker", 6) == 0 && serves_folder_only(run))
+        return error_report(error, MOED_ERROR_UNAVAILABLE, false,
+                            "deployment '%s' serves a folder and has no model of its own: `moed "
+                            "models` lists the folder's, `moed models --load M` loads one, as a "
+                            "deployment with its name",
+                            deployment);
     if (strcmp(process, "cpuexec") == 0) /* without a device there need not be one */
         return error_report(error, MOED_ERROR_UNAVAILABLE, false,
                             "deployment '%s' has no cpuexec: its worker computes the experts, or "
