@@ -29,6 +29,11 @@ static const struct {
     {"--served-model-name", "name"},
 };
 
+#define NOTHING_DOWNLOADED "moed downloads no models: give the path of a GGUF file"
+#define TEXT_ONLY          "moed reads text only: the file of a model's image part is not needed"
+#define SEVERAL_GPUS       "moed splits no model: --device cuda:0,1 has a worker on each GPU"
+#define NUMA               "on several NUMA nodes moed places experts and threads by itself"
+
 /* Names of what moed does in another way, in tables that have the option `where`. */
 static const struct {
     const char *foreign, *where, *instead;
@@ -46,6 +51,21 @@ static const struct {
     {"-ot", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
     {"--override-tensor", "device",
      "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"-hf", "device", NOTHING_DOWNLOADED},
+    {"-hfr", "device", NOTHING_DOWNLOADED},
+    {"--hf-repo", "device", NOTHING_DOWNLOADED},
+    {"-hff", "device", NOTHING_DOWNLOADED},
+    {"--hf-file", "device", NOTHING_DOWNLOADED},
+    {"-mu", "device", NOTHING_DOWNLOADED},
+    {"--model-url", "device", NOTHING_DOWNLOADED},
+    {"-mm", "device", TEXT_ONLY},
+    {"--mmproj", "device", TEXT_ONLY},
+    {"-mg", "device", "--device cuda:N chooses the GPU; `moed devices` lists them"},
+    {"--main-gpu", "device", "--device cuda:N chooses the GPU; `moed devices` lists them"},
+    {"-ts", "device", SEVERAL_GPUS},
+    {"--tensor-split", "device", SEVERAL_GPUS},
+    {"-sm", "device", SEVERAL_GPUS},
+    {"--split-mode", "device", SEVERAL_GPUS},
     {"-ctk", "kv-type", "--kv-type sets the type of keys and values"},
     {"-ctv", "kv-type", "--kv-type sets the type of keys and values"},
     {"--cache-type-k", "kv-type", "--kv-type sets the type of keys and values"},
@@ -57,10 +77,20 @@ static const struct {
     {"--no-mmap", "ram", "weights stay in memory; --ram SIZE keeps only a part of them there"},
     {"-b", "queue", "--batch N limits the tokens of prompts that are computed at once"},
     {"--batch-size", "queue", "--batch N limits the tokens of prompts that are computed at once"},
+    {"-ub", "queue", "--batch N limits the tokens of prompts that are computed at once"},
+    {"--ubatch-size", "queue", "--batch N limits the tokens of prompts that are computed at once"},
+    {"-cb", "queue", "requests always share batches, and join and leave between steps"},
+    {"--cont-batching", "queue", "requests always share batches, and join and leave between steps"},
+    {"--no-cont-batching", "queue", "--parallel 1 computes one request at a time"},
+    {"--numa", "device", NUMA},
+    {"--reasoning-format", "http",
+     "--reasoning-field names the field; a request's reasoning_format none leaves reasoning in the "
+     "content"},
     {"--jinja", "http", "the model's chat template is always used, or that of --chat-template"},
     {"--api-key", "http", "--api-key-file FILE names a file with the keys"},
     {"--port", "http", "--http [HOST:]PORT serves HTTP"},
     {"--host", "http", "--http [HOST:]PORT serves HTTP"},
+    {"-hf", "temp", NOTHING_DOWNLOADED},
     {"-m", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
     {"--model", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
     {"-p", "temp", "the prompt stands without an option: moed run PROMPT"},

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void close_file(struct gguf_file *f)
 {
@@ -39,6 +40,17 @@ static enum error_code borrow_opened(const struct gguf *g, struct gguf_file *f, 
                      f->path);
 }
 
+enum error_code gguf_open_failed(const char *path, enum error_code code, struct error *e)
+{
+    struct stat s;
+    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode))
+        return code;
+    return error_set(e, code,
+                     "%s: is a directory, expected a GGUF model file: take a GGUF file of the "
+                     "model, for moed does not read original weights (safetensors)",
+                     path);
+}
+
 enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e)
 {
     struct gguf_file *f = gguf_append_file(g, path);
@@ -48,7 +60,7 @@ enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e)
         return borrow_opened(g, f, e);
     enum error_code code = file_map_open(path, "a GGUF model file", &f->map, e);
     if (code)
-        return code;
+        return gguf_open_failed(path, code, e);
     f->fd = f->map.fd;
     f->data = f->map.data;
     f->bytes = f->map.bytes;

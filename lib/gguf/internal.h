@@ -62,6 +62,9 @@ uint64_t gguf_value_bytes(uint32_t type);
 /* Appends an entry named `name` with no file behind it to g->files. NULL without memory. */
 struct gguf_file *gguf_append_file(struct gguf *g, const char *name);
 
+/* The error of a file that was not opened, for a directory with what to take instead. */
+enum error_code gguf_open_failed(const char *path, enum error_code code, struct error *e);
+
 /* Opens and maps one more file as g->files[g->file_count], or borrows it from g->opened. Refuses
  * all but regular files. */
 enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e);

@@ -77,10 +77,24 @@ static bool parse_version(struct cursor *c, uint32_t *version)
                        "GGUF version %u, expected 2 or 3", v);
 }
 
+/* The length of a JSON object in 8 bytes, and its first byte. */
+static bool is_safetensors(const struct cursor *c)
+{
+    uint64_t json;
+    if (c->len < 10 || memcmp(c->data + 8, "{\"", 2) != 0)
+        return false;
+    memcpy(&json, c->data, sizeof json);
+    return json >= 2 && json <= c->len - 8;
+}
+
 static bool parse_header(struct cursor *c, uint32_t *version, uint64_t *tensors, uint64_t *keys)
 {
     if (c->len == 0)
         return cursor_fail(c, ERROR_FORMAT, 0, "the file is empty, expected a GGUF model");
+    if (is_safetensors(c))
+        return cursor_fail(c, ERROR_FORMAT, 0,
+                           "not a GGUF file but original weights (safetensors): take a GGUF file "
+                           "of this model");
     if (c->len < 4 || memcmp(c->data, "GGUF", 4) != 0) {
         struct shown magic = shown_text((const char *)c->data, c->len < 4 ? c->len : 4);
         return cursor_fail(c, ERROR_FORMAT, 0, "not a GGUF file: starts with '%s', expected 'GGUF'",

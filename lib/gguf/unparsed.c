@@ -15,7 +15,7 @@ static enum error_code open_part(struct gguf *g, const char *path, struct error 
     struct file_map map;
     enum error_code code = file_map_open_only(path, "a GGUF model file", &map, e);
     if (code)
-        return code;
+        return gguf_open_failed(path, code, e);
     *f = (struct gguf_file){.path = strdup(path), .fd = map.fd, .bytes = map.bytes, .map = map};
     g->opened_count++;
     return f->path ? ERROR_OK : error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);

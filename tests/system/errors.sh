@@ -21,6 +21,8 @@ head -c 100000 "$MODEL" > "$WORK/cut.gguf"
 
 { head -c -1024 "$MODEL"; printf '\377%.0s' $(seq 512); tail -c 512 "$MODEL"; } > "$WORK/not-finite.gguf"
 
+{ printf '\100\0\0\0\0\0\0\0{"__metadata__":{"format":"pt"}}'; head -c 1000 /dev/zero; } > "$WORK/original.safetensors"
+
 LC_ALL=C sed 's/tokenizer.ggml.model/tokenizer.ggml.modeX/' "$MODEL" > "$WORK/tokens.gguf"
 
 for verb in inspect up; do
@@ -30,7 +32,8 @@ for verb in inspect up; do
     expect 1 'magic.gguf.*GGUF' "$MOED" $verb "$WORK/magic.gguf"
     expect 1 'empty.gguf' "$MOED" $verb "$WORK/empty.gguf"
     expect 1 'count.gguf' "$MOED" $verb "$WORK/count.gguf"
-    expect 1 'directory' "$MOED" $verb "$WORK"
+    expect 1 'directory.*take a GGUF file' "$MOED" $verb "$WORK"
+    expect 1 'safetensors.*take a GGUF file' "$MOED" $verb "$WORK/original.safetensors"
 done
 expect 1 "tensor '.*' has a weight that is not a finite number" "$MOED" up "$WORK/not-finite.gguf"
 expect 3 'moed up' "$MOED" run "hello"
@@ -46,6 +49,10 @@ expect 2 'GGUF' "$MOED" pull mixtral
 expect 2 'api-key-file' "$MOED" serve "$MODEL" --api-key secret
 expect 2 'did you mean --repeat-penalty' "$MOED" run --repeat-penaltly 1 x
 expect 2 'moed places experts, not layers' "$MOED" up "$MODEL" -ngl 99
+expect 2 'batch N' "$MOED" up "$MODEL" --ubatch-size 512
+expect 2 'share batches' "$MOED" up "$MODEL" --cont-batching
+expect 2 'reasoning-field' "$MOED" serve "$MODEL" --reasoning-format none
+expect 2 'downloads no models' "$MOED" serve -hf someone/model
 expect 2 'the device is the deployment.s' "$MOED" run -ngl 99 x
 expect 3 'moed up' "$MOED" run --temperature 0 --n-predict 3 x
 expect 2 '.' "$MOED" no-such-verb

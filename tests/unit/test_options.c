@@ -272,6 +272,12 @@ static void other_names(void **state)
         {"--temprature", "did you mean --temperature?"}, /* another program's name */
         {"-ngl", "moed places experts, not layers"},     /* and not -n with "gl" */
         {"--n-cpu-moe", "--device cuda,vram=SIZE"},
+        {"-hf", "moed downloads no models"},
+        {"--mmproj", "text only"},
+        {"--main-gpu", "--device cuda:N"},
+        {"--tensor-split", "a worker on each GPU"},
+        {"-sm", "a worker on each GPU"},
+        {"--numa", "NUMA nodes"}, /* and not --name */
         {"--prompt", "without an option"},
         {"--utterly-else", "see --help"},
         {"--More", "see --help"},
