@@ -53,7 +53,8 @@ kill -STOP "$supervise"
 python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
 before=$(pid_of http)
 kill -9 "$before"
-wait_until 5 grep -q '^State:.Z' "/proc/$before/status" || fail "moed-http was not killed"
+has_ended() { grep -q '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" | wc -l)" -eq 1 ]; } # its threads, too
+wait_until 5 has_ended "$before" || fail "moed-http was not killed"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
 starting=$!
 wait_until 5 grep -q 'listening at' "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
