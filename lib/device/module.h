@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    13u
+#define DEVICE_MODULE_ABI    14u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -495,6 +495,9 @@ struct device_module {
      * ERROR_UNSUPPORTED: the driver or the device is too old. */
     enum error_code (*open)(unsigned ordinal, struct device **out, struct error *e);
     void (*close)(struct device *d); /* takes NULL */
+    /* Ends this process's context of a device that it has closed, and frees all that the context
+     * has. For tests: a checker of leaks reports at that point what is still allocated. */
+    void (*reset)(unsigned ordinal);
     void (*facts)(struct device *d, struct device_facts *out);
 
     /* Loads the library behind multiply_many, which takes its memory of the device now, and tries

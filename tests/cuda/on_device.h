@@ -6,6 +6,7 @@
 #include "device/module.h"
 #include "kernels/kernels.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,47 @@ static inline int close_all(void **state)
     (void)state;
     close_device();
     return 0;
+}
+
+/* Whether one of the patterns (of the shell, with spaces between them) matches. */
+static inline bool matches(const char *patterns, const char *name)
+{
+    char *copy = strdup(patterns), *rest = copy;
+    bool found = false;
+
+    assert_non_null(copy);
+    for (char *p; (p = strsep(&rest, " "));)
+        found = found || fnmatch(p, name, 0) == 0;
+    free(copy);
+    return found;
+}
+
+/* Runs the tests, or those that the patterns in MOED_TEST_CASES name; returns the exit code of the
+ * program. At the end it resets the device, where compute-sanitizer and cusim find memory that was
+ * not freed. Not after a failure: a test that fails frees nothing. */
+#define run_group(name, tests, open)                                                               \
+    run_group_of(name, tests, sizeof(tests) / sizeof *(tests), open)
+static inline int run_group_of(const char *name, const struct CMUnitTest *tests, size_t n,
+                               int (*open)(void **state))
+{
+    const char *patterns = getenv("MOED_TEST_CASES");
+    struct CMUnitTest *chosen = calloc(n, sizeof *chosen);
+    size_t n_chosen = 0;
+
+    for (size_t i = 0; chosen && i < n; i++)
+        if (!patterns || matches(patterns, tests[i].name))
+            chosen[n_chosen++] = tests[i];
+    if (n_chosen == 0) {
+        fprintf(stderr, "FAILED: %s has no test of MOED_TEST_CASES='%s'\n", name,
+                patterns ? patterns : "");
+        free(chosen);
+        return 1;
+    }
+    int failed = _cmocka_run_group_tests(name, chosen, n_chosen, open, close_all);
+    if (!failed)
+        module->reset(0);
+    free(chosen);
+    return failed;
 }
 
 static inline void finish(void)

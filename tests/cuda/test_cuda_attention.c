@@ -696,5 +696,5 @@ int main(void)
         cmocka_unit_test(test_attend_many),
         cmocka_unit_test(test_attend_many_latent),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_group("cuda_attention", tests, open_all);
 }

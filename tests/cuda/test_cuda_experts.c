@@ -689,5 +689,5 @@ int main(void)
         cmocka_unit_test(test_chosen_and_shared),
         cmocka_unit_test(test_chosen_missed),
     };
-    return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);
+    return run_group("cuda_experts", tests, open_all);
 }

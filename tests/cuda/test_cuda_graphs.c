@@ -226,5 +226,5 @@ int main(void)
         cmocka_unit_test(test_layers),    cmocka_unit_test(test_runs),
         cmocka_unit_test(test_positions),
     };
-    return cmocka_run_group_tests_name("cuda_graphs", tests, open_all, close_all);
+    return run_group("cuda_graphs", tests, open_all);
 }

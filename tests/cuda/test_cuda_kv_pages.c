@@ -423,5 +423,5 @@ int main(void)
         cmocka_unit_test(test_what_goes),
         cmocka_unit_test(test_life),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_group("cuda_kv_pages", tests, open_all);
 }

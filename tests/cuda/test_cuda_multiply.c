@@ -506,5 +506,5 @@ int main(void)
         cmocka_unit_test(test_many_tokens),    cmocka_unit_test(test_several),
         cmocka_unit_test(test_gated),          cmocka_unit_test(test_no_biases),
     };
-    return cmocka_run_group_tests_name("cuda_multiply", tests, open_all, close_all);
+    return run_group("cuda_multiply", tests, open_all);
 }

@@ -571,5 +571,5 @@ int main(void)
         cmocka_unit_test(test_refused_types), cmocka_unit_test(test_bf16_as_float32),
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_scratch_of_fewer),
     };
-    return cmocka_run_group_tests_name("cuda_multiply_many", tests, open_with_blas, close_all);
+    return run_group("cuda_multiply_many", tests, open_with_blas);
 }

@@ -253,5 +253,5 @@ int main(void)
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_latent),
     };
-    return cmocka_run_group_tests_name("cuda_place", tests, open_all, close_all);
+    return run_group("cuda_place", tests, open_all);
 }

@@ -341,5 +341,5 @@ int main(void)
         cmocka_unit_test(test_short_convolution),
         cmocka_unit_test(test_delta),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_group("cuda_recurrent", tests, open_all);
 }

@@ -349,5 +349,5 @@ int main(void)
         cmocka_unit_test(test_largest),
         cmocka_unit_test(test_largest_of_hard_rows),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_group("cuda_router", tests, open_all);
 }

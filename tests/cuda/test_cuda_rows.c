@@ -372,5 +372,5 @@ int main(void)
         cmocka_unit_test(test_norm_add),      cmocka_unit_test(test_scale),
         cmocka_unit_test(test_combine),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return run_group("cuda_rows", tests, open_all);
 }

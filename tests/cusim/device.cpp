@@ -243,6 +243,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 cudaError_t cudaDeviceReset(void)
 {
     CALL("cudaDeviceReset");
-    return call_end(cudaErrorNotSupported);
+    std::unique_lock<std::mutex> lock(state_lock);
+    cudaError_t error = stream_wait_for_all(lock);
+    if (error == cudaSuccess)
+        memory_check_freed(current_device());
+    return call_end(error);
 }
 }

@@ -332,6 +332,26 @@ int memory_file()
     return file;
 }
 
+void memory_check_freed(int device)
+{
+    size_t bytes = 0, n = 0, largest = 0;
+    for (const auto &entry : allocations) {
+        const allocation &a = entry.second;
+        if (a.device != device)
+            continue;
+        n++;
+        bytes += a.bytes;
+        largest = a.bytes > largest ? a.bytes : largest;
+    }
+    if (n == 0)
+        return;
+    fprintf(stderr,
+            "cusim: cudaDeviceReset: device memory was not freed: %zu allocations or imports, %zu "
+            "bytes, the largest %zu bytes\n",
+            n, bytes, largest);
+    abort();
+}
+
 enum memory_kind memory_kind_of(const void *memory, size_t bytes)
 {
     std::lock_guard<std::mutex> guard(state_lock);

@@ -35,5 +35,7 @@ struct allocation *memory_find_if(const std::function<bool(const struct allocati
 void memory_add(void *memory, const struct allocation &a);
 void memory_remove(void *memory);
 int memory_file();
+/* Ends the process with a message if the device's memory is still allocated or imported. */
+void memory_check_freed(int device);
 
 #endif

@@ -351,6 +351,29 @@ static void test_races()
     OK(cudaGetLastError());
 }
 
+static void leak()
+{
+    void *freed, *memory;
+    OK(cudaMalloc(&freed, 100));
+    OK(cudaMalloc(&memory, 5000));
+    OK(cudaFree(freed));
+    cudaDeviceReset();
+}
+
+static void no_leak()
+{
+    void *memory;
+    OK(cudaMalloc(&memory, 100));
+    OK(cudaFree(memory));
+    OK(cudaDeviceReset());
+}
+
+static void test_leak()
+{
+    CHECK_EQUAL(run_elsewhere(no_leak).status, 0);
+    check_dies(leak, "cudaDeviceReset", "was not freed: 1 allocations", "the largest 5000 bytes");
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -363,6 +386,7 @@ int main(int argc, char **argv)
         {"bad accesses", test_bad_accesses},
         {"host reads device memory", test_host_reads_device_memory},
         {"memory is poisoned", test_memory_is_poisoned},
+        {"leak", test_leak},
         {"copies and matrices", test_copies_and_matrices},
         {"races", test_races},
     };

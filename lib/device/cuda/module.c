@@ -202,6 +202,13 @@ static void close_device(struct device *d)
     free_device(d);
 }
 
+static void reset_device(unsigned ordinal)
+{
+    if (cudaSetDevice((int)ordinal) == cudaSuccess)
+        cudaDeviceReset();
+    cudaGetLastError();
+}
+
 static void facts(struct device *d, struct device_facts *out)
 {
     memset(out, 0, sizeof *out);
@@ -232,6 +239,7 @@ static const struct device_module module = {
     .report_to = report_to,
     .open = open_device,
     .close = close_device,
+    .reset = reset_device,
     .facts = facts,
     .load_blas = load_blas,
     .allocate = cuda_allocate,
