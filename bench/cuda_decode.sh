@@ -1,8 +1,8 @@
 #!/bin/bash
-# Measures whole deployments on a CUDA device: prefill and decode with all experts resident (the dense part on the device and on
-# the host), and decode with a share of the experts resident under every policy. Each figure stands with its bound. Every answer is
-# greedy and is compared with that of --device host: a difference is a line beside the figures. A deployment that fails is a line
-# too; the others are still measured. The script fails at its end if there was one of either.
+# Measures whole deployments on a CUDA device: prefill and decode with all experts resident (also without early launches, without
+# graphs, with the dense part on the host), and decode with a share of the experts resident under every policy. Each figure stands
+# with its bound. Every answer is greedy and is compared with that of --device host: a difference is a line beside the figures. A
+# deployment that fails is a line too; the others are still measured. The script fails at its end if there was one of either.
 #   cuda_decode.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS] [-q PROMPT_TOKENS] [-v "all 10 25 50"] [-p "POLICIES"]
 #                  [-t SECONDS] [-a SECONDS] [-l LINK_GB_S] [-m MEMORY_GB_S] [-w FOLDER]
 # Policies take turns within a run, each after its own warm-up with other prompts. Figures are medians over the runs, with the
@@ -12,6 +12,7 @@
 #   -a      limit of one request (60)
 #   -l, -m  rates that bench-device measured: a large copy from pinned memory, and a copy within the device
 #   -w      keep the host's tokens in this folder, and take them from there if an earlier run has kept them
+# GPU_PCI, the address of the GPU on the bus: a table says what processes take of its memory beside what moed allocates.
 # PEER, or llama-bench in PATH, built with CUDA, computes the same file. On the simulated device the script compares everything and
 # prints no speed. Lines that begin with "|" are the tables; tests/gpu/run reads lines that begin with "figure: ", "differ: " and
 # "failed: ".
@@ -27,6 +28,7 @@ while getopts d:r:n:q:v:p:t:a:l:m:w: option; do
 done
 . "$(dirname "$0")/../tests/deployment.sh"
 . "$(dirname "$0")/decode_figures.sh"
+. "$(dirname "$0")/gpu_state.sh"
 [ $SIMULATED = no ] || export MOED_DEVICE_POISON=1 # a wrong residency bit shows; it takes the link's time, which a GPU's run measures
 everyone=("The" "How" "What" "Once") # short: a prompt's step counts as one of decoding
 ids=$(awk -v n="$PROMPT" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", 3 + i * 37 % 250 }')
@@ -105,10 +107,31 @@ resident_row() {
     echo "| $1${2:+ ($2)} | $(shown %s "$prompt") | $(shown '%s (%s)' "$rate" "$(spread "$WORK/$1.figures" 1)")" \
         "| $(shown %s "$memory") | $(shown %s "$(ratio "$rate" "$host")") |"
 }
+# planned: MB that the plan gives the driver, of memd's log
+planned() { sed -n 's/.*, \([0-9.]* [kMG]B\) for the driver;.*/\1/p' "$RUN/memd.log" | tail -n 1; }
+# memory_row NAME BEFORE: what the deployment takes of the GPU's memory after use. BEFORE: MiB that were in use without it.
+memory_row() {
+    local taken allocated
+    taken=$(gpu_query memory.used) || return 0
+    case $2$taken in '' | *[!0-9]*) return 0 ;; esac
+    taken=$((taken - $2))
+    allocated=$({ "$MOED" metrics memd; "$MOED" metrics worker; } | awk '
+        /^moed_memd_device_bytes[{].*use="(dense|experts)"/ || /^moed_worker_device_bytes[{]/ { n += $NF } END { printf "%.0f", n / 1048576 }')
+    echo "| $1 | $taken | $allocated | $((taken - allocated)) | $(planned) | $(gpu_processes "$(pid_of memd)" "$(pid_of worker)") |" >>"$WORK/memory"
+    [ -e "$WORK/contexts" ] || echo "$((taken - allocated)) MiB beside it, planned $(planned)" >"$WORK/contexts"
+}
+memory_rows() {
+    [ -e "$WORK/memory" ] || return 0
+    echo "memory of the device after use, MiB:"
+    echo "| deployment | taken | allocated by moed | beside it: contexts, code, cuBLAS | planned for that | memd's process / the worker's |"
+    echo "|---|---|---|---|---|---|"
+    cat "$WORK/memory"
+}
 # resident NAME COMPARE OPTIONS...: a deployment with every expert on the device and no other place to compute it
 resident() {
-    local name=$1 compare=$2 cpu there note=
+    local name=$1 compare=$2 cpu there note='' before
     shift 2
+    before=$(gpu_query memory.used) || before=
     up --policy layerwise "$@"
     if [ "$(policy_field slots)" -lt "$all_segments" ]; then
         [ $SIMULATED = no ] || fail "$("$MOED" policy --json): no room for $all_segments segments"
@@ -122,6 +145,7 @@ resident() {
     [ "$(segments cpu)" = "$cpu" ] || fail "experts were computed on the CPU"
     [ "$(segments resident)" -gt "$there" ] || fail "nothing was computed on the device"
     [ "$compare" = yes ] || note=$(blas)
+    memory_row "$name" "$before"
     down
     resident_row "$name" "$note"
 }
@@ -166,19 +190,24 @@ measure_resident() {
     # A calibration finds no loads to measure where all is resident: those with a share keep their own.
     export XDG_CACHE_HOME=$WORK/cache-resident
     attempt device resident device yes --device "$DEVICE" --reproducible
+    attempt "device, order free in prefill" resident "device, order free in prefill" no --device "$DEVICE"
+    export MOED_DEVICE_PDL=0 # the same as `device` before compute capability 9.0
+    attempt "device, no early launches" resident "device, no early launches" yes --device "$DEVICE" --reproducible
+    unset MOED_DEVICE_PDL
     export MOED_DEVICE_GRAPHS=0
     attempt "device, no graphs" resident "device, no graphs" yes --device "$DEVICE" --reproducible
     unset MOED_DEVICE_GRAPHS
-    attempt "device, order free in prefill" resident "device, order free in prefill" no --device "$DEVICE"
     attempt "device, dense=host" resident "device, dense=host" yes --device "$DEVICE,dense=host" --reproducible
     attempt peer peer_row
+    memory_rows
     export XDG_CACHE_HOME=$WORK/cache
     [ $SIMULATED = no ] || return 0
-    local rate="no figure" host="no figure" peer=none
+    local rate="no figure" host="no figure" peer=none contexts=''
     [ ! -e "$WORK/device.figures" ] || rate="$(median "$WORK/device.figures" 1) tokens/s"
     [ ! -e "$WORK/host.figures" ] || host=$(median "$WORK/host.figures" 1)
     [ ! -e "$WORK/peer-ratio" ] || peer=$(cat "$WORK/peer-ratio")
-    echo "figure: resident $rate, host $host, by the peer's: $peer"
+    [ ! -e "$WORK/contexts" ] || contexts="; device memory: $(cat "$WORK/contexts")"
+    echo "figure: resident $rate, host $host, by the peer's: $peer$contexts"
 }
 
 # ---- A share of them ----

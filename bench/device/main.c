@@ -69,7 +69,7 @@ static _Noreturn void usage(void)
             "  --seconds  measure each figure for about S seconds (0.1)\n"
             "  --only     copies, waits, launches, experts, rows, attention, delta, products,\n"
             "             pinning, sharing or flags; copies and launches give the bounds\n"
-            "  --facts    print only the device's name and memory\n");
+            "  --facts    print only the device's name, memory and address\n");
     exit(2);
 }
 
@@ -106,8 +106,9 @@ static void open_device(unsigned ordinal)
     if (module->stream_new(device, &stream, &e))
         fail(&e);
     module->facts(device, &facts);
-    printf("%s, %s, %.1f GB of memory, %u multiprocessors\n", facts.name, facts.version,
-           (double)facts.memory_bytes * 1e-9, facts.multiprocessors);
+    printf("%s, %s, %.1f GB of memory, %u multiprocessors, at %s\n", facts.name, facts.version,
+           (double)facts.memory_bytes * 1e-9, facts.multiprocessors,
+           facts.pci[0] ? facts.pci : "an unknown address");
 }
 
 /* Before this process opens the device. */
