@@ -12,13 +12,14 @@
  * point. So the depth that a call of exact[i] needs suffices for what follows any of its exits. */
 #include "grammar/counted.h"
 
+#include "grammar/lengths.h"
 #include "grammar/subschema.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS_MAX = 64, TAIL_STATES_MAX = 2048, BYTES = 256, CHARACTER_BYTES = 4 };
+enum { POINTS_MAX = 1024, TAIL_STATES_MAX = 2048, BYTES = 256 };
 
 /* Is a state within a character? A trimmed dfa goes on from there with a continuation byte. */
 static bool is_within(const struct dfa *d, uint32_t s)
@@ -164,37 +165,6 @@ static void make_ends(struct counted *c, const struct dfa *d, const uint32_t *of
  * characters have states of their own: one for each state of the dfa and number of characters that
  * may still begin. */
 
-static bool begins_character(unsigned byte)
-{
-    return (byte & 0xc0) != 0x80;
-}
-
-/* distance [n_states]: how many characters must still begin from a state to the end of a text, if
- * they are up to `most`; else a larger number. */
-static enum error_code find_distances(struct schema *s, const struct dfa *d, uint32_t most,
-                                      uint32_t *distance)
-{
-    enum error_code error = ERROR_OK;
-    bool again = true;
-    for (uint32_t i = 0; i < d->n_states; i++)
-        distance[i] = d->accepts[i] ? 0 : most + 1;
-    /* a round finds at least one more byte of each way */
-    for (uint32_t round = 0; round < CHARACTER_BYTES * (most + 1) && again && !error; round++) {
-        error = schema_work(s, d->n_states * (uint64_t)BYTES);
-        again = false;
-        for (uint32_t i = d->n_states; i-- > 0 && !error;)
-            for (unsigned byte = 0; byte < BYTES && distance[i]; byte++) {
-                uint32_t next = d->next[i][byte];
-                uint32_t by = next == DFA_NONE ? most + 1 : distance[next] + begins_character(byte);
-                if (by < distance[i]) {
-                    distance[i] = by;
-                    again = true;
-                }
-            }
-    }
-    return error;
-}
-
 /* A dfa of the last characters: of the pairs of a state and a number of characters those that a
  * point with c->tail_length characters leads to. */
 struct tail {
@@ -268,7 +238,7 @@ static enum error_code find_tail(struct counted *c, struct schema *s, const stru
     if (d->n_states > TAIL_STATES_MAX)
         return ERROR_OK;
     uint32_t most = TAIL_STATES_MAX / d->n_states - 1;
-    enum error_code error = find_distances(s, d, most, distance);
+    enum error_code error = lengths_to_end(s, d, most, distance);
     for (uint32_t k = 0; k < c->points && !error; k++)
         if (distance[of_points[k]] > c->tail_length)
             c->tail_length = distance[of_points[k]];
@@ -332,7 +302,8 @@ static enum error_code try_to_count(struct counted *c, struct schema *s, const s
     find_ends(d, known);
     dfa_init(&t.d, TAIL_STATES_MAX);
     *fits = c->any_count = ends_anywhere(d, known, json);
-    if (!*fits && (min == 0 || all_go_on(d)))
+    c->goes_on = all_go_on(d);
+    if (!*fits && (min == 0 || c->goes_on))
         error = find_tail(c, s, d, of_points, length, &t, fits);
     if (*fits && !error)
         make_counted(c, d, of_points, &t, json, s->n);
@@ -355,6 +326,12 @@ enum error_code counted_init(struct counted *c, struct schema *s, const struct d
         c->points = 0;
     free(known);
     return error;
+}
+
+bool counted_fits(const struct counted *c, uint32_t min, uint32_t max)
+{
+    return c->points && (c->any_count || ((min == 0 || c->goes_on) &&
+                                          (max == NETWORK_NONE || max - min >= c->tail_length)));
 }
 
 static void add_bit(struct counted *c, struct network *n)

@@ -24,6 +24,7 @@ struct counted {
     uint32_t tail;                /* the same: up to tail_length characters, to the end of a text */
     uint32_t tail_length;
     bool any_count; /* the rules are for any least and largest number of characters */
+    bool goes_on;   /* a character may follow each text, and each beginning of one */
 };
 
 struct schema;
@@ -34,8 +35,9 @@ struct schema;
  * some point texts of this length might not end. */
 enum error_code counted_init(struct counted *c, struct schema *s, const struct dfa *d, bool json,
                              uint32_t min, uint32_t max, bool *fits);
-/* Adds the texts of min to max characters between two states: those of counted_init, or with
- * any_count others too. */
+/* Are the rules made, and are they for min to max characters? */
+bool counted_fits(const struct counted *c, uint32_t min, uint32_t max);
+/* Adds the texts of min to max characters, which fit, between two states. */
 void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
                  uint32_t to);
 

@@ -42,6 +42,8 @@ enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, stru
 
 /* Leaves out states that cannot reach an accepting state. */
 enum error_code dfa_trim(struct dfa *d, struct error *e);
+/* Merges states from which the same texts are accepted, if this takes few steps. */
+enum error_code dfa_minimise(struct dfa *d, struct error *e);
 bool dfa_is_empty(const struct dfa *d); /* of a trimmed one */
 bool dfa_matches(const struct dfa *d, const void *text, size_t len);
 

@@ -24,13 +24,20 @@ enum json_rule {
     JSON_RULE_COUNT,
 };
 
+/* The content of strings of a format; NULL: of all strings. Made at its first use. */
+struct json_counted {
+    const char *format; /* the expression's address */
+    struct counted counted;
+};
+enum { JSON_COUNTED = 3 };
+
 struct json_rules {
     uint32_t rule[JSON_RULE_COUNT]; /* NETWORK_NONE: not made yet */
     const char *quote;              /* a mark; NULL: JSON */
-    uint8_t quote_byte;     /* of the control token with the quote's text (compiled.h); 0: none */
-    const char *without;    /* a mark that no string has; NULL: none. With a quote it is needed */
-    bool unordered;         /* members of objects stand in any order */
-    struct counted counted; /* the content of strings; made at its first use */
+    uint8_t quote_byte;  /* of the control token with the quote's text (compiled.h); 0: none */
+    const char *without; /* a mark that no string has; NULL: none. With a quote it is needed */
+    bool unordered;      /* members of objects stand in any order */
+    struct json_counted counted[JSON_COUNTED]; /* the first one: of all strings */
 };
 
 /* A mark has 3 to JSON_MARK_MAX bytes, and its first character, which is ASCII, once. In JSON no

@@ -2,6 +2,7 @@
 #include "grammar/leaf_build.h"
 
 #include "grammar/leaf.h"
+#include "grammar/lengths.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,54 +49,113 @@ static enum error_code form_of(const struct leaf *l, const struct text_form *f, 
 }
 
 /* A few characters, or of a few states, are written out. */
-enum { WRITTEN_OUT = 16, WRITTEN_OUT_STATES = 1024 };
+enum { WRITTEN_OUT = 16, WRITTEN_OUT_STATES = 1024, FEW_STATES = 128 };
 
-static uint32_t longest(const struct leaf *l)
+struct lengths {
+    uint32_t min, max; /* NETWORK_NONE: no maximum */
+};
+
+static uint32_t longest(const struct lengths *lengths)
 {
-    return l->max_length == NETWORK_NONE ? l->min_length : l->max_length;
+    return lengths->max == NETWORK_NONE ? lengths->min : lengths->max;
 }
 
-/* Texts without a pattern share the rules that count them. */
-static bool is_shared(const struct leaf *l)
+static bool are_counted(const struct leaf *l, const struct lengths *lengths, uint32_t n_states)
 {
-    return !l->has_text && !l->has_values && longest(l) > WRITTEN_OUT;
+    return longest(lengths) > WRITTEN_OUT &&
+           (!l->has_text || longest(lengths) * (uint64_t)n_states > WRITTEN_OUT_STATES);
+}
+
+/* The rules that texts of this form share; NULL: they share none. */
+static struct counted *shared_rules(const struct leaf *l)
+{
+    struct json_counted *all = l->s->rules->counted;
+    const char *format = leaf_sole_format(l);
+    if (!l->has_text)
+        return &all[0].counted;
+    for (unsigned i = 1; format && i < JSON_COUNTED; i++)
+        if (!all[i].counted.points || all[i].format == format) {
+            all[i].format = format;
+            return &all[i].counted;
+        }
+    return NULL;
+}
+
+/* *added false: these texts cannot be counted by rules. */
+static enum error_code add_counted(const struct leaf *l, const struct text_form *f,
+                                   const struct dfa *d, const struct lengths *lengths,
+                                   uint32_t from, uint32_t to, bool *added)
+{
+    struct counted own, *shared = shared_rules(l);
+    struct network *n = l->s->n;
+    enum error_code error = ERROR_OK;
+    *added = shared && counted_fits(shared, lengths->min, lengths->max);
+    if (*added) {
+        counted_add(shared, n, from, lengths->min, lengths->max, to);
+        return network_error(n, l->s->error);
+    }
+    error = counted_init(&own, l->s, d, f->json, lengths->min, lengths->max, added);
+    if (error)
+        return schema_locate(l->s, l->nodes->ids[0], NULL);
+    if (!*added)
+        return ERROR_OK;
+    counted_add(&own, n, from, lengths->min, lengths->max, to);
+    if (shared && !shared->points && (l->has_text || own.any_count))
+        *shared = own;
+    return network_error(n, l->s->error);
+}
+
+/* The texts of some lengths. A large automaton needs many rules, so they come second. */
+static enum error_code emit_lengths(const struct leaf *l, const struct text_form *f, struct dfa *d,
+                                    const struct lengths *lengths, uint32_t from, uint32_t to)
+{
+    bool counted = are_counted(l, lengths, d->n_states), added = false;
+    uint64_t work = d->work;
+    enum error_code error = counted ? dfa_minimise(d, l->s->error) : ERROR_OK;
+    if (!error)
+        error = schema_work(l->s, d->work - work);
+    if (error)
+        return schema_locate(l->s, l->nodes->ids[0], NULL);
+    bool first = counted && d->n_states <= FEW_STATES;
+    if (first)
+        error = add_counted(l, f, d, lengths, from, to, &added);
+    if (error || added)
+        return error;
+    error = leaf_limit_length(l, d);
+    if (!error)
+        dfa_emit(d, l->s->n, from, to, f->json);
+    if (error != ERROR_LIMIT || !counted || first)
+        return error ? error : network_error(l->s->n, l->s->error);
+    enum error_code other = add_counted(l, f, d, lengths, from, to, &added);
+    return other || added ? other : error;
 }
 
 static enum error_code emit_form(const struct leaf *l, const struct text_form *f, struct dfa *d,
                                  uint32_t from, uint32_t to)
 {
-    struct network *n = l->s->n;
-    struct counted counted;
+    struct lengths lengths = {l->min_length, l->max_length};
     bool counts = leaf_counts(l) && !l->has_values;
-    bool many = longest(l) > WRITTEN_OUT &&
-                (is_shared(l) || longest(l) * (uint64_t)d->n_states > WRITTEN_OUT_STATES);
-    bool fits = false;
     enum error_code error = ERROR_OK;
-    if (counts && many)
-        error = counted_init(&counted, l->s, d, f->json, l->min_length, l->max_length, &fits);
+    if (counts && l->has_text)
+        error = lengths_leave_out(l->s, d, &lengths.min, &lengths.max);
     if (error)
         return schema_locate(l->s, l->nodes->ids[0], NULL);
-    if (fits) {
-        counted_add(&counted, n, from, l->min_length, l->max_length, to);
-        if (is_shared(l) && counted.any_count)
-            l->s->rules->counted = counted;
-        return network_error(n, l->s->error);
-    }
-    if (counts)
-        error = leaf_limit_length(l, d);
-    if (!error)
-        dfa_emit(d, n, from, to, f->json);
-    return error ? error : network_error(n, l->s->error);
+    if (counts && (lengths.min || lengths.max != NETWORK_NONE))
+        return emit_lengths(l, f, d, &lengths, from, to);
+    dfa_emit(d, l->s->n, from, to, f->json);
+    return network_error(l->s->n, l->s->error);
 }
 
 static enum error_code emit_text(const struct leaf *l, const struct text_form *f, uint32_t from,
                                  uint32_t to)
 {
-    struct counted *shared = &l->s->rules->counted;
+    struct lengths lengths = {l->min_length, l->max_length};
+    struct counted *shared = &l->s->rules->counted[0].counted;
     struct dfa d;
     if (!(l->types & TYPE_STRING) || l->max_length < l->min_length)
         return ERROR_OK;
-    if (is_shared(l) && shared->points) {
+    if (!l->has_text && !l->has_values && longest(&lengths) > WRITTEN_OUT &&
+        counted_fits(shared, l->min_length, l->max_length)) {
         counted_add(shared, l->s->n, from, l->min_length, l->max_length, to);
         return network_error(l->s->n, l->s->error);
     }

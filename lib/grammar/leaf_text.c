@@ -1,5 +1,6 @@
 /* The contents of strings: patterns, formats, lengths, lists; see leaf.h. */
 #include "grammar/leaf.h"
+#include "grammar/lengths.h"
 #include "grammar/regex.h"
 
 #include <stdio.h>
@@ -160,9 +161,26 @@ bool leaf_counts(const struct leaf *l)
     return l->min_length > 0 || l->max_length != NETWORK_NONE;
 }
 
+const char *leaf_sole_format(const struct leaf *l)
+{
+    const char *expression = NULL;
+    for (uint32_t i = 0; i < l->nodes->n; i++) {
+        const json_t *node = l->s->nodes[l->nodes->ids[i]];
+        const char *format = json_string_value(json_object_get(node, "format"));
+        if (json_object_get(node, "pattern") || (format && expression))
+            return NULL;
+        if (format)
+            expression = format_expression(format);
+    }
+    return expression;
+}
+
 enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
 {
-    enum error_code error = dfa_limit_length(all, l->min_length, l->max_length, l->s->error);
+    uint32_t min = l->min_length, max = l->max_length;
+    enum error_code error = lengths_leave_out(l->s, all, &min, &max);
+    if (!error && (min || max != NETWORK_NONE))
+        error = dfa_limit_length(all, min, max, l->s->error);
     if (!error)
         error = schema_work(l->s, all->work);
     return error ? schema_locate(l->s, l->nodes->ids[0], NULL) : ERROR_OK;

@@ -308,6 +308,110 @@ static void test_patterns(void **state)
         }
 }
 
+#define LABEL "abcdefghijklmnopqrstuvwxyzabcdefghijklmno."
+
+/* Texts of a format, to each of which letters can be added. */
+static const struct counted_format {
+    const char *name;
+    uint32_t min, max; /* UNBOUNDED: no maximum */
+    const char *begins[3];
+    const char *refused; /* of a good length */
+} counted_formats[] = {
+    {"uri", 1, 2083, {"http://", "http://[1:2:3:4:5:6:7:8]/", "https://x.org/?q="}, "http//:x"},
+    {"uri", 40, 90, {"a:", "http://[::1]/"}, "a b:0123456789012345678901234567890123456789"},
+    {"uri", 2000, 0, {"a:"}, "a:"},
+    {"uri-reference", 0, 5000, {"", "../", "a:b/"}, "["},
+    {"email", 0, 110, {"a.b@" LABEL LABEL "a"}, "a..b@c.de"},
+    {"hostname", 0, 110, {LABEL LABEL "a"}, "a..b"},
+    {"json-pointer", 3, 700, {"/a~0", "/"}, "/~2a"},
+};
+
+static char letters[6000]; /* x */
+
+static void check_counted_format(const struct counted_format *f)
+{
+    struct strbuf text;
+    struct grammar *g;
+    strbuf_init(&text);
+    strbuf_printf(&text, "{\"type\":\"string\",\"format\":\"%s\",\"minLength\":%u", f->name,
+                  f->min);
+    if (f->max)
+        strbuf_printf(&text, ",\"maxLength\":%u", f->max);
+    strbuf_printf(&text, "}");
+    g = compile_ok(GRAMMAR_JSON_SCHEMA, text.data);
+    for (unsigned i = 0; i < 3 && f->begins[i]; i++) {
+        uint32_t begin = (uint32_t)strlen(f->begins[i]);
+        const uint32_t lengths[] = {f->min - 1, f->min, f->max, f->max + 1};
+        for (unsigned k = 0; k < (f->max ? 4 : 2); k++) {
+            uint32_t n = lengths[k] == UINT32_MAX || lengths[k] < begin ? begin : lengths[k];
+            strbuf_clear(&text);
+            strbuf_printf(&text, "\"%s%.*s\"", f->begins[i], (int)(n - begin), letters);
+            assert_int_equal(text.len, n + 2);
+            assert_int_equal(whole_text(g, text.data, text.len),
+                             n >= f->min && (!f->max || n <= f->max));
+            if (k == 2)
+                check_ways_on(g, &text);
+        }
+    }
+    strbuf_clear(&text);
+    strbuf_printf(&text, "\"%s\"", f->refused);
+    assert_false(whole_text(g, text.data, text.len));
+    grammar_free(g);
+    strbuf_fini(&text);
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    memset(letters, 'x', sizeof letters - 1);
+    for (size_t i = 0; i < sizeof counted_formats / sizeof *counted_formats; i++)
+        check_counted_format(&counted_formats[i]);
+}
+
+/* A length that no text of the format exceeds costs nothing. */
+static void test_idle_lengths(void **state)
+{
+    static const struct {
+        const char *format;
+        uint32_t max;
+    } cases[] = {{"email", 254}, {"hostname", 255}, {"uuid", 36}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char with[120], without[120];
+        snprintf(with, sizeof with,
+                 "{\"type\":\"string\",\"format\":\"%s\",\"minLength\":1,\"maxLength\":%u}",
+                 cases[i].format, cases[i].max);
+        snprintf(without, sizeof without, "{\"type\":\"string\",\"format\":\"%s\"}",
+                 cases[i].format);
+        struct grammar *a = compile_ok(GRAMMAR_JSON_SCHEMA, with);
+        struct grammar *b = compile_ok(GRAMMAR_JSON_SCHEMA, without);
+        assert_int_equal(grammar_states(a), grammar_states(b));
+        grammar_free(a);
+        grammar_free(b);
+    }
+    CHECK_TEXTS(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":7}",
+                "\"ab@c.de\"", NULL, "\"abc@d.ef\"");
+}
+
+/* Strings of one format share the rules that count them. */
+static void test_shared_formats(void **state)
+{
+    struct strbuf text;
+    (void)state;
+    strbuf_init(&text);
+    strbuf_printf(&text, "{\"prefixItems\":[");
+    for (uint32_t i = 0; i < 60; i++)
+        strbuf_printf(&text,
+                      "%s{\"type\":\"string\",\"format\":\"%s\",\"minLength\":%u,"
+                      "\"maxLength\":%u}",
+                      i ? "," : "", i % 2 ? "uri" : "uri-reference", i % 3, 2000 + i);
+    strbuf_printf(&text, "]}");
+    struct grammar *g = compile_ok(GRAMMAR_JSON_SCHEMA, text.data);
+    assert_in_range(grammar_states(g), 0, 60000);
+    grammar_free(g);
+    strbuf_fini(&text);
+}
+
 /* `count` strings of a pattern. Without a length if max is 0. */
 static uint64_t steps_of(const char *pattern, uint32_t count, uint32_t max, enum error_code *error)
 {
@@ -446,7 +550,9 @@ int main(void)
         cmocka_unit_test(test_unlike),         cmocka_unit_test(test_not_shared),
         cmocka_unit_test(test_patterns),       cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_last_character), cmocka_unit_test(test_rising_lengths),
-        cmocka_unit_test(test_steps),          cmocka_unit_test(test_least_depth),
+        cmocka_unit_test(test_formats),        cmocka_unit_test(test_idle_lengths),
+        cmocka_unit_test(test_shared_formats), cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_least_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

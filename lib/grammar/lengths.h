@@ -1,0 +1,30 @@
+/* How many characters the texts of a dfa over UTF-8 have. A character is counted at its first byte.
+ * The dfa is trimmed, and all its states can be reached. */
+#ifndef MOED_GRAMMAR_LENGTHS_H
+#define MOED_GRAMMAR_LENGTHS_H
+
+#include "grammar/dfa.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CHARACTER_BYTES = 4 };
+
+struct schema;
+
+static inline bool begins_character(unsigned byte)
+{
+    return (byte & 0xc0) != 0x80;
+}
+
+/* distance [n_states]: how many characters must still begin from a state to the end of a text, if
+ * they are up to `most`; else a larger number. Counts its steps (schema_work). */
+enum error_code lengths_to_end(struct schema *s, const struct dfa *d, uint32_t most,
+                               uint32_t *distance);
+/* The longest text. *out NETWORK_NONE: there is none. */
+enum error_code lengths_longest(struct schema *s, const struct dfa *d, uint32_t *out);
+/* Sets *min to 0 and *max to NETWORK_NONE where every text satisfies them; a large *min stays. */
+enum error_code lengths_leave_out(struct schema *s, const struct dfa *d, uint32_t *min,
+                                  uint32_t *max);
+
+#endif
