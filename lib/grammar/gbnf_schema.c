@@ -2,6 +2,7 @@
 #include "grammar/gbnf_schema.h"
 
 #include "grammar/compiled.h"
+#include "grammar/schema_loosen.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +198,60 @@ static enum error_code build_bounded(const struct schema_item *items, size_t cou
                : error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", items[0].place);
 }
 
-/* Withdraws what the items have added, if one cannot be followed. */
+/* A copy of an item without the keywords that cannot be followed. Its schema is NULL if there are
+ * none, and else the caller's. */
+static void loosen(const struct schema_item *item, struct gbnf_schemas *s, struct schema_item *out)
+{
+    char keyword[SCHEMA_KEYWORD_BYTES];
+    json_t *schema =
+        json_loadb(item->schema, item->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    json_t *loosened = json_deep_copy(schema);
+    *out = *item;
+    out->schema = NULL;
+    (void)schema_loosen(loosened, s->limits, &s->steps_with_else, keyword);
+    if (loosened && !json_equal(schema, loosened)) {
+        out->schema = json_dumps(loosened, JSON_COMPACT | JSON_ENCODE_ANY);
+        out->len = out->schema ? strlen(out->schema) : 0;
+    }
+    json_decref(loosened);
+    json_decref(schema);
+}
+
+/* ERROR_UNSUPPORTED: they are the same without these keywords. */
+static enum error_code build_loosened(const struct schema_item *items, size_t count,
+                                      struct gbnf_schemas *s, uint32_t *rules)
+{
+    char *texts[SCHEMA_ITEMS_MAX] = {NULL};
+    struct error e;
+    enum error_code error = ERROR_UNSUPPORTED;
+    struct schema_item *loosened = malloc(count * sizeof *loosened);
+    if (!loosened)
+        return ERROR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        loosen(&items[i], s, &loosened[i]);
+        texts[i] = (char *)loosened[i].schema;
+        if (texts[i])
+            error = ERROR_OK;
+        else
+            loosened[i] = items[i];
+    }
+    if (!error)
+        error = build_bounded(loosened, count, s, rules, &e);
+    for (size_t i = 0; i < count; i++)
+        free(texts[i]);
+    free(loosened);
+    return error;
+}
+
+static void withdraw(struct gbnf_schemas *s, struct network_extent extent,
+                     const struct gbnf_rules *rules)
+{
+    network_withdraw(s->n, extent);
+    s->rules = *rules;
+}
+
+/* Items that cannot be followed are built without the keywords to blame, or not at all: then
+ * withdraws what they have added. */
 static enum error_code build_or_replace(const struct schema_item *items, size_t count,
                                         struct gbnf_schemas *s, uint32_t *rules, bool *replaced,
                                         struct error *e)
@@ -205,15 +259,17 @@ static enum error_code build_or_replace(const struct schema_item *items, size_t 
     struct network_extent before = network_extent(s->n);
     struct gbnf_rules rules_before = s->rules;
     enum error_code error = build_bounded(items, count, s, rules, e);
-    *replaced = error && error != ERROR_MEMORY;
-    if (!*replaced)
+    if (!error || error == ERROR_MEMORY)
         return error;
-    network_withdraw(s->n, before);
-    s->rules = rules_before;
+    withdraw(s, before, &rules_before);
     if (error == ERROR_LIMIT)
         s->steps_with_else.done += STEPS_FAILED;
     gbnf_schemas_note(s, e->text);
-    return ERROR_OK;
+    error = build_loosened(items, count, s, rules);
+    *replaced = error;
+    if (error)
+        withdraw(s, before, &rules_before);
+    return error == ERROR_MEMORY ? error_set(e, error, "out of memory for a grammar") : ERROR_OK;
 }
 
 enum error_code schema_items_build(const struct schema_item *items, size_t n, uint32_t other,

@@ -8,16 +8,16 @@
  *     %any ( ["TEXT"] ITEM | ... ) [%else RULE]                what any of these items stands for
  *     %note "TEXT"                                             nothing
  *
- * PLACE stands before the JSON pointer in errors. With %else, RULE stands for a schema that cannot
- * be followed: one that is malformed, not supported or satisfied by no value, and one that exceeds
- * a limit. These schemas share a part of the limits, so that the rest of the grammar has its own.
- * The items of %any have no %else of their own: RULE stands for all of them if one cannot be
- * followed, but one that no value satisfies is only left out.
- * In all but %json the named members of an object stand in any order, each once at most, with the
- * exceptions of leaf_object.c.
- * %value and %text leave out texts that have WITHOUT: a mark (json_text.h); of %text also any text,
- * and "": none. %text leaves out texts that the expression UNLIKE matches; "": none. %note says why
- * the text of the grammar has no item for a schema. */
+ * PLACE stands before the JSON pointer in errors. With %else, a schema that cannot be followed is
+ * followed without the keywords to blame (schema_loosen.h). RULE stands for what is malformed or
+ * satisfied by no value even so, and for what exceeds a limit. These schemas share a part of the
+ * limits, so that the rest of the grammar has its own. The items of %any have no %else of their
+ * own: RULE stands for all of them if one cannot be followed, but one that no value satisfies is
+ * only left out. In all but %json the named members of an object stand in any order, each once at
+ * most, with the exceptions of leaf_object.c. %value and %text leave out texts that have WITHOUT: a
+ * mark (json_text.h); of %text also any text, and "": none. %text leaves out texts that the
+ * expression UNLIKE matches; "": none. %note says why the text of the grammar has no item for a
+ * schema. */
 #ifndef MOED_GRAMMAR_GBNF_SCHEMA_H
 #define MOED_GRAMMAR_GBNF_SCHEMA_H
 
@@ -83,7 +83,7 @@ struct gbnf_schemas {
     struct schema_steps steps, steps_with_else;
     struct known_schema *known; /* [n_known] */
     uint32_t n_known, known_capacity;
-    uint32_t replaced; /* schemas for which another rule stands */
+    uint32_t replaced; /* schemas that are not followed as they are */
     struct strbuf why; /* the errors of the first GRAMMAR_REPLACED_MAX, a line each */
 };
 
@@ -92,7 +92,7 @@ void gbnf_schemas_init(struct gbnf_schemas *s, const struct grammar_limits *limi
                        struct network *n, const char *const *marks, uint32_t n_marks);
 void gbnf_schemas_fini(struct gbnf_schemas *s);
 
-/* Counts a schema for which another rule stands. */
+/* Counts a schema that is not followed as it is. */
 void gbnf_schemas_note(struct gbnf_schemas *s, const char *why);
 /* The rules of items [n] that are alternatives. other: the rule of %else; NETWORK_NONE: there is no
  * %else. *replaced: `other` stands for all items. With %else, rules[i] of an item that no value

@@ -55,7 +55,8 @@ enum error_code grammar_compile_marked(const char *text, size_t len, const char 
                                        struct grammar **out, struct error *e);
 void grammar_free(struct grammar *g); /* takes NULL */
 
-/* How many schemas of a GBNF grammar another rule stands for (gbnf_schema.h). *why: the reasons, a
+/* How many schemas of a GBNF grammar are followed without some keywords, or another rule stands for
+ * them (gbnf_schema.h). *why: the reasons, a
  * line each, of the first GRAMMAR_REPLACED_MAX; they live as long as g. */
 enum { GRAMMAR_REPLACED_MAX = 8 };
 uint32_t grammar_replaced(const struct grammar *g, const char **why);

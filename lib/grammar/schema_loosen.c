@@ -3,15 +3,30 @@
 
 #include "grammar/leaf.h"
 #include "grammar/regex.h"
+#include "grammar/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERN_STATES = 100000 }; /* of all patterns; those beyond are removed */
+enum {
+    GOOD_TEXTS = 64,
+    PATTERN_STATES = 100000,   /* of all patterns; those beyond are removed */
+    STEPS = SCHEMA_STEPS / 25, /* to try texts; those beyond stay as they are */
+};
+
+/* Strings with a pattern or format, built to see whether they exceed a limit. */
+struct trial {
+    const struct grammar_limits *limits;
+    struct network n;
+    struct json_rules rules;
+    struct schema_steps *steps;
+    json_t *good; /* an array of those that do not; [GOOD_TEXTS] */
+};
 
 struct loosening {
     const json_t *root;
+    struct trial trial;
     bool renamed; /* a oneOf */
     uint32_t states_left;
     unsigned removed;
@@ -47,6 +62,63 @@ static void remove_key(struct loosening *l, json_t *object, const char *key)
     if (l->removed++ == 0)
         snprintf(l->keyword, SCHEMA_KEYWORD_BYTES, "%s", key);
     json_object_del(object, key);
+}
+
+/* ---- Limits ---- */
+
+static const char *const of_texts[] = {"format", "maxLength", "minLength", "pattern"};
+
+/* ERROR_LIMIT: the strings of a schema cannot be followed. They can, or it is not known: ERROR_OK.
+ */
+static enum error_code try_text(struct trial *t, json_t *schema)
+{
+    char *text = json_dumps(schema, JSON_COMPACT);
+    if (!text)
+        return ERROR_OK;
+    const struct schema_source source = {.text = text, .len = strlen(text), .place = SCHEMA_PLACE};
+    const struct schema_context c = {t->limits, &t->n, &t->rules, t->steps};
+    struct network_extent before = network_extent(&t->n);
+    struct json_rules rules_before = t->rules;
+    uint32_t root;
+    enum error_code error = schema_build(&source, &c, &root, NULL);
+    if (!error)
+        error = t->n.error;
+    if (error) {
+        network_withdraw(&t->n, before);
+        t->rules = rules_before;
+    } else if (json_array_size(t->good) < GOOD_TEXTS) {
+        json_array_append(t->good, schema);
+    }
+    free(text);
+    return error == ERROR_LIMIT && t->steps->done <= t->steps->most ? error : ERROR_OK;
+}
+
+static bool text_exceeds(struct trial *t, const json_t *schema)
+{
+    size_t i;
+    json_t *known, *text = json_pack("{s:s}", "type", "string");
+    bool exceeds = false, is_known = false;
+    for (i = 0; i < sizeof of_texts / sizeof *of_texts; i++)
+        if (json_object_get(schema, of_texts[i]))
+            json_object_set(text, of_texts[i], json_object_get(schema, of_texts[i]));
+    json_array_foreach(t->good, i, known)
+    {
+        is_known = is_known || json_equal(known, text);
+    }
+    if (text && !is_known)
+        exceeds = try_text(t, text) == ERROR_LIMIT;
+    json_decref(text);
+    return exceeds;
+}
+
+/* First the lengths, then the pattern; a format alone never exceeds a limit. */
+static void remove_what_exceeds(struct loosening *l, json_t *schema)
+{
+    if (!json_object_get(schema, "pattern") && !json_object_get(schema, "format"))
+        return;
+    for (size_t i = 1; i < sizeof of_texts / sizeof *of_texts; i++)
+        if (json_object_get(schema, of_texts[i]) && text_exceeds(&l->trial, schema))
+            remove_key(l, schema, of_texts[i]);
 }
 
 /* ---- Every subschema ---- */
@@ -124,6 +196,7 @@ static void loosen(struct loosening *l, json_t *schema)
             remove_key(l, schema, key);
     }
     loosen_keys(l, json_object_get(schema, "patternProperties"));
+    remove_what_exceeds(l, schema);
 }
 
 /* A reference into a oneOf that is an anyOf now; one to another document is removed. */
@@ -143,11 +216,18 @@ static void mend_reference(struct loosening *l, json_t *schema)
     free(mended);
 }
 
-unsigned schema_loosen(json_t *schema, char keyword[SCHEMA_KEYWORD_BYTES])
+unsigned schema_loosen(json_t *schema, const struct grammar_limits *limits,
+                       struct schema_steps *steps, char keyword[SCHEMA_KEYWORD_BYTES])
 {
+    struct schema_steps own = {.most = STEPS};
     struct loosening l = {.root = schema, .states_left = PATTERN_STATES, .keyword = keyword};
+    l.trial = (struct trial){.limits = limits, .steps = steps ? steps : &own, .good = json_array()};
+    network_init(&l.trial.n, limits->states / 4 * 3);
+    json_rules_init(&l.trial.rules);
     keyword[0] = '\0';
     walk(&l, schema, loosen);
     walk(&l, schema, mend_reference);
+    network_fini(&l.trial.n);
+    json_decref(l.trial.good);
     return l.removed;
 }

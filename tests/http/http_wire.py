@@ -394,6 +394,13 @@ def check_forms():
     good(post("/v1/chat/completions", messages=messages, max_tokens=100, temperature=1.5, seed=1,
               response_format={"type": "json_schema", "json_schema": {"name": "sum", "schema": odd}})["choices"][0]["message"]["content"])
     good(post("/api/chat", messages=messages, stream=False, format=odd, options={"temperature": 1.5, "seed": 1})["message"]["content"])
+    # pydantic's HttpUrl and EmailStr, also where the schema is strict
+    texts = {"url": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083},
+             "mail": {"type": "string", "format": "email", "maxLength": 254}}
+    link = {**SUM, "properties": {**SUM["properties"], **texts}}
+    for strict in (False, True):
+        form = {"type": "json_schema", "json_schema": {"name": "sum", "strict": strict, "schema": link}}
+        post("/v1/chat/completions", messages=messages, max_tokens=5, response_format=form)
 
 
 WEATHER = {"name": "get_weather", "description": "The weather", "strict": True, "parameters": {

@@ -1,6 +1,7 @@
 /* What binds an answer; see structure.h. */
 #include "client/http/api/structure.h"
 
+#include "grammar/grammar.h"
 #include "grammar/schema_loosen.h"
 
 #include <stdio.h>
@@ -40,7 +41,7 @@ static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
     json_t *copy = json_deep_copy(value);
     if (!copy)
         return problem_set(p, 503, "no memory for the answer's form");
-    if (schema_loosen(copy, keyword)) {
+    if (schema_loosen(copy, &grammar_limits_default, NULL, keyword)) {
         char name[SCHEMA_KEYWORD_BYTES + sizeof "schema:"];
         snprintf(name, sizeof name, "schema:%s", keyword);
         ask_ignore(ask, name);
