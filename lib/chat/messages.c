@@ -3,8 +3,8 @@
 #include "chat/internal.h"
 #include "chat/message.h"
 #include "chat/turns.h"
+#include "json/json_write.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static enum error_code no_memory(struct error *e)
@@ -66,6 +66,16 @@ static json_t *call_function(json_t *call)
     return function ? function : call;
 }
 
+static json_t *text_of(const json_t *arguments)
+{
+    struct strbuf text;
+    strbuf_init(&text);
+    json_write(arguments, JSON_WITH_BLANKS, &text);
+    json_t *string = text.failed ? NULL : json_stringn(text.data, text.len);
+    strbuf_fini(&text);
+    return string;
+}
+
 static enum error_code fit_arguments(const struct chat_abilities *a, json_t *function,
                                      struct error *e)
 {
@@ -81,9 +91,7 @@ static enum error_code fit_arguments(const struct chat_abilities *a, json_t *fun
             fitted = json_pack("{sO}", "arguments", arguments);
         }
     } else if (json_is_object(arguments) && !a->object_arguments && a->string_arguments) {
-        char *text = json_dumps(arguments, JSON_ENCODE_ANY);
-        fitted = text ? json_string(text) : NULL;
-        free(text);
+        fitted = text_of(arguments);
     } else {
         return ERROR_OK;
     }

@@ -4,8 +4,8 @@
 #include "chat/turns.h"
 
 #include "base/strbuf.h"
+#include "json/json_write.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 bool tool_messages_have_calls(const json_t *messages)
@@ -17,16 +17,6 @@ bool tool_messages_have_calls(const json_t *messages)
             return true;
     }
     return false;
-}
-
-static void append_json(struct strbuf *out, const json_t *value)
-{
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text)
-        strbuf_append(out, text, strlen(text));
-    else
-        out->failed = true;
-    free(text);
 }
 
 static void append_string(struct strbuf *out, const json_t *text)
@@ -52,7 +42,7 @@ static json_t *description(const json_t *tools)
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i),
                      *function = json_object_get(tool, "function");
-        append_json(&text, function ? function : tool);
+        json_write(function ? function : tool, JSON_WITHOUT_BLANKS, &text);
         strbuf_printf(&text, "\n");
     }
     strbuf_printf(&text, "Answer with one JSON object and nothing else. To call tools:\n"
@@ -88,12 +78,12 @@ static void append_call(struct strbuf *out, const json_t *call)
     const json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function ? function : call, "arguments");
     strbuf_printf(out, "{\"name\":");
-    append_json(out, json_object_get(function ? function : call, "name"));
+    json_write(json_object_get(function ? function : call, "name"), JSON_WITHOUT_BLANKS, out);
     strbuf_printf(out, ",\"arguments\":");
     if (json_is_string(arguments) && json_string_length(arguments))
         append_string(out, arguments);
     else if (json_is_object(arguments))
-        append_json(out, arguments);
+        json_write(arguments, JSON_WITHOUT_BLANKS, out);
     else
         strbuf_printf(out, "{}");
     strbuf_printf(out, "}");

@@ -244,6 +244,8 @@ static void test_arguments(void **state)
              "{{ '' + c.function.arguments }}{% endfor %}{% endfor %}",
              NULL);
     expect(t, CALL("{\"a\": [1, \"b\"]}"), nothing, "q{\"a\": [1, \"b\"]}");
+    expect(t, CALL("{\"a\": 0.1, \"b\": [52.52, 3.0]}"), nothing,
+           "q{\"a\": 0.1, \"b\": [52.52, 3.0]}");
     expect(t, CALL("\"{\\\"a\\\":1}\""), nothing, "q{\"a\":1}"); /* as the client wrote it */
     chat_template_free(t);
 }

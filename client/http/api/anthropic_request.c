@@ -1,9 +1,10 @@
 /* Requests of Anthropic's Messages API; see anthropic.h. */
 #include "client/http/api/anthropic.h"
 #include "client/http/api/conversation.h"
-#include "client/http/api/json_text.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/structure.h"
+
+#include "json/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -122,7 +123,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
     struct strbuf text;
     strbuf_init(&text);
     if (input)
-        json_text_write(input, &text);
+        json_write(input, JSON_WITHOUT_BLANKS, &text);
     else
         strbuf_printf(&text, "{}");
     json_t *arguments = text.failed ? NULL : json_stringn(text.data, text.len);

@@ -1,7 +1,6 @@
-/* JSON as text; see json_text.h. */
+/* JSON texts; see json_text.h. */
 #include "client/http/api/json_text.h"
 
-#include "base/quantity.h"
 #include "base/utf8.h"
 #include "toolcall/json_scan.h"
 
@@ -9,68 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Values ---- */
-
-static void write_real(double real, struct strbuf *out)
-{
-    char text[32];
-    quantity_format_number(real, text);
-    strbuf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0"); /* no integer */
-}
-
-static void write_array(const json_t *array, struct strbuf *out)
-{
-    strbuf_append(out, "[", 1);
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        strbuf_append(out, ",", i ? 1 : 0);
-        json_text_write(json_array_get(array, i), out);
-    }
-    strbuf_append(out, "]", 1);
-}
-
-static void write_object(const json_t *object, struct strbuf *out)
-{
-    const char *separator = "{", *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-    {
-        strbuf_printf(out, "%s", separator);
-        strbuf_json_string(out, key, strlen(key));
-        strbuf_append(out, ":", 1);
-        json_text_write(value, out);
-        separator = ",";
-    }
-    strbuf_printf(out, json_object_size(object) ? "}" : "{}");
-}
-
-void json_text_write(const json_t *value, struct strbuf *out)
-{
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        write_object(value, out);
-        break;
-    case JSON_ARRAY:
-        write_array(value, out);
-        break;
-    case JSON_STRING:
-        strbuf_json_string(out, json_string_value(value), json_string_length(value));
-        break;
-    case JSON_INTEGER:
-        strbuf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        break;
-    case JSON_REAL:
-        write_real(json_real_value(value), out);
-        break;
-    default:
-        strbuf_printf(out, "%s",
-                      json_is_null(value)   ? "null"
-                      : json_is_true(value) ? "true"
-                                            : "false");
-    }
-}
-
-/* ---- Texts ---- */
 
 /* The code unit that an escape of four hexadecimal digits names; 0: another escape. The text is
  * valid JSON. */

@@ -1,16 +1,12 @@
-/* JSON as text on one line. Numbers stay what they were: jansson writes 52.52 as
- * 52.520000000000003, and reads no integer of more than 64 bits. */
+/* JSON texts whose numbers stay what they are: jansson reads no integer of more than 64 bits. */
 #ifndef MOED_HTTP_JSON_TEXT_H
 #define MOED_HTTP_JSON_TEXT_H
 
 #include "base/strbuf.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Appends a value; reals in the shortest form that reads back the same. */
-void json_text_write(const json_t *value, struct strbuf *out);
 /* Appends a text that is one JSON object, without blanks and newlines; half a surrogate pair and
  * bytes that are not UTF-8 become U+FFFD. False: it is none, and nothing is appended. */
 bool json_text_compact(const char *text, size_t len, struct strbuf *out);

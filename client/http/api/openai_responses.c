@@ -2,10 +2,11 @@
 #include "client/http/api/openai_responses.h"
 
 #include "client/http/api/ask_body.h"
-#include "client/http/api/json_text.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
+
+#include "json/json_write.h"
 
 #include <string.h>
 #include <time.h>
@@ -101,7 +102,7 @@ static void repeat_json(const struct answer *a, const char *name, const char *wi
     const json_t *value = json_object_get(a->ask.root, name);
     strbuf_printf(out, ",\"%s\":", name);
     if (value && !json_is_null(value))
-        json_text_write(value, out);
+        json_write(value, JSON_WITHOUT_BLANKS, out);
     else
         strbuf_printf(out, "%s", without);
 }
