@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
@@ -395,7 +396,7 @@ int main(int argc, char **argv)
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
          "cut experts into segments of at most N bytes, where their width allows"},
         {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
-         "host memory for weights: bytes (K, M, G, Ki, Mi, Gi) or a share of the model, as 50%; "
+         "host memory for weights: " QUANTITY_SIZE " or a share of the model, as 50%; "
          "the rest is read from the file when it is needed (all)"},
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
          "plan a CUDA device for the worker's --ctx N"},
@@ -408,7 +409,7 @@ int main(int argc, char **argv)
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
          "plan for the worker's --kv-type TYPE"},
         {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",
-         "host memory for conversations: bytes (K, M, G, Ki, Mi, Gi) or a share of the memory that "
+         "host memory for conversations: " QUANTITY_SIZE " or a share of the memory that "
          "the weights leave free (50%)"},
         {"kv-dir", OPTION_STRING, &m.kv_dir, 0, 0, "DIR",
          "keep conversations in a file there too, and find those of earlier runs"},

@@ -111,7 +111,7 @@ int resize_main(int argc, char **argv)
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
-         "give experts SIZE: bytes (K, M, G, Ki, Mi, Gi) or a share of the routed experts (25%)"},
+         "give experts SIZE: " QUANTITY_SIZE " or a share of the routed experts (25%)"},
         {"no-wait", OPTION_BOOL, &no_wait, 0, 0, NULL, "return at once, while memd goes on"},
         {0},
     };

@@ -209,7 +209,7 @@ static enum error_code find_kv(const struct model_params *p, uint64_t weights,
     const uint64_t always = 256ull << 20;
     struct kv_layout kv;
     enum tensor_type type;
-    double given;
+    uint64_t given;
     enum error_code code = kv_type_parse(m->kv_type, &type, e);
     if (!code)
         code = kv_type_check(p, type, e);
@@ -217,9 +217,8 @@ static enum error_code find_kv(const struct model_params *p, uint64_t weights,
         return code;
     x->kv_given = m->kv_cache != NULL;
     if (x->kv_given) {
-        if (quantity_parse(m->kv_cache, strlen(m->kv_cache), quantity_sizes, &given) &&
-            given < 0x1p62) /* a larger one, which `moed up` refuses, is no number of bytes */
-            x->kv_least_bytes = x->kv_most_bytes = (uint64_t)given;
+        if (quantity_parse_size(m->kv_cache, strlen(m->kv_cache), &given))
+            x->kv_least_bytes = x->kv_most_bytes = given;
         return ERROR_OK;
     }
     kv_layout_make(p, type, &kv);

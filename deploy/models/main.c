@@ -38,7 +38,6 @@ static enum error_code on_request(void *arg, const Moed__V1__Request *request,
 
 static enum error_code check_options(struct keeper *k, struct error *e)
 {
-    double bytes;
     char folder[PATH_MAX];
     if (!k->folder)
         return error_set(e, ERROR_USAGE, "--folder DIR is required; see --help");
@@ -48,11 +47,8 @@ static enum error_code check_options(struct keeper *k, struct error *e)
     if (!k->settings.folder)
         return error_set(e, ERROR_MEMORY, "no memory for the folder's path");
     k->settings.budget_bytes = UINT64_MAX;
-    if (k->memory && !quantity_parse(k->memory, strlen(k->memory), quantity_sizes, &bytes))
-        return error_set(e, ERROR_USAGE, "--memory %.40s: a size such as 16G is expected",
-                         k->memory);
-    if (k->memory)
-        k->settings.budget_bytes = (uint64_t)bytes;
+    if (k->memory && !quantity_parse_size(k->memory, strlen(k->memory), &k->settings.budget_bytes))
+        return error_set(e, ERROR_USAGE, "--memory '%.40s': expected " QUANTITY_SIZE, k->memory);
     return ERROR_OK;
 }
 

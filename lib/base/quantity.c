@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define SIZE_MAX_BYTES 0x1p60
+
 const struct quantity_unit quantity_sizes[] = {
     {"", 1},     {"K", 1e3},   {"M", 1e6},          {"G", 1e9},
     {"T", 1e12}, {"Ki", 1024}, {"Mi", 1024 * 1024}, {"Gi", 1024.0 * 1024 * 1024},
@@ -33,6 +35,26 @@ bool quantity_parse(const char *text, size_t len, const struct quantity_unit *un
             return true;
         }
     return false;
+}
+
+bool quantity_parse_size(const char *text, size_t len, uint64_t *bytes)
+{
+    double x;
+    if (!quantity_parse(text, len, quantity_sizes, &x) || x > SIZE_MAX_BYTES)
+        return false;
+    *bytes = (uint64_t)x;
+    return true;
+}
+
+bool quantity_parse_size_of(const char *text, size_t len, uint64_t whole, uint64_t *bytes)
+{
+    double share;
+    if (!quantity_parse(text, len, quantity_percent, &share))
+        return quantity_parse_size(text, len, bytes);
+    if (share > 1)
+        return false;
+    *bytes = share == 1 ? whole : (uint64_t)((double)whole * share);
+    return true;
 }
 
 void quantity_format_bytes(uint64_t bytes, char out[24])

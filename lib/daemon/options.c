@@ -1,6 +1,7 @@
 /* Options from flags and files; see options.h. */
 #include "daemon/options.h"
 
+#include "base/quantity.h"
 #include "daemon/option_names.h"
 
 #include <ctype.h>
@@ -21,16 +22,10 @@ static const char *dashes(const struct option_spec *o)
 
 static uint64_t suffix_factor(const char *suffix)
 {
-    static const struct {
-        const char *text;
-        uint64_t factor;
-    } suffixes[] = {
-        {"", 1},          {"k", 1000},      {"M", 1000 * 1000}, {"G", 1000 * 1000 * 1000},
-        {"Ki", 1u << 10}, {"Mi", 1u << 20}, {"Gi", 1u << 30}};
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        if (strcasecmp(suffix, suffixes[i].text) == 0)
-            return suffixes[i].factor;
-    return 0;
+    const struct quantity_unit *unit = quantity_sizes;
+    while (unit->text && strcasecmp(suffix, unit->text) != 0)
+        unit++;
+    return (uint64_t)unit->factor;
 }
 
 static enum error_code set_uint(const struct option_spec *o, const char *where, const char *value,
@@ -41,8 +36,9 @@ static enum error_code set_uint(const struct option_spec *o, const char *where, 
     unsigned long long n = strtoull(value, &end, 10);
     uint64_t factor = suffix_factor(end), result;
     if (!isdigit((unsigned char)value[0]) || factor == 0)
-        return error_set(e, ERROR_USAGE, "%s: %s is not a whole number (suffixes: k M G Ki Mi Gi)",
-                         where, value[0] ? value : "an empty value");
+        return error_set(e, ERROR_USAGE,
+                         "%s: %s is not a whole number (suffixes: K M G T Ki Mi Gi)", where,
+                         value[0] ? value : "an empty value");
     if (errno || __builtin_mul_overflow((uint64_t)n, factor, &result))
         return error_set(e, ERROR_USAGE, "%s: %s is too large", where, value);
     if (o->max > o->min && ((double)result < o->min || (double)result > o->max))

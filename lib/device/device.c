@@ -42,10 +42,7 @@ static bool set_vram(struct device_spec *s, struct value v)
         s->vram_share = x;
         return x > 0 && x <= VRAM_SHARE_MAX;
     }
-    if (!quantity_parse(v.text, v.len, quantity_sizes, &x) || x < 1 || x > 0x1p60)
-        return false;
-    s->vram_bytes = (uint64_t)x;
-    return true;
+    return quantity_parse_size(v.text, v.len, &s->vram_bytes) && s->vram_bytes > 0;
 }
 
 static bool set_link(struct device_spec *s, struct value v)
@@ -89,7 +86,7 @@ struct option {
     bool required;
 };
 
-#define VRAM_TAKES "bytes (K, M, G, T, Ki, Mi, Gi) or a share of the routed experts, as 25%"
+#define VRAM_TAKES QUANTITY_SIZE " or a share of the routed experts, as 25%"
 static const struct option emu_options[] = {
     {"vram", set_vram, VRAM_TAKES, true},
     {"link", set_link, "bytes a second (K, M, G), at least 1K", true},

@@ -13,19 +13,12 @@ enum { LEAST_SLOTS = 8 };
 
 static enum error_code parse_ram(const char *ram, uint64_t whole, uint64_t *bytes, struct error *e)
 {
-    double x;
-    bool ok = quantity_parse(ram, strlen(ram), quantity_percent, &x);
-    if (ok)
-        x *= (double)whole;
-    else
-        ok = quantity_parse(ram, strlen(ram), quantity_sizes, &x);
-    if (!ok || x < 1 || x > 0x1p60)
-        return error_set(e, ERROR_USAGE,
-                         "--ram '%.40s': expected bytes (K, M, G, T, Ki, Mi, Gi) or a share of the "
-                         "model's weights, as 50%%",
-                         ram);
-    *bytes = (uint64_t)llround(x);
-    return ERROR_OK;
+    return quantity_parse_size_of(ram, strlen(ram), whole, bytes) && *bytes > 0
+               ? ERROR_OK
+               : error_set(e, ERROR_USAGE,
+                           "--ram '%.40s': expected " QUANTITY_SIZE
+                           " or a share of the model's weights, as 50%%",
+                           ram);
 }
 
 static enum error_code too_little(const struct pool_plan *plan, uint64_t least, uint64_t slots,

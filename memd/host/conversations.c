@@ -20,20 +20,6 @@ enum {
     MOST_PAGES = 1 << 16 /* the worker looks through all of them */
 };
 
-/* A size in bytes, or as a share of `available`. */
-static bool parse_size(const char *text, uint64_t available, uint64_t *out)
-{
-    double value;
-    size_t len = strlen(text);
-    if (quantity_parse(text, len, quantity_percent, &value) && value <= 1)
-        *out = (uint64_t)((double)available * value);
-    else if (quantity_parse(text, len, quantity_sizes, &value) && value < 0x1p62)
-        *out = (uint64_t)value;
-    else
-        return false;
-    return true;
-}
-
 static uint64_t less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -59,10 +45,10 @@ static enum error_code size_in_bytes(const struct conversations_options *o, uint
         *out = shared / 100 * DEFAULT_SHARE;
         return ERROR_OK;
     }
-    if (!parse_size(text, shared, out))
+    if (!quantity_parse_size_of(text, strlen(text), shared, out))
         return error_set(e, ERROR_USAGE,
-                         "--kv-cache: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
-                         "share of the free memory, as 25%%",
+                         "--kv-cache '%.40s': expected " QUANTITY_SIZE
+                         " or a share of the free memory, as 25%%",
                          text);
     if (*out <= available)
         return ERROR_OK;
@@ -83,10 +69,10 @@ static enum error_code file_size(const struct conversations *c,
     uint64_t free_bytes = 0;
     if (statvfs(o->dir, &disk) == 0)
         free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize + kv_file_disk_bytes(o->dir, model);
-    if (o->dir_size && !parse_size(o->dir_size, free_bytes, out))
+    if (o->dir_size && !quantity_parse_size_of(o->dir_size, strlen(o->dir_size), free_bytes, out))
         return error_set(e, ERROR_USAGE,
-                         "--kv-dir-size: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
-                         "share of the free disk space, as 25%%",
+                         "--kv-dir-size '%.40s': expected " QUANTITY_SIZE
+                         " or a share of the free disk space, as 25%%",
                          o->dir_size);
     if (!o->dir_size)
         *out = 2 * c->region.bytes < free_bytes / 2 ? 2 * c->region.bytes : free_bytes / 2;

@@ -106,7 +106,7 @@ static void wrong_values(void **state)
         {"--count", "+1", "not a whole number"},
         {"--count", " 1", "not a whole number"},
         {"--count", "1.5", "not a whole number"},
-        {"--count", "1T", "not a whole number"},
+        {"--count", "1P", "not a whole number"},
         {"--count", "", "empty"},
         {"-n", "18446744073709551616", "too large"},
         {"-n", "18446744073709551615k", "too large"},
