@@ -174,7 +174,7 @@ static enum step next(struct tool_parser *p)
         o->brace = o->brace && c != '}';
         p->at++;
         if (p->region_done)
-            p->mark = p->at;
+            call_take(p);
         return STEP_AGAIN;
     }
     enum match m = f->call_end && p->at < p->len ? read_mark(p, f->call_end) : MATCH_NO;

@@ -2,6 +2,7 @@
 #include "toolcall/parser.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void emit_text(struct tool_parser *p, enum tool_event_kind kind, const char *text, size_t len)
@@ -65,7 +66,7 @@ bool call_waits(const struct tool_parser *p)
 
 bool call_open(struct tool_parser *p, const char *id)
 {
-    if (p->calls == TOOL_CALLS_MAX)
+    if (p->calls == TOOL_CALLS_MAX || p->held.text.len > TOOL_HELD_BYTES_MAX)
         return false;
     make_id(p, id);
     p->call_open = true;
@@ -84,8 +85,101 @@ void call_flush(struct tool_parser *p)
     p->mark = p->at;
 }
 
+void call_take(struct tool_parser *p)
+{
+    if (p->held.n)
+        strbuf_append(&p->held.text, p->buf + p->mark, p->at - p->mark);
+    p->mark = p->at;
+}
+
+/* ---- Calls of reasoning ---- */
+
+static struct held_call *held_new(struct held_calls *h)
+{
+    if (h->n == h->capacity) {
+        uint32_t capacity = h->capacity ? h->capacity * 2 : 4;
+        struct held_call *larger = realloc(h->calls, capacity * sizeof *larger);
+        if (!larger)
+            return NULL;
+        h->calls = larger;
+        h->capacity = capacity;
+    }
+    return &h->calls[h->n++];
+}
+
+static void hold(struct tool_parser *p)
+{
+    struct held_call *call = held_new(&p->held);
+    if (!call) {
+        p->failed = true;
+        return;
+    }
+    call->tool = p->tool;
+    memcpy(call->id, p->id, sizeof call->id);
+    call->from = p->held.args.len;
+    strbuf_append(&p->held.args, p->args.data, p->args.len);
+    call->to = p->held.args.len;
+    p->failed |= p->held.args.failed;
+    p->mark_len = 0;
+    call_take(p);
+}
+
+static void held_clear(struct held_calls *h)
+{
+    h->n = 0;
+    strbuf_clear(&h->args);
+    strbuf_clear(&h->text);
+}
+
+void held_give(struct tool_parser *p)
+{
+    struct held_calls *h = &p->held;
+    uint32_t n = p->o.parallel || h->n == 0 ? h->n : 1;
+    p->calls -= h->n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct held_call *call = &h->calls[i];
+        struct tool_event event = {.kind = TOOL_CALL_BEGIN, .index = p->calls++};
+        event.id = call->id;
+        event.name = call->tool->name;
+        p->o.on_event(p->o.context, &event);
+        event = (struct tool_event){.kind = TOOL_ARGUMENTS, .index = event.index};
+        event.text = h->args.data + call->from;
+        event.len = call->to - call->from;
+        if (event.len > 0)
+            p->o.on_event(p->o.context, &event);
+        event = (struct tool_event){.kind = TOOL_CALL_END, .index = event.index, .complete = true};
+        p->o.on_event(p->o.context, &event);
+    }
+    held_clear(h);
+    p->from_reasoning = false;
+    p->started = true;
+    p->stopped = !p->o.parallel;
+}
+
+void held_drop(struct tool_parser *p)
+{
+    p->calls -= p->held.n;
+    emit_text(p, TOOL_REASONING, p->held.text.data, p->held.text.len);
+    held_clear(&p->held);
+}
+
+void held_fini(struct held_calls *h)
+{
+    strbuf_fini(&h->args);
+    strbuf_fini(&h->text);
+    free(h->calls);
+}
+
 void call_close(struct tool_parser *p)
 {
+    p->region_done = true;
+    if (p->from_reasoning) {
+        hold(p);
+        strbuf_clear(&p->args);
+        p->call_open = false;
+        p->calls++;
+        return;
+    }
     if (call_waits(p))
         emit_call(p, TOOL_CALL_BEGIN);
     if (p->args.len > 0)
@@ -95,8 +189,6 @@ void call_close(struct tool_parser *p)
     p->call_open = false;
     p->calls++;
     p->mark = p->at;
-    p->region_done = p->started = true;
-    p->reasoning_unended = p->reasoning_unended || p->from_reasoning;
-    p->from_reasoning = false;
+    p->started = true;
     p->stopped = !p->o.parallel;
 }

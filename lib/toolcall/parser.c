@@ -240,11 +240,73 @@ static enum step content_step(struct tool_parser *p)
 
 /* -- Calls -- */
 
+/* ---- Behind complete calls of reasoning ---- */
+
+/* They are calls. ended: the end mark has come. */
+static void reasoning_ends(struct tool_parser *p, bool ended)
+{
+    held_give(p);
+    p->mark = p->at;
+    p->state = PARSER_CONTENT;
+    p->space = ended ? SPACE_DROP : SPACE_PENDING;
+    p->reasoning_unended = !ended;
+}
+
+static void reasoning_goes_on(struct tool_parser *p)
+{
+    held_drop(p);
+    p->at = p->mark;
+    p->state = PARSER_REASONING;
+    p->space = SPACE_KEEP;
+    p->from_reasoning = false;
+}
+
+static void behind_mark(struct tool_parser *p, const char *mark)
+{
+    const struct tool_format *f = p->o.format;
+    if (mark == p->o.reasoning->end) {
+        reasoning_ends(p, true);
+    } else if (mark == f->section_begin || mark == f->call_begin) {
+        p->mark_len = p->at - p->mark;
+        calls_begin(p, mark);
+    } else {
+        call_take(p);
+    }
+}
+
+/* What follows decides whether they are calls. */
+static enum step behind_step(struct tool_parser *p)
+{
+    const struct tool_format *f = p->o.format;
+    const char *const marks[] = {p->o.reasoning->end, f->section_begin, f->call_begin,
+                                 f->section_end};
+    enum match m = MATCH_NO;
+    size_t which = 0;
+    read_space(p);
+    if (p->at - p->mark > PENDING_SPACE_MAX)
+        call_take(p);
+    bool over = read_cut_mark(p, marks[0]) || read_cut_mark(p, f->section_end);
+    for (; which < sizeof marks / sizeof *marks && m == MATCH_NO; which++)
+        m = marks[which] ? read_mark(p, marks[which]) : MATCH_NO;
+    if (over)
+        reasoning_ends(p, false);
+    else if (m == MATCH_PART || (m == MATCH_NO && p->at == p->len))
+        return STEP_WAIT;
+    else if (m == MATCH_NO)
+        reasoning_goes_on(p);
+    else
+        behind_mark(p, marks[which - 1]);
+    return STEP_AGAIN;
+}
+
+/* ---- Calls that are none ---- */
+
 /* The call's mark was reasoning. What was read behind it, to `to`, is scanned again: it may have
  * the end mark. */
 static void back_to_reasoning(struct tool_parser *p, size_t to)
 {
     uint64_t again = to - p->mark - p->mark_len;
+    held_drop(p);
     if (p->reread + again > REREADS_MAX * (p->before + to))
         p->calls_from = to;
     else
@@ -274,8 +336,8 @@ static void leave_calls(struct tool_parser *p)
     if (!p->region_done)
         give_back(p, p->at);
     else
-        p->state = PARSER_CONTENT;
-    p->mark = p->at;
+        p->state = p->from_reasoning ? PARSER_BEHIND : PARSER_CONTENT;
+    call_take(p);
     p->space = !p->region_done                              ? SPACE_KEEP
                : p->o.format->section_end && !p->in_section ? SPACE_SECTION
                                                             : SPACE_PENDING;
@@ -371,6 +433,8 @@ static enum step parser_step(struct tool_parser *p)
         return section_step(p);
     case PARSER_CALL:
         return call_step(p);
+    case PARSER_BEHIND:
+        return behind_step(p);
     case PARSER_HARMONY:
         return harmony_step(p);
     }
@@ -388,7 +452,7 @@ static void run(struct tool_parser *p)
         enum step s = parser_step(p);
         bool full = p->len - p->mark >= TOOL_HELD_BYTES_MAX;
         if (s == STEP_FAIL || (s == STEP_WAIT && in_call(p) && (full || p->final))) {
-            if (p->mark == p->len && !p->call_open)
+            if (p->mark == p->len && !p->call_open && !p->held.n)
                 return;
             give_up(p, s == STEP_FAIL ? p->at : p->len);
         } else if (s == STEP_WAIT) {
@@ -412,6 +476,8 @@ enum error_code tool_parser_new(const struct tool_parser_options *options, struc
     p->o = *options;
     p->id_state = options->id_seed;
     strbuf_init(&p->args);
+    strbuf_init(&p->held.args);
+    strbuf_init(&p->held.text);
     if (p->o.format->body == BODY_HARMONY) {
         p->state = PARSER_HARMONY;
         harmony_begin(p);
@@ -428,6 +494,7 @@ void tool_parser_free(struct tool_parser *p)
     if (!p)
         return;
     strbuf_fini(&p->args);
+    held_fini(&p->held);
     free(p->buf);
     free(p);
 }
@@ -476,22 +543,25 @@ enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t
     if (reasoning || in_reasoning(p))
         p->reasoning_tokens += n_tokens;
     if (p->from_reasoning && over_budget(p)) { /* the end mark, which will follow, is in no call */
-        give_up(p, p->len);
+        if (p->state == PARSER_BEHIND)
+            reasoning_ends(p, false);
+        else
+            give_up(p, p->len);
         run(p);
     }
-    return p->failed || p->args.failed ? ERROR_MEMORY : ERROR_OK;
+    return p->failed || p->args.failed || p->held.text.failed ? ERROR_MEMORY : ERROR_OK;
 }
 
 enum error_code tool_parser_finish(struct tool_parser *p)
 {
     p->final = true;
     run(p);
-    return p->failed || p->args.failed ? ERROR_MEMORY : ERROR_OK;
+    return p->failed || p->args.failed || p->held.text.failed ? ERROR_MEMORY : ERROR_OK;
 }
 
 uint32_t tool_parser_calls(const struct tool_parser *p)
 {
-    return p->calls + (p->call_open && !call_waits(p));
+    return p->calls - p->held.n + (p->call_open && !call_waits(p));
 }
 
 uint64_t tool_parser_reasoning_tokens(const struct tool_parser *p)

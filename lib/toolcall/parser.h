@@ -20,12 +20,15 @@
  *   CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
  *   SECTION --section end--> CONTENT
  *   SECTION, CALL --STEP_FAIL--> CONTENT
- *   REASONING --section begin, call begin--> SECTION, CALL
+ *   REASONING --section begin, call begin--> SECTION, CALL --call over--> BEHIND
+ *   BEHIND --text--> REASONING
+ *          --section begin, call begin--> SECTION, CALL
+ *          --end of reasoning, of the answer--> CONTENT
  *   HARMONY
  *
  * 1. Of a format with ends_reasoning, the marks of calls in REASONING lead to CONTENT.
- * 2. A call from REASONING that fails before one is complete leads back there, to the byte behind
- *    its mark (from_reasoning, reread).
+ * 2. A call from REASONING that fails leads back there, to the byte behind its mark
+ *    (from_reasoning, reread). Complete calls before it were reasoning, too (held).
  * 3. HARMONY: an answer in channels (harmony.c) has no other state. */
 #ifndef MOED_TOOLCALL_PARSER_H
 #define MOED_TOOLCALL_PARSER_H
@@ -41,7 +44,14 @@ enum step {
     STEP_CLOSED, /* of a body: its calls are over */
 };
 
-enum parser_state { PARSER_CONTENT, PARSER_REASONING, PARSER_SECTION, PARSER_CALL, PARSER_HARMONY };
+enum parser_state {
+    PARSER_CONTENT,
+    PARSER_REASONING,
+    PARSER_SECTION,
+    PARSER_CALL,
+    PARSER_BEHIND, /* complete calls of reasoning */
+    PARSER_HARMONY,
+};
 
 enum whitespace_rule {
     SPACE_KEEP,
@@ -52,6 +62,17 @@ enum whitespace_rule {
 
 /* Where the JSON text that json_run reads goes. */
 enum json_sink { SINK_NONE, SINK_ARGUMENTS };
+
+/* Complete calls of reasoning: they count only if it does not go on behind them. */
+struct held_calls {
+    struct held_call {
+        const struct tool *tool;
+        char id[TOOL_ID_BYTES];
+        size_t from, to; /* of args */
+    } * calls;           /* [n] */
+    uint32_t n, capacity;
+    struct strbuf args, text; /* text: of all of them in the answer, with their marks */
+};
 
 struct objects_body {
     uint8_t state, field;
@@ -73,10 +94,11 @@ struct tool_parser {
     bool final, stopped, failed;
     enum parser_state state;
     enum whitespace_rule space;
-    bool started;           /* content was given: no reasoning can begin */
-    bool in_section;        /* the call stands in a section */
-    bool from_reasoning;    /* the call's mark stands in reasoning, and no call is complete */
-    size_t mark_len;        /* from_reasoning: of the call's mark, with the whitespace before it */
+    bool started;        /* content was given: no reasoning can begin */
+    bool in_section;     /* the call stands in a section */
+    bool from_reasoning; /* the call's mark stands in reasoning, which may go on behind it */
+    size_t mark_len;     /* from_reasoning: of the call's mark, with the whitespace before it */
+    struct held_calls held;
     uint64_t before;        /* bytes of the answer before `buf` */
     uint64_t reread;        /* bytes of failed calls that were scanned as reasoning again */
     size_t calls_from;      /* in reasoning no call begins before it: too much was read again */
@@ -132,6 +154,12 @@ bool call_open(struct tool_parser *p, const char *id);
 /* Gives p->args as far as the call's begin was given. */
 void call_flush(struct tool_parser *p);
 void call_close(struct tool_parser *p);
+/* Moves `mark` to `at`: what is between them belongs to a complete call. */
+void call_take(struct tool_parser *p);
+/* The held calls count, or they are reasoning. */
+void held_give(struct tool_parser *p);
+void held_drop(struct tool_parser *p);
+void held_fini(struct held_calls *h);
 /* The events of a call wait until it is complete. */
 bool call_waits(const struct tool_parser *p);
 

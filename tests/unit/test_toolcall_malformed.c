@@ -179,6 +179,57 @@ static void test_calls_in_reasoning(void **state)
     tool_list_free(tools);
 }
 
+#define NOW "<tool_call>{\"name\": \"now\"}</tool_call>"
+
+/* Calls that the reasoning only quotes: it goes on behind them. */
+static void test_quoted_calls(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    char spaces[200], quoted[200];
+    (void)state;
+    o.reasoning_open = true;
+    snprintf(spaces, sizeof spaces, "A " NOW "%100sb</think>c", "");
+    snprintf(quoted, sizeof quoted, "R(A " NOW "%100sb)C(c)", "");
+    for (int whole_calls = 0; whole_calls < 2; whole_calls++) {
+        o.whole_calls = whole_calls;
+        assert_events(o, "I could write " NOW ", but no.</think>\n\nIt is 3.",
+                      "R(I could write " NOW ", but no.)C(It is 3.)");
+        assert_events(o, "A " NOW "\n" NOW "\n\nb</think>c", "R(A " NOW "\n" NOW "\n\nb)C(c)");
+        assert_events(o, "A " NOW " b\n" NOW, "R(A " NOW " b)N(now)A({})E");
+        assert_events(o, "A\n" NOW "\n" NOW "\n</think>\nc", "R(A)N(now)A({})EN(now)A({})EC(c)");
+        assert_events(o, "A\n" NOW "\n</thi", "R(A)N(now)A({})E");
+        assert_events(o, "A\n<tool_call>{\"name\": \"now\"}", "R(A)N(now)A({})E");
+        assert_events(o, "A <tool_call>{\"name\": \"now\"} b</think>c",
+                      "R(A <tool_call>{\"name\": \"now\"} b)C(c)");
+        assert_events(o, "A " NOW "\n<tool_call>b</think>c", "R(A " NOW "\n<tool_call>b)C(c)");
+        assert_events(o, "A " NOW "\n<tool_call>\n", "R(A " NOW "\n<tool_call>\n)");
+        assert_events(o, spaces, quoted);
+    }
+    o.parallel = false;
+    assert_events(o, "A " NOW " b</think>" NOW, "R(A " NOW " b)N(now)A({})E");
+    assert_events(o, "A " NOW NOW "</think>" NOW, "R(A )N(now)A({})E");
+    o.parallel = true;
+    o.format = tool_format_find("qwen3-coder");
+    assert_events(o,
+                  "A <tool_call>\n<function=now>\n</function>\n</tool_call> b\n<function=now>\n"
+                  "</function>\n</tool_call>\n</think>c",
+                  "R(A <tool_call>\n<function=now>\n</function>\n</tool_call> b)N(now)A({})EC(c)");
+    o.format = tool_format_find("minimax-m2");
+    assert_events(
+        o,
+        "A <minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n<invoke name=\"no\">\n"
+        "</invoke>\n</minimax:tool_call></think>c",
+        "R(A <minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n<invoke name=\"no\">\n"
+        "</invoke>\n</minimax:tool_call>)C(c)");
+    assert_events(
+        o,
+        "A\n<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n<invoke name=\"now\">\n"
+        "</invoke>\n</minimax:tool_call></think>c",
+        "R(A)N(now)A({})EN(now)A({})EC(c)");
+    tool_list_free(tools);
+}
+
 /* A call in reasoning that breaks is read again as reasoning: the end mark may stand in it. */
 static void test_broken_in_reasoning(void **state)
 {
@@ -286,6 +337,32 @@ static void test_budget_in_call(void **state)
     assert_int_equal(n, 5);
     assert_int_equal(tool_parser_feed(p, end, strlen(end), 2), ERROR_OK);
     assert_string_equal(transcript_text(&t), "R(<function=edit><parameter=text>\nxxxxx)C(c");
+    tool_parser_free(p);
+    transcript_fini(&t);
+    tool_list_free(tools);
+}
+
+/* At the budget a complete call, behind which nothing has come, counts. */
+static void test_budget_behind_call(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    struct tool_parser *p;
+    struct transcript t;
+    (void)state;
+    transcript_init(&t);
+    o.on_event = transcript_event;
+    o.context = &t;
+    o.reasoning_open = true;
+    o.reasoning_budget = 8;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    assert_int_equal(tool_parser_feed(p, NOW, strlen(NOW), 7), ERROR_OK);
+    assert_int_equal(tool_parser_calls(p), 0);
+    assert_int_equal(tool_parser_feed(p, "\n", 1, 1), ERROR_OK);
+    assert_false(tool_parser_over_budget(p));
+    assert_int_equal(tool_parser_calls(p), 1);
+    assert_int_equal(tool_parser_feed(p, "</think>c", 9, 2), ERROR_OK);
+    assert_string_equal(transcript_text(&t), "N(now)A({})EC(c");
     tool_parser_free(p);
     transcript_fini(&t);
     tool_list_free(tools);
@@ -438,13 +515,22 @@ static void test_held_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_stays),          cmocka_unit_test(test_broken_call),
-        cmocka_unit_test(test_call_after_text),     cmocka_unit_test(test_options),
-        cmocka_unit_test(test_reasoning_counts),    cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_held_back),           cmocka_unit_test(test_calls_in_reasoning),
-        cmocka_unit_test(test_broken_in_reasoning), cmocka_unit_test(test_no_calls_in_reasoning),
-        cmocka_unit_test(test_budget_in_call),      cmocka_unit_test(test_call_behind_given_up),
-        cmocka_unit_test(test_many_in_reasoning),   cmocka_unit_test(test_cut_end),
+        cmocka_unit_test(test_text_stays),
+        cmocka_unit_test(test_broken_call),
+        cmocka_unit_test(test_call_after_text),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_reasoning_counts),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_held_back),
+        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_quoted_calls),
+        cmocka_unit_test(test_broken_in_reasoning),
+        cmocka_unit_test(test_no_calls_in_reasoning),
+        cmocka_unit_test(test_budget_in_call),
+        cmocka_unit_test(test_budget_behind_call),
+        cmocka_unit_test(test_call_behind_given_up),
+        cmocka_unit_test(test_many_in_reasoning),
+        cmocka_unit_test(test_cut_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
