@@ -312,6 +312,10 @@ struct moed_grammar {
      * are not allowed. A text that is no control token of the model has no effect. */
     const char *const *marks;
     size_t mark_count;
+    /* The trigger does not count in reasoning, from reasoning_begin at the answer's start, behind
+     * white space (NULL: from the start), to reasoning_end (NULL: there is none). At most 255
+     * bytes each. */
+    const char *reasoning_begin, *reasoning_end;
 };
 
 enum moed_priority {

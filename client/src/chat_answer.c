@@ -119,6 +119,8 @@ static enum moed_code bind_answer(struct answer *a, const struct chat_settings *
         .text = form ? a->form : bound->text,
         .trigger = bound->trigger,
         .trigger_required = bound->trigger_required,
+        .reasoning_begin = bound->reasoning_begin,
+        .reasoning_end = bound->reasoning_end,
         .marks = bound->marks,
         .mark_count = bound->mark_count,
     };

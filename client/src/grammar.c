@@ -31,6 +31,8 @@ enum moed_code grammar_message_init(struct grammar_message *m, const struct moed
     m->message.text = data_of(g->text, g->text_bytes);
     m->message.trigger = data_of(g->trigger, g->trigger_bytes);
     m->message.trigger_required = g->trigger_required;
+    m->message.reasoning_begin = data_of(g->reasoning_begin, 0);
+    m->message.reasoning_end = data_of(g->reasoning_end, 0);
     m->message.n_marks = g->mark_count;
     m->message.marks = m->marks;
     *out = &m->message;

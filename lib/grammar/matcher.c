@@ -1,6 +1,7 @@
 /* The place of an answer in a grammar; see matcher.h.
  *
- *   waiting --the trigger's last byte--> active
+ *   at the start --reasoning begin--> in reasoning --its end--> waiting
+ *                --other text--> waiting --the trigger's last byte--> active
  *
  * path[] holds the configurations of one walk over bytes, and history[] those after the last
  * tokens; both are the roots when the configurations are full and most of them are forgotten. */
@@ -38,10 +39,19 @@ struct free_run {
     uint8_t kinds;
 };
 
+enum answer_part { PART_WAITING, PART_START, PART_REASONING };
+
 struct position {
     uint32_t configuration;
-    uint16_t matched; /* bytes of the trigger */
+    uint16_t matched; /* bytes of the text that the part waits for */
+    uint8_t part;     /* of an answer that is not active */
     bool active;
+};
+
+/* A text that is searched (Knuth, Morris and Pratt). */
+struct searched_text {
+    char text[GRAMMAR_TRIGGER_BYTES];
+    uint16_t length, retreat[GRAMMAR_TRIGGER_BYTES + 1];
 };
 
 /* A control token that the grammar's literals may be spelt with, and its byte there. */
@@ -63,8 +73,7 @@ struct grammar_matcher {
     struct position history[HISTORY]; /* a ring; the newest is `taken` modulo HISTORY */
     uint64_t taken, oldest;           /* tokens; rollback reaches back to oldest */
     uint64_t spent;                   /* places of closures, in this answer's earlier calls */
-    char trigger[GRAMMAR_TRIGGER_BYTES];
-    uint16_t trigger_length, retreat[GRAMMAR_TRIGGER_BYTES + 1]; /* Knuth, Morris and Pratt's */
+    struct searched_text trigger, reasoning_begin, reasoning_end;
     bool required;
     struct marked_token marked[MARKED_MAX];
     uint32_t n_marked;
@@ -81,19 +90,61 @@ struct grammar_matcher {
     void *memory;
 };
 
-static uint16_t trigger_step(const struct grammar_matcher *m, uint16_t matched, char byte)
+static uint16_t search_step(const struct searched_text *t, uint16_t matched, char byte)
 {
-    while (matched > 0 && m->trigger[matched] != byte)
-        matched = m->retreat[matched];
-    return (uint16_t)(matched + (m->trigger[matched] == byte));
+    while (matched > 0 && t->text[matched] != byte)
+        matched = t->retreat[matched];
+    return (uint16_t)(matched + (t->text[matched] == byte));
 }
 
-static void set_trigger(struct grammar_matcher *m, const char *text, size_t len)
+static void set_searched(struct searched_text *t, const char *text)
 {
-    memcpy(m->trigger, text, len);
-    m->trigger_length = (uint16_t)len;
-    for (uint16_t i = 1; i < len; i++)
-        m->retreat[i + 1] = trigger_step(m, m->retreat[i], m->trigger[i]);
+    t->length = (uint16_t)(text ? strlen(text) : 0);
+    if (t->length)
+        memcpy(t->text, text, t->length);
+    for (uint16_t i = 1; i < t->length; i++)
+        t->retreat[i + 1] = search_step(t, t->retreat[i], t->text[i]);
+}
+
+static bool is_space(char byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
+static void await_trigger(const struct grammar_matcher *m, struct position *p, char byte)
+{
+    p->matched = search_step(&m->trigger, p->matched, byte);
+    p->active = p->matched == m->trigger.length;
+}
+
+/* The bytes of the begin of reasoning that were other text may begin the trigger. */
+static void leave_start(const struct grammar_matcher *m, struct position *p, char byte)
+{
+    uint16_t n = p->matched;
+    p->part = PART_WAITING;
+    p->matched = 0;
+    for (uint16_t i = 0; i < n; i++)
+        await_trigger(m, p, m->reasoning_begin.text[i]); /* does not contain the trigger */
+    await_trigger(m, p, byte);
+}
+
+/* A byte of an answer that is not active. */
+static void await(const struct grammar_matcher *m, struct position *p, char byte)
+{
+    if (p->part == PART_WAITING) {
+        await_trigger(m, p, byte);
+    } else if (p->part == PART_REASONING) {
+        p->matched = search_step(&m->reasoning_end, p->matched, byte);
+        if (p->matched == m->reasoning_end.length)
+            *p = (struct position){.configuration = p->configuration};
+    } else if (p->matched == 0 && is_space(byte)) {
+        return;
+    } else if (byte != m->reasoning_begin.text[p->matched]) {
+        leave_start(m, p, byte);
+    } else if (++p->matched == m->reasoning_begin.length) {
+        p->part = PART_REASONING;
+        p->matched = 0;
+    }
 }
 
 /* A vocabulary seldom has two control tokens of one text; of many the first ones count. */
@@ -138,20 +189,42 @@ static uint32_t masks_to_cache(uint32_t words)
     return n < MASKS_WAYS ? MASKS_WAYS : n > MASKS_MOST ? MASKS_MOST : n;
 }
 
+enum error_code grammar_start_check(const struct grammar_start *start, struct error *e)
+{
+    const char *const texts[] = {start->trigger, start->reasoning_begin, start->reasoning_end};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        size_t length = texts[i] ? strlen(texts[i]) : 0;
+        if (length >= GRAMMAR_TRIGGER_BYTES)
+            return error_set(e, ERROR_USAGE,
+                             "the grammar's trigger, or a mark of reasoning, has %zu bytes, at "
+                             "most %d",
+                             length, GRAMMAR_TRIGGER_BYTES - 1);
+    }
+    if (texts[0] && *texts[0] && texts[1] && strstr(texts[1], texts[0]))
+        return error_set(e, ERROR_USAGE, "the mark that begins reasoning contains the trigger");
+    return ERROR_OK;
+}
+
 enum error_code grammar_matcher_restart(struct grammar_matcher *m,
                                         const struct grammar_start *start, struct error *e)
 {
-    const char *trigger = start && start->trigger ? start->trigger : "";
-    size_t length = strlen(trigger);
-    if (length >= GRAMMAR_TRIGGER_BYTES)
-        return error_set(e, ERROR_USAGE, "the grammar's trigger has %zu bytes, at most %d", length,
-                         GRAMMAR_TRIGGER_BYTES - 1);
-    set_trigger(m, trigger, length);
-    m->required = start && start->required;
+    static const struct grammar_start none = {0};
+    const struct grammar_start *s = start ? start : &none;
+    enum error_code code = grammar_start_check(s, e);
+    if (code)
+        return code;
+    set_searched(&m->trigger, s->trigger);
+    set_searched(&m->reasoning_begin, s->reasoning_begin);
+    set_searched(&m->reasoning_end, s->reasoning_end);
+    m->required = s->required;
     m->taken = m->oldest = m->spent = 0;
     m->c.work_done = 0;
     m->stuck = false;
-    m->history[0] = (struct position){.configuration = m->start, .active = length == 0};
+    enum answer_part part = m->reasoning_end.length == 0     ? PART_WAITING
+                            : m->reasoning_begin.length == 0 ? PART_REASONING
+                                                             : PART_START;
+    m->history[0] = (struct position){
+        .configuration = m->start, .part = (uint8_t)part, .active = m->trigger.length == 0};
     return ERROR_OK;
 }
 
@@ -277,8 +350,7 @@ static bool walk(struct grammar_matcher *m, const uint8_t *bytes, uint32_t len,
             depth++;
             continue;
         }
-        p.matched = trigger_step(m, p.matched, (char)bytes[i]);
-        p.active = p.matched == m->trigger_length;
+        await(m, &p, (char)bytes[i]);
     }
     p.configuration = m->path[depth];
     *out = p;
@@ -439,7 +511,9 @@ static bool walk_trie(struct grammar_matcher *m, uint32_t *mask)
 static bool mask_by_token(struct grammar_matcher *m, uint32_t *mask)
 {
     bool any = false;
-    uint32_t missing = m->trigger_length - newest(m)->matched;
+    const struct position *at = newest(m);
+    uint32_t matched = at->part == PART_REASONING ? 0 : at->matched; /* of the trigger, at most */
+    uint32_t missing = matched < m->trigger.length ? m->trigger.length - matched : 1;
     struct position p;
     begin_work(m);
     for (uint32_t i = 0; i < m->v->n_tokens && !m->error; i++)

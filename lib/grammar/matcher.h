@@ -43,11 +43,18 @@ struct grammar_start {
     const char *trigger;
     /* The answer may not end before the trigger: reasoning comes first, then the grammar. */
     bool required;
+    /* The trigger does not count in reasoning. This begins with reasoning_begin at the answer's
+     * start, behind white space; NULL or empty: with the answer. It ends with reasoning_end; NULL
+     * or empty: there is none. Each is as long as a trigger at most, and reasoning_begin does
+     * not contain the trigger. */
+    const char *reasoning_begin, *reasoning_end;
 };
 
 struct grammar_matcher;
 
-/* ERROR_USAGE: the trigger is longer than GRAMMAR_TRIGGER_BYTES. ERROR_MEMORY. */
+enum error_code grammar_start_check(const struct grammar_start *start, struct error *e);
+
+/* ERROR_USAGE: the start is wrong. ERROR_MEMORY. */
 enum error_code grammar_matcher_new(const struct grammar *g, const struct grammar_vocabulary *v,
                                     const struct grammar_start *start, struct grammar_matcher **out,
                                     struct error *e);

@@ -108,6 +108,8 @@ static enum error_code bind_calls(struct answer_grammar *g, const struct answer_
         g->len = g->calls.len;
         g->trigger = g->calls.trigger;
         g->trigger_required = g->calls.required;
+        g->reasoning_begin = g->calls.reasoning_begin;
+        g->reasoning_end = g->calls.reasoning_end;
         g->marks = g->calls.marks;
         while (g->calls.marks[g->mark_count])
             g->mark_count++;
@@ -195,6 +197,7 @@ enum error_code answer_grammar_build_behind(const struct answer_request *q,
     const char *end = q->reasoning ? q->reasoning->end : ANSWER;
     over.reasoning_open = true;
     enum error_code code = answer_grammar_build(&over, out, e);
+    out->reasoning_begin = out->reasoning_end = NULL;
     if (!code && out->trigger && strcmp(out->trigger, end) == 0) { /* it has just come */
         out->trigger = NULL;
         out->trigger_required = false;

@@ -36,6 +36,7 @@ struct answer_grammar {
     size_t len;
     const char *trigger; /* binds behind this text; NULL: from the first token. Constant */
     bool trigger_required;
+    const char *reasoning_begin, *reasoning_end; /* as in struct tool_grammar */
     const char *const *marks; /* ANSWER_GBNF: texts that control tokens may stand for */
     size_t mark_count;
 

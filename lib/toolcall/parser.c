@@ -238,9 +238,7 @@ static enum step content_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* -- Calls -- */
-
-/* ---- Behind complete calls of reasoning ---- */
+/* -- Behind complete calls of reasoning -- */
 
 /* They are calls. ended: the end mark has come. */
 static void reasoning_ends(struct tool_parser *p, bool ended)
@@ -299,7 +297,7 @@ static enum step behind_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* ---- Calls that are none ---- */
+/* -- Calls -- */
 
 /* The call's mark was reasoning. What was read behind it, to `to`, is scanned again: it may have
  * the end mark. */

@@ -355,6 +355,14 @@ static enum error_code build(struct builder *b, size_t schema_bytes)
     return code;
 }
 
+static bool has_strict(const struct tool_list *tools)
+{
+    bool strict = false;
+    for (size_t i = 0; i < tool_list_count(tools); i++)
+        strict = strict || tool_list_at(tools, i)->strict;
+    return strict;
+}
+
 enum error_code tool_grammar_build(const struct tool_grammar_request *request,
                                    struct tool_grammar *out, struct error *e)
 {
@@ -381,7 +389,12 @@ enum error_code tool_grammar_build(const struct tool_grammar_request *request,
     g.text = b.out.data;
     g.len = b.out.len;
     if (!binds_all(request)) {
+        const struct reasoning_marks *marks = request->reasoning;
         g.trigger = b.frame.trigger;
+        if (marks && !request->format->ends_reasoning && !has_strict(request->tools)) {
+            g.reasoning_begin = request->reasoning_open ? "" : marks->begin;
+            g.reasoning_end = marks->end;
+        }
     } else if (request->reasoning && request->reasoning_open) {
         g.trigger = request->reasoning->end;
         g.required = request->choice != TOOL_CHOICE_AUTO;

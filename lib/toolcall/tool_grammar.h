@@ -36,6 +36,10 @@ struct tool_grammar {
     /* The grammar binds behind the first occurrence of this text; NULL: from the first token. */
     const char *trigger;
     bool required; /* the answer may not end before the trigger */
+    /* The trigger does not count in reasoning, which may quote it. NULL: there is none, it ends
+     * where calls begin, or a tool is strict: its calls follow the schema there, too.
+     * reasoning_begin "": the answer begins in it. */
+    const char *reasoning_begin, *reasoning_end;
     /* Texts in the grammar that may be control tokens of the vocabulary, which must be allowed
      * then; NULL after the last. */
     const char *marks[TOOL_GRAMMAR_MARKS_MAX + 1];

@@ -9,7 +9,7 @@
  * call that is malformed, or that names an unknown tool, becomes content. Without `whole_calls` the
  * arguments of a call are passed on as they arrive, and a call that breaks after that ends with
  * complete = false; its rest becomes content. A call in reasoning is passed on only once it is
- * complete, and is reasoning if it breaks.
+ * complete and the reasoning does not go on behind it; else it is reasoning.
  *
  * The library does no I/O and uses no clock. A parser belongs to one thread.
  * docs/tool-calls.md describes the formats. */
@@ -56,7 +56,7 @@ struct tool_parser_options {
         *reasoning;                /* NULL: the model has no reasoning, or it is content */
     const struct tool_list *tools; /* NULL: no calls. Borrowed while the parser lives */
     bool reasoning_open;           /* the prompt ended inside reasoning */
-    bool calls_in_reasoning;       /* they count, and end it */
+    bool calls_in_reasoning;       /* they count, where it does not go on behind them */
     bool parallel;                 /* false: the answer ends with its first call */
     bool whole_calls;              /* events of a call only once it is complete */
     uint32_t reasoning_budget;     /* tokens; 0: no limit */

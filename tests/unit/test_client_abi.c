@@ -89,6 +89,8 @@ AT(moed_grammar, trigger_bytes, 40);
 AT(moed_grammar, trigger_required, 48);
 AT(moed_grammar, marks, 56);
 AT(moed_grammar, mark_count, 64);
+AT(moed_grammar, reasoning_begin, 72);
+AT(moed_grammar, reasoning_end, 80);
 AT(moed_generate_options, size, 0);
 AT(moed_generate_options, prompt, 8);
 AT(moed_generate_options, prompt_bytes, 16);

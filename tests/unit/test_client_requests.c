@@ -121,7 +121,9 @@ static void test_grammar_arrives(void **state)
                                    .trigger_bytes = 3,
                                    .trigger_required = true,
                                    .marks = marks,
-                                   .mark_count = 2};
+                                   .mark_count = 2,
+                                   .reasoning_begin = "<r>",
+                                   .reasoning_end = "</r>"};
     struct moed_generate_options options = prompt_of("quiet");
     options.grammar = &grammar;
     for (int i = 0; i < 2; i++) {
@@ -141,6 +143,8 @@ static void test_grammar_arrives(void **state)
             assert_int_equal(g->trigger.len, 3);
             assert_true(g->trigger_required && g->n_marks == 2);
             assert_int_equal(g->marks[1].len, strlen(marks[1]));
+            assert_int_equal(g->reasoning_begin.len, 3);
+            assert_memory_equal(g->reasoning_end.data, "</r>", g->reasoning_end.len);
         }
         moed_request_free(r);
     }

@@ -245,6 +245,37 @@ static void test_trigger_within_a_token(void **state)
     end(&f);
 }
 
+/* In reasoning the trigger does not count. */
+static void test_trigger_behind_reasoning(void **state)
+{
+    static const struct {
+        const char *begin, *text;
+        bool active;
+    } cases[] = {
+        {"<thought>", " \n<thought>a <tool> b</end>c<tool>", true},
+        {"<thought>", "<thought>a <tool> b</en</end><tool>", true},
+        {"<thought>", "<thought>a <tool> b</end", false},
+        {"<thought>", "a <thought><tool>", true},
+        {"<thought>", "<tool>", true}, /* begins as reasoning does */
+        {"<thought>", "<thou<tool>", true},
+        {NULL, "<tool> b</end>", false},
+        {NULL, "<tool> b</end><tool>", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct grammar_start start = {
+            .trigger = "<tool>", .reasoning_begin = cases[i].begin, .reasoning_end = "</end>"};
+        uint32_t mask[(TOKENS + 31) / 32];
+        struct fixture f;
+        begin(&f, GRAMMAR_REGEX, "b?12+x", &start);
+        assert_true(take_text(f.m, cases[i].text));
+        assert_int_equal(grammar_matcher_is_active(f.m), cases[i].active);
+        assert_true(grammar_matcher_mask(f.m, mask));
+        for (uint32_t t = 0; t < TOKENS; t++)
+            assert_int_equal(allowed(mask, t), grammar_matcher_accepts(f.m, t));
+        end(&f);
+    }
+}
+
 static void test_rollback(void **state)
 {
     uint32_t before[(TOKENS + 31) / 32], after[(TOKENS + 31) / 32];
@@ -404,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_trigger),
         cmocka_unit_test(test_trigger_within_a_token),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_trigger_behind_reasoning),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_more_configurations_than_fit),
         cmocka_unit_test(test_ambiguous_grammar),

@@ -495,8 +495,8 @@ static void test_demanded_call(void **state)
         char body[1024], text[256];
         struct bench b;
         snprintf(body, sizeof body, CHAT("," TOOLS "%s"), cases[i].choice);
-        snprintf(text, sizeof text, "A %s.</think>\n%s\n%s", call, i > 0 ? call : "",
-                 i > 0 ? call : "");
+        snprintf(text, sizeof text, "A %s%s</think>\n%s\n%s", call, i > 0 ? "." : "",
+                 i > 0 ? call : "", i > 0 ? call : "");
         bench_init(&b, parse_chat, body, &chat_dialect, &open);
         bench_run(&b, text, 7);
         assert_int_equal(b.c.output.calls, cases[i].calls);

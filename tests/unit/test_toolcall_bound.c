@@ -119,7 +119,10 @@ static bool follows(const struct tool_grammar *g, const char *text, bool control
     if (grammar_compile_marked(g->text, g->len, g->marks, n_marks, NULL, &compiled, &e))
         fail_msg("%s: %s", e.text, g->text);
     struct grammar_vocabulary *v = marked_vocabulary(g);
-    struct grammar_start start = {.trigger = g->trigger, .required = g->required};
+    struct grammar_start start = {.trigger = g->trigger,
+                                  .required = g->required,
+                                  .reasoning_begin = g->reasoning_begin,
+                                  .reasoning_end = g->reasoning_end};
     assert_int_equal(grammar_matcher_new(compiled, v, &start, &m, &e), 0);
     bool follows = true;
     for (; *text && follows; text += n) {
@@ -291,14 +294,14 @@ static void test_reasoning(void **state)
     check(&samples[0], r, LOOSE, "hm</think>\n\n");
 }
 
-static void check_bound(const char *format, const struct reasoning_marks *reasoning,
-                        const char *text, bool fits)
+static void check_bound(const char *tools, const char *format, const char *text, bool fits)
 {
-    struct tool_list *list = tools_of(LOOSE);
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct tool_list *list = tools_of(tools);
     struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
                                      .format = tool_format_find(format),
                                      .tools = list,
-                                     .reasoning = reasoning,
+                                     .reasoning = &think,
                                      .reasoning_open = true};
     struct tool_grammar g;
     assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
@@ -376,23 +379,38 @@ static void test_near_calls(void **state)
     tool_list_free(list);
 }
 
-/* What begins with the mark is a call, also in reasoning. */
+/* Reasoning may quote marks; behind it a mark begins a call. Of strict tools it does in reasoning,
+ * too. */
 static void test_calls_in_reasoning(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
     static const char call[] = "<function=now>\n</function>\n</tool_call>";
+    static const struct {
+        const char *format, *text;
+        bool strict, loose; /* fits */
+    } cases[] = {
+        {"qwen3-coder", "A <function=> b</think>c", false, true},
+        {"qwen3-coder", "A <function=> b</think>c<function=> d", false, false},
+        {"glm", "A <tool_call> b</think>c", false, true},
+        {"glm", "A</think><tool_call>now\n</tool_call>", true, true},
+        {"hermes", "A <tool_call>\n{\"name\": \"no\"}</think>", false, true},
+        {"hermes", "A <tool_call>\n{\"name\": \"no\"}</think><tool_call>\n{\"name\": \"no\"}",
+         false, false},
+        {"kimi-k2", "A <|tool_calls_section_begin|> b</think>", false, false}, /* ends it */
+    };
     char text[256];
     (void)state;
-    snprintf(text, sizeof text, "A <tool_call>\n%s", call);
-    check_bound("qwen3-coder", &think, text, true);
-    snprintf(text, sizeof text, "A <tool_call> b</think>\n\n%s", call);
-    check_bound("qwen3-coder", &think, text, true);
-    check_bound("qwen3-coder", &think, "A <function=> b</think>c", false);
-    check_bound("glm", &think, "A <tool_call> b</think>c", false);
-    check_bound("glm", &think, "A</think><tool_call>now\n</tool_call>", true);
-    check_bound("hermes", &think, "A <tool_call>\n{\"name\": \"no\"}</think>", false);
+    for (int strict = 0; strict < 2; strict++) {
+        const char *tools = strict ? STRICT : LOOSE;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            check_bound(tools, cases[i].format, cases[i].text,
+                        strict ? cases[i].strict : cases[i].loose);
+        snprintf(text, sizeof text, "A <tool_call>\n%s", call);
+        check_bound(tools, "qwen3-coder", text, true);
+        snprintf(text, sizeof text, "A <tool_call> b</think>\n\n%s", call);
+        check_bound(tools, "qwen3-coder", text, true);
+    }
     /* as Laguna's template has calls */
-    check_bound("glm", &think,
+    check_bound(LOOSE, "glm",
                 "A</think><tool_call>edit<arg_key>n</arg_key><arg_value>7</arg_value></tool_call>",
                 true);
 }

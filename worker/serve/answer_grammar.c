@@ -4,8 +4,8 @@
 #include "base/arrays.h"
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct answer_grammar {
     struct sampler_guard guard;
@@ -13,6 +13,7 @@ struct answer_grammar {
     struct grammar_matcher *matcher; /* NULL: not begun */
     char trigger[GRAMMAR_TRIGGER_BYTES];
     bool required; /* the trigger */
+    char reasoning_begin[GRAMMAR_TRIGGER_BYTES], reasoning_end[GRAMMAR_TRIGGER_BYTES];
     const struct token_list *stop_tokens;
     struct answer_grammar_cost cost;
     uint32_t
@@ -52,18 +53,22 @@ static const uint32_t *mask_of(void *arg)
     return any ? a->mask : NULL;
 }
 
+static void copy_text(char out[GRAMMAR_TRIGGER_BYTES], const char *text)
+{
+    snprintf(out, GRAMMAR_TRIGGER_BYTES, "%s", text ? text : "");
+}
+
 enum error_code answer_grammar_new(struct shared_grammar *g, const struct grammar_start *start,
                                    const struct token_list *stop_tokens, uint32_t vocab,
                                    struct answer_grammar **out, struct error *e)
 {
     const struct grammar_vocabulary *v = shared_grammar_vocabulary(g);
-    size_t length = start && start->trigger ? strlen(start->trigger) : 0;
+    enum error_code code = start ? grammar_start_check(start, e) : ERROR_OK;
     struct answer_grammar *a;
     uint32_t n_words = grammar_mask_words(vocab > v->n_tokens ? vocab : v->n_tokens), *mask;
-    if (length >= GRAMMAR_TRIGGER_BYTES) {
+    if (code) {
         grammars_release(g);
-        return error_set(e, ERROR_USAGE, "the grammar's trigger has %zu bytes, at most %d", length,
-                         GRAMMAR_TRIGGER_BYTES - 1);
+        return code;
     }
     if (!ARRAYS_NEW(ARRAY(a, 1), ARRAY(mask, n_words))) {
         grammars_release(g);
@@ -71,9 +76,12 @@ enum error_code answer_grammar_new(struct shared_grammar *g, const struct gramma
     }
     *a = (struct answer_grammar){
         .guard = {accepts, mask_of, a}, .grammar = g, .stop_tokens = stop_tokens, .mask = mask};
-    if (length)
-        memcpy(a->trigger, start->trigger, length);
-    a->required = start && start->required;
+    if (start) {
+        copy_text(a->trigger, start->trigger);
+        copy_text(a->reasoning_begin, start->reasoning_begin);
+        copy_text(a->reasoning_end, start->reasoning_end);
+        a->required = start->required;
+    }
     *out = a;
     return ERROR_OK;
 }
@@ -81,7 +89,10 @@ enum error_code answer_grammar_new(struct shared_grammar *g, const struct gramma
 enum error_code answer_grammar_begin(struct answer_grammar *a, const uint32_t *answer, size_t n,
                                      struct error *e)
 {
-    struct grammar_start start = {.trigger = a->trigger, .required = a->required};
+    struct grammar_start start = {.trigger = a->trigger,
+                                  .required = a->required,
+                                  .reasoning_begin = a->reasoning_begin,
+                                  .reasoning_end = a->reasoning_end};
     enum error_code code = shared_grammar_take_matcher(a->grammar, &start, &a->matcher, e);
     for (size_t i = 0; i < n && !code; i++)
         if (!answer_grammar_advance(a, answer[i]))

@@ -16,6 +16,9 @@ static const enum grammar_kind kinds[] = {
     [MOED__V1__GRAMMAR__KIND__CHOICES] = GRAMMAR_CHOICE,
 };
 
+/* The trigger and the marks of reasoning, then the marks. */
+enum { START_TEXTS = 3, TEXTS_MAX = START_TEXTS + GRAMMAR_MARKS_MAX };
+
 static enum error_code check(const Moed__V1__Generate *q, struct error *e)
 {
     const Moed__V1__Grammar *g = q->grammar;
@@ -39,7 +42,7 @@ static enum error_code check(const Moed__V1__Generate *q, struct error *e)
 static enum error_code copy_texts(const ProtobufCBinaryData *texts, size_t n, const char **copies,
                                   struct strbuf *out, struct error *e)
 {
-    size_t at[GRAMMAR_MARKS_MAX + 1];
+    size_t at[TEXTS_MAX];
     for (size_t i = 0; i < n; i++) {
         if (texts[i].len && memchr(texts[i].data, 0, texts[i].len))
             return error_set(e, ERROR_USAGE, "grammar: a trigger or mark has a NUL");
@@ -52,16 +55,18 @@ static enum error_code copy_texts(const ProtobufCBinaryData *texts, size_t n, co
     return out->failed ? error_set(e, ERROR_MEMORY, "no memory for a grammar") : ERROR_OK;
 }
 
-/* texts: the trigger, then the marks. */
 static enum error_code make(struct frontend *f, struct request *r, const Moed__V1__Grammar *q,
                             const char *const *texts, struct error *e)
 {
     struct grammar_definition d = {.kind = kinds[q->kind],
                                    .text = (const char *)q->text.data,
                                    .len = q->text.len,
-                                   .marks = texts + 1,
+                                   .marks = texts + START_TEXTS,
                                    .n_marks = (uint32_t)q->n_marks};
-    struct grammar_start start = {.trigger = texts[0], .required = q->trigger_required};
+    struct grammar_start start = {.trigger = texts[0],
+                                  .reasoning_begin = texts[1],
+                                  .reasoning_end = texts[2],
+                                  .required = q->trigger_required};
     struct shared_grammar *g;
     enum error_code code = grammars_get(f->sessions->grammars, &d, &g, e);
     if (!code)
@@ -76,8 +81,8 @@ enum error_code frontend_take_grammar(struct frontend *f, struct request *r,
                                       const Moed__V1__Generate *q, struct error *e)
 {
     const Moed__V1__Grammar *g = q->grammar;
-    ProtobufCBinaryData texts[GRAMMAR_MARKS_MAX + 1];
-    const char *copies[GRAMMAR_MARKS_MAX + 1];
+    ProtobufCBinaryData texts[TEXTS_MAX];
+    const char *copies[TEXTS_MAX];
     struct strbuf memory;
     if (!g || g->kind == MOED__V1__GRAMMAR__KIND__NONE)
         return ERROR_OK;
@@ -85,10 +90,12 @@ enum error_code frontend_take_grammar(struct frontend *f, struct request *r,
     if (code)
         return code;
     texts[0] = g->trigger;
+    texts[1] = g->reasoning_begin;
+    texts[2] = g->reasoning_end;
     for (size_t i = 0; i < g->n_marks; i++)
-        texts[i + 1] = g->marks[i];
+        texts[i + START_TEXTS] = g->marks[i];
     strbuf_init(&memory);
-    code = copy_texts(texts, g->n_marks + 1, copies, &memory, e);
+    code = copy_texts(texts, g->n_marks + START_TEXTS, copies, &memory, e);
     if (!code)
         code = make(f, r, g, copies, e);
     strbuf_fini(&memory);

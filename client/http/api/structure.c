@@ -211,6 +211,8 @@ static enum moed_code init(struct structure *s, build_grammar *build, const stru
     s->grammar.text_bytes = form ? strlen(ask->form_text) : g->len;
     s->grammar.trigger = g->trigger;
     s->grammar.trigger_required = g->trigger_required;
+    s->grammar.reasoning_begin = g->reasoning_begin;
+    s->grammar.reasoning_end = g->reasoning_end;
     s->grammar.marks = g->marks;
     s->grammar.mark_count = g->mark_count;
     return MOED_OK;
