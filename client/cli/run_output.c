@@ -65,6 +65,17 @@ static double decode_rate(const struct moed_result *r)
     return per_second((double)r->generated_tokens - 1, r->decode_ns);
 }
 
+static uint32_t cached_tokens(const struct moed_result *r)
+{
+    return r->cached_tokens < r->prompt_tokens ? r->cached_tokens : r->prompt_tokens;
+}
+
+/* Of the tokens that were computed. */
+static double prompt_rate(const struct moed_result *r)
+{
+    return per_second(r->prompt_tokens - cached_tokens(r), r->prefill_ns);
+}
+
 static double first_token_s(const struct run *run)
 {
     return run->first_token_s > 0 ? run->first_token_s - run->started_s : 0;
@@ -110,7 +121,7 @@ bool run_print_json(const struct run *run)
     strbuf_printf(&out,
                   ", \"time_to_first_token_s\": %.6f, \"prompt_tokens_per_s\": %.3f, "
                   "\"tokens_per_s\": %.3f}\n",
-                  first_token_s(run), per_second(r->prompt_tokens, r->prefill_ns), decode_rate(r));
+                  first_token_s(run), prompt_rate(r), decode_rate(r));
     bool failed = out.failed || run->text.failed || run->tokens.failed || run->logprobs.failed ||
                   run->progress.failed;
     if (failed)
@@ -124,10 +135,10 @@ void run_print_stats(const struct run *run)
 {
     const struct moed_result *r = &run->result;
     fprintf(stderr,
-            "%" PRIu32 " tokens, %.2f tokens/s; prompt %" PRIu32
-            " tokens, %.2f tokens/s; first token after %.3f s",
-            r->generated_tokens, decode_rate(r), r->prompt_tokens,
-            per_second(r->prompt_tokens, r->prefill_ns), first_token_s(run));
+            "%" PRIu32 " tokens, %.2f tokens/s; prompt %" PRIu32 " tokens, %" PRIu32
+            " cached, %.2f tokens/s; first token after %.3f s",
+            r->generated_tokens, decode_rate(r), r->prompt_tokens, cached_tokens(r), prompt_rate(r),
+            first_token_s(run));
     if (r->drafted_tokens)
         fprintf(stderr, "; %" PRIu32 " of %" PRIu32 " drafts accepted", r->accepted_tokens,
                 r->drafted_tokens);

@@ -57,6 +57,19 @@ grep -q '"generated_tokens": 200' "$WORK/json" || fail "JSON: $(cat "$WORK/json"
 messages=$(($(sent) - events))
 [ "$messages" -ge 2 ] && [ "$messages" -le 200 ] || fail "200 tokens in $messages messages"
 
+# The speed of a prompt is that of the tokens that were computed; the prefix cache has the others at the second time.
+long="$(seq -s ' ' 1 90)"
+for turn in 1 2; do
+    "$MOED" run -n 2 --ignore-end --temp 0 --json "$long" > "$WORK/json"
+    awk 'match($0, /"prompt_tokens": [0-9]+/) { prompt = substr($0, RSTART + 17, RLENGTH - 17) }
+         match($0, /"cached_tokens": [0-9]+/) { cached = substr($0, RSTART + 17, RLENGTH - 17) }
+         match($0, /"prefill_s": [0-9.]+/) { s = substr($0, RSTART + 13, RLENGTH - 13) }
+         match($0, /"prompt_tokens_per_s": [0-9.]+/) { rate = substr($0, RSTART + 23, RLENGTH - 23) }
+         END { n = rate * s; exit !(cached + 0 >= 64 * (turn - 1) && n > 0.9 * (prompt - cached) && n < 1.1 * (prompt - cached)) }' \
+        turn=$turn "$WORK/json" || fail "the prompt's speed: $(cat "$WORK/json")"
+done
+"$MOED" run -n 2 --ignore-end --temp 0 --stats "$long" 2>&1 > "$WORK/out" | grep -q 'prompt [0-9]* tokens, [1-9][0-9]* cached, ' || fail "--stats does not say what was cached"
+
 # The same seed gives the same answer.
 one=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello"); two=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello")
 [ "$one" = "$two" ] || fail "same seed, different answers"
