@@ -373,10 +373,13 @@ struct moed_result {
     uint64_t queue_ns;   /* from submission to the first computation */
     uint64_t prefill_ns; /* from there to the first token */
     uint64_t decode_ns;  /* from the first token to the last */
-    uint32_t resumed;    /* how often another worker continued the answer; times are the last's */
-    int64_t end_token;   /* MOED_REASON_END: the token that ended the answer; else -1 */
-    int64_t stop_index;  /* MOED_REASON_STOP: the index in options.stop; else -1 */
-    uint64_t seed;       /* the one that was used */
+    /* How often another worker continued the answer. Then prompt_tokens, cached_tokens and queue_ns
+     * are those of the first worker that sent tokens, the other times are of the whole answer, and
+     * drafted_tokens and accepted_tokens are the last worker's. */
+    uint32_t resumed;
+    int64_t end_token;         /* MOED_REASON_END: the token that ended the answer; else -1 */
+    int64_t stop_index;        /* MOED_REASON_STOP: the index in options.stop; else -1 */
+    uint64_t seed;             /* the one that was used */
     uint32_t drafted_tokens;   /* drafts that were computed (docs/speculation.md) */
     uint32_t accepted_tokens;  /* of these, right: as many tokens took no step of their own */
     uint32_t reasoning_tokens; /* of a chat's answer: those of its reasoning, marks included */

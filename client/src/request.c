@@ -10,6 +10,7 @@
 #include "client/src/chat_reader.h"
 #include "client/src/error.h"
 #include "client/src/event.h"
+#include "base/clock.h"
 #include "ipc/rpc.h"
 
 #include <stdlib.h>
@@ -39,8 +40,12 @@ struct moed_request {
     bool answer_lost;    /* there was no memory for a token */
     bool cancelled;
     uint32_t resumed;
-    size_t n_answer_sent; /* of the answer, with the last worker's message */
-    uint32_t fruitless;   /* workers in a row that have gone without a token of it */
+    size_t n_answer_sent;                     /* of the answer, with the last worker's message */
+    uint64_t submitted_ns, first_ns, last_ns; /* of the answer's tokens; 0: none yet */
+    bool begun;                               /* the first worker that sent tokens said: */
+    uint32_t prompt_tokens, cached_tokens;
+    uint64_t queue_ns;
+    uint32_t fruitless; /* workers in a row that have gone without a token of it */
 };
 
 /* ---- The channel's side; session->lock is held ---- */
@@ -139,9 +144,25 @@ static bool is_legal(struct moed_request *r, const Moed__V1__FromWorker *body)
     }
 }
 
+static void note_begin(struct moed_request *r, const Moed__V1__Begun *begun)
+{
+    if (r->begun)
+        return;
+    r->begun = true;
+    r->prompt_tokens = begun->prompt_tokens;
+    r->cached_tokens = begun->cached_tokens;
+    r->queue_ns = begun->queue_ns;
+}
+
 static void remember_tokens(struct moed_request *r, const Moed__V1__Tokens *some)
 {
     size_t n = r->n_answer + some->n_tokens;
+    if (some->n_tokens) {
+        r->last_ns = clock_ns();
+        r->first_ns = r->first_ns ? r->first_ns : r->last_ns;
+    }
+    if (some->begun)
+        note_begin(r, some->begun);
     r->text_bytes += some->text.len;
     r->mirostat_mu = some->mirostat_mu;
     if (n > r->answer_capacity && !r->answer_lost) {
@@ -155,10 +176,25 @@ static void remember_tokens(struct moed_request *r, const Moed__V1__Tokens *some
         r->answer[r->n_answer++] = some->tokens[i];
 }
 
+/* No single worker knows these of an answer that several generated. */
+static void measure_whole(const struct moed_request *r, Moed__V1__Done *done)
+{
+    uint64_t first_ns = r->first_ns ? r->first_ns : clock_ns(), until = first_ns - r->submitted_ns;
+    if (r->begun) {
+        done->prompt_tokens = r->prompt_tokens;
+        done->cached_tokens = r->cached_tokens;
+    }
+    done->queue_ns = r->queue_ns < until ? r->queue_ns : until;
+    done->prefill_ns = until - done->queue_ns;
+    done->decode_ns = r->last_ns - r->first_ns;
+}
+
 bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
 {
     if (!is_legal(r, body))
         return false;
+    if (body->body_case == MOED__V1__FROM_WORKER__BODY_DONE && r->resumed)
+        measure_whole(r, body->done);
     if (body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS)
         remember_tokens(r, body->tokens);
     mailbox_append(&r->mailbox, body);
@@ -230,6 +266,7 @@ static Moed__V1__FromWorker *make_cancelled(const struct moed_request *r)
     moed__v1__done__init(done);
     done->reason = MOED__V1__DONE__REASON__CANCELLED;
     done->generated_tokens = (uint32_t)r->n_answer;
+    measure_whole(r, done);
     body->body_case = MOED__V1__FROM_WORKER__BODY_DONE;
     body->done = done;
     return body;
@@ -317,6 +354,7 @@ enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
     if (!r)
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a request");
     uint64_t epoch;
+    r->submitted_ns = clock_ns();
     enum moed_code code = request_pack(r, body, error);
     if (!code)
         code = session_add(s, &r->mailbox, &epoch, error);

@@ -3,7 +3,9 @@
  * requests that.
  *
  * Prompts of Generate:
- *   count N     N Tokens, number i with token i and text "i ", then Done; keeps to the window
+ *   count N     N Tokens, number i with token i and text "i ", then Done; keeps to the window. Of a
+ *               prompt of 7 tokens 2 were cached, or 6 where another's answer is continued; Done
+ * says 6
  *   hold        one Tokens, then nothing until Cancel
  *   quiet       nothing until Cancel
  *   late        Done, and after it Tokens and another Done
@@ -50,8 +52,8 @@ struct job {
     bool bad_order, bad_length, too_many;
     bool routing, gate;
     uint32_t hidden_every, hidden_phase, wrong; /* wrong: 0: nothing */
-    uint32_t next, total;
-    const char *text; /* the answer's; NULL: numbers */
+    uint32_t begin, next, total;                /* begin: of a continued answer */
+    const char *text;                           /* the answer's; NULL: numbers */
 };
 
 struct peer {
@@ -99,14 +101,20 @@ static void peer_send(struct peer *p, uint64_t id, Moed__V1__FromWorker *body)
         channel_send(p->channel, data, len, NULL);
 }
 
-static void send_tokens(struct peer *p, uint64_t id, uint32_t number)
+/* first: of this worker; cached: of its prompt's 7 tokens */
+static void send_tokens(struct peer *p, uint64_t id, uint32_t number, bool first, uint32_t cached)
 {
     char text[16];
+    Moed__V1__Begun begun = MOED__V1__BEGUN__INIT;
+    begun.prompt_tokens = 7;
+    begun.cached_tokens = cached;
     Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
     tokens.n_tokens = 1;
     tokens.tokens = &number;
     tokens.text.len = (size_t)snprintf(text, sizeof text, "%u ", number);
     tokens.text.data = (uint8_t *)text;
+    if (first)
+        tokens.begun = &begun;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
     body.tokens = &tokens;
@@ -231,6 +239,7 @@ static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason
     Moed__V1__Done done = MOED__V1__DONE__INIT;
     done.reason = reason;
     done.prompt_tokens = 7;
+    done.cached_tokens = 6;
     done.generated_tokens = generated;
     done.queue_ns = 11;
     done.prefill_ns = 12;
@@ -326,7 +335,7 @@ static void job_step(struct peer *p, struct job *j)
             else if (j->text)
                 send_text(p, j);
             else
-                send_tokens(p, j->id, j->next);
+                send_tokens(p, j->id, j->next, j->next == j->begin, j->begin ? 6 : 2);
             j->next++;
         }
     }
@@ -384,7 +393,7 @@ static void misbehave(struct peer *p, uint64_t id, const char *how)
     else if (strcmp(how, "flood") == 0)
         for (uint32_t i = 0; i <= p->worker->window + 256;
              i++) /* a step of many requests is forgiven */
-            send_tokens(p, id, i);
+            send_tokens(p, id, i, i == 0, 2);
     else if (strcmp(how, "wrong-id") == 0)
         send_done(p, id + 1000, MOED__V1__DONE__REASON__END, 0);
     else if (strcmp(how, "wrong-body") == 0)
@@ -411,7 +420,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     } else if (sscanf(prompt, "count %u", &n) == 1) {
         struct job *j = job_new(p, id);
         j->total = n;
-        j->next = (uint32_t)g->n_answer; /* continues another's */
+        j->next = j->begin = (uint32_t)g->n_answer; /* continues another's */
     } else if (sscanf(prompt, "routing %u %u", &n, &wrong) >= 1) {
         struct job *j = job_new(p, id);
         j->routing = true;
@@ -428,7 +437,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         j->total = prompt[0] == 'h';
     } else if (strcmp(prompt, "late") == 0) {
         send_done(p, id, MOED__V1__DONE__REASON__END, 0);
-        send_tokens(p, id, 1);
+        send_tokens(p, id, 1, true, 2);
         send_done(p, id, MOED__V1__DONE__REASON__STOP, 0);
     } else if (strcmp(prompt, "error") == 0) {
         send_error(p, id, ERROR_LIMIT, false);

@@ -2,6 +2,7 @@
  * sessions and requests, a worker that misbehaves, many threads in one session. */
 #include "client_session.h"
 
+#include "base/clock.h"
 #include "daemon/supervisor_client.h"
 #include "daemon/supervisor_protocol.h"
 
@@ -387,6 +388,48 @@ static void test_continues(void **state)
     (void)state;
 }
 
+/* The figures of an answer that two workers gave: of the first one's prompt, and of the whole time.
+ * Also where it is cancelled, or ends before a token. */
+static void test_result_continues(void **state)
+{
+    enum { ANSWER, CANCELLED, QUIET, CASES };
+    (void)state;
+    for (int how = 0; how < CASES; how++) {
+        struct moed_session *s;
+        struct moed_generate_options prompt = prompt_of(how == QUIET ? "quiet" : "count 20");
+        struct moed_request *r;
+        const struct moed_event *event = NULL;
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        uint64_t begin = clock_ns();
+        assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+        uint64_t begun = clock_ns();
+        unsigned first = stand_in_peers(&worker) - 1;
+        while (stand_in_look(&worker, first).sent < (how == QUIET ? 0 : WINDOW))
+            pause_ms(1);
+        uint64_t hung_up = clock_ns();
+        stand_in_hang_up(&worker, first);
+        while (stand_in_peers(&worker) == first + 1 ||
+               stand_in_look(&worker, first + 1).generates == 0)
+            pause_ms(1);
+        uint64_t resumed = clock_ns();
+        if (how != ANSWER)
+            moed_request_cancel(r);
+        do
+            assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
+        while (event->kind != MOED_EVENT_DONE);
+        const struct moed_result *got = event->result;
+        assert_int_equal(got->resumed, 1);
+        assert_int_equal(got->prompt_tokens, 7);
+        assert_int_equal(got->cached_tokens, how == QUIET ? 6 : 2);
+        uint64_t whole = got->queue_ns + got->prefill_ns + got->decode_ns;
+        assert_in_range(whole, how == CANCELLED ? 1 : hung_up - begun, clock_ns() - begin);
+        assert_true(how != ANSWER || got->decode_ns > 13); /* what the second one says */
+        assert_true(how != QUIET || got->prefill_ns >= resumed - begun);
+        moed_request_free(r);
+        moed_detach(s);
+    }
+}
+
 /* The worker closes the channel as soon as it is there: the session gets another, and no channel is
  * lost (LeakSanitizer). */
 static void test_closes_at_once(void **state)
@@ -606,6 +649,7 @@ int main(void)
         WITH_WORKER(test_detach_with_requests),
         WITH_WORKER(test_threads),
         WITH_WORKER(test_continues),
+        WITH_WORKER(test_result_continues),
         WITH_WORKER(test_closes_at_once),
         WITH_WORKER(test_no_worker_comes),
         WITH_WORKER(test_another_model_comes),

@@ -93,6 +93,12 @@ static void send_tokens(void *arg, const struct response_tokens *tokens)
     event.top_tokens = (uint32_t *)l->top_tokens;
     event.top_logprobs = floats(l->top_logprobs, (size_t)l->n * l->n_top);
     event.mirostat_mu = tokens->mirostat_mu;
+    Moed__V1__Begun begun = MOED__V1__BEGUN__INIT;
+    begun.prompt_tokens = tokens->prompt_tokens;
+    begun.cached_tokens = tokens->cached_tokens;
+    begun.queue_ns = tokens->queue_ns;
+    if (tokens->first)
+        event.begun = &begun;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = q->id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;

@@ -30,7 +30,11 @@ void engine_send_unsent(struct engine *g, struct request *r)
                                     .n_tokens = r->n_unsent,
                                     .text = r->unsent.data,
                                     .text_bytes = r->unsent.len,
-                                    .mirostat_mu = r->mirostat_mu};
+                                    .mirostat_mu = r->mirostat_mu,
+                                    .first = r->sent_ns == 0,
+                                    .prompt_tokens = r->n_prompt,
+                                    .cached_tokens = r->n_cached,
+                                    .queue_ns = r->started_ns - r->submitted_ns};
     if (r->logprobs)
         event.logprobs = engine_logprobs(r, r->n_unsent);
     r->sink->tokens(r->sink_arg, &event);

@@ -70,6 +70,9 @@ struct response_tokens {
     size_t text_bytes;
     struct response_logprobs logprobs;
     float mirostat_mu; /* after the last of them */
+    bool first;        /* the first that this worker generates; then, as in the summary: */
+    uint32_t prompt_tokens, cached_tokens;
+    uint64_t queue_ns;
 };
 
 struct response_sink {
