@@ -389,8 +389,10 @@ enum moed_event_kind {
     /* tokens, token_count, text, text_bytes: one token or several; where they were asked for,
      * logprobs, logprob_count and top_* of these tokens */
     MOED_EVENT_TOKENS = 1,
-    MOED_EVENT_ROW = 2,      /* row, logits, logit_count */
-    MOED_EVENT_DONE = 3,     /* result; the last event of a request */
+    MOED_EVENT_ROW = 2, /* row, logits, logit_count */
+    /* result; the last event of a request. Where an answer's log-probabilities were asked for and
+     * result->end_token ended it: logprobs, logprob_count (1) and top_* of that token */
+    MOED_EVENT_DONE = 3,
     MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count, top_* */
     MOED_EVENT_ROUTING = 5,  /* routing */
     MOED_EVENT_PROGRESS = 6  /* progress; only where it was asked for */

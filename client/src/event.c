@@ -108,6 +108,10 @@ void event_fill(struct event_box *box, const Moed__V1__FromWorker *body, bool lo
     default:
         event->kind = MOED_EVENT_DONE;
         event->result = &box->result;
+        if (body && body->done->end_logprobs)
+            fill_logprobs(event, top, &body->done->end_logprobs->logprobs,
+                          body->done->end_logprobs->top_tokens,
+                          &body->done->end_logprobs->top_logprobs);
         break;
     }
 }

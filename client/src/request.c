@@ -78,6 +78,13 @@ static bool tops_fit(const struct moed_request *r, size_t n, const ProtobufCBina
            tops->len == n * r->top * sizeof(float);
 }
 
+static bool done_fits(const struct moed_request *r, const Moed__V1__Done *done)
+{
+    const Moed__V1__Logprobs *end = done->end_logprobs;
+    return !end || (r->logprobs && done->end_token >= 0 &&
+                    tops_fit(r, 1, &end->logprobs, end->n_top_tokens, &end->top_logprobs));
+}
+
 static bool tokens_fit(const struct moed_request *r, const Moed__V1__Tokens *some)
 {
     size_t n = r->logprobs ? some->n_tokens : 0;
@@ -122,7 +129,7 @@ static bool is_legal(struct moed_request *r, const Moed__V1__FromWorker *body)
     case MOED__V1__FROM_WORKER__BODY_ERROR:
         return true;
     case MOED__V1__FROM_WORKER__BODY_DONE:
-        return streams;
+        return streams && done_fits(r, body->done);
     case MOED__V1__FROM_WORKER__BODY_TOKENS:
         return r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && tokens_fit(r, body->tokens);
     case MOED__V1__FROM_WORKER__BODY_PROGRESS:

@@ -205,8 +205,10 @@ struct recorder {
     uint32_t n_rows, n_logprobs; /* of consecutive rows, tokens */
     uint32_t n_positions;        /* consecutive ones with routing */
     uint32_t n_done, n_failed;
-    uint32_t n_wrong; /* calls out of order, or after the end */
-    struct response_summary summary;
+    uint32_t n_wrong;                /* calls out of order, or after the end */
+    struct response_summary summary; /* its end_logprobs are gone: */
+    uint32_t n_end, end_best;
+    float end_logprob, end_best_logprob;
     enum error_code code;
     char text[256];
 };
@@ -317,6 +319,11 @@ static inline void record_done(void *arg, const struct response_summary *summary
     struct recorder *c = recorder_begin(arg);
     c->n_done++;
     c->summary = *summary;
+    const struct response_logprobs *l = &summary->end_logprobs;
+    c->n_end = l->n;
+    c->end_logprob = l->n ? l->logprobs[0] : 0;
+    c->end_best = l->n && l->n_top ? l->top_tokens[0] : UINT32_MAX;
+    c->end_best_logprob = l->n && l->n_top ? l->top_logprobs[0] : 0;
     c->request = NULL;
     recorder_end(c);
 }

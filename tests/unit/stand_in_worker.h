@@ -17,8 +17,9 @@
  * event is wrong
  *   probable W  Progress 1 of 2; Tokens 5 and 6 with log-probabilities -0.5 and -1.5, and as the
  *               top_logprobs at each the tokens 0, 1, ... with -0, -1, ...; then Done with the end
- *               token 9. W 1 to 4: that one of logprobs, top_tokens, top_logprobs is short, or
- *               logprobs and progress come though nobody asked
+ *               token 9, of log-probability -2.5, and the same top_logprobs. W 1 to 4: that one of
+ *               logprobs, top_tokens, top_logprobs is short, or logprobs and progress come though
+ *               nobody asked. W 5 to 7: as 1, 2 and 4, of the end token
  *   garbage     bytes that are no message          wrong-abi, wrong-id, wrong-body, no-body
  * Logits: row r has `vocab` values r * 1000 + column. Token 666 spoils the order of rows, 667 the
  * length of a row. Logprobs: that of token i is -i / 4, in events of 1, 2, 3, 1, 2, ... values; a
@@ -288,6 +289,14 @@ static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate 
     done.reason = MOED__V1__DONE__REASON__END;
     done.end_token = 9;
     done.stop_index = -1;
+    float end_value = -2.5f;
+    Moed__V1__Logprobs end = MOED__V1__LOGPROBS__INIT;
+    end.logprobs = (ProtobufCBinaryData){sizeof end_value - (wrong == 5), (uint8_t *)&end_value};
+    end.n_top_tokens = top - (wrong == 6);
+    end.top_tokens = top_tokens;
+    end.top_logprobs = (ProtobufCBinaryData){top * sizeof *top_values, (uint8_t *)top_values};
+    if (g->logprobs || wrong == 7)
+        done.end_logprobs = &end;
     body = (Moed__V1__FromWorker)MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_DONE;
     body.done = &done;

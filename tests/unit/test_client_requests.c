@@ -236,20 +236,43 @@ static void test_probable(void **state)
     }
 }
 
+/* The end token's come with the end. */
+static void test_end_probable(void **state)
+{
+    for (uint32_t top = 0; top <= 2; top++) {
+        struct moed_generate_options options = prompt_of("probable 0");
+        const struct moed_event *event = NULL;
+        struct moed_request *r;
+        options.logprobs = top > 0;
+        options.top_logprobs = top;
+        assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
+        do
+            assert_int_equal(moed_request_next(r, -1, &event, NULL), MOED_OK);
+        while (event->kind != MOED_EVENT_DONE);
+        assert_int_equal(event->token_count, 0);
+        assert_int_equal(event->logprob_count, top > 0);
+        assert_int_equal(event->top_count, top);
+        assert_true(!top || event->logprobs[0] == -2.5f);
+        for (size_t i = 0; i < top; i++)
+            assert_true(event->top_tokens[i] == i && event->top_logprobs[i] == -(float)i);
+        moed_request_free(r);
+    }
+}
+
 static void test_probable_malformed(void **state)
 {
-    for (int wrong = 1; wrong <= 4; wrong++) {
+    for (int wrong = 1; wrong <= 7; wrong++) {
         char prompt[16];
         snprintf(prompt, sizeof prompt, "probable %d", wrong);
         struct moed_generate_options options = prompt_of(prompt);
         struct probable p = {.right = true};
         struct moed_session *s;
-        options.logprobs = wrong < 4;
-        options.top_logprobs = wrong < 4 ? 2 : 0;
+        options.logprobs = wrong != 4 && wrong != 7;
+        options.top_logprobs = options.logprobs ? 2 : 0;
         assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
         assert_int_equal(moed_generate(s, &options, check_probable, &p, NULL, NULL),
                          MOED_ERROR_PROTOCOL);
-        assert_int_equal(p.events, 0);
+        assert_int_equal(p.events, wrong > 4);
         assert_false(moed_session_alive(s));
         moed_detach(s);
     }
@@ -546,6 +569,7 @@ int main(void)
         WITH_WORKER(test_grammar_arrives),
         WITH_WORKER(test_sampling_defaults),
         WITH_WORKER(test_probable),
+        WITH_WORKER(test_end_probable),
         WITH_WORKER(test_probable_malformed),
         WITH_WORKER(test_callback_stops),
         WITH_WORKER(test_poll),

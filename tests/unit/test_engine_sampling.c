@@ -77,6 +77,38 @@ static void test_logprobs(void **state)
         assert_true(fabsf(again.logprobs[GOLDEN_PROMPT + i] - c.token_logprobs[i]) < 1e-3f);
 }
 
+/* A token that ends the answer has the log-probability that it has within one, be it the first, or
+ * behind others that were not sent yet. */
+static void test_logprobs_of_end(void **state)
+{
+    static struct recorder c, ended;
+    (void)state;
+    struct request *r = bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_PROMPT);
+    r->logprobs = true;
+    r->n_top = 3;
+    bench_submit(&c);
+    check_done(&c, FINISH_LENGTH);
+    assert_int_equal(c.n_end, 0);
+    for (uint32_t end = 0, before; end < GOLDEN_ANSWER; end++) {
+        for (before = 0; c.tokens[before] != c.tokens[end]; before++)
+            ;
+        for (int logprobs = 0; logprobs < 2; logprobs++) {
+            r = bench_request(&b, &ended, REQUEST_GENERATE, GOLDEN_PROMPT);
+            r->logprobs = logprobs;
+            r->n_top = logprobs ? 3 : 0;
+            assert_true(token_list_push(&r->stop_tokens, c.tokens[end]));
+            bench_submit(&ended);
+            check_done(&ended, FINISH_END);
+            assert_int_equal(ended.n_tokens, before);
+            assert_int_equal(ended.summary.end_token, c.tokens[end]);
+            assert_int_equal(ended.n_end, logprobs);
+        }
+        assert_true(ended.end_logprob == c.token_logprobs[before]);
+        assert_int_equal(ended.end_best, c.best[before]);
+        assert_true(ended.end_best_logprob == c.best_logprobs[before]);
+    }
+}
+
 static struct request *sampled(struct recorder *c, uint32_t n_prompt)
 {
     struct request *r = bench_request(&b, c, REQUEST_GENERATE, n_prompt);
@@ -259,10 +291,10 @@ static void test_progress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logprobs),    cmocka_unit_test(test_continued),
-        cmocka_unit_test(test_stop_tokens), cmocka_unit_test(test_stop_strings),
-        cmocka_unit_test(test_biases),      cmocka_unit_test(test_guard),
-        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_logprobs),        cmocka_unit_test(test_continued),
+        cmocka_unit_test(test_logprobs_of_end), cmocka_unit_test(test_stop_tokens),
+        cmocka_unit_test(test_stop_strings),    cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_guard),           cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, open_bench, close_bench);
 }

@@ -228,8 +228,8 @@ static inline void engine_return_credit(const struct request *r)
 /* Adds the last n tokens of r, and text, to its next event. Uses up a credit that was taken. */
 void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text);
 void engine_send_unsent(struct engine *g, struct request *r);
-/* The first n places of r's log-probabilities. */
-struct response_logprobs engine_logprobs(const struct request *r, uint32_t n);
+/* n places of r's log-probabilities. */
+struct response_logprobs engine_logprobs(const struct request *r, uint32_t first, uint32_t n);
 /* Reports how much of the prompt is computed, where r wants it and its sink takes it. */
 void engine_report_progress(const struct request *r);
 /* Before anything that may take long. */

@@ -66,6 +66,16 @@ static ProtobufCBinaryData floats(const float *values, size_t n)
     return (ProtobufCBinaryData){n * sizeof *values, (uint8_t *)values};
 }
 
+static Moed__V1__Logprobs logprobs_message(const struct response_logprobs *l)
+{
+    Moed__V1__Logprobs message = MOED__V1__LOGPROBS__INIT;
+    message.logprobs = floats(l->logprobs, l->n);
+    message.n_top_tokens = (size_t)l->n * l->n_top;
+    message.top_tokens = (uint32_t *)l->top_tokens;
+    message.top_logprobs = floats(l->top_logprobs, (size_t)l->n * l->n_top);
+    return message;
+}
+
 static void send_progress(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns)
 {
     const struct frontend_request *q = arg;
@@ -122,12 +132,8 @@ static void send_logits(void *arg, uint32_t row, const float *logits, uint32_t v
 static void send_logprobs(void *arg, uint32_t first, const struct response_logprobs *l)
 {
     const struct frontend_request *q = arg;
-    Moed__V1__Logprobs event = MOED__V1__LOGPROBS__INIT;
+    Moed__V1__Logprobs event = logprobs_message(l);
     event.first = first;
-    event.logprobs = floats(l->logprobs, l->n);
-    event.n_top_tokens = (size_t)l->n * l->n_top;
-    event.top_tokens = (uint32_t *)l->top_tokens;
-    event.top_logprobs = floats(l->top_logprobs, (size_t)l->n * l->n_top);
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = q->id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_LOGPROBS;
@@ -170,6 +176,9 @@ static void send_done(void *arg, const struct response_summary *summary)
     done.prefill_ns = summary->prefill_ns;
     done.decode_ns = summary->decode_ns;
     done.end_token = summary->end_token;
+    Moed__V1__Logprobs end = logprobs_message(&summary->end_logprobs);
+    if (summary->end_logprobs.n)
+        done.end_logprobs = &end;
     done.stop_index = summary->stop_index;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = q->id;

@@ -42,10 +42,12 @@ static bool is_text_lost(struct engine *g, struct request *r)
     return lost;
 }
 
-/* At a token that ends the answer: sends the text that was held back, but not the token. */
+/* At a token that ends the answer: sends the text that was held back. The token goes with the
+ * summary. */
 static void end_answer(struct engine *g, struct request *r, uint32_t token)
 {
     r->end_token = token;
+    r->end_place = r->n_unsent;
     if (!r->first_ns)
         r->first_ns = r->last_ns = clock_ns();
     strbuf_clear(&g->text);

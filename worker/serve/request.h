@@ -120,6 +120,7 @@ struct request {
     uint32_t *top_tokens;          /* [...][n_top] */
     float *top_logprobs;           /* [...][n_top] */
     int64_t end_token, stop_index; /* that ended the answer; -1: none */
+    uint32_t end_place;            /* of the end token in token_logprobs */
 
     /* The first bytes of the answer's text that the receiver has: a continued answer's. */
     uint64_t n_text_known;

@@ -36,7 +36,7 @@ void engine_send_unsent(struct engine *g, struct request *r)
                                     .cached_tokens = r->n_cached,
                                     .queue_ns = r->started_ns - r->submitted_ns};
     if (r->logprobs)
-        event.logprobs = engine_logprobs(r, r->n_unsent);
+        event.logprobs = engine_logprobs(r, 0, r->n_unsent);
     r->sink->tokens(r->sink_arg, &event);
     counter_add(g->counters.token_events, 1);
     strbuf_clear(&r->unsent);
@@ -44,13 +44,14 @@ void engine_send_unsent(struct engine *g, struct request *r)
     r->sent_ns = r->last_ns;
 }
 
-struct response_logprobs engine_logprobs(const struct request *r, uint32_t n)
+struct response_logprobs engine_logprobs(const struct request *r, uint32_t first, uint32_t n)
 {
+    size_t top = (size_t)first * r->n_top;
     return (struct response_logprobs){.n = n,
                                       .n_top = r->n_top,
-                                      .logprobs = r->token_logprobs,
-                                      .top_tokens = r->top_tokens,
-                                      .top_logprobs = r->top_logprobs};
+                                      .logprobs = r->token_logprobs + first,
+                                      .top_tokens = r->top_tokens + top,
+                                      .top_logprobs = r->top_logprobs + top};
 }
 
 void engine_report_progress(const struct request *r)
@@ -82,6 +83,10 @@ static struct response_summary summarise(const struct request *r, enum finish_re
 {
     uint64_t started_ns = r->started_ns ? r->started_ns : clock_ns();
     uint64_t first_ns = r->first_ns ? r->first_ns : clock_ns();
+    int64_t end_token = reason == FINISH_END ? r->end_token : -1;
+    struct response_logprobs end_logprobs = {0};
+    if (r->logprobs && end_token >= 0)
+        end_logprobs = engine_logprobs(r, r->end_place, 1);
     return (struct response_summary){
         .reason = reason,
         .prompt_tokens = r->n_prompt,
@@ -92,7 +97,8 @@ static struct response_summary summarise(const struct request *r, enum finish_re
         .queue_ns = started_ns - r->submitted_ns,
         .prefill_ns = first_ns - started_ns,
         .decode_ns = r->last_ns > r->first_ns ? r->last_ns - r->first_ns : 0,
-        .end_token = reason == FINISH_END ? r->end_token : -1,
+        .end_token = end_token,
+        .end_logprobs = end_logprobs,
         .stop_index = reason == FINISH_STOP ? r->stop_index : -1,
     };
 }

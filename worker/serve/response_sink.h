@@ -41,6 +41,15 @@ enum finish_reason {
     FINISH_CANCELLED,
 };
 
+/* Log-probabilities of n tokens, before any sampler, and of the n_top most probable ones at their
+ * places. */
+struct response_logprobs {
+    uint32_t n, n_top;
+    const float *logprobs;      /* [n]; NULL: not asked for */
+    const uint32_t *top_tokens; /* [n][n_top], the most probable first */
+    const float *top_logprobs;
+};
+
 struct response_summary {
     enum finish_reason reason;
     uint32_t prompt_tokens, cached_tokens, generated_tokens;
@@ -51,16 +60,8 @@ struct response_summary {
     uint64_t prefill_ns;                      /* from the slot to the first token */
     uint64_t decode_ns;                       /* from the first token to the last */
     int64_t end_token;                        /* FINISH_END: which; else -1 */
+    struct response_logprobs end_logprobs;    /* of end_token; n 0: none, or not asked for */
     int64_t stop_index; /* FINISH_STOP: which of the request's stop strings; else -1 */
-};
-
-/* Log-probabilities of n tokens, before any sampler, and of the n_top most probable ones at their
- * places. */
-struct response_logprobs {
-    uint32_t n, n_top;
-    const float *logprobs;      /* [n]; NULL: not asked for */
-    const uint32_t *top_tokens; /* [n][n_top], the most probable first */
-    const float *top_logprobs;
 };
 
 struct response_tokens {

@@ -86,7 +86,7 @@ static enum sending send_logprobs(struct engine *g, struct request *r, uint32_t 
     }
     for (uint32_t i = 0; i < n; i++)
         find_logprobs(g, r, g->logits + (size_t)i * g->config.vocab, i);
-    struct response_logprobs event = engine_logprobs(r, n);
+    struct response_logprobs event = engine_logprobs(r, 0, n);
     r->sink->logprobs(r->sink_arg, r->next_row + 1, &event);
     r->next_row += n;
     return SENT;

@@ -130,12 +130,12 @@ static void message_json(const struct choice *c, struct strbuf *out)
     strbuf_fini(&reasoning);
 }
 
-/* Those that the client does not have yet; a whole answer has all. */
-static void logprobs_json(struct choice *c, struct strbuf *out)
+/* Those that the client does not have yet; a whole answer has all, an empty one too. */
+static void logprobs_json(struct choice *c, bool whole, struct strbuf *out)
 {
     struct scores *s = &c->scores;
     strbuf_printf(out, ",\"logprobs\":");
-    if (!c->answer->ask.logprobs || s->written == s->count) {
+    if (!c->answer->ask.logprobs || (s->written == s->count && !whole)) {
         strbuf_printf(out, "null");
         return;
     }
@@ -149,7 +149,7 @@ static void choice_json(struct choice *c, struct strbuf *out)
 {
     strbuf_printf(out, "{\"index\":%u,\"message\":", c->index);
     message_json(c, out);
-    logprobs_json(c, out);
+    logprobs_json(c, true, out);
     strbuf_printf(out, ",\"finish_reason\":\"%s\"}", openai_finish_reason(c));
 }
 
@@ -182,7 +182,7 @@ static void end_chunk(struct choice *c, const char *finish_reason)
 {
     struct strbuf *out = &c->answer->x->out;
     strbuf_printf(out, "}");
-    logprobs_json(c, out);
+    logprobs_json(c, false, out);
     if (finish_reason)
         strbuf_printf(out, ",\"finish_reason\":\"%s\"}]", finish_reason);
     else
