@@ -159,7 +159,7 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
         p->ids[n++] = p->tokens.ids[i];
     struct moed_request *request;
     enum moed_code code =
-        moed_logprobs_start(p->serving.session, p->ids, n, first, 0, &request, error);
+        moed_logprobs_start(p->serving.session, p->ids, n, first, 0, 0, &request, error);
     if (code)
         return code;
     code = serving_consume(request, take_event, p, error);

@@ -214,11 +214,11 @@ enum moed_code moed_generate_answers_start(struct moed_session *session,
 }
 
 static enum moed_code start_routed(struct moed_session *session, const uint32_t *tokens, size_t n,
-                                   Moed__V1__ToWorker *body, struct moed_request **out,
-                                   struct moed_error *error)
+                                   uint64_t cache_salt, Moed__V1__ToWorker *body,
+                                   struct moed_request **out, struct moed_error *error)
 {
     struct moed_session *to;
-    const struct choice_prompt prompt = {tokens, n * sizeof *tokens, 0};
+    const struct choice_prompt prompt = {tokens, n * sizeof *tokens, cache_salt};
     enum moed_code code = router_route(session, &prompt, &to, error);
     if (code)
         return code;
@@ -240,12 +240,13 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGITS;
     body.logits = &logits;
-    return start_routed(session, tokens, token_count, &body, out, error);
+    return start_routed(session, tokens, token_count, 0, &body, out, error);
 }
 
 enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
                                    size_t token_count, size_t first, uint32_t top,
-                                   struct moed_request **out, struct moed_error *error)
+                                   uint64_t cache_salt, struct moed_request **out,
+                                   struct moed_error *error)
 {
     first = first ? first : 1;
     if (first >= token_count || first > UINT32_MAX)
@@ -258,10 +259,11 @@ enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t 
     logprobs.tokens = (uint32_t *)tokens;
     logprobs.first = (uint32_t)first;
     logprobs.top = top;
+    logprobs.cache_salt = cache_salt;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
-    return start_routed(session, tokens, token_count, &body, out, error);
+    return start_routed(session, tokens, token_count, cache_salt, &body, out, error);
 }
 
 /* Events to the callback until the end; frees the request. */
@@ -317,10 +319,11 @@ enum moed_code moed_logits(struct moed_session *session, const uint32_t *tokens,
 }
 
 enum moed_code moed_logprobs(struct moed_session *session, const uint32_t *tokens,
-                             size_t token_count, size_t first, uint32_t top,
+                             size_t token_count, size_t first, uint32_t top, uint64_t cache_salt,
                              moed_callback *callback, void *arg, struct moed_error *error)
 {
     struct moed_request *r;
-    enum moed_code code = moed_logprobs_start(session, tokens, token_count, first, top, &r, error);
+    enum moed_code code =
+        moed_logprobs_start(session, tokens, token_count, first, top, cache_salt, &r, error);
     return code ? code : drain_all(r, callback, arg, error);
 }

@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 enum { GOLDEN_TOKENS = 32, GOLDEN_PROMPT = 8, GOLDEN_ANSWER = 16, VOCAB = 320 };
-enum { MOST_RECORDED = 256, WAIT_S = 60 };
+enum { MOST_RECORDED = 256, MOST_SCORED = 640, WAIT_S = 60 };
 
 #define GOLDEN(name) MOED_SOURCE_DIR "/tests/golden/" name
 
@@ -201,7 +201,7 @@ struct recorder {
     uint32_t best[MOST_RECORDED]; /* the most probable tokens */
     float mus[MOST_RECORDED];     /* mirostat's, after the event of the token */
     uint32_t n_progress;          /* positions of the prompt reported */
-    float logits[GOLDEN_TOKENS][VOCAB], logprobs[GOLDEN_TOKENS];
+    float logits[GOLDEN_TOKENS][VOCAB], logprobs[MOST_SCORED];
     uint32_t n_rows, n_logprobs; /* of consecutive rows, tokens */
     uint32_t n_positions;        /* consecutive ones with routing */
     uint32_t n_done, n_failed;
@@ -297,7 +297,7 @@ static inline void record_logprobs(void *arg, uint32_t first, const struct respo
     struct recorder *c = recorder_begin(arg);
     uint32_t n = l->n;
     c->events++;
-    if (first == c->n_logprobs + 1 && first + n <= GOLDEN_TOKENS)
+    if (first == c->n_logprobs + 1 && first + n <= MOST_SCORED)
         memcpy(c->logprobs + first, l->logprobs, n * sizeof *l->logprobs);
     else
         c->n_wrong++;
@@ -352,6 +352,13 @@ static const struct response_sink recording_sink = {
 
 /* ---- Requests ---- */
 
+/* All its tokens are its prompt. */
+static inline void bench_set_prompt(struct request *r)
+{
+    r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
+    r->end_row = r->n_prompt - (r->kind == REQUEST_LOGPROBS);
+}
+
 /* A request for the first n_prompt golden tokens: greedy, with an answer of GOLDEN_ANSWER tokens,
  * and no lack of credits. The caller may change it before bench_submit. */
 static inline struct request *bench_request(struct engine_bench *b, struct recorder *c,
@@ -371,8 +378,7 @@ static inline struct request *bench_request(struct engine_bench *b, struct recor
     r->sampling = sampling_neutral();
     r->max_tokens = GOLDEN_ANSWER;
     r->ignore_end = true;
-    r->n_prompt = n_prompt;
-    r->n_prefill = kind == REQUEST_LOGPROBS ? n_prompt - 1 : n_prompt;
+    bench_set_prompt(r);
     return c->request = r;
 }
 

@@ -31,18 +31,24 @@ static inline void open_bench(const char *model, uint32_t n_pages)
 
 /* The golden tokens, turned by one at each repetition, so that no page is like another; from token
  * `differs` on another sequence. */
-static inline struct request *request_of(struct recorder *c, uint32_t n_prompt, uint32_t differs)
+static inline struct request *request_of_kind(struct recorder *c, enum request_kind kind,
+                                              uint32_t n_prompt, uint32_t differs)
 {
-    struct request *r = bench_request(&b, c, REQUEST_GENERATE, GOLDEN_TOKENS);
+    struct request *r = bench_request(&b, c, kind, GOLDEN_TOKENS);
     for (uint32_t i = GOLDEN_TOKENS; i < n_prompt; i++)
         assert_true(
             token_list_push(&r->tokens, r->tokens.ids[(i + i / GOLDEN_TOKENS) % GOLDEN_TOKENS]));
     for (uint32_t i = differs; i < n_prompt; i++)
         r->tokens.ids[i] = (r->tokens.ids[i] + differs) % 256;
-    r->n_prompt = r->n_prefill = n_prompt;
+    bench_set_prompt(r);
     r->max_tokens = LENGTH;
     r->logprobs = true;
     return r;
+}
+
+static inline struct request *request_of(struct recorder *c, uint32_t n_prompt, uint32_t differs)
+{
+    return request_of_kind(c, REQUEST_GENERATE, n_prompt, differs);
 }
 
 /* Appends a turn: the answer of `before` and some tokens. */

@@ -435,13 +435,13 @@ static void test_logprobs(void **state)
     uint32_t tokens[100] = {1};
     for (size_t first = 0; first < 100; first += 33) { /* 0 is 1; the last is 99: one value */
         struct logprobs l = {.next = first ? first : 1, .right = true};
-        assert_int_equal(moed_logprobs(session, tokens, 100, first, 0, check_logprobs, &l, NULL),
+        assert_int_equal(moed_logprobs(session, tokens, 100, first, 0, 0, check_logprobs, &l, NULL),
                          MOED_OK);
         assert_true(l.right);
         assert_int_equal(l.next, 100);
     }
     struct logprobs l = {.next = 1, .right = true, .stop_after = 3};
-    assert_int_equal(moed_logprobs(session, tokens, 100, 0, 0, check_logprobs, &l, NULL),
+    assert_int_equal(moed_logprobs(session, tokens, 100, 0, 0, 0, check_logprobs, &l, NULL),
                      MOED_ERROR_CANCELLED);
     assert_true(l.right && l.events == 3);
     assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
@@ -452,9 +452,12 @@ static void test_logprobs_of_nothing(void **state)
     uint32_t tokens[3] = {1};
     struct moed_request *r;
     struct moed_error error;
-    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, 0, &r, &error), MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, 0, &r, &error), MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, 0, 0, &r, &error),
+                     MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, 0, 0, &r, &error),
+                     MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, 0, 0, &r, &error),
+                     MOED_ERROR_USAGE);
 }
 
 static void test_logprobs_malformed(void **state)
@@ -464,7 +467,7 @@ static void test_logprobs_malformed(void **state)
         uint32_t tokens[2] = {bad};
         struct logprobs l = {.next = 1, .right = true};
         assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
-        assert_int_equal(moed_logprobs(s, tokens, 2, 0, 0, check_logprobs, &l, NULL),
+        assert_int_equal(moed_logprobs(s, tokens, 2, 0, 0, 0, check_logprobs, &l, NULL),
                          MOED_ERROR_PROTOCOL);
         assert_int_equal(l.events, 0);
         assert_false(moed_session_alive(s));

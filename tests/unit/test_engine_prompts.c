@@ -220,13 +220,138 @@ static void test_forks_later(void **state)
     }
 }
 
+/* ---- The log-probabilities of a prompt ---- */
+
+enum { SCORED = 600 };
+
+static struct request *scores_of(struct recorder *of, uint32_t n_prompt)
+{
+    return request_of_kind(of, REQUEST_LOGPROBS, n_prompt, n_prompt);
+}
+
+static void score(struct recorder *of)
+{
+    bench_submit(of);
+    check_done(of, FINISH_LENGTH);
+}
+
+static void score_cold(const char *model, struct recorder *of, uint32_t n_prompt)
+{
+    open_bench(model, 0);
+    scores_of(of, n_prompt);
+    score(of);
+    assert_int_equal(of->n_logprobs, n_prompt - 1);
+    bench_close(&b);
+}
+
+static void assert_same_scores(const struct recorder *a, const struct recorder *reference)
+{
+    assert_int_equal(a->n_logprobs, reference->n_logprobs);
+    assert_memory_equal(a->logprobs, reference->logprobs, sizeof a->logprobs);
+}
+
+/* An answer to a prompt whose log-probabilities are asked for at once: the prompt is computed once.
+ * Each has the bits that it has alone. */
+static void check_scores_first(const char *model, uint32_t n_prompt)
+{
+    enum { GROUP = KV_SMALL_TOKENS };
+    answer_cold(model, &cold[0], n_prompt, n_prompt, NULL);
+    score_cold(model, &cold[1], n_prompt);
+    open_bench_stopped(model, 0);
+    scores_of(&c[0], n_prompt);
+    request_of(&c[1], n_prompt, n_prompt);
+    bench_submit(&c[0]);
+    bench_submit(&c[1]);
+    bench_start(&b);
+    for (int i = 0; i < 2; i++)
+        check_done(&c[i], FINISH_LENGTH);
+    assert_same_scores(&c[0], &cold[1]);
+    assert_same(&c[1], &cold[0]);
+    assert_int_equal(c[0].summary.cached_tokens, 0);
+    assert_in_range(c[1].summary.cached_tokens, n_prompt - GROUP, n_prompt - 1);
+    assert_in_range(counter_read(b.engine->counters.prompt_tokens), n_prompt, n_prompt + GROUP);
+    /* again, and of the end alone, which reuses what comes before it */
+    scores_of(&c[2], n_prompt);
+    score(&c[2]);
+    assert_same_scores(&c[2], &cold[1]);
+    assert_int_equal(c[2].summary.cached_tokens, 0);
+    uint32_t end = n_prompt - 10;
+    struct request *r = scores_of(&c[3], n_prompt);
+    r->next_row = c[3].n_logprobs = end - 1;
+    score(&c[3]);
+    for (uint32_t i = end; i < n_prompt; i++)
+        assert_true(fabsf(c[3].logprobs[i] - cold[1].logprobs[i]) < 1e-3f);
+    assert_in_range(c[3].summary.cached_tokens, n_prompt / 2, end - 1);
+    bench_close(&b);
+}
+
+static void test_scores_first(void **state)
+{
+    (void)state;
+    turns_context = 1024;
+    for (int m = 0; m < N_MODELS; m++)
+        for (int groups = 0; groups < 2; groups++) {
+            turns_groups = groups;
+            check_scores_first(models[m], SCORED);
+            check_scores_first(models[m], 9 * KV_SMALL_TOKENS);
+        }
+    turns_groups = false;
+}
+
+/* Pages of other API keys' requests are not found. */
+static void test_scores_salted(void **state)
+{
+    (void)state;
+    open_bench(models[0], 0);
+    scores_of(&c[0], SCORED)->cache_salt = 1;
+    score(&c[0]);
+    for (uint32_t salt = 0; salt < 2; salt++) {
+        request_of(&c[1], SCORED, SCORED)->cache_salt = salt;
+        answer(&c[1]);
+        assert_int_equal(c[1].summary.cached_tokens > 0, salt == 1);
+    }
+    bench_close(&b);
+}
+
+/* All is computed, and most of it is sent, when answers take its pages. */
+static void test_scores_suspended(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        score_cold(models[m], &cold[0], SCORED);
+        open_bench(models[m], SCORED / KV_POOL_TOKENS + 3);
+        for (int i = 0; i < 2; i++) {
+            request_of(&c[i], SHORT / 2, 1 + i);
+            c[i].window = 1;
+            bench_submit(&c[i]);
+            bench_await(&c[i], 1);
+        }
+        scores_of(&c[2], SCORED);
+        uint32_t events = SCORED / BATCH_IN_MEMORY * BATCH_IN_MEMORY / LOGPROBS_ROWS + 1;
+        c[2].window = events;
+        bench_submit(&c[2]);
+        while (recorder_read(&c[2], &c[2].events) < events)
+            usleep(1000);
+        for (int i = 0; i < 2; i++)
+            bench_acknowledge(&c[i], LENGTH);
+        for (int i = 0; i < 2; i++)
+            check_done(&c[i], FINISH_LENGTH);
+        assert_true(counter_read(b.engine->counters.suspended) > 0);
+        bench_acknowledge(&c[2], SCORED);
+        check_done(&c[2], FINISH_LENGTH);
+        assert_same_scores(&c[2], &cold[0]);
+        bench_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_short_with_long),     cmocka_unit_test(test_long_with_many),
         cmocka_unit_test(test_forks_at_once),       cmocka_unit_test(test_forks_later),
         cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
-        cmocka_unit_test(test_forks_at_two_places),
+        cmocka_unit_test(test_forks_at_two_places), cmocka_unit_test(test_scores_first),
+        cmocka_unit_test(test_scores_salted),       cmocka_unit_test(test_scores_suspended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

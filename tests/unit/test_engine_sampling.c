@@ -43,7 +43,7 @@ static void test_logprobs(void **state)
     r = bench_request(&b, &rows, REQUEST_LOGITS, GOLDEN_PROMPT);
     for (uint32_t i = 0; i < GOLDEN_ANSWER; i++)
         assert_true(token_list_push(&r->tokens, c.tokens[i]));
-    r->n_prompt = r->n_prefill = GOLDEN_PROMPT + GOLDEN_ANSWER;
+    bench_set_prompt(r);
     r->stepwise = true;
     bench_submit(&rows);
     check_done(&rows, FINISH_LENGTH);
@@ -68,8 +68,7 @@ static void test_logprobs(void **state)
     r = bench_request(&b, &again, REQUEST_LOGPROBS, GOLDEN_PROMPT);
     for (uint32_t i = 0; i < GOLDEN_ANSWER; i++)
         assert_true(token_list_push(&r->tokens, c.tokens[i]));
-    r->n_prompt = GOLDEN_PROMPT + GOLDEN_ANSWER;
-    r->n_prefill = r->n_prompt - 1;
+    bench_set_prompt(r);
     r->n_top = 2;
     bench_submit(&again);
     check_done(&again, FINISH_LENGTH);

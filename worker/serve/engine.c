@@ -191,7 +191,7 @@ static int64_t free_slot(const struct engine *g)
 /* A recording has each position once. */
 static bool reserve_drafts(struct engine *g, struct request *r)
 {
-    if (!g->speculation.most || !r->shares_pages || r->prompt_only)
+    if (!g->speculation.most || !r->shares_batch || r->prompt_only)
         return true;
     r->draft = draft_new(r->n_most + 1, &g->speculation.rates);
     return r->draft != NULL;
@@ -200,7 +200,8 @@ static bool reserve_drafts(struct engine *g, struct request *r)
 /* What r may need of the context, and its grammar, when it starts for the first time. */
 static enum error_code reserve(struct engine *g, struct request *r, struct error *e)
 {
-    r->shares_pages = r->kind == REQUEST_GENERATE && !r->recording && !r->stepwise;
+    r->shares_pages = r->kind != REQUEST_LOGITS && !r->recording && !r->stepwise;
+    r->shares_batch = r->shares_pages && r->kind == REQUEST_GENERATE;
     if (r->n_most)
         return ERROR_OK;
     if (!request_reserve(r, request_positions(r, g->config.context), g->config.batch,

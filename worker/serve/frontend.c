@@ -316,6 +316,7 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
                          first, r->tokens.count);
     r->next_row = first - 1;
     r->n_top = q->top;
+    r->cache_salt = q->cache_salt;
     return code ? code : frontend_check_top(&f->sessions->model, q->top, e);
 }
 
@@ -370,8 +371,8 @@ static void submit(struct frontend *f, const Moed__V1__ToWorker *m, enum request
     if (kind != REQUEST_GENERATE)
         r->n_prompt = (uint32_t)r->tokens.count;
     r->n_prefill = (uint32_t)r->tokens.count;
-    r->n_prefill -=
-        kind == REQUEST_LOGPROBS;          /* the last token's probability needs no row after it */
+    /* the last token's probability needs no row after it */
+    r->end_row = r->n_prompt - (kind == REQUEST_LOGPROBS);
     code = frontend_add_request(f, q, &e); /* before the engine can end it */
     if (code) { /* an error with an id that is in use would end the other request */
         refuse(f, code == ERROR_EXISTS ? 0 : m->id, code, &e);

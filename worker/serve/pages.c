@@ -70,7 +70,7 @@ static void open_path(struct engine *g, struct request *r)
     } else if (g->config.snapshots) {
         engine_open_state(g, r);
     } else {
-        const struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+        const struct kv_prefix prefix = request_reusable(r);
         prefix_cache_open(prefixes, &prefix, &r->path);
         r->n_past = r->path.n;
     }
@@ -100,7 +100,7 @@ bool engine_open_pages(struct engine *g, struct request *r)
 
 bool engine_reopen_pages(struct engine *g, struct request *r)
 {
-    const struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    const struct kv_prefix prefix = request_reusable(r);
     uint32_t known = prefix_cache_find(g->config.prefixes, &prefix, NULL);
     if (engine_state_positions(g, r, known) < r->n_past + KV_POOL_TOKENS)
         return true;
@@ -142,6 +142,8 @@ static void share_pages(struct engine *g, struct request *r, enum kv_kind kind, 
     uint32_t n = shareable(g, r, leaves);
     if (!r->shares_pages || n <= r->path.n || !save_pages(g, r, n))
         return;
+    if (r->kind != REQUEST_GENERATE) /* no conversation needs them yet: they are evicted first */
+        ns = 0;
     uint32_t changed = prefix_cache_fill(g->config.prefixes, &r->path, r->tokens.ids, n, kind, ns);
     if (changed != UINT32_MAX)
         put_pages(g, r, changed); /* they are there already: this cannot fail */
@@ -202,7 +204,7 @@ uint64_t engine_most_positions(const struct engine *g)
 static uint32_t shared_pages(const struct engine *g, const struct request *r)
 {
     struct prefix_cache *c = g->config.prefixes;
-    struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    struct kv_prefix prefix = request_reusable(r);
     if (!r->shares_pages)
         return 0;
     if (g->config.snapshots)
@@ -210,10 +212,11 @@ static uint32_t shared_pages(const struct engine *g, const struct request *r)
     return prefix_cache_shareable(c, &prefix, &r->path);
 }
 
-/* What r must have to start: the prompt and a token; if it cannot be interrupted, all. */
+/* What r must have to start: the prompt and a token, if it wants one; if it cannot be interrupted,
+ * all. */
 static uint64_t pages_to_start(const struct engine *g, const struct request *r)
 {
-    return pages_for(g, r->shares_pages ? r->n_prefill + 1 : r->n_most);
+    return pages_for(g, r->shares_batch ? r->n_prefill + 1 : r->n_most);
 }
 
 /* The pages that running requests still need for their prompts and a token. */

@@ -101,6 +101,7 @@ struct request {
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
      * and begin again. False: what it wants is in the computing of each position. */
     bool shares_pages;
+    bool shares_batch; /* its prompt, with others' */
     float mirostat_mu;
     struct breakers breakers;
     struct draft *draft;            /* owned; NULL: nothing is drafted */
@@ -128,9 +129,9 @@ struct request {
     enum finish_reason ending; /* computed to the end: only recorded routing is still to be sent */
 
     /* Logits and logprobs. Row i of the logits follows token i. The request wants the rows from
-     * next_row to n_prefill. `hidden` has the hidden values of rows that are computed, of which
+     * next_row to end_row - 1. `hidden` has the hidden values of rows that are computed, of which
      * those before next_row are sent. */
-    uint32_t next_row;
+    uint32_t next_row, end_row;
     float *hidden; /* [n_hidden][d_model], of positions from hidden_begin on; request_reserve */
     uint32_t hidden_begin, n_hidden;
 };
@@ -144,6 +145,11 @@ void request_free(struct request *r); /* takes NULL */
 static inline struct kv_prefix request_prefix(const struct request *r, uint32_t n)
 {
     return (struct kv_prefix){r->tokens.ids, n, r->n_prompt, r->cache_salt};
+}
+/* What it can begin with of that: it computes a position of which it wants a row. */
+static inline struct kv_prefix request_reusable(const struct request *r)
+{
+    return request_prefix(r, r->kind == REQUEST_GENERATE ? r->n_prefill - 1 : r->next_row);
 }
 /* The memory that it holds while it waits; an estimate, and not of its grammar (grammars.h). */
 uint64_t request_bytes(const struct request *r);

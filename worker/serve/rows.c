@@ -19,9 +19,10 @@ void engine_keep_rows(struct engine *g, struct request *r, const float *hidden, 
 {
     if (r->n_past <= r->next_row) /* these all stand before the first wanted row */
         return;
-    memcpy(r->hidden, hidden, (size_t)n * g->config.d_model * sizeof *hidden);
-    r->hidden_begin = r->n_past - n;
-    r->n_hidden = n;
+    uint32_t begin = r->n_past - n, end = r->n_past < r->end_row ? r->n_past : r->end_row;
+    memcpy(r->hidden, hidden, (size_t)(end - begin) * g->config.d_model * sizeof *hidden);
+    r->hidden_begin = begin;
+    r->n_hidden = end - begin;
 }
 
 static uint32_t take_credits(const struct request *r, uint32_t most)
@@ -104,7 +105,7 @@ bool engine_send_rows(struct engine *g)
                                                       : send_logprobs(g, r, left, hidden);
         if (sent == NOT_SENT)
             continue;
-        if (sent == SENT && r->next_row == r->n_prefill)
+        if (sent == SENT && r->next_row == r->end_row)
             engine_finish(g, r, FINISH_LENGTH);
         return true;
     }

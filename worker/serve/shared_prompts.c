@@ -1,7 +1,7 @@
 /* Prompts with a common beginning, which is computed once.
  *
- * Several answers to one prompt: while one of the requests computes it, the others wait for a slot.
- * They then find its pages.
+ * Several answers to one prompt, and an answer to a prompt whose log-probabilities are asked for,
+ * too: while one of the requests computes it, the others wait for a slot. They then find its pages.
  *
  * Prompts that only begin alike run at once. Before its first rows are computed a request looks
  * again for pages that others have computed since it started; and while another one computes what
@@ -27,12 +27,12 @@ static bool same_prompt(const struct request *a, const struct request *b)
 
 bool engine_waits_for_prompt(struct engine *g, struct request *r)
 {
-    if (!r->shares_pages || r->n_prefill <= KV_POOL_TOKENS)
+    if (!r->shares_batch || r->n_prefill <= KV_POOL_TOKENS)
         return false;
     for (const struct request *q = g->running; q; q = q->next) {
         if (!computes_prompt(q) || !same_prompt(q, r))
             continue;
-        struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+        struct kv_prefix prefix = request_reusable(r);
         uint32_t cached = prefix_cache_find(g->config.prefixes, &prefix, NULL);
         if (r->n_prefill - 1 - cached < KV_POOL_TOKENS)
             return false;
@@ -61,7 +61,7 @@ void engine_end_waits(struct engine *g)
 
 static bool is_untouched(const struct request *r)
 {
-    return computes_prompt(r) && r->n_past == r->n_found;
+    return r->shares_batch && computes_prompt(r) && r->n_past == r->n_found;
 }
 
 /* The positions that r can begin with once q has computed them. */
@@ -86,7 +86,8 @@ static struct request *find_leader(const struct engine *g, const struct request 
                                    uint32_t *common)
 {
     for (struct request *q = g->running; q && is_untouched(r); q = q->next) {
-        if (q == r || q->cache_salt != r->cache_salt || !computes_prompt(q) || !is_ahead(q, r))
+        if (q == r || q->cache_salt != r->cache_salt || !q->shares_batch || !computes_prompt(q) ||
+            !is_ahead(q, r))
             continue;
         *common = common_positions(g, q, r);
         if (*common >= r->n_past + KV_POOL_TOKENS && *common > q->n_past)

@@ -27,6 +27,7 @@ void engine_suspend(struct engine *g, struct request *r)
     engine_leave_slot(g, r);
     r->n_prefill = (uint32_t)r->tokens.count;
     r->n_past = 0;
+    r->hidden_begin = r->n_hidden = 0; /* rows that were not sent are computed again */
     r->n_pages_lost++;
     request_queue_push_front(&g->waiting, r);
     pthread_mutex_lock(&g->lock);

@@ -54,7 +54,7 @@ void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t po
 void engine_open_state(struct engine *g, struct request *r)
 {
     struct prefix_cache *prefixes = g->config.prefixes;
-    struct kv_prefix prefix = request_prefix(r, r->n_prefill - 1);
+    struct kv_prefix prefix = request_reusable(r);
     uint32_t known = prefix_cache_find(prefixes, &prefix, NULL);
     prefix.n = known;
     const struct state_snapshot *s = state_snapshots_find(g->config.snapshots, &prefix);

@@ -36,7 +36,7 @@ static bool has_prompt(const struct request *r)
 
 static bool shares_batch(const struct request *r)
 {
-    return has_prompt(r) && r->shares_pages;
+    return has_prompt(r) && r->shares_batch;
 }
 
 /* Positions of a prompt that are computed in the same way. */
@@ -179,7 +179,7 @@ static bool take_chunk(struct request *r, uint32_t first, uint32_t n, struct pro
 static bool find_apart(struct engine *g, struct prompt_rows *p)
 {
     for (struct request *r = g->running; r; r = r->next) {
-        if (!has_prompt(r) || r->shares_pages)
+        if (!has_prompt(r) || r->shares_batch)
             continue;
         uint32_t n = chunk_tokens(g, r, g->config.batch);
         if (!engine_need_pages(g, r, r->n_past + n))

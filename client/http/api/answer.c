@@ -52,6 +52,8 @@ static void drop_requests(struct answer *a)
 uint32_t choice_cached_tokens(const struct choice *c)
 {
     uint32_t in = c->result.prompt_tokens, cached = c->result.cached_tokens;
+    if (c->scored && c->scored_cached < cached)
+        cached = c->scored_cached; /* the others are of this request */
     return cached < in ? cached : in;
 }
 
@@ -401,6 +403,13 @@ static void release_held(struct choice *c)
         end_choice(c);
 }
 
+static void take_scored(struct choice *c, const struct moed_result *result)
+{
+    c->scored = true;
+    c->scored_cached = result->cached_tokens;
+    release_held(c);
+}
+
 static void on_score(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)((char *)w - offsetof(struct choice, scoring));
@@ -415,7 +424,7 @@ static void on_score(struct watch *w, uint32_t events)
             scores_add(&c->scores, prompt->tokens + event->first, event->logprob_count,
                        event->logprobs, event->top_tokens, event->top_logprobs);
         else if (event->kind == MOED_EVENT_DONE)
-            release_held(c);
+            take_scored(c, event->result);
         if (!go_on(c))
             return;
     }

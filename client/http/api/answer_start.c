@@ -82,7 +82,7 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     return code;
 }
 
-/* The first token of a text has no probability. */
+/* The first token of a text has no probability. The worker has the answer wait for the prompt. */
 static enum moed_code start_scoring(struct answer *a, struct choice *c, struct moed_error *error)
 {
     const struct ask_prompt *p = &a->ask.prompts[c->prompt];
@@ -92,7 +92,7 @@ static enum moed_code start_scoring(struct answer *a, struct choice *c, struct m
     if (p->token_count < 2)
         return MOED_OK;
     return moed_logprobs_start(a->deployment->session, p->tokens, p->token_count, 1,
-                               a->ask.top_logprobs, &c->score_request, error);
+                               a->ask.top_logprobs, a->cache_salt, &c->score_request, error);
 }
 
 static enum moed_code start_choice(struct answer *a, struct choice *c, struct moed_error *error)

@@ -58,6 +58,8 @@ struct choice {
     struct moed_request
         *score_request; /* NULL: none; the answer waits in `held` until it is done */
     struct held held;
+    bool scored;            /* the prompt's log-probabilities were computed, */
+    uint32_t scored_cached; /* but for as many tokens, which the cache had */
     struct moed_result result;
     uint64_t tokens; /* so far */
     uint64_t first_ns;
