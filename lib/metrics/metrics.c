@@ -258,16 +258,21 @@ void metrics_info(struct metrics *m, const char *name, metrics_labels *write, vo
 
 void histogram_observe(struct histogram *h, double value)
 {
+    histogram_observe_times(h, value, 1);
+}
+
+void histogram_observe_times(struct histogram *h, double value, uint32_t n)
+{
     if (isnan(value))
         return;
     uint32_t i = 0;
     while (i < h->n_bounds && value > h->bounds[i])
         i++;
-    atomic_fetch_add_explicit(&h->buckets[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->buckets[i], n, memory_order_relaxed);
     if (value > 0) { /* a sum is a counter: it never falls */
-        double nano = value * 1e9;
-        uint64_t n = nano < 9e18 ? (uint64_t)(nano + 0.5) : (uint64_t)9e18;
-        atomic_fetch_add_explicit(&h->sum_nano, n, memory_order_relaxed);
+        double nano = value * n * 1e9;
+        uint64_t sum = nano < 9e18 ? (uint64_t)(nano + 0.5) : (uint64_t)9e18;
+        atomic_fetch_add_explicit(&h->sum_nano, sum, memory_order_relaxed);
     }
 }
 

@@ -86,7 +86,8 @@ static inline void gauge_set(struct gauge *g, int64_t v)
     atomic_store_explicit(&g->value, v, memory_order_relaxed);
 }
 void histogram_observe(struct histogram *h, double value);
-uint64_t histogram_count(const struct histogram *h); /* of observations */
+void histogram_observe_times(struct histogram *h, double value, uint32_t n); /* n times the same */
+uint64_t histogram_count(const struct histogram *h);                         /* of observations */
 double histogram_sum(const struct histogram *h); /* of the observed values, negative ones as 0 */
 
 /* Bounds in seconds for latencies of tokens and requests. */

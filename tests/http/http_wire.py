@@ -339,6 +339,16 @@ def check_logprobs():
     assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
 
 
+def check_gaps_between_tokens():
+    """As vLLM counts: one for each token after the first, and together the time between first and last."""
+    name = "moed_http_inter_token_latency_seconds"
+    count, total = metric(name + "_count"), metric(name + "_sum")
+    begun = time.monotonic()
+    post("/v1/completions", prompt="Once upon", max_tokens=40, **GREEDY)
+    assert metric(name + "_count") - count == 39, (count, metric(name + "_count"))
+    assert 0 < metric(name + "_sum") - total < time.monotonic() - begun
+
+
 def check_samplers():
     """Parameters with an effect that can be seen: biases, penalties, ends."""
     def text(**more):

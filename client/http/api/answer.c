@@ -163,9 +163,6 @@ static void observe(struct choice *c)
     counter_add(m->tokens_out, c->result.generated_tokens);
     counter_add(m->tokens_in, c->result.prompt_tokens);
     histogram_observe(m->whole, (double)(now - begin) * 1e-9);
-    if (c->result.generated_tokens > 1)
-        histogram_observe(m->between_tokens,
-                          (double)c->result.decode_ns * 1e-9 / (c->result.generated_tokens - 1));
 }
 
 static void finish(struct answer *a)
@@ -202,16 +199,25 @@ static void begin_stream(struct answer *a)
     a->dialect->begin(a);
 }
 
-static void note_first_token(struct choice *c)
+static void note_first_token(struct choice *c, uint64_t now)
 {
     struct answer *a = c->answer;
-    if (c->first_ns)
-        return;
-    c->first_ns = clock_ns();
-    histogram_observe(a->app->metrics.first_token,
-                      (double)(c->first_ns - a->x->log.begin_ns) * 1e-9);
+    c->first_ns = now;
+    histogram_observe(a->app->metrics.first_token, (double)(now - a->x->log.begin_ns) * 1e-9);
     if (!a->x->log.first_token_ns)
-        a->x->log.first_token_ns = c->first_ns;
+        a->x->log.first_token_ns = now;
+}
+
+/* The time since the tokens before is the sum of the gaps before those that come together. */
+static void note_tokens(struct choice *c, size_t n)
+{
+    uint64_t now = clock_ns();
+    if (!c->first_ns)
+        note_first_token(c, now);
+    else if (n)
+        histogram_observe_times(c->answer->app->metrics.between_tokens,
+                                (double)(now - c->last_ns) * 1e-9 / (double)n, (uint32_t)n);
+    c->last_ns = n ? now : c->last_ns;
 }
 
 static void add_scores(struct scores *s, const struct moed_event *e, size_t from, size_t n)
@@ -270,7 +276,7 @@ static void limit_time(struct choice *c, const struct moed_event *e)
 static void take_tokens(struct choice *c, const struct moed_event *event)
 {
     uint32_t all = (uint32_t)event->token_count, n = all;
-    note_first_token(c);
+    note_tokens(c, event->token_count);
     if (budget_is_reached(c) || c->late || c->answer->ask.prompt_only)
         return; /* they came while the request was being cancelled, or nobody asked for them */
     c->tokens += all; /* first: what the text is written into may have the count */

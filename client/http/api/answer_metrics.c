@@ -33,7 +33,7 @@ void answer_metrics_register(struct answer_metrics *m, struct metrics *r)
                           COUNT(first_bounds), "time from a request's headers to its first token");
     m->between_tokens =
         metrics_histogram(r, "moed_http_inter_token_latency_seconds", NULL, between_bounds,
-                          COUNT(between_bounds), "mean time between an answer's tokens");
+                          COUNT(between_bounds), "time between an answer's tokens");
     m->whole = metrics_histogram(r, "moed_http_answer_duration_seconds", NULL, whole_bounds,
                                  COUNT(whole_bounds), "time from headers to the end of the answer");
 }

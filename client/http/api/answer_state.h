@@ -61,10 +61,10 @@ struct choice {
     bool scored;            /* the prompt's log-probabilities were computed, */
     uint32_t scored_cached; /* but for as many tokens, which the cache had */
     struct moed_result result;
-    uint64_t tokens; /* so far */
-    uint64_t first_ns;
-    bool lines; /* the answer has an end of line */
-    bool late;  /* it took longer than ask.predict_ms */
+    uint64_t tokens;            /* so far */
+    uint64_t first_ns, last_ns; /* when tokens came; 0: none yet */
+    bool lines;                 /* the answer has an end of line */
+    bool late;                  /* it took longer than ask.predict_ms */
     bool done;
 };
 
