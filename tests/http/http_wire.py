@@ -210,7 +210,28 @@ def check_llama_completion():
     assert [(t["index"], t["content"]) for t in twice] == [(0, text), (1, text)], twice
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": [7]}}}
     assert post("/completion", **{**ask, "response_format": form})["content"] == "7"
-    refused("/completion", {"prompt": "a", "n_probs": 2}, 400, "n_probs")
+    refused("/completion", {"prompt": "a", "post_sampling_probs": True}, 400, "post_sampling_probs")
+
+
+def check_llama_tokens():
+    """llama-server's tokens and their log-probabilities, whole and streamed; the one that ends the answer is one of them."""
+    ask = {"prompt": "Once upon", "n_predict": 9, **GREEDY}
+    assert post("/completion", **ask)["tokens"] == [] and "completion_probabilities" not in post("/completion", **ask)
+    scores = post("/v1/completions", prompt="Once upon", max_tokens=9, logprobs=2, **GREEDY)["choices"][0]["logprobs"]
+    whole = post("/completion", **ask, n_probs=2, return_tokens=True)
+    ids = whole["tokens"]
+    assert len(ids) == 9 and post("/detokenize", tokens=ids)["content"] == whole["content"], whole
+    ended = post("/completion", **ask, n_probs=2, return_tokens=True, stop_token_ids=[ids[3]])
+    assert ended["stop_type"] == "eos" and ended["tokens_predicted"] == ids.index(ids[3]), ended
+    for answer, n, more in ((whole, 9, {}), (ended, ids.index(ids[3]) + 1, {"stop_token_ids": [ids[3]]})):
+        entries = answer["completion_probabilities"]
+        assert answer["tokens"] == ids[:n] == [e["id"] for e in entries], answer
+        for e, token, logprob in zip(entries, scores["tokens"], scores["token_logprobs"]):
+            assert (e["token"], bytes(e["bytes"]).decode()) == (token, token) and abs(e["logprob"] - logprob) < 1e-3, (e, token, logprob)
+            assert len(e["top_logprobs"]) == 2 and {k: v for k, v in e.items() if k != "top_logprobs"} == e["top_logprobs"][0], e
+        parts = [json.loads(data) for _, data in events("/completion", **ask, n_probs=2, **more)]
+        assert sum((p["tokens"] for p in parts), []) == answer["tokens"] and parts[-1]["tokens"] == [], parts
+        assert sum((p.get("completion_probabilities", []) for p in parts), []) == entries, parts
 
 
 def check_echo():
@@ -337,6 +358,35 @@ def check_logprobs():
     streamed = [json.loads(d)["choices"][0] for _, d in events("/v1/chat/completions", **chat, logprobs=True)[:-1]]
     tokens = [e["token"] for c in streamed if c["logprobs"] for e in c["logprobs"]["content"]]
     assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
+
+
+def check_scores_with_an_answer():
+    """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
+    prompt is computed once."""
+    prompt = post("/tokenize", content="In the first year of the long war " * 30)["tokens"]
+    asked = {"prompt": prompt, "max_tokens": 1, "logprobs": 1, "echo": True, **GREEDY}
+    before = worker_metric("moed_worker_prompt_tokens_total")
+    post("/v1/completions", **asked)
+    assert len(prompt) <= worker_metric("moed_worker_prompt_tokens_total") - before <= len(prompt) + 64
+    alone = post("/v1/completions", prompt=prompt, max_tokens=0, logprobs=1, echo=True)["choices"][0]["logprobs"]
+    first = post("/completion", prompt=prompt, n_predict=1, return_tokens=True, **GREEDY)["tokens"][0]
+    eos = post("/tokenize", content=call("GET", "/props")[2]["eos_token"])["tokens"][-1]
+    for more, last, tokens in (({}, first, 1), ({"stop_token_ids": [first]}, first, 0),
+                               ({"logit_bias": {str(eos): 1000}, "ignore_eos": False}, eos, 0)):
+        answer = post("/v1/completions", **{**asked, **more})
+        assert answer["usage"]["completion_tokens"] == tokens and answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, answer["usage"]
+        got = answer["choices"][0]["logprobs"]
+        assert abs(sum(got["token_logprobs"][1:-1]) - sum(alone["token_logprobs"][1:])) < 1e-2, more
+        behind = post("/v1/completions", prompt=prompt + [last], max_tokens=0, logprobs=1, echo=True)["choices"][0]["logprobs"]
+        assert abs(got["token_logprobs"][-1] - behind["token_logprobs"][-1]) < 1e-2 and got["tokens"] == behind["tokens"], (more, got)
+        chunks = [json.loads(d)["choices"][0]["logprobs"] for _, d in events("/v1/completions", **{**asked, **more})[:-1]]
+        assert sum((c["token_logprobs"] for c in chunks if c), []) == got["token_logprobs"], more
+    # Chats have the tokens of the text, as OpenAI has it; none are an empty list.
+    chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 3, "temperature": 0, "logprobs": True}
+    first = post("/v1/chat/completions", **chat)["choices"][0]["logprobs"]["content"][0]["token"]
+    ids = post("/tokenize", content=first)["tokens"]
+    empty = post("/v1/chat/completions", **chat, logit_bias={str(ids[-1]): 1000}, stop_token_ids=ids[-1:])["choices"][0]
+    assert (empty["message"]["content"], empty["finish_reason"], empty["logprobs"]["content"]) == ("", "stop", []), empty
 
 
 def check_gaps_between_tokens():

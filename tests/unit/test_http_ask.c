@@ -123,8 +123,9 @@ static void test_llama_completion(void **state)
     static const struct {
         const char *body, *parameter, *why;
     } refused[] = {
-        {"{\"prompt\":\"a\",\"n_probs\":5}", "n_probs", "n_probs: /v1/completions has logprobs"},
-        {"{\"prompt\":\"a\",\"logprobs\":2}", "logprobs", "logprobs: /v1/completions has logprobs"},
+        {"{\"prompt\":\"a\",\"logprobs\":2}", "logprobs", "logprobs: use n_probs"},
+        {"{\"prompt\":\"a\",\"post_sampling_probs\":true}", "post_sampling_probs",
+         "post_sampling_probs: the probabilities are the model's own"},
         {"{\"prompt\":\"a\",\"echo\":true}", "echo", "echo: /v1/completions has echo"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -135,6 +136,17 @@ static void test_llama_completion(void **state)
                                        "\"response_format\":{\"type\":\"json_object\"}}");
     assert_int_equal(a.n, 2);
     assert_int_equal(a.form, MOED_GRAMMAR_JSON_SCHEMA);
+    assert_false(a.logprobs || a.return_tokens);
+    ask_fini(&a);
+    refuse(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":65}", "n_probs");
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":5}");
+    assert_true(a.logprobs && a.top_logprobs == 5 && !a.return_tokens);
+    ask_fini(&a);
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"return_tokens\":true}");
+    assert_true(a.return_tokens && !a.logprobs);
+    ask_fini(&a);
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"stream\":true}");
+    assert_true(a.return_tokens); /* a stream has them, as llama-server's */
     ask_fini(&a);
 }
 

@@ -220,6 +220,11 @@ static void note_tokens(struct choice *c, size_t n)
     c->last_ns = n ? now : c->last_ns;
 }
 
+static bool keeps_tokens(const struct choice *c)
+{
+    return c->answer->ask.logprobs || c->answer->ask.return_tokens;
+}
+
 static void add_scores(struct scores *s, const struct moed_event *e, size_t from, size_t n)
 {
     bool scored = e->logprob_count == e->token_count, top = scored && s->top;
@@ -235,7 +240,7 @@ static uint32_t take_each(struct choice *c, const struct moed_event *e)
     size_t at = 0;
     for (uint32_t i = 0; i < e->token_count; i++) {
         struct moed_bytes token = vocabulary_text(a->vocabulary, e->tokens[i]);
-        if (a->ask.logprobs)
+        if (keeps_tokens(c))
             add_scores(&c->scores, e, i, 1);
         at += output_take_token(&c->output, token, e->text + at, e->text_bytes - at,
                                 i + 1 == e->token_count);
@@ -247,7 +252,7 @@ static uint32_t take_each(struct choice *c, const struct moed_event *e)
 
 static uint32_t take_all(struct choice *c, const struct moed_event *e)
 {
-    if (c->answer->ask.logprobs)
+    if (keeps_tokens(c))
         add_scores(&c->scores, e, 0, e->token_count);
     output_take(&c->output, e->text, e->text_bytes, (uint32_t)e->token_count);
     return (uint32_t)e->token_count;
@@ -255,7 +260,7 @@ static uint32_t take_all(struct choice *c, const struct moed_event *e)
 
 static void hold_back(struct choice *c, const struct moed_event *e)
 {
-    if (c->answer->ask.logprobs)
+    if (keeps_tokens(c))
         add_scores(&c->held.scores, e, 0, e->token_count);
     strbuf_append(&c->held.text, e->text, e->text_bytes);
     c->held.tokens += (uint32_t)e->token_count;
@@ -294,6 +299,16 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
         limit_time(c, event);
 }
 
+static void add_end_token(struct choice *c, const struct moed_event *e)
+{
+    uint32_t token = (uint32_t)e->result->end_token;
+    bool wanted = keeps_tokens(c) && c->answer->dialect->has_end_token && !c->late &&
+                  !c->answer->ask.prompt_only;
+    if (wanted && e->result->end_token >= 0)
+        scores_add(c->score_request ? &c->held.scores : &c->scores, &token, 1,
+                   e->logprob_count ? e->logprobs : NULL, e->top_tokens, e->top_logprobs);
+}
+
 /* The choice is complete. */
 static void end_choice(struct choice *c)
 {
@@ -313,6 +328,7 @@ static void take_done(struct choice *c, const struct moed_event *event)
     loop_remove(c->answer->app->server->loop, &c->watch);
     if (budget_resume(c, event->result))
         return;
+    add_end_token(c, event);
     if (c->score_request)
         c->held.done = true;
     else

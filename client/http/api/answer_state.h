@@ -71,6 +71,7 @@ struct choice {
 /* How an API writes answers. Each function appends to answer->x->out. */
 struct dialect {
     const char *stream_type; /* Content-Type of a stream */
+    bool has_end_token;      /* the scores have the token that ended the answer, too */
     struct part_writer parts;
     void (*begin)(struct answer *a);      /* of a stream */
     void (*scored)(struct choice *c);     /* of a stream: the prompt has its scores; may be NULL */

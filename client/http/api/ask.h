@@ -77,6 +77,7 @@ struct ask {
     size_t stop_token_count;
     bool logprobs;
     uint32_t top_logprobs;
+    bool return_tokens; /* their ids */
     struct ask_prompt *prompts;
     size_t prompt_count;
     json_t *messages;             /* owned, as chat_render takes them; NULL: no conversation */

@@ -81,7 +81,7 @@ bool parse_infill(struct ask *ask, const char *body, size_t len, struct problem 
     if (is_missing(&ask->fill.prefix, "input_prefix", p) ||
         is_missing(&ask->fill.suffix, "input_suffix", p))
         return false;
-    ask_prompt_only(ask);
+    llama_completion_conclude(ask);
     return ask->prompt_count || ask_add_prompt(ask, &(struct ask_prompt){.text = ""}, p);
 }
 

@@ -11,7 +11,18 @@
 
 /* ---- The request ---- */
 
-#define NO_SCORES "/v1/completions has logprobs"
+/* How many most probable tokens; 0: none, and no log-probabilities either. */
+static bool take_n_probs(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool good = take_top_logprobs(ask, value, p);
+    ask->logprobs = ask->top_logprobs > 0;
+    return good;
+}
+
+static bool take_return_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->return_tokens, p);
+}
 
 const struct parameter llama_completion_parameters[] = {
     {.name = "prompt", .take = take_prompt},
@@ -22,8 +33,10 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "n", .take = take_n},
     {.name = "n_cmpl", .take = take_n},
     {.name = "parse_special", .take = take_parse_special},
-    {.name = "n_probs", .refused = NO_SCORES}, /* before the shared row, which names logprobs */
-    {.name = "logprobs", .refused = NO_SCORES},
+    {.name = "n_probs", .take = take_n_probs}, /* before the shared row, which refuses it */
+    {.name = "logprobs", .refused = "use n_probs"},
+    {.name = "post_sampling_probs", .refused = "the probabilities are the model's own"},
+    {.name = "return_tokens", .take = take_return_tokens},
     {.name = "echo", .refused = "/v1/completions has echo"},
     {.name = "response_fields", .take = take_response_fields},
     {.name = "response_format", .take = take_response_format},
@@ -31,16 +44,21 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "samplers and penalties", .more = sampling_parameters},
     /* what an answer has in any case, or never */
     {.name = "timings_per_token"},
-    {.name = "return_tokens"},
     {0},
 };
+
+void llama_completion_conclude(struct ask *ask)
+{
+    ask_prompt_only(ask);
+    ask->return_tokens = ask->return_tokens || ask->stream; /* as llama-server does */
+}
 
 bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     ask->parse_special = true;
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, llama_completion_parameters, ask->root, p))
         return false;
-    ask_prompt_only(ask);
+    llama_completion_conclude(ask);
     if (ask->prompt_count == 0) {
         problem_fill(p, 400, "prompt is missing");
         memcpy(p->parameter, "prompt", sizeof "prompt");
@@ -92,14 +110,29 @@ static void settings_json(const struct choice *c, struct strbuf *out)
                                       : -1LL);
 }
 
+/* Those that the client does not have yet, with their log-probabilities. */
+static void tokens_json(struct choice *c, struct strbuf *out)
+{
+    struct scores *s = &c->scores;
+    const struct ask *ask = &c->answer->ask;
+    strbuf_printf(out, ",\"tokens\":");
+    scores_tokens_json(s, s->written, ask->return_tokens ? s->count : s->written, out);
+    if (ask->logprobs && s->written < s->count) {
+        strbuf_printf(out, ",\"completion_probabilities\":");
+        scores_id_json(s, s->written, s->count, c->answer->vocabulary, out);
+    }
+    s->written = s->count;
+}
+
 static void all_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
 {
     const struct moed_result *r = &c->result;
     strbuf_printf(out, "{\"index\":%u", c->index);
     json_member(out, "content", text, len);
     json_member(out, "model", c->answer->model, strlen(c->answer->model));
+    tokens_json(c, out);
     strbuf_printf(out,
-                  ",\"tokens\":[],\"tokens_predicted\":%u,\"tokens_evaluated\":%u,"
+                  ",\"tokens_predicted\":%u,\"tokens_evaluated\":%u,"
                   "\"tokens_cached\":%u,\"truncated\":false",
                   r->generated_tokens, r->prompt_tokens, r->prompt_tokens + r->generated_tokens);
     stop_json(c, out);
@@ -145,12 +178,16 @@ static void write_text(struct choice *c, const struct part *part, const char *te
     event_begin(out, NULL);
     strbuf_printf(out, "{\"index\":%u", c->index);
     json_member(out, "content", text, len);
-    strbuf_printf(out, ",\"tokens\":[],\"stop\":false}");
+    tokens_json(c, out);
+    strbuf_printf(out, ",\"stop\":false}");
     event_end(out);
 }
 
+/* Tokens that show no text, such as the one that ended the answer, come before the last event. */
 static void write_end_choice(struct choice *c)
 {
+    if (c->scores.written < c->scores.count)
+        write_text(c, NULL, "", 0);
     event_begin(&c->answer->x->out, NULL);
     last_json(c, "", 0, &c->answer->x->out);
     event_end(&c->answer->x->out);
@@ -160,6 +197,7 @@ static void write_end(struct answer *a) {}
 
 const struct dialect llama_dialect = {
     .stream_type = EVENT_STREAM,
+    .has_end_token = true,
     .begin = write_begin,
     .parts.text = write_text,
     .end_choice = write_end_choice,

@@ -3,6 +3,7 @@
 
 #include "base/utf8.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,9 +63,14 @@ static void value_json(float value, struct strbuf *out)
         strbuf_printf(out, "%.6g", value < LEAST ? LEAST : (double)value);
 }
 
-static void token_json(struct moed_bytes text, float value, struct strbuf *out)
+static void token_json(const struct vocabulary *v, uint32_t token, float value, bool id,
+                       struct strbuf *out)
 {
-    strbuf_printf(out, "{\"token\":");
+    struct moed_bytes text = vocabulary_text(v, token);
+    strbuf_printf(out, "{");
+    if (id)
+        strbuf_printf(out, "\"id\":%" PRIu32 ",", token);
+    strbuf_printf(out, "\"token\":");
     strbuf_json_string(out, text.data, text.len);
     strbuf_printf(out, ",\"logprob\":");
     value_json(value, out);
@@ -74,21 +80,42 @@ static void token_json(struct moed_bytes text, float value, struct strbuf *out)
     strbuf_printf(out, "]");
 }
 
-void scores_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
-                 struct strbuf *out)
+static void entries_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                         bool ids, struct strbuf *out)
 {
     strbuf_printf(out, "[");
     for (size_t i = from; i < to; i++) {
         strbuf_printf(out, "%s", i > from ? "," : "");
-        token_json(vocabulary_text(v, s->tokens[i]), s->values[i], out);
+        token_json(v, s->tokens[i], s->values[i], ids, out);
         strbuf_printf(out, ",\"top_logprobs\":[");
         for (size_t k = i * s->top; k < (i + 1) * s->top; k++) {
             strbuf_printf(out, "%s", k > i * s->top ? "," : "");
-            token_json(vocabulary_text(v, s->top_tokens[k]), s->top_values[k], out);
+            token_json(v, s->top_tokens[k], s->top_values[k], ids, out);
             strbuf_printf(out, "}");
         }
         strbuf_printf(out, "]}");
     }
+    strbuf_printf(out, "]");
+    out->failed = out->failed || s->failed;
+}
+
+void scores_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                 struct strbuf *out)
+{
+    entries_json(s, from, to, v, false, out);
+}
+
+void scores_id_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                    struct strbuf *out)
+{
+    entries_json(s, from, to, v, true, out);
+}
+
+void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct strbuf *out)
+{
+    strbuf_printf(out, "[");
+    for (size_t i = from; i < to; i++)
+        strbuf_printf(out, "%s%" PRIu32, i > from ? "," : "", s->tokens[i]);
     strbuf_printf(out, "]");
     out->failed = out->failed || s->failed;
 }

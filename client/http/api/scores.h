@@ -25,9 +25,13 @@ void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float 
                 const uint32_t *top_tokens, const float *top_values);
 
 /* [{"token","logprob","bytes","top_logprobs":[...]}, ...], as OpenAI's chat, Responses and Ollama
- * have it. */
+ * have it; with "id" before "token", as llama-server has it. */
 void scores_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
                  struct strbuf *out);
+void scores_id_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                    struct strbuf *out);
+/* The tokens: [1,2,3] */
+void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct strbuf *out);
 /* {"tokens","token_logprobs","top_logprobs","text_offset"}, as OpenAI's text completions have it.
  * offset: characters before `from`; counted on. */
 void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
