@@ -15,6 +15,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "on_device.h"
 
 struct rounding {
@@ -533,6 +536,133 @@ static void test_errors(void **state)
     release_all();
 }
 
+/* ---- cuBLAS that is given up ---- */
+
+enum { X = PLANES * GROUPS_COLS, Y = PLANES * GROUPS_ROWS };
+
+/* A product of three groups; planes: of all planes, else of the first, accumulated. */
+struct grouped_product {
+    struct matrix m;
+    size_t plane;
+    bool planes;
+    const float *x;
+    float *y;
+    void *scratch;
+};
+
+static void multiply_through_blas(const struct grouped_product *p)
+{
+    const struct device_ops *ops = &module->ops;
+    if (p->planes)
+        ops->multiply_many_planes(stream, &p->m, p->plane, PLANES, GROUPS_N, GROUP, p->x, X,
+                                  GROUPS_COLS, p->y, Y, GROUPS_ROWS, p->scratch);
+    else
+        ops->multiply_many(stream, &p->m, p->x, X, GROUPS_N, GROUP, p->y, Y, true, p->scratch);
+}
+
+static void multiply_without_blas(const struct grouped_product *p)
+{
+    const struct device_ops *ops = &module->ops;
+    bool quantize = tensor_type_info(p->m.type)->block_values > 1;
+    struct device_activations a;
+    void *memory = on_device(ops->activations_bytes(GROUPS_COLS, PLANES * GROUPS_N));
+    if (p->planes) {
+        ops->multiply_planes(stream, &p->m, p->plane, PLANES, GROUPS_N, p->x, X, GROUPS_COLS, p->y,
+                             Y, GROUPS_ROWS, memory);
+        return;
+    }
+    ops->activations_bind(&a, memory, GROUPS_COLS, GROUPS_N, p->x, X, quantize);
+    if (quantize)
+        ops->quantize(stream, &a);
+    ops->multiply(stream, &p->m, &a, p->y, Y, true);
+}
+
+/* Multiplies three times through cuBLAS, which is given up at the second group of the second time.
+ * The rows before have cuBLAS' bits, all others those of the module's own kernels. Returns a bit
+ * for each fact. */
+static int give_up_in(enum tensor_type type, bool planes)
+{
+    static float x[GROUPS_N][X], start[GROUPS_N][Y], own[GROUPS_N][Y], y[3][GROUPS_N][Y];
+    uint32_t rows = PLANES * tile_row_count(GROUPS_ROWS) * TILE_ROWS;
+    uint8_t *file = random_rows(type, rows, GROUPS_COLS, WEIGHTS_USUAL, 3);
+    struct matrix m = tiles_of(type, rows, GROUPS_COLS, file);
+    struct device_facts facts;
+    struct error e;
+    uint64_t seed = 7;
+    for (uint32_t t = 0; t < GROUPS_N; t++) {
+        for (uint32_t i = 0; i < X; i++)
+            x[t][i] = random_float(&seed);
+        for (uint32_t i = 0; i < Y && !planes; i++)
+            start[t][i] = before(i + t);
+    }
+    struct grouped_product p = {.m = {type, GROUPS_ROWS, GROUPS_COLS},
+                                .plane = tile_matrix_bytes(type, GROUPS_ROWS, GROUPS_COLS),
+                                .planes = planes,
+                                .x = to_device(x, sizeof x),
+                                .y = to_device(start, sizeof start)};
+    p.m.tiles = to_device(m.tiles, PLANES * p.plane);
+    p.scratch = on_device(module->ops.multiply_many_scratch_bytes(&p.m, PLANES, GROUPS_N));
+    multiply_without_blas(&p);
+    from_device(own, p.y, sizeof own);
+    for (int i = 0; i < 3; i++) {
+        module->upload(stream, p.y, start, sizeof start);
+        multiply_through_blas(&p);
+        from_device(y[i], p.y, sizeof y[i]); /* checks that the device has no error */
+    }
+    module->facts(device, &facts);
+    bool through_blas = memcmp(y[0], own, sizeof own) != 0,
+         first = memcmp(y[1], y[0], GROUP * sizeof y[0][0]) == 0,
+         others = memcmp(y[1][GROUP], own[GROUP], (GROUPS_N - GROUP) * sizeof own[0]) == 0,
+         later = memcmp(y[2], own, sizeof own) == 0,
+         is_off = facts.blas[0] == '\0' && module->load_blas(device, &blas, &e);
+    release_all();
+    free((void *)m.tiles);
+    free(file);
+    return through_blas << 0 | first << 1 | others << 2 | later << 3 | is_off << 4;
+}
+
+static int give_up(const char *type, const char *planes)
+{
+    open_device();
+    struct error e;
+    if (module->load_blas(device, &blas, &e))
+        return 0;
+    int passed = give_up_in((enum tensor_type)atoi(type), planes[0] == '1');
+    close_device();
+    return passed;
+}
+
+/* No memory for a shape's code, or no such product: a log line, and no error. */
+static void test_given_up(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_BF16, TENSOR_Q4_K};
+    /* three trials, three groups, and the second of the next three */
+    static const char *const failures[2][2] = {
+        {"cublasGemmEx:8:cudaErrorMemoryAllocation", "cublasGemmEx:8:cudaErrorNotSupported"},
+        {"cublasGemmStridedBatchedEx:8:cudaErrorMemoryAllocation",
+         "cublasGemmStridedBatchedEx:8:cudaErrorNotSupported"}};
+
+    (void)state;
+    if (!is_simulated())
+        skip();
+    for (int i = 0; i < 12; i++) {
+        char type[16], planes[] = {(char)('0' + i / 6), '\0'};
+        int status;
+        snprintf(type, sizeof type, "%d", (int)types[i % 3]);
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("MOED_CUSIM_FAIL", failures[i / 6][i / 3 % 2], 1);
+            execl("/proc/self/exe", "test_cuda_multiply_many", "give-up", type, planes,
+                  (char *)NULL);
+            _exit(127);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 31)
+            fail_msg("%s of %s: status 0x%x", failures[i / 6][i / 3 % 2],
+                     tensor_type_info(types[i % 3])->name, status);
+    }
+}
+
 /* Skips without a cuBLAS. */
 static int open_with_blas(void **state)
 {
@@ -560,8 +690,10 @@ static void test_scratch_of_fewer(void **state)
         }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "give-up") == 0)
+        return give_up(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type),    cmocka_unit_test(test_odd_shapes),
         cmocka_unit_test(test_chunks),        cmocka_unit_test(test_groups),
@@ -569,7 +701,8 @@ int main(void)
         cmocka_unit_test(test_range_of_x),    cmocka_unit_test(test_faults_in_x),
         cmocka_unit_test(test_nothing_to_do), cmocka_unit_test(test_without_blas),
         cmocka_unit_test(test_refused_types), cmocka_unit_test(test_bf16_as_float32),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_scratch_of_fewer),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_scratch_of_fewer),
     };
     return run_group("cuda_multiply_many", tests, open_with_blas);
 }

@@ -180,6 +180,21 @@ const char *cublasGetStatusString(cublasStatus_t status)
     return "unknown status";
 }
 
+/* The status that a call has when the runtime fails in it so. */
+static cublasStatus_t status_of(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return CUBLAS_STATUS_SUCCESS;
+    case cudaErrorMemoryAllocation:
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    case cudaErrorNotSupported:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    default:
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+}
+
 static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle,
                                        cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
                                        int k, const void *alpha, const void *a, cudaDataType a_type,
@@ -190,8 +205,9 @@ static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle,
 {
     if (handle == nullptr)
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (call_begin(name) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    cublasStatus_t begun = status_of(call_begin(name));
+    if (begun != CUBLAS_STATUS_SUCCESS)
+        return begun;
     if (m < 0 || n < 0 || k < 0 || n_batches < 0 || alpha == nullptr || beta == nullptr)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (m == 0 || n == 0 || n_batches == 0)

@@ -7,12 +7,15 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     BLAS_SUCCESS = 0,
+    BLAS_NO_MEMORY = 3,
+    BLAS_NOT_SUPPORTED = 15,
     BLAS_AS_IT_IS = 0,
     BLAS_TRANSPOSED = 1,
     BLAS_ON_DEVICE = 1,
@@ -22,7 +25,10 @@ enum {
 
 #if __has_include(<cublas_v2.h>)
 #include <cublas_v2.h>
-_Static_assert((int)BLAS_SUCCESS == (int)CUBLAS_STATUS_SUCCESS, "cublasStatus_t");
+_Static_assert((int)BLAS_SUCCESS == (int)CUBLAS_STATUS_SUCCESS &&
+                   (int)BLAS_NO_MEMORY == (int)CUBLAS_STATUS_ALLOC_FAILED &&
+                   (int)BLAS_NOT_SUPPORTED == (int)CUBLAS_STATUS_NOT_SUPPORTED,
+               "cublasStatus_t");
 _Static_assert((int)BLAS_AS_IT_IS == (int)CUBLAS_OP_N && (int)BLAS_TRANSPOSED == (int)CUBLAS_OP_T,
                "cublasOperation_t");
 _Static_assert((int)BLAS_ON_DEVICE == (int)CUBLAS_POINTER_MODE_DEVICE, "cublasPointerMode_t");
@@ -33,6 +39,7 @@ _Static_assert((int)BLAS_ANY == (int)CUBLAS_GEMM_DEFAULT, "cublasGemmAlgo_t");
 struct cuda_blas {
     struct device_blas operands; /* that it takes on this device */
     char name[200];
+    _Atomic bool given_up; /* set by the thread that multiplies */
     void *handle;
     int (*create)(void **handle);
     int (*destroy)(void *handle);
@@ -242,10 +249,17 @@ static struct cuda_blas *open_library(struct error *e)
 
 enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct error *e)
 {
+    if (cuda_blas_given_up(d))
+        return error_set(e, ERROR_UNSUPPORTED, "cuBLAS has been given up after an error");
     if (!d->blas && !(d->blas = open_library(e)))
         return e->code;
     *out = d->blas->operands;
     return ERROR_OK;
+}
+
+bool cuda_blas_given_up(const struct device *d)
+{
+    return d->blas && atomic_load_explicit(&d->blas->given_up, memory_order_relaxed);
 }
 
 struct device_blas cuda_blas_operands(const struct device *d)
@@ -255,7 +269,7 @@ struct device_blas cuda_blas_operands(const struct device *d)
 
 const char *cuda_blas_name(const struct device *d)
 {
-    return d->blas ? d->blas->name : "";
+    return d->blas && !cuda_blas_given_up(d) ? d->blas->name : "";
 }
 
 void cuda_blas_close(struct device *d)
@@ -266,18 +280,37 @@ void cuda_blas_close(struct device *d)
     d->blas = NULL;
 }
 
-/* True: all is well. */
+/* The product was not queued, and others would fail too. They are computed without the library. */
+static void give_up(struct device *d, const char *what, int status)
+{
+    char words[300];
+    cudaGetLastError(); /* the next launch's check would report it as its own */
+    atomic_store_explicit(&d->blas->given_up, true, memory_order_relaxed);
+    snprintf(words, sizeof words,
+             "long prompts are computed without cuBLAS from now on, slower: %s: %.100s (%d)%s", what,
+             d->blas->status_words(status), status,
+             status == BLAS_NO_MEMORY
+                 ? "; leave more of the device's memory free (reserve=), or lower --batch"
+                 : "");
+    cuda_report(words);
+}
+
+/* True: all is well. If false, the library is given up, or the device keeps an error. */
 static bool check(struct device *d, int status, const char *what)
 {
     if (status == BLAS_SUCCESS)
         return true;
+    if (status == BLAS_NO_MEMORY || status == BLAS_NOT_SUPPORTED) {
+        give_up(d, what, status);
+        return false;
+    }
     char words[160];
     snprintf(words, sizeof words, "%s: %.100s (%d)", what, d->blas->status_words(status), status);
     cuda_refuse(d, words, __FILE__, __LINE__);
     return false;
 }
 
-void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p)
+bool cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p)
 {
     struct device *d = s->device;
     struct cuda_blas *b = d->blas;
@@ -286,9 +319,10 @@ void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product 
         p->rows > INT_MAX || p->n > INT_MAX || p->n_planes > INT_MAX) {
         cuda_refuse(d, b ? "a product too large for cuBLAS" : "cuBLAS was not loaded", __FILE__,
                     __LINE__);
-        return;
+        return true;
     }
-    if (check(d, b->set_stream(b->handle, stream), "cublasSetStream") &&
+    if (!cuda_blas_given_up(d) && check(d, b->set_stream(b->handle, stream), "cublasSetStream") &&
         check(d, b->set_pointer_mode(b->handle, BLAS_ON_DEVICE), "cublasSetPointerMode"))
         check(d, multiply(b, p), p->n_planes == 1 ? "cublasGemmEx" : "cublasGemmStridedBatchedEx");
+    return !cuda_blas_given_up(d);
 }

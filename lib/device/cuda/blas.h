@@ -14,9 +14,11 @@ extern "C" {
 /* As load_blas of module.h. The calling thread has entered the device. */
 enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct error *e);
 void cuda_blas_close(struct device *d);
+/* True: the library had no memory for a product, or does not support it. It is not used any more. */
+bool cuda_blas_given_up(const struct device *d);
 /* The operands that it takes; none before cuda_blas_open. */
 struct device_blas cuda_blas_operands(const struct device *d);
-/* The library's file and version; "": none is loaded. */
+/* The library's file and version; "": none is loaded, or it is given up. */
 const char *cuda_blas_name(const struct device *d);
 
 /* y[t * y_stride + r] = alpha * (sum over c of w[r * cols + c] * x[t * x_stride + c]) + beta * y[t
@@ -33,7 +35,8 @@ struct cuda_blas_product {
     const float *alpha, *beta;
     float *y;
 };
-void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p);
+/* False: it is not queued, because the library is given up. Other errors are the device's. */
+bool cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p);
 
 #ifdef __cplusplus
 }

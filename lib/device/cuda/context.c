@@ -57,6 +57,23 @@ void cuda_refuse(struct device *d, const char *what, const char *file, int line)
     cuda_keep_error(d, &e);
 }
 
+static void ignore_line(const char *text)
+{
+    (void)text;
+}
+
+static void (*report_line)(const char *text) = ignore_line;
+
+void cuda_report_to(void (*line)(const char *text))
+{
+    report_line = line;
+}
+
+void cuda_report(const char *text)
+{
+    report_line(text);
+}
+
 enum error_code cuda_first_error(struct device *d, struct error *e)
 {
     pthread_mutex_lock(&d->lock);

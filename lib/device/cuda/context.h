@@ -69,6 +69,9 @@ bool cuda_remember(struct device *d, cudaError_t code, const char *what, const c
 void cuda_refuse(struct device *d, const char *what, const char *file, int line);
 /* Keeps e, unless the device has an error already. */
 void cuda_keep_error(struct device *d, const struct error *e);
+/* Reports a line to the process's log; see report_to of module.h. */
+void cuda_report_to(void (*line)(const char *text));
+void cuda_report(const char *text);
 /* The error that the device keeps; e is set where there is one. */
 enum error_code cuda_first_error(struct device *d, struct error *e);
 

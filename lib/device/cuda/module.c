@@ -114,18 +114,6 @@ static void free_device(struct device *d)
     free(d);
 }
 
-static void ignore_line(const char *text)
-{
-    (void)text;
-}
-
-static void (*report_line)(const char *text) = ignore_line;
-
-static void report_to(void (*line)(const char *text))
-{
-    report_line = line;
-}
-
 static void report_compiling(const struct device *d)
 {
     char text[400];
@@ -137,7 +125,7 @@ static void report_compiling(const struct device *d)
              "code for %d.%d and not for this device: the first time this takes minutes; a build "
              "with MOED_CUDA_ARCHITECTURES=native avoids it",
              d->name, architecture / 10, architecture % 10);
-    report_line(text);
+    cuda_report(text);
 }
 
 /* Loads the kernels, and sets what their code can do. The list of architectures of the build does
@@ -236,7 +224,7 @@ static const struct device_module module = {
 #else
     .name = "cuda",
 #endif
-    .report_to = report_to,
+    .report_to = cuda_report_to,
     .open = open_device,
     .close = close_device,
     .reset = reset_device,

@@ -15,9 +15,13 @@
  * models are far from both ends of the range.
  *
  * If cuBLAS has no BF16 on this device, BF16 weights become float32, which loses nothing. FP16
- * would silently lose values beyond its range. */
+ * would silently lose values beyond its range.
+ *
+ * If cuBLAS is given up (blas.h), moed's kernels compute the rest of the product and all later ones.
+ * They take the same scratch: x, quantised, is smaller than the operands. */
 #include "device/cuda/blas.h"
 #include "device/cuda/ops.h"
+#include "device/cuda/product.h"
 #include "device/cuda/unpack.cuh"
 
 enum {
@@ -252,9 +256,26 @@ template <class As> static void convert(struct device_stream *s, const struct ma
     cuda_check(s, "convert x");
 }
 
+/* Multiplies the slice by the rows of x from `first` on, without cuBLAS. */
+static void multiply_rest(struct device_stream *s, enum tensor_type type, const struct many_call &c,
+                          uint32_t first)
+{
+    uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.slice_tiles * TILE_ROWS;
+    struct matrix part = {type, c.rows - row < n_rows ? c.rows - row : n_rows, c.cols, NULL};
+
+    for (uint32_t i = 0; i < c.slice_planes; i++) {
+        size_t plane = c.plane_first + i;
+        part.tiles = c.tiles + plane * c.plane_bytes + c.tile_first * c.row_bytes;
+        product_of_planes(s, &part, 0, 1, c.n - first, c.x + plane * c.x_plane + first * c.x_stride,
+                          c.x_stride, 0, c.y + plane * c.y_plane + first * c.y_stride + row,
+                          c.y_stride, 0, c.accumulate, c.factors);
+    }
+}
+
 /* Multiplies one slice of weights by x of its planes, one group of rows after the other. */
 template <class T, class As>
-static void multiply_slice(struct device_stream *s, const struct many_call &c)
+static void multiply_slice(struct device_stream *s, enum tensor_type type,
+                           const struct many_call &c)
 {
     uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.slice_tiles * TILE_ROWS;
     struct cuda_blas_product p = {};
@@ -282,7 +303,10 @@ static void multiply_slice(struct device_stream *s, const struct many_call &c)
         p.y = c.y + c.plane_first * c.y_plane + first * c.y_stride + row;
         p.alpha = &c.factors[i].alpha;
         p.beta = &c.factors[i].beta;
-        cuda_blas_multiply(s, &p);
+        if (!cuda_blas_multiply(s, &p)) {
+            multiply_rest(s, type, c, first);
+            return;
+        }
     }
 }
 
@@ -293,7 +317,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* c->slice_planes and c->slice_tiles are the largest slice. */
 template <class T, class As>
-static void multiply_slices(struct device_stream *s, struct many_call c)
+static void multiply_slices(struct device_stream *s, enum tensor_type type, struct many_call c)
 {
     uint32_t tiles = tile_row_count(c.rows), most_tiles = c.slice_tiles,
              most_planes = c.slice_planes;
@@ -301,10 +325,14 @@ static void multiply_slices(struct device_stream *s, struct many_call c)
     c.row_bytes = tiles_row_bytes<T>(c.cols);
     for (; c.plane_first < c.n_planes; c.plane_first += most_planes) {
         c.slice_planes = least(most_planes, c.n_planes - c.plane_first);
-        convert<As>(s, c);
+        if (!cuda_blas_given_up(s->device))
+            convert<As>(s, c);
         for (c.tile_first = 0; c.tile_first < tiles; c.tile_first += most_tiles) {
             c.slice_tiles = least(most_tiles, tiles - c.tile_first);
-            multiply_slice<T, As>(s, c);
+            if (cuda_blas_given_up(s->device))
+                multiply_rest(s, type, c, 0);
+            else
+                multiply_slice<T, As>(s, type, c);
         }
     }
 }
@@ -365,7 +393,8 @@ size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_plane
 
     if (m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && in_four > in_two))
         return in_four;
-    return in_two;
+    size_t quantized = product_quantizes(m->type) ? cuda_activations_bytes(m->cols, n) : 0;
+    return quantized > in_two ? quantized : in_two; /* of few columns: multiply_rest's */
 }
 
 /* c describes the product; this sets W and the scratch. */
@@ -388,13 +417,19 @@ static void multiply_all(struct device_stream *s, const struct matrix *m, struct
     c->slice = (uint4 *)(memory + l.factors + l.operands);
     c->slice_planes = l.slice_planes;
     c->slice_tiles = l.slice_tiles;
+    if (cuda_blas_given_up(s->device)) {
+        c->slice_planes = c->n_planes;
+        c->slice_tiles = tile_row_count(m->rows);
+        multiply_rest(s, m->type, *c, 0);
+        return;
+    }
     tiles_of_type(m->type, [&](auto tiles) {
         typedef decltype(tiles) T;
         typedef typename operands_of<T>::type as;
         if constexpr ((int)as::TYPE == (int)CUDA_R_16BF)
             if (in_float)
-                return multiply_slices<T, as_float>(s, *c);
-        multiply_slices<T, as>(s, *c);
+                return multiply_slices<T, as_float>(s, m->type, *c);
+        multiply_slices<T, as>(s, m->type, *c);
     });
 }
 
