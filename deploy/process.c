@@ -4,8 +4,9 @@
  *   waiting, backoff -------> starting -----------------> ready
  *      ^        ^                |  exits                   |  exits
  *      |        +----------------+--------------------------+        (process_end)
- *      |                         |  5 times in a row, or exit status 2 or 3, or 4 where it was
- *      |                         |  never ready, or killed by the watchdog 5 times in a row
+ *      |                         |  5 times in a row with another exit status than 5, or exit
+ *      |                         |  status 2 or 3, or 4 where it was never ready, or killed by the
+ *      |                         |  watchdog 5 times in a row
  *      |                         +-------> failed
  *      +-- stopping <-- process_stop from starting, ready      stopping --> stopped
  */
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "daemon/daemon.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -253,6 +255,12 @@ static bool from_outside(int signal_number)
            signal_number == SIGHUP;
 }
 
+/* Other programs have the memory, and may leave it at any time. */
+static bool lacks_device_memory(const struct process *p)
+{
+    return WIFEXITED(p->wait_status) && WEXITSTATUS(p->wait_status) == EXIT_NO_DEVICE_MEMORY;
+}
+
 static void set_reason(struct process *p)
 {
     char line[400] = "";
@@ -263,7 +271,9 @@ static void set_reason(struct process *p)
     const char *when = p->state == PROCESS_STOPPING ? " when stopped"
                        : p->ready_ns                ? ""
                                                     : " before it was ready";
-    if (p->silent && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+    if (lacks_device_memory(p))
+        snprintf(p->reason, sizeof p->reason, SUPERVISE_NO_DEVICE_MEMORY "%s: %s", when, line);
+    else if (p->silent && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         snprintf(p->reason, sizeof p->reason, "killed by the watchdog: silent%s", when);
     else if (WIFSIGNALED(status))
         snprintf(p->reason, sizeof p->reason, "killed by signal %d (%s)%s%s%s", WTERMSIG(status),
@@ -298,7 +308,7 @@ static void back_off(struct process *p, const struct process_policy *policy)
         p->backoff_ms = FIRST_BACKOFF_MS;
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
-    p->failures = p->ready_ns ? 0 : p->failures + 1;
+    p->failures = p->ready_ns ? 0 : p->failures + !lacks_device_memory(p);
     if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
         p->silences = 0;
     if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {

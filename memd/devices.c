@@ -8,6 +8,13 @@
 
 #include <inttypes.h>
 
+/* A CUDA device's lack of memory, unlike the host's, is perhaps over in a moment. */
+static enum error_code note_full(struct memd *m, enum error_code code)
+{
+    m->device_full = code == ERROR_MEMORY && m->device_spec.kind == DEVICE_CUDA;
+    return code;
+}
+
 enum error_code memd_open_devices(struct memd *m, struct error *e)
 {
     enum error_code code = ERROR_OK;
@@ -15,7 +22,7 @@ enum error_code memd_open_devices(struct memd *m, struct error *e)
         m->devices[i].spec = device_of(&m->device_spec, i);
         code = device_link_new(&m->devices[i].spec, &m->devices[i].link, e);
     }
-    return code;
+    return note_full(m, code);
 }
 
 void memd_keep_dense_on_host(struct memd *m)
@@ -40,6 +47,17 @@ static uint32_t workers_of(const struct memd *m, unsigned device)
     return (uint32_t)(m->workers / n + (device < m->workers % n));
 }
 
+/* While the model is loaded no other program is to take the workers' memory; later the cache holds
+ * it. */
+static void hold_shares(struct memd_device *d)
+{
+    const struct device_plan *p = &d->plan;
+    uint64_t each = device_share_worker_bytes(p, device_share_worker_kv(p, p->n_slots));
+    struct error e;
+    if (device_link_hold(d->link, p->workers, each, &e))
+        log_warn("the workers' memory of the device is not held for them: %s", e.text);
+}
+
 static enum error_code take_memory(struct memd *m, unsigned i, struct error *e)
 {
     struct memd_device *d = &m->devices[i];
@@ -58,6 +76,8 @@ static enum error_code take_memory(struct memd *m, unsigned i, struct error *e)
     if (!code)
         code = device_link_allocate(d->link, p->dense_bytes, p->n_flags, p->slot_bytes, p->layout,
                                     p->n_slots, &d->arena, e);
+    if (!code)
+        hold_shares(d);
     return code;
 }
 
@@ -66,7 +86,7 @@ enum error_code memd_take_device_memory(struct memd *m, struct error *e)
     enum error_code code = ERROR_OK;
     for (unsigned i = 0; i < m->device_spec.n_devices && !code; i++)
         code = take_memory(m, i, e);
-    return code;
+    return note_full(m, code);
 }
 
 /* Copies the dense weights to a device, before any worker gets their address. */

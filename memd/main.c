@@ -381,7 +381,8 @@ int main(int argc, char **argv)
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "device that also keeps weights: host, cuda[:N[,N]...][,vram=SIZE][,dense=host], "
+         "device that also keeps weights: host, "
+         "cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, "
          "or emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME "
          ",devices=N"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
@@ -433,7 +434,7 @@ int main(int argc, char **argv)
     daemon_start(&m.daemon);
     enum error_code code = start(&m, &e);
     if (code)
-        daemon_fail(&m.daemon, exit_code_for(code), &e);
+        daemon_fail(&m.daemon, m.device_full ? EXIT_NO_DEVICE_MEMORY : exit_code_for(code), &e);
     static const struct daemon_handlers handlers = {
         .health = memd_fill_health, .request = memd_handle_request, .peers = true};
     struct lent lent = {&m.pool,

@@ -54,6 +54,7 @@ struct memd {
     struct predictors_file predictors; /* region.base NULL: none */
     struct kv_promises promises;       /* of other deployments */
     struct leases *leases;
+    bool device_full; /* at start the device has not enough memory */
     _Atomic bool device_failed;
     struct counter *loaded_bytes;
     struct tier_counters tier_counters;   /* where there is a tier */

@@ -4,9 +4,11 @@
 #include "worker/prefetch/prediction_metrics.h"
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "sched/policy.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* The values whose growth over the last seconds is shown. */
 enum {
@@ -102,6 +104,26 @@ enum error_code worker_count_recent(struct worker *w, struct error *e)
     return recent_new("worker/recent", sample_experts, report_experts, w, &w->recent, e);
 }
 
+/* Where the device had no memory for the whole KV cache: says so in the state. Requests then wait
+ * for pages, and the cache grows when there is memory (worker/serve/engine.c). */
+static void describe_short_kv(const struct worker *w, Moed__V1__HealthReply *health)
+{
+    static char state[600];
+    uint64_t has = w->cuda.used[CUDA_KV], whole = w->kv_whole_bytes,
+             limit = atomic_load(&w->memory.residency.header->kv_bytes),
+             wanted = limit < whole ? limit : whole;
+    char gb[2][24];
+    if (!whole || !w->daemon.ready || has + w->dense->kv.page_bytes > wanted)
+        return;
+    quantity_format_bytes(has, gb[0]);
+    quantity_format_bytes(wanted, gb[1]);
+    snprintf(state, sizeof state,
+             "%.300s; the KV cache has %s of %s, because other programs have memory of the device: "
+             "fewer requests run at once (reserve= keeps memory free for others)",
+             health->state, gb[0], gb[1]);
+    health->state = state;
+}
+
 void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
 {
     struct worker *w = arg;
@@ -117,6 +139,7 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->clients = sessions_count(w->sessions);
     health->context = (uint32_t)w->context;
     health->parallel = (uint32_t)w->parallel;
+    describe_short_kv(w, health);
     if (!w->recent)
         return;
     static Moed__V1__CacheHealth cache;

@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "device/worker_memory.h"
 #include "gguf/file_type.h"
 #include "ipc/watch.h"
 #include "model/kv_layout.h"
@@ -125,6 +126,36 @@ static const uint8_t *dense_base(const struct worker *w)
     return dense_on_device(w) ? w->cuda.dense : w->memory.map.base;
 }
 
+static void show_wait(void *arg, const char *lack)
+{
+    struct worker *w = arg;
+    daemon_status(&w->daemon, "waiting for memory of the device: %s", lack);
+}
+
+/* memd holds the worker's share of the device's memory until the channel is offered. */
+static enum error_code open_cuda(struct worker *w, struct error *e)
+{
+    cuda_device_starts(&w->cuda, show_wait, w);
+    enum error_code code = cuda_device_open(&w->memory, &w->device_spec, &w->cuda, e);
+    return code ? code : cache_link_open(&w->memory, &w->cache_link, e);
+}
+
+/* Bytes of the device's KV cache for so many requests of the whole context. */
+static uint64_t kv_bytes_of(const struct worker *w, enum tensor_type type, uint32_t requests)
+{
+    return worker_memory_kv(&w->memory.map.params, type, requests, (uint32_t)w->context,
+                            batch_tokens(w));
+}
+
+/* After everything else that the worker keeps of the device's memory: as much KV cache as memd
+ * allows and as there is memory for, and that of one request (make_compute) at least. */
+static void take_kv(struct worker *w)
+{
+    if (w->kv_whole_bytes)
+        w->dense->ops->kv_resize(w->dense, atomic_load(&w->memory.residency.header->kv_bytes));
+    cuda_device_started(&w->cuda);
+}
+
 static enum error_code make_compute(struct worker *w, struct error *e)
 {
     const struct model_params *p = &w->memory.map.params;
@@ -137,7 +168,6 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                   .n_slots = (uint32_t)w->parallel,
                                   .kv_requests = w->kv_requests,
                                   .context = (uint32_t)w->context,
-                                  .kv_bytes = atomic_load(&w->memory.residency.header->kv_bytes),
                                   .blas = !w->reproducible};
     enum error_code code = kv_type_parse(w->kv_type, &dense.kv_type, e);
     if (!code)
@@ -145,11 +175,15 @@ static enum error_code make_compute(struct worker *w, struct error *e)
     if (!code)
         code = exec_new(w->pool, &limits, !w->reproducible, &w->exec, e);
     if (!code && w->device_spec.kind == DEVICE_CUDA)
-        code = cuda_device_open(&w->memory, &w->device_spec, &w->cuda, e);
+        code = open_cuda(w, e);
     if (!code)
         code = weights_bind(&w->memory.map, dense_base(w), &w->weights, e);
     if (code)
         return code;
+    if (dense_on_device(w)) {
+        w->kv_whole_bytes = kv_bytes_of(w, dense.kv_type, w->kv_requests);
+        dense.kv_bytes = kv_bytes_of(w, dense.kv_type, 1);
+    }
     return dense_on_device(w) ? dense_cuda_new(&dense, &w->cuda, &w->dense, e)
                               : dense_host_new(&dense, w->exec, &w->dense, e);
 }
@@ -323,6 +357,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
                                       .cuda = w->cuda.device ? &w->cuda : NULL,
+                                      .link = w->cuda.device ? &w->cache_link : NULL,
                                       .cpuexec = w->cpuexec || w->device_spec.kind != DEVICE_HOST,
                                       .rows_stay = dense_on_device(w),
                                       .assigner = w->assigner,
@@ -439,6 +474,8 @@ static enum error_code start(struct worker *w, struct error *e)
         code = make_compute(w, e);
     if (!code)
         code = make_engine(w, e);
+    if (!code)
+        take_kv(w);
     if (!code)
         code = make_sessions(w, e);
     if (!code) /* after the last reply was read from the lease's socket */
@@ -564,6 +601,23 @@ static bool is_permanent(enum error_code code)
     return code == ERROR_UNSUPPORTED || code == ERROR_FORMAT || code == ERROR_VERSION;
 }
 
+static _Noreturn void fail_start(struct worker *w, enum error_code code, const struct error *e)
+{
+    int exit_code = code == ERROR_USAGE  ? EXIT_BAD_USAGE
+                    : is_permanent(code) ? EXIT_PERMANENT
+                                         : EXIT_RETRY;
+    struct error why = *e;
+    if (code == ERROR_MEMORY && w->cuda.full) {
+        exit_code = EXIT_NO_DEVICE_MEMORY;
+        error_set(
+            &why, code,
+            "stop other programs that use the device, or start moed anew with a smaller vram=, "
+            "--ctx or --batch, or with dense=host: %.300s",
+            e->text);
+    }
+    daemon_fail(&w->daemon, exit_code, &why);
+}
+
 int main(int argc, char **argv)
 {
     static struct worker w = {.device = "host",
@@ -579,7 +633,7 @@ int main(int argc, char **argv)
         {"number", OPTION_UINT, &w.number, 1, KV_POOL_WORKERS, "N",
          "which of the deployment's workers this is"},
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N[,N]...][,vram=SIZE][,dense=host], or "
+         "host, cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, or "
          "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
@@ -625,11 +679,7 @@ int main(int argc, char **argv)
         code = daemon_serve(&w.daemon, &handlers, &w, &e);
     }
     if (code)
-        daemon_fail(&w.daemon,
-                    code == ERROR_USAGE  ? EXIT_BAD_USAGE
-                    : is_permanent(code) ? EXIT_PERMANENT
-                                         : EXIT_RETRY,
-                    &e);
+        fail_start(&w, code, &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
     worker_confine_calls(&w);

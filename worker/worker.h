@@ -39,6 +39,8 @@ struct worker {
     struct pool *pool;
     struct exec *exec;
     struct cuda_device cuda;
+    struct cache_link cache_link; /* until the experts take it over; cuda only */
+    uint64_t kv_whole_bytes;      /* of the device's whole KV cache; 0: it is in host memory */
     struct model_weights weights;
     struct dense *dense;
     struct experts_counters counters;

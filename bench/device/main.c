@@ -69,7 +69,7 @@ static _Noreturn void usage(void)
             "  --seconds  measure each figure for about S seconds (0.1)\n"
             "  --only     copies, waits, launches, experts, rows, attention, delta, products,\n"
             "             pinning, sharing or flags; copies and launches give the bounds\n"
-            "  --facts    print only the device's name, memory and address\n");
+            "  --facts    print only the device's name, memory, address and mode\n");
     exit(2);
 }
 
@@ -99,16 +99,31 @@ static void open_device(unsigned ordinal)
 {
     struct error e;
     struct device_facts facts;
-    if (module->open(ordinal, &device, &e)) {
+    struct device_facts without_kernels = {0};
+    enum error_code code = ERROR_OK;
+    if (facts_only) { /* else the device's trial of flags would come twice */
+        code = module->open(ordinal, DEVICE_COPIES, &device, &e);
+        if (!code) {
+            module->facts(device, &without_kernels);
+            module->close(device); /* the process keeps the context */
+        }
+    }
+    if (!code)
+        code = module->open(ordinal, DEVICE_COMPUTES, &device, &e);
+    if (code) {
         fprintf(stderr, "bench-device: %s\n", e.text);
         exit(77);
     }
+    module->facts(device, &facts);
     if (module->stream_new(device, &stream, &e))
         fail(&e);
-    module->facts(device, &facts);
     printf("%s, %s, %.1f GB of memory, %u multiprocessors, at %s\n", facts.name, facts.version,
            (double)facts.memory_bytes * 1e-9, facts.multiprocessors,
            facts.pci[0] ? facts.pci : "an unknown address");
+    if (facts_only)
+        printf("%s%s; the kernels' code takes %.1f MB of the device's memory\n", facts.mode,
+               facts.display ? ", drives a display" : "",
+               ((double)without_kernels.free_bytes - (double)facts.free_bytes) * 1e-6);
 }
 
 /* Before this process opens the device. */

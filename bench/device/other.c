@@ -42,7 +42,7 @@ static _Noreturn void other_main(struct other_process *o, unsigned ordinal, pid_
     if (getppid() != parent) /* it ended before prctl */
         _exit(0);
     other_process_await_parent(&o->start->begin, 1);
-    if (module->open(ordinal, &device, &e))
+    if (module->open(ordinal, DEVICE_COMPUTES, &device, &e))
         fail(&e);
     atomic_store(&o->start->opened, 1);
     work(shared_of(o));

@@ -81,7 +81,8 @@ static void look_at(const struct device_module *module, struct device *d, unsign
     struct error e;
     char bytes[24];
     module->facts(d, &facts);
-    if (device_choice_fit(module, &facts, map, l, &spec, &plan, &e) ||
+    if ((facts.exclusive && !l->mps && device_exclusive(&facts, ordinal, &e)) ||
+        device_choice_fit(module, &facts, map, l, &spec, &plan, &e) ||
         try_to_share(module, d, facts.name, &e)) {
         if (!c->found)
             snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
@@ -110,7 +111,7 @@ static void look_at_all(const struct device_module *module, const struct pool_ma
     uint32_t most = 0;
     enum error_code code = ERROR_OK;
     for (unsigned i = 0; i < DEVICES_MOST && code != ERROR_NOT_FOUND; i++) {
-        code = module->open(i, &d, &e);
+        code = module->open(i, DEVICE_COPIES, &d, &e);
         c->seen += code != ERROR_NOT_FOUND;
         if (!code) {
             look_at(module, d, i, map, l, &most, c);

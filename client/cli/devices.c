@@ -78,7 +78,7 @@ static int print_devices(const struct device_module *module, const struct pool_m
     struct error e;
     unsigned opened = 0;
     for (unsigned n = 0; n < DEVICES_MOST; n++) {
-        enum error_code code = module->open(n, &d, &e);
+        enum error_code code = module->open(n, DEVICE_COPIES, &d, &e);
         if (code == ERROR_NOT_FOUND || (code && !opened && n)) /* the driver's fault: no device's */
             break;
         if (code) { /* full, or too old */
@@ -94,6 +94,9 @@ static int print_devices(const struct device_module *module, const struct pool_m
         printf("cuda:%-3u %s, %s of %s free, %u multiprocessors, %s\n", n, facts.name, free_bytes,
                memory, facts.multiprocessors, facts.version);
         print_link(facts.pci);
+        printf("         %s%s\n", facts.mode, facts.display ? "; drives a display" : "");
+        if (facts.exclusive && device_exclusive(&facts, n, &e))
+            fprintf(stderr, "moed: %s\n", e.text);
         if (map)
             print_fit(module, &facts, n, map, l);
         module->close(d);

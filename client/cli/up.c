@@ -225,9 +225,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
         {"name", OPTION_STRING, &l->name, 0, 0, "NAME", "name the deployment (default: default)"},
         {"device", OPTION_STRING, &l->device, 0, 0, "D",
-         "run on host, cuda[:N[,N]...][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE "
-         "(default: a "
-         "GPU, if there is one)"},
+         "run on host, cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, or "
+         "emu:vram=SIZE,link=RATE (default: a GPU, if there is one)"},
         {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
          "give experts SIZE of the device's memory: bytes, or a share of them (25%)"},
         {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N",

@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <linux/seccomp.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -13,6 +14,8 @@
 
 #define FILTER(name)                                                                               \
     ((struct sock_fprog){sizeof name / sizeof *name, (struct sock_filter *)(uintptr_t)name})
+
+static _Atomic bool given_up;
 
 static struct sock_fprog filter(enum confine_calls kind, bool keeps_uring)
 {
@@ -45,4 +48,11 @@ void confine_calls(enum confine_calls kind, bool keeps_uring)
         log_warn("seccomp: cannot restrict the system calls of thread %ld", failed);
     else if (failed)
         log_warn("seccomp: cannot restrict the system calls: %m");
+    else
+        atomic_store(&given_up, true);
+}
+
+bool confine_calls_given_up(void)
+{
+    return atomic_load(&given_up);
 }

@@ -23,5 +23,7 @@ enum confine_calls {
  * kernel refuses. Builds with sanitizers keep all calls, because their reports start programs and
  * threads. */
 void confine_calls(enum confine_calls kind, bool uring);
+/* True: this process has given up calls, so what fails now may fail for that. Any thread. */
+bool confine_calls_given_up(void);
 
 #endif

@@ -15,7 +15,7 @@
  * Exit codes: 0 clean; 1 the environment or a peer failed, a restart may help; 2 wrong usage and 3
  * wrong configuration, which a restart does not mend: the supervisor gives up at once; 4 another
  * program has what the process needs (a port): the supervisor gives up at once, unless the process
- * has been ready before. */
+ * has been ready before; 5 the device has no memory at present: the supervisor never gives up. */
 #ifndef MOED_DAEMON_DAEMON_H
 #define MOED_DAEMON_DAEMON_H
 
@@ -31,7 +31,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EXIT_CLEAN = 0, EXIT_RETRY = 1, EXIT_BAD_USAGE = 2, EXIT_PERMANENT = 3, EXIT_TAKEN = 4 };
+enum {
+    EXIT_CLEAN = 0,
+    EXIT_RETRY = 1,
+    EXIT_BAD_USAGE = 2,
+    EXIT_PERMANENT = 3,
+    EXIT_TAKEN = 4,
+    EXIT_NO_DEVICE_MEMORY = 5
+};
 
 struct daemon_internal; /* one a process */
 

@@ -62,7 +62,11 @@
 #define SUPERVISE_LINE_BYTES   10240 /* longest command with its newline: reload has two paths */
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
-#define SUPERVISE_WATCHDOG_S   20 /* how long a process may be silent, unless an option says so */
+/* The reason of a process that ended for lack of device memory begins so. The supervisor starts it
+ * again and again; `moed up` waits for so many starts. */
+#define SUPERVISE_NO_DEVICE_MEMORY "no device memory"
+#define SUPERVISE_PATIENT_STARTS   5
+#define SUPERVISE_WATCHDOG_S       20 /* how long a process may be silent, unless an option says so */
 
 /* In the order of their start; the supervisor stops them in reverse. A deployment has the first n
  * workers. */

@@ -9,7 +9,7 @@
 
 #define DEVICES                                                                                    \
     "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME], "                    \
-    "cuda[:N][,vram=SIZE][,dense=host]"
+    "cuda[:N][,vram=SIZE][,reserve=SIZE][,dense=host]"
 
 /* Slots have the largest segment's size. So if segments differ, all experts take more than 100 %.
  */
@@ -68,6 +68,16 @@ static bool set_dense(struct device_spec *s, struct value v)
     return s->dense_on_host;
 }
 
+static bool set_reserve(struct device_spec *s, struct value v)
+{
+    double x;
+    if (!quantity_parse(v.text, v.len, quantity_sizes, &x) || x < 0 || x > 0x1p60)
+        return false;
+    s->reserve_set = true;
+    s->reserve_bytes = (uint64_t)x;
+    return true;
+}
+
 static bool set_call(struct device_spec *s, struct value v)
 {
     return quantity_parse(v.text, v.len, time_units, &s->call_s) && s->call_s <= CALL_MAX_S;
@@ -97,7 +107,10 @@ static const struct option emu_options[] = {
     {0},
 };
 static const struct option cuda_options[] = {
-    {"vram", set_vram, VRAM_TAKES, false}, {"dense", set_dense, "host", false}, {0}};
+    {"vram", set_vram, VRAM_TAKES, false},
+    {"reserve", set_reserve, "bytes (K, M, G, T, Ki, Mi, Gi)", false},
+    {"dense", set_dense, "host", false},
+    {0}};
 
 /* A kind of device and its options. */
 struct form {
@@ -106,7 +119,8 @@ struct form {
     const char *takes; /* their names */
 };
 static const struct form emu = {"emu", emu_options, "vram, link, latency, speed, call, devices"};
-static const struct form cuda = {"cuda", cuda_options, "vram and dense, after the device's number"};
+static const struct form cuda = {"cuda", cuda_options,
+                                 "vram, reserve and dense, after the device's number"};
 
 static enum error_code parse_option(const struct form *f, const char *text, size_t len,
                                     unsigned *seen, struct device_spec *s, struct error *e)

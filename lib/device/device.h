@@ -9,12 +9,12 @@
  *           SIZE: bytes with K, M, G (powers of 1000) or Ki, Mi, Gi, or "25%" of the model's routed
  *           experts. RATE: bytes a second, with K, M, G. TIME: with us, ms, s. devices: how many
  *           (1), each with an arena and a link of its own.
- *   cuda[:N[,N]...][,vram=SIZE][,dense=host]
+ *   cuda[:N[,N]...][,vram=SIZE][,reserve=SIZE][,dense=host]
  *           A CUDA device, number N of the machine (0), or several, through a module that is loaded
  *           at run time (module.h). Its memory holds the dense weights and the arena for experts;
  *           its kernels compute with both. Several hold their own copies of both. vram: the bytes
- *           of each arena; without it the arena gets what the other parts leave. dense=host: the
- *           dense weights stay in host memory.
+ *           of each arena; without it the arena gets what the other parts leave. reserve: bytes
+ * that stay free for other programs. dense=host: the dense weights stay in host memory.
  *
  * device_parse refuses another name and lists these. */
 #ifndef MOED_DEVICE_DEVICE_H
@@ -43,6 +43,8 @@ struct device_spec {
     unsigned ordinals[DEVICES_MAX]; /* cuda: of each */
     unsigned ordinal;   /* cuda: of the one that this is about; device_parse: the first */
     bool dense_on_host; /* cuda: the device has no copy of the dense weights */
+    bool reserve_set;   /* cuda: reserve_bytes is the user's; else device_plan.h has a default */
+    uint64_t reserve_bytes;
 };
 
 /* ERROR_UNSUPPORTED: an unknown device; the text lists the known ones. ERROR_USAGE: an option that

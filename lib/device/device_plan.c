@@ -21,6 +21,12 @@
 #define MULTIPROCESSOR_BYTES (2ull << 20)
 #define DRIVER_PART          4
 
+/* Where a display runs on the device, its programs take memory while moed serves. As much stays
+ * free for them, if the user says nothing, and at most this part of the device's memory. A browser
+ * with a few pages has some hundreds of MB. (llama.cpp leaves 1 GiB of every device.) */
+#define DISPLAY_BYTES (512ull << 20)
+#define DISPLAY_PART  8
+
 /* ---- What the users of the device want ---- */
 
 static enum error_code want_slots(const struct pool_map *map, const struct device_spec *s,
@@ -70,6 +76,30 @@ static uint32_t workers_of(const struct device_plan *p)
     return p->workers ? p->workers : 1;
 }
 
+/* What stays free for other programs. Without reserve= it is a default, which is dropped where
+ * the rest would not suffice (share). */
+static void want_reserve(struct device_plan *p, const struct device_facts *facts,
+                         const struct device_spec *s)
+{
+    uint64_t most = facts->memory_bytes / DISPLAY_PART,
+             display = DISPLAY_BYTES < most ? DISPLAY_BYTES : most;
+    p->reserve_bytes = s->reserve_set ? s->reserve_bytes : facts->display ? display : 0;
+}
+
+/* device_share; where the parts do not fit next to a default reserve, without it. */
+static enum device_part share(struct device_plan *p, const struct device_spec *s)
+{
+    enum device_part lacks = device_share(p);
+    if (!lacks || s->reserve_set || !p->reserve_bytes)
+        return lacks;
+    uint64_t reserve = p->reserve_bytes;
+    p->reserve_bytes = 0;
+    lacks = device_share(p);
+    if (lacks)
+        p->reserve_bytes = reserve; /* memory that becomes free may be enough for both */
+    return lacks;
+}
+
 /* A context each of memd and the workers. */
 static void look_at(struct device_plan *p, const struct device_facts *facts, uint64_t free_bytes)
 {
@@ -110,12 +140,13 @@ static bool kv_is_fair(const struct device_plan *wanted)
                                  p.kv_bytes <= p.capacity_bytes / KV_PART);
 }
 
-/* What depends on the memory that is free now: the requests of the KV cache, the batch, and the
- * bytes of both. */
+/* What stays free, and what depends on the memory that is free now: the requests of the KV cache,
+ * the batch, and the bytes of both. */
 static void want_free(struct device_plan *p, const struct device_facts *facts,
                       struct worker_memory_needs *needs, const struct device_plan_options *o)
 {
     uint32_t requests = o->kv_requests ? o->kv_requests : DEFAULT_KV_REQUESTS;
+    want_reserve(p, facts, o->device);
     look_at(p, facts, facts->free_bytes);
     want_scratch(p, needs, o->batch, requests);
     while (!o->kv_requests && requests > 1 && !kv_is_fair(p))
@@ -125,7 +156,8 @@ static void want_free(struct device_plan *p, const struct device_facts *facts,
 /* ---- The plan as text ---- */
 
 struct words {
-    char driver[24], dense[24], scratch[24], states[24], kv[24], slots[24], free[24], memory[24];
+    char driver[24], dense[24], scratch[24], states[24], kv[24], slots[24], free[24], memory[24],
+        reserve[24];
     char requests[96]; /* of the KV cache */
     char less_kv[96];  /* options with which it is smaller, and its size then; empty: none */
     char device[160];
@@ -160,6 +192,7 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
                          const struct worker_memory_needs *needs,
                          const struct device_plan_options *o, struct words *w)
 {
+    quantity_format_bytes(p->reserve_bytes, w->reserve);
     quantity_format_bytes(p->driver_bytes, w->driver);
     quantity_format_bytes(p->dense_bytes, w->dense);
     quantity_format_bytes(p->scratch_bytes, w->scratch);
@@ -184,7 +217,14 @@ static void put_in_words(const struct device_plan *p, const struct device_facts 
 static void report_lack(struct strbuf *b, const struct device_plan *p, enum device_part part,
                         const struct words *w)
 {
-    strbuf_printf(b, "after %s for the driver", w->driver);
+    if (part == DEVICE_PART_RESERVE) {
+        strbuf_printf(b, "there is no space for reserve=%s: give a smaller one", w->reserve);
+        return;
+    }
+    strbuf_printf(b, "after ");
+    if (p->reserve_bytes)
+        strbuf_printf(b, "%s for other programs (reserve=), ", w->reserve);
+    strbuf_printf(b, "%s for the driver", w->driver);
     if (p->dense_bytes && part > DEVICE_PART_DENSE)
         strbuf_printf(b, ", %s dense weights", w->dense);
     if (part > DEVICE_PART_SCRATCH)
@@ -207,8 +247,14 @@ static void report_remedy(struct strbuf *b, const struct device_plan *p, enum de
 {
     const char *before = "";
     bool dense = p->dense_bytes > 0;
+    if (part == DEVICE_PART_RESERVE)
+        return;
+    if (p->reserve_bytes) {
+        strbuf_printf(b, "give a smaller reserve=");
+        before = ", ";
+    }
     if (part == DEVICE_PART_SLOTS && p->asked_bytes) {
-        strbuf_printf(b, "give a smaller vram=");
+        strbuf_printf(b, "%sgive a smaller vram=", before);
         before = ", ";
     }
     bool batch = p->batch > BATCH_LEAST && part >= DEVICE_PART_SCRATCH;
@@ -225,7 +271,8 @@ static void report_remedy(struct strbuf *b, const struct device_plan *p, enum de
     else if (!dense && !before[0]) /* the scratch is a batch's experts */
         strbuf_printf(b, "this model needs a larger device");
     if (dense)
-        strbuf_printf(b, "%sgive dense=host", part >= DEVICE_PART_SCRATCH ? ", or " : "");
+        strbuf_printf(b, "%sgive dense=host",
+                      part >= DEVICE_PART_SCRATCH || p->reserve_bytes ? ", or " : "");
 }
 
 /* never: the device is too small even if no other process uses it. */
@@ -259,6 +306,8 @@ static void report_plan(const struct device_plan *p, const struct words *w)
         strbuf_printf(&b, "; %s of it states of requests", w->states);
     strbuf_printf(&b, "), %s for the driver; %s for experts, %.0f %% of them", w->driver, w->slots,
                   100 * (double)p->n_slots / (double)p->total_segments);
+    if (p->reserve_bytes)
+        strbuf_printf(&b, "; %s stay free for other programs", w->reserve);
     if (!p->dense_bytes)
         strbuf_printf(&b, "; the dense weights stay in host memory");
     if (!b.failed)
@@ -275,9 +324,10 @@ static enum device_part share_free(struct device_link *link, struct device_plan 
                                    struct device_facts *facts, struct worker_memory_needs *needs,
                                    const struct device_plan_options *o)
 {
+    want_reserve(p, facts, o->device);
     uint64_t least = device_share_least_bytes(p); /* with the driver's part of an empty device */
     look_at(p, facts, facts->free_bytes);
-    enum device_part lacks = device_share(p);
+    enum device_part lacks = share(p, o->device);
     bool fewer = !o->kv_requests && p->kv_requests < DEFAULT_KV_REQUESTS && p->kv_bytes;
     if (!lacks && !fewer && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
         return lacks;
@@ -286,7 +336,7 @@ static enum device_part share_free(struct device_link *link, struct device_plan 
     if (lacks)
         device_link_await(link, least, facts);
     want_free(p, facts, needs, o);
-    return device_share(p);
+    return share(p, o->device);
 }
 
 enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
@@ -318,7 +368,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
                          o->device->ordinal);
     want_free(&p, &facts, &needs, o);
     look_at(&p, &facts, facts.memory_bytes);
-    enum device_part lacks = device_share(&p);
+    enum device_part lacks = share(&p, o->device);
     bool never = lacks != DEVICE_PART_NONE;
     if (!never) {
         p.n_slots = 0;
@@ -347,7 +397,7 @@ enum error_code device_plan_look(const struct device_module *module,
         return code;
     p.n_flags = facts->signals ? p.total_segments : 0;
     want_free(&p, facts, &needs, o);
-    enum device_part lacks = device_share(&p);
+    enum device_part lacks = share(&p, o->device);
     put_in_words(&p, facts, &needs, o, &words);
     if (lacks)
         return refuse(&p, lacks, false, &words, e);

@@ -26,7 +26,8 @@ enum device_part device_share(struct device_plan *p)
     const struct {
         enum device_part part;
         uint64_t bytes;
-    } parts[] = {{DEVICE_PART_DRIVER, p->driver_bytes},
+    } parts[] = {{DEVICE_PART_RESERVE, p->reserve_bytes},
+                 {DEVICE_PART_DRIVER, p->driver_bytes},
                  {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes, p->n_flags)},
                  {DEVICE_PART_SCRATCH, p->scratch_bytes},
                  {DEVICE_PART_KV, p->kv_bytes}};
@@ -53,6 +54,12 @@ uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots)
     if (!p->kv_bytes)
         return UINT64_MAX;
     return left < p->kv_bytes ? left : p->kv_bytes;
+}
+
+uint64_t device_share_worker_bytes(const struct device_plan *p, uint64_t kv_bytes)
+{
+    uint64_t scratch = p->scratch_bytes / (p->workers ? p->workers : 1);
+    return kv_bytes == UINT64_MAX ? scratch : scratch + kv_bytes;
 }
 
 uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots)
@@ -86,7 +93,7 @@ uint64_t device_share_least_bytes(const struct device_plan *p)
 {
     uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes) : 1;
     const uint64_t parts[] = {device_slots_offset(p->dense_bytes, p->n_flags), p->scratch_bytes,
-                              p->kv_bytes, bytes_of(p, n)};
+                              p->kv_bytes, bytes_of(p, n), p->reserve_bytes};
     uint64_t sum = p->driver_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!checked_add(sum, parts[i], &sum))

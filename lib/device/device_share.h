@@ -1,6 +1,7 @@
 /* How a device's memory is divided, in this order:
  *
- *     the driver | dense weights, flags | the workers' scratch | their KV caches | slots
+ *     other programs | the driver | dense weights, flags | the workers' scratch | their KV caches
+ *     | slots
  *
  * The slots get the size that the user sets, otherwise the rest, but never more than all segments
  * take. An emulated device has only slots. Pure. device_plan.h fills in what its users want. */
@@ -15,7 +16,8 @@
 struct device_plan {
     /* what the device has, and what its users want */
     uint64_t free_bytes;
-    uint64_t unit_bytes; /* the device allocates multiples of it */
+    uint64_t unit_bytes;    /* the device allocates multiples of it */
+    uint64_t reserve_bytes; /* stays free for other programs */
     uint64_t driver_bytes, dense_bytes, scratch_bytes;
     uint32_t batch;          /* tokens of prompts, for which the scratch is */
     uint64_t state_bytes;    /* of the scratch, the states of recurrent layers, of all workers */
@@ -36,6 +38,7 @@ struct device_plan {
 /* The first part that does not fit, in the order above. */
 enum device_part {
     DEVICE_PART_NONE,
+    DEVICE_PART_RESERVE,
     DEVICE_PART_DRIVER,
     DEVICE_PART_DENSE,
     DEVICE_PART_SCRATCH,
@@ -56,6 +59,8 @@ enum error_code device_share_resize(const struct device_plan *p, uint64_t bytes,
 uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots);
 /* Each worker's part of that. */
 uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots);
+/* What a worker allocates: its scratch, and a KV cache of so many bytes (UINT64_MAX: none). */
+uint64_t device_share_worker_bytes(const struct device_plan *p, uint64_t kv_bytes);
 /* The bytes that must be free for the plan; UINT64_MAX: overflow. */
 uint64_t device_share_least_bytes(const struct device_plan *p);
 

@@ -27,11 +27,34 @@ enum error_code device_link_new(const struct device_spec *s, struct device_link 
     return ERROR_OK;
 }
 
+/* All but the first n held allocations. */
+static void let_go(struct device_link *l, uint32_t n)
+{
+    while (l->n_held > n)
+        l->kind->let_go(l, l->held[--l->n_held]);
+}
+
+enum error_code device_link_hold(struct device_link *l, uint32_t n, uint64_t bytes, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    n = n < DEVICE_LINK_HELD ? n : DEVICE_LINK_HELD;
+    if (!l->kind->hold)
+        return ERROR_OK;
+    let_go(l, l->held_bytes == bytes ? n : 0);
+    l->held_bytes = bytes;
+    while (l->n_held < n && !code) {
+        code = l->kind->hold(l, bytes, &l->held[l->n_held], e);
+        l->n_held += !code;
+    }
+    return code;
+}
+
 void device_link_free(struct device_link *l)
 {
     if (!l)
         return;
     struct device_arena *a = &l->arena;
+    let_go(l, 0);
     if (a->n_extents)
         a->extents[0].slots -= a->slots_offset;
     for (uint32_t i = 0; i < a->n_extents; i++)

@@ -58,6 +58,10 @@ enum error_code device_link_new(const struct device_spec *s, struct device_link 
                                 struct error *e);
 void device_link_free(struct device_link *l); /* takes NULL; releases the arena */
 
+/* The error of a device whose mode lets only one process use it; moed needs two. */
+enum error_code device_exclusive(const struct device_facts *facts, unsigned ordinal,
+                                 struct error *e);
+
 /* NULL: the emulated device has no module. */
 const struct device_module *device_link_module(const struct device_link *l);
 /* The device's name, and its memory as it is now. emu: as much memory as is requested. */
@@ -87,6 +91,13 @@ enum error_code device_link_add_extent(struct device_link *l, uint32_t n_slots, 
 /* Releases the last extent, which is not the first. No process may have it mapped any more. On the
  * thread that copies. */
 void device_link_drop_extent(struct device_link *l);
+/* Keeps n allocations of `bytes` (DEVICE_LINK_HELD at most) that nobody uses, so that no other
+ * program takes the memory before a worker does: allocates what is missing, releases the others.
+ * ERROR_MEMORY: the device has not enough memory, and some are missing. emu: does nothing. On the
+ * thread that copies. */
+enum { DEVICE_LINK_HELD = 64 };
+enum error_code device_link_hold(struct device_link *l, uint32_t n, uint64_t bytes,
+                                 struct error *e);
 /* Copies the dense weights from host memory into the arena, before the first copy of a slot. Not
  * counted in device_link_bytes. */
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);

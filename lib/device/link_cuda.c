@@ -104,6 +104,15 @@ static void cuda_await(struct device_link *link, uint64_t bytes, struct device_f
         await_settled(link, out);
 }
 
+enum error_code device_exclusive(const struct device_facts *facts, unsigned ordinal,
+                                 struct error *e)
+{
+    return error_set(e, ERROR_UNSUPPORTED,
+                     "device cuda:%u: %s is in %s, so one process can use it, and moed has two: "
+                     "give --mps, or run nvidia-smi -i %u -c DEFAULT as root",
+                     ordinal, facts->name, facts->mode, ordinal);
+}
+
 static enum error_code too_much(const struct device_facts *facts, uint64_t requested,
                                 struct error *e)
 {
@@ -134,6 +143,19 @@ static void cuda_release(struct device_link *link, struct device_extent *p)
         return;
     if (l->module->finish(l->stream, &e) == ERROR_OK)
         l->module->release(l->device, p->slots);
+}
+
+static enum error_code cuda_hold(struct device_link *link, uint64_t bytes, void **out,
+                                 struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    return l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), out, e);
+}
+
+static void cuda_let_go(struct device_link *link, void *held)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    l->module->release(l->device, held);
 }
 
 /* How many of the bytes lie in one part, as the memory is registered. */
@@ -262,7 +284,7 @@ static enum error_code open_device(struct cuda_link *l, const struct device_spec
     struct device_facts facts;
     enum error_code code = device_module_load("cuda", &l->module, e);
     if (!code)
-        code = l->module->open(s->ordinal, &l->device, e);
+        code = l->module->open(s->ordinal, DEVICE_COPIES, &l->device, e);
     if (!code)
         code = l->module->stream_new(l->device, &l->stream, e);
     for (uint32_t i = 0; !code && i < DEVICE_LINK_QUEUE; i++)
@@ -270,8 +292,10 @@ static enum error_code open_device(struct cuda_link *l, const struct device_spec
     if (code)
         return code;
     l->module->facts(l->device, &facts);
-    log_info("device cuda:%u is %s, %.2f GB, %u multiprocessors, %s", s->ordinal, facts.name,
-             (double)facts.memory_bytes * 1e-9, facts.multiprocessors, facts.version);
+    log_info("device cuda:%u is %s, %.2f GB, %u multiprocessors, %s, %s", s->ordinal, facts.name,
+             (double)facts.memory_bytes * 1e-9, facts.multiprocessors, facts.version, facts.mode);
+    if (facts.exclusive)
+        return device_exclusive(&facts, s->ordinal, e);
     if (s->vram_bytes > facts.memory_bytes) /* refused now, and not after the model is loaded */
         return too_much(&facts, s->vram_bytes, e);
     return ERROR_OK;
@@ -287,6 +311,8 @@ enum error_code device_link_cuda_new(const struct device_spec *s, struct device_
         .await = cuda_await,
         .allocate = cuda_allocate,
         .release = cuda_release,
+        .hold = cuda_hold,
+        .let_go = cuda_let_go,
         .queue = cuda_queue,
         .copying_ns = cuda_copying_ns,
         .collect = cuda_collect,

@@ -16,6 +16,9 @@ struct device_link_kind {
     enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct device_extent *p,
                                 struct error *e);
     void (*release)(struct device_link *l, struct device_extent *p); /* takes an empty one */
+    /* Memory that nobody uses. NULL: the device has none to hold. */
+    enum error_code (*hold)(struct device_link *l, uint64_t bytes, void **out, struct error *e);
+    void (*let_go)(struct device_link *l, void *held);
     /* Begins the copy at this place of the queue's ring, with the writes of its flags behind it. */
     enum error_code (*queue)(struct device_link *l, uint32_t at, struct error *e);
     uint64_t (*copying_ns)(const struct device_link *l, size_t bytes);
@@ -42,6 +45,9 @@ struct device_link {
     const struct device_link_kind *kind;
     struct device_spec spec;
     struct device_arena arena;
+    void *held[DEVICE_LINK_HELD];
+    uint32_t n_held;
+    uint64_t held_bytes; /* of each */
     _Atomic uint64_t busy_ns, bytes;
     /* The queue: n_queued copies from `oldest` on. The owner's thread's alone. */
     struct link_copy queue[DEVICE_LINK_QUEUE];

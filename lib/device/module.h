@@ -48,13 +48,23 @@ struct device_facts {
     char blas[200];   /* the library of matrix products and its version; "": none is loaded */
     uint64_t memory_bytes, free_bytes;
     unsigned multiprocessors;
-    bool signals; /* signal and await can be called */
+    bool signals;   /* signal and await can be called */
+    bool display;   /* it drives a display, whose programs take and give back memory at any time */
+    bool exclusive; /* its mode lets one process use it, and no server shares it among several */
+    char mode[40];  /* which processes may use it, as text for logs */
+};
+
+/* What a process opens a device for. */
+enum device_opening {
+    DEVICE_COPIES,   /* memory, streams, copies, flags: no operation, and no kernel is loaded */
+    DEVICE_COMPUTES, /* operations too: all kernels are loaded, before any stream waits for a flag
+                      */
 };
 
 /* The offset of the flags (signal and await below) of an arena without flags. */
 #define DEVICE_NO_FLAGS UINT64_MAX
 
-/* Device memory that a stream allocates for itself when it first runs an operation. */
+/* Device memory that a stream allocates for itself, of a device that is opened to compute. */
 enum { DEVICE_STREAM_BYTES = 8 << 20 };
 
 /* The operands that the device's library of matrix products takes. */
@@ -492,8 +502,9 @@ struct device_module {
     /* Once, before open: what takes long is reported to `line` when it begins. */
     void (*report_to)(void (*line)(const char *text));
     /* ordinal: the device's number on this machine. ERROR_NOT_FOUND: there is no such device;
-     * ERROR_UNSUPPORTED: the driver or the device is too old. */
-    enum error_code (*open)(unsigned ordinal, struct device **out, struct error *e);
+     * ERROR_UNSUPPORTED: the driver or the device is too old, or no process may use the device. */
+    enum error_code (*open)(unsigned ordinal, enum device_opening use, struct device **out,
+                            struct error *e);
     void (*close)(struct device *d); /* takes NULL */
     /* Ends this process's context of a device that it has closed, and frees all that the context
      * has. For tests: a checker of leaks reports at that point what is still allocated. */

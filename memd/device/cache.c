@@ -16,11 +16,14 @@
 #define RESIZE_NS    1000000u
 #define RESIZE_KV_NS 20000000u
 
+/* The time until a resize, or what is held, has to be looked at. */
 static uint64_t resize_timeout(const struct cache *c, uint64_t timeout_ns)
 {
     uint64_t most = !c->aim.busy                      ? UINT64_MAX
                     : c->aim.waits == CACHE_RESIZE_KV ? RESIZE_KV_NS
                                                       : RESIZE_NS;
+    uint64_t hold_ns = cache_hold_left_ns(c);
+    most = hold_ns < most ? hold_ns : most;
     return timeout_ns < most ? timeout_ns : most;
 }
 
@@ -46,6 +49,7 @@ static void *copy_thread(void *arg)
         slot_server_take_records(server);
         cache_release_consumed(c);
         cache_slots_reclaim(&server->slots);
+        cache_hold_shares(c);
         cache_resize_step(c);
         slot_server_report_broken(server);
         struct error e;

@@ -6,6 +6,7 @@
  *     cache.c           the engine thread, the interface
  *     cache_workers.c   workers: their records, `consumed`, leaving
  *     cache_resize.c    more slots or fewer while serving
+ *     cache_hold.c      device memory for workers that are not there
  *     cache_policy.c    the policy, and the number of slots that it has
  *     cache_link.c      queues copies on the link, and collects them
  *     cache_copies.c    makes the copies that lib/sched/prefetch/transfer_scheduler.h decides on;
@@ -48,6 +49,15 @@ struct cache_aim {
     struct error failed; /* why the last resize fell short; code 0: it did not */
 };
 
+/* Device memory that is held for workers; see cache_hold.c. */
+struct cache_hold {
+    uint32_t n;        /* shares, */
+    uint64_t bytes;    /* and bytes of each, that are to be held */
+    bool lacks;        /* the device had no memory for all */
+    uint64_t retry_ns; /* not to be tried before */
+    uint64_t pause_ns; /* between the last two tries */
+};
+
 struct cache {
     struct slot_server server;
     struct pool_map map;
@@ -70,6 +80,7 @@ struct cache {
     struct residency_table table;
     uint32_t reserve; /* slots kept free for loads on demand */
     struct cache_aim aim;
+    struct cache_hold hold;
     uint32_t n_shown;     /* extents that workers see; the arena's others are coming or going */
     uint32_t last_serial; /* of an extent */
     uint32_t *fills;      /* [arena->n_flags]: how often each slot was filled, which is its flag's
@@ -101,6 +112,14 @@ enum error_code cache_start_policy(struct cache *c, struct error *e);
 uint32_t cache_reserve_of(const struct cache *c, uint32_t n_slots);
 /* Uses n slots from now on. ERROR_MEMORY: nothing has changed. */
 enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e);
+
+/* cache_hold.c; the engine thread's */
+
+/* Holds the memory of the workers that are not there, or tries again later. Gives up the lock while
+ * the device allocates or releases memory. */
+void cache_hold_shares(struct cache *c);
+/* Nanoseconds until it tries again; UINT64_MAX: it need not. */
+uint64_t cache_hold_left_ns(const struct cache *c);
 
 /* cache_resize.c; the engine thread's */
 

@@ -31,7 +31,7 @@ static inline void open_device(void)
 {
     struct error e;
 
-    if (device_module_load("cuda", &module, &e) || module->open(0, &device, &e)) {
+    if (device_module_load("cuda", &module, &e) || module->open(0, DEVICE_COMPUTES, &device, &e)) {
         fprintf(stderr, "skipped: %s\n", e.text);
         exit(77);
     }

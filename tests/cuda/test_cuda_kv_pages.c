@@ -107,6 +107,31 @@ static void test_gives_back(void **state)
     kv_pages_free(p);
 }
 
+/* A pool that cannot grow keeps what it has: 6 pages in chunks of 4 and 2, and memory for one page
+ * more. It grows once there is memory. */
+static void test_cannot_grow(void **state)
+{
+    struct device_facts facts;
+    char limit[32];
+    (void)state;
+    if (strcmp(module->name, "cusim") != 0)
+        skip();
+    struct kv_pages *p = new_pool(6 * PAGE_BYTES);
+    assert_int_equal(kv_pages_use(p).free, 6);
+    module->facts(device, &facts);
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.memory_bytes - facts.free_bytes + PAGE_BYTES));
+    setenv("MOED_CUSIM_MEMORY", limit, 1);
+    kv_pages_resize(p, UINT64_MAX);
+    assert_true(kv_pages_use(p).lacks_memory);
+    assert_int_equal(kv_pages_use(p).free, 6);
+    unsetenv("MOED_CUSIM_MEMORY");
+    kv_pages_resize(p, UINT64_MAX);
+    assert_false(kv_pages_use(p).lacks_memory);
+    assert_int_equal(kv_pages_use(p).free, PAGES);
+    kv_pages_free(p);
+}
+
 /* The pool frees the chunks with the fewest reserved pages: 30 pages in chunks of 4, of which one
  * has 4 reserved and the others 1. */
 static void test_what_goes(void **state)
@@ -418,9 +443,8 @@ static void test_life(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pages_apart),
-        cmocka_unit_test(test_gives_back),
-        cmocka_unit_test(test_what_goes),
+        cmocka_unit_test(test_pages_apart), cmocka_unit_test(test_gives_back),
+        cmocka_unit_test(test_what_goes),   cmocka_unit_test(test_cannot_grow),
         cmocka_unit_test(test_life),
     };
     return run_group("cuda_kv_pages", tests, open_all);

@@ -617,7 +617,7 @@ static int report_open(void)
     struct error e;
     enum error_code code = device_module_load("cuda", &module, &e);
     if (!code)
-        code = module->open(1, &d, &e);
+        code = module->open(1, DEVICE_COMPUTES, &d, &e);
     printf("%s: %s\n", error_meaning(code), code ? e.text : "");
     if (!code)
         module->close(d);
@@ -640,6 +640,10 @@ static void test_open(void **state)
         {"MOED_CUSIM_DRIVER", "0", "not found: device cuda: no NVIDIA driver is installed"},
         {"MOED_CUSIM_FAIL", "cudaGetDeviceCount:1:cudaErrorUnknown",
          "cudaGetDeviceCount: unknown error"},
+        {"MOED_CUSIM_COMPUTE_MODE", "2",
+         "not supported: device cuda:1: cusim is in compute mode Prohibited"},
+        {"MOED_CUSIM_FAIL", "cudaMemGetInfo:1:cudaErrorDevicesUnavailable",
+         "compute mode Exclusive_Process): give --mps, or run nvidia-smi -c DEFAULT"},
         {"MOED_CUDA_MODULE", "/nowhere/libmoed-cuda.so",
          "not supported: device cuda: MOED_CUDA_MODULE names"},
         {"MOED_CUDA_MODULE", "/proc/self/exe", "not supported: "},
@@ -656,6 +660,83 @@ static void test_open(void **state)
             fail_msg("%s=%s: '%s'", cases[i].name, cases[i].value, text);
     }
     unsetenv("MOED_CUSIM_DEVICES");
+}
+
+/* Prints which processes may use the device. */
+static int report_mode(void)
+{
+    struct device_facts facts;
+    open_device();
+    module->facts(device, &facts);
+    printf("%s%s%s\n", facts.mode, facts.exclusive ? ", alone" : "",
+           facts.display ? ", display" : "");
+    close_device();
+    return 0;
+}
+
+static void test_modes(void **state)
+{
+    static const struct {
+        const char *name, *value, *expected;
+    } cases[] = {{"MOED_CUSIM_COMPUTE_MODE", "0", "compute mode Default\n"},
+                 {"MOED_CUSIM_COMPUTE_MODE", "3", "compute mode Exclusive_Process, alone\n"},
+                 {"MOED_CUSIM_DISPLAY", "1", "compute mode Default, display\n"}};
+    if (!is_simulated())
+        skip();
+    setenv("CUDA_MPS_PIPE_DIRECTORY", "/nowhere", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[100];
+        struct other o = start("say-mode", cases[i].name, cases[i].value);
+        read_all(&o, text, sizeof text);
+        assert_int_equal(end(&o), 0);
+        assert_string_equal(text, cases[i].expected);
+    }
+    /* MPS shares the device: by the driver's word, or by its daemon's file */
+    char folder[] = "/tmp/moed-mps-XXXXXX", path[64], text[2][100];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/control", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    setenv("MOED_CUSIM_COMPUTE_MODE", "3", 1);
+    for (int i = 0; i < 2; i++) {
+        struct other o = i ? start("say-mode", "CUDA_MPS_PIPE_DIRECTORY", folder)
+                           : start("say-mode", "MOED_CUSIM_MPS", "1");
+        read_all(&o, text[i], sizeof text[i]);
+        assert_int_equal(end(&o), 0);
+        assert_string_equal(text[i], "compute mode Exclusive_Process with MPS\n");
+    }
+    unsetenv("MOED_CUSIM_COMPUTE_MODE");
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Opens the device for copies, then to compute: the exit code is the number of calls that fail. */
+static int open_twice(void)
+{
+    struct device *d;
+    struct error e;
+    int failed = device_module_load("cuda", &module, &e) != ERROR_OK;
+    for (int use = DEVICE_COPIES; use <= DEVICE_COMPUTES; use++) {
+        if (module->open(0, (enum device_opening)use, &d, &e))
+            failed += use == DEVICE_COPIES ? 10 : 1;
+        else
+            module->close(d);
+    }
+    return failed;
+}
+
+/* A process that only copies loads one kernel: the second that is loaded here fails. */
+static void test_kernels_of_copies(void **state)
+{
+    if (!is_simulated())
+        skip();
+    struct other o = start("open-twice", "MOED_CUSIM_FAIL", "cudaFuncGetAttributes:3");
+    assert_int_equal(WEXITSTATUS(end(&o)), 1);
+    o = start("open-twice", "MOED_CUSIM_FAIL",
+              "cudaFuncGetAttributes:1:cudaErrorNoKernelImageForDevice");
+    assert_int_equal(WEXITSTATUS(end(&o)), 10);
 }
 
 /* Opens the device; the log goes to the standard output. */
@@ -730,20 +811,32 @@ int main(int argc, char **argv)
                  {"stage-too-much", stage_too_much},
                  {"say-open", report_open},
                  {"open-and-log", open_and_log},
-                 {"reset", reset_with_memory}};
+                 {"reset", reset_with_memory},
+                 {"say-mode", report_mode},
+                 {"open-twice", open_twice}};
     for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(argv[1], roles[i].name) == 0)
             return roles[i].run();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_facts),    cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_events),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_import),   cmocka_unit_test(test_bad_handle),
-        cmocka_unit_test(test_pin),      cmocka_unit_test(test_pin_parts),
-        cmocka_unit_test(test_staging),  cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_open),     cmocka_unit_test(test_stage_too_much),
-        cmocka_unit_test(test_flags),    cmocka_unit_test(test_flags_between_processes),
-        cmocka_unit_test(test_no_flags), cmocka_unit_test(test_compiling),
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_bad_handle),
+        cmocka_unit_test(test_pin),
+        cmocka_unit_test(test_pin_parts),
+        cmocka_unit_test(test_staging),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_stage_too_much),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_flags_between_processes),
+        cmocka_unit_test(test_no_flags),
+        cmocka_unit_test(test_compiling),
         cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_kernels_of_copies),
     };
     program = "/proc/self/exe";
     return run_group("cuda_module", tests, open_all);

@@ -484,7 +484,7 @@ static void test_too_many_columns(void **state)
     struct error e;
 
     (void)state;
-    check_code(module->open(0, &other, &e), &e);
+    check_code(module->open(0, DEVICE_COMPUTES, &other, &e), &e);
     check_code(module->stream_new(other, &s, &e), &e);
     module->ops.activations_bind(&a, NULL, COLS, 1, on_device(COLS * sizeof(float)), COLS, false);
     module->ops.multiply(s, &m, &a, on_device(16 * sizeof(float)), 16, false);

@@ -420,7 +420,7 @@ static void test_without_blas(void **state)
     (void)state;
     if (!is_simulated())
         skip();
-    check_code(module->open(0, &other, &e), &e);
+    check_code(module->open(0, DEVICE_COMPUTES, &other, &e), &e);
     check_code(module->stream_new(other, &s, &e), &e);
     setenv("MOED_CUSIM_BLAS", "0", 1);
     assert_int_equal(module->load_blas(other, &takes, &e), ERROR_UNSUPPORTED);
@@ -442,7 +442,7 @@ static enum error_code operands_without(const char *refused, struct device_blas 
 {
     struct device *other;
 
-    check_code(module->open(0, &other, e), e);
+    check_code(module->open(0, DEVICE_COMPUTES, &other, e), e);
     setenv("MOED_CUSIM_BLAS_REFUSES", refused, 1);
     enum error_code code = module->load_blas(other, out, e);
     unsetenv("MOED_CUSIM_BLAS_REFUSES");
@@ -520,7 +520,7 @@ static void test_errors(void **state)
     for (int loaded = 0; loaded < 2; loaded++) {
         struct device_stream *s;
         struct device *other;
-        check_code(module->open(0, &other, &e), &e);
+        check_code(module->open(0, DEVICE_COMPUTES, &other, &e), &e);
         check_code(module->stream_new(other, &s, &e), &e);
         if (loaded)
             check_code(module->load_blas(other, &(struct device_blas){false, false, false}, &e),
@@ -695,13 +695,13 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "give-up") == 0)
         return give_up(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type),    cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_chunks),        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_planes),        cmocka_unit_test(test_chunks_of_planes),
-        cmocka_unit_test(test_range_of_x),    cmocka_unit_test(test_faults_in_x),
-        cmocka_unit_test(test_nothing_to_do), cmocka_unit_test(test_without_blas),
-        cmocka_unit_test(test_refused_types), cmocka_unit_test(test_bf16_as_float32),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_every_type),       cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_planes),           cmocka_unit_test(test_chunks_of_planes),
+        cmocka_unit_test(test_range_of_x),       cmocka_unit_test(test_faults_in_x),
+        cmocka_unit_test(test_nothing_to_do),    cmocka_unit_test(test_without_blas),
+        cmocka_unit_test(test_refused_types),    cmocka_unit_test(test_bf16_as_float32),
+        cmocka_unit_test(test_errors),           cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_scratch_of_fewer),
     };
     return run_group("cuda_multiply_many", tests, open_with_blas);

@@ -37,6 +37,12 @@ int attribute_of(enum cudaDeviceAttr attribute)
         return SHARED_BYTES_OPTIN;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
         return SM_SHARED_BYTES;
+    case cudaDevAttrComputeMode:
+        return (int)setting("MOED_CUSIM_COMPUTE_MODE", cudaComputeModeDefault);
+    case cudaDevAttrMpsEnabled:
+        return setting("MOED_CUSIM_MPS", 0) != 0;
+    case cudaDevAttrKernelExecTimeout:
+        return setting("MOED_CUSIM_DISPLAY", 0) != 0;
     case cudaDevAttrTotalConstantMemory:
         return 64 << 10;
     case cudaDevAttrWarpSize:
@@ -75,7 +81,6 @@ int attribute_of(enum cudaDeviceAttr attribute)
     case cudaDevAttrHostRegisterReadOnlySupported:
         return pins_read_only();
     case cudaDevAttrIntegrated:
-    case cudaDevAttrComputeMode:
     case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrCooperativeLaunch:
         return 0;

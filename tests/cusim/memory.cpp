@@ -11,6 +11,7 @@
 
 #include "limits.h"
 #include "memory.h"
+#include "usage.h"
 
 #include <chrono>
 #include <thread>
@@ -49,8 +50,6 @@ std::map<uintptr_t, size_t> &freed = *new std::map<uintptr_t, size_t>; /* for me
 int file = -1;
 off_t file_end;
 bool accessible = true; /* of all allocations at this moment */
-std::map<int, unsigned long long> &bytes_used =
-    *new std::map<int, unsigned long long>; /* by device */
 
 size_t round_up(size_t n, size_t to)
 {
@@ -398,15 +397,16 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
         return cudaSuccess;
     std::lock_guard<std::mutex> guard(state_lock);
     size_t mapped = round_up(bytes, PAGE);
-    if (bytes > memory_total() || bytes_used[current_device()] + mapped > memory_total() ||
-        !open_file() || ftruncate(file, file_end + (off_t)mapped) != 0)
+    if (bytes > memory_total() || !open_file() || ftruncate(file, file_end + (off_t)mapped) != 0 ||
+        !usage_take(current_device(), mapped, memory_total()))
         return call_end(cudaErrorMemoryAllocation);
     off_t offset = file_end;
     void *p = memory_map(file, offset, bytes);
-    if (p == nullptr)
+    if (p == nullptr) {
+        usage_give(current_device(), mapped);
         return call_end(cudaErrorMemoryAllocation);
+    }
     file_end += (off_t)mapped;
-    bytes_used[current_device()] += mapped;
     poison(p, bytes);
     memory_add(p, {p, bytes, offset, current_device(), 0, false, {}});
     *memory = p;
@@ -435,7 +435,7 @@ cudaError_t cudaFree(void *memory)
     poison(memory, a->bytes);
     memory_unmap(memory, a->bytes);
     memory_remove(memory);
-    bytes_used[device] -= mapped;
+    usage_give(device, mapped);
     if (!exported) /* another process may have it mapped and reads the poison */
         fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)mapped);
     return call_end(error);
@@ -448,7 +448,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
         return call_end(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> guard(state_lock);
     *total = (size_t)memory_total();
-    *free_bytes = *total - (size_t)bytes_used[current_device()];
+    *free_bytes = *total - (size_t)usage_of(current_device());
     return cudaSuccess;
 }
 

@@ -66,6 +66,16 @@ if [ $SIMULATED = yes ]; then
     refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda
     refused "device cuda:3: the driver finds 2, counted from 0" MOED_CUSIM_DEVICES=2 -- cuda:3
     refused "of memory, vram= requests 9.00 GB: give a smaller vram=" -- cuda:0,vram=9G
+    # memd and the worker are two processes: a mode that lets one use the device is refused before the model is loaded.
+    export CUDA_MPS_PIPE_DIRECTORY=$WORK/no-mps
+    refused "cusim is in compute mode Exclusive_Process, so one process can use it, and moed has two: give --mps, or run nvidia-smi -i 0 -c DEFAULT as root" \
+        MOED_CUSIM_COMPUTE_MODE=3 -- cuda
+    ! grep -q 'loaded' "$RUN/memd.log" || fail "a device of one process is refused after the model is loaded"
+    refused "cusim is in compute mode Prohibited, so no process can use it" MOED_CUSIM_COMPUTE_MODE=2 -- cuda
+    MOED_CUSIM_COMPUTE_MODE=3 MOED_CUSIM_MPS=1 up "$MODEL" --device cuda
+    log_has memd "compute mode Exclusive_Process with MPS"
+    down
+    unset CUDA_MPS_PIPE_DIRECTORY
     # The plan: the message names the part that does not fit, and the remedy.
     refused "kB dense weights: give dense=host" MOED_CUSIM_MEMORY=2M -- cuda
     refused "scratch: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=8M -- cuda

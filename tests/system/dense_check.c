@@ -34,7 +34,7 @@ static void open_reader(struct reader *r, unsigned ordinal, const struct device_
     struct error e;
     enum error_code code = device_module_load("cuda", &r->module, &e);
     if (!code)
-        code = r->module->open(ordinal, &r->device, &e);
+        code = r->module->open(ordinal, DEVICE_COPIES, &r->device, &e);
     if (!code)
         code = r->module->stream_new(r->device, &r->stream, &e);
     if (!code)

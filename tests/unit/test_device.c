@@ -114,6 +114,11 @@ static void test_several(void **state)
     assert_int_equal(device_of(&s, 1).vram_bytes, 6000000000);
     assert_int_equal(device_of(&s, 1).n_devices, 1);
     assert_int_equal(parsed("cuda:2,dense=host").n_devices, 1);
+    assert_false(parsed("cuda:2,dense=host").reserve_set);
+    s = parsed("cuda:0,reserve=1Gi,vram=6G");
+    assert_true(s.reserve_set && s.reserve_bytes == 1ull << 30 && s.vram_bytes == 6000000000);
+    s = parsed("cuda:0,reserve=0");
+    assert_true(s.reserve_set && s.reserve_bytes == 0);
     assert_int_equal(parsed("cuda").n_devices, 1);
     assert_int_equal(parsed("emu:vram=25%,link=1G,devices=3").n_devices, 3);
     assert_int_equal(parsed("emu:vram=25%,link=1G").n_devices, 1);
@@ -178,6 +183,8 @@ static void test_refused(void **state)
         {"emu:vram=1G,link=1G,devices=0", ERROR_USAGE, "devices is not"},
         {"emu:vram=1G,link=1G,devices=12", ERROR_USAGE, "devices is not"},
         {"cuda:0,dense", ERROR_USAGE, "dense is not host"},
+        {"cuda:0,reserve", ERROR_USAGE, "reserve is not bytes"},
+        {"cuda:0,reserve=25%", ERROR_USAGE, "reserve is not bytes"},
         {"cuda:0,dense=hos", ERROR_USAGE, "dense is not host"},
         {"cuda:0,dense=hosts", ERROR_USAGE, "dense is not host"},
         {"cuda:0,dense=device", ERROR_USAGE, "dense is not host"},

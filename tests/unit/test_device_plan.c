@@ -426,6 +426,7 @@ struct stand_in {
     uint64_t memory, free[4];
     unsigned waited;
     uint64_t awaited[4];
+    bool display;
 };
 
 static const struct device_module *stand_in_module(const struct device_link *l)
@@ -437,8 +438,10 @@ static const struct device_module *stand_in_module(const struct device_link *l)
 static void stand_in_facts(struct device_link *l, struct device_facts *out)
 {
     struct stand_in *s = (struct stand_in *)l;
-    *out = (struct device_facts){
-        .name = "GPU", .memory_bytes = s->memory, .free_bytes = s->free[s->waited]};
+    *out = (struct device_facts){.name = "GPU",
+                                 .memory_bytes = s->memory,
+                                 .free_bytes = s->free[s->waited],
+                                 .display = s->display};
 }
 
 static void stand_in_await(struct device_link *l, uint64_t bytes, struct device_facts *out)
@@ -643,6 +646,51 @@ static void test_plan_kv_requests(void **state)
     kv_requests = 3;
 }
 
+/* What stays free for other programs: the user's size always, a display's where all parts fit. */
+static void test_reserve(void **state)
+{
+    struct device_plan p;
+    struct error e;
+    struct device_plan q = sample();
+    q.reserve_bytes = 66 * MIB;
+    expect(q, DEVICE_PART_NONE, 800);
+    q.reserve_bytes = 1001 * MIB;
+    expect(q, DEVICE_PART_RESERVE, 0);
+    assert_int_equal(device_share_worker_bytes(&q, 5 * MIB), 15 * MIB);
+    assert_int_equal(device_share_worker_bytes(&q, UINT64_MAX), 10 * MIB);
+    q.workers = 2;
+    assert_int_equal(device_share_worker_bytes(&q, 5 * MIB), 10 * MIB);
+    slabs[1].n_experts = 40000; /* more than fit: the slots get the rest */
+    slabs[1].segment_bytes = 100000;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    uint64_t all = device_share_slots_bytes(&p);
+    assert_true(p.reserve_bytes == 0);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4000 * MIB, 4000 * MIB}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    uint64_t less = all - device_share_slots_bytes(&p);
+    assert_true(p.reserve_bytes == 512 * MIB && less >= 509 * MIB && less <= 515 * MIB);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4000 * MIB, 4000 * MIB}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda,reserve=0", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(p.reserve_bytes == 0 && device_share_slots_bytes(&p) == all);
+    slabs[1].n_experts = 8;
+    slabs[1].segment_bytes = 1000;
+    /* an eighth of a small device; none where the parts need it; the user's is kept */
+    s = (struct stand_in){.memory = 80 * MIB, .free = {80 * MIB}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(p.reserve_bytes, 10 * MIB);
+    uint64_t fixed = 6 * MIB + p.scratch_bytes + p.kv_bytes + 2 * MIB, memory = fixed / 3 * 4 + MIB;
+    s = (struct stand_in){.memory = memory, .free = {memory}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(p.reserve_bytes, 0);
+    assert_int_equal(plan_on(&s, "cuda,vram=50%,reserve=3Mi", "f16", 100, &p, &e), ERROR_USAGE);
+    expect_message(&e, "after 3 MB for other programs (reserve=), ");
+    expect_message(
+        &e, "scratch: give a smaller reserve=, lower --ctx or --parallel, or give dense=host");
+    assert_int_equal(plan_on(&s, "cuda,reserve=1G", "f16", 100, &p, &e), ERROR_USAGE);
+    expect_message(&e, "of memory: there is no space for reserve=1.0 GB: give a smaller one");
+}
+
 /* The emulated device has the requested memory, in addition to any needs of a worker. */
 static void test_emulated(void **state)
 {
@@ -669,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_asked_slots),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_plan_waits),
         cmocka_unit_test(test_plan_kv_requests),
         cmocka_unit_test(test_overflow),

@@ -94,7 +94,9 @@ static enum error_code make_caches(struct experts *x, struct error *e)
     bool device = x->memory->arena_bytes > 0, host = x->memory->tier.slots;
     if (!device && !host)
         return ERROR_OK;
-    enum error_code code = cache_link_open(x->memory, &x->cache_link, e);
+    enum error_code code = ERROR_OK;
+    if (!x->options.link)
+        code = cache_link_open(x->memory, &x->cache_link, e);
     if (!code && device)
         code = make_device(x, e);
     if (code)
@@ -125,7 +127,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     if (!x)
         return no_memory(e);
     x->memory = memory;
-    x->cache_link.region.fd = -1;
+    x->cache_link = options->link ? *options->link : (struct cache_link){.region.fd = -1};
     x->own = own;
     x->options = *options;
     atomic_init(&x->assigner, (int)options->assigner);

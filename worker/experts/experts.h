@@ -51,8 +51,10 @@ struct experts_options {
     unsigned spin_us;
     struct device_spec device;
     struct cuda_device *cuda; /* NULL: no CUDA device */
-    bool cpuexec;             /* may run; else the worker computes the CPU's shares */
-    bool rows_stay;           /* on the device, which computes the dense part too */
+    /* The channel to memd, open; taken over, on failure too. NULL: experts_new opens one. */
+    const struct cache_link *link;
+    bool cpuexec;   /* may run; else the worker computes the CPU's shares */
+    bool rows_stay; /* on the device, which computes the dense part too */
     enum sched_assigner assigner;
     enum sched_predictor predictor;
     enum sched_prefetcher prefetcher; /* memd's; limits the hints (sched_prefetch_most) */

@@ -37,6 +37,7 @@ struct dense_kv_use {
     uint64_t bytes;                      /* allocated, or allowed if that is more */
     uint32_t pages_reserved, pages_free; /* free: may be put now */
     uint32_t pages_most;                 /* with all slots released */
+    bool lacks_memory;                   /* of the device; kv_resize tries again */
 };
 
 /* Where a slot has a page: the index of its positions in the context, and the group. */

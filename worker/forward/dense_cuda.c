@@ -262,9 +262,8 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
         dense_cuda_make_states(c))
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
-                     "the device has no memory for %" PRIu32 " requests of %" PRIu32
-                     " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host (%s)",
-                     c->kv_requests, c->context, c->failed.text);
+                     "the dense part with a KV cache of %" PRIu32 " tokens does not fit: %s",
+                     c->context, c->failed.text);
 }
 
 enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,

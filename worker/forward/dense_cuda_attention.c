@@ -124,7 +124,8 @@ struct dense_kv_use dense_cuda_kv_use(const struct dense *d)
     return (struct dense_kv_use){.bytes = use.bytes,
                                  .pages_reserved = use.reserved,
                                  .pages_free = use.free,
-                                 .pages_most = use.most};
+                                 .pages_most = use.most,
+                                 .lacks_memory = use.lacks_memory};
 }
 
 void dense_cuda_upload_pages(struct dense_cuda *c)

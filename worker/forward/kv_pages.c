@@ -124,7 +124,8 @@ static struct chunk *empty_chunk(struct kv_pages *p)
 
 static enum error_code grow(struct kv_pages *p, struct error *e)
 {
-    uint32_t have = allocated(p);
+    uint32_t had = allocated(p), have = had;
+    struct error ignored;
     for (struct chunk *c = p->chunks; c < p->chunks + MOST_CHUNKS && have < p->aim; c++)
         if (c->memory && c->n_pages < p->chunk_pages && reserved_of(c) == 0) {
             have -= c->n_pages;
@@ -133,6 +134,10 @@ static enum error_code grow(struct kv_pages *p, struct error *e)
     for (struct chunk *c; have < p->aim && (c = empty_chunk(p)) != NULL; have += c->n_pages) {
         uint32_t left = p->aim - have;
         enum error_code code = add_chunk(p, c, left < p->chunk_pages ? left : p->chunk_pages, e);
+        if (code && have < had) { /* no fewer pages than before */
+            uint32_t lost = had - have;
+            add_chunk(p, c, lost < p->chunk_pages ? lost : p->chunk_pages, &ignored);
+        }
         if (code)
             return code;
     }
@@ -148,6 +153,9 @@ static void settle(struct kv_pages *p)
         log_warn("the KV cache has %.2f GB of %.2f: %s",
                  (double)allocated(p) * (double)p->page_bytes * 1e-9,
                  (double)p->aim * (double)p->page_bytes * 1e-9, e.text);
+    else if (!failed && p->failed)
+        log_info("the KV cache has all of its memory: %.2f GB",
+                 (double)allocated(p) * (double)p->page_bytes * 1e-9);
     p->failed = failed;
 }
 
@@ -248,6 +256,7 @@ struct kv_pages_use kv_pages_use(const struct kv_pages *p)
     uint32_t have = allocated(p);
     struct kv_pages_use use = {.free = free_pages(p),
                                .most = p->aim,
+                               .lacks_memory = p->failed,
                                .bytes = (have > p->aim ? have : p->aim) * p->page_bytes};
     for (int i = 0; i < MOST_CHUNKS; i++)
         use.reserved += reserved_of(&p->chunks[i]);

@@ -22,6 +22,7 @@ struct kv_pages_use {
     uint32_t reserved, free; /* pages; free: without chunks that are to be released */
     uint32_t most;           /* pages that the pool may have */
     uint64_t bytes;          /* of the pages that it has, or may have if that is more */
+    bool lacks_memory;       /* the device had none for all pages; kv_pages_resize tries again */
 };
 
 /* Borrows cuda. A pool of at most n pages of page_bytes (a multiple of 16); as many as fit into

@@ -10,6 +10,16 @@
 
 enum cuda_use { CUDA_KV, CUDA_SCRATCH, CUDA_USES };
 
+/* While the worker starts it waits for device memory that other programs, or memd, are about to
+ * leave. */
+struct cuda_patience {
+    void (*report)(void *arg, const char *text); /* called once: what it waits for */
+    void *arg;
+    bool reported;
+    bool starting;     /* else nothing is waited for: requests run */
+    uint64_t since_ns; /* the first wait; 0: none */
+};
+
 struct cuda_device {
     const struct device_module *module;
     struct device *device;
@@ -24,11 +34,18 @@ struct cuda_device {
                               dense weights; NULL: there is no copy */
     _Atomic uint64_t
         used[CUDA_USES]; /* bytes from cuda_device_allocate: a counter, for any thread */
+    struct cuda_patience patience;
+    bool full; /* the device had no memory for an allocation, and none came */
 };
 
 /* ERROR_UNSUPPORTED (no module), ERROR_NOT_FOUND (no device), ERROR_MEMORY, ERROR_IO. */
 enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
-                                 struct cuda_device *out, struct error *e);
+                                 struct cuda_device *c, struct error *e); /* c: zeroed */
+/* Before cuda_device_open: from now on it, and cuda_device_allocate, wait for memory, ten seconds
+ * altogether. Until cuda_device_started. */
+void cuda_device_starts(struct cuda_device *c, void (*report)(void *arg, const char *text),
+                        void *arg);
+void cuda_device_started(struct cuda_device *c);
 void cuda_device_close(struct cuda_device *c); /* takes a zeroed one */
 
 /* The worker's own device memory, which lib/device/worker_memory.h plans. Release it through

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "confine/calls.h"
 #include "ipc/arena_follow.h"
 
 #include <inttypes.h>
@@ -80,7 +81,13 @@ bool device_cache_follow(struct device_cache *c)
     if (!arena_changed(&c->follower))
         return false;
     if (arena_follow(&c->follower, &e))
-        log_warn("more of the device's memory cannot be mapped: %s", e.text);
+        log_warn(
+            "more of the device's memory cannot be mapped: %s%s", e.text,
+            confine_calls_given_up()
+                ? "; perhaps the driver needs a system call that the worker gives up when it is "
+                  "ready: start moed again with that vram=, or the worker with --no-confine "
+                  "(docs/security.md)"
+                : "");
     return true;
 }
 

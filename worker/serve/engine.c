@@ -30,9 +30,10 @@
 /* How often an idle engine looks at what memd wants. */
 #define IDLE_NS       50000000 /* of wait_for_work: at first, and at most */
 #define IDLE_MOST_NS  400000000
-#define PAGES_NS      10000000 /* how often to look for pages that other workers leave */
-#define ERRAND_S      20       /* for a step to end: less than a client waits for its reply */
-#define OVERTAKING    8        /* requests that are looked at behind one that waits for pages */
+#define PAGES_NS      10000000   /* how often to look for pages that other workers leave */
+#define KV_RETRY_NS   1000000000 /* how often to try for device memory that other programs have */
+#define ERRAND_S      20         /* for a step to end: less than a client waits for its reply */
+#define OVERTAKING    8          /* requests that are looked at behind one that waits for pages */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 /* ---- Other threads ---- */
@@ -309,6 +310,13 @@ static void admit(struct engine *g)
     g->waits_for_pages = first != NULL;
 }
 
+/* The device had no memory for the KV cache some time ago. */
+static bool should_retry_kv(const struct engine *g)
+{
+    const struct dense *d = g->config.dense;
+    return g->paged && d->ops->kv_use(d).lacks_memory && clock_ns() >= g->kv_retry_ns;
+}
+
 /* Makes the KV cache as large as memd allows. Growing reports the new size first and then reads the
  * limit again: so either memd, which may lower the limit at the same time, sees the report, or this
  * function sees the lower limit. */
@@ -325,6 +333,10 @@ static void follow_kv_limit(struct engine *g)
         }
         d->ops->kv_resize(d, limit);
         g->kv_limit = limit;
+    }
+    if (should_retry_kv(g)) {
+        d->ops->kv_resize(d, g->kv_limit);
+        g->kv_retry_ns = clock_ns() + KV_RETRY_NS;
     }
     experts_report_kv(x, d->ops->kv_use(d).bytes);
 }
@@ -354,7 +366,7 @@ static void wait_for_work(struct engine *g)
     pthread_mutex_unlock(&g->lock);
     bool changed = experts_follow(x);
     pthread_mutex_lock(&g->lock);
-    if (g->paged && (g->waiting.n || experts_kv_limit(x) != g->kv_limit))
+    if (g->paged && (g->waiting.n || experts_kv_limit(x) != g->kv_limit || should_retry_kv(g)))
         g->woken = changed = true;
     g->idle_ns = changed ? IDLE_NS : 2 * g->idle_ns < IDLE_MOST_NS ? 2 * g->idle_ns : IDLE_MOST_NS;
 }

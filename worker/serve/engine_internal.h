@@ -71,6 +71,7 @@ struct engine {
     bool waits_for_pages; /* a request of the queue does, or is suspended since it was looked at */
     bool paged;           /* the KV cache is a pool of pages that memd may limit */
     uint64_t kv_limit;    /* the last limit of its bytes that was applied */
+    uint64_t kv_retry_ns; /* when to try again to get memory of the device that was missing */
     int64_t idle_ns;      /* until an idle engine looks at it again */
     void *tables;         /* the memory of these arrays: */
     bool *slot_used;      /* [parallel] */

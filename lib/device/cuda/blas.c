@@ -287,8 +287,8 @@ static void give_up(struct device *d, const char *what, int status)
     cudaGetLastError(); /* the next launch's check would report it as its own */
     atomic_store_explicit(&d->blas->given_up, true, memory_order_relaxed);
     snprintf(words, sizeof words,
-             "long prompts are computed without cuBLAS from now on, slower: %s: %.100s (%d)%s", what,
-             d->blas->status_words(status), status,
+             "long prompts are computed without cuBLAS from now on, slower: %s: %.100s (%d)%s",
+             what, d->blas->status_words(status), status,
              status == BLAS_NO_MEMORY
                  ? "; leave more of the device's memory free (reserve=), or lower --batch"
                  : "");

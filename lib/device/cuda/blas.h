@@ -14,7 +14,8 @@ extern "C" {
 /* As load_blas of module.h. The calling thread has entered the device. */
 enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct error *e);
 void cuda_blas_close(struct device *d);
-/* True: the library had no memory for a product, or does not support it. It is not used any more. */
+/* True: the library had no memory for a product, or does not support it. It is not used any more.
+ */
 bool cuda_blas_given_up(const struct device *d);
 /* The operands that it takes; none before cuda_blas_open. */
 struct device_blas cuda_blas_operands(const struct device *d);

@@ -23,13 +23,21 @@ static enum error_code code_of(cudaError_t code)
     }
 }
 
+static const char *advice(cudaError_t code)
+{
+    return code == cudaErrorDevicesUnavailable
+               ? ": another process has the device for itself (compute mode Exclusive_Process): "
+                 "give --mps, or run nvidia-smi -c DEFAULT"
+               : "";
+}
+
 enum error_code cuda_explain(struct error *e, cudaError_t code, const char *what, const char *file,
                              int line)
 {
     int name = (int)strcspn(what, "("); /* the function, without its arguments */
     cudaGetLastError(); /* the error is reported here: the next call's error is its own */
-    return error_set(e, code_of(code), "%s:%d: %.*s: %s (%s)", base_name(file), line, name, what,
-                     cudaGetErrorString(code), cudaGetErrorName(code));
+    return error_set(e, code_of(code), "%s:%d: %.*s: %s (%s)%s", base_name(file), line, name, what,
+                     cudaGetErrorString(code), cudaGetErrorName(code), advice(code));
 }
 
 void cuda_keep_error(struct device *d, const struct error *e)

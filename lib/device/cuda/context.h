@@ -37,7 +37,9 @@ struct device {
     bool dependent_launches;         /* dependent.cuh */
     bool pins_read_only;             /* the driver takes cudaHostRegisterReadOnly */
     bool signals;                    /* flags.h: the flags work */
-    char name[128], version[64], pci[24];
+    bool display, exclusive;         /* as struct device_facts */
+    bool computes;                   /* opened for DEVICE_COMPUTES */
+    char name[128], version[64], pci[24], mode[40];
     struct cuda_blas *blas; /* blas.h; NULL: not loaded */
 
     pthread_mutex_t lock;     /* guards first */

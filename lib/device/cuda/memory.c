@@ -31,10 +31,8 @@ enum error_code cuda_allocate(struct device *d, size_t bytes, void **out, struct
         return CUDA_EXPLAIN(e, code, "cudaMalloc");
     cudaGetLastError();
     cuda_memory_info(d, &free_bytes, &memory_bytes);
-    return error_set(
-        e, ERROR_MEMORY,
-        "%s has no %.3f GB for us, %.3f of %.3f GB are free: give a smaller vram=", d->name,
-        (double)bytes * 1e-9, (double)free_bytes * 1e-9, (double)memory_bytes * 1e-9);
+    return error_set(e, ERROR_MEMORY, "%s has no %.3f GB for us, %.3f of %.3f GB are free", d->name,
+                     (double)bytes * 1e-9, (double)free_bytes * 1e-9, (double)memory_bytes * 1e-9);
 }
 
 void cuda_release(struct device *d, void *memory)

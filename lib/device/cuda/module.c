@@ -11,9 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Kernels need independent threads of a warp. */
 #define LEAST_CAPABILITY 70
+
+/* cudaDevAttrMpsEnabled, which toolkits before CUDA 12.3 do not name. */
+#define ATTRIBUTE_MPS ((enum cudaDeviceAttr)133)
 
 /* ---- Opening ---- */
 
@@ -84,6 +88,45 @@ static enum error_code check_capability(const char *name, int capability, struct
     return ERROR_OK;
 }
 
+/* 0: the driver does not know the attribute. */
+static int attribute(const struct device *d, enum cudaDeviceAttr which)
+{
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, which, d->ordinal) == cudaSuccess)
+        return value;
+    cudaGetLastError();
+    return 0;
+}
+
+/* Drivers before CUDA 12.3 do not report MPS. Its daemon makes this file; the default folder is
+ * that of NVIDIA's manual of MPS. */
+static bool has_mps(const struct device *d)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[4096];
+    if (attribute(d, ATTRIBUTE_MPS))
+        return true;
+    snprintf(path, sizeof path, "%.4000s/control", folder && *folder ? folder : "/tmp/nvidia-mps");
+    return access(path, F_OK) == 0;
+}
+
+/* Which processes may use the device (nvidia-smi -c). */
+static enum error_code read_mode(struct device *d, struct error *e)
+{
+    int mode = attribute(d, cudaDevAttrComputeMode);
+    bool exclusive = mode == cudaComputeModeExclusiveProcess, mps = exclusive && has_mps(d);
+    d->display = attribute(d, cudaDevAttrKernelExecTimeout) != 0;
+    d->exclusive = exclusive && !mps;
+    snprintf(d->mode, sizeof d->mode, "compute mode %s%s",
+             exclusive ? "Exclusive_Process" : "Default", mps ? " with MPS" : "");
+    if (mode != cudaComputeModeProhibited)
+        return ERROR_OK;
+    return error_set(e, ERROR_UNSUPPORTED,
+                     "device cuda:%d: %s is in compute mode Prohibited, so no process can use it: "
+                     "run nvidia-smi -i %d -c DEFAULT as root, or use --device host",
+                     d->ordinal, d->name, d->ordinal);
+}
+
 static enum error_code read_properties(struct device *d, struct error *e)
 {
     struct cudaDeviceProp p;
@@ -103,7 +146,8 @@ static enum error_code read_properties(struct device *d, struct error *e)
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;
-    return check_capability(d->name, p.major * 10 + p.minor, e);
+    enum error_code failed = check_capability(d->name, p.major * 10 + p.minor, e);
+    return failed ? failed : read_mode(d, e);
 }
 
 static void free_device(struct device *d)
@@ -114,12 +158,9 @@ static void free_device(struct device *d)
     free(d);
 }
 
-static void report_compiling(const struct device *d)
+static void report_compiling(const struct device *d, int architecture)
 {
     char text[400];
-    int architecture;
-    if (!cuda_preload_compiles(&architecture))
-        return;
     snprintf(text, sizeof text,
              "device cuda: the driver compiles the kernels for %.100s, because moed's module has "
              "code for %d.%d and not for this device: the first time this takes minutes; a build "
@@ -129,20 +170,28 @@ static void report_compiling(const struct device *d)
 }
 
 /* Loads the kernels, and sets what their code can do. The list of architectures of the build does
- * not decide it: which code is loaded does (preload.h). */
-static enum error_code load_kernels(struct device *d, struct error *e)
+ * not decide it: which code is loaded does (preload.h). A process that only copies loads the one
+ * that shows whether others could: all take memory of the device, and time. */
+static enum error_code load_kernels(struct device *d, enum device_opening use, struct error *e)
 {
-    unsigned n;
-    int architecture;
-    report_compiling(d);
-    cudaError_t code = cuda_preload(&n, &architecture);
+    unsigned n = 1;
+    int architecture = 0;
+    bool compiles = false;
+    cudaError_t code = cuda_preload_one(&architecture, &compiles);
+    if (code == cudaSuccess && use == DEVICE_COMPUTES) {
+        if (compiles)
+            report_compiling(d, architecture);
+        code = cuda_preload(&n, &architecture);
+    }
     if (n == 0)
         return error_set(e, ERROR_INTERNAL, "moed's module for CUDA lists no kernel");
-    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction)
+    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
+        cudaGetLastError();
         return error_set(e, ERROR_UNSUPPORTED,
                          "device cuda: moed's module has no code for %s: build it with "
                          "MOED_CUDA_ARCHITECTURES=native, or use --device host",
                          d->name);
+    }
     if (code != cudaSuccess)
         return CUDA_EXPLAIN(e, code, "cudaFuncGetAttributes");
     d->tensor_cores = architecture >= 75;
@@ -151,7 +200,8 @@ static enum error_code load_kernels(struct device *d, struct error *e)
     return ERROR_OK;
 }
 
-static enum error_code open_device(unsigned ordinal, struct device **out, struct error *e)
+static enum error_code open_device(unsigned ordinal, enum device_opening use, struct device **out,
+                                   struct error *e)
 {
     struct device *d = calloc(1, sizeof *d);
     if (!d)
@@ -159,6 +209,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->pin_lock, NULL);
     d->ordinal = (int)ordinal;
+    d->computes = use == DEVICE_COMPUTES;
     enum error_code code = check_driver(ordinal, d->version, e);
     if (!code)
         code = read_properties(d, e);
@@ -169,7 +220,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     if (answer != cudaSuccess)
         code = CUDA_EXPLAIN(e, answer, "cudaMemGetInfo");
     if (!code)
-        code = load_kernels(d, e);
+        code = load_kernels(d, use, e);
     if (code) {
         free_device(d);
         return code;
@@ -206,6 +257,9 @@ static void facts(struct device *d, struct device_facts *out)
     snprintf(out->pci, sizeof out->pci, "%s", d->pci);
     snprintf(out->blas, sizeof out->blas, "%s", cuda_blas_name(d));
     out->signals = d->signals;
+    out->display = d->display;
+    out->exclusive = d->exclusive;
+    snprintf(out->mode, sizeof out->mode, "%s", d->mode);
     cuda_memory_info(d, &out->free_bytes, &out->memory_bytes);
 }
 

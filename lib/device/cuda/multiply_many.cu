@@ -17,8 +17,8 @@
  * If cuBLAS has no BF16 on this device, BF16 weights become float32, which loses nothing. FP16
  * would silently lose values beyond its range.
  *
- * If cuBLAS is given up (blas.h), moed's kernels compute the rest of the product and all later ones.
- * They take the same scratch: x, quantised, is smaller than the operands. */
+ * If cuBLAS is given up (blas.h), moed's kernels compute the rest of the product and all later
+ * ones. They take the same scratch: x, quantised, is smaller than the operands. */
 #include "device/cuda/blas.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/product.h"

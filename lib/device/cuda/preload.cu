@@ -6,16 +6,16 @@
 /* Is loaded, or compiled, at once: no other kernel is in this file. */
 static __global__ void nothing(void) {}
 
-bool cuda_preload_compiles(int *architecture)
+cudaError_t cuda_preload_one(int *architecture, bool *compiles)
 {
     struct cudaFuncAttributes a;
+    cudaError_t code = cudaFuncGetAttributes(&a, reinterpret_cast<const void *>(nothing));
 
-    if (cudaFuncGetAttributes(&a, reinterpret_cast<const void *>(nothing)) != cudaSuccess) {
-        cudaGetLastError(); /* cuda_preload returns it */
-        return false;
+    if (code == cudaSuccess) {
+        *architecture = a.ptxVersion;
+        *compiles = a.binaryVersion > a.ptxVersion;
     }
-    *architecture = a.ptxVersion;
-    return a.binaryVersion > a.ptxVersion;
+    return code;
 }
 
 cudaError_t cuda_preload(unsigned *n_kernels, int *architecture)

@@ -1,4 +1,4 @@
-/* Loads every kernel of the module when a device is opened.
+/* Loads every kernel of the module when a process opens a device to compute on it.
  *
  * By default the driver loads a kernel at its first launch, and may wait for the whole device then.
  * A stream that waits for a flag (flags.h) would hold up that launch, and with it the thread that
@@ -24,11 +24,11 @@ extern "C" {
  * of 7.5, which the driver compiles. */
 cudaError_t cuda_preload(unsigned *n_kernels, int *architecture);
 
-/* True: the driver compiles PTX of an older architecture for the calling thread's device, because
- * the module has no code for it. It keeps the result in a cache, but the first time cuda_preload
- * takes minutes. PTX of the device's own architecture is not noticed. architecture: as
- * cuda_preload's. */
-bool cuda_preload_compiles(int *architecture);
+/* Loads one kernel, which does nothing, to learn whether the module has code for the calling
+ * thread's device. compiles: the driver compiles PTX of an older architecture, because there is no
+ * other. It keeps the result in a cache, but the first time cuda_preload takes minutes. PTX of the
+ * device's own architecture is not noticed. architecture: as cuda_preload's. */
+cudaError_t cuda_preload_one(int *architecture, bool *compiles);
 
 #ifdef __cplusplus
 }

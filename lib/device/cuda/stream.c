@@ -25,6 +25,27 @@ void cuda_stream_free(struct device_stream *s)
     free(s);
 }
 
+_Static_assert((int)CUDA_STAGE_BLOCKS *(int)CUDA_STAGE_BLOCK_BYTES == (int)DEVICE_STREAM_BYTES,
+               "DEVICE_STREAM_BYTES is what the device's ring takes");
+
+/* Does nothing if there is staging. */
+static enum error_code make_staging(struct device_stream *s, struct error *e)
+{
+    size_t bytes = (size_t)CUDA_STAGE_BLOCKS * CUDA_STAGE_BLOCK_BYTES;
+    enum error_code failed = ERROR_OK;
+    if (s->staging && s->staged)
+        return ERROR_OK;
+    if (!s->staging)
+        failed = cuda_allocate_pinned(s->device, bytes, (void **)&s->staging, e);
+    if (!failed)
+        failed = cuda_allocate(s->device, bytes, (void **)&s->staged, e);
+    for (int i = 0; i < CUDA_STAGE_BLOCKS && !failed; i++)
+        if (!cuda_try(s->device,
+                      cudaEventCreateWithFlags(&s->block_done[i], cudaEventDisableTiming)))
+            failed = cuda_first_error(s->device, e);
+    return failed;
+}
+
 enum error_code cuda_stream_new(struct device *d, struct device_stream **out, struct error *e)
 {
     struct device_stream *s = calloc(1, sizeof *s);
@@ -36,8 +57,10 @@ enum error_code cuda_stream_new(struct device *d, struct device_stream **out, st
         failed ? cudaSuccess : cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
     if (code != cudaSuccess)
         failed = CUDA_EXPLAIN(e, code, "cudaStreamCreateWithFlags");
+    if (!failed && d->computes) /* now, when a lack of memory is no error of the device */
+        failed = make_staging(s, e);
     if (failed) {
-        free(s);
+        cuda_stream_free(s);
         return failed;
     }
     *out = s;
@@ -87,25 +110,6 @@ enum error_code cuda_finish(struct device_stream *s, struct error *e)
 
 /* ---- Staging ---- */
 
-_Static_assert((int)CUDA_STAGE_BLOCKS *(int)CUDA_STAGE_BLOCK_BYTES == (int)DEVICE_STREAM_BYTES,
-               "DEVICE_STREAM_BYTES is what the device's ring takes");
-
-static bool make_staging(struct device_stream *s)
-{
-    size_t bytes = (size_t)CUDA_STAGE_BLOCKS * CUDA_STAGE_BLOCK_BYTES;
-    if (s->staging && s->staged)
-        return true;
-    struct error e;
-    bool ok = s->staging || !cuda_allocate_pinned(s->device, bytes, (void **)&s->staging, &e);
-    ok = ok && !cuda_allocate(s->device, bytes, (void **)&s->staged, &e);
-    if (!ok)
-        cuda_keep_error(s->device, &e);
-    for (int i = 0; i < CUDA_STAGE_BLOCKS && ok; i++)
-        ok = cuda_try(s->device,
-                      cudaEventCreateWithFlags(&s->block_done[i], cudaEventDisableTiming));
-    return ok;
-}
-
 /* Goes on to the next block, once its copies of a turn of the ring ago are done. */
 static bool next_block(struct device_stream *s)
 {
@@ -127,8 +131,13 @@ void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
         cuda_refuse(s->device, "more is staged at once than a block holds", __FILE__, __LINE__);
         return NULL;
     }
-    if (!cuda_enter(s->device) || !make_staging(s))
+    struct error e;
+    if (!cuda_enter(s->device))
         return NULL;
+    if (make_staging(s, &e)) {
+        cuda_keep_error(s->device, &e);
+        return NULL;
+    }
     if (s->block_used + taken > CUDA_STAGE_BLOCK_BYTES && !next_block(s))
         return NULL;
     size_t at = (size_t)s->block * CUDA_STAGE_BLOCK_BYTES + s->block_used;

@@ -18,6 +18,7 @@
     X(ErrorInvalidDevicePointer, 17, "invalid device pointer")                                     \
     X(ErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                        \
     X(ErrorInsufficientDriver, 35, "driver version is insufficient for runtime version")           \
+    X(ErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")            \
     X(ErrorInvalidDeviceFunction, 98, "invalid device function")                                   \
     X(ErrorNoDevice, 100, "no device is detected")                                                 \
     X(ErrorInvalidDevice, 101, "invalid device ordinal")                                           \
@@ -106,6 +107,13 @@ enum cudaFuncCache {
     cudaFuncCachePreferL1 = 2,
     cudaFuncCachePreferEqual = 3
 };
+enum cudaComputeMode {
+    cudaComputeModeDefault = 0,
+    cudaComputeModeExclusive = 1,
+    cudaComputeModeProhibited = 2,
+    cudaComputeModeExclusiveProcess = 3
+};
+
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMaxBlockDimX = 2,
@@ -120,6 +128,7 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxRegistersPerBlock = 12,
     cudaDevAttrClockRate = 13,
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrKernelExecTimeout = 17,
     cudaDevAttrIntegrated = 18,
     cudaDevAttrCanMapHostMemory = 19,
     cudaDevAttrComputeMode = 20,
@@ -142,7 +151,8 @@ enum cudaDeviceAttr {
     cudaDevAttrHostRegisterSupported = 99,
     cudaDevAttrMaxBlocksPerMultiprocessor = 106,
     cudaDevAttrHostRegisterReadOnlySupported = 113,
-    cudaDevAttrIpcEventSupport = 125
+    cudaDevAttrIpcEventSupport = 125,
+    cudaDevAttrMpsEnabled = 133
 };
 
 #define cudaHostAllocDefault           0x00
