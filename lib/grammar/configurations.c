@@ -10,7 +10,11 @@
  *
  * A closure handles first all places that are not starts of rules; they leave calls waiting. Then
  * it enters the rules in the order of their ranks, so all callers of a rule are known when the rule
- * is entered. */
+ * is entered.
+ *
+ * Work: a place that is handled is one step, and so many that are only looked at, sorted or copied
+ * as take its time. Each loop is counted before it runs, and a closure ends as soon as the steps
+ * exceed work_max. So its time is bounded whatever the grammar. */
 #include "grammar/configurations.h"
 
 #include <stdlib.h>
@@ -22,12 +26,37 @@ enum {
     PLACES_MAX = 1 << 17,
     CLOSURE_MAX = 1 << 14, /* places and calls of one closure */
     SEEN_SIZE = CLOSURE_MAX * 2,
+    /* In the time of a step: */
+    COPIED_PLACES = 16, /* or hashed, or compared with the byte */
+    RETURNS = 4,        /* places that a rule returns to, or that are sorted */
+    CLEARED = 256,      /* elements of `next` */
 };
+/* As the state of a place to return to: all places of its stack. No state has this number. */
+#define ALL_PLACES UINT32_MAX
 
 struct waiting_call {
     struct place back;
     uint32_t next;
 };
+
+/* Counts steps. False: they are too many, and the closure has failed. */
+static bool spend(struct configurations *c, uint64_t steps)
+{
+    c->work_done += steps;
+    if (c->work_done > c->work_max)
+        c->fault = CONFIGURATIONS_WORK;
+    return !c->fault;
+}
+
+static bool spend_copy(struct configurations *c, uint32_t places)
+{
+    return spend(c, places / COPIED_PLACES);
+}
+
+static bool spend_returns(struct configurations *c, uint32_t places)
+{
+    return spend(c, places / RETURNS);
+}
 
 static uint32_t mix(uint32_t hash, uint32_t value)
 {
@@ -137,7 +166,7 @@ static bool allocate(struct configurations *c, uint32_t known)
 bool configurations_init(struct configurations *c, const struct grammar *g)
 {
     uint32_t known = STEPS_MAX / g->n_classes < SETS_MAX ? STEPS_MAX / g->n_classes : SETS_MAX;
-    *c = (struct configurations){.g = g};
+    *c = (struct configurations){.g = g, .work_max = UINT64_MAX};
     c->stacks = (struct place_sets){
         .sets_max = SETS_MAX, .places_max = PLACES_MAX, .table_mask = 2 * SETS_MAX - 1};
     c->known = (struct place_sets){
@@ -198,15 +227,20 @@ static void add_place(struct configurations *c, uint32_t state, uint32_t stack)
 static void add_rule(struct configurations *c, uint32_t rule)
 {
     uint32_t at = c->n_waiting_rules++;
+    (void)spend_copy(c, at);
     for (; at > 0 && c->g->rules[c->waiting_rules[at - 1]].rank < c->g->rules[rule].rank; at--)
         c->waiting_rules[at] = c->waiting_rules[at - 1];
     c->waiting_rules[at] = rule;
 }
 
+/* Whether a rule can be entered and left again from a stack of this depth. */
+static bool rule_fits(const struct configurations *c, uint32_t rule, uint32_t depth)
+{
+    return depth + c->g->rules[rule].height <= c->g->depth;
+}
+
 static void add_waiting(struct configurations *c, uint32_t rule, struct place back)
 {
-    if (stack_depth(c, back.stack) + 1 + c->g->rules[rule].height > c->g->depth)
-        return;
     if (c->n_waiting == CLOSURE_MAX) {
         c->fault = CONFIGURATIONS_WORK;
         return;
@@ -238,13 +272,10 @@ static void handle_call(struct configurations *c, const struct grammar_call *cal
         add_place(c, call->target, stack);
     if (stack_depth(c, stack) + g->height[call->target] > g->depth)
         return;
-    if (is_of_root(c, stack) || !only_returns(g, call->target)) {
+    if (!is_of_root(c, stack) && only_returns(g, call->target))
+        add_waiting(c, call->rule, (struct place){ALL_PLACES, stack});
+    else if (rule_fits(c, call->rule, stack_depth(c, stack) + 1))
         add_waiting(c, call->rule, (struct place){call->target, stack});
-        return;
-    }
-    const struct place_set *returns = &c->stacks.sets[stack];
-    for (uint32_t i = 0; i < returns->count && !c->fault; i++)
-        add_waiting(c, call->rule, c->stacks.places[returns->from + i]);
 }
 
 /* Returns to the callers at an exit of the rule. */
@@ -252,9 +283,14 @@ static void leave(struct configurations *c, uint32_t exit, uint32_t stack)
 {
     const struct grammar *g = c->g;
     const struct place_set *returns = &c->stacks.sets[stack];
+    if (!spend_returns(c, returns->count))
+        return;
     for (uint32_t i = 0; i < returns->count; i++) {
         struct place back = c->stacks.places[returns->from + i];
-        for (uint32_t k = g->afters_from[back.state]; k < g->afters_from[back.state + 1]; k++)
+        uint32_t first = g->afters_from[back.state], end = g->afters_from[back.state + 1];
+        if (!spend_copy(c, end - first))
+            return;
+        for (uint32_t k = first; k < end; k++)
             if (g->afters[k].exit == exit)
                 add_place(c, g->afters[k].target, back.stack);
     }
@@ -267,6 +303,8 @@ static void handle_set_edge(struct configurations *c, const struct grammar_set_e
     uint64_t number = (uint64_t)1 << edge->number;
     if (((set.used & number) != 0) != (edge->kind == EDGE_NEED))
         return;
+    if (edge->kind == EDGE_USE && !spend_copy(c, set.count))
+        return;
     if (edge->kind == EDGE_USE)
         stack = intern(&c->stacks, c->stacks.places + set.from, set.count, set.depth,
                        set.used | number);
@@ -276,10 +314,31 @@ static void handle_set_edge(struct configurations *c, const struct grammar_set_e
         add_place(c, edge->target, stack);
 }
 
+/* Returns to all callers at the end of the rule. */
+static void return_to_callers(struct configurations *c, uint32_t stack)
+{
+    const struct place_set *returns = &c->stacks.sets[stack];
+    if (is_of_root(c, stack))
+        c->complete = true;
+    if (!spend_returns(c, returns->count))
+        return;
+    for (uint32_t i = 0; i < returns->count; i++) {
+        struct place back = c->stacks.places[returns->from + i];
+        add_place(c, back.state, back.stack);
+    }
+}
+
+static uint32_t edges_of(const struct grammar *g, uint32_t state)
+{
+    return g->empties_from[state + 1] - g->empties_from[state] + g->sets_from[state + 1] -
+           g->sets_from[state] + g->calls_from[state + 1] - g->calls_from[state];
+}
+
 static void handle_place(struct configurations *c, struct place p)
 {
     const struct grammar *g = c->g;
-    c->work_done++;
+    if (!spend(c, 1 + edges_of(g, p.state) / COPIED_PLACES))
+        return;
     if (g->bytes_from[p.state] < g->bytes_from[p.state + 1])
         c->core[c->n_core++] = p;
     for (uint32_t i = g->empties_from[p.state]; i < g->empties_from[p.state + 1]; i++)
@@ -290,33 +349,71 @@ static void handle_place(struct configurations *c, struct place p)
         handle_call(c, &g->calls[i], p.stack);
     if (g->exit_of[p.state] != NETWORK_NONE)
         leave(c, g->exit_of[p.state], p.stack);
-    if (!g->accepts[p.state])
+    if (g->accepts[p.state])
+        return_to_callers(c, p.stack);
+}
+
+/* Adds the places of a stack from which the rule can be entered. */
+static void add_returns(struct configurations *c, uint32_t rule, uint32_t stack, uint32_t *n)
+{
+    const struct place_set *returns = &c->stacks.sets[stack];
+    if (!spend_copy(c, returns->count))
         return;
-    if (is_of_root(c, p.stack))
-        c->complete = true;
-    const struct place_set *returns = &c->stacks.sets[p.stack];
     for (uint32_t i = 0; i < returns->count; i++) {
         struct place back = c->stacks.places[returns->from + i];
-        add_place(c, back.state, back.stack);
+        if (!rule_fits(c, rule, stack_depth(c, back.stack) + 1))
+            continue;
+        if (*n == CLOSURE_MAX) {
+            c->fault = CONFIGURATIONS_WORK;
+            return;
+        }
+        c->work[(*n)++] = back; /* empty now */
     }
+}
+
+/* The stack of all callers of a rule, from its first waiting call. UINT32_MAX: there is none from
+ * which the rule can be entered, or a fault. */
+static uint32_t stack_of_callers(struct configurations *c, uint32_t rule, uint32_t first)
+{
+    uint32_t n = 0, depth = 0;
+    for (uint32_t i = first; i != UINT32_MAX && !c->fault; i = c->waiting[i].next) {
+        struct place back = c->waiting[i].back;
+        if (back.state == ALL_PLACES)
+            add_returns(c, rule, back.stack, &n);
+        else if (n == CLOSURE_MAX)
+            c->fault = CONFIGURATIONS_WORK;
+        else
+            c->work[n++] = back;
+    }
+    if (n == 0 || c->fault || !spend_returns(c, n))
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        if (stack_depth(c, c->work[i].stack) >= depth)
+            depth = stack_depth(c, c->work[i].stack) + 1;
+    n = sort_places(c->work, n);
+    uint32_t stack = intern(&c->stacks, c->work, n, depth, 0);
+    if (stack == UINT32_MAX)
+        c->fault = CONFIGURATIONS_FULL;
+    return stack;
+}
+
+/* Whether the callers that wait are those of one stack: the call is the last part of a rule. */
+static bool is_last_part(const struct configurations *c, uint32_t rule,
+                         const struct waiting_call *w)
+{
+    const struct place_set *stack = &c->stacks.sets[w->back.stack];
+    return w->back.state == ALL_PLACES && w->next == UINT32_MAX && stack->used == 0 &&
+           rule_fits(c, rule, stack->depth);
 }
 
 /* Enters the waiting rule of the lowest rank, with one stack for its callers. */
 static void enter_rule(struct configurations *c)
 {
-    uint32_t rule = c->waiting_rules[--c->n_waiting_rules], n = 0, depth = 0;
-    struct place *back = c->work; /* empty now */
-    for (uint32_t i = c->waiting_first[rule]; i != UINT32_MAX; i = c->waiting[i].next) {
-        back[n++] = c->waiting[i].back;
-        if (stack_depth(c, c->waiting[i].back.stack) >= depth)
-            depth = stack_depth(c, c->waiting[i].back.stack) + 1;
-    }
+    uint32_t rule = c->waiting_rules[--c->n_waiting_rules], first = c->waiting_first[rule];
     c->waiting_first[rule] = UINT32_MAX;
-    n = sort_places(back, n);
-    uint32_t stack = intern(&c->stacks, back, n, depth, 0);
-    if (stack == UINT32_MAX)
-        c->fault = CONFIGURATIONS_FULL;
-    else
+    uint32_t stack = is_last_part(c, rule, &c->waiting[first]) ? c->waiting[first].back.stack
+                                                               : stack_of_callers(c, rule, first);
+    if (!c->fault && stack != UINT32_MAX)
         add_place(c, c->g->rules[rule].start, stack);
 }
 
@@ -339,6 +436,8 @@ static uint32_t end_closure(struct configurations *c)
     while (c->n_waiting_rules > 0)
         c->waiting_first[c->waiting_rules[--c->n_waiting_rules]] = UINT32_MAX;
     if (c->fault || (c->n_core == 0 && !c->complete))
+        return CONFIGURATION_DEAD;
+    if (!spend_returns(c, c->n_core))
         return CONFIGURATION_DEAD;
     uint32_t n = sort_places(c->core, c->n_core);
     uint32_t number = intern(&c->known, c->core, n, c->complete, 0);
@@ -363,9 +462,14 @@ uint32_t configurations_compute(struct configurations *c, uint32_t from, uint8_t
     const struct place_set set = c->known.sets[from];
     uint8_t class = g->class_of[byte];
     begin_closure(c);
+    if (!spend_copy(c, set.count))
+        return CONFIGURATION_DEAD;
     for (uint32_t i = 0; i < set.count; i++) {
         struct place p = c->known.places[set.from + i];
-        for (uint32_t e = g->bytes_from[p.state]; e < g->bytes_from[p.state + 1]; e++)
+        uint32_t first = g->bytes_from[p.state], end = g->bytes_from[p.state + 1];
+        if (!spend_copy(c, end - first))
+            break;
+        for (uint32_t e = first; e < end; e++)
             if (g->byte_edges[e].low <= byte && byte <= g->byte_edges[e].high)
                 add_place(c, g->byte_edges[e].target, p.stack);
     }
@@ -423,6 +527,8 @@ void configurations_forget(struct configurations *c, uint32_t *const *roots, uin
             mark_stacks(c, &c->stacks.sets[i], c->stacks.places);
     compact(&c->stacks, c->stacks.remap, 0);
     compact(&c->known, c->stacks.remap, CONFIGURATION_FIRST);
+    c->work_done += (c->stacks.n_places + c->known.n_places) / COPIED_PLACES +
+                    (uint64_t)before * c->g->n_classes / CLEARED;
     for (uint32_t i = 0; i < n; i++)
         if (*roots[i] >= CONFIGURATION_FIRST)
             *roots[i] = c->known.remap[*roots[i]];

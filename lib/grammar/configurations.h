@@ -59,9 +59,11 @@ struct configurations {
     enum configurations_fault {
         CONFIGURATIONS_OK,
         CONFIGURATIONS_FULL, /* forget some */
-        CONFIGURATIONS_WORK, /* the closure is too large */
+        CONFIGURATIONS_WORK, /* the closure is too large, or work_max is exceeded */
     } fault;
-    uint64_t work_done; /* places, since the owner set it to 0 */
+    /* Steps since the owner set work_done to 0. A closure that exceeds work_max, at first without
+     * limit, ends with CONFIGURATIONS_WORK. */
+    uint64_t work_done, work_max;
 };
 
 bool configurations_init(struct configurations *c, const struct grammar *g);

@@ -20,7 +20,7 @@ enum {
     MASKS_WAYS = 4, /* cached masks that a configuration may have the place of */
     MASKS_MOST = 1024,
     MASKS_WORDS = 1 << 18,
-    /* Places of closures in one call: some 20 ms on a slow core. */
+    /* Steps of closures (configurations.c) in one call: some 20 ms on a slow core. */
     WORK_MAX = 1 << 18,
     /* Of all calls for an answer: at first, and more for each of its tokens. So an answer of any
      * length keeps its thread for a second or so at worst. */
@@ -72,7 +72,7 @@ struct grammar_matcher {
     struct configurations c;
     struct position history[HISTORY]; /* a ring; the newest is `taken` modulo HISTORY */
     uint64_t taken, oldest;           /* tokens; rollback reaches back to oldest */
-    uint64_t spent;                   /* places of closures, in this answer's earlier calls */
+    uint64_t spent;                   /* steps of closures, in this answer's earlier calls */
     struct searched_text trigger, reasoning_begin, reasoning_end;
     bool required;
     struct marked_token marked[MARKED_MAX];
@@ -248,6 +248,7 @@ enum error_code grammar_matcher_new(const struct grammar *g, const struct gramma
     for (uint32_t i = 0; i < n_cached; i++)
         m->cached[i].words = masks + (size_t)i * words;
     find_marked(m, g);
+    m->c.work_max = WORK_MAX;
     m->start = configurations_start(&m->c);
     if (m->c.fault)
         m->error = ERROR_LIMIT;
@@ -276,14 +277,11 @@ static struct position *newest(const struct grammar_matcher *m)
 static void begin_work(struct grammar_matcher *m)
 {
     m->spent += m->c.work_done;
+    uint64_t all = ANSWER_WORK + m->taken * TOKEN_WORK;
+    uint64_t left = all > m->spent ? all - m->spent : 0;
+    m->c.work_max = left < WORK_MAX ? left : WORK_MAX;
     m->c.work_done = 0;
     m->c.fault = CONFIGURATIONS_OK;
-}
-
-static bool worked_enough(const struct grammar_matcher *m)
-{
-    return m->c.work_done > WORK_MAX ||
-           m->spent + m->c.work_done > ANSWER_WORK + m->taken * TOKEN_WORK;
 }
 
 static void forget(struct grammar_matcher *m)
@@ -310,7 +308,7 @@ static bool step(struct grammar_matcher *m, uint32_t depth, uint8_t byte)
         forget(m);
         next = configurations_compute(&m->c, m->path[depth], byte);
     }
-    if (m->c.fault || worked_enough(m)) {
+    if (m->c.fault) {
         m->error = ERROR_LIMIT;
         return false;
     }
@@ -603,8 +601,9 @@ enum error_code grammar_matcher_error(const struct grammar_matcher *m, struct er
 {
     if (m->error)
         return error_set(e, ERROR_LIMIT,
-                         "the grammar is too ambiguous: a token needs more than %d steps, or an "
-                         "answer more than %d and %d for each token",
+                         "the grammar needs more than %d steps for a token, or for an answer more "
+                         "than %d and %d for each token: give it fewer ways to read the same text, "
+                         "or %%all fewer parts that are short",
                          WORK_MAX, ANSWER_WORK, TOKEN_WORK);
     if (m->stuck)
         return error_set(e, ERROR_UNAVAILABLE, "no token continues the answer as the grammar asks");

@@ -4,6 +4,9 @@
 
 #include "random_numbers.h"
 
+#include "base/strbuf.h"
+#include "grammar/configurations.h"
+
 #include <math.h>
 
 /* The 256 bytes, tokens of several bytes, two with equal bytes, a control and an end token. */
@@ -335,6 +338,98 @@ static void test_ambiguous_grammar(void **state)
     end(&f);
 }
 
+/* ---- Work ---- */
+
+/* Appends n callers of a rule: rule "0"|rule "1"|... */
+static void add_callers(struct strbuf *text, const char *rule, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        strbuf_printf(text, "%s%s \"%u\"", i ? "|" : "", rule, i);
+}
+
+/* Opens the configurations of `rules`, where root is n callers of q and n of r. */
+static struct grammar *open_callers(struct configurations *c, const char *rules, unsigned n)
+{
+    struct strbuf text;
+    strbuf_init(&text);
+    strbuf_printf(&text, "root ::= ");
+    add_callers(&text, "q", n);
+    strbuf_printf(&text, "|");
+    add_callers(&text, "r", n);
+    strbuf_printf(&text, "\n%s", rules);
+    struct grammar *g = compile_ok(GRAMMAR_GBNF, text.data);
+    assert_true(configurations_init(c, g));
+    strbuf_fini(&text);
+    return g;
+}
+
+/* The steps of one byte, from the beginning of an answer. */
+static uint64_t steps_of_byte(const char *rules, unsigned n, uint8_t byte, uint32_t *waiting)
+{
+    struct configurations c;
+    struct grammar *g = open_callers(&c, rules, n);
+    uint32_t start = configurations_start(&c);
+    c.work_done = 0;
+    assert_true(configurations_compute(&c, start, byte) >= CONFIGURATION_FIRST);
+    *waiting = c.n_waiting;
+    uint64_t steps = c.work_done;
+    configurations_fini(&c);
+    grammar_free(g);
+    return steps;
+}
+
+/* Loops over a rule's callers count, and the last part of a rule needs no such loop. */
+static void test_callers_are_work(void **state)
+{
+    enum { FEW = 3, MANY_CALLERS = 3000 };
+    static const struct {
+        const char *rules;
+        uint64_t least; /* steps with many callers */
+    } cases[] = {
+        /* p is called for two stacks of callers, which become one */
+        {"q ::= \"a\" p\nr ::= \"a\" p\np ::= \"b\"\n", MANY_CALLERS / 4},
+        /* each part that comes copies the callers */
+        {"q ::= %all(\"a\"|\"b\")\nr ::= \"c\"\n", MANY_CALLERS / 16},
+    };
+    uint32_t waiting;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_in_range(steps_of_byte(cases[i].rules, FEW, 'a', &waiting), 1, 100);
+        assert_true(steps_of_byte(cases[i].rules, MANY_CALLERS, 'a', &waiting) >= cases[i].least);
+    }
+    uint64_t steps =
+        steps_of_byte("q ::= \"a\" r\nr ::= \"b\" q|\".\"\n", MANY_CALLERS, 'a', &waiting);
+    assert_in_range(steps, 1, 100);
+    assert_int_equal(waiting, 1);
+}
+
+/* One byte whose closure would need millions of steps: it ends at the limit. */
+static void test_work_of_one_byte(void **state)
+{
+    enum { CALLERS = 3000, RULES = 400 };
+    struct strbuf text;
+    struct fixture f;
+    struct error e;
+    strbuf_init(&text);
+    strbuf_printf(&text, "root ::= ");
+    add_callers(&text, "q", CALLERS);
+    strbuf_printf(&text, "|");
+    add_callers(&text, "r", CALLERS);
+    for (const char *rule = "qr"; *rule; rule++) {
+        strbuf_printf(&text, "\n%c ::= \"a\" (p0", *rule);
+        for (unsigned i = 1; i < RULES; i++)
+            strbuf_printf(&text, "|p%u", i);
+        strbuf_printf(&text, ")");
+    }
+    for (unsigned i = 0; i < RULES; i++)
+        strbuf_printf(&text, "\np%u ::= \"a%u\"", i, i);
+    begin(&f, GRAMMAR_GBNF, text.data, NULL);
+    strbuf_fini(&text);
+    assert_false(grammar_matcher_accepts(f.m, 'a'));
+    assert_int_equal(grammar_matcher_error(f.m, &e), ERROR_LIMIT);
+    assert_non_null(strstr(e.text, "%all"));
+    end(&f);
+}
+
 static void test_no_token_continues(void **state)
 {
     static const uint8_t *const texts[] = {(const uint8_t *)"a"};
@@ -439,6 +534,8 @@ int main(void)
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_more_configurations_than_fit),
         cmocka_unit_test(test_ambiguous_grammar),
+        cmocka_unit_test(test_callers_are_work),
+        cmocka_unit_test(test_work_of_one_byte),
         cmocka_unit_test(test_no_token_continues),
         cmocka_unit_test(test_mask_apply),
         cmocka_unit_test(test_trigger_too_long),
