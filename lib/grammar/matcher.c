@@ -597,6 +597,11 @@ bool grammar_matcher_is_final(const struct grammar_matcher *m)
            configurations_final(&m->c, newest(m)->configuration);
 }
 
+uint64_t grammar_matcher_steps(const struct grammar_matcher *m)
+{
+    return m->spent + m->c.work_done;
+}
+
 enum error_code grammar_matcher_error(const struct grammar_matcher *m, struct error *e)
 {
     if (m->error)

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <time.h>
 
 static struct engine_bench b;
 static struct grammars *grammars;
@@ -372,6 +373,75 @@ static void test_held(void **state)
     }
 }
 
+/* Grammars that need many steps for each token miss turns, and all answers are whole. */
+static void test_long_grammars_share_a_step(void **state)
+{
+    enum { N = 6, CALLERS = 6000, LETTERS = 26, TOKENS = 8 };
+    static struct recorder c[N];
+    struct strbuf text;
+    (void)state;
+    bench_open(&b, N);
+    grammars = grammars_new(b.tokenizer, NULL);
+    strbuf_init(&text);
+    strbuf_printf(&text, "letters ::= %%all(");
+    for (int i = 0; i < LETTERS; i++)
+        strbuf_printf(&text, "%s\"%c\"", i ? "|" : "", 'a' + i);
+    strbuf_printf(&text, ")\nroot ::= letters \"0\"");
+    for (int i = 1; i < CALLERS; i++)
+        strbuf_printf(&text, "|letters \"%d\"", i);
+    for (int i = 0; i < N; i++)
+        bound(&c[i], GRAMMAR_GBNF, text.data, 1, (uint64_t)i)->max_tokens = TOKENS;
+    strbuf_fini(&text);
+    for (int i = 0; i < N; i++)
+        bench_submit(&c[i]);
+    bench_start(&b);
+    for (int i = 0; i < N; i++) {
+        check_done(&c[i], FINISH_LENGTH);
+        assert_int_equal(c[i].n_tokens, TOKENS);
+    }
+    assert_true(counter_read(b.engine->counters.decode_stalled) > 0);
+}
+
+static uint32_t tokens_at_stop;
+static struct recorder *other_at_stop;
+
+/* The first answer's end: from here on the engine stops. */
+static void stop_begins(void *arg, const struct response_summary *summary)
+{
+    struct recorder *c = arg;
+    tokens_at_stop = recorder_read(other_at_stop, &other_at_stop->n_tokens);
+    record_done(c, summary);
+    for (bool stopping = false; !stopping;) {
+        pthread_mutex_lock(&c->engine->lock);
+        stopping = c->engine->stopping;
+        pthread_mutex_unlock(&c->engine->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* An engine that stops computes no mask more. */
+static void test_stop_between_masks(void **state)
+{
+    static struct response_sink sink;
+    static struct recorder c[2];
+    (void)state;
+    bench_open(&b, 2);
+    grammars = grammars_new(b.tokenizer, NULL);
+    struct request *first = bound(&c[0], GRAMMAR_REGEX, "a{3}", 0, 0);
+    sink = recording_sink;
+    sink.done = stop_begins;
+    first->sink = &sink;
+    bound(&c[1], GRAMMAR_REGEX, "b{100}", 0, 0);
+    other_at_stop = &c[1];
+    bench_submit(&c[0]);
+    bench_submit(&c[1]);
+    bench_start(&b);
+    check_done(&c[0], FINISH_END);
+    engine_stop(b.engine);
+    check_failed(&c[1], ERROR_UNAVAILABLE);
+    assert_int_equal(c[1].n_tokens, tokens_at_stop);
+}
+
 static void *use_grammars(void *arg)
 {
     unsigned seed = *(const unsigned *)arg;
@@ -419,6 +489,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_idle_matchers, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_held, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_large_in_cache, open_bench, close_bench),
+        cmocka_unit_test_teardown(test_long_grammars_share_a_step, close_bench),
+        cmocka_unit_test_teardown(test_stop_between_masks, close_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

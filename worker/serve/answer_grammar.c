@@ -15,7 +15,8 @@ struct answer_grammar {
     bool required; /* the trigger */
     char reasoning_begin[GRAMMAR_TRIGGER_BYTES], reasoning_end[GRAMMAR_TRIGGER_BYTES];
     const struct token_list *stop_tokens;
-    struct answer_grammar_cost cost;
+    struct answer_grammar_cost cost; /* without steps */
+    uint64_t steps;                  /* of the matcher, at the last answer_grammar_take_cost */
     uint32_t
         *mask; /* [n_words]: of the model's vocabulary, which may be larger than the tokenizer's */
 };
@@ -128,6 +129,9 @@ bool answer_grammar_advance(struct answer_grammar *a, uint32_t token)
 struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a)
 {
     struct answer_grammar_cost cost = a->cost;
+    uint64_t steps = grammar_matcher_steps(a->matcher);
+    cost.steps = steps - a->steps;
+    a->steps = steps;
     a->cost = (struct answer_grammar_cost){0};
     return cost;
 }

@@ -36,6 +36,7 @@ bool answer_grammar_must_end(const struct answer_grammar *a);
 /* What the guard and the advances cost since the last call. */
 struct answer_grammar_cost {
     uint64_t ns;
+    uint64_t steps; /* grammar_matcher_steps */
     uint32_t masks;
 };
 struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a);

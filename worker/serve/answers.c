@@ -5,8 +5,18 @@
  * own, because a row's bits depend on its own request alone. As long as the picked token is the one
  * that the next row was computed with, that row counts too. The positions behind are computed again
  * by later steps, which overwrite their keys and values: n_past does not include them, so neither
- * attention nor the prefix cache sees them. */
+ * attention nor the prefix cache sees them.
+ *
+ * Grammars run in the engine's thread, between two steps. Where they need many steps of their own,
+ * a batch has as many of their requests as fit within GRAMMAR_STEPS, and at least one; the others
+ * miss a turn. Those that started first go first. They cannot go on for long: an answer's steps
+ * are limited (lib/grammar/matcher.c). */
 #include "engine_internal.h"
+
+enum {
+    GRAMMAR_STEPS = 1 << 17, /* some 10 ms on a slow core */
+    GRAMMAR_LONG = GRAMMAR_STEPS / 16,
+};
 
 void engine_fail_step(struct engine *g, struct request *r, bool credit, const struct error *e)
 {
@@ -32,19 +42,29 @@ static void find_decode_pages(struct engine *g)
     }
 }
 
+/* Whether r's grammar is one of those that share a step's time, by its last step. */
+static bool has_long_grammar(const struct request *r)
+{
+    return r->grammar_steps > GRAMMAR_LONG;
+}
+
 /* The requests that may generate now, a credit taken for each. */
 static uint32_t list_answers(struct engine *g)
 {
     uint32_t n = 0;
+    uint64_t steps = 0;
     for (struct request *r = g->running; r; r = r->next) {
         if (!engine_generates(r))
             continue;
-        if (engine_has_routing(r) || !engine_take_credit(r)) {
+        bool waits = steps > GRAMMAR_STEPS && has_long_grammar(r);
+        if (waits || engine_has_routing(r) || !engine_take_credit(r)) {
             counter_add(g->counters.decode_stalled, 1);
             engine_send_unsent(g, r);
             continue;
         }
         g->answers[n++] = (struct answer_rows){.request = r, .n = 1};
+        steps += r->grammar_steps;
+        r->grammar_steps = 0;
     }
     return n;
 }
@@ -140,7 +160,7 @@ static bool take_row(struct engine *g, const struct answer_rows *a, uint32_t i)
     bool right = i + 1 < a->n && g->batch[a->first + i + 1].token == token;
     if (r->draft)
         draft_learn(r->draft, r->tokens.ids, i, token, &g->speculation.rates);
-    return engine_take_token(g, r, token) && right && engine_take_credit(r);
+    return engine_take_token(g, r, token) && right && !has_long_grammar(r) && engine_take_credit(r);
 }
 
 /* Returns how many drafts were right. */

@@ -28,13 +28,12 @@
 #include <time.h>
 
 /* How often an idle engine looks at what memd wants. */
-#define IDLE_NS       50000000 /* of wait_for_work: at first, and at most */
-#define IDLE_MOST_NS  400000000
-#define PAGES_NS      10000000   /* how often to look for pages that other workers leave */
-#define KV_RETRY_NS   1000000000 /* how often to try for device memory that other programs have */
-#define ERRAND_S      20         /* for a step to end: less than a client waits for its reply */
-#define OVERTAKING    8          /* requests that are looked at behind one that waits for pages */
-#define STOPPING_TEXT "the worker is stopping: try again"
+#define IDLE_NS      50000000 /* of wait_for_work: at first, and at most */
+#define IDLE_MOST_NS 400000000
+#define PAGES_NS     10000000   /* how often to look for pages that other workers leave */
+#define KV_RETRY_NS  1000000000 /* how often to try for device memory that other programs have */
+#define ERRAND_S     20         /* for a step to end: less than a client waits for its reply */
+#define OVERTAKING   8          /* requests that are looked at behind one that waits for pages */
 
 /* ---- Other threads ---- */
 
@@ -62,7 +61,7 @@ enum error_code engine_submit(struct engine *g, struct request *r, struct error 
     case POSTED:
         return ERROR_OK;
     case STOPPING:
-        return error_set(e, ERROR_UNAVAILABLE, STOPPING_TEXT);
+        return error_set(e, ERROR_UNAVAILABLE, ENGINE_STOPPING);
     case FULL:
         break;
     }
@@ -428,7 +427,7 @@ static void register_counters(struct engine *g)
         metrics_counter(m, "moed_worker_decode_steps_total", NULL, 1, "Decode steps.");
     k->decode_stalled = metrics_counter(m, "moed_worker_decode_stalls_total", NULL, 1,
                                         "Times that a request sat out a decode step because its "
-                                        "frontend was behind.");
+                                        "frontend was behind, or its grammar takes long.");
     k->drafted = metrics_counter(m, "moed_worker_drafted_tokens_total", NULL, 1,
                                  "Drafts of tokens that decode steps computed.");
     k->accepted = metrics_counter(m, "moed_worker_accepted_tokens_total", NULL, 1,
@@ -532,7 +531,7 @@ void engine_stop(struct engine *g)
     pthread_mutex_unlock(&g->lock);
     run_errands(g);
     enqueue(g, submitted);
-    engine_fail_all(g, ERROR_UNAVAILABLE, STOPPING_TEXT);
+    engine_fail_all(g, ERROR_UNAVAILABLE, ENGINE_STOPPING);
 }
 
 void engine_free(struct engine *g)

@@ -25,6 +25,8 @@
 #define LOGITS_ROWS   8
 #define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
 
+#define ENGINE_STOPPING "the worker is stopping: try again"
+
 struct engine_counters {
     struct counter *finished[FINISH_CANCELLED + 1];
     struct counter *prompt_tokens, *generated_tokens, *token_events, *prefill_ns, *decode_ns,
@@ -207,7 +209,8 @@ void engine_fail_step(struct engine *g, struct request *r, bool credit, const st
  * hidden stays until the last engine_pick_token. False: as forward_logits. */
 bool engine_begin_picking(struct engine *g, const struct answer_rows *answers, uint32_t n,
                           const float *hidden, struct error *e);
-/* The next token of r, after that row. False: as forward_logits. */
+/* The next token of r, after that row. False: as forward_logits; the engine stops, and the token
+ * needs a grammar. */
 bool engine_pick_token(struct engine *g, struct request *r, uint32_t row, uint32_t *token,
                        struct error *e);
 /* Adds the next token of r, and the text that can be shown now, to r's answer. Uses up a credit

@@ -155,9 +155,23 @@ static uint32_t pick_of_row(struct engine *g, struct request *r, float *logits)
     return token;
 }
 
+/* A mask can take 20 ms, and a batch many: the thread is alive, and may have to stop. */
+static bool goes_on(struct engine *g, struct error *e)
+{
+    heartbeat_beat(g->config.heartbeat);
+    pthread_mutex_lock(&g->lock);
+    bool stopping = g->stopping;
+    pthread_mutex_unlock(&g->lock);
+    if (stopping)
+        error_set(e, ERROR_UNAVAILABLE, ENGINE_STOPPING);
+    return !stopping;
+}
+
 bool engine_pick_token(struct engine *g, struct request *r, uint32_t row, uint32_t *token,
                        struct error *e)
 {
+    if (r->grammar && !goes_on(g, e))
+        return false;
     *token = g->rows.k ? pick_of_largest(g, r, row) : SAMPLER_UNDECIDED;
     if (*token != SAMPLER_UNDECIDED)
         return true;
@@ -194,6 +208,7 @@ static bool follow_grammar(struct engine *g, struct request *r, uint32_t token, 
     struct answer_grammar_cost cost = answer_grammar_take_cost(r->grammar);
     counter_add(g->counters.grammar_ns, cost.ns);
     counter_add(g->counters.grammar_masks, cost.masks);
+    r->grammar_steps += cost.steps;
     if (allowed)
         return true;
     engine_return_credit(r);

@@ -109,6 +109,7 @@ struct request {
     struct token_stream stream;
     struct strbuf text; /* decoded, but held back: it may be the start of a stop string */
     uint32_t n_generated;
+    uint64_t grammar_steps; /* grammar_matcher_steps of the last step that gave it tokens */
     uint64_t submitted_ns, started_ns; /* started: got a slot */
     uint64_t first_ns, last_ns;        /* tokens computed here; 0: none yet */
     /* The last n_unsent tokens and their text wait for the next event. While there are any, the
