@@ -147,6 +147,20 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     strbuf_printf(answer, "ok\n");
 }
 
+/* The most that advance_to_stop takes: one process after the other, the workers at the same time.
+ */
+static uint64_t most_stop_ns(const struct supervisor *s)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < ALL_PROCESSES; i++) {
+        const struct process *p = &s->processes[i];
+        bool after_a_worker = is_worker(i % OTHER) && is_worker(i % OTHER - 1);
+        if (!p->unused && !after_a_worker)
+            sum += process_stop_timeout_ns(p, &s->policy);
+    }
+    return sum;
+}
+
 static void add_worker(struct process *p)
 {
     if (p->pid) /* it leaves: it ends, and starts again */
@@ -220,7 +234,8 @@ void supervisor_command(void *arg, const char *line, struct strbuf *answer)
         if (!s->stopping)
             log_info("down requested");
         s->stopping = true;
-        strbuf_printf(answer, "ok\n");
+        strbuf_printf(answer, "stopping\tmost_ms=%llu\nok\n",
+                      (unsigned long long)(most_stop_ns(s) / 1000000u));
     } else {
         strbuf_printf(
             answer, "error unknown command: status, restart PROCESS, workers N, reload or down\n");

@@ -337,6 +337,11 @@ void process_end(struct process *p, const struct process_policy *policy)
     }
 }
 
+uint64_t process_stop_timeout_ns(const struct process *p, const struct process_policy *policy)
+{
+    return policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1);
+}
+
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
                   const struct process_policy *policy)
 {
@@ -346,8 +351,7 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
     if (p->state != PROCESS_STOPPING) {
         p->state = PROCESS_STOPPING;
         p->term_ns = now + grace_ns;
-        p->kill_ns = p->term_ns +
-                     policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1);
+        p->kill_ns = p->term_ns + process_stop_timeout_ns(p, policy);
     } else if (p->term_ns && now + grace_ns < p->term_ns) {
         p->term_ns = now + grace_ns; /* sooner than before */
     }

@@ -67,7 +67,7 @@ struct process {
 struct process_policy {
     uint64_t
         stable_ns; /* a process that was ready for so long is restarted without growing delay */
-    uint64_t stop_timeout_ns; /* SIGTERM to SIGKILL */
+    uint64_t stop_timeout_ns; /* process_stop_timeout_ns */
     uint64_t watchdog_ns;     /* a process that sends no beat for so long is killed; 0: none is */
 };
 
@@ -77,6 +77,8 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
 /* Handles the end of the process: PROCESS_BACKOFF or PROCESS_FAILED; after process_stop:
  * after_stop. */
 void process_end(struct process *p, const struct process_policy *policy);
+/* From SIGTERM to SIGKILL. */
+uint64_t process_stop_timeout_ns(const struct process *p, const struct process_policy *policy);
 /* Stops the process with SIGTERM after grace_ns (0: now). Does nothing where none runs. */
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
                   const struct process_policy *policy);

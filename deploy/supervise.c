@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/models_started.h"
 #include "daemon/options.h"
 #include "deploy/mps.h"
 #include "deploy/supervisor.h"
@@ -435,6 +436,14 @@ static void open_standard_streams(void)
         close(fd);
 }
 
+static void report_left(void *arg, const char *name, const char *run)
+{
+    if (run_dir_holder(run, "supervise"))
+        log_warn("deployment %s, which moed-models has started, still runs: `moed down %s` stops "
+                 "it",
+                 name, name);
+}
+
 int main(int argc, char **argv)
 {
     open_standard_streams();
@@ -465,6 +474,7 @@ int main(int argc, char **argv)
     }
     loop(&s);
     mps_stop(s.run);
+    models_started_list(s.run, report_left, NULL);
     log_info("all stopped");
     clients_close(&s.clients);
     if (run_watch_is_there(&s.watch, s.run)) /* and not another deployment's */

@@ -6,6 +6,7 @@
 #include "client/cli/complain.h"
 #include "client/cli/commands.h"
 #include "client/cli/model_file.h"
+#include "daemon/models_started.h"
 #include "daemon/program_find.h"
 
 #include <dirent.h>
@@ -18,8 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Each of three processes has 10 s before it is killed; 15 s more for all. */
-#define STOP_TIMEOUT_NS     45000000000ull
+/* How long a supervisor may take to stop, beyond what it says itself; and where it says nothing:
+ * moed-models 30 s, and four other processes 10 s each. */
+#define STOP_MORE_NS        15000000000ull
+#define STOP_DEFAULT_MS     70000
 #define LEFTOVER_TIMEOUT_MS 10000
 
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES])
@@ -216,18 +219,27 @@ static enum error_code stop_leftovers(const char *run, struct error *e)
     return code;
 }
 
+/* Requests that the supervisor stops everything. Returns how long it may take. */
+static uint64_t request_stop(const char *run, pid_t supervisor)
+{
+    unsigned long long most_ms = STOP_DEFAULT_MS;
+    struct strbuf answer;
+    struct error e;
+    strbuf_init(&answer);
+    if (deployment_command(run, "down", &answer, &e)) /* it starts, or its socket was removed */
+        run_dir_signal(run, "supervise", supervisor, SIGTERM);
+    else if (answer.len)
+        sscanf(answer.data, "stopping\tmost_ms=%llu", &most_ms);
+    strbuf_fini(&answer);
+    return most_ms * 1000000u + STOP_MORE_NS;
+}
+
 enum error_code deployment_stop(const char *run, struct error *e)
 {
     pid_t supervisor = run_dir_find_holder(run, "supervise");
     if (!supervisor)
         return stop_leftovers(run, e);
-    struct strbuf answer;
-    strbuf_init(&answer);
-    enum error_code code = deployment_command(run, "down", &answer, e);
-    strbuf_fini(&answer);
-    if (code) /* it is still starting, or its socket was removed */
-        run_dir_signal(run, "supervise", supervisor, SIGTERM);
-    uint64_t deadline = clock_ns() + STOP_TIMEOUT_NS;
+    uint64_t deadline = clock_ns() + request_stop(run, supervisor);
     while (run_dir_find_holder(run, "supervise") == supervisor) {
         if (clock_ns() > deadline)
             return error_set(e, ERROR_TIMEOUT, "the supervisor (pid %d) does not stop; see %s",
@@ -236,6 +248,49 @@ enum error_code deployment_stop(const char *run, struct error *e)
     }
     /* The supervisor may have been killed before it stopped the others. */
     return deployment_has_processes(run) ? stop_leftovers(run, e) : ERROR_OK;
+}
+
+/* -- deployments that moed-models has started -- */
+
+static void find_started(void *arg, const char *name, const char *run)
+{
+    bool *found = arg;
+    *found |= !run_dir_check(run, NULL) && deployment_has_processes(run);
+}
+
+bool deployment_has_started(const char *run)
+{
+    bool found = false;
+    models_started_list(run, find_started, &found);
+    return found;
+}
+
+/* arg: the names of those that do not stop. */
+static void stop_started(void *arg, const char *name, const char *run)
+{
+    struct strbuf *left = arg;
+    struct error e;
+    if (run_dir_check(run, NULL) || !deployment_has_processes(run) || !deployment_stop(run, &e))
+        return;
+    cli_complain("down: deployment %s: %s", name, e.text);
+    strbuf_printf(left, "%s%s", left->len ? ", " : "", name);
+}
+
+enum error_code deployment_stop_started(const char *run, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    char path[RUN_PATH_BYTES];
+    struct strbuf left;
+    strbuf_init(&left);
+    models_started_list(run, stop_started, &left);
+    models_started_file(run, path);
+    if (left.len)
+        code = error_set(e, ERROR_TIMEOUT,
+                         "deployments that were started for requests still run: %s", left.data);
+    else
+        unlink(path);
+    strbuf_fini(&left);
+    return code;
 }
 
 /* -- daemons that a person started -- */

@@ -46,6 +46,11 @@ enum error_code deployment_stop_processes(const char *run, struct error *e);
 /* Stops all processes, also those that a killed supervisor left, and waits for their end. Removes
  * sockets and pid files, keeps logs. */
 enum error_code deployment_stop(const char *run, struct error *e);
+/* Deployments that the moed-models of RUN has started (daemon/models_started.h), and that it has
+ * not stopped: whether any of them runs, and their stop. ERROR_TIMEOUT names those that are left.
+ */
+bool deployment_has_started(const char *run);
+enum error_code deployment_stop_started(const char *run, struct error *e);
 
 /* Calls visit for each directory in which daemons of this user run that run_dir_list does not
  * visit: a person started them with --run DIR. The name is the directory's. */

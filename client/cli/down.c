@@ -29,8 +29,8 @@ int down_main(int argc, char **argv)
     };
     int n, exit_code;
     if (!ask_arguments(table, "down", "[NAME]",
-                       "Stops a deployment and waits until all its processes are gone. Logs "
-                       "are kept.",
+                       "Stops a deployment, with those that were started for its models, and "
+                       "waits until all processes are gone. Logs are kept.",
                        argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     if (n == 1) {
@@ -45,10 +45,11 @@ int down_main(int argc, char **argv)
                      name ? name : "default", unit);
         return CLI_FAILURE;
     }
-    if (!deployment_has_processes(run) && !deployment_has_leftovers(run))
+    if (!deployment_has_processes(run) && !deployment_has_leftovers(run) &&
+        !deployment_has_started(run))
         return nothing_to_stop(name);
     struct error e = {0};
-    if (deployment_stop(run, &e)) {
+    if (deployment_stop(run, &e) || deployment_stop_started(run, &e)) {
         cli_complain("down: %s", e.text);
         return CLI_FAILURE;
     }

@@ -1,6 +1,8 @@
 /* Children; see child.h. */
 #include "deploy/models/child.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,6 +12,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define POLL_MS 10
 
 extern char **environ;
 
@@ -115,4 +119,16 @@ int child_wait(struct child *c)
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
         ;
     return end(c, status);
+}
+
+int child_end(struct child *c, unsigned timeout_ms)
+{
+    uint64_t until = clock_ns() + timeout_ms * 1000000ull;
+    int exit_code = 0;
+    while (c->pid && !child_poll(c, &exit_code)) {
+        if (clock_ns() >= until)
+            kill(c->pid, SIGKILL);
+        poll(NULL, 0, POLL_MS);
+    }
+    return exit_code;
 }

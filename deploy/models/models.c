@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/models_started.h"
 #include "daemon/program_find.h"
 
 #include <stdio.h>
@@ -103,16 +104,11 @@ enum error_code models_scan(struct models *m, struct error *e)
 
 /* ---- Those of an earlier process ---- */
 
-static void started_file(const struct models *m, char path[RUN_PATH_BYTES])
-{
-    run_dir_file(m->run, "models.started", path);
-}
-
 void models_save_started(const struct models *m)
 {
     char path[RUN_PATH_BYTES];
     size_t written = 0;
-    started_file(m, path);
+    models_started_file(m->run, path);
     FILE *f = fopen(path, "we");
     for (size_t i = 0; f && i < m->count; i++) {
         const struct model_facts *x = &m->items[i]->facts;
@@ -125,27 +121,20 @@ void models_save_started(const struct models *m)
         unlink(path);
 }
 
-static void adopt_started(struct models *m)
+static void adopt(void *arg, const char *name, const char *run)
 {
-    char path[RUN_PATH_BYTES], name[CATALOGUE_NAME_BYTES + 2], run[RUN_DIR_BYTES];
-    started_file(m, path);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(name, sizeof name, f)) {
-        name[strcspn(name, "\n")] = '\0';
-        if (run_dir_path(name, run, NULL) || !run_dir_holder(run, "supervise"))
-            continue;
-        struct model *x = models_of_deployment(m, name);
-        if (!x)
-            x = add_model(m, name, name);
-        if (!x)
-            continue;
-        x->facts.own = true;
-        x->facts.state = MODEL_UP;
-        x->facts.used_ns = clock_ns();
-        log_info("deployment %s of an earlier process goes on", name);
-    }
-    if (f)
-        fclose(f);
+    struct models *m = arg;
+    if (!run_dir_holder(run, "supervise"))
+        return;
+    struct model *x = models_of_deployment(m, name);
+    if (!x)
+        x = add_model(m, name, name);
+    if (!x)
+        return;
+    x->facts.own = true;
+    x->facts.state = MODEL_UP;
+    x->facts.used_ns = clock_ns();
+    log_info("deployment %s of an earlier process goes on", name);
 }
 
 enum error_code models_init(struct models *m, const struct models_settings *settings,
@@ -171,7 +160,7 @@ enum error_code models_init(struct models *m, const struct models_settings *sett
     if (!code)
         code = models_scan(m, e);
     if (!code)
-        adopt_started(m);
+        models_started_list(m->run, adopt, m);
     return code;
 }
 

@@ -7,7 +7,7 @@
  * `lock` guards everything; models_turn calls other processes without it.
  *
  * A deployment that was started here is an own one, also for the next moed-models:
- * RUN/models.started has its name. Others are shown, and left alone. */
+ * RUN/models.started (daemon/models_started.h) has its name. Others are shown, and left alone. */
 #ifndef MOED_DEPLOY_MODELS_H
 #define MOED_DEPLOY_MODELS_H
 
@@ -67,7 +67,8 @@ enum error_code models_request(struct models *m, const Moed__V1__ModelsRequest *
 
 /* One turn of the main thread: looks, decides, acts. Returns after how many ms the next is due. */
 int models_turn(struct models *m);
-/* Stops every own deployment, and waits for their end. */
+/* Stops every own deployment, and waits for their end. RUN/models.started then has those that are
+ * left. */
 void models_stop_all(struct models *m);
 
 #endif

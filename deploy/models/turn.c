@@ -18,6 +18,7 @@
 #define TURN_MS        250  /* while something is up, wanted or moving */
 #define IDLE_TURN_MS   1000 /* a deployment may be started by a person */
 #define ASK_TIMEOUT_MS 500
+#define END_MS         2000 /* for `moed up`, when what it has started is stopped */
 
 /* ---- Looking at the deployments ---- */
 
@@ -305,28 +306,72 @@ int models_turn(struct models *m)
 
 /* ---- The end ---- */
 
+static bool is_to_stop(const struct model *x)
+{
+    return x->facts.own && x->facts.state != MODEL_OFF && x->facts.state != MODEL_FAILED;
+}
+
+static void begin_stop(const struct models *m, const struct model *x, struct child *c)
+{
+    char *const arguments[] = {(char *)m->moed, "down", (char *)x->deployment, NULL};
+    struct error e = {0};
+    if (child_start(c, arguments, &e))
+        snprintf(c->last, sizeof c->last, "%s", e.text);
+}
+
+/* Whether `moed down` has done its work; else the log says why not. */
+static bool finish_stop(const struct model *x, struct child *c)
+{
+    bool started = c->pid, stopped = child_wait(c) == 0 && started;
+    if (!stopped)
+        log_warn("cannot stop %s: %s", x->deployment, c->last);
+    return stopped;
+}
+
+/* The model that was moving. Its `moed down` has ended, but may have come before its `moed up` had
+ * started anything. */
+static void end_moving(struct models *m)
+{
+    struct model *x = m->moving;
+    char run[RUN_DIR_BYTES];
+    struct child again = {0};
+    m->moving = NULL;
+    if (!x)
+        return;
+    if (x->facts.state == MODEL_STOPPING) {
+        x->facts.own = !finish_stop(x, &m->child);
+        return;
+    }
+    child_end(&m->child, END_MS);
+    x->facts.own = !run_dir_path(x->deployment, run, NULL) && run_dir_holder(run, "supervise");
+    if (!x->facts.own)
+        return;
+    begin_stop(m, x, &again);
+    x->facts.own = !finish_stop(x, &again);
+}
+
+/* Each `moed down` runs at once, so that one that does not end leaves the others their time. */
 void models_stop_all(struct models *m)
 {
     pthread_mutex_lock(&m->lock);
     m->stopping = true; /* from now on only this thread changes anything */
     pthread_mutex_unlock(&m->lock);
     struct child *children = calloc(m->count + 1, sizeof *children);
-    struct error e = {0};
-    if (m->moving && m->moving->facts.state == MODEL_STARTING)
-        child_interrupt(&m->child); /* it stops what it has started */
-    child_wait(&m->child);
-    m->moving = NULL;
+    const struct model *moving = m->moving;
+    bool stopping = moving && moving->facts.state == MODEL_STOPPING; /* by `moed down` */
+    if (!stopping)
+        child_interrupt(&m->child);
+    for (size_t i = 0; children && i < m->count; i++)
+        if (is_to_stop(m->items[i]) && !(stopping && m->items[i] == moving))
+            begin_stop(m, m->items[i], &children[i]);
     for (size_t i = 0; children && i < m->count; i++) {
         struct model *x = m->items[i];
-        char *const arguments[] = {m->moed, "down", x->deployment, NULL};
-        if (x->facts.own && x->facts.state != MODEL_OFF && x->facts.state != MODEL_FAILED &&
-            child_start(&children[i], arguments, &e))
-            log_warn("cannot stop %s: %s", x->deployment, e.text);
+        if (x == moving)
+            child_wait(&children[i]);
+        else if (is_to_stop(x))
+            x->facts.own = !finish_stop(x, &children[i]);
     }
-    for (size_t i = 0; children && i < m->count; i++) {
-        child_wait(&children[i]);
-        m->items[i]->facts.own = false;
-    }
-    models_save_started(m);
+    end_moving(m);
+    models_save_started(m); /* those that are left */
     free(children);
 }

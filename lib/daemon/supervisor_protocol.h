@@ -23,7 +23,8 @@
  *                     kv_cache, policy, ctx; stop_first=1: stops the first model before. What is
  * not given stays as it is, but for predictors. Answers at once: reload number=
  *   reload-cancel     undoes a reload before its switch
- *   down              stops everything; answers "ok" at once, closes the connection at the end
+ *   down              stops everything; answers at once: stopping most_ms=  (after which it has
+ *                     killed what does not stop). Closes the connection at the end
  *
  * A process's state:
  *   waiting   for a process that must be ready first

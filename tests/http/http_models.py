@@ -1,5 +1,5 @@
 """Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory MODELS_PID | PORT --restarting WORKER_PID MODELS_PID |
-PORT --starting"""
+PORT --starting | PORT --load MODEL"""
 import http.client
 import json
 import os
@@ -77,6 +77,10 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
             assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
     finally:
         os.kill(models, signal.SIGCONT)
+    sys.exit(0)
+
+if sys.argv[2] == "--load":
+    assert call("POST", "/models/load", {"model": sys.argv[3]}) == (200, {"success": True})
     sys.exit(0)
 
 if sys.argv[2] == "--starting":

@@ -40,6 +40,16 @@ python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODE
 "$MOED" down router > /dev/null || fail "moed down"
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left: $pid"; done
 
+say "moed-models and the supervisor are killed: moed down stops what they have started"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --load alpha || fail "see above"
+supervise=$(pid_of supervise)
+kill -STOP "$supervise"
+kill -9 "$(pid_of models)" "$supervise"
+"$MOED" down router > /dev/null || fail "moed down after a kill"
+for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left after a kill: $pid"; done
+[ ! -e "$RUN/models.started" ] || fail "models.started is left"
+
 say "a model of its own and a folder, within 1 MB of memory for it"
 printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/admin"
