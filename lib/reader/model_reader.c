@@ -32,6 +32,7 @@
 #define CPU_LIMIT_S 300            /* the largest vocabularies take a second */
 #define MOST_BYTES  (1ull << 28)   /* of a message: a million tensors */
 #define LEAST_DATA  (256ull << 20) /* of memory, however little is free */
+#define END_NS      1000000000ull  /* for the child to end, once its message is there */
 
 struct task {
     model_reader_work *work;
@@ -206,12 +207,33 @@ static uint8_t *read_message(int fd, uint64_t until_ns, size_t *bytes)
     return message;
 }
 
+/* Reaps the child, whose end of the pipe is closed: it has nothing left to do. False: it did not
+ * end by itself, and was killed. */
+static bool reap(pid_t child, bool late, int *status)
+{
+    uint64_t until = late ? 0 : clock_ns() + END_NS;
+    pid_t ended;
+    while ((ended = waitpid(child, status, WNOHANG)) == 0 && clock_ns() < until)
+        poll(NULL, 0, 1);
+    if (ended != 0)
+        return true;
+    kill(child, SIGKILL);
+    while (waitpid(child, status, 0) < 0 && errno == EINTR)
+        ;
+    return false;
+}
+
 /* What its end says, where it has sent no message. */
-static enum error_code ended_early(const char *path, int status, bool late, struct error *e)
+static enum error_code ended_early(const char *path, int status, bool late, bool killed,
+                                   struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (late)
         return error_set(e, ERROR_TIMEOUT, "%s: reading its metadata takes too long", path);
+    if (killed)
+        return error_set(e, ERROR_FORMAT,
+                         "%s: reading its metadata does not end: the file is damaged or hostile",
+                         path);
     if (number == SIGBUS)
         return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
     if (number == SIGKILL)
@@ -317,16 +339,13 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
     *message = read_message(ends[0], t->until_ns, bytes);
     bool late = t->until_ns && clock_ns() >= t->until_ns;
     close(ends[0]);
-    if (late)
-        kill(child, SIGKILL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
+    bool killed = !reap(child, late, &status);
     if (!*message)
         return error_set(e, ERROR_MEMORY, "%s: no memory to read its metadata", path);
-    if (is_message(*message, *bytes) && WIFEXITED(status))
+    if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !late)))
         return ERROR_OK;
     free(*message);
-    return ended_early(path, status, late, e);
+    return ended_early(path, status, late, killed, e);
 }
 
 static enum error_code read_by(const struct task *t, const char *path, struct read_model *out,

@@ -16,9 +16,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -210,6 +212,21 @@ static void hang(struct gguf *g, uint64_t segment_bytes, int fd)
         ;
 }
 
+/* Without the pipe, and without using its CPU time. */
+static void hang_quietly(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    int word = 0;
+    close(fd);
+    for (;;)
+        syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0);
+}
+
+static void hang_after_message(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    model_reader_run(g, segment_bytes, fd);
+    hang_quietly(g, segment_bytes, fd);
+}
+
 static int callers_fd;
 
 /* Reports what it could do. */
@@ -263,6 +280,7 @@ static void test_bad_process(void **state)
     dies(crash_late, GOLDEN("olmoe"), ERROR_FORMAT, "Aborted");
     dies(end_early, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(lie, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
+    dies(hang_quietly, GOLDEN("olmoe"), ERROR_FORMAT, "does not end");
     dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
     dies(fail_with_controls, GOLDEN("olmoe"), ERROR_FORMAT, "a file?[2J?of two lines");
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
@@ -282,6 +300,9 @@ static void test_bad_process(void **state)
     (void)len, (void)try_forbidden, (void)cut_and_read;
 #endif
     struct read_model m;
+    assert_int_equal(model_reader_read_by(hang_after_message, GOLDEN("olmoe"), SEGMENT, &m, &why),
+                     ERROR_OK);
+    read_model_free(&m);
     assert_int_equal(model_reader_describe_by(hang, GOLDEN("olmoe"), clock_end_ns(300), &m, &why),
                      ERROR_TIMEOUT);
     assert_int_equal(model_reader_describe(GOLDEN("olmoe"), clock_end_ns(60000), &m, &why),
