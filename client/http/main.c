@@ -78,7 +78,7 @@ static void parse(struct frontend *f, int argc, char **argv)
         {"body-bytes", OPTION_UINT, &s->body_bytes, 1024, 1u << 30, "N",
          "accept bodies of at most N bytes"},
         {"bodies-bytes", OPTION_UINT, &s->bodies_bytes, 1024, 1ull << 40, "N",
-         "read bodies of at most N bytes together; refuse more with 503"},
+         "read bodies of at most N bytes together; drop the largest beyond"},
         {"reasoning-field", OPTION_STRING, &f->reasoning_field, 0, 0, "content|reasoning|both",
          "name a chat's reasoning reasoning_content, reasoning, or both"},
         {"share-cache", OPTION_BOOL, &f->app.share_cache, 0, 0, NULL,

@@ -695,17 +695,24 @@ def worker_metric(name):
 
 
 def check_bodies_together():
-    """The bodies that are being read share the memory for them (the test's --bodies-bytes is 1 MB); one alone always fits."""
+    """The bodies that are being read share the memory for them (the test's --bodies-bytes is 1 MB): the largest gives way, and small ones
+    have memory of their own. One alone always fits."""
     large = {"prompt": "a", "max_tokens": 1, "x": "a" * 1500000}
+    medium = {**large, "x": "a" * 500000}
     assert call("POST", "/v1/completions", large)[0] == 200
-    with connect() as s:
-        s.sendall(request("POST", "/v1/completions", large)[:600000])
-        def refused_now():
-            status, headers, answer = call("POST", "/v1/completions", {**large, "x": "a" * 500000})
-            return status == 503 and headers["retry-after"] == "1" and "other requests" in answer["error"]["message"]
-        wait_for(refused_now)
-        assert post("/v1/completions", prompt="a", max_tokens=1)
-    wait_for(lambda: call("POST", "/v1/completions", {**large, "x": "a" * 500000})[0] == 200)
+    holds = [request("POST", "/v1/completions", {**large, "x": "a" * n}) for n in (100000, 600000)]
+    with connect() as small, connect() as s:
+        small.sendall(holds[0][:-1])
+        s.sendall(holds[1][:-1])
+        def dropped():
+            return "is dropped" in moed("logs", "http")
+        wait_for(lambda: call("POST", "/v1/completions", medium)[0] == 200 and dropped())
+        assert call("POST", "/v1/completions", {**large, "x": "a" * 20000})[0] == 200, "a small body"
+        s.sendall(holds[1][-1:])
+        status, headers, answer = parse(read_all(s))
+        assert status == 503 and headers["retry-after"] == "1" and b"this key or address" in answer, answer
+        small.sendall(holds[0][-1:])
+        assert parse(read_all(small))[0] == 200, "the large bodies took a small one's memory"
 
 
 def check_slow_reader_harms_itself():

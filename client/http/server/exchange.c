@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "client/http/server/bodies.h"
 #include "client/http/server/connection.h"
 #include "client/http/server/framing.h"
 #include "client/http/server/origin.h"
@@ -47,12 +48,6 @@ static void count(struct exchange *x)
         gauge_set(m->streams, (int64_t)--x->server->streams);
 }
 
-static void drop_body(struct exchange *x)
-{
-    x->server->bodies -= x->body.len;
-    strbuf_fini(&x->body);
-}
-
 void exchange_free(struct exchange *x)
 {
     x->log.end_ns = clock_ns();
@@ -65,7 +60,7 @@ void exchange_free(struct exchange *x)
         access_write(&x->log, x->server->settings->log_json);
     for (size_t i = 0; i < x->n_headers; i++)
         free(x->headers[i].value);
-    drop_body(x);
+    bodies_drop(x);
     strbuf_fini(&x->out);
     free(x);
 }
@@ -200,6 +195,7 @@ static bool check_framing(struct exchange *x, const char *version, struct proble
     if (f.has_length && f.length > limit)
         return problem_set(p, 413, "the body has %llu bytes; %llu are allowed",
                            (unsigned long long)f.length, (unsigned long long)limit);
+    x->large_body = f.has_length && f.length > BODIES_SMALL;
     const char *coding = exchange_header(x, "Content-Encoding");
     if (coding && *coding && strcasecmp(coding, "identity") != 0) {
         exchange_add_header(x, "Accept-Encoding", "identity");
@@ -325,27 +321,14 @@ void exchange_admit(struct exchange *x, const char *url, const char *method, con
     }
 }
 
-/* A body alone always fits. */
-static bool is_crowded(const struct exchange *x, size_t len)
-{
-    const struct server *s = x->server;
-    return x->crowded || (s->bodies > x->body.len && s->bodies + len > s->settings->bodies_bytes);
-}
-
 void exchange_take_body(struct exchange *x, const char *data, size_t len)
 {
     uint64_t limit = x->server->settings->body_bytes;
-    size_t before = x->body.len;
     x->received += len;
-    x->crowded = is_crowded(x, len);
     if (x->received > 2 * limit)
         exchange_abandon(x, "large"); /* it does not wait for the refusal */
-    else if (x->crowded)
-        drop_body(x);
     else if (x->received <= limit)
-        strbuf_append(&x->body, data, len);
-    if (x->body.len > before)
-        x->server->bodies += x->body.len - before;
+        bodies_append(x, data, len);
 }
 
 void exchange_handle(struct exchange *x)
@@ -358,13 +341,15 @@ void exchange_handle(struct exchange *x)
         problem_fill(&p, 413, "the body has more than %llu bytes", (unsigned long long)limit);
     else if (x->body.failed || x->crowded)
         problem_fill(&p, 503, "no memory for the body%s",
-                     x->crowded ? ": other requests have it now; try again later" : "");
+                     x->crowded ? ": the requests that are being read have it now, and those of "
+                                  "this key or address most; try again later"
+                                : "");
     else if (x->connection->gone && strcmp(x->log.method, "POST") == 0)
         exchange_abandon(x, "left");
     else
         x->route->handle(x);
     if (!x->server->settings->log_bodies) /* a stream may last long */
-        drop_body(x);
+        bodies_drop(x);
     if (p.status) {
         p.retry_s = x->crowded ? 1 : 0;
         x->close = true;

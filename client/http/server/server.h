@@ -22,7 +22,7 @@ struct server_settings {
     uint64_t connections;           /* at most, at once */
     uint64_t connections_per_ip;    /* 0: no limit of its own */
     uint64_t body_bytes;            /* of a request */
-    uint64_t bodies_bytes;          /* of all requests that are being read */
+    uint64_t bodies_bytes;          /* of all requests that are being read (bodies.h) */
     uint64_t header_timeout_s, idle_timeout_s;
     uint64_t stream_bytes; /* a stream's unsent bytes, at most */
     bool log_json;
@@ -31,6 +31,8 @@ struct server_settings {
 };
 
 #define SERVER_LISTENERS 2
+
+enum body_pool { BODIES_OF_SMALL, BODIES_OF_LARGE, BODY_POOLS };
 
 struct listener {
     struct watch watch; /* of libmicrohttpd's own epoll instance */
@@ -49,9 +51,10 @@ struct server {
     struct listener listeners[SERVER_LISTENERS];
     unsigned n_listeners;
     struct connection *connections;
-    unsigned exchanges; /* that have no whole reply yet */
-    unsigned streams;   /* of those, that are being streamed */
-    uint64_t bodies;    /* bytes of bodies in memory */
+    unsigned exchanges;          /* that have no whole reply yet */
+    unsigned streams;            /* of those, that are being streamed */
+    uint64_t bodies[BODY_POOLS]; /* bytes of bodies in memory */
+    uint64_t crowded_ns;         /* when the log had a line of one that was dropped */
     uint64_t next_tick_ns;
     bool draining;
     struct origin_log refused;
