@@ -61,7 +61,7 @@ static void report(struct keeper *k)
         daemon_status(&k->daemon, "%s %s",
                       moving->facts.state == MODEL_STARTING ? "loading" : "unloading", moving->id);
     else
-        daemon_status(&k->daemon, "%zu models in %s", m->catalogue.count, k->settings.folder);
+        daemon_status(&k->daemon, "%zu models in %s", m->listed, k->settings.folder);
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -41,6 +41,12 @@ static struct model *add_model(struct models *m, const char *id, const char *dep
     return x;
 }
 
+static void free_model(struct model *x)
+{
+    free(x->path);
+    free(x);
+}
+
 /* A model whose file has gone stays while its deployment is there. */
 static void drop_unlisted(struct models *m)
 {
@@ -49,7 +55,7 @@ static void drop_unlisted(struct models *m)
         struct model *x = m->items[i];
         bool gone = !x->listed && (x->facts.state == MODEL_OFF || x->facts.state == MODEL_FAILED);
         if (gone && x != m->moving)
-            free(x);
+            free_model(x);
         else
             m->items[kept++] = x;
     }
@@ -75,11 +81,17 @@ static void say_nothing(struct models *m)
         log_warn("%s", m->nothing);
 }
 
-enum error_code models_scan(struct models *m, struct error *e)
+static void set_path(struct model *x, const char *path)
 {
-    enum error_code code = catalogue_scan(&m->catalogue, m->settings->folder, e);
-    if (code)
-        return code;
+    if (x->path && strcmp(x->path, path) == 0)
+        return;
+    free(x->path);
+    x->path = strdup(path);
+}
+
+/* What a scan of the catalogue has found. Under the lock, unlike the scan. */
+static void take_scan(struct models *m)
+{
     for (size_t i = 0; i < m->count; i++)
         m->items[i]->listed = false;
     for (size_t i = 0; i < m->catalogue.count; i++) {
@@ -90,6 +102,7 @@ enum error_code models_scan(struct models *m, struct error *e)
         if (!x)
             continue;
         memcpy(x->id, entry->id, sizeof x->id);
+        set_path(x, entry->path);
         x->listed = true;
         x->facts.need_bytes = entry->need_bytes;
         x->facts.kv_least_bytes = entry->kv_least_bytes;
@@ -97,9 +110,9 @@ enum error_code models_scan(struct models *m, struct error *e)
         x->kv_given = entry->kv_given;
     }
     drop_unlisted(m);
-    gauge_set(m->available, (int64_t)m->catalogue.count);
+    m->listed = m->catalogue.count;
+    gauge_set(m->available, (int64_t)m->listed);
     say_nothing(m);
-    return ERROR_OK;
 }
 
 /* ---- Those of an earlier process ---- */
@@ -158,16 +171,18 @@ enum error_code models_init(struct models *m, const struct models_settings *sett
         return error_set(e, ERROR_IO, "cannot make an eventfd: %m");
     enum error_code code = program_find("moed", NULL, m->moed, e);
     if (!code)
-        code = models_scan(m, e);
-    if (!code)
-        models_started_list(m->run, adopt, m);
-    return code;
+        code = catalogue_scan(&m->catalogue, m->settings->folder, e);
+    if (code)
+        return code;
+    take_scan(m);
+    models_started_list(m->run, adopt, m);
+    return ERROR_OK;
 }
 
 void models_fini(struct models *m)
 {
     for (size_t i = 0; i < m->count; i++)
-        free(m->items[i]);
+        free_model(m->items[i]);
     catalogue_fini(&m->catalogue);
     close(m->wake_fd);
     pthread_mutex_destroy(&m->lock);
@@ -235,38 +250,20 @@ static void reply_one(const struct models *m, const struct model *x, Moed__V1__M
 
 /* ---- Requests; under the lock ---- */
 
-static enum error_code list(struct models *m, Moed__V1__ModelsReply *reply, struct error *e)
+static void list(struct models *m, Moed__V1__ModelsReply *reply)
 {
-    enum error_code code = models_scan(m, e);
-    if (code)
-        return code;
     for (size_t i = 0; i < m->count; i++)
         fill_entry(m, m->items[i], i);
     reply->n_models = m->count;
     reply->models = pointers;
     reply->nothing = m->nothing;
-    return ERROR_OK;
 }
 
+/* NULL: there is none. */
 static struct model *find(struct models *m, const char *name)
 {
     const struct catalogue_entry *entry = catalogue_find(&m->catalogue, name);
     return models_of_deployment(m, entry ? entry->deployment : name);
-}
-
-static enum error_code find_or_scan(struct models *m, const char *name, struct model **out,
-                                    struct error *e)
-{
-    *out = find(m, name);
-    if (*out)
-        return ERROR_OK;
-    enum error_code code = models_scan(m, e); /* it may be new */
-    if (code)
-        return code;
-    *out = find(m, name);
-    return *out ? ERROR_OK
-                : error_set(e, ERROR_NOT_FOUND, "there is no model '%.100s' in %s", name,
-                            m->settings->folder);
 }
 
 static void want(struct models *m, struct model *x, const Moed__V1__ModelsRequest *q)
@@ -304,17 +301,25 @@ static enum error_code drop(struct models *m, struct model *x, struct error *e)
     return ERROR_OK;
 }
 
+static bool is_list(const Moed__V1__ModelsRequest *q)
+{
+    return q->action == MOED__V1__MODELS_REQUEST__ACTION__LIST;
+}
+
 static enum error_code request(struct models *m, const Moed__V1__ModelsRequest *q,
                                Moed__V1__ModelsReply *reply, struct error *e)
 {
-    struct model *x;
+    enum error_code code = ERROR_OK;
     if (m->stopping)
         return error_set(e, ERROR_UNAVAILABLE, "the models are being unloaded");
-    if (q->action == MOED__V1__MODELS_REQUEST__ACTION__LIST)
-        return list(m, reply, e);
-    enum error_code code = find_or_scan(m, q->model, &x, e);
-    if (code)
-        return code;
+    if (is_list(q)) {
+        list(m, reply);
+        return ERROR_OK;
+    }
+    struct model *x = find(m, q->model);
+    if (!x)
+        return error_set(e, ERROR_NOT_FOUND, "there is no model '%.100s' in %s", q->model,
+                         m->settings->folder);
     if (q->action == MOED__V1__MODELS_REQUEST__ACTION__DROP)
         code = drop(m, x, e);
     else
@@ -324,11 +329,26 @@ static enum error_code request(struct models *m, const Moed__V1__ModelsRequest *
     return code;
 }
 
+/* Whether the folder is looked at first: a model that is not known may be new. */
+static bool needs_scan(struct models *m, const Moed__V1__ModelsRequest *q)
+{
+    pthread_mutex_lock(&m->lock);
+    bool needs = !m->stopping && (is_list(q) || !find(m, q->model));
+    pthread_mutex_unlock(&m->lock);
+    return needs;
+}
+
 enum error_code models_request(struct models *m, const Moed__V1__ModelsRequest *q,
                                Moed__V1__ModelsReply *reply, struct error *e)
 {
+    bool scans = needs_scan(m, q);
+    enum error_code code = scans ? catalogue_scan(&m->catalogue, m->settings->folder, e) : ERROR_OK;
+    if (code)
+        return code;
     pthread_mutex_lock(&m->lock);
-    enum error_code code = request(m, q, reply, e);
+    if (scans && !m->stopping)
+        take_scan(m);
+    code = request(m, q, reply, e);
     pthread_mutex_unlock(&m->lock);
     return code;
 }

@@ -4,7 +4,8 @@
  *   control thread  --(models_list, models_want, models_drop)-->  struct models  <--(models_turn)--
  * main
  *
- * `lock` guards everything; models_turn calls other processes without it.
+ * `lock` guards everything but the catalogue, which is the control thread's. models_turn calls
+ * other processes without it, and the control thread reads model files without it.
  *
  * A deployment that was started here is an own one, also for the next moed-models:
  * RUN/models.started (daemon/models_started.h) has its name. Others are shown, and left alone. */
@@ -34,6 +35,7 @@ struct model {
     char id[CATALOGUE_ID_BYTES], deployment[CATALOGUE_NAME_BYTES];
     bool kv_given;         /* its options say --kv-cache */
     bool listed;           /* the catalogue has it; else only its deployment is left */
+    char *path;            /* owned: of its file; NULL: no memory, or not listed yet */
     char reason[512];      /* MODEL_FAILED */
     uint64_t tokens_total; /* of its worker, when it was last looked at */
 };
@@ -41,7 +43,8 @@ struct model {
 struct models {
     const struct models_settings *settings;
     pthread_mutex_t lock;
-    struct catalogue catalogue;
+    struct catalogue catalogue; /* the control thread's, and models_init's before it starts */
+    size_t listed;              /* models in it */
     struct model *items[2 * CATALOGUE_MOST]; /* owned */
     size_t count;
     struct child child;   /* `moed up` or `moed down` */

@@ -6,7 +6,6 @@
 
 /* NULL: none. */
 struct model *models_of_deployment(struct models *m, const char *deployment);
-enum error_code models_scan(struct models *m, struct error *e);
 /* Writes the names of the own deployments for a next process. */
 void models_save_started(const struct models *m);
 

@@ -157,18 +157,17 @@ static void run_moed(struct models *m, struct model *x, char *const arguments[],
 
 static void start(struct models *m, struct model *x, uint64_t kv_bytes)
 {
-    const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
-    if (!entry) {
+    if (!x->listed || !x->path) {
         fail(m, x, "its file has gone");
         return;
     }
     char size[24];
     snprintf(size, sizeof size, "%" PRIu64, kv_bytes);
-    char *const given[] = {m->moed, "up", "--name", x->deployment, "--", entry->path, NULL};
-    char *const sized[] = {m->moed, "up", "--name",    x->deployment, "--kv-cache",
-                           size,    "--", entry->path, NULL};
+    char *const given[] = {m->moed, "up", "--name", x->deployment, "--", x->path, NULL};
+    char *const sized[] = {m->moed, "up", "--name", x->deployment, "--kv-cache",
+                           size,    "--", x->path,  NULL};
     char *const *arguments = x->kv_given ? given : sized;
-    log_info("starting %s (%s)", x->id, entry->path);
+    log_info("starting %s (%s)", x->id, x->path);
     x->facts.own = true;
     x->facts.kv_bytes = kv_bytes;
     run_moed(m, x, arguments, MODEL_STARTING);

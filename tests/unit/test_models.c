@@ -1,15 +1,81 @@
-/* deploy/models/turn.c: the end of moed-models. A program of the test stands for `moed`; a real one
- * that hangs in `up` needs a supervisor that hangs. */
+/* moed-models: a scan of its folder, and its end (deploy/models/models.h). A program of the test
+ * stands for `moed`: a real one hangs in `up` only where a supervisor hangs. */
 #include "deploy/models/models.h"
 
 #include "daemon/models_started.h"
+#include "mkmodel/mkmodel.h"
 #include "temporary_directory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <cmocka.h>
+
+/* ---- A scan ---- */
+
+static struct models scanned;
+static unsigned n_forks, n_locked;
+
+/* Before the fork for a process that reads a model file. */
+static void look_at_lock(void)
+{
+    n_forks++;
+    if (pthread_mutex_trylock(&scanned.lock) == 0)
+        pthread_mutex_unlock(&scanned.lock);
+    else
+        n_locked++;
+}
+
+static void write_old_model(const char *path)
+{
+    struct mkmodel_options o;
+    struct mkmodel_result result;
+    struct error e;
+    struct timespec times[2];
+    mkmodel_defaults(&o);
+    o.layers = 1;
+    o.hidden = 64;
+    o.heads = 2;
+    o.kv_heads = 1;
+    o.experts = 4;
+    o.top_k = 2;
+    o.expert_width = 64;
+    o.vocab = 400;
+    assert_int_equal(mkmodel_write(&o, path, NULL, NULL, &result, &e), 0);
+    clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= 60;
+    times[1] = times[0];
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Model files are read without the lock, so the main thread can go on. */
+static void test_reads_without_the_lock(void **state)
+{
+    const struct models_settings settings = {.folder = directory, .keep_s = 300};
+    struct metrics *metrics = metrics_new();
+    Moed__V1__ModelsRequest q = MOED__V1__MODELS_REQUEST__INIT;
+    Moed__V1__ModelsReply reply = MOED__V1__MODELS_REPLY__INIT;
+    struct error e;
+    (void)state;
+    scanned.settings = &settings;
+    scanned.wake_fd = -1;
+    scanned.available = metrics_gauge(metrics, "moed_test_models", NULL, "Models.");
+    pthread_mutex_init(&scanned.lock, NULL);
+    write_old_model(in_directory("small.gguf"));
+    assert_int_equal(pthread_atfork(look_at_lock, NULL, NULL), 0);
+    q.action = MOED__V1__MODELS_REQUEST__ACTION__LIST;
+    assert_int_equal(models_request(&scanned, &q, &reply, &e), ERROR_OK);
+    assert_int_equal(reply.n_models, 1);
+    assert_string_equal(reply.models[0]->id, "small");
+    assert_int_equal(n_forks, 1);
+    assert_int_equal(n_locked, 0);
+    models_fini(&scanned);
+    metrics_free(metrics);
+}
+
+/* ---- The end ---- */
 
 /* Writes its arguments to `calls`. `up` ends by SIGKILL alone, `down` fails for `stuck`. */
 static const char program[] = "#!/bin/sh\n"
@@ -79,6 +145,8 @@ static void test_up_that_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_reads_without_the_lock, make_directory,
+                                        remove_directory),
         cmocka_unit_test_setup_teardown(test_up_that_hangs, make_directory, remove_directory),
     };
     alarm(60); /* instead of a wait without end */
