@@ -29,6 +29,7 @@ enum {
     RUNS = 64,
     RUN_MAX = 64,  /* a bounded run is not followed further */
     RUN_NODES = 8, /* subtrees below this size are walked */
+    RUN_STEPS = 4, /* steps in whose time all bytes of a configuration are looked at */
     MARKED_MAX = 2 * GRAMMAR_MARKS_MAX,
 };
 
@@ -73,6 +74,7 @@ struct grammar_matcher {
     struct position history[HISTORY]; /* a ring; the newest is `taken` modulo HISTORY */
     uint64_t taken, oldest;           /* tokens; rollback reaches back to oldest */
     uint64_t spent;                   /* steps of closures, in this answer's earlier calls */
+    uint64_t looked;                  /* steps of this answer's searches for free runs */
     struct searched_text trigger, reasoning_begin, reasoning_end;
     bool required;
     struct marked_token marked[MARKED_MAX];
@@ -217,7 +219,7 @@ enum error_code grammar_matcher_restart(struct grammar_matcher *m,
     set_searched(&m->reasoning_begin, s->reasoning_begin);
     set_searched(&m->reasoning_end, s->reasoning_end);
     m->required = s->required;
-    m->taken = m->oldest = m->spent = 0;
+    m->taken = m->oldest = m->spent = m->looked = 0;
     m->c.work_done = 0;
     m->stuck = false;
     enum answer_part part = m->reasoning_end.length == 0     ? PART_WAITING
@@ -410,7 +412,9 @@ static void set_bit(uint32_t *mask, uint32_t token)
  *
  * Inside a string most tokens are allowed. A configuration has a free run if all bytes of some
  * kinds lead from it to one and the same configuration, that one has such a run too, and so on.
- * Tokens of only such bytes, no longer than the run, are allowed without a look at each. */
+ * Tokens of only such bytes, no longer than the run, are allowed without a look at each. The search
+ * takes time in each new place of a bounded string: it has no part in the limits, which would end
+ * long ones, but in grammar_matcher_steps. */
 
 /* The kinds whose bytes all lead to one configuration, which is set; 0: none. The bytes of the
  * first kind that is possible say which one. */
@@ -418,6 +422,7 @@ static uint8_t uniform_kinds(struct grammar_matcher *m, uint32_t from, uint32_t 
 {
     uint8_t mixed = 0, seen = 0;
     uint32_t to = CONFIGURATION_UNKNOWN;
+    m->looked += RUN_STEPS;
     for (unsigned byte = 0; byte < 256 && !m->error; byte++) {
         enum grammar_byte_kind kind = grammar_byte_kind((uint8_t)byte);
         if (kind == GRAMMAR_BYTE_OTHER || mixed & kind)
@@ -599,7 +604,7 @@ bool grammar_matcher_is_final(const struct grammar_matcher *m)
 
 uint64_t grammar_matcher_steps(const struct grammar_matcher *m)
 {
-    return m->spent + m->c.work_done;
+    return m->spent + m->looked + m->c.work_done;
 }
 
 enum error_code grammar_matcher_error(const struct grammar_matcher *m, struct error *e)

@@ -80,7 +80,8 @@ bool grammar_matcher_is_active(const struct grammar_matcher *m);   /* the trigge
 bool grammar_matcher_is_complete(const struct grammar_matcher *m); /* the answer may end here */
 bool grammar_matcher_is_final(const struct grammar_matcher *m);    /* it must end here */
 
-/* What the answer has needed so far: about 80 ns each on a slow core. */
+/* What the answer has needed so far: about 80 ns each on a slow core. More than the limit of
+ * ERROR_LIMIT counts. */
 uint64_t grammar_matcher_steps(const struct grammar_matcher *m);
 
 /* ERROR_OK; ERROR_LIMIT: a step needed too much work or memory, for good; ERROR_UNAVAILABLE: the

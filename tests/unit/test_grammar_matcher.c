@@ -118,24 +118,16 @@ static void test_masks_are_what_checks_say(void **state)
         }
 }
 
-/* Every text of up to three of five bytes is a token, and the quote is one, so whole subtrees of
- * the trie can be allowed at once: in unbounded strings, and in bounded ones up to their lengths.
- */
-static void test_masks_of_large_subtrees(void **state)
+/* Every text of up to three of five bytes is a token, and the quote is one. */
+enum { SUBTREE_TOKENS = 6 + 25 + 125 + 1 };
+
+static struct grammar_vocabulary *subtree_vocabulary(void)
 {
+    enum { N = SUBTREE_TOKENS };
     static const char letters[] = "ab1 ,\"";
-    static const char *const schemas[] = {
-        "{\"type\":\"string\"}",
-        "{\"type\":\"string\",\"maxLength\":4}",
-        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":7}",
-        "{\"type\":\"string\",\"pattern\":\"^[ab ]*1?$\"}",
-        "{\"type\":\"string\",\"pattern\":\"^(ab| ){0,3}[0-9b]*$\",\"maxLength\":5}",
-        "{\"type\":[\"string\",\"integer\"],\"minimum\":1}",
-    };
-    enum { N = 6 + 25 + 125 + 1 };
     static uint8_t bytes[N][3];
     const uint8_t *texts[N];
-    uint32_t lengths[N], mask[(N + 31) / 32];
+    uint32_t lengths[N];
     uint8_t kinds[N] = {[N - 1] = GRAMMAR_TOKEN_END};
     struct grammar_vocabulary *v;
     for (unsigned i = 0; i < N; i++) {
@@ -146,6 +138,24 @@ static void test_masks_of_large_subtrees(void **state)
         lengths[i] = i == N - 1 ? 0 : length;
     }
     assert_int_equal(grammar_vocabulary_new(N, texts, lengths, kinds, &v, NULL), 0);
+    return v;
+}
+
+/* Whole subtrees of the trie can be allowed at once: in unbounded strings, and in bounded ones up
+ * to their lengths. */
+static void test_masks_of_large_subtrees(void **state)
+{
+    enum { N = SUBTREE_TOKENS };
+    static const char *const schemas[] = {
+        "{\"type\":\"string\"}",
+        "{\"type\":\"string\",\"maxLength\":4}",
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":7}",
+        "{\"type\":\"string\",\"pattern\":\"^[ab ]*1?$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^(ab| ){0,3}[0-9b]*$\",\"maxLength\":5}",
+        "{\"type\":[\"string\",\"integer\"],\"minimum\":1}",
+    };
+    uint32_t mask[(N + 31) / 32];
+    struct grammar_vocabulary *v = subtree_vocabulary();
     for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++)
         for (unsigned seed = 1; seed < 20; seed++) {
             random_state = seed;
@@ -165,6 +175,25 @@ static void test_masks_of_large_subtrees(void **state)
             grammar_free(g);
         }
     grammar_vocabulary_free(v);
+}
+
+/* Each place of a bounded string is searched for the run of bytes that follows: its 64 look-ups of
+ * all bytes are work, though all closures but one are known. */
+static void test_searches_are_work(void **state)
+{
+    uint32_t mask[(SUBTREE_TOKENS + 31) / 32];
+    struct grammar_vocabulary *v = subtree_vocabulary();
+    struct grammar *g = compile_ok(GRAMMAR_REGEX, ".{1,200}");
+    struct grammar_matcher *m;
+    assert_int_equal(grammar_matcher_new(g, v, NULL, &m, NULL), 0);
+    assert_true(grammar_matcher_mask(m, mask));
+    assert_true(grammar_matcher_advance(m, 0));
+    uint64_t before = grammar_matcher_steps(m);
+    assert_true(grammar_matcher_mask(m, mask));
+    assert_true(grammar_matcher_steps(m) - before >= 64);
+    grammar_matcher_free(m);
+    grammar_vocabulary_free(v);
+    grammar_free(g);
 }
 
 static void test_tokens_of_several_bytes(void **state)
@@ -525,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks_are_what_checks_say),
         cmocka_unit_test(test_masks_of_large_subtrees),
+        cmocka_unit_test(test_searches_are_work),
         cmocka_unit_test(test_tokens_of_several_bytes),
         cmocka_unit_test(test_half_characters),
         cmocka_unit_test(test_trigger),
