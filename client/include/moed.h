@@ -318,6 +318,23 @@ struct moed_grammar {
     const char *reasoning_begin, *reasoning_end;
 };
 
+/* Limits the reasoning of an answer. Once it has as many tokens the forced tokens come next, and
+ * the answer goes on behind them. Nothing is forced where max_tokens or the context has no space
+ * for them and one more: the answer ends there. Nor where the grammar refuses them. */
+struct moed_reasoning_limit {
+    size_t size;     /* sizeof(struct moed_reasoning_limit) */
+    uint32_t tokens; /* of reasoning, its marks included; at least 1 */
+    /* The text that reasoning begins with, which stands first in the answer, but for whitespace.
+     * NULL: the prompt has it. Texts of control tokens count, as in `ends`. At most 255 bytes. */
+    const char *begin;
+    const char *const *ends; /* each of these texts, at most 8, ends reasoning */
+    size_t end_count;
+    const uint32_t *forced; /* 1 to 64 tokens */
+    size_t forced_count;
+    const uint32_t *forbidden; /* at most 64 tokens, never chosen behind the forced ones */
+    size_t forbidden_count;
+};
+
 enum moed_priority {
     MOED_PRIORITY_INTERACTIVE = 0,
     MOED_PRIORITY_BATCH = 1 /* starts only where no interactive request waits */
@@ -349,6 +366,7 @@ struct moed_generate_options {
     /* The prefix cache gives this generation only what generations with the same salt computed, so
      * that users of different salts cannot learn each other's prompts from it. 0: none. */
     uint64_t cache_salt;
+    const struct moed_reasoning_limit *reasoning; /* NULL: none */
 };
 
 enum moed_reason {
@@ -463,6 +481,7 @@ struct moed_event {
     /* Of a chat, in MOED_EVENT_TOKENS and MOED_EVENT_DONE: what the text adds to the answer. */
     const struct moed_part *const *parts;
     size_t part_count;
+    bool forced; /* `tokens` are those of moed_reasoning_limit; they have no log-probabilities */
 };
 
 struct moed_request;

@@ -68,6 +68,7 @@ static void fill_tokens(struct moed_event *event, const Moed__V1__Tokens *from)
         event->text_bytes = from->text.len;
     }
     event->mirostat_mu = from->mirostat_mu;
+    event->forced = from->forced;
 }
 
 void event_fill(struct event_box *box, const Moed__V1__FromWorker *body, bool logprobs, size_t top)
@@ -78,7 +79,7 @@ void event_fill(struct event_box *box, const Moed__V1__FromWorker *body, bool lo
     case MOED__V1__FROM_WORKER__BODY_TOKENS:
         event->kind = MOED_EVENT_TOKENS;
         fill_tokens(event, body->tokens);
-        if (logprobs)
+        if (logprobs && !body->tokens->forced)
             fill_logprobs(event, top, &body->tokens->logprobs, body->tokens->top_tokens,
                           &body->tokens->top_logprobs);
         break;

@@ -30,17 +30,18 @@ static uint64_t random_seed(void)
 
 /* What a program's options, and the structs that they point to, become in this library's terms. */
 struct options {
-    struct moed_generate_options o; /* its `sampling`, `record` and `grammar` are not used */
+    struct moed_generate_options o; /* its pointers to the structs below say only what there is */
     struct moed_sampling sampling;
     struct moed_record_options record;
     struct moed_grammar grammar;
+    struct moed_reasoning_limit reasoning;
 };
 
 static enum moed_code read_options(const struct moed_generate_options *from, struct options *out,
                                    struct moed_error *error)
 {
     struct moed_generate_options *o = &out->o;
-    enum moed_code code = OPTIONS_COPY(from, o, struct moed_generate_options, cache_salt, error);
+    enum moed_code code = OPTIONS_COPY(from, o, struct moed_generate_options, reasoning, error);
     out->sampling = (struct moed_sampling){0};
     if (!code && o->sampling)
         code = OPTIONS_COPY(o->sampling, &out->sampling, struct moed_sampling, bias_count, error);
@@ -50,6 +51,9 @@ static enum moed_code read_options(const struct moed_generate_options *from, str
     out->grammar = (struct moed_grammar){0};
     if (!code && o->grammar)
         code = OPTIONS_COPY(o->grammar, &out->grammar, struct moed_grammar, mark_count, error);
+    if (!code && o->reasoning)
+        code = OPTIONS_COPY(o->reasoning, &out->reasoning, struct moed_reasoning_limit,
+                            forbidden_count, error);
     if (code)
         return code;
     if (o->prompt && o->token_count)
@@ -70,8 +74,9 @@ struct generation {
     Moed__V1__Generate message;
     Moed__V1__Record record;
     struct grammar_message grammar;
+    Moed__V1__ReasoningLimit reasoning;
     struct sampling_message sampling;
-    ProtobufCBinaryData *stop;
+    ProtobufCBinaryData *stop, *ends;
 };
 
 static void generation_fini(struct generation *g)
@@ -79,6 +84,7 @@ static void generation_fini(struct generation *g)
     sampling_message_fini(&g->sampling);
     grammar_message_fini(&g->grammar);
     free(g->stop);
+    free(g->ends);
 }
 
 static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_options *o)
@@ -121,15 +127,37 @@ static bool fill_stop(struct generation *g, const struct moed_generate_options *
     return g->stop != NULL;
 }
 
+/* False: no memory. */
+static bool fill_reasoning(struct generation *g, const struct moed_reasoning_limit *l)
+{
+    Moed__V1__ReasoningLimit *m = &g->reasoning;
+    g->ends = calloc(l->end_count + 1, sizeof *g->ends);
+    for (size_t i = 0; g->ends && i < l->end_count; i++)
+        g->ends[i] = bytes_of(l->ends[i], strlen(l->ends[i]));
+    m->tokens = l->tokens;
+    m->begin = l->begin ? bytes_of(l->begin, strlen(l->begin)) : bytes_of(NULL, 0);
+    m->ends = g->ends;
+    m->n_ends = l->end_count;
+    m->forced = (uint32_t *)l->forced;
+    m->n_forced = l->forced_count;
+    m->forbidden = (uint32_t *)l->forbidden;
+    m->n_forbidden = l->forbidden_count;
+    g->message.reasoning = m;
+    return g->ends != NULL;
+}
+
 static enum moed_code generation_init(struct generation *g, const struct options *options,
                                       struct moed_error *error)
 {
-    *g = (struct generation){.message = MOED__V1__GENERATE__INIT, .record = MOED__V1__RECORD__INIT};
+    *g = (struct generation){.message = MOED__V1__GENERATE__INIT,
+                             .record = MOED__V1__RECORD__INIT,
+                             .reasoning = MOED__V1__REASONING_LIMIT__INIT};
     enum moed_code code =
         grammar_message_init(&g->grammar, &options->grammar, &g->message.grammar, error);
     if (code)
         return code;
     if (!fill_stop(g, &options->o) ||
+        (options->o.reasoning && !fill_reasoning(g, &options->reasoning)) ||
         !sampling_message_init(&g->sampling, &options->sampling, random_seed())) {
         generation_fini(g);
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the request");

@@ -87,7 +87,7 @@ static bool done_fits(const struct moed_request *r, const Moed__V1__Done *done)
 
 static bool tokens_fit(const struct moed_request *r, const Moed__V1__Tokens *some)
 {
-    size_t n = r->logprobs ? some->n_tokens : 0;
+    size_t n = r->logprobs && !some->forced ? some->n_tokens : 0;
     return tops_fit(r, n, &some->logprobs, some->n_top_tokens, &some->top_logprobs);
 }
 

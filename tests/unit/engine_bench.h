@@ -199,6 +199,7 @@ struct recorder {
     uint32_t tokens[MOST_RECORDED], n_tokens;
     float token_logprobs[MOST_RECORDED], best_logprobs[MOST_RECORDED];
     uint32_t best[MOST_RECORDED]; /* the most probable tokens */
+    bool forced[MOST_RECORDED];   /* of the tokens; reasoning_limit.h */
     float mus[MOST_RECORDED];     /* mirostat's, after the event of the token */
     uint32_t n_progress;          /* positions of the prompt reported */
     float logits[GOLDEN_TOKENS][VOCAB], logprobs[MOST_SCORED];
@@ -268,7 +269,7 @@ static inline void record_tokens(void *arg, const struct response_tokens *event)
     const struct response_logprobs *l = &event->logprobs;
     c->events++;
     c->n_wrong += event->n_tokens == 0 && event->text_bytes == 0;
-    c->n_wrong += l->logprobs && l->n != event->n_tokens;
+    c->n_wrong += l->logprobs && (l->n != event->n_tokens || event->forced);
     for (uint32_t i = 0; i < event->n_tokens && c->n_tokens < MOST_RECORDED; i++) {
         if (l->logprobs) {
             c->token_logprobs[c->n_tokens] = l->logprobs[i];
@@ -276,6 +277,7 @@ static inline void record_tokens(void *arg, const struct response_tokens *event)
             c->best_logprobs[c->n_tokens] = l->n_top ? l->top_logprobs[(size_t)i * l->n_top] : 0;
         }
         c->mus[c->n_tokens] = event->mirostat_mu;
+        c->forced[c->n_tokens] = event->forced;
         c->tokens[c->n_tokens++] = event->tokens[i];
     }
     recorder_end(c);

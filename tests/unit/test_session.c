@@ -59,6 +59,7 @@ static int close_worker(void **state)
 
 struct answer {
     uint32_t tokens[MOST_RECORDED], n_tokens;
+    bool forced[MOST_RECORDED]; /* of the tokens */
     uint32_t n_done, n_errors;
     int reason;
     bool retry;
@@ -80,8 +81,10 @@ static void take_message(struct client *c, const Moed__V1__FromWorker *m)
     assert_true(m->id < MOST_REQUESTS);
     if (m->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS) {
         c->events++;
-        for (size_t i = 0; i < m->tokens->n_tokens; i++)
+        for (size_t i = 0; i < m->tokens->n_tokens; i++) {
+            a->forced[a->n_tokens] = m->tokens->forced;
             a->tokens[a->n_tokens++] = m->tokens->tokens[i];
+        }
     } else if (m->body_case == MOED__V1__FROM_WORKER__BODY_DONE) {
         a->n_done++;
         a->reason = (int)m->done->reason;
@@ -511,6 +514,66 @@ static void test_grammar_continued(void **state)
     await_count(count_frontends, 0);
 }
 
+/* Reasoning begins where the model writes the begin, and ends at its limit; what is forbidden comes
+ * up to there. Also where the answer is continued. */
+static void test_reasoning_limit(void **state)
+{
+    enum { LIMIT = 5 };
+    static struct client c;
+    static uint8_t begin[] = "tt", end[] = "</t>";
+    const struct answer *whole = &c.answers[0], *rest = &c.answers[1];
+    uint32_t forced[] = {'<', '/', 't', '>'}, forbidden = 't';
+    ProtobufCBinaryData ends = {4, end};
+    Moed__V1__LogitBias bias = MOED__V1__LOGIT_BIAS__INIT, *biases = &bias;
+    Moed__V1__Sampling sampling = MOED__V1__SAMPLING__INIT;
+    Moed__V1__ReasoningLimit limit = MOED__V1__REASONING_LIMIT__INIT;
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    (void)state;
+    client_attach(&c);
+    bias.has_token = bias.has_bias = true;
+    bias.token = 't';
+    bias.bias = 1000;
+    sampling.n_bias = 1;
+    sampling.bias = &biases;
+    limit.tokens = LIMIT;
+    limit.begin = (ProtobufCBinaryData){2, begin};
+    limit.n_ends = 1;
+    limit.ends = &ends;
+    limit.n_forced = 4;
+    limit.forced = forced;
+    limit.n_forbidden = 1;
+    limit.forbidden = &forbidden;
+    generate.max_tokens = 20;
+    generate.ignore_end = true;
+    generate.sampling = &sampling;
+    generate.reasoning = &limit;
+    send_generate(&c, 0, &generate);
+    client_await(&c, &whole->n_done, 1);
+    assert_int_equal(whole->n_tokens, 20);
+    for (uint32_t i = 0; i < 20; i++) { /* the begin's second token is the first of reasoning */
+        assert_int_equal(whole->forced[i], i > LIMIT && i <= LIMIT + 4);
+        if (whole->forced[i])
+            assert_int_equal(whole->tokens[i], forced[i - LIMIT - 1]);
+        else
+            assert_int_equal(whole->tokens[i] == 't', i <= LIMIT);
+    }
+    for (uint32_t cut = 1; cut <= 12; cut++) {
+        c.answers[1] = (struct answer){0};
+        generate.answer = (uint32_t *)whole->tokens;
+        generate.n_answer = cut;
+        send_generate(&c, 1, &generate);
+        client_await(&c, &rest->n_done, 1);
+        assert_int_equal(rest->n_tokens, 20 - cut);
+        assert_memory_equal(rest->tokens, whole->tokens + cut,
+                            rest->n_tokens * sizeof *rest->tokens);
+        assert_memory_equal(rest->forced, whole->forced + cut,
+                            rest->n_tokens * sizeof *rest->forced);
+        client_acknowledge(&c, 64);
+    }
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
 typedef void spoil(Moed__V1__Generate *g, Moed__V1__Sampling *s);
 
 static void hot(Moed__V1__Generate *g, Moed__V1__Sampling *s)
@@ -584,6 +647,33 @@ static void tops_alone(Moed__V1__Generate *g, Moed__V1__Sampling *s)
     g->top_logprobs = 1;
 }
 
+#define SPOIL_REASONING(name, ...)                                                                 \
+    static void name(Moed__V1__Generate *g, Moed__V1__Sampling *s)                                 \
+    {                                                                                              \
+        static uint8_t text[REASONING_MARK_BYTES + 1];                                             \
+        static ProtobufCBinaryData marks[REASONING_ENDS_MAX + 1];                                  \
+        static uint32_t tokens[REASONING_TOKENS_MAX + 1];                                          \
+        static Moed__V1__ReasoningLimit limit;                                                     \
+        moed__v1__reasoning_limit__init(&limit);                                                   \
+        marks[0] = (ProtobufCBinaryData){1, text};                                                 \
+        tokens[0] = 1;                                                                             \
+        limit.tokens = 1;                                                                          \
+        limit.n_forced = limit.n_ends = 1;                                                         \
+        limit.forced = limit.forbidden = tokens;                                                   \
+        limit.ends = marks;                                                                        \
+        g->reasoning = &limit;                                                                     \
+        __VA_ARGS__;                                                                               \
+    }
+SPOIL_REASONING(no_reasoning, limit.tokens = 0)
+SPOIL_REASONING(none_forced, limit.n_forced = 0)
+SPOIL_REASONING(many_forced, limit.n_forced = REASONING_TOKENS_MAX + 1)
+SPOIL_REASONING(many_forbidden, limit.n_forbidden = REASONING_TOKENS_MAX + 1)
+SPOIL_REASONING(many_ends, limit.n_ends = REASONING_ENDS_MAX + 1)
+SPOIL_REASONING(strange_forced, tokens[0] = VOCAB)
+SPOIL_REASONING(empty_end, marks[0].len = 0)
+SPOIL_REASONING(long_end, marks[0].len = sizeof text)
+SPOIL_REASONING(long_begin, limit.begin = ((ProtobufCBinaryData){sizeof text, text}))
+
 #define SPOIL_GRAMMAR(name, kind, text, ...)                                                       \
     static void name(Moed__V1__Generate *g, Moed__V1__Sampling *s)                                 \
     {                                                                                              \
@@ -642,6 +732,15 @@ static void test_refused(void **state)
                  {much_least, "min_tokens is 5: expected at most max_tokens, 4"},
                  {many_tops, "top_logprobs is 65: expected 0 to 64"},
                  {tops_alone, "top_logprobs without logprobs"},
+                 {no_reasoning, "at least one token of reasoning"},
+                 {none_forced, "at least one token of reasoning"},
+                 {many_forced, "65 tokens are forced"},
+                 {many_forbidden, "65 forbidden"},
+                 {many_ends, "9 ends: give at most 8"},
+                 {strange_forced, "reasoning limit: token 320"},
+                 {empty_end, "0 bytes: expected 1 to 255"},
+                 {long_end, "256 bytes: expected 1 to 255"},
+                 {long_begin, "256 bytes: expected 0 to 255"},
                  {no_schema, "schema at \"#/properties/a/not\""},
                  {no_rules, "line 1, column 10 of the grammar"},
                  {no_regex, "column"},
@@ -718,6 +817,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancel, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_refused, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_grammar_continued, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_reasoning_limit, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_model_defaults, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_same_id, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_most_requests, open_worker, close_worker),

@@ -75,8 +75,10 @@ static uint32_t list_answers(struct engine *g)
  * request loses pages for drafts of another. */
 static uint32_t most_drafts(struct engine *g, struct request *r, uint32_t most)
 {
-    uint32_t left = r->n_most - r->n_past - 1;
+    uint32_t left = r->n_most - r->n_past - 1, chosen;
     most = left < most ? left : most;
+    chosen = reasoning_limit_free_tokens(r->reasoning, most + 1);
+    most = chosen ? chosen - 1 : 0; /* behind them the tokens are known */
     if (engine_extend_pages(g, r, r->n_past + 1 + most))
         return most;
     uint32_t has = r->n_put * KV_POOL_TOKENS - r->n_past - 1;

@@ -272,6 +272,8 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
     r->stream.flags = q->special_text ? TOKEN_STREAM_SPECIAL : 0;
     enum error_code code = frontend_take_sampling(f, r, q, e);
     if (!code)
+        code = frontend_take_reasoning(f, r, q->reasoning, e);
+    if (!code)
         code = take_stops(r, q, e);
     if (!code)
         code = take_prompt(f, r, q, e);

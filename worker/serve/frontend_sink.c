@@ -109,6 +109,7 @@ static void send_tokens(void *arg, const struct response_tokens *tokens)
     begun.queue_ns = tokens->queue_ns;
     if (tokens->first)
         event.begun = &begun;
+    event.forced = tokens->forced;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = q->id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;

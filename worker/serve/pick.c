@@ -36,7 +36,8 @@ static void observe_token(struct engine *g, struct request *r)
 /* Whether memory was short for the text of r's answer; then r has ended. */
 static bool is_text_lost(struct engine *g, struct request *r)
 {
-    bool lost = g->text.failed || r->text.failed || r->unsent.failed || r->breakers.text.failed;
+    bool lost =
+        g->text.failed || request_has_lost_text(r) || r->unsent.failed || r->breakers.text.failed;
     if (lost)
         engine_fail(g, r, ERROR_MEMORY, "no memory for another token's text");
     return lost;
@@ -167,11 +168,24 @@ static bool goes_on(struct engine *g, struct error *e)
     return !stopping;
 }
 
+/* Whether a token is forced. One that the grammar refuses is not; the submitter notices. */
+static bool pick_forced(struct request *r, uint32_t *token)
+{
+    if (!reasoning_limit_forces(r->reasoning, token))
+        return false;
+    if (!r->guard || r->guard->accepts(r->guard->arg, *token))
+        return true;
+    reasoning_limit_give_up(r->reasoning);
+    return false;
+}
+
 bool engine_pick_token(struct engine *g, struct request *r, uint32_t row, uint32_t *token,
                        struct error *e)
 {
     if (r->grammar && !goes_on(g, e))
         return false;
+    if (pick_forced(r, token))
+        return true;
     *token = g->rows.k ? pick_of_largest(g, r, row) : SAMPLER_UNDECIDED;
     if (*token != SAMPLER_UNDECIDED)
         return true;
@@ -184,8 +198,8 @@ bool engine_pick_token(struct engine *g, struct request *r, uint32_t row, uint32
 static bool is_due(const struct engine *g, const struct request *r, enum finish_reason reason)
 {
     bool full = r->logprobs && r->n_unsent == REQUEST_EVENT_LOGPROBS;
-    return full || r->n_generated == 1 || r->recording || g->config.waits_for_disk ||
-           reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS;
+    return full || r->unsent_forced || r->n_generated == 1 || r->recording ||
+           g->config.waits_for_disk || reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS;
 }
 
 static bool is_ending(const struct engine *g, const struct request *r, uint32_t token)
@@ -221,14 +235,17 @@ static enum finish_reason reason_to_finish(const struct engine *g, const struct 
 {
     if (r->grammar && answer_grammar_must_end(r->grammar))
         return FINISH_END;
-    if (r->max_tokens && r->n_generated >= r->max_tokens)
-        return FINISH_LENGTH;
-    return r->tokens.count >= g->config.context ? FINISH_CONTEXT : FINISH_NONE;
+    return request_is_full(r, g->config.context);
 }
 
 bool engine_take_token(struct engine *g, struct request *r, uint32_t token)
 {
     bool ending = is_ending(g, r, token);
+    uint32_t forced;
+    if (reasoning_limit_forces(r->reasoning, &forced)) {
+        engine_send_unsent(g, r); /* a forced token has an event of its own */
+        r->unsent_forced = true;
+    }
     if (!follow_grammar(g, r, token, ending))
         return false;
     if (ending) {

@@ -3,6 +3,7 @@
 
 #include "worker/forward/recording.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ void request_free(struct request *r)
     token_list_fini(&r->stop_tokens);
     breakers_fini(&r->breakers);
     draft_free(r->draft);
+    reasoning_limit_free(r->reasoning);
     token_list_fini(&r->tokens);
     strbuf_fini(&r->text);
     strbuf_fini(&r->unsent);
@@ -49,6 +51,7 @@ uint64_t request_bytes(const struct request *r)
     uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity;
     bytes += (r->tokens.capacity + r->stop_tokens.capacity) * sizeof *r->tokens.ids;
     bytes += recording_bytes(r->recording);
+    bytes += r->reasoning ? sizeof *r->reasoning : 0;
     bytes += r->n_biases * sizeof *r->biases + r->n_ends * sizeof *r->ends;
     for (uint32_t i = 0; i < r->n_stops; i++)
         bytes += r->stops[i].capacity;
@@ -144,8 +147,18 @@ static void release(struct request *r, size_t n, struct strbuf *out)
     r->text.len -= n;
 }
 
+/* The last of the forced tokens has come: the forbidden ones do not come any more. */
+static void forbid(struct request *r)
+{
+    const struct token_list *tokens = &r->reasoning->forbidden;
+    for (size_t i = 0; i < tokens->count; i++) /* the last bias of a token counts */
+        r->biases[r->n_biases++] = (struct sampler_bias){tokens->ids[i], -INFINITY};
+}
+
 bool request_push_token(struct request *r, uint32_t token, struct strbuf *out)
 {
+    if (r->reasoning && reasoning_limit_push(r->reasoning, token))
+        forbid(r);
     token_stream_push(&r->stream, token, &r->text);
     size_t at = 0;
     if (r->n_generated >= r->min_tokens && find_stop(r, &at)) {
@@ -164,6 +177,19 @@ void request_flush(struct request *r, struct strbuf *out)
     release(r, find_stop(r, &at) ? at : r->text.len, out);
 }
 
+enum finish_reason request_is_full(const struct request *r, uint32_t context)
+{
+    uint32_t forced = reasoning_limit_left(r->reasoning);
+    if (r->max_tokens && r->n_generated + forced >= r->max_tokens)
+        return FINISH_LENGTH;
+    return r->tokens.count + forced >= context ? FINISH_CONTEXT : FINISH_NONE;
+}
+
+bool request_has_lost_text(const struct request *r)
+{
+    return r->text.failed || (r->reasoning && r->reasoning->text.failed);
+}
+
 bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint64_t text_bytes,
                       uint32_t context)
 {
@@ -175,13 +201,11 @@ bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint6
         r->n_generated++;
         if (request_push_token(r, answer[i], &text))
             r->ended_before = FINISH_STOP;
-        else if (r->max_tokens && r->n_generated >= r->max_tokens)
-            r->ended_before = FINISH_LENGTH;
-        else if (r->tokens.count >= context)
-            r->ended_before = FINISH_CONTEXT;
+        else
+            r->ended_before = request_is_full(r, context);
     }
     r->n_text_known = text_bytes > text.len ? text_bytes - text.len : 0;
-    bool whole = pushed && !text.failed && !r->text.failed;
+    bool whole = pushed && !text.failed && !request_has_lost_text(r);
     strbuf_fini(&text);
     return whole;
 }

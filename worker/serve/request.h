@@ -10,6 +10,7 @@
 #include "base/strbuf.h"
 #include "breakers.h"
 #include "draft.h"
+#include "reasoning_limit.h"
 #include "response_sink.h"
 #include "sampler.h"
 #include "tokenizer/stream.h"
@@ -45,7 +46,8 @@ struct request {
 
     /* What is asked for; fixed once submitted. */
     struct sampling sampling;
-    struct sampler_bias *biases; /* [n_biases] */
+    struct sampler_bias *biases; /* [n_biases]; where reasoning is limited, with space for those of
+                                    the forbidden tokens */
     uint32_t n_biases;
     const struct sampler_guard *guard; /* what may come next; NULL: anything */
     struct answer_grammar *grammar;    /* owned; what the guard asks. NULL: none */
@@ -53,13 +55,14 @@ struct request {
     uint32_t min_tokens;               /* the answer does not end before as many */
     uint32_t *ends;                    /* [n_ends]: of min_tokens, what may not come before */
     uint32_t n_ends;
-    struct token_list stop_tokens; /* these end the answer, as the model's end tokens do */
-    bool ignore_end;               /* an end-of-generation token is a token as any other */
-    bool stepwise;                 /* one token of the prompt at a time */
-    bool prompt_only;              /* a Generate without an answer */
-    bool progress;                 /* report how far the prompt is */
-    bool logprobs;                 /* of the answer's tokens; a Logprobs request has them anyway */
-    uint32_t n_top;                /* most probable tokens at each place */
+    struct token_list stop_tokens;     /* these end the answer, as the model's end tokens do */
+    bool ignore_end;                   /* an end-of-generation token is a token as any other */
+    bool stepwise;                     /* one token of the prompt at a time */
+    bool prompt_only;                  /* a Generate without an answer */
+    struct reasoning_limit *reasoning; /* owned; NULL: no limit */
+    bool progress;                     /* report how far the prompt is */
+    bool logprobs;  /* of the answer's tokens; a Logprobs request has them anyway */
+    uint32_t n_top; /* most probable tokens at each place */
     struct strbuf stops[REQUEST_MAX_STOPS];
     uint32_t n_stops;
     uint32_t n_prompt;
@@ -115,6 +118,7 @@ struct request {
     /* The last n_unsent tokens and their text wait for the next event. While there are any, the
      * request holds one credit of its sink. */
     uint32_t n_unsent;
+    bool unsent_forced; /* they are forced (reasoning_limit.h) */
     struct strbuf unsent;
     uint64_t sent_ns; /* time of the last token that was sent */
     /* Of the unsent tokens and the next one, or of the rows of an event; request_reserve. */
@@ -167,6 +171,8 @@ bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint
 /* Feeds the token just generated; appends to *out the text that can be sent now. True: a stop
  * string has come; *out then ends before it and the rest is dropped. */
 bool request_push_token(struct request *r, uint32_t token, struct strbuf *out);
+/* Memory was short for the answer's text. */
+bool request_has_lost_text(const struct request *r);
 /* Enters tokens of the answer that another worker generated, after the prompt and before
  * engine_submit; the receiver has them and text_bytes of the text. Sets ended_before where they
  * end the answer, within a context of this size. False: out of memory. */
@@ -175,6 +181,10 @@ bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint6
 /* answer_grammar_begin, where there is a grammar, with the answer so far. Sets ended_before where
  * nothing can follow. */
 enum error_code request_begin_grammar(struct request *r, struct error *e);
+/* Whether the answer is as long as it may be, within a context of this size: FINISH_LENGTH,
+ * FINISH_CONTEXT or FINISH_NONE. Where tokens are forced next, there must be space for them and one
+ * more. */
+enum finish_reason request_is_full(const struct request *r, uint32_t context);
 /* The answer ends without a stop string: appends the text that was held back. */
 void request_flush(struct request *r, struct strbuf *out);
 

@@ -34,13 +34,15 @@ void engine_send_unsent(struct engine *g, struct request *r)
                                     .first = r->sent_ns == 0,
                                     .prompt_tokens = r->n_prompt,
                                     .cached_tokens = r->n_cached,
-                                    .queue_ns = r->started_ns - r->submitted_ns};
-    if (r->logprobs)
+                                    .queue_ns = r->started_ns - r->submitted_ns,
+                                    .forced = r->unsent_forced};
+    if (r->logprobs && !r->unsent_forced)
         event.logprobs = engine_logprobs(r, 0, r->n_unsent);
     r->sink->tokens(r->sink_arg, &event);
     counter_add(g->counters.token_events, 1);
     strbuf_clear(&r->unsent);
     r->n_unsent = 0;
+    r->unsent_forced = false;
     r->sent_ns = r->last_ns;
 }
 

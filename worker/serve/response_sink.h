@@ -74,6 +74,7 @@ struct response_tokens {
     bool first;        /* the first that this worker generates; then, as in the summary: */
     uint32_t prompt_tokens, cached_tokens;
     uint64_t queue_ns;
+    bool forced; /* they were not chosen (reasoning_limit.h), and have no log-probabilities */
 };
 
 struct response_sink {

@@ -1,7 +1,8 @@
 /* What the files of frontends share: session.c (all frontends, the reaper), frontend.c (the
  * messages that one sends), frontend_sampling.c (the sampling parameters in them),
- * frontend_grammar.c (the grammars in them), frontend_sink.c (the messages that it gets),
- * frontend_requests.c (its requests and its end). Each uses only those named after it. */
+ * frontend_reasoning.c (the limits of reasoning in them), frontend_grammar.c (the grammars in
+ * them), frontend_sink.c (the messages that it gets), frontend_requests.c (its requests and its
+ * end). Each uses only those named after it. */
 #ifndef MOED_WORKER_SERVE_SESSION_INTERNAL_H
 #define MOED_WORKER_SERVE_SESSION_INTERNAL_H
 
@@ -99,6 +100,13 @@ enum error_code frontend_check_top(const struct session_model *model, uint32_t t
                                    struct error *e);
 /* Every parameter of s, but its seed. Borrows s. */
 void frontend_describe_sampling(const struct sampling *s, Moed__V1__Sampling *out);
+
+/* ---- frontend_reasoning.c ---- */
+
+/* The limit of reasoning; NULL: none. After frontend_take_sampling: it adds to the biases, later.
+ */
+enum error_code frontend_take_reasoning(struct frontend *f, struct request *r,
+                                        const Moed__V1__ReasoningLimit *q, struct error *e);
 
 /* ---- frontend_grammar.c ---- */
 
