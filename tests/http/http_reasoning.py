@@ -76,8 +76,16 @@ def check_switches():
     assert "<think>Hm</think>\n5" in shown, shown
 
 
+def worker_requests():
+    """Requests that the worker has ended, for whatever reason."""
+    text = urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics?process=all", timeout=60).read().decode()
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("moed_worker_requests_total{"))
+
+
 def check_budget():
-    """Reasoning ends at its budget, and the answer goes on behind it; the client sees one answer."""
+    """Reasoning ends at its budget, and the answer goes on behind it; the client sees one answer. The worker ends it: each
+    choice is one request."""
+    before = worker_requests()
     chat = {"messages": [USER], "temperature": 0, "max_tokens": 60, "enable_thinking": True}
     free = ask("/v1/chat/completions", **chat, min_tokens=60)
     assert free["usage"]["completion_tokens_details"]["reasoning_tokens"] == 60, free
@@ -97,8 +105,22 @@ def check_budget():
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": TOOLS[0]["function"]["parameters"]}}
     sure = ask("/v1/chat/completions", **chat, thinking_budget_tokens=8, response_format=form)["choices"][0]
     assert json.loads(sure["message"]["content"])["zone"] and sure["message"]["reasoning_content"], sure
+    shown = ask("/v1/chat/completions", **chat, thinking_budget_tokens=8, min_tokens=60, reasoning_format="none")
+    assert "</think>" in shown["choices"][0]["message"]["content"][:60], shown
+    assert worker_requests() == before + 7
     call = ask("/v1/chat/completions", **{**chat, "max_tokens": 200}, thinking_budget_tokens=8, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     assert call["choices"][0]["finish_reason"] == "tool_calls" and call["choices"][0]["message"]["reasoning_content"], call
+
+
+def check_budget_and_grammar():
+    """Where the caller's grammar does not allow the end of reasoning, another request goes on behind it, under the grammar anew."""
+    before = worker_requests()
+    for budget, again in ((5, True), (200, False)):
+        whole = ask("/v1/chat/completions", messages=[USER], temperature=0, max_tokens=120, grammar=THOUGHT, thinking_budget_tokens=budget)
+        message = whole["choices"][0]["message"]
+        assert message["content"] == "It is 5.", whole
+        assert message["reasoning_content"].endswith("let me see") and (message["reasoning_content"] != "let me see") == again, whole
+    assert worker_requests() == before + 3
 
 
 def check_budget_is_exact():

@@ -5,6 +5,7 @@
 #include "client/http/api/budget.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/stream.h"
+#include "client/http/api/worker_limit.h"
 
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -28,6 +29,7 @@ static void free_answer(struct answer *a)
     free(a->choices);
     vocabulary_release(a->vocabulary);
     structure_fini(&a->structure);
+    worker_limit_fini(&a->limit);
     ask_fini(&a->ask);
     *a->link = a->next;
     if (a->next)
@@ -227,6 +229,8 @@ static bool keeps_tokens(const struct choice *c)
 
 static void add_scores(struct scores *s, const struct moed_event *e, size_t from, size_t n)
 {
+    if (e->forced) /* the model has not chosen them */
+        return;
     bool scored = e->logprob_count == e->token_count, top = scored && s->top;
     scores_add(s, e->tokens + from, n, scored ? e->logprobs + from : NULL,
                top ? e->top_tokens + from * s->top : NULL,
@@ -244,7 +248,7 @@ static uint32_t take_each(struct choice *c, const struct moed_event *e)
             add_scores(&c->scores, e, i, 1);
         at += output_take_token(&c->output, token, e->text + at, e->text_bytes - at,
                                 i + 1 == e->token_count);
-        if (output_is_over_budget(&c->output))
+        if (!e->forced && output_is_over_budget(&c->output))
             return i + 1;
     }
     return (uint32_t)e->token_count;
@@ -282,7 +286,7 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
 {
     uint32_t all = (uint32_t)event->token_count, n = all;
     note_tokens(c, event->token_count);
-    if (budget_is_reached(c) || c->late || c->answer->ask.prompt_only)
+    if (budget_stops_before(c, event) || c->late || c->answer->ask.prompt_only)
         return; /* they came while the request was being cancelled, or nobody asked for them */
     c->tokens += all; /* first: what the text is written into may have the count */
     if (c->score_request) {
@@ -292,7 +296,7 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
         if (output_is_over(&c->output))
             moed_request_cancel(c->request);
         else
-            budget_note(c, event->tokens, n);
+            budget_note(c, event, n);
     }
     c->tokens -= all - n;
     if (!output_is_over(&c->output) && !budget_is_reached(c))

@@ -4,6 +4,7 @@
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/fill.h"
+#include "client/http/api/worker_limit.h"
 
 #include <stdlib.h>
 
@@ -36,6 +37,7 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .logprobs = ask->logprobs,
         .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
         .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,
+        .reasoning = a->limit.options.tokens ? &a->limit.options : NULL,
     };
 }
 
@@ -119,6 +121,8 @@ void answer_start_work(struct job *job)
         code = render(a, &error);
     if (!code)
         code = bind_answer(a, &error);
+    if (!code)
+        code = worker_limit_init(a, &error);
     if (!code)
         code = prepare_prompts(a, &error);
     if (!code && (a->ask.logprobs || a->ask.reasoning_budget))

@@ -24,6 +24,13 @@ struct held {
     bool done; /* the answer is */
 };
 
+/* What the worker does about the answer's reasoning; see worker_limit.h. */
+struct worker_limit {
+    struct moed_reasoning_limit options; /* tokens 0: nothing */
+    const char *ends[4];
+    uint32_t *forced, *forbidden; /* owned */
+};
+
 /* See budget.h. */
 struct budget {
     struct job job; /* first */
@@ -33,7 +40,8 @@ struct budget {
     void (*on_resumed)(struct choice *c, const struct problem *p);
     uint32_t *tokens; /* of the answer so far; owned */
     size_t count, capacity;
-    bool failed; /* no memory for them */
+    size_t forced; /* of them: by the worker */
+    bool failed;   /* no memory for them */
     bool reached;
     bool resumed;
     struct moed_result before; /* of the cancelled request; its tokens are `count` */
@@ -97,6 +105,7 @@ struct answer {
     uint64_t cache_salt;           /* of the request's API key; 0: none */
     struct chat_rendered chat;     /* of a conversation: how its answer is read */
     struct structure structure;    /* what binds the answer */
+    struct worker_limit limit;     /* of its reasoning */
     struct vocabulary *vocabulary; /* for log-probabilities and budgets; else NULL */
     struct choice *choices;
     unsigned n_choices, n_running;

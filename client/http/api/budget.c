@@ -34,19 +34,38 @@ static void remember(struct budget *b, const uint32_t *tokens, size_t n)
 
 bool budget_counts(const struct choice *c)
 {
-    return c->answer->ask.reasoning_budget && c->output.parser && !c->budget.resumed;
+    return c->answer->ask.reasoning_budget && c->output.parser && !c->budget.resumed &&
+           !c->output.reasoning_ended;
 }
 
-void budget_note(struct choice *c, const uint32_t *tokens, uint32_t n)
+static void reach(struct choice *c)
+{
+    c->budget.reached = true;
+    moed_request_cancel(c->request);
+}
+
+bool budget_stops_before(struct choice *c, const struct moed_event *e)
+{
+    bool over = budget_counts(c) && output_is_over_budget(&c->output);
+    if (over && e->token_count && !e->forced && !c->budget.reached)
+        reach(c);
+    return budget_is_reached(c);
+}
+
+void budget_note(struct choice *c, const struct moed_event *e, uint32_t n)
 {
     struct budget *b = &c->budget;
+    size_t limit = c->answer->limit.options.forced_count;
     if (!budget_counts(c))
         return;
-    remember(b, tokens, n);
+    remember(b, e->tokens, n);
+    b->forced += e->forced ? n : 0;
+    if (b->forced && b->forced == limit)
+        output_end_reasoning(&c->output, "", 0);
     if (b->failed || !output_is_over_budget(&c->output))
         return;
-    b->reached = true;
-    moed_request_cancel(c->request);
+    if (!limit || n < e->token_count) /* else the next event shows whether the worker ends it */
+        reach(c);
 }
 
 bool budget_is_reached(const struct choice *c)
@@ -110,26 +129,17 @@ static enum moed_code find_space(struct choice *c, size_t n, struct moed_error *
 static enum moed_code forbid_reopening(struct choice *c, struct moed_sampling *s,
                                        struct moed_bias **bias, struct moed_error *error)
 {
-    const struct reasoning_marks *marks = c->answer->chat.style.reasoning;
-    uint32_t *ids = NULL;
-    size_t n = 0;
-    enum moed_code code =
-        marks ? moed_tokenize(c->answer->deployment->session, marks->begin, strlen(marks->begin),
-                              MOED_PARSE_SPECIAL, &ids, &n, error)
-              : MOED_OK;
-    if (!code && n == 1) {
-        *bias = malloc((s->bias_count + 1) * sizeof **bias);
-        if (*bias) {
-            if (s->bias_count)
-                memcpy(*bias, s->bias, s->bias_count * sizeof **bias);
-            (*bias)[s->bias_count++] = (struct moed_bias){.token = ids[0], .bias = -INFINITY};
-            s->bias = *bias; /* the last one of a token counts */
-        } else {
-            code = no_memory(error);
-        }
-    }
-    moed_free(ids);
-    return code;
+    const struct moed_reasoning_limit *limit = &c->answer->limit.options;
+    if (!limit->forbidden_count)
+        return MOED_OK;
+    *bias = malloc((s->bias_count + 1) * sizeof **bias);
+    if (!*bias)
+        return no_memory(error);
+    if (s->bias_count)
+        memcpy(*bias, s->bias, s->bias_count * sizeof **bias);
+    (*bias)[s->bias_count++] = (struct moed_bias){.token = limit->forbidden[0], .bias = -INFINITY};
+    s->bias = *bias; /* the last one of a token counts */
+    return MOED_OK;
 }
 
 /* The request that goes on behind `tokens`. */
@@ -152,6 +162,7 @@ static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, siz
         o.max_tokens -= o.max_tokens ? used : 0;
         o.min_tokens = o.min_tokens > used ? o.min_tokens - used : 0;
         o.grammar = s.grammar.kind ? &s.grammar : NULL;
+        o.reasoning = NULL;
         code = deployment_generate(a->deployment, &o, &b->request, error);
     }
     structure_fini(&s);
@@ -237,6 +248,9 @@ bool budget_resume(struct choice *c, const struct moed_result *result)
     c->result = *result;
     if (b->resumed)
         sum_up(c);
+    if (result->reason == MOED_REASON_END && result->end_token >= 0 && budget_counts(c) &&
+        output_is_over_budget(&c->output))
+        b->reached = true; /* the model ended the answer where the worker did not force a token */
     if (!budget_is_reached(c) || b->failed)
         return false;
     c->result.generated_tokens = (uint32_t)b->count;
