@@ -144,12 +144,41 @@ static void test_suspended(void **state)
     check_together(models[0], 8);
 }
 
+/* A request that loses its last page in an answer computes that one again, not all of the answer.
+ */
+static void test_suspended_in_answer(void **state)
+{
+    enum { SHORT = 90, ANSWER = 250, PAGES = 6 };
+    static struct recorder alone[2], together[2];
+    (void)state;
+    for (int turn = 0; turn < 2; turn++) {
+        struct recorder *c = turn ? together : alone;
+        open_bench_stopped(models[0], turn ? PAGES : 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct request *r = request_of(&c[i], SHORT, i);
+            r->max_tokens = i ? ANSWER : ANSWER / 2;
+            bench_submit(&c[i]);
+        }
+        bench_start(&b);
+        for (uint32_t i = 0; i < 2; i++)
+            check_done(&c[i], FINISH_LENGTH);
+        uint64_t again = engine_status(b.engine).prompt_tokens - 2 * SHORT;
+        uint64_t suspended = counter_read(b.engine->counters.suspended);
+        assert_int_equal(suspended > 0, turn);
+        assert_true(again <= suspended * (KV_POOL_TOKENS + 1));
+        bench_close(&b);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_same(&together[i], &alone[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_tail_of_prompt),
-        cmocka_unit_test(test_many_steps), cmocka_unit_test(test_together),
-        cmocka_unit_test(test_suspended),  cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_snapshots),           cmocka_unit_test(test_tail_of_prompt),
+        cmocka_unit_test(test_many_steps),          cmocka_unit_test(test_together),
+        cmocka_unit_test(test_suspended),           cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_suspended_in_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

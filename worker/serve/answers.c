@@ -155,6 +155,7 @@ static bool take_row(struct engine *g, const struct answer_rows *a, uint32_t i)
     counter_add(g->counters.accepted, i > 0);
     r->n_past++;
     engine_share_pages(g, r, KV_DEFINED, (uint64_t)g->token_ns);
+    engine_keep_state(g, r);
     if (!engine_pick_token(g, r, a->first + i, &token, &e)) {
         engine_fail_step(g, r, true, &e);
         return false;

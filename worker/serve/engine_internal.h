@@ -183,6 +183,8 @@ void engine_plan_snapshot(const struct engine *g, struct request *r, uint32_t po
 uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position);
 /* The rows up to n_past have been computed: their snapshots are valid. */
 void engine_keep_snapshots(struct engine *g, struct request *r);
+/* r's answer has another position: takes a snapshot where r may lose its pages soon. */
+void engine_keep_state(struct engine *g, struct request *r);
 /* r leaves its slot: takes a snapshot of its state. */
 void engine_close_state(struct engine *g, struct request *r);
 

@@ -7,7 +7,9 @@
  *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
  *     the answer is there (PROMPT_TAIL), and the same prompt may come again;
  *   - where a request that waits for this prompt's beginning leaves it (shared_prompts.c);
- *   - when a request leaves its slot: the next turn goes on there.
+ *   - when a request leaves its slot: the next turn goes on there;
+ *   - where an answer has filled a page and pages are short: whoever takes pages from the request
+ *     begins with the last one, without which the snapshot at its end is of no use.
  * The first three at a group's end, because a group is computed as a whole (kv_kind). They do not
  * cut a batch: the forward pass copies the state on its way. */
 #include "engine_internal.h"
@@ -92,10 +94,37 @@ void engine_keep_snapshots(struct engine *g, struct request *r)
     }
 }
 
-void engine_close_state(struct engine *g, struct request *r)
+/* Of the state after n_past. */
+static void take_snapshot(struct engine *g, struct request *r)
 {
     struct state_snapshots *all = g->config.snapshots;
     struct dense *d = g->config.dense;
+    const struct kv_prefix prefix = request_prefix(r, r->n_past);
+    struct state_snapshot *s = r->n_past ? state_snapshots_reserve(all, &prefix) : NULL;
+    if (s && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, s->state))
+        state_snapshots_keep(all, s);
+    else if (s)
+        state_snapshots_drop(all, s);
+}
+
+/* Some request may be suspended before each has filled another page. */
+static bool are_pages_short(const struct engine *g)
+{
+    uint32_t wanted = 2 * g->n_slots_used;
+    return prefix_cache_available(g->config.prefixes) < wanted ||
+           (g->paged && g->config.dense->ops->kv_use(g->config.dense).pages_free < wanted);
+}
+
+void engine_keep_state(struct engine *g, struct request *r)
+{
+    bool page = r->n_past % KV_POOL_TOKENS == 0;
+    if (g->config.snapshots && page && r->shares_pages && g->n_slots_used > 1 && are_pages_short(g))
+        take_snapshot(g, r);
+}
+
+void engine_close_state(struct engine *g, struct request *r)
+{
+    struct state_snapshots *all = g->config.snapshots;
     if (!all || !r->shares_pages)
         return;
     for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
@@ -103,10 +132,5 @@ void engine_close_state(struct engine *g, struct request *r)
             state_snapshots_drop(all, s->place);
         *s = (struct request_snapshot){0};
     }
-    const struct kv_prefix prefix = request_prefix(r, r->n_past);
-    struct state_snapshot *end = r->n_past ? state_snapshots_reserve(all, &prefix) : NULL;
-    if (end && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, end->state))
-        state_snapshots_keep(all, end);
-    else if (end)
-        state_snapshots_drop(all, end);
+    take_snapshot(g, r);
 }
