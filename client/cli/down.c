@@ -28,10 +28,11 @@ int down_main(int argc, char **argv)
         {0},
     };
     int n, exit_code;
-    if (!ask_arguments(table, "down", "[NAME]",
-                       "Stops a deployment, with those that were started for its models, and "
-                       "waits until all processes are gone. Logs are kept.",
-                       argc, argv, 0, 1, &n, &exit_code))
+    if (!ask_arguments(
+            table, "down", "[NAME]",
+            "Stops a deployment, with those that were started for its models, and waits\n"
+            "until all processes are gone. Logs are kept.",
+            argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     if (n == 1) {
         name = argv[1];
