@@ -715,6 +715,34 @@ def check_bodies_together():
         assert parse(read_all(small))[0] == 200, "the large bodies took a small one's memory"
 
 
+def check_bodies_of_addresses():
+    """At an IPv6 socket each IPv4 address is a client of its own: one that fills the memory for small bodies (125 kB) loses its own, not
+    the largest of another."""
+    if not socket.has_dualstack_ipv6():
+        print("no IPv6 here")
+        return
+    command = [os.path.join(os.path.dirname(MOED), "moed-http"), "--run", os.environ["MOED_RUN"] + "-ipv6", "--listen", "[::]:0",
+               "--insecure", "--bodies-bytes", "1000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            lines = iter(server.stderr.readline, "")
+            port = next(int(line.rsplit(":", 1)[1]) for line in lines if "listening at http:" in line)
+            def begin(source, n):
+                s = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S, source_address=(source, 0))
+                s.sendall(request("POST", "/v1/completions", {"prompt": "a" * n})[:-1])
+                return s
+            held = [begin("127.0.0.2", 40000), *(begin("127.0.0.1", 25000) for _ in range(4))]
+            assert any("is dropped" in line for line in lines)
+            answers = []
+            for s in held:
+                s.sendall(b"}")
+                answers.append(b"this key or address" in read_all(s))
+                s.close()
+            assert not answers[0] and answers[1:].count(True) == 1, answers
+        finally:
+            server.terminate()
+
+
 def check_slow_reader_harms_itself():
     """A client that does not read is given up (the test's --stream-bytes is small); others go on. Log-probabilities: without them the
     answers take few bytes on a busy machine, where an event has many tokens."""

@@ -7,6 +7,7 @@
 
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOG_NS      10000000000ull /* a line for all that are dropped within it */
@@ -31,7 +32,13 @@ static uint64_t hash(uint64_t h, const void *data, size_t n)
     return h;
 }
 
-/* An IPv6 client has the addresses of a /64. */
+/* An IPv6 client has the addresses of a /64. At an IPv6 socket an IPv4 client has its address in
+ * the last bytes. */
+static uint64_t hash_ipv6(const struct in6_addr *a, uint64_t h)
+{
+    return IN6_IS_ADDR_V4MAPPED(a) ? hash(h, a->s6_addr + 12, 4) : hash(h, a->s6_addr, 8);
+}
+
 static uint64_t hash_address(const struct exchange *x, uint64_t h)
 {
     const union MHD_ConnectionInfo *info =
@@ -40,48 +47,101 @@ static uint64_t hash_address(const struct exchange *x, uint64_t h)
     if (a && a->sa_family == AF_INET)
         return hash(h, &((const struct sockaddr_in *)a)->sin_addr, sizeof(struct in_addr));
     if (a && a->sa_family == AF_INET6)
-        return hash(h, &((const struct sockaddr_in6 *)a)->sin6_addr, 8);
+        return hash_ipv6(&((const struct sockaddr_in6 *)a)->sin6_addr, h);
     return h;
 }
 
-static uint64_t client_of(struct exchange *x)
+static uint64_t id_of(const struct exchange *x)
 {
     uint64_t h = 0xcbf29ce484222325u;
+    return x->log.key[0] ? hash(h, x->log.key, strlen(x->log.key)) : hash_address(x, h);
+}
+
+static struct body_client *find_client(const struct server *s, uint64_t id)
+{
+    struct body_client *c = s->body_clients;
+    while (c && c->id != id)
+        c = c->next;
+    return c;
+}
+
+static struct body_client *add_client(struct server *s, uint64_t id)
+{
+    struct body_client *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    *c = (struct body_client){.id = id, .next = s->body_clients, .link = &s->body_clients};
+    if (c->next)
+        c->next->link = &c->next;
+    s->body_clients = c;
+    return c;
+}
+
+/* False: no memory. */
+static bool enter_client(struct exchange *x)
+{
+    if (x->client)
+        return true;
+    uint64_t id = id_of(x);
+    x->client = find_client(x->server, id);
     if (!x->client)
-        x->client = x->log.key[0] ? hash(h, x->log.key, strlen(x->log.key)) : hash_address(x, h);
-    return x->client;
+        x->client = add_client(x->server, id);
+    if (!x->client)
+        return false;
+    x->client->exchanges++;
+    return true;
+}
+
+static void leave_client(struct exchange *x)
+{
+    struct body_client *c = x->client;
+    x->client = NULL;
+    if (!c || --c->exchanges)
+        return;
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    free(c);
+}
+
+/* ---- Counts ---- */
+
+static void count(struct exchange *x, uint64_t bytes)
+{
+    x->server->bodies[pool_of(x)] += bytes;
+    if (x->client)
+        x->client->bytes[pool_of(x)] += bytes;
+}
+
+static void discount(struct exchange *x, uint64_t bytes)
+{
+    x->server->bodies[pool_of(x)] -= bytes;
+    if (x->client)
+        x->client->bytes[pool_of(x)] -= bytes;
 }
 
 /* ---- Making space ---- */
 
-/* The bytes of c's body, where they count in x's pool; x's, which grows, has x_bytes. */
-static uint64_t bytes_of(const struct connection *c, const struct exchange *x, uint64_t x_bytes)
+/* c's body may be dropped for x's. */
+static bool is_candidate(const struct connection *c, const struct exchange *x)
 {
     const struct exchange *other = c->exchange;
-    if (other == x)
-        return x_bytes;
-    if (!other || other->state != EXCHANGE_READING || pool_of(other) != pool_of(x))
-        return 0;
-    return other->body.len;
+    return other && other->client && other->state == EXCHANGE_READING &&
+           pool_of(other) == pool_of(x) && other->body.len;
 }
 
-static uint64_t bytes_of_client(uint64_t client, const struct exchange *x, uint64_t x_bytes)
+/* The exchange whose body is dropped for x's, which grows by `more`; of equals it is x. */
+static struct exchange *find_largest(struct exchange *x, uint64_t more)
 {
-    uint64_t sum = 0;
-    for (struct connection *c = x->server->connections; c; c = c->next)
-        if (c->exchange && client_of(c->exchange) == client)
-            sum += bytes_of(c, x, x_bytes);
-    return sum;
-}
-
-/* The exchange whose body is dropped for x's; of equals it is x. */
-static struct exchange *find_largest(struct exchange *x, uint64_t x_bytes)
-{
+    enum body_pool pool = pool_of(x);
     struct exchange *largest = x;
-    uint64_t most = bytes_of_client(client_of(x), x, x_bytes), largest_bytes = x_bytes;
+    uint64_t most = x->client->bytes[pool] + more, largest_bytes = x->body.len + more;
     for (struct connection *c = x->server->connections; c; c = c->next) {
-        uint64_t bytes = bytes_of(c, x, x_bytes);
-        uint64_t sum = bytes ? bytes_of_client(client_of(c->exchange), x, x_bytes) : 0;
+        if (c->exchange == x || !is_candidate(c, x))
+            continue;
+        const struct body_client *client = c->exchange->client;
+        uint64_t bytes = c->exchange->body.len;
+        uint64_t sum = client->bytes[pool] + (client == x->client ? more : 0);
         if (sum < most || (sum == most && bytes <= largest_bytes))
             continue;
         largest = c->exchange;
@@ -110,11 +170,10 @@ static void report(struct exchange *x)
              x->body.len, x->log.key[0] ? "key " : "one address", x->log.key[0] ? x->log.key : "");
 }
 
-static bool make_space(struct exchange *x, size_t len)
+static bool make_space(struct exchange *x, size_t more)
 {
-    uint64_t x_bytes = x->body.len + len;
-    while (!fits(x, x_bytes)) {
-        struct exchange *largest = find_largest(x, x_bytes);
+    while (!fits(x, x->body.len + more)) {
+        struct exchange *largest = find_largest(x, more);
         report(largest);
         largest->crowded = true;
         bodies_drop(largest);
@@ -126,9 +185,9 @@ static bool make_space(struct exchange *x, size_t len)
 
 static void move_to_large(struct exchange *x)
 {
-    x->server->bodies[BODIES_OF_SMALL] -= x->body.len;
-    x->server->bodies[BODIES_OF_LARGE] += x->body.len;
+    discount(x, x->body.len);
     x->large_body = true;
+    count(x, x->body.len);
 }
 
 void bodies_append(struct exchange *x, const char *data, size_t len)
@@ -136,14 +195,21 @@ void bodies_append(struct exchange *x, const char *data, size_t len)
     size_t before = x->body.len;
     if (!x->large_body && before + len > BODIES_SMALL)
         move_to_large(x);
-    if (x->crowded || !make_space(x, len))
+    if (x->crowded)
+        return;
+    if (!enter_client(x)) {
+        x->body.failed = true;
+        return;
+    }
+    if (!make_space(x, len))
         return;
     strbuf_append(&x->body, data, len);
-    x->server->bodies[pool_of(x)] += x->body.len - before;
+    count(x, x->body.len - before);
 }
 
 void bodies_drop(struct exchange *x)
 {
-    x->server->bodies[pool_of(x)] -= x->body.len;
+    discount(x, x->body.len);
+    leave_client(x);
     strbuf_fini(&x->body);
 }

@@ -20,6 +20,7 @@
 
 struct server;
 struct connection;
+struct body_client;
 struct MHD_Connection;
 struct exchange;
 
@@ -48,8 +49,8 @@ struct exchange {
     struct strbuf body; /* the request's; the handler has it only while it is called */
     uint64_t received;  /* bytes of it, also those that were dropped */
     bool crowded;       /* it was dropped: the bodies of all requests are too large together */
-    uint64_t client;    /* whose it is (bodies.c); 0: not looked at yet */
-    bool large_body;    /* it is announced as larger than BODIES_SMALL, or has become so */
+    struct body_client *client; /* whose it is (bodies.c); NULL: it has no byte yet */
+    bool large_body;            /* it is announced as larger than BODIES_SMALL, or has become so */
     int status;
     const char *content_type;
     struct {

@@ -34,6 +34,14 @@ struct server_settings {
 
 enum body_pool { BODIES_OF_SMALL, BODIES_OF_LARGE, BODY_POOLS };
 
+/* An API key or an address whose requests have bodies in memory (bodies.c). */
+struct body_client {
+    uint64_t id;
+    uint64_t bytes[BODY_POOLS];
+    unsigned exchanges; /* that have it as their client */
+    struct body_client *next, **link;
+};
+
 struct listener {
     struct watch watch; /* of libmicrohttpd's own epoll instance */
     struct MHD_Daemon *daemon;
@@ -54,7 +62,8 @@ struct server {
     unsigned exchanges;          /* that have no whole reply yet */
     unsigned streams;            /* of those, that are being streamed */
     uint64_t bodies[BODY_POOLS]; /* bytes of bodies in memory */
-    uint64_t crowded_ns;         /* when the log had a line of one that was dropped */
+    struct body_client *body_clients;
+    uint64_t crowded_ns; /* when the log had a line of one that was dropped */
     uint64_t next_tick_ns;
     bool draining;
     struct origin_log refused;
