@@ -180,20 +180,28 @@ static void test_fits(void **state)
 
 static void test_response_fields(void **state)
 {
-    static const char json[] = "{\"content\":\"a\\u0000b\",\"timings\":{\"prompt_n\":3,\"x\":{}},"
-                               "\"stop\":true}";
+    static const char json[] = "{\"content\":\"a\\u0000b\\\"}\",\"list\":[{\"x\":1},[2]],"
+                               "\"timings\":{\"prompt_n\":3,\"x\":{},\"ms\":0.2630},\"stop\":true}";
     struct ask a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\","
                                         "\"response_fields\":[\"timings/prompt_n\",\"content\","
-                                        "\"timings/none\",\"stop/x\",\"/\",\"timings/x/y\"]}");
+                                        "\"timings/none\",\"stop/x\",\"/\",\"timings/x/y\","
+                                        "\"timings/ms\",\"content\",\"list\",\"\",\"stop\\u0000\","
+                                        "\"timings/\",\"stop\"]}");
     struct strbuf from, out;
     strbuf_init(&from);
     strbuf_init(&out);
     strbuf_append(&from, json, strlen(json));
     response_fields_json(&a, &from, &out);
     assert_false(out.failed);
-    assert_string_equal(out.data, "{\"timings/prompt_n\":3,\"content\":\"a\\u0000b\"}");
+    assert_string_equal(out.data, "{\"timings/prompt_n\":3,\"content\":\"a\\u0000b\\\"}\","
+                                  "\"timings/ms\":0.2630,\"list\":[{\"x\":1},[2]],\"stop\":true}");
+    assert_true(response_fields_want(&a, "timings") && response_fields_want(&a, "list"));
+    assert_false(response_fields_want(&a, "time") || response_fields_want(&a, "tokens"));
     strbuf_fini(&from);
     strbuf_fini(&out);
+    ask_fini(&a);
+    a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\"}");
+    assert_true(response_fields_want(&a, "tokens"));
     ask_fini(&a);
 }
 

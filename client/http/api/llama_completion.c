@@ -124,13 +124,21 @@ static void tokens_json(struct choice *c, struct strbuf *out)
     s->written = s->count;
 }
 
+/* They may be megabytes. */
+static bool wants_tokens(const struct ask *ask)
+{
+    return response_fields_want(ask, "tokens") ||
+           response_fields_want(ask, "completion_probabilities");
+}
+
 static void all_json(struct choice *c, const char *text, size_t len, struct strbuf *out)
 {
     const struct moed_result *r = &c->result;
     strbuf_printf(out, "{\"index\":%u", c->index);
     json_member(out, "content", text, len);
     json_member(out, "model", c->answer->model, strlen(c->answer->model));
-    tokens_json(c, out);
+    if (wants_tokens(&c->answer->ask))
+        tokens_json(c, out);
     strbuf_printf(out,
                   ",\"tokens_predicted\":%u,\"tokens_evaluated\":%u,"
                   "\"tokens_cached\":%u,\"truncated\":false",

@@ -1,7 +1,7 @@
-/* Chosen members of an answer; see response_fields.h. */
+/* Chosen members of an answer; see response_fields.h. The values are copied as they are written, so
+ * numbers keep their digits. */
 #include "client/http/api/response_fields.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define FIELDS_MAX 64
@@ -18,40 +18,117 @@ bool take_response_fields(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
-static json_t *find_path(json_t *object, const char *path)
+/* ---- The names ---- */
+
+static struct moed_bytes name_at(const json_t *fields, size_t i)
 {
-    const char *end;
-    while (object && (end = strchr(path, '/'))) {
-        object = json_object_getn(object, path, (size_t)(end - path));
-        path = end + 1;
-    }
-    return json_object_get(object, path);
+    const json_t *name = json_array_get(fields, i);
+    return (struct moed_bytes){json_string_value(name), json_string_length(name)};
 }
 
-static json_t *pick(const json_t *fields, json_t *from)
+static bool is_same(struct moed_bytes a, struct moed_bytes b)
 {
-    json_t *picked = json_object();
-    for (size_t i = 0; picked && i < json_array_size(fields); i++) {
-        const char *name = json_string_value(json_array_get(fields, i));
-        json_t *found = find_path(from, name);
-        if (found && json_object_set(picked, name, found)) {
-            json_decref(picked);
-            picked = NULL;
-        }
+    return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+}
+
+/* The name of the object's own member: all before the first slash. */
+static struct moed_bytes first_of(struct moed_bytes path)
+{
+    const char *slash = memchr(path.data, '/', path.len);
+    return (struct moed_bytes){path.data, slash ? (size_t)(slash - path.data) : path.len};
+}
+
+bool response_fields_want(const struct ask *ask, const char *member)
+{
+    struct moed_bytes wanted = {member, strlen(member)};
+    for (size_t i = 0; i < json_array_size(ask->response_fields); i++)
+        if (is_same(first_of(name_at(ask->response_fields, i)), wanted))
+            return true;
+    return !ask->response_fields;
+}
+
+static bool is_repeated(const json_t *fields, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (is_same(name_at(fields, k), name_at(fields, i)))
+            return true;
+    return false;
+}
+
+/* ---- The values: JSON without blanks ---- */
+
+/* at: the string's first quote. Returns its last one. */
+static const char *end_of_string(const char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++)
+        at += *at == '\\';
+    return at;
+}
+
+/* Where the value at `at` ends: at a comma, a brace or the end. */
+static const char *end_of_value(const char *at, const char *end)
+{
+    for (unsigned depth = 0; at < end; at++) {
+        if (*at == '"')
+            at = end_of_string(at, end);
+        else if (*at == '{' || *at == '[')
+            depth++;
+        else if (depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
+            break;
+        else if (*at == '}' || *at == ']')
+            depth--;
     }
-    return picked;
+    return at < end ? at : end;
+}
+
+/* Replaces *value, an object, with its member. False: it is no object, or has none. */
+static bool enter(struct moed_bytes *value, struct moed_bytes member)
+{
+    const char *at = value->data, *end = at + value->len;
+    if (value->len == 0 || *at++ != '{')
+        return false;
+    while (at < end && *at == '"') {
+        const char *name_end = end_of_string(at, end), *begin = name_end + 2; /* behind ": */
+        struct moed_bytes name = {at + 1, (size_t)(name_end - at - 1)};
+        if (begin > end)
+            return false;
+        at = end_of_value(begin, end);
+        if (is_same(name, member)) {
+            *value = (struct moed_bytes){begin, (size_t)(at - begin)};
+            return true;
+        }
+        at += at < end && *at == ',';
+    }
+    return false;
+}
+
+static bool find_path(struct moed_bytes *value, struct moed_bytes path)
+{
+    for (;;) {
+        struct moed_bytes first = first_of(path);
+        if (!enter(value, first))
+            return false;
+        if (first.len == path.len)
+            return true;
+        path = (struct moed_bytes){path.data + first.len + 1, path.len - first.len - 1};
+    }
 }
 
 void response_fields_json(const struct ask *ask, const struct strbuf *json, struct strbuf *out)
 {
-    json_t *from = json->failed ? NULL : json_loadb(json->data, json->len, JSON_ALLOW_NUL, NULL);
-    json_t *picked = from ? pick(ask->response_fields, from) : NULL;
-    char *text = picked ? json_dumps(picked, JSON_COMPACT) : NULL;
-    if (text)
-        strbuf_append(out, text, strlen(text));
-    else
-        out->failed = true;
-    free(text);
-    json_decref(picked);
-    json_decref(from);
+    const json_t *fields = ask->response_fields;
+    const char *comma = "";
+    out->failed = out->failed || json->failed;
+    strbuf_printf(out, "{");
+    for (size_t i = 0; i < json_array_size(fields) && !json->failed; i++) {
+        struct moed_bytes name = name_at(fields, i), value = {json->data, json->len};
+        if (is_repeated(fields, i) || !find_path(&value, name))
+            continue;
+        strbuf_printf(out, "%s", comma);
+        strbuf_json_string(out, name.data, name.len);
+        strbuf_append(out, ":", 1);
+        strbuf_append(out, value.data, value.len);
+        comma = ",";
+    }
+    strbuf_printf(out, "}");
 }

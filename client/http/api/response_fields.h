@@ -7,7 +7,10 @@
 #include "base/strbuf.h"
 
 bool take_response_fields(struct ask *ask, json_t *value, struct problem *p);
-/* Appends an object with those members of the object `json` that the request names. A name such as
+/* The request names this member of the answer, or a member of it, or has no list. */
+bool response_fields_want(const struct ask *ask, const char *member);
+/* Appends an object with those members of the object `json` that the request names. `json` has no
+ * blanks between its tokens, and its names have no escapes. A name such as
  * "timings/prompt_n" is the path of a member, which the new object has under this name. An unknown
  * name is left out. */
 void response_fields_json(const struct ask *ask, const struct strbuf *json, struct strbuf *out);
