@@ -83,6 +83,21 @@ def check_cut():
             extra[-1536:] + [PRE, *before[-1536:], *line, SUF, *behind[:512 - 2 - len(line)], MID])
 
 
+def check_long_texts():
+    """Of long texts only the ends are encoded. The tokens are those of the whole texts, of which a message to the worker holds 4 MiB."""
+    for unit in ("a{i} = {i};\n", "größer als {i}, "):
+        text = "".join(unit.format(i=i) for i in range(5000))
+        whole, line = ids(text), ids(LINE)
+        assert len(whole) * 2 > 4 * 2048 and len(text) > 65000, (len(whole), len(text))
+        extra = [SEP, *ids("tmp\n"), *whole, SEP, *ids("filename\n")]
+        same_as(post("/infill", **vscode([{"text": text, "filename": None}] * 2, prefix=text, suffix=text, **GREEDY)),
+                extra[-1536:] + [PRE, *whole[-1536:], *line, SUF, *whole[:512 - 2 - len(line)], MID])
+    text = "a = 1;\n"
+    some = ids(text * 3000)
+    same_as(post("/infill", **vscode([{"text": text * 700000}], prefix=text * 700000, line="", suffix=text * 700000, **GREEDY)),
+            [*some, SEP, *ids("filename\n")][-1536:] + [PRE, *some[-1536:], SUF, *some[:510], MID])
+
+
 def cached(body):
     timings = post("/infill", **body)["timings"]
     return timings["cache_n"], timings["cache_n"] + timings["prompt_n"]

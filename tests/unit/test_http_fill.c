@@ -34,6 +34,9 @@ static void test_editors(void **state)
     assert_int_equal(a.predict_ms, 2500);
     assert_string_equal(a.ignored, "samplers:infill,n_cache_reuse,n_indent,t_max_prompt_ms");
     ask_fini(&a);
+    a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":"
+                             "[{\"text\":\"x\",\"filename\":null}]}");
+    ask_fini(&a);
     a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[],"
                              "\"n_predict\":0,\"samplers\":[],\"t_max_predict_ms\":1}");
     assert_true(a.fill.wanted && a.prompt_only && a.prompt_count == 1);
@@ -176,6 +179,26 @@ static void test_fits(void **state)
     free(out);
 }
 
+static void expect_ends(const char *text, size_t n, const char *last, const char *first)
+{
+    struct moed_bytes all = {text, strlen(text)};
+    struct moed_bytes ends[] = {fill_last_bytes(all, n), fill_first_bytes(all, n)};
+    assert_int_equal(ends[0].len, strlen(last));
+    assert_memory_equal(ends[0].data, last, strlen(last));
+    assert_int_equal(ends[1].len, strlen(first));
+    assert_memory_equal(ends[1].data, first, strlen(first));
+}
+
+static void test_ends(void **state)
+{
+    expect_ends("abc", 3, "abc", "abc");
+    expect_ends("abc", 2, "bc", "ab");
+    expect_ends("a\303\266\303\266b", 2, "b", "a");
+    expect_ends("\303\266\303\266", 3, "\303\266", "\303\266");
+    expect_ends("abcd\nefg\nhijk", 12, "efg\nhijk", "abcd\nefg\n");
+    expect_ends("\200\200\200", 2, "", ""); /* not UTF-8 */
+}
+
 /* ---- The answer's members ---- */
 
 static void test_response_fields(void **state)
@@ -208,13 +231,10 @@ static void test_response_fields(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_editors),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_suffix),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_response_fields),
+        cmocka_unit_test(test_editors), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_suffix),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),
+        cmocka_unit_test(test_ends),    cmocka_unit_test(test_response_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,14 @@
  * is found in the KV cache. */
 #define ANSWER 512u
 
+/* Of a text that is cut, first so many bytes a token that can stay are encoded, then four times as
+ * many, until there are enough tokens; the last ones, beside the cut, may differ from the whole
+ * text's. */
+#define BYTES_PER_TOKEN 8u
+#define BESIDE_CUT      64u
+#define TEXT_BYTES      (3u << 20) /* a message to the worker has a limit of 4 MiB */
+#define CUT_SEARCH      4096u      /* for a newline: a line's tokens are the same by itself */
+
 /* What llama-server writes into prompts. */
 #define REPOSITORY "myproject\n"
 #define THIS_FILE  "filename\n"
@@ -37,15 +45,24 @@ static void keep_last(struct fill_ids *part, size_t n)
     part->count -= dropped;
 }
 
+static size_t window_of(uint32_t context)
+{
+    return least(WINDOW, context - least(ANSWER, context / 4));
+}
+
+static size_t extra_of(uint32_t context)
+{
+    return context - least(ANSWER, context / 4) - window_of(context);
+}
+
 void fill_cut(struct fill_parts *parts, uint32_t context)
 {
-    size_t answer = least(ANSWER, context / 4), window = least(WINDOW, context - answer);
-    size_t behind = window / 4, marks = 2;
+    size_t window = window_of(context), behind = window / 4, marks = 2;
     keep_last(&parts->line, window);
     keep_last(&parts->prefix, least(3 * (window / 4), window - parts->line.count));
     size_t used = marks + parts->line.count;
     parts->suffix.count = least(parts->suffix.count, behind > used ? behind - used : 0);
-    keep_last(&parts->extra, context - answer - window);
+    keep_last(&parts->extra, extra_of(context));
 }
 
 static size_t put(const struct fill_ids *part, uint32_t *out, size_t n)
@@ -91,74 +108,172 @@ static enum moed_code add_ids(struct fill_ids *part, const uint32_t *ids, size_t
     return MOED_OK;
 }
 
-static enum moed_code add_mark(struct fill_ids *part, int64_t mark, struct moed_error *error)
-{
-    uint32_t id = (uint32_t)mark;
-    return add_ids(part, &id, 1, error);
-}
-
 /* A file may contain texts of special tokens: they stay text. */
-static enum moed_code add_text(struct moed_session *session, struct fill_ids *part,
-                               const char *text, size_t len, struct moed_error *error)
+static enum moed_code encode(struct moed_session *session, struct moed_bytes text,
+                             struct fill_ids *out, struct moed_error *error)
 {
-    const struct moed_range all = {.start = 0, .end = len};
+    const struct moed_range all = {.start = 0, .end = text.len};
     uint32_t *ids = NULL;
     size_t n = 0;
-    if (len == 0)
-        return MOED_OK;
-    enum moed_code code = moed_tokenize_ranges(session, text, len, 0, &all, 1, &ids, &n, error);
+    enum moed_code code =
+        moed_tokenize_ranges(session, text.data, text.len, 0, &all, 1, &ids, &n, error);
     if (!code)
-        code = add_ids(part, ids, n, error);
+        code = add_ids(out, ids, n, error);
     moed_free(ids);
     return code;
 }
 
+static enum moed_code add_text(struct moed_session *session, struct fill_ids *part,
+                               const char *text, size_t len, struct moed_error *error)
+{
+    return len ? encode(session, (struct moed_bytes){text, len}, part, error) : MOED_OK;
+}
+
+/* ---- The tokens of texts that are cut ---- */
+
+static bool is_within_character(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+struct moed_bytes fill_last_bytes(struct moed_bytes text, size_t n)
+{
+    if (n >= text.len)
+        return text;
+    const char *end = text.data + text.len, *at = end - n;
+    const char *newline = memchr(at, '\n', least(n / 2, CUT_SEARCH));
+    if (newline)
+        at = newline + 1;
+    while (at < end && is_within_character(*at))
+        at++;
+    return (struct moed_bytes){at, (size_t)(end - at)};
+}
+
+struct moed_bytes fill_first_bytes(struct moed_bytes text, size_t n)
+{
+    if (n >= text.len)
+        return text;
+    size_t search = least(n / 2, CUT_SEARCH);
+    const char *newline = memrchr(text.data + n - search, '\n', search);
+    if (newline)
+        n = (size_t)(newline - text.data) + 1;
+    while (n && is_within_character(text.data[n]))
+        n--;
+    return (struct moed_bytes){text.data, n};
+}
+
+/* The tokens of a text of which at most n stay: at least its last (or first) n, or all. */
+static enum moed_code encode_some(struct moed_session *session, struct moed_bytes text, size_t n,
+                                  bool last, struct fill_ids *out, struct moed_error *error)
+{
+    enum moed_code code = MOED_OK;
+    size_t enough = n + BESIDE_CUT;
+    *out = (struct fill_ids){0};
+    for (size_t bytes = enough * BYTES_PER_TOKEN; text.len && n && !code; bytes *= 4) {
+        size_t most = least(bytes, TEXT_BYTES);
+        struct moed_bytes some = last ? fill_last_bytes(text, most) : fill_first_bytes(text, most);
+        out->count = 0;
+        code = encode(session, some, out, error);
+        if (out->count >= enough || some.len == text.len || most == TEXT_BYTES)
+            break;
+    }
+    return code;
+}
+
+/* ---- The extra text ---- */
+
+/* Ids that come from the last to the first, until there is no space. */
+struct tail {
+    uint32_t *ids;
+    size_t free; /* before the first */
+};
+
+static void put_before(struct tail *tail, const struct fill_ids *part)
+{
+    size_t n = least(part->count, tail->free);
+    tail->free -= n;
+    if (n)
+        memcpy(tail->ids + tail->free, part->ids + part->count - n, n * sizeof *part->ids);
+}
+
+static void put_mark(struct tail *tail, int64_t mark)
+{
+    uint32_t id = (uint32_t)mark;
+    put_before(tail, &(struct fill_ids){&id, 1});
+}
+
+static enum moed_code put_text(struct moed_session *session, struct tail *tail, const char *text,
+                               size_t len, struct moed_error *error)
+{
+    struct fill_ids ids;
+    enum moed_code code =
+        encode_some(session, (struct moed_bytes){text, len}, tail->free, true, &ids, error);
+    if (!code)
+        put_before(tail, &ids);
+    free(ids.ids);
+    return code;
+}
+
 /* A name and the end of its line are encoded together. */
-static enum moed_code add_file(struct moed_session *session, struct fill_ids *part, int64_t mark,
+static enum moed_code put_file(struct moed_session *session, struct tail *tail, int64_t mark,
                                const char *name, size_t len, struct moed_error *error)
 {
     struct strbuf line;
     strbuf_init(&line);
     strbuf_append(&line, name, len);
     strbuf_append(&line, "\n", 1);
-    enum moed_code code = line.failed ? no_memory(error) : add_mark(part, mark, error);
-    if (!code)
-        code = add_text(session, part, line.data, line.len, error);
+    enum moed_code code =
+        line.failed ? no_memory(error) : put_text(session, tail, line.data, line.len, error);
     strbuf_fini(&line);
+    put_mark(tail, mark);
     return code;
 }
 
-static enum moed_code add_chunk(struct moed_session *session, struct fill_parts *parts,
-                                const json_t *chunk, struct moed_error *error)
+static enum moed_code put_chunk(struct moed_session *session, struct tail *tail,
+                                const struct moed_fim *marks, const json_t *chunk,
+                                struct moed_error *error)
 {
     const json_t *name = json_object_get(chunk, "filename"), *text = json_object_get(chunk, "text");
-    enum moed_code code;
-    if (parts->marks.file >= 0)
-        code = add_file(session, &parts->extra, parts->marks.file,
-                        name ? json_string_value(name) : OTHER_FILE,
-                        name ? json_string_length(name) : strlen(OTHER_FILE), error);
-    else
-        code = add_text(session, &parts->extra, SNIPPET, strlen(SNIPPET), error);
-    return code ? code
-                : add_text(session, &parts->extra, json_string_value(text),
-                           json_string_length(text), error);
+    enum moed_code code =
+        put_text(session, tail, json_string_value(text), json_string_length(text), error);
+    if (code)
+        return code;
+    if (marks->file < 0)
+        return put_text(session, tail, SNIPPET, strlen(SNIPPET), error);
+    bool named = json_is_string(name);
+    return put_file(session, tail, marks->file, named ? json_string_value(name) : OTHER_FILE,
+                    named ? json_string_length(name) : strlen(OTHER_FILE), error);
 }
 
-/* The repository, its files, and the line that begins the file of the cursor. */
-static enum moed_code add_extra(struct moed_session *session, struct fill_parts *parts,
-                                const json_t *extra, struct moed_error *error)
+/* The repository, its files, and the line that begins the file of the cursor, from the last to the
+ * first: what does not stay is not encoded. */
+static enum moed_code put_extra(struct moed_session *session, struct tail *tail,
+                                const struct moed_fim *marks, const json_t *extra,
+                                struct moed_error *error)
 {
     enum moed_code code = MOED_OK;
-    if (parts->marks.repository >= 0)
-        code = add_mark(&parts->extra, parts->marks.repository, error);
-    if (!code && parts->marks.repository >= 0)
-        code = add_text(session, &parts->extra, REPOSITORY, strlen(REPOSITORY), error);
-    for (size_t i = 0; i < json_array_size(extra) && !code; i++)
-        code = add_chunk(session, parts, json_array_get(extra, i), error);
-    if (!code && parts->marks.file >= 0)
-        code = add_mark(&parts->extra, parts->marks.file, error);
-    if (!code && parts->marks.file >= 0)
-        code = add_text(session, &parts->extra, THIS_FILE, strlen(THIS_FILE), error);
+    if (marks->file >= 0)
+        code = put_file(session, tail, marks->file, THIS_FILE, strlen(THIS_FILE) - 1, error);
+    for (size_t i = json_array_size(extra); i > 0 && tail->free && !code; i--)
+        code = put_chunk(session, tail, marks, json_array_get(extra, i - 1), error);
+    if (code || marks->repository < 0)
+        return code;
+    code = put_text(session, tail, REPOSITORY, strlen(REPOSITORY), error);
+    put_mark(tail, marks->repository);
+    return code;
+}
+
+static enum moed_code add_extra(struct moed_session *session, struct fill_parts *parts,
+                                const json_t *extra, uint32_t context, struct moed_error *error)
+{
+    size_t most = extra_of(context);
+    struct tail tail = {malloc((most + 1) * sizeof *tail.ids), most};
+    if (!tail.ids)
+        return no_memory(error);
+    enum moed_code code = put_extra(session, &tail, &parts->marks, extra, error);
+    if (!code)
+        code = add_ids(&parts->extra, tail.ids + tail.free, most - tail.free, error);
+    free(tail.ids);
     return code;
 }
 
@@ -202,15 +317,27 @@ static void free_parts(struct fill_parts *parts)
     free(parts->extra.ids);
 }
 
-static enum moed_code read_parts(struct moed_session *session, const struct ask_fill *fill,
+/* Of /infill: what does not stay is not encoded. */
+static enum moed_code read_cut(struct moed_session *session, const struct ask_fill *fill,
+                               const struct ask_prompt *prompt, struct fill_parts *parts,
+                               uint32_t context, struct moed_error *error)
+{
+    size_t window = window_of(context);
+    enum moed_code code = add_extra(session, parts, fill->extra, context, error);
+    if (!code)
+        code = encode_some(session, fill->prefix, window, true, &parts->prefix, error);
+    if (!code)
+        code = encode_some(session, (struct moed_bytes){prompt->text, prompt->text_bytes}, window,
+                           true, &parts->line, error);
+    return code;
+}
+
+static enum moed_code read_whole(struct moed_session *session, const struct ask_fill *fill,
                                  const struct ask_prompt *prompt, struct fill_parts *parts,
                                  struct moed_error *error)
 {
-    enum moed_code code = MOED_OK;
-    if (fill->infill)
-        code = add_extra(session, parts, fill->extra, error);
-    if (!code)
-        code = add_text(session, &parts->prefix, fill->prefix.data, fill->prefix.len, error);
+    enum moed_code code =
+        add_text(session, &parts->prefix, fill->prefix.data, fill->prefix.len, error);
     if (!code && prompt->text)
         code = add_text(session, &parts->line, prompt->text, prompt->text_bytes, error);
     else if (!code)
@@ -249,8 +376,10 @@ static enum moed_code fill_prompt(struct answer *a, const struct fill_parts *com
     const struct ask_fill *fill = &a->ask.fill;
     struct fill_parts parts = *common;
     enum moed_code code = keep_shown(a, prompt, error);
-    if (!code)
-        code = read_parts(a->deployment->session, fill, prompt, &parts, error);
+    if (!code && fill->infill)
+        code = read_cut(a->deployment->session, fill, prompt, &parts, context, error);
+    else if (!code)
+        code = read_whole(a->deployment->session, fill, prompt, &parts, error);
     if (!code && fill->infill)
         fill_cut(&parts, context);
     if (!code)
@@ -280,9 +409,13 @@ static enum moed_code read_common(struct answer *a, const struct moed_model *mod
     enum moed_code code = check_marks(&common->marks, error);
     if (!code)
         code = find_begin(session, model, &common->begin, error);
-    if (!code)
-        code = add_text(session, &common->suffix, fill->suffix.data, fill->suffix.len, error);
-    return code || fill->infill ? code : check_suffix(&common->suffix, model->context, error);
+    if (code)
+        return code;
+    if (fill->infill)
+        return encode_some(session, fill->suffix, window_of(model->context), false, &common->suffix,
+                           error);
+    code = add_text(session, &common->suffix, fill->suffix.data, fill->suffix.len, error);
+    return code ? code : check_suffix(&common->suffix, model->context, error);
 }
 
 enum moed_code fill_prompts(struct answer *a, struct moed_error *error)

@@ -26,6 +26,11 @@ struct fill_parts {
     struct fill_ids extra; /* with its marks */
 };
 
+/* The last, or the first, bytes of a text: at most n, and whole characters; from (to) a newline
+ * where there is one within reach. */
+struct moed_bytes fill_last_bytes(struct moed_bytes text, size_t n);
+struct moed_bytes fill_first_bytes(struct moed_bytes text, size_t n);
+
 /* Cuts the parts to a context of so many tokens. */
 void fill_cut(struct fill_parts *parts, uint32_t context);
 /* The order is that of llama-server:

@@ -37,7 +37,8 @@ static bool take_line(struct ask *ask, json_t *value, struct problem *p)
 static bool is_chunk(const json_t *value)
 {
     const json_t *name = json_object_get(value, "filename");
-    return json_is_string(json_object_get(value, "text")) && (!name || json_is_string(name));
+    return json_is_string(json_object_get(value, "text")) &&
+           (!name || json_is_null(name) || json_is_string(name));
 }
 
 /* Other parts of the project: [{"filename", "text"}, ...] */
