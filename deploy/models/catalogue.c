@@ -268,6 +268,7 @@ static enum error_code read_model(const char *path, uint64_t until_ns, struct ca
     snprintf(x->name, sizeof x->name, "%s", p->name);
     snprintf(x->quantization, sizeof x->quantization, "%s",
              gguf_quantization(model.gguf, model.file_type));
+    x->fills = model.fills;
     x->context = p->context_trained;
     x->parameters = model.plan.header.parameters;
     x->file_bytes = model.plan.header.file_bytes;

@@ -30,6 +30,7 @@ struct catalogue_entry {
     struct catalogue_version version;
 
     char architecture[32], name[96], quantization[16];
+    bool fills; /* its vocabulary has the tokens for fill-in-the-middle */
     uint64_t file_bytes, parameters, weights_bytes;
     /* Of host memory, with the options of its deployment and without the KV cache; 0: they are
      * wrong, which `moed up` reports. */

@@ -234,6 +234,7 @@ static void fill_entry(const struct models *m, const struct model *x, size_t at)
         out->architecture = (char *)entry->architecture;
         out->name = (char *)entry->name;
         out->quantization = (char *)entry->quantization;
+        out->fills = entry->fills;
         out->parameters = entry->parameters;
         out->file_bytes = entry->file_bytes;
         out->context_trained = entry->context;

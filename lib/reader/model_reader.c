@@ -93,6 +93,7 @@ static void run(struct gguf *g, uint64_t segment_bytes, bool brief, int fd)
     if (m.code == ERROR_OK) {
         snprintf(m.arch, sizeof m.arch, "%s", m.params.arch->name);
         m.file_type = gguf_file_type(g);
+        m.fills = fim_is_in(g);
         gguf_describe(g, &m.parsed);
     } else {
         snprintf(m.text, sizeof m.text, "%s", e.text);
@@ -310,8 +311,10 @@ enum error_code model_reader_take(struct gguf *g, const void *message, size_t by
     free(tensors);
     if (!code)
         code = plan(g, &m->params, segment_bytes, out, e);
-    if (!code)
+    if (!code) {
         out->file_type = m->file_type;
+        out->fills = m->fills != 0;
+    }
 close:
     free(m);
     if (code)

@@ -15,6 +15,7 @@ struct read_model {
     struct gguf *gguf; /* files and tensors; no keys, no mapping */
     struct pool_plan plan;
     uint32_t file_type; /* gguf/file_type.h */
+    bool fills;         /* it has tokens for fill-in-the-middle */
 };
 
 /* Opens path as gguf_open does. segment_bytes: as pool_plan_new_cut's. Waits for the process.
@@ -40,6 +41,7 @@ struct model_message {
     char text[ERROR_TEXT_BYTES];
     char arch[32];
     uint32_t file_type;
+    uint32_t fills; /* 0: it has no tokens for it */
     struct gguf_parsed parsed;
     struct model_params params; /* arch: NULL */
 };

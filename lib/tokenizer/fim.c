@@ -76,6 +76,66 @@ static void find_by_text(struct vocab *v)
     }
 }
 
+/* ---- Of a file ---- */
+
+static bool is_text_of(struct gguf_string text, enum fim_role role)
+{
+    for (int i = 0; i < TEXTS_MAX && roles[role].texts[i]; i++)
+        if (text.len == strlen(roles[role].texts[i]) &&
+            memcmp(text.data, roles[role].texts[i], text.len) == 0)
+            return true;
+    return false;
+}
+
+/* As vocab_may_be_mark. types: of the tokens; NULL: the file has none. */
+static bool may_be_mark(const struct gguf_kv *types, uint64_t id, struct gguf_string text)
+{
+    int32_t type = TOKEN_NORMAL;
+    if (types)
+        memcpy(&type, types->data + id * sizeof type, sizeof type);
+    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED ||
+           (text.len >= 2 && memcmp(text.data, "<|", 2) == 0);
+}
+
+static void find_in_texts(const struct gguf_kv *texts, const struct gguf_kv *types,
+                          bool found[FIM_PAD])
+{
+    struct gguf_string text;
+    uint64_t cursor = 0;
+    for (uint64_t id = 0; gguf_next_string(texts, &cursor, &text); id++) {
+        if (!may_be_mark(types, id, text))
+            continue;
+        for (int role = 0; role < FIM_PAD; role++)
+            found[role] = found[role] || is_text_of(text, role);
+    }
+}
+
+static bool is_key_in(const struct gguf *g, const char *key, uint64_t count)
+{
+    struct error e;
+    uint32_t id;
+    return key && gguf_find(g, key) && gguf_get_u32(g, key, &id, &e) == ERROR_OK && id < count;
+}
+
+bool fim_is_in(const struct gguf *g)
+{
+    bool found[FIM_PAD] = {false}; /* the three roles before it */
+    const struct gguf_kv *texts, *types = NULL;
+    struct error e;
+    if (vocab_array(g, KEY("tokens"), GGUF_STRING, &texts, &e))
+        return false;
+    if (gguf_find(g, KEY("token_type")) &&
+        (vocab_array(g, KEY("token_type"), GGUF_I32, &types, &e) || types->count != texts->count))
+        return false;
+    find_in_texts(texts, types, found);
+    for (int role = 0; role < FIM_PAD; role++)
+        found[role] = found[role] || is_key_in(g, roles[role].key, texts->count) ||
+                      is_key_in(g, roles[role].old_key, texts->count);
+    return found[FIM_PREFIX] && found[FIM_SUFFIX] && found[FIM_MIDDLE];
+}
+
+/* ---- Of a vocabulary ---- */
+
 enum error_code fim_find(struct vocab *v, const struct gguf *g, struct error *e)
 {
     find_by_text(v);

@@ -25,5 +25,8 @@ enum fim_role {
 /* Sets v->fim of a loaded vocabulary: by the file's keys, else by the texts that published
  * vocabularies have for each role. Marks those that end generation. */
 enum error_code fim_find(struct vocab *v, const struct gguf *g, struct error *e);
+/* The file has the tokens of prefix, suffix and middle, as fim_find finds them, but without loading
+ * the vocabulary. False, too: its keys are wrong. */
+bool fim_is_in(const struct gguf *g);
 
 #endif

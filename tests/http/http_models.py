@@ -135,6 +135,9 @@ for name in ("alpha", "stand-in"):
     assert status == 200 and shown["capabilities"] == ["completion", "tools"], shown
     assert shown["details"]["quantization_level"] == "Q8_0", shown
     assert info["general.parameter_count"] > 0 and info[info["general.architecture"] + ".context_length"] > 0, shown
+    assert not shown["template"], shown
+shown = call("POST", "/api/show", {"model": "misled"})[1]
+assert shown["capabilities"] == ["completion", "tools", "insert"] and ".Suffix" in shown["template"], shown
 status, props = call("GET", "/props?model=beta")
 assert status == 200 and props["model_alias"] == "beta" and props["default_generation_settings"]["n_ctx"] > 0, props
 assert call("POST", "/api/show", {"model": "nothing"})[0] == 404

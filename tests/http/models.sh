@@ -24,7 +24,8 @@ port_of() { sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$1" | tail -n 1;
 
 folder=$WORK/models
 mkdir -p "$folder/more" "$XDG_CONFIG_HOME/moed"
-for name in alpha beta misled; do cp "$MODEL" "$folder/$name.gguf"; done
+for name in alpha beta; do cp "$MODEL" "$folder/$name.gguf"; done
+python3 "$(dirname "$0")/fim_model.py" "$MODEL" "$folder/misled.gguf" > /dev/null || fail "no model for fill-in-the-middle"
 cp "$MODEL" "$folder/more/A model with a name, quantised, that is longer than a deployment's.gguf"
 head -c 5000 "$MODEL" > "$folder/cut.gguf"
 echo 'no model' > "$folder/notes.txt"

@@ -168,6 +168,10 @@ static enum error_code open_sample(const struct sample *s, const char *pre, stru
     if (gguf_open(path, &g, e))
         fail_msg("%s", e->text);
     enum error_code code = tokenizer_new(g, pre, out, e);
+    if (!code)
+        assert_int_equal(fim_is_in(g), tokenizer_fim(*out, FIM_PREFIX) >= 0 &&
+                                           tokenizer_fim(*out, FIM_SUFFIX) >= 0 &&
+                                           tokenizer_fim(*out, FIM_MIDDLE) >= 0);
     gguf_close(g);
     return code;
 }

@@ -255,10 +255,11 @@ static void write_show(struct question *q)
     show_end(style.reasoning || style.format->body == BODY_HARMONY, fills, out);
 }
 
-/* The template, and so whether the model thinks, is not known. The context is that of training. */
+/* The template, and so whether the model thinks, is not known; but its sign of fill-in-the-middle
+ * is there. The context is that of training. */
 static void show_unloaded(struct question *q, const struct demand_model *m)
 {
-    const struct shown shown = {.template = "",
+    const struct shown shown = {.template = m->fills ? FILLS : "",
                                 .architecture = m->architecture,
                                 .name = m->name,
                                 .quantization = m->quantization,
@@ -266,7 +267,7 @@ static void show_unloaded(struct question *q, const struct demand_model *m)
                                 .context = m->context,
                                 .since = app_of(q->x)->started};
     show_begin(&shown, &q->x->out);
-    show_end(false, false, &q->x->out);
+    show_end(false, m->fills, &q->x->out);
 }
 
 void handle_ollama_show(struct exchange *x)

@@ -46,6 +46,7 @@ static void copy_entry(const Moed__V1__ModelEntry *from, struct demand_model *ou
 {
     *out = (struct demand_model){.state = (enum demand_state)from->state, /* the same values */
                                  .own = from->own,
+                                 .fills = from->fills,
                                  .parameters = from->parameters,
                                  .file_bytes = from->file_bytes,
                                  .context = from->context_trained,

@@ -19,7 +19,8 @@ struct demand_model {
     char deployment[DEMAND_NAME_BYTES]; /* where it runs */
     char architecture[32], name[96], quantization[16];
     enum demand_state state;
-    bool own; /* loaded for a request */
+    bool own;   /* loaded for a request */
+    bool fills; /* its vocabulary has the tokens for fill-in-the-middle */
     uint64_t parameters, file_bytes;
     uint32_t context;
     double expires_s; /* until it is unloaded if nobody uses it; below 0: never */
