@@ -5,6 +5,7 @@
 #include "client/http/api/answer_metrics.h"
 #include "client/http/model/deployments.h"
 #include "client/http/server/server.h"
+#include "client/http/watch/capacity.h"
 #include "client/http/watch/watch.h"
 
 struct daemon;
@@ -22,7 +23,8 @@ struct app {
     struct daemon *daemon;
     struct deployments deployments;
     struct watches watches;
-    struct job_queue processes; /* its thread asks the deployments' processes for /api/ps */
+    struct job_queue processes;   /* its thread asks the deployments' processes */
+    struct capacities capacities; /* of that thread */
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */

@@ -6,7 +6,6 @@
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 #include "client/http/model/chat_render.h"
-#include "client/http/watch/capacity.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +112,7 @@ void handle_ollama_tags(struct exchange *x)
 struct running {
     struct job job;     /* first */
     struct exchange *x; /* NULL: the client has left */
+    struct app *app;
     unsigned count;
     struct running_model {
         const struct deployment *deployment; /* in the table for ever */
@@ -124,7 +124,8 @@ static void measure(struct job *job)
 {
     struct running *r = (struct running *)job;
     for (unsigned i = 0; i < r->count; i++)
-        r->models[i].device_bytes = capacity_device_bytes(r->models[i].deployment->name);
+        r->models[i].device_bytes =
+            capacity_device_bytes(&r->app->capacities, r->models[i].deployment->name);
 }
 
 static void write_ps(struct job *job)
@@ -173,6 +174,7 @@ static void start_ps(struct exchange *x)
     }
     r->job = (struct job){.work = measure, .done = write_ps};
     r->x = x;
+    r->app = app_of(x);
     for (unsigned i = 0; i < all->count; i++)
         if (all->items[i]->running && all->items[i]->facts)
             r->models[r->count++].deployment = all->items[i];
@@ -278,7 +280,7 @@ void handle_ollama_show(struct exchange *x)
         {.name = "verbose"},
         {0},
     };
-    static const struct question_kind kind = {NULL, write_show, show_unloaded};
+    static const struct question_kind kind = {.write = write_show, .write_unloaded = show_unloaded};
     struct ask ask;
     struct problem p = {0};
     ask_init(&ask);

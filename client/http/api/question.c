@@ -29,7 +29,7 @@ static void on_left(struct exchange *x)
     struct question *q = x->work;
     q->x = NULL;
     deployments_cancel(&app_of(x)->deployments, &q->waiter);
-    if (!q->in_job || jobs_withdraw(&q->deployment->queue, &q->job))
+    if (!q->in || jobs_withdraw(q->in, &q->job))
         free_question(q);
 }
 
@@ -68,14 +68,35 @@ static bool answer_unloaded(struct question *q)
     return true;
 }
 
+static void post(struct question *q, struct job_queue *queue)
+{
+    q->in = queue;
+    jobs_post(queue, &q->job);
+}
+
+static void measure(struct job *job)
+{
+    struct question *q = (struct question *)job;
+    q->kind->measure(q);
+    q->measured = true;
+}
+
+static void start_measuring(struct question *q)
+{
+    q->job.work = measure;
+    post(q, &q->app->processes);
+}
+
 static void done(struct job *job)
 {
     struct question *q = (struct question *)job;
-    q->in_job = false;
+    q->in = NULL;
     if (!q->x)
         free_question(q);
     else if (q->problem.status)
         fail(q, &q->problem);
+    else if (q->kind->measure && !q->measured)
+        start_measuring(q);
     else
         answer(q);
 }
@@ -97,8 +118,7 @@ static void on_deployments(struct deployments_waiter *w)
         answer(q);
         return;
     }
-    q->in_job = true;
-    jobs_post(&q->deployment->queue, &q->job);
+    post(q, &q->deployment->queue);
 }
 
 void question_start(struct exchange *x, struct ask *ask, const struct question_kind *kind)
@@ -114,6 +134,7 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
     *q = (struct question){.job = {.work = work, .done = done},
                            .waiter = {.ready = on_deployments},
                            .x = x,
+                           .app = app_of(x),
                            .ask = *ask,
                            .kind = kind};
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);

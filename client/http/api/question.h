@@ -9,10 +9,12 @@ struct question {
     struct job job; /* first */
     struct deployments_waiter waiter;
     struct exchange *x; /* NULL: the client has left */
+    struct app *app;
     struct deployment *deployment;
     struct ask ask;
     const struct question_kind *kind;
-    bool in_job;
+    struct job_queue *in; /* whose job it is; NULL: none */
+    bool measured;
     struct problem problem;
     /* what `work` has found; freed with moed_free */
     uint32_t *tokens;
@@ -30,6 +32,9 @@ struct question_kind {
     /* The same for a model of the folder that is not loaded, which then stays so. NULL: the
      * question loads the model. */
     void (*write_unloaded)(struct question *q, const struct demand_model *m);
+    /* After `work`, on the thread that asks the deployment's processes, for which others need not
+     * wait. NULL: nothing to ask them. */
+    void (*measure)(struct question *q);
 };
 
 /* Takes *ask. ask->model names the deployment. */

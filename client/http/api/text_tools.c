@@ -4,7 +4,6 @@
 #include "client/http/api/messages.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
-#include "client/http/watch/capacity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,13 +166,11 @@ void handle_apply_template(struct exchange *x)
 
 /* ---- /props ---- */
 
-/* Finds how many requests run at once, and the texts of the begin and end tokens: "bos" NUL "eos"
- * NUL in q->text. */
+/* Finds the texts of the begin and end tokens: "bos" NUL "eos" NUL in q->text. */
 static enum moed_code find_props(struct question *q, struct moed_error *error)
 {
     int64_t ids[2] = {-1, -1};
     struct moed_model *model;
-    q->parallel = capacity_parallel(q->deployment->name);
     enum moed_code code = moed_model_get(q->deployment->session, &model, error);
     if (code)
         return code;
@@ -200,6 +197,12 @@ static enum moed_code find_props(struct question *q, struct moed_error *error)
         code = MOED_ERROR_MEMORY;
     }
     return code;
+}
+
+/* Finds how many requests run at once. A worker that hangs is waited for. */
+static void measure_props(struct question *q)
+{
+    q->parallel = capacity_parallel(&q->app->capacities, q->deployment->name);
 }
 
 /* s: the model's defaults; NULL: they are not known. */
@@ -252,7 +255,8 @@ static void props_unloaded(struct question *q, const struct demand_model *m)
 
 void handle_props(struct exchange *x)
 {
-    static const struct question_kind kind = {find_props, write_props, props_unloaded};
+    static const struct question_kind kind = {find_props, write_props, props_unloaded,
+                                              measure_props};
     struct ask ask;
     ask_init(&ask);
     ask.model = exchange_query(x, "model"); /* libmicrohttpd keeps it until the reply */
