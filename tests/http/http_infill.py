@@ -143,6 +143,20 @@ def check_time_limit():
     assert got["tokens_predicted"] == 40, got
 
 
+def ended(reason):
+    lines = urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60).read().decode().splitlines()
+    return [int(line.split()[1]) for line in lines if line.startswith(f'moed_http_answers_total{{reason="{reason}"}}')]
+
+
+def check_time_limit_of_anthropic():
+    """Such an answer is cut, in the metrics, too."""
+    cancelled, length = ended("cancelled"), ended("length")
+    got = post("/v1/messages", model="", messages=[{"role": "user", "content": "a"}], max_tokens=3500, temperature=0, t_max_predict_ms=1,
+               grammar='root ::= ("ab" "\n")+')
+    assert got["stop_reason"] == "max_tokens" and 0 < got["usage"]["output_tokens"] < 3500, got
+    assert (ended("cancelled"), ended("length")) == (cancelled, [length[0] + 1]), (ended("cancelled"), cancelled, length)
+
+
 def check_response_fields():
     """llama.vim's list."""
     times = ["prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms",

@@ -92,7 +92,7 @@ struct answer_usage answer_usage(const struct answer *a)
 
 bool choice_is_cut(const struct choice *c)
 {
-    return c->late || c->answer->ask.prompt_only || c->result.reason == MOED_REASON_LENGTH ||
+    return c->answer->ask.prompt_only || c->result.reason == MOED_REASON_LENGTH ||
            c->result.reason == MOED_REASON_CONTEXT;
 }
 
@@ -317,6 +317,8 @@ static void add_end_token(struct choice *c, const struct moed_event *e)
 static void end_choice(struct choice *c)
 {
     struct answer *a = c->answer;
+    if (c->late) /* the request was cancelled, but the answer has an end */
+        c->result.reason = MOED_REASON_LENGTH;
     output_finish(&c->output, choice_is_cut(c));
     if (c->late || a->ask.prompt_only)
         c->result.generated_tokens = (uint32_t)c->tokens;
