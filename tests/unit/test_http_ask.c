@@ -123,10 +123,10 @@ static void test_llama_completion(void **state)
     static const struct {
         const char *body, *parameter, *why;
     } refused[] = {
-        {"{\"prompt\":\"a\",\"logprobs\":2}", "logprobs", "logprobs: use n_probs"},
+        {"{\"prompt\":\"a\",\"logprobs\":2}", "logprobs", "use n_probs"},
         {"{\"prompt\":\"a\",\"post_sampling_probs\":true}", "post_sampling_probs",
-         "post_sampling_probs: the probabilities are the model's own"},
-        {"{\"prompt\":\"a\",\"echo\":true}", "echo", "echo: /v1/completions has echo"},
+         "the probabilities are the model's own"},
+        {"{\"prompt\":\"a\",\"echo\":true}", "echo", "/v1/completions has echo"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         refuse_because(parse_llama_completion, refused[i].body, refused[i].parameter,
@@ -544,6 +544,13 @@ static void test_silly_tavern(void **state)
     assert_memory_equal(a.breakers[0].data, "\n", 1);
     assert_memory_equal(a.breakers[1].data, ":", 1);
     ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"dry_sequence_breakers\":[\"\",\":\",\"\"]"));
+    assert_int_equal(a.breaker_count, 1);
+    assert_memory_equal(a.breakers[0].data, ":", 1);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"dry_sequence_breakers\":\"\""));
+    assert_int_equal(a.breaker_count, 0); /* the usual ones */
+    ask_fini(&a);
 }
 
 static void test_samplers_are_refused_by_name(void **state)
@@ -573,10 +580,13 @@ static void test_samplers_are_refused_by_name(void **state)
         {CHAT(",\"thinking\":{\"type\":\"deep\"}"), "thinking"},
         {CHAT(",\"thinking\":true"), "thinking"},
         {CHAT(",\"reasoning\":true"), "reasoning"},
+        {CHAT(",\"reasoning\":{\"max_tokens\":\"x\"}"), "reasoning.max_tokens"},
+        {CHAT(",\"structured_outputs\":{\"structural_tag\":\"x\"}"),
+         "structured_outputs.structural_tag"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse(parse_chat, wrong[i][0], wrong[i][1]);
-    refuse(parse_ollama_chat, CHAT(",\"options\":{\"logits_all\":true}"), "logits_all");
+    refuse(parse_ollama_chat, CHAT(",\"options\":{\"logits_all\":true}"), "options.logits_all");
 }
 
 static void test_reasoning_parameters(void **state)
@@ -668,7 +678,7 @@ static void test_other_apis_refuse(void **state)
     refuse(parse_response, "{\"input\":[{\"type\":\"item_reference\"}]}", "input");
     refuse(parse_response, "{\"input\":\"a\",\"truncation\":\"half\"}", "truncation");
     refuse(parse_response, "{\"input\":\"a\",\"metadata\":\"a\"}", "metadata");
-    refuse(parse_ollama_chat, CHAT(",\"options\":{\"temperature\":-1}"), "temperature");
+    refuse(parse_ollama_chat, CHAT(",\"options\":{\"temperature\":-1}"), "options.temperature");
     refuse(parse_ollama_chat, CHAT(",\"options\":1"), "options");
     refuse(parse_ollama_chat, "{\"messages\":\"hi\"}", "messages"); /* no load */
     refuse(parse_ollama_generate, "{\"prompt\":1}", NULL);

@@ -37,9 +37,10 @@ static void test_editors(void **state)
     a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":"
                              "[{\"text\":\"x\",\"filename\":null}]}");
     ask_fini(&a);
-    a = accept(parse_infill, "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[],"
-                             "\"n_predict\":0,\"samplers\":[],\"t_max_predict_ms\":1}");
-    assert_true(a.fill.wanted && a.prompt_only && a.prompt_count == 1);
+    a = accept(parse_infill,
+               "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[],"
+               "\"n_predict\":0,\"min_tokens\":5,\"samplers\":[],\"t_max_predict_ms\":1}");
+    assert_true(a.fill.wanted && a.prompt_only && a.prompt_count == 1 && a.min_tokens == 0);
     ask_fini(&a);
 }
 

@@ -341,7 +341,8 @@ static void test_forms(void **state)
         {CHAT(",\"response_format\":\"json\""), "response_format"},
         {CHAT(",\"grammar\":1"), "grammar"},
         {CHAT(",\"guided_choice\":\"a\""), "guided_choice"},
-        {CHAT(",\"structured_outputs\":{\"structural_tag\":\"a\"}"), "structural_tag"},
+        {CHAT(",\"structured_outputs\":{\"structural_tag\":\"a\"}"),
+         "structured_outputs.structural_tag"},
         {CHAT(",\"grammar\":\"root ::= \\\"a\\\"\",\"guided_regex\":\"a\""), "guided_regex"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

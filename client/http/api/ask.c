@@ -172,6 +172,15 @@ static bool is_spent(const struct parameter *row, const json_t *value)
     return !row || (!row->take && (json_is_array(value) || json_is_object(value)));
 }
 
+/* The parameter that a problem is of; one in an object follows its parent's name and a dot. */
+static void name_parameter(struct problem *p, const char *name)
+{
+    char inner[sizeof p->parameter];
+    int most = sizeof inner / 2;
+    memcpy(inner, p->parameter, sizeof inner);
+    snprintf(p->parameter, sizeof p->parameter, "%s%s%.*s", name, inner[0] ? "." : "", most, inner);
+}
+
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p)
 {
     const char *name;
@@ -190,13 +199,12 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
         else if (row->take)
             good = json_is_null(value) || row->take(ask, value, p);
         else if (row->refused && !changes_nothing(value, row->neutral))
-            good = problem_set(p, 400, "%s: %s", name, row->refused);
+            good = problem_set(p, 400, "%s", row->refused);
         if (good && is_spent(row, value))
             json_object_del(object, name);
         if (good)
             continue;
-        if (!p->parameter[0])
-            snprintf(p->parameter, sizeof p->parameter, "%s", row->name);
+        name_parameter(p, row->name);
         return false;
     }
     return true;
@@ -263,8 +271,10 @@ bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct pro
 void ask_prompt_only(struct ask *ask)
 {
     ask->prompt_only = ask->max_tokens_given && ask->max_tokens == 0;
-    if (ask->prompt_only)
-        ask->max_tokens = 1; /* which is dropped */
+    if (!ask->prompt_only)
+        return;
+    ask->max_tokens = 1; /* which is dropped */
+    ask->min_tokens = 0;
 }
 
 /* ---- Shared parameters ---- */

@@ -88,21 +88,27 @@ static json_t *breaker_array(struct ask *ask, json_t *value)
     return ask->breaker_list;
 }
 
+/* Empty texts are left out, as by llama-server. */
 static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
 {
     static const struct moed_bytes none = {"", 0};
+    if (json_is_string(value) && json_string_length(value) == 0)
+        return true;
     const json_t *list = breaker_array(ask, value);
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n > ASK_BREAKERS_MAX)
         return problem_set(p, 400, "an array of at most %d strings is expected", ASK_BREAKERS_MAX);
-    ask->breakers[0] = none; /* an empty list: nothing breaks */
-    ask->breaker_count = n ? n : 1;
+    ask->breaker_count = 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *each = json_array_get(list, i);
-        if (!json_is_string(each) || json_string_length(each) == 0)
+        struct moed_bytes text = {json_string_value(each), json_string_length(each)};
+        if (!json_is_string(each))
             return problem_set(p, 400, "item %zu is not a text", i);
-        ask->breakers[i] = (struct moed_bytes){json_string_value(each), json_string_length(each)};
+        if (text.len)
+            ask->breakers[ask->breaker_count++] = text;
     }
+    if (ask->breaker_count == 0) /* an empty list: nothing breaks */
+        ask->breakers[ask->breaker_count++] = none;
     return true;
 }
 
