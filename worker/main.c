@@ -132,12 +132,15 @@ static void show_wait(void *arg, const char *lack)
     daemon_status(&w->daemon, "waiting for memory of the device: %s", lack);
 }
 
-/* memd holds the worker's share of the device's memory until the channel is offered. */
+/* memd holds the worker's share of the device's memory until the channel is offered, so nothing is
+ * allocated before. */
 static enum error_code open_cuda(struct worker *w, struct error *e)
 {
     cuda_device_starts(&w->cuda, show_wait, w);
     enum error_code code = cuda_device_open(&w->memory, &w->device_spec, &w->cuda, e);
-    return code ? code : cache_link_open(&w->memory, &w->cache_link, e);
+    if (!code)
+        code = cache_link_open(&w->memory, &w->cache_link, e);
+    return code ? code : cuda_device_make_stream(&w->cuda, e);
 }
 
 /* Bytes of the device's KV cache for so many requests of the whole context. */

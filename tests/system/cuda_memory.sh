@@ -80,16 +80,20 @@ grep -qF "device cuda: reserve is not bytes" "$WORK/up" || fail "$(cat "$WORK/up
 down
 say "ok: reserve="
 
-# While the worker is not there memd holds its memory. The supervisor is stopped, so that it starts no other.
+# While the worker is not there memd holds its memory, and a new worker gets it before it allocates anything. The supervisor is
+# stopped meanwhile, so that it starts no worker. memd holds up to 2 MiB more than the worker had, because it holds whole units.
 up --device cuda:0
 whole=$(kv_bytes)
-before=$(free_bytes)
 supervisor=$(pid_of supervise) memd=$(pid_of memd)
-kill -STOP "$supervisor"
+take other 2M
+before=$(free_bytes)
+is_freed() { [ "$(free_bytes)" -gt $((before + (8 << 20))) ]; }
+is_held() { [ "$(free_bytes)" -le "$before" ]; }
+kill -STOP "$supervisor" "$memd"
 kill -9 "$(pid_of worker)"
-taken_again() { [ "$(free_bytes)" -le "$before" ]; }
-wait_until 10 taken_again || { kill -CONT "$supervisor"; fail "memd does not hold the dead worker's memory: $(free_bytes) bytes are free, with the worker $before"; }
-take other 0
+wait_until 10 is_freed || { kill -CONT "$supervisor" "$memd"; fail "the dead worker's memory is not free: $(free_bytes) bytes are, with the worker $before"; }
+kill -CONT "$memd"
+wait_until 10 is_held || { kill -CONT "$supervisor"; fail "memd does not hold the dead worker's memory: $(free_bytes) bytes are free, with the worker $before"; }
 kill -CONT "$supervisor"
 wait_until 30 answers || fail "no answer while another program has all other memory"
 [ "$(kv_bytes)" = "$whole" ] || fail "the KV cache has $(kv_bytes) bytes, before $whole"

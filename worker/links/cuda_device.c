@@ -56,8 +56,6 @@ static enum error_code open_once(const struct memory_client *memory, const struc
     if (!code)
         code = c->module->import_memory(c->device, &memory->arena_handle, &imported, e);
     c->memory = imported;
-    if (!code)
-        code = c->module->stream_new(c->device, &c->stream, e);
     if (code && c->device) {
         c->module->close_imported(c->device, c->memory);
         c->module->close(c->device);
@@ -90,6 +88,15 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
                  1e-9,
              c->facts.version);
     return ERROR_OK;
+}
+
+enum error_code cuda_device_make_stream(struct cuda_device *c, struct error *e)
+{
+    enum error_code code;
+    do
+        code = c->module->stream_new(c->device, &c->stream, e);
+    while (await_memory(c, code, e));
+    return code;
 }
 
 void cuda_device_close(struct cuda_device *c)

@@ -23,7 +23,7 @@ struct cuda_patience {
 struct cuda_device {
     const struct device_module *module;
     struct device *device;
-    struct device_stream *stream;
+    struct device_stream *stream; /* NULL until cuda_device_make_stream */
     struct device_facts facts;
     /* memd's: the first extent of the arena, with the copy of the dense weights, if any, and flags
      */
@@ -38,11 +38,16 @@ struct cuda_device {
     bool full; /* the device had no memory for an allocation, and none came */
 };
 
-/* ERROR_UNSUPPORTED (no module), ERROR_NOT_FOUND (no device), ERROR_MEMORY, ERROR_IO. */
+/* Makes the context and imports memd's memory; allocates nothing else. ERROR_UNSUPPORTED (no
+ * module), ERROR_NOT_FOUND (no device), ERROR_MEMORY, ERROR_IO. */
 enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
                                  struct cuda_device *c, struct error *e); /* c: zeroed */
-/* Before cuda_device_open: from now on it, and cuda_device_allocate, wait for memory, ten seconds
- * altogether. Until cuda_device_started. */
+/* The stream with its staging, which is the worker's first allocation: memd must have released the
+ * worker's share (cache_link_open), or a full device has no memory for it. ERROR_MEMORY, ERROR_IO.
+ */
+enum error_code cuda_device_make_stream(struct cuda_device *c, struct error *e);
+/* Before cuda_device_open: from now on it, cuda_device_make_stream and cuda_device_allocate wait
+ * for memory, ten seconds altogether. Until cuda_device_started. */
 void cuda_device_starts(struct cuda_device *c, void (*report)(void *arg, const char *text),
                         void *arg);
 void cuda_device_started(struct cuda_device *c);
