@@ -19,23 +19,43 @@ static bool a_worker_is_ready(const struct supervisor *s)
     return false;
 }
 
+static bool has_failed(const struct process *p)
+{
+    return p->state == PROCESS_FAILED;
+}
+
+/* It is started again and again, and has found no device memory for a while. */
+static bool lacks_device_memory(const struct process *p)
+{
+    return p->lacks >= SUPERVISE_PATIENT_STARTS;
+}
+
+/* The one for which no request is answered: memd, or the first of the workers where `is` holds for
+ * all of them. NULL: there is none. */
+static const struct process *stopper(const struct supervisor *s,
+                                     bool (*is)(const struct process *p))
+{
+    const struct process *p = s->processes, *first = NULL;
+    if (is(&p[MEMD]))
+        return &p[MEMD];
+    for (int i = WORKER; i <= LAST_WORKER; i++) {
+        if (!p[i].unused && !is(&p[i]))
+            return NULL;
+        if (!p[i].unused && !first)
+            first = &p[i];
+    }
+    return first;
+}
+
 /* The one for whose failure no request is answered; NULL: there is none. */
 static const struct process *failed_process(const struct supervisor *s)
 {
-    const struct process *p = s->processes, *failed = NULL;
+    const struct process *p = s->processes;
     if (!s->model[0])
         return p[MODELS].state == PROCESS_FAILED ? &p[MODELS]
                : p[HTTP].state == PROCESS_FAILED ? &p[HTTP]
                                                  : NULL;
-    if (p[MEMD].state == PROCESS_FAILED)
-        return &p[MEMD];
-    for (int i = WORKER; i <= LAST_WORKER; i++) {
-        if (!p[i].unused && p[i].state != PROCESS_FAILED)
-            return NULL;
-        if (!p[i].unused && !failed)
-            failed = &p[i];
-    }
-    return failed;
+    return stopper(s, has_failed);
 }
 
 static bool answers(const struct supervisor *s)
@@ -56,8 +76,12 @@ static const char *deployment_state(const struct supervisor *s, char *reason, si
         snprintf(reason, bytes, "%s has failed: %s", failed->name, failed->reason);
         return "failed";
     }
-    if (!answers(s))
+    if (!answers(s)) {
+        const struct process *lacking = s->model[0] ? stopper(s, lacks_device_memory) : NULL;
+        if (lacking)
+            snprintf(reason, bytes, "%s does not start: %s", lacking->name, lacking->reason);
         return "starting";
+    }
     for (int i = CPUEXEC; i <= HTTP; i++) {
         const struct process *h = &s->processes[i];
         if (h->unused || h->leaving || h->state == PROCESS_READY)
@@ -86,13 +110,13 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
         const struct process *p = &s->processes[i];
         if (p->unused)
             continue;
-        strbuf_printf(
-            answer,
-            "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tuptime_ms=%llu\treplaced=%d\t"
-            "status=%s\treason=%s\n",
-            p->name, process_state_name(p->state), (int)p->pid, p->starts ? p->starts - 1 : 0,
-            p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p), p->status,
-            p->reason);
+        strbuf_printf(answer,
+                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tlacks=%u\tuptime_ms=%llu\t"
+                      "replaced=%d\tstatus=%s\treason=%s\n",
+                      p->name, process_state_name(p->state), (int)p->pid,
+                      p->starts ? p->starts - 1 : 0, p->lacks,
+                      p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p),
+                      p->status, p->reason);
     }
     reload_status(s, answer);
     strbuf_printf(answer, "ok\n");
@@ -100,7 +124,7 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
 
 static void forgive(struct process *p)
 {
-    p->failures = p->silences = 0;
+    p->failures = p->silences = p->lacks = 0;
     p->backoff_ms = 0;
     if (!p->pid)
         p->state = PROCESS_WAITING;
@@ -173,6 +197,7 @@ static void add_worker(struct process *p)
 static void remove_worker(struct supervisor *s, struct process *p)
 {
     p->leaving = true;
+    p->lacks = 0;
     process_drain(p, PROCESS_STOPPED, (uint64_t)(s->settings->drain_s * 1e9), &s->policy);
     if (!p->pid)
         p->state = PROCESS_STOPPED;

@@ -309,6 +309,7 @@ static void back_off(struct process *p, const struct process_policy *policy)
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
     p->failures = p->ready_ns ? 0 : p->failures + !lacks_device_memory(p);
+    p->lacks = lacks_device_memory(p) ? p->lacks + 1 : 0;
     if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
         p->silences = 0;
     if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {
@@ -400,7 +401,7 @@ void process_notified(struct process *p, char *message)
             p->state = PROCESS_READY;
             p->ready_ns = clock_ns();
             p->was_ready = true;
-            p->failures = 0;
+            p->failures = p->lacks = 0;
             note_module(p);
             log_info("%s is ready after %.2f s", p->name,
                      (double)(p->ready_ns - p->started_ns) * 1e-9);

@@ -15,12 +15,20 @@ static enum error_code note_full(struct memd *m, enum error_code code)
     return code;
 }
 
+static void show_wait(void *arg, const char *text)
+{
+    struct memd *m = arg;
+    daemon_status(&m->daemon, "waiting for memory of the device: %s", text);
+}
+
 enum error_code memd_open_devices(struct memd *m, struct error *e)
 {
     enum error_code code = ERROR_OK;
     for (unsigned i = 0; i < m->device_spec.n_devices && !code; i++) {
         m->devices[i].spec = device_of(&m->device_spec, i);
         code = device_link_new(&m->devices[i].spec, &m->devices[i].link, e);
+        if (!code)
+            device_link_report(m->devices[i].link, show_wait, m);
     }
     return note_full(m, code);
 }

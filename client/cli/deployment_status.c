@@ -52,6 +52,8 @@ static void read_process_field(struct deployment_process *p, const char *key, co
         p->pid = (pid_t)to_number(value);
     else if (strcmp(key, "restarts") == 0)
         p->restarts = to_number(value);
+    else if (strcmp(key, "lacks") == 0)
+        p->lacks = to_number(value);
     else if (strcmp(key, "uptime_ms") == 0)
         p->uptime_ms = to_number(value);
     else if (strcmp(key, "replaced") == 0)
@@ -121,6 +123,22 @@ const struct deployment_process *deployment_status_find(const struct deployment_
         if (strcmp(s->processes[i].name, process) == 0)
             return &s->processes[i];
     return NULL;
+}
+
+bool deployment_lacks_device_memory(const struct deployment_process *p)
+{
+    return p->lacks >= SUPERVISE_PATIENT_STARTS;
+}
+
+const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
+                                                           const char *process)
+{
+    bool needs_memd = supervise_is_worker(process) || strcmp(process, "cpuexec") == 0;
+    const struct deployment_process *p = deployment_status_find(s, process),
+                                    *memd = deployment_status_find(s, "memd");
+    if (needs_memd && memd && memd->lacks)
+        return memd;
+    return p && p->lacks ? p : NULL;
 }
 
 unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS])

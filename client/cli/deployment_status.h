@@ -20,7 +20,8 @@ struct deployment_process {
     char name[32], state[32], status[256], reason[512];
     pid_t pid; /* 0: none runs */
     uint64_t restarts, uptime_ms;
-    bool replaced; /* the file of its program or GPU module is another than the one that runs */
+    uint64_t lacks; /* its last starts in a row that ended for lack of device memory */
+    bool replaced;  /* the file of its program or GPU module is another than the one that runs */
 };
 
 /* A deployment, as the supervisor reports it. */
@@ -46,6 +47,14 @@ enum error_code deployment_status(const char *run, struct deployment_status *out
 /* NULL: not in the status. */
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);
+
+/* The device has had no memory for the process at SUPERVISE_PATIENT_STARTS starts in a row. The
+ * supervisor tries on, but a person who waits should know. */
+bool deployment_lacks_device_memory(const struct deployment_process *p);
+/* The process, or memd where it needs memd, if its last start ended for lack of device memory;
+ * NULL: neither. */
+const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
+                                                           const char *process);
 
 /* The names of the workers that run, with or without a supervisor; returns their number. */
 unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS]);

@@ -293,21 +293,13 @@ static int stop_again(struct launch *l, int exit_code)
 
 /* -- waiting -- */
 
-/* The device has no memory for the process, and had none for a while: the supervisor would go on,
- * but a person who starts a deployment should know. */
-static bool lacks_device_memory(const struct deployment_process *p)
-{
-    return strcmp(p->state, "backoff") == 0 && p->restarts + 1 >= SUPERVISE_PATIENT_STARTS &&
-           strncmp(p->reason, SUPERVISE_NO_DEVICE_MEMORY, strlen(SUPERVISE_NO_DEVICE_MEMORY)) == 0;
-}
-
 /* The process that has failed and without which no deployment answers; NULL: none. */
 static const struct deployment_process *failed_process(const struct deployment_status *s)
 {
     for (unsigned i = 0; i < s->n_processes; i++) {
         const struct deployment_process *p = &s->processes[i];
         if (strcmp(p->name, "cpuexec") != 0 &&
-            (strcmp(p->state, "failed") == 0 || lacks_device_memory(p)))
+            (strcmp(p->state, "failed") == 0 || deployment_lacks_device_memory(p)))
             return p;
     }
     return NULL;

@@ -10,10 +10,12 @@
 
 #define POLL_MS 50
 
-/* Without a limit: a model may load for long. Ctrl-C ends only the waiting. */
+/* Without a limit, except for memory that does not come: a model may load for long. Ctrl-C ends
+ * only the waiting. */
 int restart_wait(const char *verb, const char *run, const char *process, pid_t before)
 {
     struct error e = {0};
+    bool shown = false;
     for (;; poll(NULL, 0, POLL_MS)) {
         struct deployment_status status;
         if (deployment_status(run, &status, &e)) {
@@ -25,9 +27,18 @@ int restart_wait(const char *verb, const char *run, const char *process, pid_t b
             printf("%s is ready (pid %d)\n", process, (int)p->pid);
             return fflush(stdout) ? CLI_FAILURE : CLI_OK;
         }
-        if (!p || strcmp(p->state, "failed") == 0 || strcmp(p->state, "stopped") == 0) {
-            cli_complain("%s does not start: %s; its log is %s/%s.log", process,
-                         p ? p->reason : "unknown", run, process);
+        const struct deployment_process *lacking = deployment_status_lacking(&status, process);
+        bool lacks = lacking && deployment_lacks_device_memory(lacking);
+        if (lacks) {
+            p = lacking;
+        } else if (lacking && !shown) {
+            shown = true;
+            fprintf(stderr, "moed: %s waits: %s; trying again\n", lacking->name, lacking->reason);
+        }
+        if (!p || lacks || strcmp(p->state, "failed") == 0 || strcmp(p->state, "stopped") == 0) {
+            const char *name = p ? p->name : process;
+            cli_complain("%s does not start: %s; its log is %s/%s.log", name,
+                         p ? p->reason : "unknown", run, name);
             return CLI_FAILURE;
         }
     }

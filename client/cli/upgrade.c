@@ -17,10 +17,15 @@ static bool is_memd(const struct deployment_process *p)
     return strcmp(p->name, "memd") == 0;
 }
 
+static bool does_not_run(const struct deployment_process *p)
+{
+    return strcmp(p->state, "failed") == 0 || deployment_lacks_device_memory(p);
+}
+
 /* Its program or module was installed anew, or it has not started with the one before. */
 static bool must_start(const struct deployment_process *p)
 {
-    return p->replaced || strcmp(p->state, "failed") == 0;
+    return p->replaced || does_not_run(p);
 }
 
 /* What memd shares otherwise than this build, in `difference`; empty: nothing. False: memd does not
@@ -87,9 +92,10 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
         printf("every process runs the program that is installed\n");
         return fflush(stdout) ? CLI_FAILURE : CLI_OK;
     }
-    if (memd && memd->pid && !compare_layouts(run, difference, sizeof difference))
+    bool failed = memd && does_not_run(memd); /* there is nothing to keep */
+    if (memd && memd->pid && !failed && !compare_layouts(run, difference, sizeof difference))
         return CLI_FAILURE;
-    if (memd && memd->pid && difference[0] && !reload) {
+    if (difference[0] && !reload) {
         cli_complain("upgrade: memd shares memory otherwise than the programs that are installed "
                      "(%s): nothing was replaced; `moed upgrade --reload` replaces memd too, and "
                      "reads the model again",
@@ -97,7 +103,6 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
         return CLI_FAILURE;
     }
     int exit_code = CLI_OK;
-    bool failed = memd && strcmp(memd->state, "failed") == 0; /* there is nothing to keep */
     if (failed || (memd && memd->pid && reload && (memd->replaced || difference[0])))
         exit_code = replace_memd(run, s);
     else if (memd && memd->replaced)

@@ -29,8 +29,8 @@ static void show(const char *run, const struct deployment_status *s)
     }
 }
 
-/* -1: a worker has failed. 1: there are n workers, which serve. *leaving: others are not gone yet.
- */
+/* -1: a worker has failed, or the device has no memory for it. 1: there are n workers, which serve.
+ * *leaving: others are not gone yet. */
 static int is_done(const struct deployment_status *s, unsigned n, unsigned *leaving)
 {
     unsigned ready = 0, all = 0;
@@ -40,7 +40,10 @@ static int is_done(const struct deployment_status *s, unsigned n, unsigned *leav
             continue;
         all++;
         ready += strcmp(p->state, "ready") == 0;
-        if (strcmp(p->state, "failed") == 0) {
+        const struct deployment_process *lacking = deployment_status_lacking(s, p->name);
+        bool lacks = lacking && deployment_lacks_device_memory(lacking);
+        if (lacks || strcmp(p->state, "failed") == 0) {
+            p = lacks ? lacking : p;
             cli_complain("workers: %s does not start: %s", p->name, p->reason);
             return -1;
         }

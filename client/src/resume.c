@@ -77,7 +77,8 @@ static bool may_come(struct moed_session *s, struct hope *h, struct moed_error *
         }
         now = now_ms();
         h->ask = now + STATE_EVERY_MS;
-        if (state == SUPERVISOR_RESTARTS || (state == SUPERVISOR_NONE && session_has_processes(s)))
+        if (state == SUPERVISOR_RESTARTS || state == SUPERVISOR_LACKS_MEMORY ||
+            (state == SUPERVISOR_NONE && session_has_processes(s)))
             h->alive = now;
     }
     if (now < h->end && now < h->alive + DEAD_MS)

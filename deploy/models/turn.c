@@ -54,6 +54,14 @@ static void ask_memd(const char *run, struct look *l)
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
+/* Also where the device has had no memory for it for a while: another model may need less. */
+static bool has_given_up(const char *run, struct look *l)
+{
+    enum supervisor_state state =
+        supervisor_state_get(run, ASK_TIMEOUT_MS, l->reason, sizeof l->reason);
+    return state == SUPERVISOR_GAVE_UP || state == SUPERVISOR_LACKS_MEMORY;
+}
+
 static void look_at(struct look *l)
 {
     char run[RUN_DIR_BYTES];
@@ -66,8 +74,7 @@ static void look_at(struct look *l)
     if (l->answers)
         ask_memd(run, l);
     else
-        l->broken = supervisor_state_get(run, ASK_TIMEOUT_MS, l->reason, sizeof l->reason) ==
-                    SUPERVISOR_GAVE_UP;
+        l->broken = has_given_up(run, l);
 }
 
 /* Under the lock. */

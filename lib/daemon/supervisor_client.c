@@ -102,7 +102,7 @@ static void copy_field(const char *line, const char *key, char *out, size_t byte
     snprintf(out, bytes, "%.*s", (int)strcspn(at, "\t\n"), at);
 }
 
-static enum supervisor_state state_of(const char *name)
+static enum supervisor_state state_of(const char *name, const char *reason)
 {
     static const struct {
         const char *name;
@@ -112,6 +112,8 @@ static enum supervisor_state state_of(const char *name)
                   {"degraded", SUPERVISOR_RESTARTS},
                   {"failed", SUPERVISOR_GAVE_UP},
                   {"stopping", SUPERVISOR_STOPPING}};
+    if (strcmp(name, "starting") == 0 && reason[0])
+        return SUPERVISOR_LACKS_MEMORY;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(name, states[i].name) == 0)
             return states[i].state;
@@ -135,5 +137,5 @@ enum supervisor_state supervisor_state_get(const char *run, int timeout_ms, char
         copy_field(answer.data, "\treason=", reason, reason_bytes);
     }
     strbuf_fini(&answer);
-    return state_of(state);
+    return state_of(state, reason);
 }

@@ -7,9 +7,11 @@
  * newline.
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
- *                     process     name= state= pid= restarts= uptime_ms= replaced= status= reason=
+ *                     process     name= state= pid= restarts= lacks= uptime_ms= replaced= status=
+ *                     reason=
  *                     (a line for each process of the deployment; replaced=1: the file of its
- *                     program or GPU module is another than the one that runs)
+ *                     program or GPU module is another than the one that runs; lacks: its last
+ *                     starts in a row that ended for lack of device memory)
  *                     reload      number= state= model= reason=     (of the last reload)
  *                     other       name= state= pid= status= reason= (during it: a line for each
  *                     process of the model that does not serve: the next one, or the one before)
@@ -37,7 +39,8 @@
  * uptime_ms counts from its start. pid is 0 where it does not run. reason: why it ended last.
  *
  * A deployment's state:
- *   starting  some process is not ready yet
+ *   starting  some process is not ready yet. With a reason: memd or all workers have lacked device
+ *             memory at SUPERVISE_PATIENT_STARTS starts in a row; the supervisor tries on
  *   ready     all processes are ready
  *   degraded  answers, but its cpuexec, models or http or one of its workers does not run
  *   failed    memd or all workers have failed (reason: which and why); without memd the others stop.
@@ -64,7 +67,7 @@
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
 /* The reason of a process that ended for lack of device memory begins so. The supervisor starts it
- * again and again; `moed up` waits for so many starts. */
+ * again and again; commands that wait for it give up after so many starts in a row. */
 #define SUPERVISE_NO_DEVICE_MEMORY "no device memory"
 #define SUPERVISE_PATIENT_STARTS   5
 #define SUPERVISE_WATCHDOG_S       20 /* how long a process may be silent, unless an option says so */

@@ -77,6 +77,13 @@ void device_link_await(struct device_link *l, uint64_t bytes, struct device_fact
     l->kind->await(l, bytes, out);
 }
 
+void device_link_report(struct device_link *l, void (*report)(void *arg, const char *text),
+                        void *arg)
+{
+    l->report = report;
+    l->report_arg = arg;
+}
+
 static uint64_t flags_offset(uint64_t dense_bytes)
 {
     return round_up(dense_bytes, FLAGS_ALIGN);

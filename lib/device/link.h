@@ -71,6 +71,11 @@ void device_link_facts(struct device_link *l, struct device_facts *out);
  * while. */
 void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out);
 
+/* From now on device_link_await calls report when it begins to wait for bytes: what it waits for.
+ */
+void device_link_report(struct device_link *l, void (*report)(void *arg, const char *text),
+                        void *arg);
+
 #define DEVICE_ALLOCATION_BYTES                                                                    \
     (2ull << 20) /* the unit in which a driver allocates and exports                               \
                   */

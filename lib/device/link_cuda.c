@@ -3,9 +3,11 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "link_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -65,16 +67,27 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
+static void report_wait(const struct device_link *link, const struct device_facts *facts,
+                        uint64_t bytes)
+{
+    char text[300], gb[3][24];
+    quantity_format_bytes(facts->free_bytes, gb[0]);
+    quantity_format_bytes(facts->memory_bytes, gb[1]);
+    quantity_format_bytes(bytes, gb[2]);
+    snprintf(text, sizeof text, "%.100s has %s of %s free, %s are needed", facts->name, gb[0],
+             gb[1], gb[2]);
+    log_info("waiting for memory of the device: %s", text);
+    if (link->report)
+        link->report(link->report_arg, text);
+}
+
 /* Waits until `bytes` are free, or WAIT_NS. */
 static void await_free(struct device_link *link, uint64_t bytes, struct device_facts *facts)
 {
     uint64_t started = clock_ns();
     cuda_facts(link, facts);
     if (facts->free_bytes < bytes && bytes <= facts->memory_bytes)
-        log_info(
-            "%s has %.2f of %.2f GB free, %.2f GB are needed: waiting for other processes to end",
-            facts->name, (double)facts->free_bytes * 1e-9, (double)facts->memory_bytes * 1e-9,
-            (double)bytes * 1e-9);
+        report_wait(link, facts, bytes);
     while (facts->free_bytes < bytes && bytes <= facts->memory_bytes &&
            clock_ns() - started < WAIT_NS) {
         nap();

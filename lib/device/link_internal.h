@@ -44,6 +44,8 @@ struct link_copy {
 struct device_link {
     const struct device_link_kind *kind;
     struct device_spec spec;
+    void (*report)(void *arg, const char *text); /* NULL: nobody is notified of waits */
+    void *report_arg;
     struct device_arena arena;
     void *held[DEVICE_LINK_HELD];
     uint32_t n_held;

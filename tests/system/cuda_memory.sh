@@ -126,5 +126,16 @@ whole_again() { [ "$(kv_bytes)" = "$whole" ]; }
 wait_until 20 whole_again || fail "the KV cache has $(kv_bytes) of $whole bytes when there is memory again"
 ! shows "because other programs have memory of the device" || fail "moed ps still calls the KV cache small"
 check "the KV cache is whole again"
+# memd says what it waits for, too.
+supervisor=$(pid_of supervise)
+all_is_free() { [ "$(free_bytes)" -gt $((200 << 20)) ]; }
+kill -STOP "$supervisor"
+kill -9 "$memd"
+wait_until 20 all_is_free || { kill -CONT "$supervisor"; fail "the memory of a dead memd is not free"; }
+take third 1M
+kill -CONT "$supervisor"
+wait_until 20 shows '"waiting for memory of the device: cusim has 1 MB of 268 MB free, ' || fail "memd does not say what it waits for: $("$MOED" ps --json)"
+leave third
+wait_until 60 answers || fail "no answer when memd has memory again"
 down
 say "ok: other programs take a dead worker's memory"

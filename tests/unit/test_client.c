@@ -577,6 +577,8 @@ static void test_supervisor_state(void **state)
         const char *reason;
     } cases[] = {
         {"deployment\tname=x\tstate=starting\treason=", SUPERVISOR_RESTARTS, ""},
+        {"deployment\tname=x\tstate=starting\treason=no memory", SUPERVISOR_LACKS_MEMORY,
+         "no memory"},
         {"deployment\tname=x\tstate=degraded\treason=no cpuexec", SUPERVISOR_RESTARTS,
          "no cpuexec"},
         {"deployment\tname=x\tstate=ready\treason=", SUPERVISOR_RESTARTS, ""},

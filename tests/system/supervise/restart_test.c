@@ -185,6 +185,25 @@ static void gives_up_at_once_where_it_never_had_what_another_has(void **state)
     assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
 }
 
+/* Exit status 5: the device has no memory. The supervisor tries on, and says so. */
+static void says_that_the_device_lacks_memory(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "exit 5");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "worker", "lacks", "2", LIMIT_MS));
+    assert_true(fixture_until(f, "deployment", "reason",
+                              "worker does not start: no device memory before it was ready: last "
+                              "words of worker",
+                              LIMIT_MS));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
+    assert_true(fixture_count_events(f, "start worker") >= 5);
+    fixture_script(f, "worker", "serve");
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "worker", "lacks"), "0");
+    assert_string_equal(fixture_value(f, "deployment", "reason"), "");
+}
+
 static void is_degraded_without_cpuexec(void **state)
 {
     struct fixture *f = *state;
@@ -295,6 +314,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(gives_up_after_five_failures),
         FIXTURE_TEST(gives_up_at_once_where_restarting_is_useless),
         FIXTURE_TEST(gives_up_at_once_where_it_never_had_what_another_has),
+        FIXTURE_TEST(says_that_the_device_lacks_memory),
         FIXTURE_TEST(is_degraded_without_cpuexec),
         FIXTURE_TEST(a_failure_before_ready_is_tried_again),
         FIXTURE_TEST(memd_failing_stops_the_others),
