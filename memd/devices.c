@@ -60,7 +60,7 @@ static uint32_t workers_of(const struct memd *m, unsigned device)
 static void hold_shares(struct memd_device *d)
 {
     const struct device_plan *p = &d->plan;
-    uint64_t each = device_share_worker_bytes(p, device_share_worker_kv(p, p->n_slots));
+    uint64_t each = device_share_worker_bytes(p, device_share_start_kv(p));
     struct error e;
     if (device_link_hold(d->link, p->workers, each, &e))
         log_warn("the workers' memory of the device is not held for them: %s", e.text);

@@ -316,7 +316,7 @@ static void publish_plan(struct memd *m)
         struct residency_header *h =
             (struct residency_header *)cache_residency(m->caches.each[i])->base;
         h->batch = m->devices[i].plan.batch;
-        h->kv_requests = m->devices[i].plan.kv_requests;
+        h->kv_requests = m->devices[i].plan.kv_most;
     }
 }
 

@@ -149,8 +149,14 @@ static void want_free(struct device_plan *p, const struct device_facts *facts,
     want_reserve(p, facts, o->device);
     look_at(p, facts, facts->free_bytes);
     want_scratch(p, needs, o->batch, requests);
+    p->kv_most = requests;
     while (!o->kv_requests && requests > 1 && !kv_is_fair(p))
         want_scratch(p, needs, o->batch, requests /= 2);
+    uint64_t most = needs->dense ? worker_memory_kv(&needs->map->params, needs->kv_type, p->kv_most,
+                                                    needs->context, needs->max_tokens)
+                                 : 0;
+    if (!checked_mul(most, workers_of(p), &p->kv_most_bytes))
+        p->kv_most_bytes = p->kv_bytes;
 }
 
 /* ---- The plan as text ---- */

@@ -53,7 +53,7 @@ uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots)
     uint64_t left = p->capacity_bytes - bytes_of(p, n_slots);
     if (!p->kv_bytes)
         return UINT64_MAX;
-    return left < p->kv_bytes ? left : p->kv_bytes;
+    return left < p->kv_most_bytes ? left : p->kv_most_bytes;
 }
 
 uint64_t device_share_worker_bytes(const struct device_plan *p, uint64_t kv_bytes)
@@ -62,10 +62,19 @@ uint64_t device_share_worker_bytes(const struct device_plan *p, uint64_t kv_byte
     return kv_bytes == UINT64_MAX ? scratch : scratch + kv_bytes;
 }
 
+static uint64_t of_worker(const struct device_plan *p, uint64_t kv)
+{
+    return kv == UINT64_MAX || p->workers <= 1 ? kv : kv / p->workers;
+}
+
 uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots)
 {
-    uint64_t kv = device_share_kv(p, n_slots);
-    return kv == UINT64_MAX || p->workers <= 1 ? kv : kv / p->workers;
+    return of_worker(p, device_share_kv(p, n_slots));
+}
+
+uint64_t device_share_start_kv(const struct device_plan *p)
+{
+    return of_worker(p, p->kv_bytes ? p->kv_bytes : UINT64_MAX);
 }
 
 enum error_code device_share_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,

@@ -21,9 +21,11 @@ struct device_plan {
     uint64_t driver_bytes, dense_bytes, scratch_bytes;
     uint32_t batch;          /* tokens of prompts, for which the scratch is */
     uint64_t state_bytes;    /* of the scratch, the states of recurrent layers, of all workers */
-    uint64_t kv_bytes;       /* the whole KV cache, of all workers; 0: none */
+    uint64_t kv_bytes;       /* the KV cache at the start, of all workers; 0: none */
+    uint64_t kv_most_bytes;  /* and with all the memory that a resize may leave it */
     uint64_t kv_least_bytes; /* one request's of each worker */
     uint32_t kv_requests;    /* of a whole context, of each worker, that kv_bytes hold */
+    uint32_t kv_most;        /* and that kv_most_bytes hold */
     uint32_t workers;        /* that share the device; 0: one */
     uint64_t asked_bytes;    /* for slots; 0: what is left */
     uint64_t slot_bytes, total_segments; /* of the model */
@@ -54,11 +56,12 @@ enum device_part device_share(struct device_plan *p);
  * ERROR_USAGE: no slot fits, or the rest is less than one request's KV cache. */
 enum error_code device_share_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
                                     struct error *e);
-/* The bytes that n_slots leave for the KV cache, at most kv_bytes; UINT64_MAX: it shares nothing
- * with the slots. */
+/* The bytes that n_slots leave for the KV cache after a resize, at most kv_most_bytes; UINT64_MAX:
+ * it shares nothing with the slots. */
 uint64_t device_share_kv(const struct device_plan *p, uint32_t n_slots);
-/* Each worker's part of that. */
+/* Each worker's part of that, and of kv_bytes, at the start. */
 uint64_t device_share_worker_kv(const struct device_plan *p, uint32_t n_slots);
+uint64_t device_share_start_kv(const struct device_plan *p);
 /* What a worker allocates: its scratch, and a KV cache of so many bytes (UINT64_MAX: none). */
 uint64_t device_share_worker_bytes(const struct device_plan *p, uint64_t kv_bytes);
 /* The bytes that must be free for the plan; UINT64_MAX: overflow. */

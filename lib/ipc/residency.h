@@ -79,7 +79,7 @@ struct residency_header {
      * (cache_channel_header.kv_bytes). */
     _Atomic uint64_t kv_bytes;
     uint32_t batch; /* tokens of prompts that a worker computes at once, as memd has planned */
-    uint32_t kv_requests; /* of a whole context, that memd has planned a worker's KV cache for */
+    uint32_t kv_requests; /* of a whole context, that a worker's KV cache may ever hold */
     uint8_t pad3[40];
 };
 _Static_assert(sizeof(struct residency_header) == 2624, "shared layout");

@@ -77,7 +77,7 @@ static enum error_code make_table(struct cache *c, const struct device_plan *p, 
                    c->map.header->generation);
     struct residency_header *shown = c->residency.base;
     atomic_store(&shown->n_spare, c->reserve);
-    atomic_store(&shown->kv_bytes, device_share_worker_kv(p, p->n_slots));
+    atomic_store(&shown->kv_bytes, device_share_start_kv(p));
     shown->slots = c->arena->layout;
     cache_show_extents(c);
     code = residency_attach(&c->table, c->residency.base, bytes, e);

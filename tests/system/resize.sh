@@ -215,6 +215,17 @@ resize 3%
 ask_all $N got
 cmp -s "$WORK/want" "$WORK/got" || fail "other tokens with a smaller KV cache"
 down
+# Without --parallel the KV cache starts with memory for 2 requests of 4096 tokens, 8 MiB each. When the experts leave more, it is for 4.
+"$MOED" mkmodel --arch qwen3moe --layers 4 --hidden 256 --heads 4 --kv-heads 2 --head-dim 64 --experts 16 --top-k 2 \
+    --expert-width 512 --vocab 500 --ctx 4096 --type Q8_0 --seed 5 -o "$WORK/long.gguf" >/dev/null 2>&1
+export MOED_CUSIM_MEMORY=100M
+start_deployment "$WORK/long.gguf" --ctx 4096 --device cuda
+kv_is() { [ "$(metric memd 'moed_memd_device_bytes{use="kv"}')" = "$1" ] && [ "$(metric worker 'moed_worker_device_bytes{use="kv"}')" = "$1" ]; }
+kv_is $((2 << 23)) || fail "the KV cache does not start with two requests: $("$MOED" metrics memd)"
+resize 3%
+wait_until 10 kv_is $((4 << 23)) || fail "the KV cache has not what the experts left: $("$MOED" metrics memd)"
+"$MOED" run -n 3 x >/dev/null || fail "no answer with a larger KV cache"
+down
 say "ok: the KV cache's share"
 
 # Extents that the worker cannot map after it has given up system calls (at start there are two): the log names those.

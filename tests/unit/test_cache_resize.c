@@ -275,7 +275,7 @@ static void test_deaths(void **state)
 static void share_kv(struct bench *b)
 {
     struct device_plan *p = &b->cache->plan;
-    p->kv_bytes = 8 * SLOT_BYTES;
+    p->kv_bytes = p->kv_most_bytes = 8 * SLOT_BYTES;
     p->kv_least_bytes = 2 * SLOT_BYTES;
     p->capacity_bytes = 48 * SLOT_BYTES;
     ((struct residency_header *)b->cache->residency.base)->kv_bytes = 8 * SLOT_BYTES;

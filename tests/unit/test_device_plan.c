@@ -26,6 +26,7 @@ static struct device_plan sample(void)
                                 .dense_bytes = 3 * MIB,
                                 .scratch_bytes = 10 * MIB,
                                 .kv_bytes = 20 * MIB,
+                                .kv_most_bytes = 30 * MIB,
                                 .slot_bytes = MIB,
                                 .total_segments = 10000};
 }
@@ -71,7 +72,9 @@ static void test_resize(void **state)
     assert_int_equal(p.capacity_bytes, 886 * MIB);
     assert_true(p.layout.first == 2 && p.layout.each == 324);
     assert_int_equal(device_share_kv(&p, 866), 20 * MIB);
-    assert_int_equal(device_share_kv(&p, 10), 20 * MIB); /* never more */
+    assert_int_equal(device_share_start_kv(&p), 20 * MIB);
+    assert_int_equal(device_share_kv(&p, 862), 24 * MIB);
+    assert_int_equal(device_share_kv(&p, 10), 30 * MIB); /* never more */
     assert_int_equal(device_share_kv(&p, 872), 14 * MIB);
     assert_int_equal(device_share_kv(&p, 871), 14 * MIB); /* the last extent takes whole units */
     assert_int_equal(device_share_resize(&p, 100 * MIB + 5, &n, &e), ERROR_OK);
@@ -627,6 +630,9 @@ static void test_plan_kv_requests(void **state)
     s.waited = 0;
     assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 22, &p, &e), ERROR_OK);
     assert_true(p.kv_requests == 1 && p.kv_bytes == 512 * MIB);
+    assert_int_equal(device_share_start_kv(&p), 512 * MIB);
+    assert_int_equal(device_share_kv(&p, 1), 2048 * MIB); /* of 4 requests, after a resize */
+    assert_int_equal(p.kv_most, 4);
     s.waited = 0; /* one request's is kept, whatever it leaves */
     assert_int_equal(plan_on(&s, "cuda", "f16", 1 << 24, &p, &e), ERROR_OK);
     assert_true(p.kv_requests == 1 && p.kv_bytes == 2048 * MIB && p.n_slots > 0);
