@@ -37,6 +37,7 @@ enum error_code device_choice_fit(const struct device_module *module,
                                   struct device_plan *out, struct error *e)
 {
     struct device_plan_options options = {.device = spec,
+                                          .workers = (uint32_t)l->workers,
                                           .parallel = memory_parallel(&map->params, l->parallel),
                                           .kv_requests = (uint32_t)l->parallel,
                                           .context = (uint32_t)l->ctx,

@@ -80,6 +80,12 @@ grep -qF "device cuda: reserve is not bytes" "$WORK/up" || fail "$(cat "$WORK/up
 down
 say "ok: reserve="
 
+# What moed up says of the device it chooses is what memd makes, for all workers.
+MOED_DEVICE='' MOED_CUSIM_MEMORY=100M start_deployment "$MODEL" --reproducible --ctx 4096 --workers 2
+plan | grep -qF "(1 request of 4096 tokens for each of 2 workers)" || fail "the KV cache of two workers: $(plan)"
+grep -qF "the KV cache holds 1 request of a whole context" "$WORK/up" || fail "moed up says: $(cat "$WORK/up")"
+down
+
 # While the worker is not there memd holds its memory, and a new worker gets it before it allocates anything. The supervisor is
 # stopped meanwhile, so that it starts no worker. memd holds up to 2 MiB more than the worker had, because it holds whole units.
 up --device cuda:0
