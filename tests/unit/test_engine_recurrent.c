@@ -110,6 +110,29 @@ static void test_many_steps(void **state)
     turns_context = 512;
 }
 
+/* Log-probabilities of many prompts leave the snapshots of a conversation; a prompt of them that is
+ * then asked is reused. */
+static void test_many_scores(void **state)
+{
+    enum { SCORES = 20 };
+    (void)state;
+    open_bench(models[0], 0);
+    request_of(&warm[0], PROMPT, PROMPT);
+    answer(&warm[0]);
+    for (uint32_t i = 0; i < SCORES; i++) {
+        request_of_kind(&warm[1], REQUEST_LOGPROBS, PROMPT, 1 + i);
+        bench_submit(&warm[1]);
+        check_done(&warm[1], FINISH_LENGTH);
+    }
+    continue_turn(request_of(&warm[2], PROMPT, PROMPT), &warm[0]);
+    answer(&warm[2]);
+    assert_int_equal(warm[2].summary.cached_tokens, PROMPT + LENGTH - 1);
+    request_of(&warm[3], PROMPT, SCORES);
+    answer(&warm[3]);
+    assert_int_equal(warm[3].summary.cached_tokens, PROMPT - PROMPT % KV_POOL_TOKENS);
+    bench_close(&b);
+}
+
 /* All at once, more than there are slots, some a token of the prompt at a time; with few pages they
  * suspend one another. */
 static void check_together(const char *model, uint32_t n_pages)
@@ -178,7 +201,7 @@ int main(void)
         cmocka_unit_test(test_snapshots),           cmocka_unit_test(test_tail_of_prompt),
         cmocka_unit_test(test_many_steps),          cmocka_unit_test(test_together),
         cmocka_unit_test(test_suspended),           cmocka_unit_test(test_salts),
-        cmocka_unit_test(test_suspended_in_answer),
+        cmocka_unit_test(test_suspended_in_answer), cmocka_unit_test(test_many_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static struct state_snapshot *reserve(struct state_snapshots *s, uint32_t n, uin
                                       uint64_t salt)
 {
     const struct kv_prefix prefix = {tokens, n, n_prompt, salt};
-    return state_snapshots_reserve(s, &prefix);
+    return state_snapshots_reserve(s, &prefix, false);
 }
 
 static uint32_t longest(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, uint64_t salt)
@@ -55,7 +55,7 @@ static bool put(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int ma
 static uint32_t position(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int mark)
 {
     const struct kv_prefix prefix = {tokens, n, n_prompt, 0};
-    const struct state_snapshot *found = state_snapshots_find(s, &prefix);
+    const struct state_snapshot *found = state_snapshots_find(s, &prefix, false);
     if (!found)
         return 0;
     for (int i = 0; i < STATE; i++)
@@ -172,6 +172,46 @@ static void test_one_that_rests(void **state)
     state_snapshots_free(s);
 }
 
+/* Of a passing request, which leaves what conversations have. */
+static void put_passing(struct state_snapshots *s, uint32_t first, uint32_t n)
+{
+    tokens[0] = first;
+    const struct kv_prefix prefix = {tokens, n, 70, 0};
+    struct state_snapshot *to = state_snapshots_reserve(s, &prefix, true);
+    assert_non_null(to);
+    state_snapshots_keep(s, to);
+    tokens[0] = 0;
+}
+
+/* The snapshots of passing requests go first, until a conversation has found them. */
+static void test_passing(void **state)
+{
+    enum { OTHER = 5000, MANY = 20 };
+    struct state_snapshots *s = make(true);
+    (void)state;
+    assert_true(put(s, 100, 70, 1));
+    assert_true(put(s, 110, 70, 2));
+    for (uint32_t i = 0; i < MANY; i++)
+        put_passing(s, OTHER + i, CONTEXT);
+    put_passing(s, 0, 105); /* 110 is worth what it was, and 100 */
+    assert_int_equal(longest(s, 109, 70, 0), 105);
+    put_passing(s, OTHER + MANY - 1, CONTEXT);
+    assert_int_equal(longest(s, 200, 70, 0), 110);
+    assert_int_equal(position(s, 109, 70, 1), 100);
+    const struct kv_prefix prefix = {tokens, CONTEXT, 70, 0};
+    tokens[0] = OTHER + MANY - 1;
+    assert_non_null(state_snapshots_find(s, &prefix, true)); /* by another passing one */
+    put_passing(s, OTHER + MANY, CONTEXT);
+    tokens[0] = OTHER + MANY;
+    assert_non_null(state_snapshots_find(s, &prefix, false));
+    put_passing(s, OTHER, CONTEXT); /* in place of 110, whose loss costs less */
+    tokens[0] = OTHER + MANY;
+    assert_int_equal(longest(s, CONTEXT, 70, 0), CONTEXT);
+    tokens[0] = 0;
+    assert_int_equal(longest(s, 200, 70, 0), 100);
+    state_snapshots_free(s);
+}
+
 /* What is reserved is nobody else's, and stays when all are cleared. */
 static void test_reserved(void **state)
 {
@@ -213,7 +253,7 @@ int main(void)
         cmocka_unit_test(test_longest),    cmocka_unit_test(test_cheapest_goes),
         cmocka_unit_test(test_equal_ones), cmocka_unit_test(test_one_that_rests),
         cmocka_unit_test(test_reserved),   cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_salts),      cmocka_unit_test(test_passing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

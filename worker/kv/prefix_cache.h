@@ -17,6 +17,9 @@
  * has left behind, but for those at places where another path is likely to begin (kv_path.kept),
  * and what no path can begin after.
  *
+ * A passing request only reads a prompt, as those for log-probabilities do. No conversation needs
+ * what it leaves: its pages are worth nothing until another request has them.
+ *
  * Keys and values have the same bits only if they were computed in the same way. enum kv_kind names
  * the ways. A path takes only pages of the kinds that computing its prompt again would give, so an
  * answer has the same bits from a warm cache and from a cold one.
@@ -62,11 +65,12 @@ struct kv_prefix {
     uint64_t salt; /* 0: none */
 };
 
-/* Pages of a running request. The caller owns the array, and sets kept and the salt. */
+/* Pages of a running request. The caller owns the array, and sets kept, the salt and passing. */
 struct kv_path {
     uint32_t *pages; /* [capacity] */
     uint32_t n_pages, capacity;
     uint64_t salt;    /* of its prefix; from before its first page on */
+    bool passing;     /* no conversation goes on from it; from before its first page on */
     uint32_t n;       /* valid positions */
     uint32_t n_found; /* pages that it began with */
     /* Of the pages [first_windowed, n_windowed) it has windowed pages, too. */

@@ -21,6 +21,7 @@ struct entry {
     struct state_snapshot snapshot; /* first; position 0: none */
     uint32_t reserved;              /* the position that it will have; 0: it is not reserved */
     uint32_t n_prompt;
+    bool passing; /* only passing requests have used it */
     uint64_t salt;
     uint64_t age;     /* last_evicted when it was last used */
     uint64_t used;    /* a count; of equal values the lowest goes first */
@@ -46,8 +47,9 @@ static bool is_of(const struct state_snapshots *s, const struct entry *x,
            memcmp(x->tokens, prefix->tokens, position * sizeof *x->tokens) == 0;
 }
 
-static void use(struct state_snapshots *s, struct entry *x)
+static void use(struct state_snapshots *s, struct entry *x, bool passing)
 {
+    x->passing &= passing;
     x->age = s->last_evicted;
     x->used = ++s->clock;
 }
@@ -55,13 +57,13 @@ static void use(struct state_snapshots *s, struct entry *x)
 /* All beginnings of the tokens are used: the conversation lives, and may part again at any of them.
  */
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s,
-                                                  const struct kv_prefix *prefix)
+                                                  const struct kv_prefix *prefix, bool passing)
 {
     struct entry *best = NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
         if (!is_of(s, x, prefix))
             continue;
-        use(s, x);
+        use(s, x, passing);
         if (!best || x->snapshot.position > best->snapshot.position)
             best = x;
     }
@@ -92,15 +94,18 @@ static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
 }
 
 /* What the loss of a snapshot costs, and how long ago it was used (GreedyDual, as for pages:
- * prefix_cache.h). 0: there is nothing to lose. */
+ * prefix_cache.h). That of a passing request costs nothing, and may go before the others. 0: there
+ * is nothing to lose. */
 static uint64_t value(const struct state_snapshots *s, const struct entry *x)
 {
     uint32_t before = 0;
     bool is_end = true;
     if (x->snapshot.position == 0)
         return 0;
+    if (x->passing)
+        return x->age;
     for (const struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
-        if (y == x || y->snapshot.position == 0)
+        if (y == x || y->snapshot.position == 0 || y->passing)
             continue;
         if (*begins(s, y, x) && y->snapshot.position > before)
             before = y->snapshot.position;
@@ -127,14 +132,14 @@ static struct entry *find_victim(struct state_snapshots *s)
 }
 
 struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
-                                               const struct kv_prefix *prefix)
+                                               const struct kv_prefix *prefix, bool passing)
 {
     uint32_t n = prefix->n;
     if (n == 0 || n > s->options.context)
         return NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
         if (x->snapshot.position == n && is_of(s, x, prefix)) {
-            use(s, x);
+            use(s, x, passing);
             return NULL;
         }
     struct entry *victim = find_victim(s);
@@ -143,6 +148,7 @@ struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
     victim->snapshot.position = 0;
     victim->reserved = n;
     victim->n_prompt = prefix->n_prompt;
+    victim->passing = passing;
     victim->salt = prefix->salt;
     memcpy(victim->tokens, prefix->tokens, n * sizeof *victim->tokens);
     return &victim->snapshot;
@@ -153,7 +159,7 @@ void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snap
     struct entry *x = (struct entry *)snapshot;
     snapshot->position = x->reserved;
     x->reserved = 0;
-    use(s, x);
+    use(s, x, x->passing);
     for (struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
         *begins(s, x, y) = is_beginning(s, x, y);
         *begins(s, y, x) = is_beginning(s, y, x);

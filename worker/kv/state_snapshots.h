@@ -7,6 +7,7 @@
  * place for a new one: what must be computed again from the next shorter one of the same tokens,
  * discounted by how long ago its conversation went on. So one conversation's many steps drop their
  * own snapshots, which stand close together, rather than the one at the end of a system prompt.
+ * Those of passing requests (prefix_cache.h) go first, until another request has found them.
  *
  * Threads: only the engine's. Nothing here allocates after state_snapshots_new. */
 #ifndef MOED_WORKER_KV_STATE_SNAPSHOTS_H
@@ -33,15 +34,15 @@ void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
 
 /* The longest snapshot of a part of the prefix, of the same salt, that has the bits which the
  * prefix's prompt would give it (enum kv_kind). NULL: there is none. Valid until the next reserve.
- */
+ * passing: for such a request. */
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s,
-                                                  const struct kv_prefix *prefix);
+                                                  const struct kv_prefix *prefix, bool passing);
 /* The position of that one, which does not count as used; 0: there is none. */
 uint32_t state_snapshots_longest(const struct state_snapshots *s, const struct kv_prefix *prefix);
 /* A snapshot for the caller to write the state after the prefix, of one token or more; the caller
  * then calls keep or drop. NULL: it is there already, or all are reserved. */
 struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
-                                               const struct kv_prefix *prefix);
+                                               const struct kv_prefix *prefix, bool passing);
 void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot);
 void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot);
 /* Drops all that are not reserved. */

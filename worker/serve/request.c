@@ -96,6 +96,7 @@ bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint
     r->path.capacity = positions / KV_POOL_TOKENS + 1;
     r->path.pages = calloc(r->path.capacity, sizeof *r->path.pages);
     r->path.salt = r->cache_salt;
+    r->path.passing = r->kind == REQUEST_LOGPROBS;
     if (!r->path.pages || !reserve_tokens(&r->tokens, (size_t)positions + 1) ||
         !reserve_logprobs(r))
         return false;

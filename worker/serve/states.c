@@ -7,7 +7,7 @@
  *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
  *     the answer is there (PROMPT_TAIL), and the same prompt may come again;
  *   - where a request that waits for this prompt's beginning leaves it (shared_prompts.c);
- *   - when a request leaves its slot: the next turn goes on there;
+ *   - when a request leaves its slot: the next turn goes on there, or the request itself;
  *   - where an answer has filled a page and pages are short: whoever takes pages from the request
  *     begins with the last one, without which the snapshot at its end is of no use.
  * The first three at a group's end, because a group is computed as a whole (kv_kind). They do not
@@ -59,7 +59,8 @@ void engine_open_state(struct engine *g, struct request *r)
     struct kv_prefix prefix = request_reusable(r);
     uint32_t known = prefix_cache_find(prefixes, &prefix, NULL);
     prefix.n = known;
-    const struct state_snapshot *s = state_snapshots_find(g->config.snapshots, &prefix);
+    const struct state_snapshot *s =
+        state_snapshots_find(g->config.snapshots, &prefix, r->path.passing);
     r->n_past = 0;
     if (s) {
         prefix.n = s->position;
@@ -79,7 +80,7 @@ uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t pos
         if (s->position != position + 1)
             continue;
         const struct kv_prefix prefix = request_prefix(r, s->position);
-        s->place = state_snapshots_reserve(g->config.snapshots, &prefix);
+        s->place = state_snapshots_reserve(g->config.snapshots, &prefix, r->path.passing);
         return s->place ? s->place->state : NULL;
     }
     return NULL;
@@ -100,7 +101,8 @@ static void take_snapshot(struct engine *g, struct request *r)
     struct state_snapshots *all = g->config.snapshots;
     struct dense *d = g->config.dense;
     const struct kv_prefix prefix = request_prefix(r, r->n_past);
-    struct state_snapshot *s = r->n_past ? state_snapshots_reserve(all, &prefix) : NULL;
+    struct state_snapshot *s =
+        r->n_past ? state_snapshots_reserve(all, &prefix, r->path.passing) : NULL;
     if (s && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, s->state))
         state_snapshots_keep(all, s);
     else if (s)
@@ -122,6 +124,13 @@ void engine_keep_state(struct engine *g, struct request *r)
         take_snapshot(g, r);
 }
 
+/* Whether r, or a next turn, can begin at n_past. A passing request can only where it is suspended
+ * and has sent all rows before. */
+static bool may_go_on(const struct request *r)
+{
+    return !r->path.passing || (r->n_past <= r->next_row && r->next_row < r->end_row);
+}
+
 void engine_close_state(struct engine *g, struct request *r)
 {
     struct state_snapshots *all = g->config.snapshots;
@@ -132,5 +141,6 @@ void engine_close_state(struct engine *g, struct request *r)
             state_snapshots_drop(all, s->place);
         *s = (struct request_snapshot){0};
     }
-    take_snapshot(g, r);
+    if (may_go_on(r))
+        take_snapshot(g, r);
 }
