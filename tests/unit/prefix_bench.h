@@ -108,6 +108,7 @@ struct talk {
     uint32_t tokens[MOST];
     uint32_t n, n_prompt, n_past;
     uint64_t salt; /* of its pages */
+    bool passing;
     bool open;
 };
 
@@ -162,6 +163,7 @@ static inline void open_talk(struct bench *b, struct talk *t)
     t->path = (struct kv_path){.pages = t->pages, .capacity = MOST / KV_POOL_TOKENS + 1};
     t->n_prompt = t->n;
     t->path.salt = t->salt;
+    t->path.passing = t->passing;
     const struct kv_prefix prefix = {t->tokens, t->n - 1, t->n_prompt, t->salt};
     uint32_t found = prefix_cache_find(b->cache, &prefix, NULL);
     prefix_cache_open(b->cache, &prefix, &t->path);

@@ -313,6 +313,37 @@ static void test_scores_salted(void **state)
     bench_close(&b);
 }
 
+/* Full pages that are not the first to go. */
+static uint32_t valuable_pages(void)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b.kv_pool.n_pages; i++) {
+        struct kv_page_record *r = &b.kv_pool.records[i];
+        n += atomic_load(&r->n) == KV_POOL_TOKENS && atomic_load(&r->value) > 0;
+    }
+    return n;
+}
+
+/* Pages that the log-probabilities of a prompt left go first; once an answer has used them, they
+ * are worth what they cost. */
+static void test_scores_used(void **state)
+{
+    enum { FULL = 3, ASKED = FULL * KV_POOL_TOKENS + 10 };
+    (void)state;
+    open_bench(models[0], 0);
+    scores_of(&c[0], ASKED);
+    score(&c[0]);
+    assert_int_equal(valuable_pages(), 0);
+    request_of(&c[1], ASKED, ASKED);
+    answer(&c[1]);
+    assert_true(c[1].summary.cached_tokens >= FULL * KV_POOL_TOKENS);
+    assert_int_equal(valuable_pages(), FULL);
+    scores_of(&c[0], ASKED);
+    score(&c[0]);
+    assert_int_equal(valuable_pages(), FULL);
+    bench_close(&b);
+}
+
 /* All is computed, and most of it is sent, when answers take its pages. */
 static void test_scores_suspended(void **state)
 {
@@ -352,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
         cmocka_unit_test(test_forks_at_two_places), cmocka_unit_test(test_scores_first),
         cmocka_unit_test(test_scores_salted),       cmocka_unit_test(test_scores_suspended),
+        cmocka_unit_test(test_scores_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

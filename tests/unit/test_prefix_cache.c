@@ -292,6 +292,32 @@ static void test_window_of_unknown(void **state)
     bench_close(&b);
 }
 
+/* A talk of n tokens like none that begins with another token; open. */
+static void open_another(struct bench *b, struct talk *t, uint32_t n, uint32_t first)
+{
+    bool passing = t->passing;
+    set_tokens(t, n, 0);
+    t->tokens[0] = first;
+    t->passing = passing;
+    open_talk(b, t);
+}
+
+/* Computes all that it lacks, in this time. */
+static void compute_in(struct bench *b, struct talk *t, uint64_t ns)
+{
+    assert_true(prefix_cache_extend(b->cache, &t->path, t->n));
+    for (uint32_t k = t->path.n; k < t->n; k++)
+        *place_of(b, t, k) = number_of(t, k, KV_DEFINED);
+    prefix_cache_fill(b->cache, &t->path, t->tokens, t->n, KV_DEFINED, ns);
+}
+
+static void add_another(struct bench *b, struct talk *t, uint32_t n, uint32_t first, uint64_t ns)
+{
+    open_another(b, t, n, first);
+    compute_in(b, t, ns);
+    close_talk(b, t);
+}
+
 /* What was used lately, and what was expensive, stays. */
 static void test_eviction(void **state)
 {
@@ -299,24 +325,56 @@ static void test_eviction(void **state)
     struct bench b;
     (void)state;
     bench_open(&b, 3, true);
-    for (uint32_t i = 0; i < 3; i++) {
-        set_tokens(&talks[i], 10, 0);
-        talks[i].tokens[0] = 10 + i;
-        open_talk(&b, &talks[i]);
-        assert_true(prefix_cache_extend(b.cache, &talks[i].path, 10));
-        for (uint32_t k = 0; k < 10; k++)
-            *place_of(&b, &talks[i], k) = number_of(&talks[i], k, KV_DEFINED);
-        prefix_cache_fill(b.cache, &talks[i].path, talks[i].tokens, 10, KV_DEFINED,
-                          i == 1 ? 1000 : 5000);
-        close_talk(&b, &talks[i]);
-    }
-    set_tokens(&more, 10, 0);
-    more.tokens[0] = 20;
-    open_talk(&b, &more);
-    compute_all(&b, &more);
-    close_talk(&b, &more);
+    for (uint32_t i = 0; i < 3; i++)
+        add_another(&b, &talks[i], 10, 10 + i, i == 1 ? 1000 : 5000);
+    add_another(&b, &more, 10, 20, 10000);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(find(&b, &talks[i], 10, 10, NULL), i == 1 ? 0 : 10);
+    bench_close(&b);
+}
+
+/* A passing request's pages go first, however long they took, until another request uses them. It
+ * does not lower the worth of pages that it finds. */
+static void test_eviction_passing(void **state)
+{
+    static struct talk talks[2], passing = {.passing = true}, more;
+    struct bench b;
+    (void)state;
+    bench_open(&b, 3, true);
+    for (int used = 0; used < 2; used++) {
+        add_another(&b, &talks[0], 10, 10, 2000);
+        add_another(&b, &talks[1], 10, 11, 1000);
+        add_another(&b, &passing, 11, 10, 9000); /* goes on in the page of talks[0] */
+        add_another(&b, &passing, 10, 12, 9000);
+        if (used)
+            add_another(&b, &more, 11, 12, 1);
+        add_another(&b, &more, 10, 20, 1000);
+        assert_int_equal(find(&b, &talks[0], 10, 10, NULL), 10);
+        assert_int_equal(find(&b, &talks[1], 10, 10, NULL), used ? 0 : 10);
+        assert_int_equal(find(&b, &passing, 10, 10, NULL), used ? 10 : 0);
+        prefix_cache_clear(b.cache);
+    }
+    bench_close(&b);
+}
+
+/* Two requests computed a page: it is worth the longer time. */
+static void test_eviction_twins(void **state)
+{
+    static struct talk twins[2], talks[2], more;
+    struct bench b;
+    (void)state;
+    bench_open(&b, 3, true);
+    for (int i = 0; i < 2; i++)
+        open_another(&b, &twins[i], KV_POOL_TOKENS, 10);
+    for (int i = 0; i < 2; i++)
+        compute_in(&b, &twins[i], i ? 9000 : 1000);
+    assert_int_equal(prefix_cache_stats(b.cache).shared, 1);
+    for (int i = 0; i < 2; i++)
+        close_talk(&b, &twins[i]);
+    for (uint32_t i = 0; i < 2; i++)
+        add_another(&b, &talks[i], 10, 11 + i, 5000);
+    add_another(&b, &more, 10, 20, 1000);
+    assert_int_equal(find(&b, &twins[0], KV_POOL_TOKENS, KV_POOL_TOKENS, NULL), KV_POOL_TOKENS);
     bench_close(&b);
 }
 
@@ -627,6 +685,8 @@ int main(void)
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_eviction_passing),
+        cmocka_unit_test(test_eviction_twins),
         cmocka_unit_test(test_salts),
         cmocka_unit_test(test_adoption),
         cmocka_unit_test(test_visit),

@@ -75,7 +75,7 @@ static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
     atomic_store_explicit(&to->cost_ns, cost_of(from) * n / page_tree_valid(c->tree, page),
                           memory_order_relaxed);
     prefix_cache_fill_page(c, copy, tokens, 0, n);
-    prefix_cache_touch(c, copy);
+    prefix_cache_touch(c, copy, path->passing);
     push_page(path, copy);
     c->stats.copies++;
     return true;
@@ -85,9 +85,9 @@ static bool copy_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
 static bool take_held(struct prefix_cache *c, struct kv_path *path, uint32_t page, uint32_t n,
                       bool windows)
 {
-    prefix_cache_touch(c, page);
+    prefix_cache_touch(c, page, path->passing);
     if (windows)
-        prefix_cache_keep_windows(c, page, true);
+        prefix_cache_keep_windows(c, page, true, path->passing);
     if (n == KV_POOL_TOKENS || page_tree_take_over(c->tree, page, n, windows)) {
         push_page(path, page);
         return true;
@@ -201,6 +201,15 @@ static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
     return NONE;
 }
 
+/* The page costs as much as `other`, which has the same content, if that cost more. */
+static void take_cost(struct prefix_cache *c, uint32_t page, uint32_t other)
+{
+    struct kv_page_record *r = page_tree_record(c->tree, page);
+    uint64_t cost = cost_of(page_tree_record(c->tree, other));
+    if (cost > cost_of(r))
+        atomic_store_explicit(&r->cost_ns, cost, memory_order_relaxed);
+}
+
 /* The page at this index of the path has become full: takes the page that has the same content
  * instead, if there is one. The path's next page, which is empty yet, then continues that. */
 static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t index)
@@ -220,10 +229,11 @@ static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t in
     }
     if (next != NONE)
         page_tree_move(c->tree, next, twin);
+    take_cost(c, twin, page);
     page_tree_release(c->tree, page);
     page_tree_drop(c->tree, page); /* unless another worker uses it already */
     path->pages[index] = twin;
-    prefix_cache_touch(c, twin);
+    prefix_cache_touch(c, twin, path->passing);
     c->stats.shared++;
     return true;
 }
@@ -243,7 +253,7 @@ uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const u
         atomic_store_explicit(&r->kind, (uint32_t)kind, memory_order_relaxed);
         atomic_fetch_add_explicit(&r->cost_ns, ns * (end - first) / all, memory_order_relaxed);
         prefix_cache_fill_page(c, page, tokens + path->n, first, end);
-        prefix_cache_touch(c, page);
+        prefix_cache_touch(c, page, path->passing);
         path->n += end - first;
         if (end == KV_POOL_TOKENS && share_page(c, path, index) && changed == UINT32_MAX)
             changed = index;
@@ -261,7 +271,7 @@ void prefix_cache_close(struct prefix_cache *c, struct kv_path *path)
         prefix_cache_close_windows(c, path);
     for (uint32_t i = path->n_pages; i-- > 0;) {
         uint32_t page = path->pages[i];
-        prefix_cache_touch(c, page);
+        prefix_cache_touch(c, page, path->passing);
         page_tree_release(c->tree, page);
         if (page_tree_valid(c->tree, page) == 0)
             page_tree_drop(c->tree, page);

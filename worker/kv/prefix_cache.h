@@ -18,7 +18,7 @@
  * and what no path can begin after.
  *
  * A passing request only reads a prompt, as those for log-probabilities do. No conversation needs
- * what it leaves: its pages are worth nothing until another request has them.
+ * what it leaves: its pages are worth nothing until another request uses them.
  *
  * Keys and values have the same bits only if they were computed in the same way. enum kv_kind names
  * the ways. A path takes only pages of the kinds that computing its prompt again would give, so an

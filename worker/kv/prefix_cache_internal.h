@@ -45,11 +45,11 @@ uint32_t prefix_cache_match(const struct prefix_cache *c, const struct kv_prefix
 uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent, uint64_t salt);
 /* The format of this worker's pages of a salt. */
 uint64_t prefix_cache_format(const struct prefix_cache *c, uint64_t salt);
-/* The page has been used. */
-void prefix_cache_touch(struct prefix_cache *c, uint32_t page);
+/* The page has been used, by a passing request or another one. */
+void prefix_cache_touch(struct prefix_cache *c, uint32_t page, bool passing);
 void prefix_cache_use_now(struct kv_page_record *r);
-/* What a page that is used now is worth (GreedyDual). */
-uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page);
+/* What a page is worth that is used now, by a passing request or another one (GreedyDual). */
+uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page, bool passing);
 /* The positions [first, end) are valid, and are of these tokens. */
 void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, uint32_t first,
                               uint32_t end);
@@ -60,8 +60,9 @@ void prefix_cache_fill_record(struct kv_page_record *r, const uint32_t *tokens, 
  * and are of these tokens; the record's kind and cost are set. */
 void prefix_cache_fill_page(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                             uint32_t first, uint32_t end);
-/* Another path is likely to begin where the page's windowed pages are needed, or not. */
-void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep);
+/* Another path is likely to begin where the page's windowed pages are needed, or not. passing: they
+ * are used by such a request. */
+void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep, bool passing);
 /* As prefix_cache_fill_page, of the windowed pages alone. */
 void prefix_cache_fill_windows(struct prefix_cache *c, uint32_t page, const uint32_t *tokens,
                                uint32_t first, uint32_t end);

@@ -42,16 +42,21 @@ void prefix_cache_use_now(struct kv_page_record *r)
     atomic_store_explicit(&r->used_s, (uint64_t)time(NULL), memory_order_relaxed);
 }
 
-uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page)
+uint64_t prefix_cache_value(const struct prefix_cache *c, uint32_t page, bool passing)
 {
-    return atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed) +
-           atomic_load_explicit(&page_tree_record(c->tree, page)->cost_ns, memory_order_relaxed);
+    const struct kv_page_record *r = page_tree_record(c->tree, page);
+    uint64_t least =
+        atomic_load_explicit(&c->tree->pool.header->last_evicted, memory_order_relaxed);
+    uint64_t value = atomic_load_explicit(&r->value, memory_order_relaxed);
+    if (passing)
+        return value > least ? value : least;
+    return least + atomic_load_explicit(&r->cost_ns, memory_order_relaxed);
 }
 
-void prefix_cache_touch(struct prefix_cache *c, uint32_t page)
+void prefix_cache_touch(struct prefix_cache *c, uint32_t page, bool passing)
 {
     struct kv_page_record *r = page_tree_record(c->tree, page);
-    atomic_store_explicit(&r->value, prefix_cache_value(c, page), memory_order_relaxed);
+    atomic_store_explicit(&r->value, prefix_cache_value(c, page, passing), memory_order_relaxed);
     prefix_cache_use_now(r);
 }
 
@@ -64,7 +69,7 @@ uint32_t prefix_cache_new_page(struct prefix_cache *c, uint32_t parent, uint64_t
 {
     uint32_t page = page_tree_add(c->tree, parent, prefix_cache_format(c, salt));
     if (page != NONE)
-        prefix_cache_touch(c, page);
+        prefix_cache_touch(c, page, false);
     return page;
 }
 

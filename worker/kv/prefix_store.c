@@ -40,7 +40,7 @@ static bool best_in_store(const struct prefix_cache *c, uint64_t key, enum kv_ki
 /* Reads a page of the store into the pool, after parent; it is held. NONE: there is no page free,
  * or the file is damaged there. */
 static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint64_t salt, uint32_t slot,
-                             const struct kv_store_page *from)
+                             const struct kv_store_page *from, bool passing)
 {
     uint32_t page = prefix_cache_new_page(c, parent, salt);
     if (page == NONE)
@@ -56,7 +56,7 @@ static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint64_t s
     atomic_store_explicit(&r->cost_ns, from->cost_ns, memory_order_relaxed);
     prefix_cache_fill_page(c, page, from->tokens, 0, from->n);
     page_tree_finish(c->tree, page);
-    prefix_cache_touch(c, page);
+    prefix_cache_touch(c, page, passing);
     page_tree_changed(c->tree);
     c->stats.restored++;
     return page;
@@ -80,7 +80,7 @@ static bool read_windowed(struct prefix_cache *c, uint32_t page, uint32_t group,
 
 /* parent: the key that the page, which is held, continues. False: the store has not all of it, or
  * no page is free. */
-static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t parent)
+static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t parent, bool passing)
 {
     uint32_t tokens[KV_POOL_TOKENS], n = prefix_cache_tokens(c, page, tokens);
     if (!page_tree_add_windows(c->tree, page))
@@ -92,7 +92,7 @@ static bool restore_windows(struct prefix_cache *c, uint32_t page, uint64_t pare
         }
     prefix_cache_fill_windows(c, page, tokens, 0, n);
     page_tree_finish_windows(c->tree, page);
-    prefix_cache_keep_windows(c, page, true);
+    prefix_cache_keep_windows(c, page, true, passing);
     page_tree_release_windows(c->tree, page);
     page_tree_changed(c->tree);
     c->stats.restored += c->tree->n_windowed;
@@ -108,6 +108,7 @@ struct restoring {
     uint32_t *pages; /* of the prefix; the first `held` are held */
     uint32_t held, most;
     uint64_t start_ns, saved_ns;
+    bool passing; /* as the path's */
 };
 
 static bool is_patient(const struct restoring *r)
@@ -153,7 +154,7 @@ static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, ui
         uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
         r->saved_ns += page.cost_ns;
         *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
-        return restore_page(c, parent, r->prefix->salt, slot, &page);
+        return restore_page(c, parent, r->prefix->salt, slot, &page, r->passing);
     }
     *last = m.n < KV_POOL_TOKENS;
     return m.page != NONE && page_tree_hold(c->tree, m.page) ? m.page : NONE;
@@ -183,7 +184,7 @@ static void restore_last_window(struct restoring *r)
     for (uint32_t i = 0; found < known && i < r->held && is_patient(r); i++) {
         uint32_t page = r->pages[i];
         if (i >= page_tree_window_begin(c->tree, known) && !page_tree_has_windows(c->tree, page) &&
-            !restore_windows(c, page, key))
+            !restore_windows(c, page, key, r->passing))
             return;
         if (page_tree_valid(c->tree, page) < KV_POOL_TOKENS)
             return;
@@ -198,6 +199,7 @@ void prefix_cache_restore(struct prefix_cache *c, const struct kv_prefix *prefix
                           .prefix = prefix,
                           .pages = path->pages,
                           .most = path->capacity,
+                          .passing = path->passing,
                           .start_ns = clock_ns(),
                           .saved_ns = RESTORE_PATIENCE_NS};
     if (!has_store(c))

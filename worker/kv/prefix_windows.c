@@ -1,9 +1,9 @@
 /* Windowed pages of paths; see prefix_cache.h ("Windows"). */
 #include "prefix_cache_internal.h"
 
-void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep)
+void prefix_cache_keep_windows(struct prefix_cache *c, uint32_t page, bool keep, bool passing)
 {
-    uint64_t value = prefix_cache_value(c, page);
+    uint64_t value = prefix_cache_value(c, page, passing);
     if (!page_tree_has_windows(c->tree, page))
         return;
     for (uint32_t i = 0; i < c->tree->n_windowed; i++) {
@@ -73,7 +73,7 @@ static void pass_windows(struct prefix_cache *c, struct kv_path *path)
     uint32_t index = path->first_windowed++, page = path->pages[index];
     if (page_tree_valid(c->tree, page) > 0) {
         if (index >= path->n_found || is_kept(c, path, index))
-            prefix_cache_keep_windows(c, page, is_kept(c, path, index));
+            prefix_cache_keep_windows(c, page, is_kept(c, path, index), path->passing);
         page_tree_release_windows(c->tree, page);
     } else if (path->n_windowed < path->n_pages) {
         page_tree_move_windows(c->tree, page, path->pages[path->n_windowed++]);
@@ -95,7 +95,7 @@ void prefix_cache_close_windows(struct prefix_cache *c, struct kv_path *path)
 {
     uint32_t begin = page_tree_window_begin(c->tree, path->n - path->n % KV_POOL_TOKENS);
     for (uint32_t i = begin; i < path->n_pages; i++)
-        prefix_cache_keep_windows(c, path->pages[i], true);
+        prefix_cache_keep_windows(c, path->pages[i], true, path->passing);
     for (uint32_t i = path->first_windowed; i < path->n_windowed; i++)
         page_tree_release_windows(c->tree, path->pages[i]);
 }

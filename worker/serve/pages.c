@@ -142,8 +142,6 @@ static void share_pages(struct engine *g, struct request *r, enum kv_kind kind, 
     uint32_t n = shareable(g, r, leaves);
     if (!r->shares_pages || n <= r->path.n || !save_pages(g, r, n))
         return;
-    if (r->kind != REQUEST_GENERATE) /* no conversation needs them yet: they are evicted first */
-        ns = 0;
     uint32_t changed = prefix_cache_fill(g->config.prefixes, &r->path, r->tokens.ids, n, kind, ns);
     if (changed != UINT32_MAX)
         put_pages(g, r, changed); /* they are there already: this cannot fail */
