@@ -373,15 +373,11 @@ static void test_held(void **state)
     }
 }
 
-/* Grammars that need many steps for each token miss turns, and all answers are whole. */
-static void test_long_grammars_share_a_step(void **state)
+/* Answers to a grammar that needs many steps for each token. */
+static void bind_long(struct recorder *c, int n, uint32_t tokens)
 {
-    enum { N = 6, CALLERS = 6000, LETTERS = 26, TOKENS = 8 };
-    static struct recorder c[N];
+    enum { CALLERS = 6000, LETTERS = 26 };
     struct strbuf text;
-    (void)state;
-    bench_open(&b, N);
-    grammars = grammars_new(b.tokenizer, NULL);
     strbuf_init(&text);
     strbuf_printf(&text, "letters ::= %%all(");
     for (int i = 0; i < LETTERS; i++)
@@ -389,9 +385,20 @@ static void test_long_grammars_share_a_step(void **state)
     strbuf_printf(&text, ")\nroot ::= letters \"0\"");
     for (int i = 1; i < CALLERS; i++)
         strbuf_printf(&text, "|letters \"%d\"", i);
-    for (int i = 0; i < N; i++)
-        bound(&c[i], GRAMMAR_GBNF, text.data, 1, (uint64_t)i)->max_tokens = TOKENS;
+    for (int i = 0; i < n; i++)
+        bound(&c[i], GRAMMAR_GBNF, text.data, 1, (uint64_t)i)->max_tokens = tokens;
     strbuf_fini(&text);
+}
+
+/* Grammars that need many steps for each token miss turns, and all answers are whole. */
+static void test_long_grammars_share_a_step(void **state)
+{
+    enum { N = 6, TOKENS = 8 };
+    static struct recorder c[N];
+    (void)state;
+    bench_open(&b, N);
+    grammars = grammars_new(b.tokenizer, NULL);
+    bind_long(c, N, TOKENS);
     for (int i = 0; i < N; i++)
         bench_submit(&c[i]);
     bench_start(&b);
@@ -400,6 +407,46 @@ static void test_long_grammars_share_a_step(void **state)
         assert_int_equal(c[i].n_tokens, TOKENS);
     }
     assert_true(counter_read(b.engine->counters.decode_stalled) > 0);
+}
+
+enum { FIRST_TOKENS = 6 };
+static struct recorder plain, long_ones[FIRST_TOKENS];
+static uint32_t n_first, most_first; /* since the plain answer's last token, and at most */
+
+static void count_first_tokens(void *arg, const struct response_tokens *event)
+{
+    struct recorder *c = arg;
+    if (c == &plain && c->n_tokens == 0)
+        for (int i = 0; i < FIRST_TOKENS; i++)
+            bench_submit(&long_ones[i]);
+    n_first = c == &plain ? 0 : n_first + event->first;
+    most_first = n_first > most_first ? n_first : most_first;
+    record_tokens(c, event);
+}
+
+/* Prompts that end in one batch share its time, too: for their first tokens. */
+static void test_long_grammars_begin(void **state)
+{
+    enum { PLAIN = 100 };
+    static struct response_sink sink;
+    (void)state;
+    bench_open(&b, FIRST_TOKENS + 1);
+    grammars = grammars_new(b.tokenizer, NULL);
+    sink = recording_sink;
+    sink.tokens = count_first_tokens;
+    bind_long(long_ones, FIRST_TOKENS, 1);
+    for (int i = 0; i < FIRST_TOKENS; i++)
+        long_ones[i].request->sink = &sink;
+    struct request *r = bench_request(&b, &plain, REQUEST_GENERATE, GOLDEN_PROMPT);
+    r->sink = &sink;
+    r->max_tokens = PLAIN;
+    n_first = most_first = 0;
+    bench_submit(&plain);
+    bench_start(&b);
+    for (int i = 0; i < FIRST_TOKENS; i++)
+        check_done(&long_ones[i], FINISH_LENGTH);
+    check_done(&plain, FINISH_LENGTH);
+    assert_in_range(most_first, 1, FIRST_TOKENS - 1);
 }
 
 static uint32_t tokens_at_stop;
@@ -490,6 +537,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_held, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_large_in_cache, open_bench, close_bench),
         cmocka_unit_test_teardown(test_long_grammars_share_a_step, close_bench),
+        cmocka_unit_test_teardown(test_long_grammars_begin, close_bench),
         cmocka_unit_test_teardown(test_stop_between_masks, close_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,16 @@ struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a)
     return cost;
 }
 
+uint64_t answer_grammar_first_steps(const struct answer_grammar *a, uint64_t unknown)
+{
+    return shared_grammar_first_steps(a->grammar, unknown);
+}
+
+void answer_grammar_note_first_steps(const struct answer_grammar *a, uint64_t steps)
+{
+    shared_grammar_note_first_steps(a->grammar, steps);
+}
+
 bool answer_grammar_may_end(const struct answer_grammar *a)
 {
     return grammar_matcher_is_complete(a->matcher);

@@ -41,6 +41,11 @@ struct answer_grammar_cost {
 };
 struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a);
 
+/* For the first token of the answer: what the first tokens of other answers needed
+ * (shared_grammar_first_steps), and what it did need. */
+uint64_t answer_grammar_first_steps(const struct answer_grammar *a, uint64_t unknown);
+void answer_grammar_note_first_steps(const struct answer_grammar *a, uint64_t steps);
+
 /* Why no token was found that may come: ERROR_LIMIT, ERROR_UNSUPPORTED, ERROR_USAGE. */
 enum error_code answer_grammar_error(const struct answer_grammar *a, struct error *e);
 

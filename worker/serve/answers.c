@@ -13,11 +13,6 @@
  * are limited (lib/grammar/matcher.c). */
 #include "engine_internal.h"
 
-enum {
-    GRAMMAR_STEPS = 1 << 17, /* some 10 ms on a slow core */
-    GRAMMAR_LONG = GRAMMAR_STEPS / 16,
-};
-
 void engine_fail_step(struct engine *g, struct request *r, bool credit, const struct error *e)
 {
     if (credit)

@@ -25,6 +25,13 @@
 #define LOGITS_ROWS   8
 #define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
 
+/* Steps of grammars (grammar_matcher_steps) that the answers of a batch share, and as many that its
+ * prompts' next tokens share. A grammar with few takes no part in it. */
+enum {
+    GRAMMAR_STEPS = 1 << 17, /* some 10 ms on a slow core */
+    GRAMMAR_LONG = GRAMMAR_STEPS / 16,
+};
+
 #define ENGINE_STOPPING "the worker is stopping: try again"
 
 struct engine_counters {

@@ -1,9 +1,9 @@
 /* Compiled grammars; see grammars.h.
  *
  * Invariants:
- * 1. `lock` guards the list, the counts of users and states, idle matchers and `vocabulary`.
- * Nothing is compiled under it; `building` is held while the vocabulary is built, and taken before
- * `lock`.
+ * 1. `lock` guards the list, the counts of users, states and first steps, idle matchers and
+ * `vocabulary`. Nothing is compiled under it; `building` is held while the vocabulary is built, and
+ * taken before `lock`.
  * 2. A grammar in the list counts the list as a user. It is freed with its last user.
  * 3. `states` is the sum over all grammars that have entered the list and are not freed. */
 #include "grammars.h"
@@ -23,6 +23,8 @@ struct shared_grammar {
     struct strbuf key; /* kind, marks and text */
     struct grammar *compiled;
     struct grammar_matcher *idle; /* NULL: none */
+    bool has_begun;               /* an answer has its first token */
+    uint64_t first_steps;
 };
 
 struct grammars {
@@ -203,6 +205,24 @@ void shared_grammar_give_matcher(struct shared_grammar *g, struct grammar_matche
     }
     pthread_mutex_unlock(&g->owner->lock);
     grammar_matcher_free(m);
+}
+
+/* ---- Steps ---- */
+
+uint64_t shared_grammar_first_steps(struct shared_grammar *g, uint64_t unknown)
+{
+    pthread_mutex_lock(&g->owner->lock);
+    uint64_t steps = g->has_begun ? g->first_steps : unknown;
+    pthread_mutex_unlock(&g->owner->lock);
+    return steps;
+}
+
+void shared_grammar_note_first_steps(struct shared_grammar *g, uint64_t steps)
+{
+    pthread_mutex_lock(&g->owner->lock);
+    g->first_steps = steps > g->first_steps ? steps : g->first_steps;
+    g->has_begun = true;
+    pthread_mutex_unlock(&g->owner->lock);
 }
 
 /* ---- Use ---- */

@@ -49,6 +49,11 @@ enum error_code shared_grammar_take_matcher(struct shared_grammar *g,
 /* Takes m, before the release. */
 void shared_grammar_give_matcher(struct shared_grammar *g, struct grammar_matcher *m);
 
+/* The most steps (grammar_matcher_steps) that an answer's first token has needed; `unknown` before
+ * the first one. */
+uint64_t shared_grammar_first_steps(struct shared_grammar *g, uint64_t unknown);
+void shared_grammar_note_first_steps(struct shared_grammar *g, uint64_t steps);
+
 /* Both live until the release. */
 const struct grammar *shared_grammar_compiled(const struct shared_grammar *g);
 const struct grammar_vocabulary *shared_grammar_vocabulary(const struct shared_grammar *g);

@@ -223,6 +223,8 @@ static bool follow_grammar(struct engine *g, struct request *r, uint32_t token, 
     counter_add(g->counters.grammar_ns, cost.ns);
     counter_add(g->counters.grammar_masks, cost.masks);
     r->grammar_steps += cost.steps;
+    if (r->n_generated == 0)
+        answer_grammar_note_first_steps(r->grammar, cost.steps);
     if (allowed)
         return true;
     engine_return_credit(r);

@@ -11,6 +11,10 @@
  * A prompt's rows come in whole groups (kv_kind), which a batch never cuts: the rows of a group are
  * computed by themselves where products may round otherwise (batch_kind).
  *
+ * The tokens that prompts give need their grammars' steps, as those of answers do (answers.c). The
+ * batch has as many of these prompts' ends as fit within GRAMMAR_STEPS, and at least one; the
+ * others are computed in later steps.
+ *
  * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
  * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
  * while there are answers a prompt's rows are as few as take STALL_NS, unless every batch takes
@@ -212,16 +216,46 @@ static uint32_t least_tokens(const struct engine *g, const struct request *r)
 struct gathered {
     uint32_t begin, n; /* rows [begin, n) */
     uint32_t n_prompts;
+    uint64_t grammar_steps; /* of long grammars, for the tokens that the prompts give */
 };
 
-/* Adds the next n rows of r's prompt, unless its sink takes no token now. */
+/* Steps that r's grammar may need for the token that the next n rows of its prompt give. 0: few.
+ * Where none of its answers has begun yet, two such prompts fit. */
+static uint64_t long_grammar_steps(const struct request *r, uint32_t n)
+{
+    if (!r->grammar || !gives_token(r, n))
+        return 0;
+    uint64_t steps = r->grammar_steps ? r->grammar_steps
+                                      : answer_grammar_first_steps(r->grammar, GRAMMAR_STEPS / 2);
+    return steps > GRAMMAR_LONG ? steps : 0;
+}
+
+static bool waits_for_grammars(const struct request *r, uint32_t n, const struct gathered *b)
+{
+    uint64_t steps = long_grammar_steps(r, n);
+    return steps > 0 && b->grammar_steps > 0 && b->grammar_steps + steps > GRAMMAR_STEPS;
+}
+
+/* Adds the next n rows of r's prompt, unless its sink takes no token now, or there is no time for
+ * its grammar. */
 static void add_chunk(struct engine *g, struct request *r, uint32_t n, struct gathered *b)
 {
-    if (n == 0 || !take_chunk(r, b->n, n, &g->prompts[b->n_prompts]))
+    if (n == 0 || waits_for_grammars(r, n, b) || !take_chunk(r, b->n, n, &g->prompts[b->n_prompts]))
         return;
+    b->grammar_steps += long_grammar_steps(r, n);
+    if (gives_token(r, n))
+        r->grammar_steps = 0;
     add_rows(g, r, b->n, n);
     b->n += n;
     b->n_prompts++;
+}
+
+/* Whether a later batch has the next rows of r's prompt. */
+static bool must_wait(const struct engine *g, const struct request *r, uint32_t most,
+                      const struct gathered *b)
+{
+    uint32_t n = chunk_tokens(g, r, most);
+    return n == 0 || waits_for_grammars(r, n, b);
 }
 
 static bool has_rows(const struct engine *g, const struct request *r, const struct gathered *b)
@@ -243,7 +277,7 @@ static bool add_prompt(struct engine *g, struct request *r, uint32_t most, struc
         return true;
     if (b->n == b->begin && most < least)
         most = least;
-    if (r->follows && chunk_tokens(g, r->follows, most) == 0)
+    if (r->follows && must_wait(g, r->follows, most, b))
         return false; /* it gets rows first in another step */
     add_chunk(g, r, tokens_with_pages(g, r, most), b);
     return has_rows(g, r, b);
