@@ -409,7 +409,8 @@ enum moed_event_kind {
     MOED_EVENT_TOKENS = 1,
     MOED_EVENT_ROW = 2, /* row, logits, logit_count */
     /* result; the last event of a request. Where an answer's log-probabilities were asked for and
-     * result->end_token ended it: logprobs, logprob_count (1) and top_* of that token */
+     * result->end_token ended it, which was not forced: logprobs, logprob_count (1) and top_* of
+     * that token */
     MOED_EVENT_DONE = 3,
     MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count, top_* */
     MOED_EVENT_ROUTING = 5,  /* routing */

@@ -280,6 +280,51 @@ static void test_stop_string(void **state)
     bench_close(&b);
 }
 
+static uint32_t n_texts, n_forced_texts; /* events without tokens */
+
+static void count_text(void *arg, const struct response_tokens *event)
+{
+    n_texts += event->n_tokens == 0;
+    n_forced_texts += event->n_tokens == 0 && event->forced;
+    record_tokens(arg, event);
+}
+
+/* A forced token that ends the answer has no log-probability, and the text that was held back is
+ * not forced. */
+static void test_stop_token(void **state)
+{
+    static struct response_sink sink;
+    (void)state;
+    sink = recording_sink;
+    sink.tokens = count_text;
+    n_texts = n_forced_texts = 0;
+    open_bench(GOLDEN("olmoe.gguf"), 0);
+    answer_in_two(PROMPT);
+    for (uint32_t n = 0; n < FORCED; n++) {
+        struct error e;
+        struct request *r = limited(&whole, PROMPT);
+        struct strbuf *stop = &r->stops[r->n_stops++];
+        r->sink = &sink;
+        assert_true(token_list_push(&r->stop_tokens, (uint32_t)END[n]));
+        must(tokenizer_decode(b.tokenizer, &first.tokens[LIMIT - 1], 1, true, stop, &e), &e);
+        strbuf_append(stop, END "more", strlen(END "more"));
+        bench_submit(&whole);
+        check_done(&whole, FINISH_END);
+        assert_int_equal(whole.n_tokens, LIMIT + n);
+        assert_int_equal(whole.summary.end_token, END[n]);
+        assert_int_equal(whole.n_end, 0);
+    }
+    assert_true(n_texts > 0);
+    assert_int_equal(n_forced_texts, 0);
+    /* one that the model chose has */
+    struct request *r = limited(&whole, PROMPT);
+    assert_true(token_list_push(&r->stop_tokens, first.tokens[LIMIT - 1]));
+    bench_submit(&whole);
+    check_done(&whole, FINISH_END);
+    assert_int_equal(whole.n_end, 1);
+    bench_close(&b);
+}
+
 static struct request *bound(struct grammars *grammars, struct recorder *c, const char *regex)
 {
     struct error e;
@@ -380,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_drafted),     cmocka_unit_test(test_space),
         cmocka_unit_test(test_forbidden),   cmocka_unit_test(test_stop_string),
         cmocka_unit_test(test_grammar),     cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_stop_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,8 @@ static void end_answer(struct engine *g, struct request *r, uint32_t token)
 {
     r->end_token = token;
     r->end_place = r->n_unsent;
+    r->end_forced = r->unsent_forced; /* then it alone: the text is of tokens before it */
+    r->unsent_forced = false;
     if (!r->first_ns)
         r->first_ns = r->last_ns = clock_ns();
     strbuf_clear(&g->text);

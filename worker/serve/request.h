@@ -127,6 +127,7 @@ struct request {
     float *top_logprobs;           /* [...][n_top] */
     int64_t end_token, stop_index; /* that ended the answer; -1: none */
     uint32_t end_place;            /* of the end token in token_logprobs */
+    bool end_forced;               /* the end token was forced: it has no place there */
 
     /* The first bytes of the answer's text that the receiver has: a continued answer's. */
     uint64_t n_text_known;

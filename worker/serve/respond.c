@@ -87,7 +87,7 @@ static struct response_summary summarise(const struct request *r, enum finish_re
     uint64_t first_ns = r->first_ns ? r->first_ns : clock_ns();
     int64_t end_token = reason == FINISH_END ? r->end_token : -1;
     struct response_logprobs end_logprobs = {0};
-    if (r->logprobs && end_token >= 0)
+    if (r->logprobs && end_token >= 0 && !r->end_forced)
         end_logprobs = engine_logprobs(r, r->end_place, 1);
     return (struct response_summary){
         .reason = reason,

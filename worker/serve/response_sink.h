@@ -60,7 +60,7 @@ struct response_summary {
     uint64_t prefill_ns;                      /* from the slot to the first token */
     uint64_t decode_ns;                       /* from the first token to the last */
     int64_t end_token;                        /* FINISH_END: which; else -1 */
-    struct response_logprobs end_logprobs;    /* of end_token; n 0: none, or not asked for */
+    struct response_logprobs end_logprobs; /* of end_token; n 0: none, not asked for, or forced */
     int64_t stop_index; /* FINISH_STOP: which of the request's stop strings; else -1 */
 };
 
