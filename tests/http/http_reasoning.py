@@ -138,6 +138,19 @@ def check_budget_is_exact():
         assert text.strip() == shown.strip(), (text, shown)
 
 
+def check_budget_and_stop_token():
+    """A token that ends the answer for the caller does so also where it ends the reasoning at its budget."""
+    before = worker_requests()
+    end = ask("/tokenize", content="</think>", parse_special=True)["tokens"]
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 60, "enable_thinking": True, "thinking_budget_tokens": 5}
+    for n, token in enumerate(end):
+        whole = ask("/v1/chat/completions", **chat, stop_token_ids=[token])
+        choice = whole["choices"][0]
+        assert choice["finish_reason"] == "stop" and not choice["message"]["content"], whole
+        assert whole["usage"]["completion_tokens"] == 5 + n, whole
+    assert worker_requests() == before + len(end)
+
+
 def check_budget_near_the_limits():
     """Where max_tokens or the context (1024) has no space behind the budget, the answer ends in its reasoning."""
     chat = {"messages": [USER], "temperature": 0, "enable_thinking": True}

@@ -240,6 +240,22 @@ static void sum_up(struct choice *c)
     r->decode_ns += b->before.decode_ns;
 }
 
+static bool is_among(uint32_t token, const uint32_t *tokens, size_t n)
+{
+    size_t i = 0;
+    while (i < n && tokens[i] != token)
+        i++;
+    return i < n;
+}
+
+/* Whether the caller's answer ends with the token, which the worker may have forced. */
+static bool is_wanted_end(const struct answer *a, uint32_t token)
+{
+    const struct moed_reasoning_limit *limit = &a->limit.options;
+    return is_among(token, a->ask.stop_tokens, a->ask.stop_token_count) &&
+           is_among(token, limit->forced, limit->forced_count);
+}
+
 bool budget_resume(struct choice *c, const struct moed_result *result)
 {
     struct budget *b = &c->budget;
@@ -249,7 +265,7 @@ bool budget_resume(struct choice *c, const struct moed_result *result)
     if (b->resumed)
         sum_up(c);
     if (result->reason == MOED_REASON_END && result->end_token >= 0 && budget_counts(c) &&
-        output_is_over_budget(&c->output))
+        output_is_over_budget(&c->output) && !is_wanted_end(a, (uint32_t)result->end_token))
         b->reached = true; /* the model ended the answer where the worker did not force a token */
     if (!budget_is_reached(c) || b->failed)
         return false;

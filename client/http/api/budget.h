@@ -29,7 +29,8 @@ bool budget_stops_before(struct choice *c, const struct moed_event *e);
 void budget_note(struct choice *c, const struct moed_event *e, uint32_t n);
 /* The budget is reached, and the request that goes on is not there yet. */
 bool budget_is_reached(const struct choice *c);
-/* The request is done. True: the choice goes on with another one; else c->result is set. */
+/* The request is done. True: the choice goes on with another one; else c->result is set. One that
+ * ended with a token which the worker forces and the caller wants as an end does not go on. */
 bool budget_resume(struct choice *c, const struct moed_result *result);
 void budget_fini(struct budget *b);
 
