@@ -397,6 +397,8 @@ void process_notified(struct process *p, char *message)
         utf8_hide_controls(line, strlen(line), "");
         if (strncmp(line, "STATUS=", 7) == 0) {
             snprintf(p->status, sizeof p->status, "%s", line + 7);
+            if (strncmp(p->status, SUPERVISE_LOADING, strlen(SUPERVISE_LOADING)) == 0)
+                p->lacks = 0;
         } else if (strcmp(line, "READY=1") == 0 && p->state == PROCESS_STARTING) {
             p->state = PROCESS_READY;
             p->ready_ns = clock_ns();

@@ -47,7 +47,7 @@ struct process {
         kill_ns; /* in PROCESS_STOPPING: when to send SIGTERM, SIGKILL; 0: sent, or never */
     unsigned starts;
     unsigned failures;   /* ends in a row before it was ready, but for lack of device memory */
-    unsigned lacks;      /* ends in a row for lack of device memory; 0 once it is ready */
+    unsigned lacks;      /* ends in a row for lack of device memory; 0 once it loads */
     unsigned backoff_ms; /* the last delay; doubles */
     uint64_t heard_ns;   /* of the supervisor's waking time: the last beat of the watchdog */
     unsigned silences;   /* kills by the watchdog in a row */

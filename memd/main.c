@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "daemon/supervisor_protocol.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
@@ -28,8 +29,8 @@
 static void show_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct memd *m = arg;
-    daemon_status(&m->daemon, "loading %" PRIu64 "%% (%.1f of %.1f GB)", done * 100 / total,
-                  (double)done * 1e-9, (double)total * 1e-9);
+    daemon_status(&m->daemon, SUPERVISE_LOADING " %" PRIu64 "%% (%.1f of %.1f GB)",
+                  done * 100 / total, (double)done * 1e-9, (double)total * 1e-9);
 }
 
 /* Places the pool on a machine of several memory nodes. The pool has no pages yet (with reserved

@@ -70,7 +70,9 @@
  * again and again; commands that wait for it give up after so many starts in a row. */
 #define SUPERVISE_NO_DEVICE_MEMORY "no device memory"
 #define SUPERVISE_PATIENT_STARTS   5
-#define SUPERVISE_WATCHDOG_S       20 /* how long a process may be silent, unless an option says so */
+/* memd's status begins so once it has its memory of the device: that ends the row. */
+#define SUPERVISE_LOADING    "loading"
+#define SUPERVISE_WATCHDOG_S 20 /* how long a process may be silent, unless an option says so */
 
 /* In the order of their start; the supervisor stops them in reverse. A deployment has the first n
  * workers. */

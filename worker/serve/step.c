@@ -277,8 +277,9 @@ static bool add_prompt(struct engine *g, struct request *r, uint32_t most, struc
         return true;
     if (b->n == b->begin && most < least)
         most = least;
-    if (r->follows && must_wait(g, r->follows, most, b))
-        return false; /* it gets rows first in another step */
+    for (const struct request *f = r->follows; f; f = f->follows)
+        if (must_wait(g, f, most, b))
+            return false; /* it gets rows first in another step */
     add_chunk(g, r, tokens_with_pages(g, r, most), b);
     return has_rows(g, r, b);
 }

@@ -198,7 +198,11 @@ static void says_that_the_device_lacks_memory(void **state)
                               LIMIT_MS));
     assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
     assert_true(fixture_count_events(f, "start worker") >= 5);
+    fixture_script(f, "worker", "slow 100000"); /* it has memory, and loads */
+    assert_true(fixture_until(f, "worker", "lacks", "0", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "worker", "state"), "starting");
     fixture_script(f, "worker", "serve");
+    kill(fixture_pid(f, "worker"), SIGKILL);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "lacks"), "0");
     assert_string_equal(fixture_value(f, "deployment", "reason"), "");
