@@ -256,7 +256,7 @@ static bool from_outside(int signal_number)
 }
 
 /* Other programs have the memory, and may leave it at any time. */
-static bool lacks_device_memory(const struct process *p)
+static bool ended_without_device_memory(const struct process *p)
 {
     return WIFEXITED(p->wait_status) && WEXITSTATUS(p->wait_status) == EXIT_NO_DEVICE_MEMORY;
 }
@@ -271,8 +271,8 @@ static void set_reason(struct process *p)
     const char *when = p->state == PROCESS_STOPPING ? " when stopped"
                        : p->ready_ns                ? ""
                                                     : " before it was ready";
-    if (lacks_device_memory(p))
-        snprintf(p->reason, sizeof p->reason, SUPERVISE_NO_DEVICE_MEMORY "%s: %s", when, line);
+    if (ended_without_device_memory(p))
+        snprintf(p->reason, sizeof p->reason, "no device memory%s: %s", when, line);
     else if (p->silent && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         snprintf(p->reason, sizeof p->reason, "killed by the watchdog: silent%s", when);
     else if (WIFSIGNALED(status))
@@ -308,8 +308,8 @@ static void back_off(struct process *p, const struct process_policy *policy)
         p->backoff_ms = FIRST_BACKOFF_MS;
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
-    p->failures = p->ready_ns ? 0 : p->failures + !lacks_device_memory(p);
-    p->lacks = lacks_device_memory(p) ? p->lacks + 1 : 0;
+    p->failures = p->ready_ns ? 0 : p->failures + !ended_without_device_memory(p);
+    p->lacks = ended_without_device_memory(p) ? p->lacks + 1 : 0;
     if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
         p->silences = 0;
     if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {

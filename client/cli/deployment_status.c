@@ -125,20 +125,34 @@ const struct deployment_process *deployment_status_find(const struct deployment_
     return NULL;
 }
 
-bool deployment_lacks_device_memory(const struct deployment_process *p)
+static bool lacks_device_memory(const struct deployment_process *p)
 {
     return p->lacks >= SUPERVISE_PATIENT_STARTS;
+}
+
+bool deployment_does_not_run(const struct deployment_process *p)
+{
+    return strcmp(p->state, "failed") == 0 || lacks_device_memory(p);
 }
 
 const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
                                                            const char *process)
 {
-    bool needs_memd = supervise_is_worker(process) || strcmp(process, "cpuexec") == 0;
     const struct deployment_process *p = deployment_status_find(s, process),
                                     *memd = deployment_status_find(s, "memd");
-    if (needs_memd && memd && memd->lacks)
+    if (supervise_needs_memd(process) && memd && memd->lacks)
         return memd;
     return p && p->lacks ? p : NULL;
+}
+
+const struct deployment_process *deployment_status_stopper(const struct deployment_status *s,
+                                                           const char *process)
+{
+    const struct deployment_process *lacking = deployment_status_lacking(s, process),
+                                    *p = deployment_status_find(s, process);
+    if (lacking && lacks_device_memory(lacking))
+        return lacking;
+    return p && strcmp(p->state, "failed") == 0 ? p : NULL;
 }
 
 unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS])

@@ -48,12 +48,16 @@ enum error_code deployment_status(const char *run, struct deployment_status *out
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);
 
-/* The device has had no memory for the process at SUPERVISE_PATIENT_STARTS starts in a row. The
- * supervisor tries on, but a person who waits should know. */
-bool deployment_lacks_device_memory(const struct deployment_process *p);
+/* It has failed, or the device has had no memory for it at SUPERVISE_PATIENT_STARTS starts in a
+ * row. The supervisor tries on then, but a person who waits should know. */
+bool deployment_does_not_run(const struct deployment_process *p);
 /* The process, or memd where it needs memd, if its last start ended for lack of device memory;
  * NULL: neither. */
 const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
+                                                           const char *process);
+/* What keeps the process from starting: itself or memd, for which the device has no memory (as
+ * above), or itself, if it has failed. NULL: nothing. */
+const struct deployment_process *deployment_status_stopper(const struct deployment_status *s,
                                                            const char *process);
 
 /* The names of the workers that run, with or without a supervisor; returns their number. */

@@ -298,8 +298,7 @@ static const struct deployment_process *failed_process(const struct deployment_s
 {
     for (unsigned i = 0; i < s->n_processes; i++) {
         const struct deployment_process *p = &s->processes[i];
-        if (strcmp(p->name, "cpuexec") != 0 &&
-            (strcmp(p->state, "failed") == 0 || deployment_lacks_device_memory(p)))
+        if (strcmp(p->name, "cpuexec") != 0 && deployment_does_not_run(p))
             return p;
     }
     return NULL;

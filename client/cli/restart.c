@@ -27,15 +27,14 @@ int restart_wait(const char *verb, const char *run, const char *process, pid_t b
             printf("%s is ready (pid %d)\n", process, (int)p->pid);
             return fflush(stdout) ? CLI_FAILURE : CLI_OK;
         }
-        const struct deployment_process *lacking = deployment_status_lacking(&status, process);
-        bool lacks = lacking && deployment_lacks_device_memory(lacking);
-        if (lacks) {
-            p = lacking;
-        } else if (lacking && !shown) {
+        const struct deployment_process *lacking = deployment_status_lacking(&status, process),
+                                        *stopper = deployment_status_stopper(&status, process);
+        if (lacking && lacking != stopper && !shown) {
             shown = true;
             fprintf(stderr, "moed: %s waits: %s; trying again\n", lacking->name, lacking->reason);
         }
-        if (!p || lacks || strcmp(p->state, "failed") == 0 || strcmp(p->state, "stopped") == 0) {
+        if (!p || stopper || strcmp(p->state, "stopped") == 0) {
+            p = stopper ? stopper : p;
             const char *name = p ? p->name : process;
             cli_complain("%s does not start: %s; its log is %s/%s.log", name,
                          p ? p->reason : "unknown", run, name);

@@ -17,15 +17,10 @@ static bool is_memd(const struct deployment_process *p)
     return strcmp(p->name, "memd") == 0;
 }
 
-static bool does_not_run(const struct deployment_process *p)
-{
-    return strcmp(p->state, "failed") == 0 || deployment_lacks_device_memory(p);
-}
-
 /* Its program or module was installed anew, or it has not started with the one before. */
 static bool must_start(const struct deployment_process *p)
 {
-    return p->replaced || does_not_run(p);
+    return p->replaced || deployment_does_not_run(p);
 }
 
 /* What memd shares otherwise than this build, in `difference`; empty: nothing. False: memd does not
@@ -55,7 +50,7 @@ static int replace_memd(const char *run, struct deployment_status *s)
     int exit_code = restart_process("upgrade", run, "memd");
     for (unsigned i = 0; i < s->n_processes; i++) {
         struct deployment_process *p = &s->processes[i];
-        bool follows = supervise_is_worker(p->name) || strcmp(p->name, "cpuexec") == 0;
+        bool follows = supervise_needs_memd(p->name);
         if (follows && !exit_code)
             exit_code = restart_wait("upgrade", run, p->name, p->pid);
         if (follows || is_memd(p)) {
@@ -92,7 +87,7 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
         printf("every process runs the program that is installed\n");
         return fflush(stdout) ? CLI_FAILURE : CLI_OK;
     }
-    bool failed = memd && does_not_run(memd); /* there is nothing to keep */
+    bool failed = memd && deployment_does_not_run(memd); /* there is nothing to keep */
     if (memd && memd->pid && !failed && !compare_layouts(run, difference, sizeof difference))
         return CLI_FAILURE;
     if (difference[0] && !reload) {

@@ -40,11 +40,9 @@ static int is_done(const struct deployment_status *s, unsigned n, unsigned *leav
             continue;
         all++;
         ready += strcmp(p->state, "ready") == 0;
-        const struct deployment_process *lacking = deployment_status_lacking(s, p->name);
-        bool lacks = lacking && deployment_lacks_device_memory(lacking);
-        if (lacks || strcmp(p->state, "failed") == 0) {
-            p = lacks ? lacking : p;
-            cli_complain("workers: %s does not start: %s", p->name, p->reason);
+        const struct deployment_process *stopper = deployment_status_stopper(s, p->name);
+        if (stopper) {
+            cli_complain("workers: %s does not start: %s", stopper->name, stopper->reason);
             return -1;
         }
     }

@@ -48,7 +48,7 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
         return error_report(error, MOED_ERROR_NOT_FOUND, false,
                             "deployment '%s' is not running: start it with: moed up MODEL.gguf%s%s",
                             deployment, named ? " --name " : "", named ? deployment : "");
-    if (strncmp(process, "worker", 6) == 0 && serves_folder_only(run))
+    if (supervise_is_worker(process) && serves_folder_only(run))
         return error_report(error, MOED_ERROR_UNAVAILABLE, false,
                             "deployment '%s' serves a folder and has no model of its own: `moed "
                             "models` lists the folder's, `moed models --load M` loads one, as a "

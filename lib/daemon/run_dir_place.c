@@ -43,8 +43,7 @@ enum error_code run_dir_serve(const char *run, unsigned place, struct error *e)
 /* Of those that `moed reload` replaces; the others are in RUN. */
 static bool has_place(const char *process)
 {
-    return supervise_is_worker(process) || strcmp(process, "memd") == 0 ||
-           strcmp(process, "cpuexec") == 0;
+    return supervise_needs_memd(process) || strcmp(process, "memd") == 0;
 }
 
 void run_dir_of(const char *run, const char *process, char out[RUN_DIR_BYTES])

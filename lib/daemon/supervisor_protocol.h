@@ -66,10 +66,9 @@
 #define SUPERVISE_LINE_BYTES   10240 /* longest command with its newline: reload has two paths */
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
-/* The reason of a process that ended for lack of device memory begins so. The supervisor starts it
- * again and again; commands that wait for it give up after so many starts in a row. */
-#define SUPERVISE_NO_DEVICE_MEMORY "no device memory"
-#define SUPERVISE_PATIENT_STARTS   5
+/* A process that ended for lack of device memory is started again and again; commands that wait for
+ * it give up after so many starts in a row. */
+#define SUPERVISE_PATIENT_STARTS 5
 /* memd's status begins so once it has its memory of the device: that ends the row. */
 #define SUPERVISE_LOADING    "loading"
 #define SUPERVISE_WATCHDOG_S 20 /* how long a process may be silent, unless an option says so */
@@ -93,6 +92,11 @@ static inline const char *supervise_worker_name(unsigned n)
 static inline bool supervise_is_worker(const char *process)
 {
     return strncmp(process, "worker", 6) == 0 && (process[6] == '\0' || process[6] == '-');
+}
+/* It starts behind memd, and ends with it. */
+static inline bool supervise_needs_memd(const char *process)
+{
+    return supervise_is_worker(process) || strcmp(process, "cpuexec") == 0;
 }
 
 #endif
