@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "base/same_file.h"
 #include "client/cli/complain.h"
 #include "client/cli/commands.h"
-#include "client/cli/model_file.h"
 #include "daemon/models_started.h"
 #include "daemon/program_find.h"
 
@@ -330,7 +330,7 @@ struct known {
 static bool is_known(struct known *k, const char *run)
 {
     for (unsigned i = 0; i < k->n; i++)
-        if (model_file_same(k->runs[i], run))
+        if (same_file(k->runs[i], run))
             return true;
     if (k->n < sizeof k->runs / sizeof *k->runs)
         snprintf(k->runs[k->n++], RUN_DIR_BYTES, "%s", run);
@@ -388,12 +388,12 @@ void deployment_format_uptime(uint64_t ms, char out[24])
         snprintf(out, 24, "%llud%02lluh", s / 86400, s / 3600 % 24);
 }
 
-void deployment_device_text(const Moed__V1__DeviceMemory *m, struct strbuf *out)
+void deployment_device_text(const Moed__V1__DeviceMemory *m, const char *dense, struct strbuf *out)
 {
     const struct {
         uint64_t bytes;
         const char *what;
-    } parts[] = {{m->dense_bytes, "dense weights"},
+    } parts[] = {{m->dense_bytes, dense},
                  {m->expert_bytes, "experts"},
                  {m->kv_bytes, "KV cache"},
                  {m->scratch_bytes, "scratch"}};

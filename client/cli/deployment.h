@@ -61,8 +61,8 @@ void deployment_list_elsewhere(void (*visit)(void *arg, const char *name, const 
 bool deployment_log_file(pid_t pid, char out[PATH_MAX]);
 
 /* Appends "1.1 GB dense weights, 9.5 GB experts, 0.4 GB KV cache, 0.2 GB scratch", without the
- * parts of 0 bytes. */
-void deployment_device_text(const Moed__V1__DeviceMemory *m, struct strbuf *out);
+ * parts of 0 bytes. dense: the words for the first. */
+void deployment_device_text(const Moed__V1__DeviceMemory *m, const char *dense, struct strbuf *out);
 
 /* Writes "5s", "3m12s", "2h05m" or "4d03h". */
 void deployment_format_uptime(uint64_t ms, char out[24]);

@@ -16,7 +16,7 @@ static void print_device(const Moed__V1__DeviceMemory *m)
 {
     struct strbuf parts;
     strbuf_init(&parts);
-    deployment_device_text(m, &parts);
+    deployment_device_text(m, "dense weights", &parts);
     if (!parts.failed)
         printf("device %s: %s\n", m->device, parts.data);
     strbuf_fini(&parts);

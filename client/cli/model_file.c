@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEMO      "demo"
@@ -80,11 +79,4 @@ bool model_file_absolute(const char *argument, char out[PATH_MAX])
     }
     memcpy(out + before, argument, len + 1);
     return true;
-}
-
-bool model_file_same(const char *a, const char *b)
-{
-    struct stat one, other;
-    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
 }

@@ -12,7 +12,5 @@
 bool model_file_find(const char *argument, char out[PATH_MAX]);
 /* Sets the absolute path of any file, with symbolic links as they are. Complains. */
 bool model_file_absolute(const char *path, char out[PATH_MAX]);
-/* True where two paths lead to the same file. */
-bool model_file_same(const char *a, const char *b);
 
 #endif

@@ -274,7 +274,7 @@ static void keep_tier(struct listing *l, const struct row *r)
 static void keep_device(struct listing *l, const struct row *r)
 {
     if (r->health && r->health->device_memory)
-        deployment_device_text(r->health->device_memory, &l->device);
+        deployment_device_text(r->health->device_memory, "dense weights", &l->device);
 }
 
 static void keep_cache(struct listing *l, const struct row *r)

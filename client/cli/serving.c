@@ -1,10 +1,10 @@
 /* Serving a model file; see serving.h. */
 #include "client/cli/serving.h"
 
+#include "base/same_file.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/model_file.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static void visit(void *arg, const char *name, const char *run)
     struct search *search = arg;
     static struct deployment_status status; /* large */
     if (search->found[0] || !run_dir_holder(run, "supervise") ||
-        deployment_status(run, &status, NULL) || !model_file_same(status.model, search->model))
+        deployment_status(run, &status, NULL) || !same_file(status.model, search->model))
         return;
     snprintf(search->found, sizeof search->found, "%s", name);
 }
@@ -94,7 +94,7 @@ static int choose_deployment(struct serving *s, const char *verb, const char *na
 /* Complains where the deployment serves another model, or with too short a context. */
 static bool is_suitable(const struct serving *s, const struct moed_model *facts)
 {
-    if (!model_file_same(facts->path, s->model)) {
+    if (!same_file(facts->path, s->model)) {
         cli_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name "
                      "N` starts one",
                      s->deployment ? s->deployment : "default", facts->path, s->model);

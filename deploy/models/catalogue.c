@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/same_file.h"
 #include "daemon/options.h"
 #include "daemon/options_file.h"
 #include "gguf/file_type.h"
@@ -345,12 +346,6 @@ static bool is_settled(const struct catalogue_version *v)
     return now < v->newest.tv_sec || now - v->newest.tv_sec >= CATALOGUE_SETTLE_S;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat s, t;
-    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
-}
-
 static void take_file(struct catalogue *c, const char *path, const char *file)
 {
     char id[CATALOGUE_ID_BYTES];
@@ -359,7 +354,7 @@ static void take_file(struct catalogue *c, const char *path, const char *file)
         return;
     struct catalogue_entry *known = with_id(c, id);
     c->files++;
-    if (!is_settled(&v) || (known && known->seen && is_same_file(known->path, path)))
+    if (!is_settled(&v) || (known && known->seen && same_file(known->path, path)))
         return;
     const struct catalogue_refused *refused = find_refused(c, path);
     if (refused && !same_version(&refused->version, &v))
@@ -403,22 +398,32 @@ static bool is_folder(const char *path, const struct dirent *d)
 
 static enum error_code scan_folder(struct catalogue *c, struct folder *f, struct error *e);
 
-/* The entries of a folder that are folders, or those that are not. */
-static void scan_entries(struct catalogue *c, const struct folder *f, struct dirent **names, int n,
-                         bool folders)
+/* False: it is hidden, or the path is too long. */
+static bool path_in(const struct folder *f, const struct dirent *d, char path[PATH_MAX])
 {
+    return d->d_name[0] != '.' && snprintf(path, PATH_MAX, "%s/%s", f->path, d->d_name) < PATH_MAX;
+}
+
+/* The files first, then the folders, which move to the front of the names. */
+static void scan_entries(struct catalogue *c, const struct folder *f, struct dirent **names, int n)
+{
+    int folders = 0;
+    char path[PATH_MAX];
     for (int i = 0; i < n; i++) {
-        char path[PATH_MAX];
-        int len = snprintf(path, sizeof path, "%s/%s", f->path, names[i]->d_name);
-        if (names[i]->d_name[0] == '.' || len >= (int)sizeof path ||
-            is_folder(path, names[i]) != folders)
+        struct dirent *d = names[i];
+        if (!path_in(f, d, path))
             continue;
-        struct folder in = {.path = path, .parent = f, .level = f->level + 1};
-        if (!folders)
-            take_file(c, path, names[i]->d_name);
-        else if (in.level <= CATALOGUE_LEVELS)
-            scan_folder(c, &in, &(struct error){0}); /* one that cannot be read */
+        if (!is_folder(path, d)) {
+            take_file(c, path, d->d_name);
+            continue;
+        }
+        names[i] = names[folders];
+        names[folders++] = d;
     }
+    struct folder in = {.path = path, .parent = f, .level = f->level + 1};
+    for (int i = 0; i < folders && in.level <= CATALOGUE_LEVELS; i++)
+        if (path_in(f, names[i], path))
+            scan_folder(c, &in, &(struct error){0}); /* one that cannot be read */
 }
 
 static enum error_code scan_folder(struct catalogue *c, struct folder *f, struct error *e)
@@ -437,8 +442,7 @@ static enum error_code scan_folder(struct catalogue *c, struct folder *f, struct
     uint32_t most = (uint32_t)n < c->left ? (uint32_t)n : c->left;
     c->left -= most;
     c->too_large = c->too_large || most < (uint32_t)n;
-    scan_entries(c, f, names, (int)most, false);
-    scan_entries(c, f, names, (int)most, true);
+    scan_entries(c, f, names, (int)most);
     while (n > 0)
         free(names[--n]);
     free(names);

@@ -5,6 +5,7 @@
 #include "daemon/kv_promises.h"
 
 #include "base/clock.h"
+#include "base/same_file.h"
 #include "daemon/control.h"
 
 #include <dirent.h>
@@ -19,18 +20,11 @@
 #define CALL_TIMEOUT_MS 500
 #define LOCK_PAUSE_MS   20
 
-static bool same_directory(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_ino == of_b.st_ino &&
-           of_a.st_dev == of_b.st_dev;
-}
-
 static bool is_own(const char *run, const char *own)
 {
     char place[RUN_DIR_BYTES];
     for (unsigned i = 0; *own && i < RUN_PLACES; i++)
-        if (run_dir_place(run, i, place) && same_directory(place, own))
+        if (run_dir_place(run, i, place) && same_file(place, own))
             return true;
     return false;
 }
@@ -38,7 +32,7 @@ static bool is_own(const char *run, const char *own)
 static void add_folder(struct kv_promises *p, const char *path)
 {
     for (unsigned i = 0; i < p->n; i++)
-        if (same_directory(p->folders[i].path, path))
+        if (same_file(p->folders[i].path, path))
             return;
     struct kv_promises_folder *f = &p->folders[p->n];
     f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -99,10 +99,9 @@ static void read_tier(struct sample *s, const Moed__V1__TierHealth *t)
 
 static void read_device_memory(struct sample *s, const Moed__V1__DeviceMemory *m)
 {
-    s->dense_bytes = (double)m->dense_bytes;
-    s->expert_bytes = (double)m->expert_bytes;
-    s->device_kv_bytes = (double)m->kv_bytes;
-    s->scratch_bytes = (double)m->scratch_bytes;
+    s->device_memory = *m;
+    s->device_memory.device = NULL; /* the reply's */
+    s->has_device_memory = true;
 }
 
 /* What the workers have reported, together. */
@@ -262,8 +261,7 @@ static void set_unmeasured(struct sample *s)
                         &s->cpu_busy,         &s->precision,        &s->kv_used_bytes,
                         &s->kv_free_bytes,    &s->kv_tokens,        &s->slots,
                         &s->resident,         &s->host_experts,     &s->memory_hit_rate,
-                        &s->disk_bytes_per_s, &s->disk_wait,        &s->dense_bytes,
-                        &s->expert_bytes,     &s->device_kv_bytes,  &s->scratch_bytes};
+                        &s->disk_bytes_per_s, &s->disk_wait};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         *values[i] = NAN;
 }

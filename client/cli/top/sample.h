@@ -39,7 +39,8 @@ struct sample {
      * waiting for the file */
     double memory_hit_rate, disk_bytes_per_s, disk_wait;
     /* the device's memory, as memd has given it out */
-    double dense_bytes, expert_bytes, device_kv_bytes, scratch_bytes;
+    bool has_device_memory;
+    Moed__V1__DeviceMemory device_memory; /* without its device */
     /* memory of conversations */
     double kv_used_bytes, kv_free_bytes, kv_tokens;
 

@@ -230,21 +230,13 @@ static void draw_cache(const struct view *v, const struct sample *s, struct view
 /* "device memory 1.1 GB dense, 9.5 GB experts", without parts that there are not. */
 static void draw_device_memory(const struct sample *s, struct view_page *page)
 {
-    const struct {
-        double bytes;
-        const char *what;
-    } parts[] = {{s->dense_bytes, "dense"},
-                 {s->expert_bytes, "experts"},
-                 {s->device_kv_bytes, "KV cache"},
-                 {s->scratch_bytes, "scratch"}};
-    char text[160] = "", bytes[24];
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].bytes > 0)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %s", n ? ", " : "",
-                                  bytes_text(parts[i].bytes, bytes), parts[i].what);
-    if (n)
-        add_line(page, STYLE_PLAIN, "%-*s%s", LABEL_COLUMNS, "device memory", text);
+    struct strbuf parts;
+    strbuf_init(&parts);
+    if (s->has_device_memory)
+        deployment_device_text(&s->device_memory, "dense", &parts);
+    if (parts.len)
+        add_line(page, STYLE_PLAIN, "%-*s%s", LABEL_COLUMNS, "device memory", parts.data);
+    strbuf_fini(&parts);
 }
 
 static void draw_tier(const struct view *v, const struct sample *s, struct view_page *page)
@@ -418,6 +410,17 @@ static void number_json(struct strbuf *out, const char *key, double value)
         strbuf_printf(out, ", \"%s\": %.10g", key, value);
 }
 
+static void device_memory_json(struct strbuf *out, const struct sample *s)
+{
+    const Moed__V1__DeviceMemory *m = &s->device_memory;
+    if (!s->has_device_memory)
+        return;
+    number_json(out, "device_dense_bytes", (double)m->dense_bytes);
+    number_json(out, "device_expert_bytes", (double)m->expert_bytes);
+    number_json(out, "device_kv_bytes", (double)m->kv_bytes);
+    number_json(out, "device_scratch_bytes", (double)m->scratch_bytes);
+}
+
 static void text_json(struct strbuf *out, const char *key, const char *value)
 {
     strbuf_printf(out, "\"%s\": ", key);
@@ -471,10 +474,7 @@ void view_json(const struct sample *now, const struct sample *before, struct str
     number_json(out, "memory_hit_rate", now->memory_hit_rate);
     number_json(out, "disk_bytes_per_s", now->disk_bytes_per_s);
     number_json(out, "decode_disk_wait_share", now->disk_wait);
-    number_json(out, "device_dense_bytes", now->dense_bytes);
-    number_json(out, "device_expert_bytes", now->expert_bytes);
-    number_json(out, "device_kv_bytes", now->device_kv_bytes);
-    number_json(out, "device_scratch_bytes", now->scratch_bytes);
+    device_memory_json(out, now);
     number_json(out, "experts", now->experts);
     number_json(out, "experts_on_device_share", places.device);
     number_json(out, "experts_in_memory_share", places.host);
