@@ -121,14 +121,13 @@ int child_wait(struct child *c)
     return end(c, status);
 }
 
-int child_end(struct child *c, unsigned timeout_ms)
+void child_end(struct child *c, unsigned timeout_ms)
 {
     uint64_t until = clock_ns() + timeout_ms * 1000000ull;
-    int exit_code = 0;
+    int exit_code;
     while (c->pid && !child_poll(c, &exit_code)) {
         if (clock_ns() >= until)
             kill(c->pid, SIGKILL);
         poll(NULL, 0, POLL_MS);
     }
-    return exit_code;
 }

@@ -21,8 +21,8 @@ enum error_code child_start(struct child *c, char *const arguments[], struct err
  * killed it), and c->last is its last line. */
 bool child_poll(struct child *c, int *exit_code);
 void child_interrupt(const struct child *c); /* SIGINT, if it runs */
-/* Blocks until it has ended, for timeout_ms at most; then kills it. Returns the exit code. */
-int child_end(struct child *c, unsigned timeout_ms);
+/* Blocks until it has ended, for timeout_ms at most; then kills it. */
+void child_end(struct child *c, unsigned timeout_ms);
 /* Blocks until it has ended. Returns the exit code. */
 int child_wait(struct child *c);
 

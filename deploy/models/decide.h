@@ -25,12 +25,12 @@ enum model_state { MODEL_OFF, MODEL_STARTING, MODEL_UP, MODEL_STOPPING, MODEL_FA
 
 struct model_facts {
     enum model_state state;
-    bool own;                               /* moed-models started it; others are left alone */
-    bool on_gpu;                            /* it is up and has a GPU's memory */
-    bool busy;                              /* it is up and computes */
-    bool broken;                            /* its supervisor has given it up */
-    bool drop;                              /* somebody wants it stopped */
-    uint64_t need_bytes;                    /* of host memory, without the KV cache */
+    bool own;            /* moed-models started it, and it is neither off nor failed */
+    bool on_gpu;         /* it is up and has a GPU's memory */
+    bool busy;           /* it is up and computes */
+    bool broken;         /* its supervisor has given it up */
+    bool drop;           /* somebody wants it stopped */
+    uint64_t need_bytes; /* of host memory, without the KV cache */
     uint64_t kv_least_bytes, kv_most_bytes; /* of the KV cache that it is started with */
     uint64_t kv_bytes;                      /* of the KV cache that it has; 0: it is not up */
     uint64_t wanted_ns;                     /* the last request for it; 0: none */

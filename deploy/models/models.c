@@ -125,7 +125,7 @@ void models_save_started(const struct models *m)
     FILE *f = fopen(path, "we");
     for (size_t i = 0; f && i < m->count; i++) {
         const struct model_facts *x = &m->items[i]->facts;
-        if (x->own && x->state != MODEL_OFF && x->state != MODEL_FAILED)
+        if (x->own)
             written += fprintf(f, "%s\n", m->items[i]->deployment) > 0;
     }
     if (!f || fclose(f) != 0)

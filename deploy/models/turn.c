@@ -312,11 +312,6 @@ int models_turn(struct models *m)
 
 /* ---- The end ---- */
 
-static bool is_to_stop(const struct model *x)
-{
-    return x->facts.own && x->facts.state != MODEL_OFF && x->facts.state != MODEL_FAILED;
-}
-
 static void begin_stop(const struct models *m, const struct model *x, struct child *c)
 {
     char *const arguments[] = {(char *)m->moed, "down", (char *)x->deployment, NULL};
@@ -368,13 +363,13 @@ void models_stop_all(struct models *m)
     if (!stopping)
         child_interrupt(&m->child);
     for (size_t i = 0; children && i < m->count; i++)
-        if (is_to_stop(m->items[i]) && !(stopping && m->items[i] == moving))
+        if (m->items[i]->facts.own && !(stopping && m->items[i] == moving))
             begin_stop(m, m->items[i], &children[i]);
     for (size_t i = 0; children && i < m->count; i++) {
         struct model *x = m->items[i];
         if (x == moving)
             child_wait(&children[i]);
-        else if (is_to_stop(x))
+        else if (x->facts.own)
             x->facts.own = !finish_stop(x, &children[i]);
     }
     end_moving(m);
