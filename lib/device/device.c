@@ -70,12 +70,8 @@ static bool set_dense(struct device_spec *s, struct value v)
 
 static bool set_reserve(struct device_spec *s, struct value v)
 {
-    double x;
-    if (!quantity_parse(v.text, v.len, quantity_sizes, &x) || x < 0 || x > 0x1p60)
-        return false;
-    s->reserve_set = true;
-    s->reserve_bytes = (uint64_t)x;
-    return true;
+    s->reserve_set = quantity_parse_size(v.text, v.len, &s->reserve_bytes);
+    return s->reserve_set;
 }
 
 static bool set_call(struct device_spec *s, struct value v)
@@ -106,11 +102,10 @@ static const struct option emu_options[] = {
     {"devices", set_devices, "a number from 1 to 8", false},
     {0},
 };
-static const struct option cuda_options[] = {
-    {"vram", set_vram, VRAM_TAKES, false},
-    {"reserve", set_reserve, "bytes (K, M, G, T, Ki, Mi, Gi)", false},
-    {"dense", set_dense, "host", false},
-    {0}};
+static const struct option cuda_options[] = {{"vram", set_vram, VRAM_TAKES, false},
+                                             {"reserve", set_reserve, QUANTITY_SIZE, false},
+                                             {"dense", set_dense, "host", false},
+                                             {0}};
 
 /* A kind of device and its options. */
 struct form {

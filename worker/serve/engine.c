@@ -310,10 +310,9 @@ static void admit(struct engine *g)
 }
 
 /* The device had no memory for the KV cache some time ago. */
-static bool should_retry_kv(const struct engine *g)
+static bool should_retry_kv(const struct engine *g, const struct dense_kv_use *use)
 {
-    const struct dense *d = g->config.dense;
-    return g->paged && d->ops->kv_use(d).lacks_memory && clock_ns() >= g->kv_retry_ns;
+    return g->paged && use->lacks_memory && clock_ns() >= g->kv_retry_ns;
 }
 
 /* Makes the KV cache as large as memd allows. Growing reports the new size first and then reads the
@@ -333,11 +332,13 @@ static void follow_kv_limit(struct engine *g)
         d->ops->kv_resize(d, limit);
         g->kv_limit = limit;
     }
-    if (should_retry_kv(g)) {
+    struct dense_kv_use use = d->ops->kv_use(d);
+    if (should_retry_kv(g, &use)) {
         d->ops->kv_resize(d, g->kv_limit);
         g->kv_retry_ns = clock_ns() + KV_RETRY_NS;
+        use = d->ops->kv_use(d);
     }
-    experts_report_kv(x, d->ops->kv_use(d).bytes);
+    experts_report_kv(x, use.bytes);
 }
 
 /* Waits until something may have changed; under the lock. Other workers may leave pages that a
@@ -365,7 +366,9 @@ static void wait_for_work(struct engine *g)
     pthread_mutex_unlock(&g->lock);
     bool changed = experts_follow(x);
     pthread_mutex_lock(&g->lock);
-    if (g->paged && (g->waiting.n || experts_kv_limit(x) != g->kv_limit || should_retry_kv(g)))
+    struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
+    if (g->paged &&
+        (g->waiting.n || experts_kv_limit(x) != g->kv_limit || should_retry_kv(g, &use)))
         g->woken = changed = true;
     g->idle_ns = changed ? IDLE_NS : 2 * g->idle_ns < IDLE_MOST_NS ? 2 * g->idle_ns : IDLE_MOST_NS;
 }
