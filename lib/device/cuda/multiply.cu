@@ -116,10 +116,10 @@ void cuda_multiply(struct device_stream *s, const struct matrix *m,
     cuda_multiply_several(s, &one, 1, a);
 }
 
-void product_of_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
-                       uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
-                       size_t in_plane, float *out, size_t out_stride, size_t out_plane,
-                       bool accumulate, void *scratch)
+void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                          uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                          size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                          void *scratch)
 {
     bool quantize = product_quantizes(m->type);
     struct device_activations a;
@@ -135,19 +135,8 @@ void product_of_planes(struct device_stream *s, const struct matrix *m, size_t p
     p.out = out;
     p.out_stride = out_stride;
     p.out_plane = out_plane;
-    p.accumulate = accumulate;
-    p.guard = accumulate ? s->guard : NULL;
     if (product_prepare(s, m->type, &p))
         product_launch(s, m->type, &p);
-}
-
-void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
-                          uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
-                          size_t in_plane, float *out, size_t out_stride, size_t out_plane,
-                          void *scratch)
-{
-    product_of_planes(s, m, plane_bytes, n_planes, n, in, in_stride, in_plane, out, out_stride,
-                      out_plane, false, scratch);
 }
 
 /* ---- Gate and up ---- */

@@ -262,13 +262,18 @@ static void multiply_rest(struct device_stream *s, enum tensor_type type, const 
 {
     uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.slice_tiles * TILE_ROWS;
     struct matrix part = {type, c.rows - row < n_rows ? c.rows - row : n_rows, c.cols, NULL};
+    bool quantize = product_quantizes(type);
+    struct device_activations a;
 
     for (uint32_t i = 0; i < c.slice_planes; i++) {
         size_t plane = c.plane_first + i;
         part.tiles = c.tiles + plane * c.plane_bytes + c.tile_first * c.row_bytes;
-        product_of_planes(s, &part, 0, 1, c.n - first, c.x + plane * c.x_plane + first * c.x_stride,
-                          c.x_stride, 0, c.y + plane * c.y_plane + first * c.y_stride + row,
-                          c.y_stride, 0, c.accumulate, c.factors);
+        cuda_activations_bind(&a, c.factors, c.cols, c.n - first,
+                              c.x + plane * c.x_plane + first * c.x_stride, c.x_stride, quantize);
+        if (quantize)
+            cuda_quantize(s, &a);
+        cuda_multiply(s, &part, &a, c.y + plane * c.y_plane + first * c.y_stride + row, c.y_stride,
+                      c.accumulate);
     }
 }
 

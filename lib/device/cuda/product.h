@@ -187,11 +187,6 @@ struct product product_of_matrix(const struct matrix *m, const struct device_act
 /* Chooses tensor cores where they take less time. False: the operation is refused, or there is no
  * work. */
 bool product_prepare(struct device_stream *s, enum tensor_type type, struct product *p);
-/* As multiply_planes of module.h, and may accumulate. */
-void product_of_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
-                       uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
-                       size_t in_plane, float *out, size_t out_stride, size_t out_plane,
-                       bool accumulate, void *scratch);
 /* True: gate and up may be one product of two parts, by product_pair, which multiplies and
  * activates; *quantized, where it is quantised, gets quants without biases. */
 bool product_pairs(const struct device_stream *s, const struct matrix *gate,
