@@ -40,7 +40,8 @@ enum error_code cuda_explain(struct error *e, cudaError_t code, const char *what
                      cudaGetErrorString(code), cudaGetErrorName(code), advice(code));
 }
 
-void cuda_keep_error(struct device *d, const struct error *e)
+/* Keeps e, unless the device has an error already. */
+static void keep_error(struct device *d, const struct error *e)
 {
     pthread_mutex_lock(&d->lock);
     if (d->first.code == ERROR_OK)
@@ -54,7 +55,7 @@ bool cuda_remember(struct device *d, cudaError_t code, const char *what, const c
     if (code == cudaSuccess)
         return true;
     cuda_explain(&e, code, what, file, line);
-    cuda_keep_error(d, &e);
+    keep_error(d, &e);
     return false;
 }
 
@@ -62,7 +63,7 @@ void cuda_refuse(struct device *d, const char *what, const char *file, int line)
 {
     struct error e;
     error_set(&e, ERROR_INTERNAL, "%s:%d: %s", base_name(file), line, what);
-    cuda_keep_error(d, &e);
+    keep_error(d, &e);
 }
 
 static void ignore_line(const char *text)

@@ -69,8 +69,6 @@ bool cuda_remember(struct device *d, cudaError_t code, const char *what, const c
                    int line);
 /* Keeps an error of the module's own, such as arguments that an operation cannot serve. */
 void cuda_refuse(struct device *d, const char *what, const char *file, int line);
-/* Keeps e, unless the device has an error already. */
-void cuda_keep_error(struct device *d, const struct error *e);
 /* Reports a line to the process's log; see report_to of module.h. */
 void cuda_report_to(void (*line)(const char *text));
 void cuda_report(const char *text);

@@ -28,15 +28,10 @@ void cuda_stream_free(struct device_stream *s)
 _Static_assert((int)CUDA_STAGE_BLOCKS *(int)CUDA_STAGE_BLOCK_BYTES == (int)DEVICE_STREAM_BYTES,
                "DEVICE_STREAM_BYTES is what the device's ring takes");
 
-/* Does nothing if there is staging. */
 static enum error_code make_staging(struct device_stream *s, struct error *e)
 {
     size_t bytes = (size_t)CUDA_STAGE_BLOCKS * CUDA_STAGE_BLOCK_BYTES;
-    enum error_code failed = ERROR_OK;
-    if (s->staging && s->staged)
-        return ERROR_OK;
-    if (!s->staging)
-        failed = cuda_allocate_pinned(s->device, bytes, (void **)&s->staging, e);
+    enum error_code failed = cuda_allocate_pinned(s->device, bytes, (void **)&s->staging, e);
     if (!failed)
         failed = cuda_allocate(s->device, bytes, (void **)&s->staged, e);
     for (int i = 0; i < CUDA_STAGE_BLOCKS && !failed; i++)
@@ -127,17 +122,16 @@ void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
         cuda_refuse(s->device, "a graph that reads host memory", __FILE__, __LINE__);
         return NULL;
     }
+    if (!s->staged) {
+        cuda_refuse(s->device, "an operation of a device opened for copies", __FILE__, __LINE__);
+        return NULL;
+    }
     if (taken > CUDA_STAGE_BLOCK_BYTES) {
         cuda_refuse(s->device, "more is staged at once than a block holds", __FILE__, __LINE__);
         return NULL;
     }
-    struct error e;
     if (!cuda_enter(s->device))
         return NULL;
-    if (make_staging(s, &e)) {
-        cuda_keep_error(s->device, &e);
-        return NULL;
-    }
     if (s->block_used + taken > CUDA_STAGE_BLOCK_BYTES && !next_block(s))
         return NULL;
     size_t at = (size_t)s->block * CUDA_STAGE_BLOCK_BYTES + s->block_used;

@@ -37,7 +37,7 @@ cudaStream_t cuda_stream(struct device_stream *s);
 /* Copies host memory to the device: `bytes` of it, CUDA_STAGE_BLOCK_BYTES at most. Returns their
  * address there, aligned to 256 bytes, for launches on s until three more blocks have been staged.
  * The caller may write `from` again at once. NULL: it failed, and the device keeps the error;
- * launch nothing then. */
+ * launch nothing then. A device opened for copies fails. */
 void *cuda_stage(struct device_stream *s, const void *from, size_t bytes);
 
 /* After a launch: `what` names it, as "quantize". False: it failed, and the device keeps the error.
