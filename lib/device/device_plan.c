@@ -110,6 +110,15 @@ static void look_at(struct device_plan *p, const struct device_facts *facts, uin
     p->driver_bytes = contexts < most ? contexts : most;
 }
 
+/* Bytes of a worker's KV cache for so many requests of the whole context. */
+static uint64_t kv_of(const struct worker_memory_needs *needs, enum tensor_type type,
+                      uint32_t requests)
+{
+    return needs->dense ? worker_memory_kv(&needs->map->params, type, requests, needs->context,
+                                           needs->max_tokens)
+                        : 0;
+}
+
 /* Chooses the batch by the memory that is free now, and takes its scratch and the KV cache of so
  * many requests. */
 static void want_scratch(struct device_plan *p, struct worker_memory_needs *needs, uint32_t batch,
@@ -120,12 +129,9 @@ static void want_scratch(struct device_plan *p, struct worker_memory_needs *need
     p->batch = batch ? batch : batch_plan(needs, p);
     needs->max_tokens = serving_batch_tokens(p->batch, needs->parallel);
     worker_memory(needs, &capacity);
-    uint64_t least = needs->dense ? worker_memory_kv(&needs->map->params, needs->kv_type, 1,
-                                                     needs->context, needs->max_tokens)
-                                  : 0;
     if (!checked_mul(capacity.scratch_bytes, workers_of(p), &p->scratch_bytes) ||
         !checked_mul(capacity.kv_bytes, workers_of(p), &p->kv_bytes) ||
-        !checked_mul(least, workers_of(p), &p->kv_least_bytes))
+        !checked_mul(kv_of(needs, needs->kv_type, 1), workers_of(p), &p->kv_least_bytes))
         p->scratch_bytes = UINT64_MAX;                     /* which does not fit */
     p->state_bytes = capacity.state_bytes * workers_of(p); /* less than scratch_bytes */
 }
@@ -152,10 +158,7 @@ static void want_free(struct device_plan *p, const struct device_facts *facts,
     p->kv_most = requests;
     while (!o->kv_requests && requests > 1 && !kv_is_fair(p))
         want_scratch(p, needs, o->batch, requests /= 2);
-    uint64_t most = needs->dense ? worker_memory_kv(&needs->map->params, needs->kv_type, p->kv_most,
-                                                    needs->context, needs->max_tokens)
-                                 : 0;
-    if (!checked_mul(most, workers_of(p), &p->kv_most_bytes))
+    if (!checked_mul(kv_of(needs, needs->kv_type, p->kv_most), workers_of(p), &p->kv_most_bytes))
         p->kv_most_bytes = p->kv_bytes;
 }
 
@@ -173,7 +176,6 @@ struct words {
 static void put_less_kv(const struct device_plan *p, const struct worker_memory_needs *needs,
                         struct words *w)
 {
-    const struct model_params *params = &needs->map->params;
     const enum tensor_type small[] = {TENSOR_Q8_0, TENSOR_F16};
     char one[24], bytes[24];
     struct error e;
@@ -183,9 +185,8 @@ static void put_less_kv(const struct device_plan *p, const struct worker_memory_
     if (p->kv_requests > 1)
         n = snprintf(w->less_kv, sizeof w->less_kv, "--parallel 1 (%s)", one);
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
-        uint64_t each =
-            worker_memory_kv(params, small[i], p->kv_requests, needs->context, needs->max_tokens);
-        if (kv_type_check(params, small[i], &e) || each >= p->kv_bytes / workers_of(p))
+        uint64_t each = kv_of(needs, small[i], p->kv_requests);
+        if (kv_type_check(&needs->map->params, small[i], &e) || each >= p->kv_bytes / workers_of(p))
             continue;
         quantity_format_bytes(each * workers_of(p), bytes);
         snprintf(w->less_kv + n, sizeof w->less_kv - (size_t)n, "%s--kv-type %s (%s)",
@@ -334,7 +335,7 @@ static enum device_part share_free(struct device_link *link, struct device_plan 
     uint64_t least = device_share_least_bytes(p); /* with the driver's part of an empty device */
     look_at(p, facts, facts->free_bytes);
     enum device_part lacks = share(p, o->device);
-    bool fewer = !o->kv_requests && p->kv_requests < DEFAULT_KV_REQUESTS && p->kv_bytes;
+    bool fewer = p->kv_requests < p->kv_most && p->kv_bytes;
     if (!lacks && !fewer && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
         return lacks;
     if (!p->asked_bytes || fewer)
