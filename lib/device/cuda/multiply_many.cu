@@ -330,14 +330,10 @@ static void multiply_slices(struct device_stream *s, enum tensor_type type, stru
     c.row_bytes = tiles_row_bytes<T>(c.cols);
     for (; c.plane_first < c.n_planes; c.plane_first += most_planes) {
         c.slice_planes = least(most_planes, c.n_planes - c.plane_first);
-        if (!cuda_blas_given_up(s->device))
-            convert<As>(s, c);
+        convert<As>(s, c);
         for (c.tile_first = 0; c.tile_first < tiles; c.tile_first += most_tiles) {
             c.slice_tiles = least(most_tiles, tiles - c.tile_first);
-            if (cuda_blas_given_up(s->device))
-                multiply_rest(s, type, c, 0);
-            else
-                multiply_slice<T, As>(s, type, c);
+            multiply_slice<T, As>(s, type, c);
         }
     }
 }
