@@ -15,12 +15,6 @@ static enum error_code note_full(struct memd *m, enum error_code code)
     return code;
 }
 
-static void show_wait(void *arg, const char *text)
-{
-    struct memd *m = arg;
-    daemon_status(&m->daemon, "waiting for memory of the device: %s", text);
-}
-
 enum error_code memd_open_devices(struct memd *m, struct error *e)
 {
     enum error_code code = ERROR_OK;
@@ -28,7 +22,7 @@ enum error_code memd_open_devices(struct memd *m, struct error *e)
         m->devices[i].spec = device_of(&m->device_spec, i);
         code = device_link_new(&m->devices[i].spec, &m->devices[i].link, e);
         if (!code)
-            device_link_report(m->devices[i].link, show_wait, m);
+            device_link_report(m->devices[i].link, daemon_awaits_memory, &m->daemon);
     }
     return note_full(m, code);
 }

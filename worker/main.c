@@ -126,17 +126,11 @@ static const uint8_t *dense_base(const struct worker *w)
     return dense_on_device(w) ? w->cuda.dense : w->memory.map.base;
 }
 
-static void show_wait(void *arg, const char *lack)
-{
-    struct worker *w = arg;
-    daemon_status(&w->daemon, "waiting for memory of the device: %s", lack);
-}
-
 /* memd holds the worker's share of the device's memory until the channel is offered, so nothing is
  * allocated before. */
 static enum error_code open_cuda(struct worker *w, struct error *e)
 {
-    cuda_device_starts(&w->cuda, show_wait, w);
+    cuda_device_starts(&w->cuda, daemon_awaits_memory, &w->daemon);
     enum error_code code = cuda_device_open(&w->memory, &w->device_spec, &w->cuda, e);
     if (!code)
         code = cache_link_open(&w->memory, &w->cache_link, e);

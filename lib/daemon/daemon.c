@@ -418,6 +418,12 @@ void daemon_status(struct daemon *d, const char *format, ...)
     notify_send(message, false);
 }
 
+void daemon_awaits_memory(void *arg, const char *lack)
+{
+    log_info("waiting for memory of the device: %s", lack);
+    daemon_status(arg, "waiting for memory of the device: %s", lack);
+}
+
 void daemon_ready(struct daemon *d)
 {
     atomic_store(&d->ready, true);

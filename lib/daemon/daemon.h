@@ -98,6 +98,9 @@ enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *han
 
 /* Set the one-line state: HealthReply.state, and STATUS= for the service manager. */
 void daemon_status(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Log, and set as the state, which memory of a device the process waits for. arg: the struct
+ * daemon; a function for device_link_report (device/link.h). */
+void daemon_awaits_memory(void *arg, const char *lack);
 void daemon_ready(struct daemon *d); /* sets `ready`, sends READY=1 */
 /* The watchdog counts the process as hung where the thread of this heartbeat works for four of the
  * watchdog's intervals without a beat. Borrows h until the process ends. */

@@ -76,9 +76,14 @@ static void report_wait(const struct device_link *link, const struct device_fact
     quantity_format_bytes(bytes, gb[2]);
     snprintf(text, sizeof text, "%.100s has %s of %s free, %s are needed", facts->name, gb[0],
              gb[1], gb[2]);
-    log_info("waiting for memory of the device: %s", text);
     if (link->report)
         link->report(link->report_arg, text);
+}
+
+/* Some of the bytes are not free, and may be later. */
+static bool is_short(const struct device_facts *facts, uint64_t bytes)
+{
+    return facts->free_bytes < bytes && bytes <= facts->memory_bytes;
 }
 
 /* Waits until `bytes` are free, or WAIT_NS. */
@@ -86,10 +91,9 @@ static void await_free(struct device_link *link, uint64_t bytes, struct device_f
 {
     uint64_t started = clock_ns();
     cuda_facts(link, facts);
-    if (facts->free_bytes < bytes && bytes <= facts->memory_bytes)
+    if (is_short(facts, bytes))
         report_wait(link, facts, bytes);
-    while (facts->free_bytes < bytes && bytes <= facts->memory_bytes &&
-           clock_ns() - started < WAIT_NS) {
+    while (is_short(facts, bytes) && clock_ns() - started < WAIT_NS) {
         nap();
         cuda_facts(link, facts);
     }
@@ -134,13 +138,19 @@ static enum error_code too_much(const struct device_facts *facts, uint64_t reque
                      facts->name, (double)facts->memory_bytes * 1e-9, (double)requested * 1e-9);
 }
 
+static enum error_code cuda_hold(struct device_link *link, uint64_t bytes, void **out,
+                                 struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    return l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), out, e);
+}
+
 static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes,
                                      struct device_extent *p, struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     void *memory = NULL;
-    enum error_code code =
-        l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), &memory, e);
+    enum error_code code = cuda_hold(link, bytes, &memory, e);
     if (code)
         return code;
     p->slots = memory;
@@ -156,13 +166,6 @@ static void cuda_release(struct device_link *link, struct device_extent *p)
         return;
     if (l->module->finish(l->stream, &e) == ERROR_OK)
         l->module->release(l->device, p->slots);
-}
-
-static enum error_code cuda_hold(struct device_link *link, uint64_t bytes, void **out,
-                                 struct error *e)
-{
-    struct cuda_link *l = (struct cuda_link *)link;
-    return l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), out, e);
 }
 
 static void cuda_let_go(struct device_link *link, void *held)

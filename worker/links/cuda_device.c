@@ -41,7 +41,6 @@ static bool await_memory(struct cuda_device *c, enum error_code code, const stru
         p->since_ns = now;
     if (waited >= REPORT_NS && !p->reported) { /* memd leaves its part at once */
         p->reported = true;
-        log_info("waiting for memory of the device: %s", lack->text);
         p->report(p->arg, lack->text);
     }
     nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
