@@ -16,6 +16,7 @@
 #include "daemon/options.h"
 #include "gguf/gguf.h"
 #include "model/pool_plan.h"
+#include "model/serving_limits.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -24,7 +25,6 @@
 #include <string.h>
 
 #define EXIT_INTERRUPTED 130        /* 128 + SIGINT, as shells report it */
-#define CONTEXT_DEFAULT  4096       /* the largest context of `moed up` without --ctx */
 #define PARALLEL_LEAST   4          /* the smallest default of --parallel */
 #define MAX_TOKENS_ASKED (1u << 20) /* of a prompt or an answer */
 #define MAX_LIST         8
@@ -135,18 +135,27 @@ static int parse_options(struct bench *b, int argc, char **argv)
 
 /* ---- The deployment and its model ---- */
 
-/* Of the model file; CONTEXT_DEFAULT where it cannot be read, which `moed up` reports. */
-static uint32_t context_trained(const char *path)
+/* Of a model file. Bytes: what decoding one token reads. */
+struct model_facts {
+    uint32_t context_trained;
+    uint64_t dense_bytes;  /* all dense weights, of the embedding one row */
+    uint64_t expert_bytes; /* the slabs of the experts that a token activates */
+};
+
+static enum error_code read_model(const char *path, struct model_facts *out, struct error *e)
 {
     struct gguf *g = NULL;
     struct pool_plan plan = {0};
-    struct error e;
-    uint32_t context = CONTEXT_DEFAULT;
-    if (!gguf_open(path, &g, &e) && !pool_plan_new(g, &plan, &e))
-        context = plan.header.params.context_trained;
+    enum error_code code = gguf_open(path, &g, e);
+    if (!code)
+        code = pool_plan_new(g, &plan, e);
+    if (!code)
+        *out = (struct model_facts){.context_trained = plan.header.params.context_trained,
+                                    .dense_bytes = pool_plan_dense_token_bytes(&plan),
+                                    .expert_bytes = pool_plan_expert_token_bytes(&plan)};
     pool_plan_free(&plan);
     gguf_close(g);
-    return context;
+    return code;
 }
 
 static int start_deployment(struct bench *b)
@@ -154,8 +163,11 @@ static int start_deployment(struct bench *b)
     struct error e;
     uint32_t prompt = largest(&b->prompts), streams = largest(&b->streams);
     uint64_t tokens = prompt + streams_most_tokens(streams, prompt, (uint32_t)b->generate);
-    uint32_t trained = context_trained(b->model);
-    uint32_t usual = trained < CONTEXT_DEFAULT ? trained : CONTEXT_DEFAULT;
+    struct model_facts model;
+    uint32_t usual = DEFAULT_CONTEXT; /* without --ctx, at most */
+    /* what cannot be read `moed up` reports */
+    if (!read_model(b->model, &model, &e) && model.context_trained < usual)
+        usual = model.context_trained;
     struct hosting_options options = {.model = b->model,
                                       .threads = b->threads,
                                       .ctx = tokens > usual ? tokens : 0,
@@ -163,23 +175,15 @@ static int start_deployment(struct bench *b)
     return hosting_start(&options, &b->hosting, &e) ? complain(e.text) : 0;
 }
 
-/* Bytes that decoding one token reads: all dense weights (of the embedding one row), and the slabs
- * of the experts that a token activates. */
 static int plan_bytes(struct report *r)
 {
-    struct gguf *g = NULL;
-    struct pool_plan plan = {0};
+    struct model_facts model;
     struct error e;
-    enum error_code code = gguf_open(r->path, &g, &e);
-    if (!code)
-        code = pool_plan_new(g, &plan, &e);
-    if (!code) {
-        r->dense_bytes_a_token = pool_plan_dense_token_bytes(&plan);
-        r->expert_bytes_a_token = pool_plan_expert_token_bytes(&plan);
-    }
-    pool_plan_free(&plan);
-    gguf_close(g);
-    return code ? complain(e.text) : 0;
+    if (read_model(r->path, &model, &e))
+        return complain(e.text);
+    r->dense_bytes_a_token = model.dense_bytes;
+    r->expert_bytes_a_token = model.expert_bytes;
+    return 0;
 }
 
 /* The deployment's compute threads, from the worker's metrics. */

@@ -3,6 +3,7 @@
 
 #include "base/sort_doubles.h"
 #include "base/strbuf.h"
+#include "daemon/program_find.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -61,11 +62,10 @@ static void read_proc(const char *path, const char *key, char out[128])
 static void read_commit(char out[64])
 {
     char folder[PATH_MAX], command[PATH_MAX + 128];
+    struct error e;
     out[0] = '\0';
-    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (n <= 0)
+    if (program_find("moed-bench", NULL, folder, &e))
         return;
-    folder[n] = '\0';
     *strrchr(folder, '/') = '\0';
     if (strchr(folder, '\''))
         return;

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,10 +47,14 @@ uint32_t streams_most_tokens(uint32_t streams, uint32_t prompt_tokens, uint32_t 
                               (uint32_t)((uint64_t)streams * prompt_tokens / CHUNK_LEAST);
 }
 
-static enum moed_code fail(struct moed_error *error, enum moed_code code, const char *message)
+__attribute__((format(printf, 3, 4))) static enum moed_code
+fail(struct moed_error *error, enum moed_code code, const char *format, ...)
 {
+    va_list args;
     *error = (struct moed_error){.code = code};
-    snprintf(error->message, sizeof error->message, "%s", message);
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
     return code;
 }
 
@@ -157,18 +162,15 @@ static enum moed_code fail_early(const struct run *r, struct moed_error *error)
             ended_s = fmin(ended_s, r->streams[i].token_s[r->streams[i].n_tokens - 1]);
     for (uint32_t i = 0; i < r->n_started; i++)
         began += r->streams[i].n_tokens && r->streams[i].token_s[0] <= ended_s;
-    *error = (struct moed_error){.code = MOED_ERROR_LIMIT};
     if (began < plan->streams)
-        snprintf(error->message, sizeof error->message,
-                 "%u of %u answers began before the first ended after %u tokens: start the "
-                 "deployment with a larger --parallel",
-                 (unsigned)began, (unsigned)plan->streams, (unsigned)r->n_most);
-    else
-        snprintf(error->message, sizeof error->message,
-                 "an answer ended after %u tokens, before all had decoded %u together: start the "
-                 "deployment with a larger --ctx than %u, or give a smaller --generate",
-                 (unsigned)r->n_most, (unsigned)plan->generate, (unsigned)plan->context);
-    return MOED_ERROR_LIMIT;
+        return fail(error, MOED_ERROR_LIMIT,
+                    "%u of %u answers began before the first ended after %u tokens: start the "
+                    "deployment with a larger --parallel",
+                    (unsigned)began, (unsigned)plan->streams, (unsigned)r->n_most);
+    return fail(error, MOED_ERROR_LIMIT,
+                "an answer ended after %u tokens, before all had decoded %u together: start the "
+                "deployment with a larger --ctx than %u, or give a smaller --generate",
+                (unsigned)r->n_most, (unsigned)plan->generate, (unsigned)plan->context);
 }
 
 static enum moed_code read_all(struct run *r, struct moed_error *error)
@@ -234,12 +236,10 @@ static enum moed_code plan_tokens(struct run *r, struct moed_error *error)
     r->n_most = r->n_most < most ? r->n_most : most;
     if (r->n_most >= plan->generate)
         return MOED_OK;
-    *error = (struct moed_error){.code = MOED_ERROR_LIMIT};
-    snprintf(error->message, sizeof error->message,
-             "%u tokens after a prompt of %u are more than the deployment's context of %u: start "
-             "it with a larger --ctx",
-             (unsigned)plan->generate, (unsigned)plan->prompt_tokens, (unsigned)plan->context);
-    return MOED_ERROR_LIMIT;
+    return fail(error, MOED_ERROR_LIMIT,
+                "%u tokens after a prompt of %u are more than the deployment's context of %u: "
+                "start it with a larger --ctx",
+                (unsigned)plan->generate, (unsigned)plan->prompt_tokens, (unsigned)plan->context);
 }
 
 enum moed_code streams_run(struct moed_session *session, const struct streams_plan *plan,
