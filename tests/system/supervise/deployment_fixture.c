@@ -172,6 +172,12 @@ const char *fixture_command(const struct fixture *f, const char *command)
     return is_complete(answer, len) ? answer : NULL;
 }
 
+void fixture_down(struct fixture *f)
+{
+    assert_contains(fixture_command(f, "down"), "\nok\n");
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+}
+
 const char *fixture_value(const struct fixture *f, const char *process, const char *key)
 {
     static char value[1024];

@@ -36,6 +36,8 @@ int fixture_connect(const struct fixture *f);
 /* Sends one command. Returns the answer (NUL-terminated) in a static buffer, NULL if none arrives
  * in time. */
 const char *fixture_command(const struct fixture *f, const char *command);
+/* Stops all processes by the command `down`; asserts that the supervisor ends well. */
+void fixture_down(struct fixture *f);
 /* Returns the value of key in the status line of `process` ("deployment" for that line); static
  * buffer. */
 const char *fixture_value(const struct fixture *f, const char *process, const char *key);

@@ -84,16 +84,14 @@ static void starts_and_ends_mps(void **state)
     snprintf(line, sizeof line, "CUDA_MPS_LOG_DIRECTORY=%s/mps-log\n", f->run);
     assert_contains(fixture_file(f, "environment.memd"), line);
     assert_contains(fixture_file(f, "environment.worker"), line);
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     assert_false(fixture_exists(f, "mps"));
     /* not without the option */
     fixture_start(f, NULL, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_file(f, "environment.worker"), "");
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     /* not on another device */
     static const char *const no_use[] = {"--mps", "--device", "emu:vram=1G,link=1G", NULL};
@@ -117,8 +115,7 @@ static void restarts_memd_that_holds_mps(void **state)
         assert_true(fixture_until(f, "worker", "state", "failed", LIMIT_MS));
         bool again = strstr(fixture_file(f, "supervise.log"), "restarting memd too") != NULL;
         assert_int_equal(again, with);
-        assert_contains(fixture_command(f, "down"), "\nok\n");
-        assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+        fixture_down(f);
     }
     fixture_script(f, "worker", "serve");
     use_path(f, "");
@@ -164,8 +161,7 @@ static void goes_on_without_mps(void **state)
         assert_contains(fixture_file(f, "supervise.log"), messages[!installed]);
         assert_false(fixture_exists(f, "mps"));
         assert_string_equal(fixture_file(f, "environment.worker"), "");
-        assert_contains(fixture_command(f, "down"), "\nok\n");
-        assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+        fixture_down(f);
         use_path(f, "");
     }
     expect_calls(f, (const char *const[]){"-d", "-d", NULL}); /* no daemon to stop */

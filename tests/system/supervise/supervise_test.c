@@ -32,8 +32,7 @@ static void starts_in_order_and_stops_in_reverse(void **state)
     assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "restarts"), "0");
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
     assert_string_equal(fixture_file(f, "events"),
                         "start memd\nready memd\nstart cpuexec\nready cpuexec\nstart worker\n"
                         "ready worker\nstop worker\nstop cpuexec\nstop memd\n");
@@ -117,8 +116,7 @@ static void http_stands_alone(void **state)
     fixture_script(f, "http", "serve");
     assert_string_equal(fixture_command(f, "restart http"), "ok\n");
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
     const char *events = fixture_file(f, "events");
     assert_true(strstr(events, "stop http\nstop worker\n"));
 }
@@ -144,8 +142,7 @@ static void does_without_cpuexec_on_the_host(void **state)
     kill(fixture_pid(f, "memd"), SIGKILL);
     assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
     assert_int_equal(fixture_count_events(f, "start cpuexec"), 0);
     assert_int_equal(fixture_count_events(f, "start worker"), 2);
 }
@@ -280,8 +277,7 @@ static void works_without_standard_streams(void **state)
     fixture_start(f, NULL, true);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     assert_contains(fixture_file(f, "supervise.log"), "worker is ready");
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
 }
 
 static void believes_only_the_process_itself(void **state)
@@ -375,8 +371,7 @@ static void makes_removed_files_again(void **state)
     remove_file(f, "memd.ctl");
     assert_true(fixture_until(f, "memd", "restarts", "1", LIMIT_MS));
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    assert_contains(fixture_command(f, "down"), "\nok\n");
-    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    fixture_down(f);
 }
 
 /* Without its directory no command reaches it: it ends, with all processes, and leaves a directory
