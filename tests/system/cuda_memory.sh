@@ -91,7 +91,7 @@ down
 up --device cuda:0
 whole=$(kv_bytes)
 supervisor=$(pid_of supervise) memd=$(pid_of memd)
-take other 2M
+take other 2Mi
 before=$(free_bytes)
 is_freed() { [ "$(free_bytes)" -gt $((before + (8 << 20))) ]; }
 is_held() { [ "$(free_bytes)" -le "$before" ]; }
@@ -138,7 +138,7 @@ all_is_free() { [ "$(free_bytes)" -gt $((200 << 20)) ]; }
 kill -STOP "$supervisor"
 kill -9 "$memd"
 wait_until 20 all_is_free || { kill -CONT "$supervisor"; fail "the memory of a dead memd is not free"; }
-take third 1M
+take third 1Mi
 kill -CONT "$supervisor"
 wait_until 20 shows '"waiting for memory of the device: cusim has 1 MB of 268 MB free, ' || fail "memd does not say what it waits for: $("$MOED" ps --json)"
 leave third

@@ -1,23 +1,18 @@
-/* Another program that uses a GPU: takes all of device 0's free memory but LEAVE bytes (K, M:
- * powers of 1024), prints how many it has, and keeps them until its standard input ends.
+/* Another program that uses a GPU: takes all of device 0's free memory but LEAVE bytes ("2Mi"),
+ * prints how many it has, and keeps them until its standard input ends.
  *   take-device-memory LEAVE */
+#include "base/quantity.h"
 #include "device/module.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void fail(const struct error *e)
 {
     fprintf(stderr, "take-device-memory: %s\n", e->text);
     exit(1);
-}
-
-static uint64_t bytes_of(const char *text)
-{
-    char *unit;
-    uint64_t n = strtoull(text, &unit, 10);
-    return *unit == 'M' ? n << 20 : *unit == 'K' ? n << 10 : n;
 }
 
 int main(int argc, char **argv)
@@ -28,13 +23,13 @@ int main(int argc, char **argv)
     struct error e;
     void *memory = NULL;
     char c;
-    if (argc != 2)
+    uint64_t leave;
+    if (argc != 2 || !quantity_parse_size(argv[1], strlen(argv[1]), &leave))
         return 2;
     if (device_module_load("cuda", &module, &e) || module->open(0, DEVICE_COPIES, &device, &e))
         fail(&e);
     module->facts(device, &facts);
-    uint64_t leave = bytes_of(argv[1]),
-             take = facts.free_bytes > leave ? (facts.free_bytes - leave) >> 12 << 12 : 0;
+    uint64_t take = facts.free_bytes > leave ? (facts.free_bytes - leave) >> 12 << 12 : 0;
     if (take && module->allocate(device, take, &memory, &e))
         fail(&e);
     printf("%llu\n", (unsigned long long)take);
