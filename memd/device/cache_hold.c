@@ -34,7 +34,6 @@ static uint32_t absent_workers(const struct cache *c)
 static void note(struct cache_hold *hold, bool changed, const struct error *lack)
 {
     uint64_t before = changed ? 0 : hold->pause_ns, twice = 2 * before;
-    hold->lacks = lack != NULL;
     hold->pause_ns = !lack                   ? 0
                      : before == 0           ? PAUSE_NS
                      : twice < LAST_PAUSE_NS ? twice
@@ -53,7 +52,7 @@ void cache_hold_shares(struct cache *c)
     uint64_t bytes = device_share_worker_bytes(&c->plan, atomic_load(&shown->kv_bytes));
     bool changed = n != hold->n || bytes != hold->bytes;
     struct error e;
-    if (!changed && (!hold->lacks || clock_ns() < hold->retry_ns))
+    if (!changed && (hold->pause_ns == 0 || clock_ns() < hold->retry_ns))
         return;
     pthread_mutex_unlock(&c->server.lock);
     enum error_code code = device_link_hold(c->link, n, bytes, &e);
@@ -66,7 +65,7 @@ void cache_hold_shares(struct cache *c)
 uint64_t cache_hold_left_ns(const struct cache *c)
 {
     uint64_t now = clock_ns();
-    if (!c->hold.lacks)
+    if (c->hold.pause_ns == 0)
         return UINT64_MAX;
     return c->hold.retry_ns > now ? c->hold.retry_ns - now : 0;
 }

@@ -53,9 +53,8 @@ struct cache_aim {
 struct cache_hold {
     uint32_t n;        /* shares, */
     uint64_t bytes;    /* and bytes of each, that are to be held */
-    bool lacks;        /* the device had no memory for all */
     uint64_t retry_ns; /* not to be tried before */
-    uint64_t pause_ns; /* between the last two tries */
+    uint64_t pause_ns; /* until then; 0: the device had memory for all */
 };
 
 struct cache {
