@@ -1,6 +1,7 @@
 /* Bodies; see bodies.h. */
 #include "client/http/server/bodies.h"
 
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/http/server/connection.h"
@@ -25,36 +26,30 @@ static uint64_t capacity(const struct server *s, enum body_pool pool)
 
 /* ---- Clients ---- */
 
-static uint64_t hash(uint64_t h, const void *data, size_t n)
-{
-    for (const uint8_t *at = data; n--; at++)
-        h = (h ^ *at) * 0x100000001b3u; /* FNV-1a */
-    return h;
-}
-
 /* An IPv6 client has the addresses of a /64. At an IPv6 socket an IPv4 client has its address in
  * the last bytes. */
-static uint64_t hash_ipv6(const struct in6_addr *a, uint64_t h)
+static uint64_t hash_ipv6(const struct in6_addr *a)
 {
-    return IN6_IS_ADDR_V4MAPPED(a) ? hash(h, a->s6_addr + 12, 4) : hash(h, a->s6_addr, 8);
+    return IN6_IS_ADDR_V4MAPPED(a) ? checksum64(0, a->s6_addr + 12, 4)
+                                   : checksum64(0, a->s6_addr, 8);
 }
 
-static uint64_t hash_address(const struct exchange *x, uint64_t h)
+static uint64_t hash_address(const struct exchange *x)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct sockaddr *a = info ? info->client_addr : NULL;
     if (a && a->sa_family == AF_INET)
-        return hash(h, &((const struct sockaddr_in *)a)->sin_addr, sizeof(struct in_addr));
+        return checksum64(0, &((const struct sockaddr_in *)a)->sin_addr, sizeof(struct in_addr));
     if (a && a->sa_family == AF_INET6)
-        return hash_ipv6(&((const struct sockaddr_in6 *)a)->sin6_addr, h);
-    return h;
+        return hash_ipv6(&((const struct sockaddr_in6 *)a)->sin6_addr);
+    return 0;
 }
 
 static uint64_t id_of(const struct exchange *x)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    return x->log.key[0] ? hash(h, x->log.key, strlen(x->log.key)) : hash_address(x, h);
+    const char *key = x->log.key;
+    return *key ? checksum64(0, key, strlen(key)) : hash_address(x);
 }
 
 static struct body_client *find_client(const struct server *s, uint64_t id)
