@@ -342,7 +342,6 @@ int main(int argc, char **argv)
     server_close(&f.server);
     watches_fini(&f.app.watches);
     jobs_stop(&f.app.processes);
-    capacities_fini(&f.app.capacities);
     deployments_fini(&f.app.deployments);
     loop_fini(&f.loop);
     return EXIT_CLEAN;

@@ -5,7 +5,6 @@
 #include "client/http/api/answer_metrics.h"
 #include "client/http/model/deployments.h"
 #include "client/http/server/server.h"
-#include "client/http/watch/capacity.h"
 #include "client/http/watch/watch.h"
 
 struct daemon;
@@ -23,8 +22,7 @@ struct app {
     struct daemon *daemon;
     struct deployments deployments;
     struct watches watches;
-    struct job_queue processes;   /* its thread asks the deployments' processes */
-    struct capacities capacities; /* of that thread */
+    struct job_queue processes; /* its thread asks the deployments' processes */
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */

@@ -6,6 +6,7 @@
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 #include "client/http/model/chat_render.h"
+#include "client/http/watch/capacity.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,10 +113,9 @@ void handle_ollama_tags(struct exchange *x)
 struct running {
     struct job job;     /* first */
     struct exchange *x; /* NULL: the client has left */
-    struct app *app;
     unsigned count;
     struct running_model {
-        const struct deployment *deployment; /* in the table for ever */
+        struct deployment *deployment; /* in the table for ever */
         uint64_t device_bytes;
     } models[];
 };
@@ -123,9 +123,10 @@ struct running {
 static void measure(struct job *job)
 {
     struct running *r = (struct running *)job;
-    for (unsigned i = 0; i < r->count; i++)
-        r->models[i].device_bytes =
-            capacity_device_bytes(&r->app->capacities, r->models[i].deployment->name);
+    for (unsigned i = 0; i < r->count; i++) {
+        struct deployment *d = r->models[i].deployment;
+        r->models[i].device_bytes = deployment_capacity(d, &d->device_bytes, capacity_device_bytes);
+    }
 }
 
 static void write_ps(struct job *job)
@@ -174,7 +175,6 @@ static void start_ps(struct exchange *x)
     }
     r->job = (struct job){.work = measure, .done = write_ps};
     r->x = x;
-    r->app = app_of(x);
     for (unsigned i = 0; i < all->count; i++)
         if (all->items[i]->running && all->items[i]->facts)
             r->models[r->count++].deployment = all->items[i];

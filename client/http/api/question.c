@@ -78,13 +78,12 @@ static void measure(struct job *job)
 {
     struct question *q = (struct question *)job;
     q->kind->measure(q);
-    q->measured = true;
 }
 
 static void start_measuring(struct question *q)
 {
     q->job.work = measure;
-    post(q, &q->app->processes);
+    post(q, &app_of(q->x)->processes);
 }
 
 static void done(struct job *job)
@@ -95,7 +94,7 @@ static void done(struct job *job)
         free_question(q);
     else if (q->problem.status)
         fail(q, &q->problem);
-    else if (q->kind->measure && !q->measured)
+    else if (q->kind->measure && q->job.work != measure)
         start_measuring(q);
     else
         answer(q);
@@ -134,7 +133,6 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
     *q = (struct question){.job = {.work = work, .done = done},
                            .waiter = {.ready = on_deployments},
                            .x = x,
-                           .app = app_of(x),
                            .ask = *ask,
                            .kind = kind};
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);

@@ -9,12 +9,10 @@ struct question {
     struct job job; /* first */
     struct deployments_waiter waiter;
     struct exchange *x; /* NULL: the client has left */
-    struct app *app;
     struct deployment *deployment;
     struct ask ask;
     const struct question_kind *kind;
     struct job_queue *in; /* whose job it is; NULL: none */
-    bool measured;
     struct problem problem;
     /* what `work` has found; freed with moed_free */
     uint32_t *tokens;

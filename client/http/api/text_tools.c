@@ -4,6 +4,7 @@
 #include "client/http/api/messages.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
+#include "client/http/watch/capacity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -202,7 +203,8 @@ static enum moed_code find_props(struct question *q, struct moed_error *error)
 /* Finds how many requests run at once. A worker that hangs is waited for. */
 static void measure_props(struct question *q)
 {
-    q->parallel = capacity_parallel(&q->app->capacities, q->deployment->name);
+    struct deployment *d = q->deployment;
+    q->parallel = deployment_capacity(d, &d->parallel, capacity_parallel);
 }
 
 /* s: the model's defaults; NULL: they are not known. */

@@ -17,6 +17,8 @@
 #define WANT_EVERY_NS 1000000000ull
 /* How often names that the default model would answer have the folder listed. */
 #define LIST_EVERY_NS 5000000000ull
+/* How often processes are asked for a capacity. */
+#define CAPACITY_NS 1000000000ull
 
 struct probe {
     struct job job; /* first */
@@ -497,4 +499,16 @@ struct deployment *deployments_find(const struct deployments *d, const char *mod
 struct deployment *deployments_find_named(const struct deployments *d, const char *model)
 {
     return find_meant(d, deployments_named(d, model));
+}
+
+/* ---- On the thread that asks the processes ---- */
+
+uint64_t deployment_capacity(const struct deployment *d, struct deployment_capacity *c,
+                             uint64_t (*ask)(const char *deployment))
+{
+    if (!c->asked_ns || clock_ns() - c->asked_ns >= CAPACITY_NS) {
+        c->value = ask(d->name);
+        c->asked_ns = clock_ns();
+    }
+    return c->value;
 }

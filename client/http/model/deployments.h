@@ -33,6 +33,12 @@ struct deployments;
 struct chat_model;
 struct vocabulary;
 
+/* Something that a deployment's processes have, as they last reported it. Zeroed at first. */
+struct deployment_capacity {
+    uint64_t asked_ns; /* 0: not yet */
+    uint64_t value;
+};
+
 struct deployment {
     char name[DEPLOYMENT_NAME_BYTES];
     char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
@@ -56,6 +62,8 @@ struct deployment {
     /* Of the session's model, its thread's; NULL: not known yet. */
     struct chat_model *chat;       /* chat_render.h */
     struct vocabulary *vocabulary; /* vocabulary.h */
+    /* Of the thread that asks its processes (app.h). */
+    struct deployment_capacity device_bytes, parallel;
 };
 
 enum list_when { LIST_NEVER, LIST_UNKNOWN, LIST_ALWAYS };
@@ -135,5 +143,9 @@ enum moed_code deployment_attach(struct deployment *d, struct moed_error *error)
 enum moed_code deployment_generate(struct deployment *d,
                                    const struct moed_generate_options *options,
                                    struct moed_request **out, struct moed_error *error);
+
+/* On the thread that asks the processes: at most once a second, and waits for it. c: d's. */
+uint64_t deployment_capacity(const struct deployment *d, struct deployment_capacity *c,
+                             uint64_t (*ask)(const char *deployment));
 
 #endif
