@@ -199,6 +199,7 @@ void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply 
     all->running += one->requests_running;
     all->waiting += one->requests_waiting;
     all->clients += one->clients;
+    all->parallel += one->parallel;
     all->tokens_per_s += one->tokens_per_s;
     all->drafted += one->drafted_total;
     all->accepted += one->accepted_total;
@@ -217,4 +218,20 @@ enum error_code deployment_health(const char *run, const char *process, Moed__V1
                                   struct error *e)
 {
     return control_health(run, process, DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
+}
+
+struct workers_health deployment_workers_health(const char *run)
+{
+    struct workers_health all = {0};
+    const char *names[SUPERVISE_WORKERS];
+    unsigned n = deployment_workers(run, names);
+    for (unsigned i = 0; i < n; i++) {
+        struct error e = {0};
+        Moed__V1__Reply *reply;
+        if (deployment_health(run, names[i], &reply, &e))
+            continue;
+        workers_health_add(&all, reply->health);
+        moed__v1__reply__free_unpacked(reply, NULL);
+    }
+    return all;
 }

@@ -67,6 +67,7 @@ unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS
 struct workers_health {
     unsigned n; /* that have answered */
     uint64_t running, waiting, clients;
+    uint64_t parallel; /* requests that can run at once */
     double tokens_per_s;
     uint64_t drafted, accepted;
     bool has_cache, has_tier;
@@ -75,6 +76,8 @@ struct workers_health {
     char predictor[32];
 };
 void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply *one);
+/* Asks each worker that runs, one after the other. */
+struct workers_health deployment_workers_health(const char *run);
 
 /* Asks a process for its health. The caller frees *reply with moed__v1__reply__free_unpacked. */
 enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,

@@ -64,21 +64,6 @@ static void worker_figures(struct strbuf *out, const struct workers_health *w)
     count(out, "workers", true, w->n);
 }
 
-/* All workers' health, together. */
-static void ask_workers(const char *run, struct workers_health *all)
-{
-    const char *names[SUPERVISE_WORKERS];
-    unsigned n = deployment_workers(run, names);
-    for (unsigned i = 0; i < n; i++) {
-        struct error e = {0};
-        Moed__V1__Reply *reply;
-        if (deployment_health(run, names[i], &reply, &e))
-            continue;
-        workers_health_add(all, reply->health);
-        moed__v1__reply__free_unpacked(reply, NULL);
-    }
-}
-
 static void memory_figures(struct strbuf *out, const Moed__V1__HealthReply *memd)
 {
     const Moed__V1__DeviceMemory *d = memd ? memd->device_memory : NULL;
@@ -110,10 +95,9 @@ void figures_json(const char *run, struct strbuf *out)
     Moed__V1__Reply *memd_reply = NULL;
     struct error e = {0};
     const Moed__V1__HealthReply *memd = NULL;
-    struct workers_health workers = {0};
     if (deployment_health(run, "memd", &memd_reply, &e) == ERROR_OK)
         memd = memd_reply->health;
-    ask_workers(run, &workers);
+    struct workers_health workers = deployment_workers_health(run);
     strbuf_printf(out, "{");
     cache_figures(out, memd ? memd->cache : NULL, workers.has_cache ? &workers.cache : NULL);
     worker_figures(out, &workers);
