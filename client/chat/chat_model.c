@@ -95,27 +95,35 @@ bool chat_model_is_plain(const struct chat_model *m)
 
 /* ---- The tokens ---- */
 
+enum moed_code chat_begin_token(struct moed_session *session, int64_t bos, int64_t *out,
+                                struct moed_error *error)
+{
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    enum moed_code code =
+        bos < 0 ? MOED_OK : moed_tokenize(session, "", 0, MOED_ADD_SPECIAL, &ids, &n, error);
+    if (!code)
+        *out = n && ids[0] == bos ? bos : -1;
+    moed_free(ids);
+    return code;
+}
+
 /* Puts the begin token in front, if the model's texts have one and the template did not write it.
  */
 static enum moed_code add_begin(struct moed_session *session, int64_t bos, uint32_t **tokens,
                                 size_t *count, struct moed_error *error)
 {
-    uint32_t *begin;
-    size_t n;
-    if (bos < 0 || (*count && (*tokens)[0] == (uint32_t)bos))
+    int64_t begin = -1;
+    if (*count && (*tokens)[0] == bos)
         return MOED_OK;
-    enum moed_code code = moed_tokenize(session, "", 0, MOED_ADD_SPECIAL, &begin, &n, error);
-    if (code)
+    enum moed_code code = chat_begin_token(session, bos, &begin, error);
+    if (code || begin < 0)
         return code;
-    bool adds = n > 0 && begin[0] == (uint32_t)bos;
-    moed_free(begin);
-    if (!adds)
-        return MOED_OK;
     uint32_t *grown = realloc(*tokens, (*count + 1) * sizeof *grown);
     if (!grown)
         return no_memory(error);
     memmove(grown + 1, grown, *count * sizeof *grown);
-    grown[0] = (uint32_t)bos;
+    grown[0] = (uint32_t)begin;
     *tokens = grown;
     ++*count;
     return MOED_OK;

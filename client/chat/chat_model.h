@@ -31,6 +31,11 @@ void chat_model_free(struct chat_model *m); /* takes NULL */
 /* The template is a plain one, because there is none: turns are written as "User: ...". */
 bool chat_model_is_plain(const struct chat_model *m);
 
+/* The token that begins texts, where the model's file asks for one: bos, the model's, or -1. Asks
+ * the session's worker unless bos is below 0. */
+enum moed_code chat_begin_token(struct moed_session *session, int64_t bos, int64_t *out,
+                                struct moed_error *error);
+
 /* The prompt of a conversation: special tokens only outside the request's text, and the begin token
  * in front where the model's texts have one. The session is of the same model. Errors are those of
  * chat_template_render and of moed_tokenize. */

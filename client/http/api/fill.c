@@ -1,6 +1,7 @@
 /* Prompts for fill-in-the-middle; see fill.h. */
 #include "client/http/api/fill.h"
 
+#include "client/chat/chat_model.h"
 #include "client/http/api/ask.h"
 
 #include <stdio.h>
@@ -277,18 +278,6 @@ static enum moed_code add_extra(struct moed_session *session, struct fill_parts 
     return code;
 }
 
-/* The token that begins texts, where the model's file asks for one. */
-static enum moed_code find_begin(struct moed_session *session, const struct moed_model *model,
-                                 int64_t *out, struct moed_error *error)
-{
-    uint32_t *ids = NULL;
-    size_t n = 0;
-    enum moed_code code = moed_tokenize(session, "", 0, MOED_ADD_SPECIAL, &ids, &n, error);
-    *out = !code && n && ids[0] == model->bos ? model->bos : -1;
-    moed_free(ids);
-    return code;
-}
-
 /* ---- The prompts ---- */
 
 bool fill_is_possible(const struct moed_fim *marks)
@@ -408,7 +397,7 @@ static enum moed_code read_common(struct answer *a, const struct moed_model *mod
     struct moed_session *session = a->deployment->session;
     enum moed_code code = check_marks(&common->marks, error);
     if (!code)
-        code = find_begin(session, model, &common->begin, error);
+        code = chat_begin_token(session, model->bos, &common->begin, error);
     if (code)
         return code;
     if (fill->infill)
