@@ -69,15 +69,6 @@ struct blocks {
     struct strbuf text, thinking; /* of the assistant's turn; of the user's next one */
 };
 
-/* NULL: *p is set. */
-static json_t *string_of(const struct strbuf *text, struct problem *p)
-{
-    json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
-    if (!value)
-        problem_fill(p, 503, "no memory for the messages");
-    return value;
-}
-
 /* Adds what the user wrote so far as a turn of its own. */
 static bool flush_user(struct blocks *b, struct problem *p)
 {
@@ -126,7 +117,7 @@ static bool take_use(struct blocks *b, const json_t *block, struct problem *p)
         json_write(input, JSON_WITHOUT_BLANKS, &text);
     else
         strbuf_printf(&text, "{}");
-    json_t *arguments = text.failed ? NULL : json_stringn(text.data, text.len);
+    json_t *arguments = string_of(&text, p);
     json_t *turn = begin_assistant(b, p);
     strbuf_fini(&text);
     if (turn)

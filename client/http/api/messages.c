@@ -4,6 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+json_t *string_of(const struct strbuf *text, struct problem *p)
+{
+    json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
+    if (!value)
+        problem_fill(p, 503, "no memory for the messages");
+    return value;
+}
+
 bool add_message(struct ask *ask, const char *role, json_t *content, struct problem *p)
 {
     if (!content)

@@ -8,6 +8,8 @@
 
 #define MESSAGES_MAX 16384 /* of a conversation; its calls of tools have the same limit */
 
+/* The text as a string; a new reference. NULL: *p is set. */
+json_t *string_of(const struct strbuf *text, struct problem *p);
 /* Sets ask->messages. */
 bool take_messages(struct ask *ask, json_t *value, struct problem *p);
 /* The assistant's turn that the next part of an answer belongs to: the last message where that is

@@ -30,10 +30,8 @@ static json_t *with_notes(struct input *in, json_t *text, struct problem *p)
         strbuf_append(&in->notes, "\n", 1);
     strbuf_append(&in->notes, json_string_value(text), json_string_length(text));
     json_decref(text);
-    json_t *joined = in->notes.failed ? NULL : json_stringn(in->notes.data, in->notes.len);
+    json_t *joined = string_of(&in->notes, p);
     strbuf_clear(&in->notes);
-    if (!joined)
-        problem_fill(p, 503, "no memory for the messages");
     return joined;
 }
 
@@ -53,7 +51,7 @@ static bool flush_notes(struct input *in, struct problem *p)
     strbuf_append(&text, in->notes.data, in->notes.len);
     text.failed = text.failed || in->notes.failed;
     strbuf_clear(&in->notes);
-    json_t *joined = text.failed ? NULL : json_stringn(text.data, text.len);
+    json_t *joined = string_of(&text, p);
     strbuf_fini(&text);
     return (joined && json_object_set_new(turn, "content", joined) == 0) ||
            problem_set(p, 503, "no memory for the messages");
