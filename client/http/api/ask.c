@@ -322,6 +322,14 @@ bool read_bool(const json_t *value, bool *out, struct problem *p)
     return true;
 }
 
+bool read_text(const json_t *value, struct moed_bytes *out, struct problem *p)
+{
+    if (!json_is_string(value))
+        return problem_set(p, 400, "a string is expected");
+    *out = (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    return true;
+}
+
 bool take_model(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_string(value))
@@ -481,11 +489,18 @@ bool take_echo(struct ask *ask, json_t *value, struct problem *p)
     return read_bool(value, &ask->echo, p);
 }
 
+bool take_text_prompt(struct ask *ask, json_t *value, struct problem *p)
+{
+    struct moed_bytes text;
+    if (!read_text(value, &text, p))
+        return false;
+    return ask_add_prompt(ask, &(struct ask_prompt){.text = text.data, .text_bytes = text.len}, p);
+}
+
 bool take_fill_suffix(struct ask *ask, json_t *value, struct problem *p)
 {
-    if (!json_is_string(value))
-        return problem_set(p, 400, "a string is expected");
-    ask->fill.suffix = (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    if (!read_text(value, &ask->fill.suffix, p))
+        return false;
     ask->fill.wanted = ask->fill.suffix.len > 0;
     return true;
 }

@@ -152,6 +152,8 @@ bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p);
 bool take_seed(struct ask *ask, json_t *value, struct problem *p);
 bool take_stop(struct ask *ask, json_t *value, struct problem *p);
 bool take_echo(struct ask *ask, json_t *value, struct problem *p);
+/* A text that becomes a prompt, the empty one too. */
+bool take_text_prompt(struct ask *ask, json_t *value, struct problem *p);
 /* The text behind the cursor; "": no fill-in-the-middle. */
 bool take_fill_suffix(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
@@ -182,6 +184,8 @@ bool read_number(const json_t *value, double least, double most, double *out, st
 bool read_integer(const json_t *value, long long least, long long most, long long *out,
                   struct problem *p);
 bool read_bool(const json_t *value, bool *out, struct problem *p);
+/* out: borrowed. */
+bool read_text(const json_t *value, struct moed_bytes *out, struct problem *p);
 /* False: it is no integer of 64 bits, written as one or as a real. */
 bool integer_of(const json_t *value, long long *out);
 /* Reads an array of token ids. *tokens: owned by the caller. */

@@ -9,12 +9,6 @@
 
 #define CHUNKS_MAX 1024 /* editors send some 16 */
 
-static bool read_text(const json_t *value, struct moed_bytes *out, struct problem *p)
-{
-    *out = (struct moed_bytes){json_string_value(value), json_string_length(value)};
-    return json_is_string(value) || problem_set(p, 400, "a string is expected");
-}
-
 static bool take_prefix(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_text(value, &ask->fill.prefix, p);
@@ -23,15 +17,6 @@ static bool take_prefix(struct ask *ask, json_t *value, struct problem *p)
 static bool take_suffix(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_text(value, &ask->fill.suffix, p);
-}
-
-/* The text between the prefix and the cursor, which editors send apart: the line's. */
-static bool take_line(struct ask *ask, json_t *value, struct problem *p)
-{
-    struct moed_bytes text;
-    if (!read_text(value, &text, p))
-        return false;
-    return ask_add_prompt(ask, &(struct ask_prompt){.text = text.data, .text_bytes = text.len}, p);
 }
 
 static bool is_chunk(const json_t *value)
@@ -56,11 +41,13 @@ static bool take_extra(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* The prompt is the text between the prefix and the cursor, which editors send apart: the line's.
+ * It stands before the shared row. */
 static const struct parameter parameters[] = {
     {.name = "input_prefix", .take = take_prefix},
     {.name = "input_suffix", .take = take_suffix},
     {.name = "input_extra", .take = take_extra},
-    {.name = "prompt", .take = take_line}, /* before the shared row */
+    {.name = "prompt", .take = take_text_prompt},
     {.name = "what /completion has too", .more = llama_completion_parameters},
     {0},
 };

@@ -28,14 +28,6 @@ static void start(struct exchange *x, const struct parameter *table,
 
 /* ---- /tokenize ---- */
 
-static bool take_text(struct ask *ask, json_t *value, struct problem *p)
-{
-    struct ask_prompt prompt = {.text = json_string_value(value),
-                                .text_bytes = json_string_length(value)};
-    return json_is_string(value) ? ask_add_prompt(ask, &prompt, p)
-                                 : problem_set(p, 400, "a string is expected");
-}
-
 static bool take_add_special(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_bool(value, &ask->add_special, p);
@@ -68,8 +60,8 @@ static void write_tokens(struct question *q)
 void handle_tokenize(struct exchange *x)
 {
     static const struct parameter table[] = {
-        {.name = "content", .take = take_text},
-        {.name = "prompt", .take = take_text},
+        {.name = "content", .take = take_text_prompt},
+        {.name = "prompt", .take = take_text_prompt},
         {.name = "model", .take = take_model},
         {.name = "add_special", .take = take_add_special},
         {.name = "add_special_tokens", .take = take_add_special},
