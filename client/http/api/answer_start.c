@@ -74,10 +74,9 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     unsigned flags = MOED_ADD_SPECIAL | (a->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
     for (size_t i = 0; i < a->ask.prompt_count && !code; i++) {
         struct ask_prompt *p = &a->ask.prompts[i];
-        if (!p->text && echo)
-            code = moed_detokenize(session, p->tokens, p->token_count, true, &p->shown,
-                                   &p->shown_bytes, error);
-        else if (p->text && (a->ask.usage_in_chunks || (echo && (a->only_echo || a->ask.logprobs))))
+        if (!p->text)
+            code = ask_show_prompt(&a->ask, p, session, error);
+        else if (a->ask.usage_in_chunks || (echo && (a->only_echo || a->ask.logprobs)))
             code = moed_tokenize(session, p->text, p->text_bytes, flags, &p->tokens,
                                  &p->token_count, error);
     }

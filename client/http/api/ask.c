@@ -277,6 +277,15 @@ void ask_prompt_only(struct ask *ask)
     ask->min_tokens = 0;
 }
 
+enum moed_code ask_show_prompt(const struct ask *ask, struct ask_prompt *prompt,
+                               struct moed_session *session, struct moed_error *error)
+{
+    if (!ask->echo || prompt->text)
+        return MOED_OK;
+    return moed_detokenize(session, prompt->tokens, prompt->token_count, true, &prompt->shown,
+                           &prompt->shown_bytes, error);
+}
+
 /* ---- Shared parameters ---- */
 
 bool read_number(const json_t *value, double least, double most, double *out, struct problem *p)

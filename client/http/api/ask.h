@@ -134,6 +134,10 @@ struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model
 void ask_seed(struct ask *ask);
 /* Where no tokens are asked for: see `prompt_only`. */
 void ask_prompt_only(struct ask *ask);
+/* On the session's thread: finds the text of a prompt that came as ids, where the answer repeats
+ * it. */
+enum moed_code ask_show_prompt(const struct ask *ask, struct ask_prompt *prompt,
+                               struct moed_session *session, struct moed_error *error);
 /* Appends prompts; at most ASK_CHOICES_MAX. */
 bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p);
 

@@ -348,27 +348,20 @@ static enum moed_code join(const struct fill_parts *parts, struct ask_prompt *pr
     return MOED_OK;
 }
 
-/* An answer that repeats its prompt repeats the text before the cursor. */
-static enum moed_code keep_shown(struct answer *a, struct ask_prompt *p, struct moed_error *error)
-{
-    if (!a->ask.echo || p->text)
-        return MOED_OK;
-    return moed_detokenize(a->deployment->session, p->tokens, p->token_count, true, &p->shown,
-                           &p->shown_bytes, error);
-}
-
 /* common: of all prompts. */
 static enum moed_code fill_prompt(struct answer *a, const struct fill_parts *common,
                                   uint32_t context, struct ask_prompt *prompt,
                                   struct moed_error *error)
 {
     const struct ask_fill *fill = &a->ask.fill;
+    struct moed_session *session = a->deployment->session;
     struct fill_parts parts = *common;
-    enum moed_code code = keep_shown(a, prompt, error);
+    /* an answer that repeats its prompt repeats the text before the cursor */
+    enum moed_code code = ask_show_prompt(&a->ask, prompt, session, error);
     if (!code && fill->infill)
-        code = read_cut(a->deployment->session, fill, prompt, &parts, context, error);
+        code = read_cut(session, fill, prompt, &parts, context, error);
     else if (!code)
-        code = read_whole(a->deployment->session, fill, prompt, &parts, error);
+        code = read_whole(session, fill, prompt, &parts, error);
     if (!code && fill->infill)
         fill_cut(&parts, context);
     if (!code)
