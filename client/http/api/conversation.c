@@ -1,7 +1,6 @@
 /* Conversations; see conversation.h. */
 #include "client/http/api/conversation.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct chat_request conversation_of(const struct ask *ask)
@@ -112,16 +111,9 @@ bool take_parallel_calls(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
-static bool refuse(struct problem *p, int status, const char *parameter, const char *message)
-{
-    problem_fill(p, status, "%s", message);
-    snprintf(p->parameter, sizeof p->parameter, "%s", parameter);
-    return false;
-}
-
 static bool refuse_choice(struct problem *p, const char *message)
 {
-    return refuse(p, 400, "tool_choice", message);
+    return problem_refuse(p, 400, "tool_choice", message);
 }
 
 /* The model sees all tools, so that the prompt stays the same, and may call these; a new reference.
@@ -155,14 +147,14 @@ static bool list_tools(struct ask *ask, struct problem *p)
     if (json_array_size(ask->tools) > TOOLS_MAX) {
         error_set(&why, ERROR_LIMIT, "%zu tools; at most %d are possible",
                   json_array_size(ask->tools), TOOLS_MAX);
-        return refuse(p, 400, "tools", why.text);
+        return problem_refuse(p, 400, "tools", why.text);
     }
     json_t *tools = callable_tools(ask, p);
     if (!tools)
         return false;
     enum error_code code = tool_list_new(tools, &ask->tool_list, &why);
     json_decref(tools);
-    return !code || refuse(p, code == ERROR_MEMORY ? 503 : 400, "tools", why.text);
+    return !code || problem_refuse(p, code == ERROR_MEMORY ? 503 : 400, "tools", why.text);
 }
 
 bool finish_tools(struct ask *ask, struct problem *p)
@@ -174,9 +166,9 @@ bool finish_tools(struct ask *ask, struct problem *p)
         return !needed || refuse_choice(p, "a call is demanded, but there are no tools");
     }
     if (ask->form && ask->form != MOED_GRAMMAR_JSON_SCHEMA && ask->calls == CALLS_AUTO)
-        return refuse(p, 400, "tools",
-                      "beside tools the answer's form can only be JSON: leave the grammar out, or "
-                      "choose required or none");
+        return problem_refuse(p, 400, "tools",
+                              "beside tools the answer's form can only be JSON: leave the grammar "
+                              "out, or choose required or none");
     if (!list_tools(ask, p))
         return false;
     if (ask->calls == CALLS_NAMED &&

@@ -4,9 +4,6 @@
 #include "client/http/api/ask_body.h"
 #include "client/http/api/llama_completion.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define CHUNKS_MAX 1024 /* editors send some 16 */
 
 static bool take_prefix(struct ask *ask, json_t *value, struct problem *p)
@@ -52,23 +49,15 @@ static const struct parameter parameters[] = {
     {0},
 };
 
-static bool is_missing(const struct moed_bytes *text, const char *name, struct problem *p)
-{
-    if (text->data)
-        return false;
-    problem_fill(p, 400, "%s is missing", name);
-    snprintf(p->parameter, sizeof p->parameter, "%s", name);
-    return true;
-}
-
 bool parse_infill(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
         return false;
     ask->fill.wanted = ask->fill.infill = true;
-    if (is_missing(&ask->fill.prefix, "input_prefix", p) ||
-        is_missing(&ask->fill.suffix, "input_suffix", p))
-        return false;
+    if (!ask->fill.prefix.data)
+        return problem_refuse(p, 400, "input_prefix", "input_prefix is missing");
+    if (!ask->fill.suffix.data)
+        return problem_refuse(p, 400, "input_suffix", "input_suffix is missing");
     llama_completion_conclude(ask);
     return ask->prompt_count || ask_add_prompt(ask, &(struct ask_prompt){.text = ""}, p);
 }

@@ -59,11 +59,7 @@ bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struc
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, llama_completion_parameters, ask->root, p))
         return false;
     llama_completion_conclude(ask);
-    if (ask->prompt_count == 0) {
-        problem_fill(p, 400, "prompt is missing");
-        memcpy(p->parameter, "prompt", sizeof "prompt");
-    }
-    return p->status == 0;
+    return ask->prompt_count || problem_refuse(p, 400, "prompt", "prompt is missing");
 }
 
 /* ---- The answer ---- */

@@ -66,16 +66,10 @@ bool parse_chat(struct ask *ask, const char *body, size_t len, struct problem *p
 {
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, chat_parameters, ask->root, p))
         return false;
-    if (!ask->messages) {
-        problem_fill(p, 400, "messages is missing");
-        memcpy(p->parameter, "messages", sizeof "messages");
-        return false;
-    }
-    if (ask->top_logprobs && !ask->logprobs) {
-        problem_fill(p, 400, "top_logprobs needs logprobs: true");
-        memcpy(p->parameter, "top_logprobs", sizeof "top_logprobs");
-        return false;
-    }
+    if (!ask->messages)
+        return problem_refuse(p, 400, "messages", "messages is missing");
+    if (ask->top_logprobs && !ask->logprobs)
+        return problem_refuse(p, 400, "top_logprobs", "top_logprobs needs logprobs: true");
     return finish_tools(ask, p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
 }

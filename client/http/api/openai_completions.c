@@ -4,8 +4,6 @@
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
 
-#include <string.h>
-
 #define DEFAULT_MAX_TOKENS 16 /* as OpenAI has it */
 
 /* ---- The request ---- */
@@ -94,17 +92,12 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
     ask->parse_special = true; /* whoever writes the prompt writes the template's marks, too */
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, completion_parameters, ask->root, p))
         return false;
-    if (ask->fill.wanted && ask->echo && ask->logprobs) {
-        problem_fill(p, 400, "echo with logprobs is of a prompt without a suffix");
-        memcpy(p->parameter, "suffix", sizeof "suffix");
-    } else if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo) {
-        problem_fill(p, 400, "at least 1 is expected, or echo");
-        memcpy(p->parameter, "max_tokens", sizeof "max_tokens");
-    } else if (ask->prompt_count == 0) {
-        problem_fill(p, 400, "prompt is missing");
-        memcpy(p->parameter, "prompt", sizeof "prompt");
-    }
-    return p->status == 0;
+    if (ask->fill.wanted && ask->echo && ask->logprobs)
+        return problem_refuse(p, 400, "suffix",
+                              "echo with logprobs is of a prompt without a suffix");
+    if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo)
+        return problem_refuse(p, 400, "max_tokens", "at least 1 is expected, or echo");
+    return ask->prompt_count || problem_refuse(p, 400, "prompt", "prompt is missing");
 }
 
 /* ---- The answer ---- */

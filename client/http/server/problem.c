@@ -44,6 +44,13 @@ void problem_fill(struct problem *p, int status, const char *format, ...)
     va_end(args);
 }
 
+bool problem_refuse(struct problem *p, int status, const char *parameter, const char *message)
+{
+    problem_fill(p, status, "%s", message);
+    snprintf(p->parameter, sizeof p->parameter, "%s", parameter);
+    return false;
+}
+
 static void append_string(struct strbuf *out, const char *text)
 {
     strbuf_json_string(out, text, strlen(text));

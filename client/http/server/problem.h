@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
+#include <stdbool.h>
+
 enum http_api { HTTP_API_OPENAI, HTTP_API_ANTHROPIC, HTTP_API_OLLAMA };
 
 struct problem {
@@ -23,6 +25,8 @@ struct problem {
 #define problem_set(p, status, ...) (problem_fill((p), (status), __VA_ARGS__), false)
 void problem_fill(struct problem *p, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same for one of the request's parameters. */
+bool problem_refuse(struct problem *p, int status, const char *parameter, const char *message);
 
 /* Appends the body. */
 void problem_body(const struct problem *p, enum http_api api, struct strbuf *out);
