@@ -2,6 +2,7 @@
 #include "client/cli/fold.h"
 
 #include "base/strbuf.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ static size_t columns(const char *text, size_t len)
 {
     size_t n = 0;
     for (size_t i = 0; i < len; i++)
-        n += (text[i] & 0xc0) != 0x80;
+        n += !utf8_continues(text[i]);
     return n;
 }
 

@@ -1,7 +1,6 @@
 /* UTF-8; see utf8.h. */
 #include "base/utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 /* Length of the character that starts with byte c, by its leading bits; 0 for no start. */
@@ -39,7 +38,8 @@ static bool second_byte_fits(unsigned char first, unsigned char second)
 static size_t fitting_bytes(const unsigned char *p, size_t len, size_t length)
 {
     size_t n = 1;
-    while (n < length && n < len && (n == 1 ? second_byte_fits(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
+    while (n < length && n < len &&
+           (n == 1 ? second_byte_fits(p[0], p[1]) : utf8_continues((char)p[n])))
         n++;
     return n;
 }

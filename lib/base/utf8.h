@@ -2,7 +2,14 @@
 #ifndef MOED_BASE_UTF8_H
 #define MOED_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* A byte that continues a character: it begins none. */
+static inline bool utf8_continues(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
 
 /* The length of the well-formed UTF-8 character at p (RFC 3629: no overlong form, no surrogate); 0
  * where the len bytes at p do not start with one. */

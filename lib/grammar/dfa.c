@@ -2,6 +2,7 @@
 #include "grammar/dfa.h"
 
 #include "base/arrays.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,7 @@ enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, stru
         struct pair at = p.of_state[s];
         p.made.accepts[s] = a->accepts[at.a] && at.b >= min;
         for (unsigned byte = 0; byte < 256; byte++) {
-            uint32_t x = a->next[at.a][byte], count = at.b + ((byte & 0xc0) != 0x80);
+            uint32_t x = a->next[at.a][byte], count = at.b + !utf8_continues((char)byte);
             if (x == DFA_NONE || (count > most && max != NETWORK_NONE))
                 continue;
             uint32_t next = pair_state(&p, x, count > most ? most : count);

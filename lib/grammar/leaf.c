@@ -1,6 +1,8 @@
 /* Combines the keywords of a leaf; see leaf.h. */
 #include "grammar/leaf.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,7 +233,7 @@ static bool has_length(const struct leaf *l, const json_t *text)
 {
     uint32_t length = 0;
     for (size_t i = 0; i < json_string_length(text); i++)
-        length += ((unsigned char)json_string_value(text)[i] & 0xc0) != 0x80;
+        length += !utf8_continues(json_string_value(text)[i]);
     return l->min_length <= length && length <= l->max_length;
 }
 

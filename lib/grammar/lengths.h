@@ -3,6 +3,7 @@
 #ifndef MOED_GRAMMAR_LENGTHS_H
 #define MOED_GRAMMAR_LENGTHS_H
 
+#include "base/utf8.h"
 #include "grammar/dfa.h"
 
 #include <stdbool.h>
@@ -14,7 +15,7 @@ struct schema;
 
 static inline bool begins_character(unsigned byte)
 {
-    return (byte & 0xc0) != 0x80;
+    return !utf8_continues((char)byte);
 }
 
 /* distance [n_states]: how many characters must still begin from a state to the end of a text, if

@@ -1,6 +1,7 @@
 /* Methods of strings that make other strings; see methods.h. */
 #include "jinja/methods.h"
 
+#include "base/utf8.h"
 #include "jinja/arguments.h"
 #include "jinja/format.h"
 
@@ -37,7 +38,7 @@ struct value text_strip(struct run *r, const struct text *t, struct value chars,
     }
     while (right && to > from) {
         size_t start = to - 1;
-        while (start > from && ((unsigned char)t->data[start] & 0xc0) == 0x80)
+        while (start > from && utf8_continues(t->data[start]))
             start--;
         if (!in_set(set, t, start, to))
             break;

@@ -1,13 +1,15 @@
 /* Strings with the origin of each byte; see text.h. */
 #include "jinja/text.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 static size_t count_chars(const char *data, size_t len)
 {
     size_t chars = 0;
     for (size_t i = 0; i < len; i++)
-        chars += ((unsigned char)data[i] & 0xc0) != 0x80;
+        chars += !utf8_continues(data[i]);
     return chars;
 }
 
@@ -54,7 +56,7 @@ size_t text_offset(const struct text *t, size_t index)
         return index;
     size_t offset = 0;
     for (size_t seen = 0;; offset++)
-        if (((unsigned char)t->data[offset] & 0xc0) != 0x80 && seen++ == index)
+        if (!utf8_continues(t->data[offset]) && seen++ == index)
             return offset;
 }
 
@@ -129,7 +131,7 @@ size_t text_trim_end(const struct text *t)
     size_t end = t->len;
     while (end > 0) {
         size_t start = end - 1;
-        while (start > 0 && ((unsigned char)t->data[start] & 0xc0) == 0x80)
+        while (start > 0 && utf8_continues(t->data[start]))
             start--;
         const char *p = t->data + start;
         if (!text_is_space(text_next(&p)))

@@ -10,6 +10,7 @@
  * followed: of a value between tags only this value is free then. */
 #include "toolcall/argument_grammar.h"
 
+#include "base/utf8.h"
 #include "toolcall/argument_types.h"
 #include "toolcall/gbnf_write.h"
 #include "toolcall/schema_part.h"
@@ -100,7 +101,7 @@ static void note(struct argument_writer *w, const char *why)
     if (w->notes++ >= NOTES_MAX)
         n = 0;
     if (n > NOTE_BYTES) /* whole characters */
-        for (n = NOTE_BYTES; n > 0 && ((unsigned char)why[n] & 0xc0) == 0x80;)
+        for (n = NOTE_BYTES; n > 0 && utf8_continues(why[n]);)
             n--;
     if (n > 0)
         gbnf_literal(w->out, why, n);

@@ -40,7 +40,7 @@ static int columns_of(const char *text, size_t len)
 {
     int n = 0;
     for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+        n += !utf8_continues(text[i]);
     return n;
 }
 
@@ -52,7 +52,7 @@ static void cut_line(struct strbuf *line, int width)
     if (!line->data || columns_of(line->data, line->len) <= width)
         return;
     while (end < line->len) {
-        n += ((unsigned char)line->data[end] & 0xc0) != 0x80;
+        n += !utf8_continues(line->data[end]);
         if (n > width)
             break;
         end++;

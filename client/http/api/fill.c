@@ -1,6 +1,7 @@
 /* Prompts for fill-in-the-middle; see fill.h. */
 #include "client/http/api/fill.h"
 
+#include "base/utf8.h"
 #include "client/chat/chat_model.h"
 #include "client/http/api/ask.h"
 
@@ -132,11 +133,6 @@ static enum moed_code add_text(struct moed_session *session, struct fill_ids *pa
 
 /* ---- The tokens of texts that are cut ---- */
 
-static bool is_within_character(char c)
-{
-    return ((unsigned char)c & 0xc0) == 0x80;
-}
-
 struct moed_bytes fill_last_bytes(struct moed_bytes text, size_t n)
 {
     if (n >= text.len)
@@ -145,7 +141,7 @@ struct moed_bytes fill_last_bytes(struct moed_bytes text, size_t n)
     const char *newline = memchr(at, '\n', least(n / 2, CUT_SEARCH));
     if (newline)
         at = newline + 1;
-    while (at < end && is_within_character(*at))
+    while (at < end && utf8_continues(*at))
         at++;
     return (struct moed_bytes){at, (size_t)(end - at)};
 }
@@ -158,7 +154,7 @@ struct moed_bytes fill_first_bytes(struct moed_bytes text, size_t n)
     const char *newline = memrchr(text.data + n - search, '\n', search);
     if (newline)
         n = (size_t)(newline - text.data) + 1;
-    while (n && is_within_character(text.data[n]))
+    while (n && utf8_continues(text.data[n]))
         n--;
     return (struct moed_bytes){text.data, n};
 }

@@ -1,6 +1,7 @@
 /* Output; see output.h. */
 #include "client/http/api/output.h"
 
+#include "base/utf8.h"
 #include "client/http/api/ask.h"
 #include "client/http/api/json_text.h"
 
@@ -167,7 +168,7 @@ void output_fini(struct output *o)
 static size_t piece_end(const char *text, size_t at, size_t len, uint32_t n)
 {
     size_t end = n > 1 ? at + (len - at) / n : len;
-    while (end < len && ((unsigned char)text[end] & 0xc0) == 0x80)
+    while (end < len && utf8_continues(text[end]))
         end++;
     return end;
 }
@@ -196,7 +197,7 @@ size_t output_take_token(struct output *o, struct moed_bytes token, const char *
     int64_t most = o->held_most;
     o->owed += (int64_t)token.len;
     size_t n = o->owed <= 0 ? 0 : (size_t)o->owed < len ? (size_t)o->owed : len;
-    while (n < len && (last || ((unsigned char)text[n] & 0xc0) == 0x80))
+    while (n < len && (last || utf8_continues(text[n])))
         n++;
     o->owed -= (int64_t)n;
     if (last) /* a token's text may differ from its bytes, as at the beginning of a text */

@@ -181,7 +181,7 @@ static size_t characters(struct moed_bytes text)
 {
     size_t n = 0;
     for (size_t i = 0; i < text.len; i++)
-        n += ((unsigned char)text.data[i] & 0xc0) != 0x80;
+        n += !utf8_continues(text.data[i]);
     return n;
 }
 
