@@ -5,8 +5,8 @@
  * over the same memory, and GFLOP/s for 8 and 64 tokens, with the bare multiply-adds of the build's
  * best instruction. Builds take turns, and each sample has a yardstick of the same moment, so that
  * other work on the machine meets both; medians of both and of their ratios are printed. Each
- * thread takes a part of each matrix's rows. On a CPU with vdpbf16ps BF16 weights have a second
- * row: the product that prompts use (kernels/bf16.h).
+ * thread takes a part of each matrix's rows. On a CPU with BF16 instructions BF16 weights have
+ * further rows: the products that prompts use (kernels/bf16.h).
  */
 #include "base/clock.h"
 #include "base/cpu_name.h"
@@ -49,7 +49,8 @@ struct job {
     struct matrix m; /* the first of `count` that follow each other */
     uint32_t count;
     const struct activations *a;
-    const uint32_t *packed; /* a's, for bf16_multiply instead of the kernels' */
+    const struct bf16_build *bf16; /* instead of kernels; its a is `packed` */
+    const uint32_t *packed;
 };
 
 struct bench {
@@ -61,7 +62,7 @@ struct bench {
     const struct kernels *builds[MAX_BUILDS];
     unsigned n_builds, n_threads, rounds;
     int only_type;
-    bool all_shapes, bf16; /* bf16: the CPU has vdpbf16ps, and its build is among those */
+    bool all_shapes, bf16; /* bf16: the CPU has its instructions, and the build is among those */
     FILE *json;
     unsigned n_results;
     struct job job;
@@ -83,8 +84,9 @@ static void do_part(struct bench *b, unsigned thread)
     else if (j->kernels == NULL)
         sink = yardstick_read((const uint8_t *)j->m.tiles + first * row_bytes * j->count,
                               (end - first) * row_bytes * j->count);
-    else if (j->packed != NULL)
-        bf16_multiply(&j->m, first, end - first, j->packed, j->a->n_tokens, b->y, j->m.rows, false);
+    else if (j->bf16 != NULL)
+        j->bf16->multiply(&j->m, first, end - first, j->packed, j->a->n_tokens, b->y, j->m.rows,
+                          false);
     else
         for (uint32_t i = 0; i < j->count; i++) {
             struct matrix m = j->m;
@@ -260,15 +262,16 @@ static void bench_batch(struct bench *b, const struct matrix *m, uint32_t n_toke
 }
 
 /* The products of kernels/bf16.h; inputs are packed before, as quantised ones are. */
-static struct result bench_bf16(struct bench *b, const struct matrix *m, uint32_t n_tokens,
-                                struct samples *s)
+static struct result bench_bf16(struct bench *b, const struct bf16_build *build,
+                                const struct matrix *m, uint32_t n_tokens, struct samples *s)
 {
-    const struct multiply_adds *peak = yardstick_multiply_adds_bf16();
+    const struct multiply_adds *peak = yardstick_multiply_adds_bf16(build->instruction);
     struct activations a;
-    struct job job = {.kernels = b->builds[0], .m = *m, .count = 1, .a = &a, .packed = b->packed};
+    struct job job = {
+        .kernels = b->builds[0], .m = *m, .count = 1, .a = &a, .bf16 = build, .packed = b->packed};
 
     act_bind(&a, b->act_memory, m->cols, n_tokens, b->x, m->cols);
-    bf16_pack(&a, NULL, n_tokens, b->packed);
+    build->pack(&a, NULL, n_tokens, b->packed);
     for (s->n = 0; s->n < BATCH_SAMPLES; s->n++)
         sample_batch(b, &job, peak, 0, s);
 
@@ -366,8 +369,11 @@ static void bench_shape(struct bench *b, enum tensor_type type, const struct sha
                      (struct result[3]){results[0][k], results[1][k], results[2][k]});
     if (type != TENSOR_BF16 || !b->bf16)
         return;
-    struct result bf16[3] = {{0}, bench_bf16(b, &m, 8, &samples), bench_bf16(b, &m, 64, &samples)};
-    print_result(b, type, shape, "vdpbf16ps", bf16);
+    for (const struct bf16_build *const *build = bf16_available(); *build; build++) {
+        struct result bf16[3] = {
+            {0}, bench_bf16(b, *build, &m, 8, &samples), bench_bf16(b, *build, &m, 64, &samples)};
+        print_result(b, type, shape, (*build)->instruction, bf16);
+    }
 }
 
 /* "avx512,avx2": the builds of that name, then the usual choice again. */
@@ -381,7 +387,7 @@ static bool select_builds(struct bench *b, const char *names)
         if (b->n_builds == MAX_BUILDS || sscanf(p, "%15[^,]", name) != 1 || !kernels_select(name))
             return false;
         b->builds[b->n_builds++] = kernels_get();
-        b->bf16 |= bf16_is_here();
+        b->bf16 |= bf16_get() != NULL;
     }
     return kernels_select("auto");
 }

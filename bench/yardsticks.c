@@ -32,7 +32,7 @@ uint64_t yardstick_read(const uint8_t *memory, size_t bytes)
 /* CHAINS sums at a time hide the latency of an instruction (4 cycles, two a cycle) and leave
  * registers for its factors. The empty asm keeps the compiler from computing a sum at compile time.
  */
-enum { CHAINS = 10, STEPS = 4000 };
+enum { CHAINS = 10, STEPS = 4000, AMX_STEPS = 1000 };
 
 #define MULTIPLY_ADDS(name, features, type, zero, one, add, last)                                  \
     __attribute__((target(features))) static int name(void)                                        \
@@ -67,6 +67,24 @@ MULTIPLY_ADDS(dpbusd_512, "avx512f,avx512bw,avx512vnni", __m512i, _mm512_setzero
 MULTIPLY_ADDS(dpbf16_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), _mm512_set1_ps(1),
               _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b), _mm512_add_ps(sums[0], sums[i]))
 
+/* Four sums hide the latency of an AMX product (52 cycles, one in 16). */
+__attribute__((target("amx-tile,amx-bf16"))) static int tdpbf16ps(void)
+{
+    _Alignas(64) static const uint8_t shapes[64] = {
+        1,         [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64,
+        [26] = 64,                                                  /* bytes of a row */
+        [48] = 16, 16,        16,        16,        16,        16}; /* rows */
+    _tile_loadconfig(shapes);
+    for (int n = 0; n < AMX_STEPS; n++) {
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_release();
+    return 0;
+}
+
 #define FLOP(values) (2.0 * CHAINS * STEPS * (values))
 static const struct {
     const char *kernels;
@@ -85,14 +103,17 @@ const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool qu
     return NULL;
 }
 
-const struct multiply_adds *yardstick_multiply_adds_bf16(void)
+const struct multiply_adds *yardstick_multiply_adds_bf16(const char *instruction)
 {
-    static const struct multiply_adds peak = {"vdpbf16ps", FLOP(32), dpbf16_512};
-    return &peak;
+    static const struct multiply_adds vector = {"vdpbf16ps", FLOP(32), dpbf16_512},
+                                      amx = {"tdpbf16ps", 2.0 * 4 * AMX_STEPS * 16 * 16 * 32,
+                                             tdpbf16ps};
+    return strcmp(instruction, amx.instruction) == 0 ? &amx : &vector;
 }
 #else
-const struct multiply_adds *yardstick_multiply_adds_bf16(void)
+const struct multiply_adds *yardstick_multiply_adds_bf16(const char *instruction)
 {
+    (void)instruction;
     return NULL;
 }
 

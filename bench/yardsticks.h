@@ -19,7 +19,7 @@ struct multiply_adds {
 };
 /* kernels: a build's name. NULL for "portable", which has no instruction of its own. */
 const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool quantised);
-/* The instruction of kernels/bf16.h; only if bf16_is_here. */
-const struct multiply_adds *yardstick_multiply_adds_bf16(void);
+/* The instruction of a build of kernels/bf16.h; only if it is available. */
+const struct multiply_adds *yardstick_multiply_adds_bf16(const char *instruction);
 
 #endif

@@ -13,6 +13,7 @@
 #include "device/worker_memory.h"
 #include "gguf/file_type.h"
 #include "ipc/watch.h"
+#include "kernels/bf16.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
@@ -294,9 +295,12 @@ static uint64_t kv_format(const struct worker *w, bool exact)
     uint64_t format = (uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact;
     if (!exact) {
         const char *name = kernels_get()->name;
+        const struct bf16_build *bf16 = bf16_get();
         uint64_t how = pool_thread_count(w->pool) | (uint64_t)w->dense->rounds << 32 |
                        (uint64_t)ROUNDING_VERSION << 40;
         uint64_t rounding = checksum64(how, name, strlen(name));
+        if (bf16)
+            rounding = checksum64(rounding, bf16->instruction, strlen(bf16->instruction));
         format |= (rounding & 0xffffffff) << 16;
     }
     return 1 + format * 2;

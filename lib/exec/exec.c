@@ -70,7 +70,7 @@ enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bo
         x->limits = *limits;
         x->blas = blas;
         x->kernels = kernels_get();
-        x->bf16 = bf16_is_here();
+        x->bf16 = bf16_get();
     }
     if (!x || !allocate_all(x)) {
         exec_free(x);
@@ -255,12 +255,12 @@ static void multiply_bf16(struct exec *x, unsigned thread, const struct part *p)
     uint32_t *packed = (uint32_t *)s->inputs;
     if (s->packed_step != x->step || !same_rows(&s->packed, &p->in)) {
         const struct activations a = float_rows(&p->in);
-        bf16_pack(&a, tokens_of(&p->in), p->in.n, packed);
+        x->bf16->pack(&a, tokens_of(&p->in), p->in.n, packed);
         s->packed_step = x->step;
         s->packed = p->in;
     }
-    bf16_multiply(p->m, p->tile_first, p->tile_count, packed, p->in.n, p->y, p->y_stride,
-                  p->accumulate);
+    x->bf16->multiply(p->m, p->tile_first, p->tile_count, packed, p->in.n, p->y, p->y_stride,
+                      p->accumulate);
 }
 
 static void multiply_defined(const struct exec *x, const struct part *p)
@@ -292,7 +292,7 @@ static uint32_t rows_alike(const struct exec *x, const struct exec_rows *in,
 static void multiply_by_groups(struct exec *x, unsigned thread, const struct part *p,
                                const uint32_t *rows_of)
 {
-    bool bf16 = x->bf16 && p->m->type == TENSOR_BF16, blas = false, taken;
+    bool bf16 = x->bf16 != NULL && p->m->type == TENSOR_BF16, blas = false, taken;
     takes_run *takes = bf16 ? takes_bf16 : takes_blas;
     for (uint32_t at = 0, n; at < p->in.n; at += n) {
         n = rows_alike(x, &p->in, rows_of, at, takes, &taken);

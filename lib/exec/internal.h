@@ -26,7 +26,8 @@ struct exec_rows {
 struct exec_scratch {
     float *weights; /* [BLAS_TILES * TILE_ROWS][max_cols] */
     float *inputs;  /* [max_tokens][max_cols] */
-    /* `inputs` holds the bf16_pack of these rows in this step; packed_step 0: something else */
+    /* `inputs` holds these rows as bf16->pack wrote them in this step; packed_step 0: something
+     * else */
     struct exec_rows packed;
     uint64_t packed_step;
 };
@@ -51,8 +52,8 @@ struct exec {
     bool blas;
     struct row_groups groups; /* where BLAS is allowed; in group_memory */
     struct row_group *group_memory;
-    bool bf16;     /* BF16 weights are multiplied by bf16_multiply instead */
-    uint64_t step; /* counts the groups of products whose inputs do not change */
+    const struct bf16_build *bf16; /* multiplies BF16 weights instead; NULL: none */
+    uint64_t step;                 /* counts the groups of products whose inputs do not change */
     const struct kernels *kernels;
     _Atomic uint64_t *progress;
     struct {

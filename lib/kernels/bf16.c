@@ -1,193 +1,47 @@
-/* BF16 products by AVX512_BF16; see bf16.h.
- *
- * A tile of BF16 (tile.c), 16 rows of two columns, is an operand of vdpbf16ps without conversion.
- * The code multiplies two tiles, of adjacent tile rows, by the same two columns of up to 12 tokens,
- * broadcast to all lanes: 24 sums in registers, over all columns. A panel holds up to 12 tokens:
- * two columns of each token, then the next two, so that the code reads it in order. */
+/* The choice of a build; see bf16.h. */
 #include "kernels/bf16.h"
 
+#include "kernels/bf16_builds.h"
 #include "kernels/builds.h"
 
-#include <stdlib.h>
-#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
 
-/* The panels of n tokens; their sizes differ by at most one. */
-struct panels {
-    uint32_t count, size, larger; /* the first `larger` panels have size + 1 tokens */
-};
-
-enum { PANEL = 12 };
-
-static inline struct panels panels_of(uint32_t n)
+static bool cpu_has_amx_bf16(void)
 {
-    uint32_t count = (n + PANEL - 1) / PANEL;
-    return (struct panels){count, n / count, n % count};
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 22) != 0 && (d & 1u << 24) != 0;
 }
 
-static inline uint32_t pairs_of(uint32_t cols)
+/* Each caller writes the same values. A first call before threads start avoids the race. */
+const struct bf16_build *const *bf16_available(void)
 {
-    return (cols + 1) / 2;
+    static const struct bf16_build *here[3];
+    int n = 0;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return here;
+    if (cpu_has_amx_bf16() && bf16_amx_allowed())
+        here[n++] = &bf16_amx;
+    here[n] = &bf16_vector;
+    return here;
 }
 
-#if defined(__x86_64__) && defined(__AVX512BF16__)
-
-#include <immintrin.h>
-
-/* Writes columns 2k and 2k + 1 of one token to out[k * step]. */
-static void pack_token(const float *x, uint32_t cols, uint32_t *out, uint32_t step)
+const struct bf16_build *bf16_get(void)
 {
-    uint32_t pairs[16];
-    for (uint32_t first = 0; first < cols; first += 32) {
-        uint32_t n = cols - first < 32 ? cols - first : 32;
-        __mmask32 there = n == 32 ? 0xffffffffu : (1u << n) - 1;
-        __m512 low = _mm512_maskz_loadu_ps((__mmask16)there, x + first);
-        __m512 high = _mm512_maskz_loadu_ps((__mmask16)(there >> 16), x + first + 16);
-        _mm512_storeu_si512(pairs, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        for (uint32_t k = 0; k < (n + 1) / 2; k++)
-            out[(size_t)(first / 2 + k) * step] = pairs[k];
-    }
+    return kernels_get() == &kernels_avx512 ? bf16_available()[0] : NULL;
 }
 
-void bf16_pack(const struct activations *a, const uint32_t *tokens, uint32_t n, uint32_t *packed)
+#else
+
+const struct bf16_build *const *bf16_available(void)
 {
-    struct panels p = panels_of(n);
-    for (uint32_t panel = 0, token = 0; panel < p.count; panel++) {
-        uint32_t size = p.size + (panel < p.larger);
-        for (uint32_t i = 0; i < size; i++, token++)
-            pack_token(a->x + (size_t)act_token(tokens, token) * a->x_stride, a->cols, packed + i,
-                       size);
-        packed += (size_t)pairs_of(a->cols) * size;
-    }
+    static const struct bf16_build *const none[1];
+    return none;
 }
 
-struct out {
-    float *at; /* of the first token, the first row */
-    size_t stride;
-    __mmask16 rows[2];
-    bool accumulate;
-};
-
-static inline __attribute__((always_inline)) void put(const struct out *o, uint32_t tile,
-                                                      uint32_t token, __m512 sum)
+const struct bf16_build *bf16_get(void)
 {
-    float *at = o->at + token * o->stride + (size_t)tile * TILE_ROWS;
-    if (o->accumulate)
-        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(o->rows[tile], at));
-    _mm512_mask_storeu_ps(at, o->rows[tile], sum);
-}
-
-/* n tokens, a constant; two tile rows, or one. */
-static inline __attribute__((always_inline)) void run_panel(const uint8_t *const w[2],
-                                                            uint32_t n_tiles, uint32_t pairs,
-                                                            const uint32_t *x, uint32_t n,
-                                                            const struct out *o)
-{
-    __m512 sum[2][PANEL];
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < n; i++)
-        sum[0][i] = sum[1][i] = _mm512_setzero_ps();
-    for (uint32_t k = 0; k < pairs; k++, x += n) {
-        __m512bh w0 = (__m512bh)_mm512_load_si512(w[0] + (size_t)k * 64);
-        __m512bh w1 = n_tiles > 1 ? (__m512bh)_mm512_load_si512(w[1] + (size_t)k * 64) : w0;
-#pragma GCC unroll 12
-        for (uint32_t i = 0; i < n; i++) {
-            __m512bh both = (__m512bh)_mm512_set1_epi32((int)x[i]);
-            sum[0][i] = _mm512_dpbf16_ps(sum[0][i], w0, both);
-            if (n_tiles > 1)
-                sum[1][i] = _mm512_dpbf16_ps(sum[1][i], w1, both);
-        }
-    }
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < n; i++) {
-        put(o, 0, i, sum[0][i]);
-        if (n_tiles > 1)
-            put(o, 1, i, sum[1][i]);
-    }
-}
-
-#define SIZE(n)                                                                                    \
-    case n:                                                                                        \
-        if (n_tiles > 1)                                                                           \
-            run_panel(w, 2, pairs, x, n, o);                                                       \
-        else                                                                                       \
-            run_panel(w, 1, pairs, x, n, o);                                                       \
-        break
-
-static void run_size(const uint8_t *const w[2], uint32_t n_tiles, uint32_t pairs, const uint32_t *x,
-                     uint32_t n, const struct out *o)
-{
-    switch (n) {
-        SIZE(1);
-        SIZE(2);
-        SIZE(3);
-        SIZE(4);
-        SIZE(5);
-        SIZE(6);
-        SIZE(7);
-        SIZE(8);
-        SIZE(9);
-        SIZE(10);
-        SIZE(11);
-        SIZE(12);
-    default:
-        abort();
-    }
-}
-
-static __mmask16 rows_left(uint32_t rows, uint32_t tile_row)
-{
-    uint32_t left = rows - tile_row * TILE_ROWS;
-    return (__mmask16)(left >= TILE_ROWS ? 0xffffu : (1u << left) - 1);
-}
-
-void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
-                   const uint32_t *packed, uint32_t n, float *y, size_t y_stride, bool accumulate)
-{
-    struct panels p = panels_of(n);
-    uint32_t pairs = pairs_of(m->cols);
-    size_t row_bytes = tile_row_bytes(m->type, m->cols);
-    for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile += 2) {
-        const uint8_t *first = (const uint8_t *)m->tiles + tile * row_bytes;
-        const uint8_t *const w[2] = {first, first + row_bytes};
-        uint32_t n_tiles = tile_first + tile_count - tile > 1 ? 2 : 1;
-        struct out o = {
-            y + (size_t)tile * TILE_ROWS, y_stride, {rows_left(m->rows, tile), 0}, accumulate};
-        if (n_tiles > 1)
-            o.rows[1] = rows_left(m->rows, tile + 1);
-        const uint32_t *x = packed;
-        for (uint32_t panel = 0; panel < p.count; panel++) {
-            uint32_t size = p.size + (panel < p.larger);
-            run_size(w, n_tiles, pairs, x, size, &o);
-            x += (size_t)pairs * size;
-            o.at += size * y_stride;
-        }
-    }
-}
-
-bool bf16_is_here(void)
-{
-    return kernels_get() == &kernels_avx512 && __builtin_cpu_supports("avx512bf16");
-}
-
-#else /* never called */
-
-bool bf16_is_here(void)
-{
-    return false;
-}
-
-void bf16_pack(const struct activations *a, const uint32_t *tokens, uint32_t n, uint32_t *packed)
-{
-    (void)a, (void)tokens, (void)n, (void)packed;
-    abort();
-}
-
-void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
-                   const uint32_t *packed, uint32_t n, float *y, size_t y_stride, bool accumulate)
-{
-    (void)m, (void)tile_first, (void)tile_count, (void)packed, (void)n, (void)y, (void)y_stride,
-        (void)accumulate;
-    abort();
+    return NULL;
 }
 
 #endif

@@ -1,7 +1,10 @@
-/* Products of BF16 weights with many tokens by the CPU's instruction vdpbf16ps (AVX512_BF16), for
- * long prompts. The tokens' values are rounded to BF16; sums are float32. This is not the
- * definition of kernels.h: the instruction sums in its own order and treats subnormal numbers as
- * zeros. A token's result for a row depends only on that token and that row. */
+/* Products of BF16 weights with many tokens by a CPU's BF16 instructions, for long prompts. The
+ * tokens' values are rounded to BF16; sums are float32. This is not the definition of kernels.h:
+ * the instructions sum in their own order and treat subnormal numbers as zeros. A token's result
+ * for a row depends only on that token and that row.
+ *
+ * AMX (tdpbf16ps) multiplies 16 tokens, 16 rows and 32 columns in 16 cycles, AVX512_BF16
+ * (vdpbf16ps) one token, 16 rows and 2 columns. */
 #ifndef MOED_KERNELS_BF16_H
 #define MOED_KERNELS_BF16_H
 
@@ -9,16 +12,23 @@
 
 #include <stdbool.h>
 
-/* True: this CPU has the instruction, and kernels_select has not chosen a narrower build. */
-bool bf16_is_here(void);
+struct bf16_build {
+    const char *instruction;
+    /* Packs the inputs of n tokens in panels of a few tokens: at most 2 * cols + 2 bytes per token.
+     * tokens: rows of a; NULL: the first n. */
+    void (*pack)(const struct activations *a, const uint32_t *tokens, uint32_t n, uint32_t *packed);
+    /* y[i * y_stride + r] (+)= (W x_i)[r] for the rows r of the tile rows, as multiply of
+     * kernels.h. m is BF16. packed: by the same build. */
+    void (*multiply)(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
+                     const uint32_t *packed, uint32_t n, float *y, size_t y_stride,
+                     bool accumulate);
+};
 
-/* Packs the inputs of n tokens in panels of a few tokens: at most 2 * cols + 2 bytes per token.
- * tokens: rows of a; NULL: the first n. */
-void bf16_pack(const struct activations *a, const uint32_t *tokens, uint32_t n, uint32_t *packed);
+/* The fastest that this CPU has; NULL: none, or kernels_select has chosen a narrower build. The
+ * first call asks the kernel for AMX's registers, so it comes before system calls are confined. */
+const struct bf16_build *bf16_get(void);
 
-/* y[i * y_stride + r] (+)= (W x_i)[r] for the rows r of the tile rows, as multiply of kernels.h. m
- * is BF16. */
-void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
-                   const uint32_t *packed, uint32_t n, float *y, size_t y_stride, bool accumulate);
+/* All that this CPU has, the fastest first; ends with NULL. */
+const struct bf16_build *const *bf16_available(void);
 
 #endif

@@ -20,8 +20,9 @@ static float rounded(float x)
     return x;
 }
 
-static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t n, uint32_t first,
-                  uint32_t count, bool accumulate)
+static void check_build(const struct bf16_build *build, uint32_t rows, uint32_t cols,
+                        const uint32_t *tokens, uint32_t n, uint32_t first, uint32_t count,
+                        bool accumulate)
 {
     uint8_t *file = random_rows(TENSOR_BF16, rows, cols, WEIGHTS_USUAL, rows + cols);
     struct matrix m = tiles_of(TENSOR_BF16, rows, cols, file);
@@ -31,8 +32,8 @@ static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t
 
     for (size_t i = 0; i < (size_t)n * (rows + 3); i++)
         y[i] = (float)(i % 97);
-    bf16_pack(&in.a, tokens, n, packed);
-    bf16_multiply(&m, first, count, packed, n, y, rows + 3, accumulate);
+    build->pack(&in.a, tokens, n, packed);
+    build->multiply(&m, first, count, packed, n, y, rows + 3, accumulate);
     for (uint32_t r = 0; r < rows + 3; r++) {
         bool asked = r < rows && r / TILE_ROWS >= first && r / TILE_ROWS < first + count;
         if (asked)
@@ -48,8 +49,8 @@ static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t
                 size += fabs(term);
             }
             if (!(fabs(y[at] - sum) <= 1e-5 * size))
-                fail_msg("%u x %u, %u tokens: row %u, token %u is %g, expected %g", rows, cols, n,
-                         r, i, (double)y[at], sum);
+                fail_msg("%s: %u x %u, %u tokens: row %u, token %u is %g, expected %g",
+                         build->instruction, rows, cols, n, r, i, (double)y[at], sum);
         }
     }
     free(y);
@@ -57,6 +58,13 @@ static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t
     free_inputs(&in);
     free((void *)m.tiles);
     free(file);
+}
+
+static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t n, uint32_t first,
+                  uint32_t count, bool accumulate)
+{
+    for (const struct bf16_build *const *b = bf16_available(); *b; b++)
+        check_build(*b, rows, cols, tokens, n, first, count, accumulate);
 }
 
 static void test_sizes(void **state)
@@ -68,8 +76,8 @@ static void test_sizes(void **state)
 
 static void test_shapes(void **state)
 {
-    static const uint32_t all[][2] = {{1, 1},   {16, 2},    {17, 3}, {33, 31},
-                                      {47, 33}, {100, 300}, {64, 95}};
+    static const uint32_t all[][2] = {{1, 1},   {16, 2},    {17, 3},  {33, 31},
+                                      {47, 33}, {100, 300}, {64, 95}, {100, 288}};
     static const uint32_t tokens[] = {39, 0, 7, 7, 20, 31, 1, 2, 3, 38, 11, 12, 13, 5};
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -83,7 +91,7 @@ static void test_shapes(void **state)
 static int setup(void **state)
 {
     (void)state;
-    if (bf16_is_here())
+    if (bf16_available()[0])
         return 0;
     fprintf(stderr, "skipped: this CPU has no AVX512_BF16\n");
     exit(77);

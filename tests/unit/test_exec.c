@@ -184,7 +184,7 @@ static void check_type(const char *type, double tolerance)
     assert_memory_equal(whole, sum, values * sizeof *whole);
     /* BLAS rounds in its own order, but computes the same; BF16's products have inputs of 8 bits,
      * whose errors are half a thousandth of a value of about 1 each */
-    bool rounds = strcmp(type, "BF16") == 0 && bf16_is_here();
+    bool rounds = strcmp(type, "BF16") == 0 && bf16_get() != NULL;
     run(x_blas, &m, all, TOKENS, 0, n, other);
     for (size_t i = 0; i < values; i++)
         assert_true(fabs((double)other[i] - whole[i]) < (rounds ? 2e-2 : 1e-4));
@@ -602,7 +602,7 @@ static void test_packed_inputs(void **state)
     struct pool *pool;
     struct exec_limits limits = {N, COLS, N, COLS};
     (void)state;
-    if (!bf16_is_here())
+    if (bf16_get() == NULL)
         skip();
     struct exec *x = new_exec(&pool, 2, &limits, true);
     uint16_t one[ROWS][COLS];
