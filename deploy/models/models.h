@@ -37,7 +37,7 @@ struct model {
     bool listed;           /* the catalogue has it; else only its deployment is left */
     char *path;            /* owned: of its file; NULL: no memory, or not listed yet */
     char reason[512];      /* MODEL_FAILED */
-    uint64_t tokens_total; /* of its worker, when it was last looked at */
+    uint64_t tokens_total; /* of its workers, when it was last looked at */
 };
 
 struct models {

@@ -8,6 +8,7 @@
 #include "daemon/control.h"
 #include "daemon/kv_promises.h"
 #include "daemon/supervisor_client.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,21 +26,34 @@
 /* What one look has found out; without the lock. */
 struct look {
     char deployment[CATALOGUE_NAME_BYTES];
-    bool runs, answers, broken, on_gpu;
-    uint32_t requests; /* that run and wait */
-    uint64_t tokens, kv_bytes;
+    bool runs, broken, on_gpu;
+    bool answers; /* one of its workers is ready */
+    bool silent;  /* one that runs did not answer in time */
+    /* of all its workers */
+    uint64_t requests; /* that run and wait */
+    uint64_t tokens;
+    uint64_t kv_bytes;
     char reason[400];
 };
 
-static void ask_worker(const char *run, struct look *l)
+static void ask_worker(const char *run, const char *worker, struct look *l)
 {
     Moed__V1__Reply *reply;
-    if (control_health(run, "worker", ASK_TIMEOUT_MS, &reply, NULL))
+    enum error_code code = control_health(run, worker, ASK_TIMEOUT_MS, &reply, NULL);
+    l->silent = l->silent || code == ERROR_TIMEOUT;
+    if (code)
         return;
-    l->answers = reply->health->ready;
-    l->requests = reply->health->requests_running + reply->health->requests_waiting;
-    l->tokens = reply->health->tokens_total;
+    l->answers = l->answers || reply->health->ready;
+    l->requests += reply->health->requests_running + reply->health->requests_waiting;
+    l->tokens += reply->health->tokens_total;
     moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void ask_workers(const char *run, struct look *l)
+{
+    for (unsigned i = 1; i <= SUPERVISE_WORKERS; i++)
+        if (run_dir_holder(run, supervise_worker_name(i)))
+            ask_worker(run, supervise_worker_name(i), l);
 }
 
 /* Whether memd has memory of a GPU: its device stands in the supervisor's answer no more than in
@@ -67,10 +81,10 @@ static void look_at(struct look *l)
     char run[RUN_DIR_BYTES];
     if (run_dir_path(l->deployment, run, NULL))
         return;
-    l->runs = run_dir_holder(run, "supervise") || run_dir_holder(run, "worker");
+    l->runs = run_dir_holder(run, "supervise") || run_dir_holder(run, "memd");
     if (!l->runs)
         return;
-    ask_worker(run, l);
+    ask_workers(run, l);
     if (l->answers)
         ask_memd(run, l);
     else
@@ -105,8 +119,8 @@ static void take_look(struct models *m, const struct look *l)
     f->on_gpu = l->on_gpu;
     if (l->kv_bytes)
         f->kv_bytes = l->kv_bytes;
-    /* one that does not answer is not known to be idle */
-    f->busy = l->requests > 0 || (!l->answers && !l->broken);
+    /* a worker that does not answer is not known to be idle */
+    f->busy = l->requests > 0 || l->silent || (!l->answers && !l->broken);
     if (f->busy || l->tokens != x->tokens_total)
         f->used_ns = clock_ns();
     x->tokens_total = l->tokens;

@@ -1,8 +1,12 @@
-/* moed-models: a scan of its folder, and its end (deploy/models/models.h). A program of the test
- * stands for `moed`: a real one hangs in `up` only where a supervisor hangs. */
+/* moed-models: a scan of its folder, a look at its deployments, and its end
+ * (deploy/models/models.h). A program of the test stands for `moed`: a real one hangs in `up` only
+ * where a supervisor hangs. Sockets of the test stand for workers. */
 #include "deploy/models/models.h"
 
+#include "base/clock.h"
+#include "daemon/control.h"
 #include "daemon/models_started.h"
+#include "ipc/rpc.h"
 #include "mkmodel/mkmodel.h"
 #include "temporary_directory.h"
 
@@ -72,6 +76,116 @@ static void test_reads_without_the_lock(void **state)
     assert_int_equal(n_forks, 1);
     assert_int_equal(n_locked, 0);
     models_fini(&scanned);
+    metrics_free(metrics);
+}
+
+/* ---- A look ---- */
+
+enum { STAND_INS = 3 };
+static struct stand_in {
+    const char *process;
+    uint32_t requests;
+    uint64_t tokens;
+    struct rpc_server *server;
+} workers[STAND_INS] = {{.process = "worker"}, {.process = "worker-2"}, {.process = "worker-3"}};
+static const char *silent; /* the process that does not answer in time */
+
+/* moed-models waits half a second for each process, a loaded machine longer. */
+enum error_code __real_control_health(const char *run, const char *process, int timeout_ms,
+                                      Moed__V1__Reply **reply, struct error *e);
+enum error_code __wrap_control_health(const char *run, const char *process, int timeout_ms,
+                                      Moed__V1__Reply **reply, struct error *e);
+enum error_code __wrap_control_health(const char *run, const char *process, int timeout_ms,
+                                      Moed__V1__Reply **reply, struct error *e)
+{
+    (void)timeout_ms;
+    if (silent && strcmp(process, silent) == 0)
+        return ERROR_TIMEOUT;
+    return __real_control_health(run, process, 60000, reply, e);
+}
+
+static void answer_health(void *arg, const uint8_t *request, size_t len, struct rpc_reply *out)
+{
+    const struct stand_in *w = arg;
+    Moed__V1__HealthReply health = MOED__V1__HEALTH_REPLY__INIT;
+    Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
+    (void)request, (void)len;
+    health.ready = true;
+    health.requests_running = w->requests;
+    health.tokens_total = w->tokens;
+    reply.abi = CONTROL_ABI;
+    reply.body_case = MOED__V1__REPLY__BODY_HEALTH;
+    reply.health = &health;
+    out->data = malloc(moed__v1__reply__get_packed_size(&reply));
+    out->len = moed__v1__reply__pack(&reply, out->data);
+}
+
+static void start_worker(const char *run, struct stand_in *w)
+{
+    char url[RUN_URL_BYTES], file[32];
+    struct error e;
+    snprintf(file, sizeof file, "%s.ctl", w->process);
+    run_dir_url(run, file, url);
+    assert_int_equal(run_dir_lock(run, w->process, &e), ERROR_OK);
+    assert_int_equal(rpc_serve(url, answer_health, w, &w->server, &e), ERROR_OK);
+}
+
+static struct models looked_at;
+
+static const struct model_facts *look(void)
+{
+    looked_at.looked_ns = 0;
+    models_turn(&looked_at);
+    return &looked_at.items[0]->facts;
+}
+
+/* The first of three workers has failed; the others serve. */
+static void test_looks_at_all_workers(void **state)
+{
+    static struct models_settings settings = {.keep_s = -1, .budget_bytes = UINT64_MAX};
+    static struct model model = {
+        .facts = {.own = true, .state = MODEL_UP, .keep_ns = MODEL_FOREVER}, .deployment = "three"};
+    struct metrics *metrics = metrics_new();
+    char run[RUN_DIR_BYTES];
+    struct error e;
+    (void)state;
+    setenv("XDG_RUNTIME_DIR", in_directory(""), 1);
+    assert_int_equal(run_dir_path("three", run, &e), ERROR_OK);
+    assert_int_equal(run_dir_create(run, &e), ERROR_OK);
+    assert_int_equal(run_dir_lock(run, "supervise", &e), ERROR_OK);
+    start_worker(run, &workers[1]);
+    start_worker(run, &workers[2]);
+    looked_at.settings = &settings;
+    looked_at.up = metrics_gauge(metrics, "moed_test_models_up", NULL, "Models.");
+    looked_at.items[looked_at.count++] = &model;
+    snprintf(looked_at.run, sizeof looked_at.run, "%s", in_directory(""));
+    pthread_mutex_init(&looked_at.lock, NULL);
+
+    assert_false(look()->busy);
+    workers[2].requests = 1;
+    assert_true(look()->busy);
+    workers[2].requests = 0;
+    silent = "worker-2";
+    assert_true(look()->busy); /* it may be idle, or not */
+    silent = NULL;
+    assert_false(look()->busy);
+
+    uint64_t before = clock_ns();
+    workers[1].tokens = 7;
+    assert_true(look()->used_ns >= before);
+    workers[1].tokens = 5;
+    workers[2].tokens = 3;
+    assert_true(look()->used_ns >= before);
+    uint64_t used = look()->used_ns;
+    assert_int_equal(look()->used_ns, used);
+    assert_int_equal(model.facts.state, MODEL_UP);
+
+    for (int i = 0; i < STAND_INS; i++)
+        rpc_server_stop(workers[i].server);
+    run_dir_sweep(run);
+    assert_int_equal(rmdir(run), 0);
+    assert_int_equal(rmdir(in_directory("moed")), 0);
+    pthread_mutex_destroy(&looked_at.lock);
     metrics_free(metrics);
 }
 
@@ -146,6 +260,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reads_without_the_lock, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(test_looks_at_all_workers, make_directory,
                                         remove_directory),
         cmocka_unit_test_setup_teardown(test_up_that_hangs, make_directory, remove_directory),
     };
