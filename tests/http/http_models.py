@@ -75,6 +75,7 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
         for model in ("demo", "stand-in", "router", ""):
             status, error = ask(model, 10)
             assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
+        assert call("GET", "/health", timeout=10)[0] == 503
     finally:
         os.kill(models, signal.SIGCONT)
     sys.exit(0)
