@@ -143,7 +143,8 @@ static void on_exchange_left(struct exchange *x)
 static void fail(struct answer *a, const struct problem *p)
 {
     struct exchange *x = a->x;
-    counter_add(a->app->metrics.failed, 1);
+    if (p->status >= 500 || a->begun) /* else the request was wrong */
+        counter_add(a->app->metrics.failed, 1);
     if (a->headed) {
         a->dialect->fail(a, p);
         x->log.outcome = "failed";

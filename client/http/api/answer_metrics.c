@@ -22,8 +22,8 @@ void answer_metrics_register(struct answer_metrics *m, struct metrics *r)
     for (int i = 0; i < 6; i++)
         m->ended[i] = metrics_counter(r, "moed_http_answers_total", reasons[i], 1,
                                       "ended answers by why they ended");
-    m->failed =
-        metrics_counter(r, "moed_http_failed_answers_total", NULL, 1, "answers that failed");
+    m->failed = metrics_counter(r, "moed_http_failed_answers_total", NULL, 1,
+                                "answers with a status from 500 on, and streams that broke");
     m->refused = metrics_counter(r, "moed_http_refused_answers_total", NULL, 1,
                                  "requests refused because too many run");
     m->running = metrics_gauge(r, "moed_http_answers_running", NULL,
