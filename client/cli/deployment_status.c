@@ -100,18 +100,21 @@ static void read_status_line(struct deployment_status *s, char *line)
     }
 }
 
+void deployment_status_read(char *answer, struct deployment_status *out)
+{
+    memset(out, 0, sizeof *out);
+    for (char *line; (line = strsep(&answer, "\n"));)
+        if (*line)
+            read_status_line(out, line);
+}
+
 enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e)
 {
     struct strbuf answer;
     strbuf_init(&answer);
     enum error_code code = deployment_command(run, "status", &answer, e);
-    if (!code) {
-        memset(out, 0, sizeof *out);
-        char *rest = answer.data;
-        for (char *line; (line = strsep(&rest, "\n"));)
-            if (*line)
-                read_status_line(out, line);
-    }
+    if (!code)
+        deployment_status_read(answer.data, out);
     strbuf_fini(&answer);
     return code;
 }

@@ -44,6 +44,8 @@ struct deployment_status {
 enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
                                    struct error *e);
 enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e);
+/* answer: the supervisor's to `status`. Changes it. */
+void deployment_status_read(char *answer, struct deployment_status *out);
 /* NULL: not in the status. */
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);

@@ -258,6 +258,8 @@ static enum error_code set_up(struct frontend *f, struct error *e)
 static enum error_code start_threads(struct frontend *f, struct error *e)
 {
     enum error_code code = jobs_start(&f->app.processes, &f->loop, "processes", e);
+    if (!code)
+        code = jobs_start(&f->app.scrapes, &f->loop, "metrics", e);
     if (!code && f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
     return code;
@@ -342,6 +344,7 @@ int main(int argc, char **argv)
     server_close(&f.server);
     watches_fini(&f.app.watches);
     jobs_stop(&f.app.processes);
+    jobs_stop(&f.app.scrapes);
     deployments_fini(&f.app.deployments);
     loop_fini(&f.loop);
     return EXIT_CLEAN;

@@ -95,8 +95,8 @@ extern const double histogram_seconds_bounds[];
 extern const uint32_t histogram_seconds_count;
 
 /* Appends all metrics with # HELP and # TYPE lines, then process_resident_memory_bytes,
- * process_cpu_seconds_total, process_start_time_seconds, process_open_fds and moed_build_info.
- * Several threads may render at a time: they take turns. */
+ * process_cpu_seconds_total, process_start_time_seconds, process_open_fds, process_max_fds and
+ * moed_build_info. Several threads may render at a time: they take turns. */
 void metrics_render(struct metrics *m, struct strbuf *out);
 
 /* Resident bytes of this process (private and shared), from /proc/self/statm. */

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,10 +96,15 @@ void process_render(struct strbuf *out)
         head(out, "process_start_time_seconds", "gauge", "Start of the process, since the epoch.");
         strbuf_printf(out, " %.2f\n", (double)boot + (double)ticks / (double)ticks_per_s);
     }
+    struct rlimit most;
     int fds = open_fds();
     if (fds >= 0) {
         head(out, "process_open_fds", "gauge", "Open file descriptors.");
         strbuf_printf(out, " %d\n", fds);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur != RLIM_INFINITY) {
+        head(out, "process_max_fds", "gauge", "The most open file descriptors.");
+        strbuf_printf(out, " %" PRIu64 "\n", (uint64_t)most.rlim_cur);
     }
     head(out, "moed_build_info", "gauge", "Always 1; the labels name the build.");
     strbuf_printf(out, "{version=\"%s\"} 1\n", MOED_VERSION);

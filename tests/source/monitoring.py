@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks deploy/monitoring: the metrics that its expressions name exist in the sources; the dashboard's panels have different ids and
-do not overlap; and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions.
+do not overlap; and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions, and the
+alerts fire as alerts_test.yml says.
 
 usage: monitoring.py ROOT"""
 import json
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-OF_EVERY_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds", "process_open_fds"}
+OF_EVERY_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds", "process_open_fds",
+                    "process_max_fds"}
 METRIC = re.compile(r"\b(?:moed|process)_[a-z0-9_]*(?<!_)\b(?=[\s{\[)]|$)")
 VARIABLES = {"$deployment": ".*", "$__rate_interval": "1m"}
 
@@ -67,8 +69,13 @@ def promtool_faults(folder, panels):
                 for variable, value in VARIABLES.items():
                     expression = expression.replace(variable, value)
                 f.write(f"  - record: x\n    expr: {json.dumps(expression)}\n    labels: {{n: {json.dumps(expression)}}}\n")
-        for arguments in (["config", os.path.join(folder, "prometheus.yml")], ["rules", os.path.join(folder, "alerts.yml")], ["rules", path]):
-            r = subprocess.run(["promtool", "check", *arguments], capture_output=True, text=True, check=False)
+        cases = os.path.join(work, "alerts_test.yml")
+        shutil.copy(os.path.join(os.path.dirname(__file__), "alerts_test.yml"), cases)
+        with open(os.path.join(folder, "alerts.yml"), encoding="utf-8") as f, open(os.path.join(work, "rules.yml"), "w", encoding="utf-8") as g:
+            g.write(re.sub(r"^ *(annotations|summary|description):.*\n", "", f.read(), flags=re.M))
+        for arguments in (["check", "config", os.path.join(folder, "prometheus.yml")], ["check", "rules", os.path.join(folder, "alerts.yml")],
+                          ["check", "rules", path], ["test", "rules", cases]):
+            r = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
             if r.returncode:
                 yield r.stdout + r.stderr
 

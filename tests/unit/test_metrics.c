@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -266,6 +267,15 @@ static void test_process(void **state)
         equal = (int)value_of(out.data, "process_open_fds") == fds_by_shell();
     }
     assert_true(equal);
+    struct rlimit before, limit; /* moed-http raises its own, after the start */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 77;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    strbuf_clear(&out);
+    metrics_render(m, &out);
+    assert_int_equal((int)value_of(out.data, "process_max_fds"), 77);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_non_null(strstr(out.data, "\nmoed_build_info{version=\"" MOED_VERSION "\"} 1\n"));
     assert_int_equal(out.data[out.len - 1], '\n');
 

@@ -23,6 +23,7 @@ struct app {
     struct deployments deployments;
     struct watches watches;
     struct job_queue processes; /* its thread asks the deployments' processes */
+    struct job_queue scrapes;   /* its thread asks them for their metrics */
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */
