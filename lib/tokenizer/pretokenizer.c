@@ -107,6 +107,7 @@ static const struct pretokenizer_kind KINDS[] = {
     {"default", false, false, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
     {"gpt-2", false, false, GPT2_PATTERNS},
     {"olmo", false, false, GPT2_PATTERNS},
+    {"gigachat", false, false, GPT2_PATTERNS},
     {"qwen2", false, false, QWEN2_PATTERNS},
     /* As qwen2, but combining marks belong to words. */
     {"qwen35",
@@ -126,8 +127,11 @@ static const struct pretokenizer_kind KINDS[] = {
     {"lfm2", true, true, LLAMA3_PATTERNS},
     {"pixtral", true, true, LLAMA3_PATTERNS},
     {"dbrx", false, false, LLAMA3_PATTERNS},
+    {"smaug-bpe", false, false, LLAMA3_PATTERNS},
     {"glm4", false, false, LLAMA3_PATTERNS},
+    {"chatglm-bpe", false, false, LLAMA3_PATTERNS},
     {"gpt-4o", false, false, GPT4O_PATTERNS},
+    {"kanana2", false, false, GPT4O_PATTERNS},
     {"minimax-m2", false, false, GPT4O_PATTERNS},
     {"tekken", true, true, {O200K_WITH(O200K_UPPER, O200K_LOWER, "", "\\p{N}", "[\\r\\n/]*")}},
     {"gemma4", false, true, {"[^\\n]+|\\n+"}},
@@ -155,6 +159,7 @@ static const struct pretokenizer_kind KINDS[] = {
      false,
      {"[\\r\\n]", WS "?\\p{L}+", WS "?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
     {"deepseek-v3", false, false, DEEPSEEK_V3_PATTERNS},
+    {"joyai-llm", false, false, DEEPSEEK_V3_PATTERNS},
     {"hunyuan-dense", false, false, DEEPSEEK_V3_PATTERNS},
     /* Scripts without spaces between words are pieces of their own. */
     {"afmoe",

@@ -60,6 +60,13 @@ static enum error_code find_model(const struct gguf *g, enum vocab_model *out, s
     return ERROR_OK;
 }
 
+/* Without its directory, which would leave too little of a message for a long list. */
+static const char *file_name(const struct gguf *g)
+{
+    const char *slash = strrchr(gguf_path(g, 0), '/');
+    return slash ? slash + 1 : gguf_path(g, 0);
+}
+
 /* The pre-tokenizer by the caller's name, else the file's, else "default". The llama model does not
  * use it, and gemma4 has its own: there only the caller's name is checked. */
 static enum error_code find_kind(const struct gguf *g, enum vocab_model model, const char *pre,
@@ -77,10 +84,10 @@ static enum error_code find_kind(const struct gguf *g, enum vocab_model model, c
         name = (struct gguf_string){.data = "default", .len = 7};
     const struct pretokenizer_kind *kind = pretokenizer_kind_find(name.data, (size_t)name.len);
     if (!kind) {
-        char known[256];
+        char known[ERROR_TEXT_BYTES];
         pretokenizer_kind_names(known, sizeof known);
         return error_set(e, ERROR_UNSUPPORTED,
-                         "%s: pre-tokenizer '%.*s' is not supported; known are %s", gguf_path(g, 0),
+                         "%s: pre-tokenizer '%.*s' is not supported; known are %s", file_name(g),
                          printed_length(name.len), name.data, known);
     }
     *out = model == VOCAB_GEMMA4 ? pretokenizer_kind_find("gemma4", 6) : kind;

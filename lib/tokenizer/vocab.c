@@ -1,6 +1,7 @@
 /* Loads a vocabulary; see vocab.h. */
 #include "tokenizer/vocab.h"
 
+#include "base/log.h"
 #include "tokenizer/byte_level.h"
 
 #include <ctype.h>
@@ -223,10 +224,14 @@ enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char
     enum error_code error = gguf_get_u32(g, key, &id, e);
     if (error)
         return error;
-    if (id >= v->count)
+    if (id < v->count)
+        *out = id;
+    else if (strcmp(key, KEY("eos_token_id")) == 0) /* without it generation would not end */
         return error_set(e, ERROR_FORMAT, "%s: key '%s' is %u, but the vocabulary has %u tokens",
                          gguf_path(g, 0), key, id, v->count);
-    *out = id;
+    else
+        log_warn("%s: key '%s' is %u, but the vocabulary has %u tokens: it is ignored",
+                 gguf_path(g, 0), key, id, v->count);
     return ERROR_OK;
 }
 
@@ -351,14 +356,27 @@ static bool name_contains(struct gguf_string name, const char *part)
     return false;
 }
 
-/* Phi-3's tokenizer drops white space after its special tokens. GGUF has no key for that, so the
- * model's name decides. */
+/* Phi-3's tokenizer, which Phi-3.5 and Phi-3.5-MoE have, too, drops white space after its special
+ * tokens. GGUF has no key for that, so the architecture or the model's name decides. */
+static bool is_phi3(const struct gguf *g)
+{
+    static const char *const names[] = {"phi-3", "phi3", "phi 3"};
+    struct gguf_string text;
+    if (gguf_find(g, "general.architecture") &&
+        gguf_get_string(g, "general.architecture", &text, NULL) == ERROR_OK && text.len == 6 &&
+        memcmp(text.data, "phimoe", 6) == 0)
+        return true;
+    if (!gguf_find(g, "general.name") || gguf_get_string(g, "general.name", &text, NULL))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (name_contains(text, names[i]))
+            return true;
+    return false;
+}
+
 static void mark_strips(struct vocab *v, const struct gguf *g)
 {
-    struct gguf_string name;
-    const struct gguf_kv *kv = gguf_find(g, "general.name");
-    if (!kv || kv->type != GGUF_STRING || gguf_get_string(g, "general.name", &name, NULL) ||
-        !(name_contains(name, "phi-3") || name_contains(name, "phi3")))
+    if (!is_phi3(g))
         return;
     for (uint32_t i = 0; i < v->count; i++) {
         struct token_info *t = &v->tokens[i];

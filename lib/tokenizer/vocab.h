@@ -76,7 +76,9 @@ size_t vocab_unescape_spaces(const char *text, size_t len, uint8_t *out);
 enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,
                             const struct gguf_kv **out, struct error *e);
 
-/* The id that `key` names; -1: the file has no such key. */
+/* The id that `key` names; -1: the file has no such key, or an id beyond the vocabulary, which a
+ * line of the log tells. ERROR_FORMAT: the key has another type, or the end of text is beyond the
+ * vocabulary. */
 enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char *key, int64_t *out,
                          struct error *e);
 bool vocab_token_is(const struct vocab *v, uint32_t id, const char *text);

@@ -20,6 +20,7 @@ enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
 /* The content of a vocabulary's file, without fields that are NULL or negative. */
 struct sample {
+    const char *arch; /* NULL: llama */
     const char *model, *pre, *name;
     struct gguf_string tokens[TOKENS_MAX];
     int32_t types[TOKENS_MAX];
@@ -138,7 +139,7 @@ static void write_sample(const struct sample *s)
     uint64_t merge_count = 0;
     if (gguf_writer_open(path, &w, &e))
         fail_msg("%s", e.text);
-    write_string(w, "general.architecture", "llama");
+    write_string(w, "general.architecture", s->arch ? s->arch : "llama");
     write_string(w, "general.name", s->name);
     write_string(w, "tokenizer.ggml.model", s->model);
     write_string(w, "tokenizer.ggml.pre", s->pre);

@@ -328,13 +328,25 @@ static void test_llama_without_bytes(void **state)
     tokenizer_free(t);
 }
 
-/* Phi-3 drops white space behind its special tokens, but not behind <s>. */
+/* Phi-3 drops white space behind its special tokens, but not behind <s>. Converters since 2024
+ * write the name with spaces. */
 static void test_phi3(void **state)
 {
+    static const struct {
+        const char *arch, *name;
+        bool phi;
+    } files[] = {{"llama", "Phi-3-mini", true},
+                 {"llama", "other", false},
+                 {"llama", "Phi 3.5 Mini Instruct", true},
+                 {"llama", NULL, false},
+                 {"phimoe", NULL, true},
+                 {"phimoe", "Phi 3.5 MoE Instruct", true}};
     uint32_t space;
-    for (int phi = 0; phi < 2; phi++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        bool phi = files[i].phi;
         struct sample *s = llama_words(&space);
-        s->name = phi ? "Phi-3-mini" : "other";
+        s->arch = files[i].arch;
+        s->name = files[i].name;
         s->add_space = 0;
         struct tokenizer *t = make(s, NULL);
         if (phi)
@@ -372,6 +384,7 @@ static void test_errors(void **state)
     s->pre = "strange";
     expect_error(s, NULL, ERROR_UNSUPPORTED, "'strange'");
     expect_error(new_gpt2(), "other", ERROR_UNSUPPORTED, "known are default, gpt-2");
+    expect_error(new_gpt2(), "other", ERROR_UNSUPPORTED, ", tiny_aya, cohere2moe"); /* to the end */
     expect_error(new_llama(), "other", ERROR_UNSUPPORTED, "'other'");
     s = new_gpt2();
     s->count = 0;
@@ -411,6 +424,47 @@ static void test_errors(void **state)
     s = new_gpt2();
     add(s, long_text + sizeof long_text - 1026, CONTROL, 0);
     expect_error(s, NULL, ERROR_FORMAT, "token 256 has 1025 bytes, expected at most 1024");
+}
+
+/* Other names of the same expressions. */
+static void test_other_names(void **state)
+{
+    static const struct {
+        const char *name, *other;
+    } names[] = {{"joyai-llm", "deepseek-v3"},
+                 {"kanana2", "gpt-4o"},
+                 {"smaug-bpe", "dbrx"},
+                 {"chatglm-bpe", "glm4"},
+                 {"gigachat", "gpt-2"}};
+    static const char text[] = "It's 12345 iPhones' (x+y)\n\n  \u4e2d\u6587abc!";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct tokenizer *a = make(new_gpt2(), names[i].name),
+                         *b = make(new_gpt2(), names[i].other);
+        struct token_list x = encode(a, text, strlen(text), 0);
+        expect(b, text, 0, x.ids, x.count);
+        token_list_fini(&x);
+        tokenizer_free(a);
+        tokenizer_free(b);
+    }
+}
+
+/* Ids beyond the vocabulary are left out, but not that of the end of text (test_errors). */
+static void test_ids_beyond(void **state)
+{
+    struct sample *s = new_gpt2();
+    s->bos = 300;
+    s->unknown = 301;
+    s->ids[0].key = "tokenizer.ggml.eot_token_id";
+    s->ids[0].id = 302;
+    s->ids[1].key = "tokenizer.ggml.fim_pre_token_id";
+    s->ids[1].id = UINT32_MAX;
+    s->ids[2].key = "tokenizer.ggml.eom_token_id";
+    s->ids[2].id = 'e';
+    struct tokenizer *t = make(s, NULL);
+    expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS('a'));
+    assert_true(tokenizer_is_end(t, 'e'));
+    assert_int_equal(tokenizer_fim(t, FIM_PREFIX), -1);
+    tokenizer_free(t);
 }
 
 static void test_odd_vocabularies(void **state)
@@ -500,6 +554,8 @@ int main(void)
         cmocka_unit_test(test_llama_without_space),
         cmocka_unit_test(test_llama_without_bytes),
         cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_other_names),
+        cmocka_unit_test(test_ids_beyond),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_odd_vocabularies),
         cmocka_unit_test(test_stream),
