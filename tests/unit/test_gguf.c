@@ -391,6 +391,33 @@ static void write_part(const char *name, uint32_t no, uint32_t count, uint32_t t
     strbuf_fini(&b);
 }
 
+/* Files cut by bytes: the second has no header, and the first ends too early. */
+static void test_cut_files(void **state)
+{
+    static const char *const names[] = {"cut.gguf.part1of2", "cut.gguf.part2of2"};
+    struct strbuf b;
+    struct gguf *g;
+    struct error e;
+    for (int i = 0; i < 2; i++) {
+        strbuf_init(&b);
+        if (i == 0)
+            header(&b, 3, 1, 1);
+        else
+            zeros(&b, 64);
+        write_file(in_directory(names[i]), &b);
+        strbuf_fini(&b);
+        assert_int_equal(gguf_open(in_directory(names[i]), &g, &e), ERROR_FORMAT);
+        assert_non_null(strstr(e.text, i ? ": part 2 of 2 of a file" : ": part 1 of 2 of a file"));
+        assert_non_null(strstr(e.text, "cat cut.gguf.part{1..2}of2 > cut.gguf"));
+    }
+    strbuf_init(&b);
+    header(&b, 3, 1, 1);
+    write_file(in_directory("cut.gguf.part1of2.gguf"), &b);
+    strbuf_fini(&b);
+    assert_int_equal(gguf_open(in_directory("cut.gguf.part1of2.gguf"), &g, &e), ERROR_FORMAT);
+    assert_null(strstr(e.text, "join"));
+}
+
 static void test_split_files(void **state)
 {
     struct gguf *g;
@@ -604,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_typed_access),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_byte_changed),
+        cmocka_unit_test(test_cut_files),
         cmocka_unit_test(test_split_files),
         cmocka_unit_test(test_writer_failures),
         cmocka_unit_test(test_writer_without_space),
