@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +24,30 @@ static bool after_trunk(const struct planner *p, uint64_t block)
     return block >= p->params->n_blocks && block - p->params->n_blocks < p->params->n_further;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), len = strlen(end);
+    return n >= len && strcmp(name + n - len, end) == 0;
+}
+
+/* Files of NVFP4 have for a matrix "NAME.weight", or for each expert's, a factor NAME.scale, and
+ * the scale of 4-bit inputs NAME.input_scale. */
+static bool is_of_nvfp4(const struct planner *p, const char *name, const char *end)
+{
+    char weight[GGUF_NAME_BYTES + sizeof ".weight"];
+    if (!ends_in(name, end))
+        return false;
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(strlen(name) - strlen(end)), name);
+    const struct gguf_tensor *t = gguf_tensor_find(p->g, weight);
+    return t && t->type == TENSOR_NVFP4;
+}
+
 static bool changes_nothing(const struct planner *p, const char *name)
 {
     uint64_t layer;
     const char *part = layer_part(name, &layer);
+    if (is_of_nvfp4(p, name, ".input_scale")) /* moed does not compute with 4-bit inputs */
+        return true;
     if (!part)
         return false;
     if (after_trunk(p, layer))
@@ -47,7 +68,14 @@ void plan_check_unused(struct planner *p)
 {
     for (uint64_t i = 0; i < gguf_tensor_count(p->g) && !p->failed; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(p->g, i);
-        if (!p->used[i] && !changes_nothing(p, t->name))
+        if (p->used[i] || changes_nothing(p, t->name))
+            continue;
+        if (is_of_nvfp4(p, t->name, ".scale"))
+            p->failed = error_set(p->e, ERROR_UNSUPPORTED,
+                                  "%s: tensor '%s' scales a matrix of type NVFP4, which moed does "
+                                  "not compute: use a file of another type, such as Q4_K_M",
+                                  gguf_path(p->g, t->file), t->name);
+        else
             p->failed =
                 error_set(p->e, ERROR_UNSUPPORTED,
                           "%s: tensor '%s' is no part of architecture %s as moed computes it: the "

@@ -460,6 +460,75 @@ static void test_plan_refuses_unused(void **state)
     extra = (struct extra){0};
 }
 
+/* Of a model of NVFP4 matrices and a file's tensor beside them. */
+static enum error_code plan_of_nvfp4(const char *beside, struct error *e)
+{
+    static const char *const keys[] = {"block_count",
+                                       "context_length",
+                                       "embedding_length",
+                                       "attention.head_count",
+                                       "attention.head_count_kv",
+                                       "attention.key_length",
+                                       "attention.value_length",
+                                       "expert_count",
+                                       "expert_used_count",
+                                       "expert_feed_forward_length"};
+    struct mkmodel_options o;
+    struct mkmodel_result result;
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct pool_plan plan;
+    char from[64], to[64], key[64];
+    options(&o, "qwen3moe", "NVFP4");
+    snprintf(from, sizeof from, "/tmp/moed-test-nvfp4-%d.gguf", (int)getpid());
+    snprintf(to, sizeof to, "/tmp/moed-test-scaled-%d.gguf", (int)getpid());
+    must(mkmodel_write(&o, from, NULL, NULL, &result, e), e);
+    must(gguf_open(from, &g, e), e);
+    must(gguf_writer_open(to, &w, e), e);
+    gguf_writer_string(w, "general.architecture", "qwen3moe", 8);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        uint32_t value;
+        snprintf(key, sizeof key, "qwen3moe.%s", keys[i]);
+        must(gguf_get_u32(g, key, &value, e), e);
+        gguf_writer_u32(w, key, value);
+    }
+    for (uint64_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->ne);
+    }
+    gguf_writer_tensor(w, beside, TENSOR_F32, 1, (uint64_t[]){1});
+    for (uint64_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        must(gguf_writer_data(w, gguf_tensor_data(g, t), t->bytes, e), e);
+    }
+    must(gguf_writer_data(w, &(float){2}, sizeof(float), e), e);
+    must(gguf_writer_close(w, e), e);
+    gguf_close(g);
+    must(gguf_open(to, &g, e), e);
+    enum error_code code = pool_plan_new(g, &plan, e);
+    if (!code)
+        pool_plan_free(&plan);
+    gguf_close(g);
+    unlink(from);
+    unlink(to);
+    return code;
+}
+
+/* A matrix's factor is refused, and the message says why; the scale of inputs, which are not of 4
+ * bits here, is left alone. */
+static void test_plan_of_nvfp4(void **state)
+{
+    struct error e;
+    (void)state;
+    assert_int_equal(plan_of_nvfp4("blk.0.ffn_up_exps.scale", &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "'blk.0.ffn_up_exps.scale' scales a matrix of type NVFP4"));
+    assert_int_equal(plan_of_nvfp4("output.scale", &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "of type NVFP4"));
+    assert_int_equal(plan_of_nvfp4("blk.0.ffn_up_exps.input_scale", &e), ERROR_OK);
+    assert_int_equal(plan_of_nvfp4("blk.0.attn_norm.input_scale", &e), ERROR_UNSUPPORTED);
+    assert_null(strstr(e.text, "NVFP4"));
+}
+
 /* The file of a llama whose q, k and v, their biases, and gate and up lie in one tensor each: value
  * i of the model is i. */
 static void write_fused(const char *path)
@@ -703,12 +772,19 @@ static void test_attach_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_weight),          cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_golden_weights),        cmocka_unit_test(test_split_files),
-        cmocka_unit_test(test_plan_refuses),          cmocka_unit_test(test_attach_broken),
-        cmocka_unit_test(test_plan_refuses_features), cmocka_unit_test(test_plan_refuses_unused),
-        cmocka_unit_test(test_linear_scaling),        cmocka_unit_test(test_fused),
-        cmocka_unit_test(test_dense_range),           cmocka_unit_test(test_dense_broken),
+        cmocka_unit_test(test_every_weight),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_golden_weights),
+        cmocka_unit_test(test_split_files),
+        cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_attach_broken),
+        cmocka_unit_test(test_plan_refuses_features),
+        cmocka_unit_test(test_plan_refuses_unused),
+        cmocka_unit_test(test_plan_of_nvfp4),
+        cmocka_unit_test(test_linear_scaling),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_dense_range),
+        cmocka_unit_test(test_dense_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
