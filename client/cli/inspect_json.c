@@ -3,6 +3,7 @@
 
 #include "base/strbuf.h"
 #include "model/memory_need.h"
+#include "model/published.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,6 +138,19 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "state_bytes", params_state_bytes(&x->params));
 }
 
+/* The keys whose values are not the file's. */
+static void add_published(struct strbuf *b, const struct model_params *p)
+{
+    const char *before = "";
+    strbuf_printf(b, ", \"not_in_file\": [");
+    for (unsigned i = 0; published_key(i); i++)
+        if (p->published & 1u << i) {
+            strbuf_printf(b, "%s\"%s\"", before, published_key(i));
+            before = ", ";
+        }
+    strbuf_printf(b, "]");
+}
+
 void inspect_print_json(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
@@ -159,6 +173,7 @@ void inspect_print_json(const struct inspect *x)
     boolean(&b, "tied_output", has.tied_output);
     add_attention(&b, p, &has);
     add_experts(&b, p, &has);
+    add_published(&b, p);
     add_sizes(&b, x);
     inspect_add_sampling(&b, x->g);
     strbuf_printf(&b, "}\n");

@@ -1,6 +1,7 @@
 /* moed inspect: describes a model: attention, rotation of positions, routing, experts. */
 #include "client/cli/inspect.h"
 #include "client/cli/fold.h"
+#include "model/published.h"
 #include "model/serving_limits.h"
 
 #include <inttypes.h>
@@ -61,6 +62,18 @@ static void print_router(const struct model_params *p, const struct inspect_tens
     if (p->arch->expert_scales)
         fold_printf("; each expert's weight times a scale of its own");
     fold_printf("\n");
+}
+
+/* The keys whose values are not the file's. */
+static void print_published(const struct model_params *p)
+{
+    const char *before = "not in the file ";
+    for (unsigned i = 0; published_key(i); i++)
+        if (p->published & 1u << i) {
+            fold_printf("%s%s.%s", before, p->arch->name, published_key(i));
+            before = ", ";
+        }
+    fold_printf(": moed takes the values of the published model\n");
 }
 
 static void print_experts(const struct model_params *p, const struct inspect_tensors *has_tensor)
@@ -186,6 +199,8 @@ void inspect_print_model(const struct inspect *x)
         fold_printf("logits          capped to %g by tanh\n", (double)p->logit_cap);
     if (p->logit_scale != 1)
         fold_printf("logits          times %g\n", (double)p->logit_scale);
+    if (p->published)
+        print_published(p);
     print_tokenizer(x);
     inspect_print_sampling(x->g);
     print_types(x);

@@ -1,6 +1,7 @@
 /* The architecture table; see architecture.h. */
 #include "model/architecture.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct architecture architectures[] = {
@@ -47,6 +48,18 @@ static const struct architecture architectures[] = {
         .models = "DeepSeek-V2, V2-Lite, V3, R1, Kimi-K2, Moonlight-16B-A3B, GLM-4.7-Flash, "
                   "Mistral-Large-3",
         .attention = ATTENTION_LATENT,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "mistral4",
+        .models = "Mistral-Small-4-119B, text only",
+        .attention = ATTENTION_LATENT,
+        .temperature_scale = 0.1f, /* converters do not write it */
         .router_keys = true,
         .leading_dense = true,
         .shared_expert = true,
@@ -344,7 +357,7 @@ static const struct architecture architectures[] = {
         .rope_neox = true,
         .heads_by_layer = true,
         .windowed_rope = true,
-        .value_scale = true,
+        .value_scale = 0.707f,
         .renormalise = true,
         .router_keys = true,
         .dense_by_tensors = true,
@@ -415,11 +428,11 @@ const char *architecture_selection_bias(const struct architecture *a)
     return a->plain_selection_bias ? "exp_probs_b" : "exp_probs_b.bias";
 }
 
-const char *architecture_names(void)
+void architecture_names(char *out, size_t size)
 {
-    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
-           "phimoe, gpt-oss, "
-           "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4, laguna, "
-           "step35, mimo2, afmoe, cohere2moe, hy_v3, nemotron_h_moe";
+    size_t used = 0;
+    out[0] = 0;
+    for (unsigned i = 0; i < N_ARCHITECTURES && used < size; i++)
+        used +=
+            (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", architectures[i].name);
 }

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum attention_kind {
     ATTENTION_GROUPED, /* a key and a value for each group of query heads */
@@ -68,7 +69,11 @@ struct architecture {
     bool windowed_rope;
     enum output_gate output_gate;
     bool output_gate_optional; /* a layer may lack attn_gate */
-    bool value_scale;          /* what attention gives is multiplied by attention.value_scale */
+    /* What attention gives is multiplied by attention.value_scale, by this number if the file has
+     * no such key; 0: it is not. */
+    float value_scale;
+    float
+        temperature_scale; /* if the file has no attention.temperature_scale; 0: q does not grow */
     /* What attention and the feed-forward part add to x goes through a norm first
      * (post_attention_norm, post_ffw_norm). */
     bool post_norms;
@@ -136,8 +141,8 @@ struct architecture {
 
 /* NULL for an unknown name. */
 const struct architecture *architecture_find(const char *name, unsigned long len);
-/* The names, separated by ", ". */
-const char *architecture_names(void);
+/* All names, separated by ", ". */
+void architecture_names(char *out, size_t size);
 /* The tensor of a layer's selection bias, without "blk.7."; NULL: the architecture has none. */
 const char *architecture_selection_bias(const struct architecture *a);
 /* The i-th row, NULL after the last. */

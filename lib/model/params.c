@@ -1,6 +1,7 @@
 /* Reads hyper-parameters; see params.h. */
 #include "params_internal.h"
 
+#include "model/published.h"
 #include "model/router.h"
 
 #include <inttypes.h>
@@ -8,24 +9,54 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool string_is(struct gguf_string s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
+/* Refuses files that lie beside a model: files of these types, and clip, the architecture of an
+ * mmproj file that does not say its type. */
+static enum error_code refuse_other_files(const struct gguf *g, struct error *e)
+{
+    static const char mmproj[] = "an mmproj file, the image or audio part of a model: give the "
+                                 "GGUF file of the model's text part instead";
+    static const struct {
+        const char *key, *value, *what;
+    } files[] = {
+        {"general.architecture", "clip", mmproj},
+        {"general.type", "mmproj", mmproj},
+        {"general.type", "adapter",
+         "a LoRA adapter, which changes a model's weights and is none: moed does not use adapters; "
+         "give the GGUF file of a model into which it is merged"},
+        {"general.type", "imatrix",
+         "an importance matrix, which serves to quantise a model: give the model's own GGUF file"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct gguf_string value;
+        if (gguf_find(g, files[i].key) &&
+            gguf_get_string(g, files[i].key, &value, NULL) == ERROR_OK &&
+            string_is(value, files[i].value))
+            return error_set(e, ERROR_UNSUPPORTED, "%s: %s", gguf_path(g, 0), files[i].what);
+    }
+    return ERROR_OK;
+}
+
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
                                          struct error *e)
 {
-    struct gguf_string name;
-    enum error_code code = gguf_get_string(g, "general.architecture", &name, e);
+    struct gguf_string name = {NULL, 0};
+    char known[400];
+    enum error_code code = refuse_other_files(g, e);
+    if (!code)
+        code = gguf_get_string(g, "general.architecture", &name, e);
     if (code)
         return code;
-    if (name.len == 4 && memcmp(name.data, "clip", 4) == 0)
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "%s: an mmproj file, the image or audio part of a model: give the GGUF "
-                         "file of the model's text part instead",
-                         gguf_path(g, 0));
     p->arch = architecture_find(name.data, name.len);
-    if (!p->arch)
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "%s: architecture '%.*s' is not supported; moed runs %s", gguf_path(g, 0),
-                         (int)(name.len < 40 ? name.len : 40), name.data, architecture_names());
-    return ERROR_OK;
+    if (p->arch)
+        return ERROR_OK;
+    architecture_names(known, sizeof known);
+    return error_set(e, ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; moed runs %s",
+                     gguf_path(g, 0), (int)(name.len < 40 ? name.len : 40), name.data, known);
 }
 
 static void read_name(const struct gguf *g, struct model_params *p)
@@ -61,6 +92,12 @@ static void read_experts(struct key_reader *r, struct model_params *p)
             r->e, ERROR_UNSUPPORTED,
             "%s: no key '%s.expert_count': a dense model; moed runs Mixture-of-Experts models",
             gguf_path(r->g, 0), r->arch);
+    static const char early[] = "blk.0.ffn_gate.0.weight";
+    if (!r->failed && gguf_tensor_find(r->g, early))
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: an early file with a tensor for each expert ('%s'): download a "
+                              "newer file of the model, or convert it again",
+                              gguf_path(r->g, 0), early);
     router->n_experts = key_u32(r, "expert_count", ROUTER_MAX_EXPERTS);
     router->n_used = key_u32(r, "expert_used_count", ROUTER_MAX_EXPERTS);
     if (!r->failed && router->n_used > router->n_experts)
@@ -94,6 +131,17 @@ static void read_experts(struct key_reader *r, struct model_params *p)
         router->scale *= 0.5f; /* and the forward pass halves the shared expert */
 }
 
+static uint32_t count_without_router(const struct gguf *g, uint32_t n_layers)
+{
+    char name[64];
+    for (uint32_t i = 0; i < n_layers; i++) {
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", i);
+        if (gguf_tensor_find(g, name))
+            return i;
+    }
+    return n_layers;
+}
+
 static void read_groups(struct key_reader *r, struct router_params *router, bool allowed)
 {
     router->n_groups = key_u32(r, "expert_group_count", ROUTER_MAX_GROUPS);
@@ -114,6 +162,38 @@ static void read_groups(struct key_reader *r, struct router_params *router, bool
                       router->n_experts, r->arch);
     if (router->n_groups_used == router->n_groups)
         router->n_groups = router->n_groups_used = 0;
+}
+
+/* The published model's groups, where the file has no keys for them. */
+static void find_groups(struct model_params *p)
+{
+    const struct published_groups *groups = published_groups(p);
+    if (!groups)
+        return;
+    p->router.n_groups = groups->n_groups;
+    p->router.n_groups_used = groups->n_groups_used;
+    p->published |= PUBLISHED_GROUPS | PUBLISHED_GROUPS_USED;
+}
+
+/* Whether the first layer with a router has a bias for the choice alone. */
+static bool has_selection_bias(const struct key_reader *r, const struct model_params *p)
+{
+    const char *bias = architecture_selection_bias(p->arch);
+    char name[64];
+    uint32_t layer = count_without_router(r->g, p->n_layers);
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, bias ? bias : "");
+    return bias && gguf_tensor_find(r->g, name);
+}
+
+/* Early files of GLM-4.7-Flash lack the key of their sigmoid. With latent attention only models
+ * with a sigmoid have the bias. */
+static void find_gate(struct key_reader *r, struct model_params *p)
+{
+    if (p->arch->attention != ATTENTION_LATENT || p->router.kind != ROUTER_SOFTMAX ||
+        !has_selection_bias(r, p))
+        return;
+    p->router.kind = ROUTER_SIGMOID;
+    p->published |= PUBLISHED_GATE;
 }
 
 /* Files of every architecture may have these keys. moed refuses a router that differs from the
@@ -137,9 +217,12 @@ static void read_router(struct key_reader *r, struct model_params *p)
             router->kind = gates[i].kind;
         else
             params_refuse_value(r, "expert_gating_func", id, "another gate");
-    }
+    } else if (!r->failed)
+        find_gate(r, p);
     if (!r->failed && key_exists(r, "expert_group_count"))
         read_groups(r, router, p->arch->router_keys);
+    else if (!r->failed)
+        find_groups(p);
 }
 
 /* Refuses features of other architectures. A key at 0 or at its neutral value asks for nothing. */
@@ -232,17 +315,6 @@ static void check_layer_step(struct key_reader *r)
         params_refuse_value(r, suffix, step, "dense layers between those with experts");
 }
 
-static uint32_t count_without_router(const struct gguf *g, uint32_t n_layers)
-{
-    char name[64];
-    for (uint32_t i = 0; i < n_layers; i++) {
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", i);
-        if (gguf_tensor_find(g, name))
-            return i;
-    }
-    return n_layers;
-}
-
 static void read_leading_dense(struct key_reader *r, struct model_params *p)
 {
     char key[KEY_BYTES];
@@ -264,6 +336,18 @@ static void read_leading_dense(struct key_reader *r, struct model_params *p)
         p->layers[i].feed_forward = FEED_FORWARD_DENSE;
 }
 
+/* A file without the trunk, for runtimes that draft with these layers. trunk: the keys count other
+ * layers, too. */
+static bool is_draft(const struct gguf *g, bool trunk)
+{
+    if (trunk && gguf_tensor_find(g, "blk.0.attn_norm.weight"))
+        return false;
+    for (uint64_t i = 0; i < gguf_tensor_count(g); i++)
+        if (strstr(gguf_tensor_at(g, i)->name, ".nextn."))
+            return true;
+    return false;
+}
+
 /* block_count includes the layers after the trunk that predict further tokens (DeepSeek-V3). moed
  * does not run them. */
 static void read_layers(struct key_reader *r, struct model_params *p)
@@ -274,6 +358,11 @@ static void read_layers(struct key_reader *r, struct model_params *p)
     key_name(r, "nextn_predict_layers", key);
     if (!r->failed)
         r->failed = gguf_get_u32_or(r->g, key, 0, &further, r->e);
+    if (!r->failed && further > 0 && is_draft(r->g, further < p->n_layers))
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: it has only the layers of a model that predict further tokens "
+                              "(MTP): give the GGUF file of the model itself",
+                              gguf_path(r->g, 0));
     if (!r->failed && further >= p->n_layers)
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s' is %" PRIu32 ": expected less than the %" PRIu32
@@ -317,10 +406,10 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     p.context_trained = key_u32(&r, "context_length", PARAMS_MAX_CONTEXT);
     params_read_attention(&r, &p);
     params_number_blocks(&r, &p);
-    params_read_rope(&r, &p);
-    read_norm(&r, &p);
     read_experts(&r, &p);
     read_router(&r, &p);
+    params_read_rope(&r, &p);
+    read_norm(&r, &p);
     read_leading_dense(&r, &p);
     params_choose_rotated(&r, &p);
     read_limits(&r, &p);

@@ -112,6 +112,7 @@ struct model_params {
     uint32_t vocab;
     uint32_t context_trained;
     uint32_t context_most; /* longer contexts are not computed (architecture.indexer); 0: any */
+    uint32_t published;    /* PUBLISHED_* of published.h: values that the file has no keys for */
     struct layer_params layers[PARAMS_MAX_LAYERS]; /* [n_layers] */
 };
 

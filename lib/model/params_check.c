@@ -2,6 +2,7 @@
  * of params.c. What must agree with the tensors is the plan's task. */
 #include "params_internal.h"
 
+#include "model/published.h"
 #include "model/router.h"
 
 #include <math.h>
@@ -114,7 +115,7 @@ static bool check_sizes(const struct model_params *p)
            within(p->d_expert, 1, PARAMS_MAX_WIDTH) && p->d_shared <= PARAMS_MAX_WIDTH &&
            p->n_dense < p->n_layers && p->d_dense <= PARAMS_MAX_WIDTH &&
            (!p->n_dense || p->d_dense) && within(p->vocab, 1, PARAMS_MAX_VOCAB) &&
-           within(p->context_trained, 1, PARAMS_MAX_CONTEXT) &&
+           within(p->context_trained, 1, PARAMS_MAX_CONTEXT) && p->published <= PUBLISHED_ALL &&
            p->context_most <= PARAMS_MAX_CONTEXT && p->temperature_length <= PARAMS_MAX_CONTEXT &&
            (p->temperature_scale == 0 || p->temperature_length) &&
            (p->kv_rank > 0) == (p->arch->attention == ATTENTION_LATENT);

@@ -1,6 +1,8 @@
 /* Reads the keys of rotations; see params_internal.h. */
 #include "params_internal.h"
 
+#include "model/published.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +11,9 @@
 static void read_temperature(struct key_reader *r, struct model_params *p)
 {
     static const char suffix[] = "attention.temperature_scale";
-    p->temperature_scale = key_f32_or(r, suffix, 0, 0, 100);
+    p->temperature_scale = key_f32_or(r, suffix, p->arch->temperature_scale, 0, 100);
+    if (p->arch->temperature_scale > 0 && !key_exists(r, suffix))
+        p->published |= PUBLISHED_TEMPERATURE;
     if (p->temperature_scale == 0)
         return;
     if (p->arch->attention != ATTENTION_LATENT)
@@ -48,6 +52,20 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
     return ROPE_SCALING_NONE;
 }
 
+/* Where the ramp begins and ends; see struct rope_params. */
+static void read_ramp(struct key_reader *r, struct model_params *p)
+{
+    static const char fast[] = "rope.scaling.yarn_beta_fast",
+                      slow[] = "rope.scaling.yarn_beta_slow";
+    const struct published_ramp *known = published_ramp(p);
+    p->rope.beta_fast = key_f32_or(r, fast, known ? known->beta_fast : 32.0f, 1e-3f, 1e6f);
+    p->rope.beta_slow = key_f32_or(r, slow, known ? known->beta_slow : 1.0f, 1e-3f, 1e6f);
+    if (known && !key_exists(r, fast))
+        p->published |= PUBLISHED_BETA_FAST;
+    if (known && !key_exists(r, slow))
+        p->published |= PUBLISHED_BETA_SLOW;
+}
+
 /* The cosines grow by the file's factor of attention, or else with the logarithm of the factor,
  * unless the model scales its attention instead. yarn_log_multiplier marks such a model: a tenth of
  * the original's mscale_all_dim. In all of these models mscale equals mscale_all_dim, and the two
@@ -55,8 +73,7 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
 static void read_yarn(struct key_reader *r, struct model_params *p)
 {
     p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1.0f, 1e6f);
-    p->rope.beta_fast = key_f32_or(r, "rope.scaling.yarn_beta_fast", 32.0f, 1e-3f, 1e6f);
-    p->rope.beta_slow = key_f32_or(r, "rope.scaling.yarn_beta_slow", 1.0f, 1e-3f, 1e6f);
+    read_ramp(r, p);
     float log_multiplier = key_f32_or(r, "rope.scaling.yarn_log_multiplier", 0.0f, -10.0f, 10.0f);
     float log_factor = logf(p->rope.factor);
     p->rope.magnitude =

@@ -109,6 +109,7 @@ TRAITS = {
     "olmoe": Traits(),
     "deepseek": Traits(adjacent_pairs=True),
     "deepseek2": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "mistral4": Traits(adjacent_pairs=True, router="groups", mla=True),
     "glm-dsa": Traits(adjacent_pairs=True, router="groups", mla=True),
     "deepseek32": Traits(adjacent_pairs=True, router="groups", mla=True),
     "phimoe": Traits(router="sparse mixer", layer_norm=True, long_magnitude=PHI_MSCALE),
@@ -223,7 +224,8 @@ class Model:
         # DeepSeek-V2 has the same mscale for cos and sin as for the scores, which cancel out.
         grown = self.key("rope.scaling.yarn_attn_factor", 1 + 0.1 * np.log(factor))
         magnitude = 1.0 if self.traits.mla else grown
-        return yarn_frequencies(dims, base, factor, original), magnitude
+        turns = self.key("rope.scaling.yarn_beta_fast", 32), self.key("rope.scaling.yarn_beta_slow", 1)
+        return yarn_frequencies(dims, base, factor, original, *turns), magnitude
 
     def norm(self, x, name, eps=None):
         weight = self.weights[name + ".weight"]
@@ -336,7 +338,7 @@ class Model:
         if self.traits.output_gate and block + "attn_gate.weight" in self.weights:
             gate = self.traits.output_gate(self.linear(x, block + "attn_gate"))
             context = context * gate.reshape(len(x), heads, -1)
-        context = context * self.key("attention.value_scale", 1.0)
+        context = context * self.key("attention.value_scale", 0.707 if self.arch == "mimo2" else 1.0)
         return self.attention_output(context, layer)
 
     def delta_projections(self, x, block, k_heads, sizes):
@@ -410,8 +412,8 @@ class Model:
 
     def temperature(self, n):
         """[n][1][1] the factor of q at each position (Mistral-Large-3)."""
-        scale = self.key("attention.temperature_scale", 0.0)
-        length = self.key("attention.temperature_length", 1)
+        scale = self.key("attention.temperature_scale", 0.1 if self.arch == "mistral4" else 0.0)
+        length = self.key("attention.temperature_length", self.key("rope.scaling.original_context_length", 1))
         return 1 + scale * np.log(1 + np.arange(n) // length)[:, None, None]
 
     def by_head(self, x, name):
@@ -455,9 +457,13 @@ class Model:
 
     def feed_forward(self, x, block, suffix, expert=None):
         """down(activation(gate(x), up(x))) of a routed expert, the shared one or a dense layer."""
-        ungated = f"{block}ffn_gate{suffix}.weight" not in self.weights
-        gate = None if ungated else self.linear(x, f"{block}ffn_gate{suffix}", expert)
-        up = self.linear(x, f"{block}ffn_up{suffix}", expert)
+        fused = f"{block}ffn_gate_up{suffix}"
+        ungated = f"{block}ffn_gate{suffix}.weight" not in self.weights and fused + ".weight" not in self.weights
+        if fused + ".weight" in self.weights:
+            gate, up = np.split(self.linear(x, fused, expert), 2, axis=1)
+        else:
+            gate = None if ungated else self.linear(x, f"{block}ffn_gate{suffix}", expert)
+            up = self.linear(x, f"{block}ffn_up{suffix}", expert)
         if not ungated:
             self.observe(f"{block}gate{suffix}", gate)
         limits = self.key("swiglu_clamp_exp" if suffix == "_exps" else "swiglu_clamp_shexp", [])
@@ -477,9 +483,10 @@ class Model:
             return route_chosen_softmax(logits, used)
         if self.traits.router == "softmax":
             return route_softmax(logits, used, self.traits.renormalise)
-        by_sigmoid = self.key("expert_gating_func", 2 if self.arch in SIGMOID_UNSAID else 1) == 2
-        scores = sigmoid(logits) if by_sigmoid else softmax(logits)
         bias = self.weights.get(block + "exp_probs_b.bias", self.weights.get(block + "exp_probs_b"))
+        unsaid = self.arch in SIGMOID_UNSAID or (self.traits.mla and bias is not None)
+        by_sigmoid = self.key("expert_gating_func", 2 if unsaid else 1) == 2
+        scores = sigmoid(logits) if by_sigmoid else softmax(logits)
         bias = np.zeros(scores.shape[1]) if bias is None else bias
         groups, groups_used = self.key("expert_group_count", 0), self.key("expert_group_used_count", 0)
         group_best = 2 if by_sigmoid else 1  # V3 ranks groups by their two best, V2 by the best

@@ -1,6 +1,6 @@
 /* Hyper-parameters by layer: heads, windows, rotations and limits that a file lists or its
  * architecture's row says. */
-#include "model/params.h"
+#include "model/published.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,6 +231,14 @@ static void test_window_beyond(void **state)
     assert_int_equal(p.n_dense, 2);
     assert_int_equal(p.d_dense, 8);
     assert_true(p.value_scale == 0.5f);
+    assert_int_equal(p.published, 0);
+    f = file_of("mimo2"); /* of 2025 */
+    number(&f, "attention.head_count", 4);
+    number(&f, "attention.head_count_kv", 1);
+    number(&f, "attention.sliding_window", 5);
+    p = params_of(&f);
+    assert_true(p.value_scale == 0.707f);
+    assert_int_equal(p.published, PUBLISHED_VALUE_SCALE);
     f = file_of("mimo2");
     number(&f, "attention.head_count", 4);
     list(&f, "attention.head_count_kv", GGUF_I32, ones);

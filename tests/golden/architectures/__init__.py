@@ -1,6 +1,6 @@
 """The architectures of the golden models, by their names in GGUF."""
 
-from .deepseek import Deepseek, Deepseek2, Indexed
+from .deepseek import Deepseek, Deepseek2, Indexed, Mistral4
 from .delta import Qwen3Next, Qwen35Moe
 from .gemma4 import Gemma4
 from .gpt_oss import GptOss
@@ -18,6 +18,7 @@ ARCHITECTURES = {
     "olmoe": Olmoe(),
     "deepseek": Deepseek(),
     "deepseek2": Deepseek2(),
+    "mistral4": Mistral4(),
     "glm-dsa": Indexed(),
     "deepseek32": Indexed(),
     "gpt-oss": GptOss(),

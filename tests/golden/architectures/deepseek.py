@@ -45,13 +45,17 @@ class DeepseekFfn(Architecture):
     def router_keys(self, spec, writer):
         router = spec.router
         kind = ExpertGatingFuncType.SIGMOID if router.sigmoid else ExpertGatingFuncType.SOFTMAX
-        writer.add_expert_gating_func(kind)
+        if self.has_gate_key(spec):
+            writer.add_expert_gating_func(kind)
         writer.add_expert_weights_norm(router.normalise)
         if router.groups:
             writer.add_expert_group_count(router.groups)
             writer.add_expert_group_used_count(router.groups_used)
         if spec.further_layers:
             writer.add_nextn_predict_layers(spec.further_layers)
+
+    def has_gate_key(self, spec):
+        return not spec.early
 
     def tensors(self, spec):
         yield from super().tensors(spec)
@@ -150,6 +154,12 @@ class Deepseek2(DeepseekFfn):
             writer.add_rope_scaling_factor(spec.rope.factor)
             writer.add_rope_scaling_orig_ctx_len(spec.rope.original_context)
             writer.add_rope_scaling_yarn_log_mul(0.1 * spec.rope.mscale_all_dim)
+        if spec.rope.beta_fast:
+            writer.add_rope_scaling_yarn_beta_fast(spec.rope.beta_fast)
+            writer.add_rope_scaling_yarn_beta_slow(1)
+        self.temperature_keys(spec, writer)
+
+    def temperature_keys(self, spec, writer):
         if spec.rope.temperature:
             writer.add_attn_temperature_scale(spec.rope.temperature)
             writer.add_attn_temperature_length(spec.rope.original_context)
@@ -192,7 +202,7 @@ class Deepseek2(DeepseekFfn):
             "factor": rope.factor,
             "mscale": rope.mscale_all_dim,
             "mscale_all_dim": rope.mscale_all_dim,
-            "beta_fast": 32,
+            "beta_fast": rope.beta_fast or 32,
             "beta_slow": 1,
             "original_max_position_embeddings": rope.original_context,
         }
@@ -237,6 +247,27 @@ class Deepseek2(DeepseekFfn):
         kinds = ["dense"] * dense + ["sparse"] * (spec.layers - dense)
         config = transformers.Glm4MoeLiteConfig(mlp_layer_types=kinds, **values)
         return transformers.Glm4MoeLiteForCausalLM(config)
+
+
+class Mistral4(Deepseek2):
+    """Mistral-Small-4: gate and up of an expert in one tensor; the file says neither the kind of gate
+    nor how q grows with the position."""
+
+    def has_gate_key(self, spec):
+        return False
+
+    def temperature_keys(self, spec, writer):
+        """None."""
+
+    def file_tensors(self, spec, tensors):
+        result = {}
+        for name, (stored, kind) in tensors.items():
+            if name.endswith("ffn_gate_exps.weight"):
+                up = tensors[name.replace("ffn_gate_exps", "ffn_up_exps")][0]
+                result[name.replace("ffn_gate", "ffn_gate_up")] = np.concatenate([stored, up], axis=1), kind
+            elif not name.endswith("ffn_up_exps.weight"):
+                result[name] = stored, kind
+        return result
 
 
 class Indexed(Deepseek2):

@@ -89,11 +89,28 @@ SPECS = [
         "deepseek2-glm", 1, latent(q_rank=28, value=24), experts=8, experts_used=4, eps=1e-5, further_layers=1,
         router=Router(True, True, True, scale=1.8), router_margin=2e-3, original="glm",
     ),
+    # The same in files that do not say the kind of gate.
+    deepseek2(
+        "deepseek2-glm-early", 4, latent(q_rank=28, value=24), experts=8, experts_used=4, eps=1e-5, early=True,
+        router=Router(True, True, True, scale=1.8), router_margin=2e-3, original="glm",
+    ),
+    # Kimi-K2: V3 without groups; YaRN's ramp begins and ends at the same number of turns.
+    deepseek2(
+        "deepseek2-kimi", 1, latent(q_rank=28), experts=8, experts_used=3,
+        rope=Rope("yarn", base=1e4, factor=4.0, original_context=1024, mscale_all_dim=1.0, beta_fast=1.0),
+        router=Router(True, True, True, scale=2.827), router_margin=2e-3,
+    ),
     # Mistral-Large-3: softmax with normalised weights; q grows with the position, from 16 on.
     deepseek2(
         "deepseek2-mistral", 1, latent(q_rank=28), experts=8, experts_used=3, router=Router(normalise=True),
         rope=Rope("yarn", base=1e4, factor=4.0, original_context=16, mscale_all_dim=1.0, temperature=0.5),
         router_margin=1e-3, original="mistral",
+    ),
+    # Mistral-Small-4: the same. q grows by the model's 0.1, which the file does not say; no dense layer.
+    deepseek2(
+        "mistral4", 85, latent(q_rank=28), arch="mistral4", experts=8, experts_used=3, dense_layers=0, dense_width=0,
+        rope=Rope("yarn", base=1e4, factor=4.0, original_context=16, mscale_all_dim=1.0, temperature=0.1),
+        router=Router(normalise=True), router_margin=1e-3, original="mistral",
     ),
     # GLM-5: an indexer, which within top_k positions changes nothing; another eps than the latent norms'.
     deepseek2(
@@ -210,6 +227,12 @@ SPECS = [
     Spec(
         "mimo2", "mimo2", 4, 32, 4, 1, 12, width=12, experts=5, experts_used=2, window=6, eps=1e-5, rotated_dims=4,
         attention_layers=(0, 4), layer_heads=(4, 2), value_dim=8, value_scale=0.7, rope=Rope(base=5e6),
+        router=Router(True, True, True), **(DENSE_FIRST | {"layers": 5, "shared_width": 0}),
+    ),
+    # Files before May 2026: they do not say the factor of attention's output.
+    Spec(
+        "mimo2-early", "mimo2", 14, 32, 4, 1, 12, width=12, experts=5, experts_used=2, window=6, eps=1e-5, rotated_dims=4,
+        attention_layers=(0, 4), layer_heads=(4, 2), value_dim=8, value_scale=0.707, early=True, rope=Rope(base=5e6),
         router=Router(True, True, True), **(DENSE_FIRST | {"layers": 5, "shared_width": 0}),
     ),
     # Trinity: the fourth layer of five has no window and does not rotate; norms after the parts; two shared experts.

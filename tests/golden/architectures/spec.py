@@ -17,6 +17,7 @@ class Rope:
     original_context: int = CONTEXT
     mscale_all_dim: float = 0.0  # DeepSeek-V2's mscale, of all dimensions
     magnitude: float = 0.0  # of cosines and sines, if the file has a key for it
+    beta_fast: float = 0.0  # YaRN: where the ramp begins, if the file has keys for its ends; it ends at 1
     temperature: float = 0.0  # growth of q with the logarithm of the position / original_context
 
 
@@ -89,6 +90,7 @@ class Spec:
     qkv_bias: bool = False  # where the architecture's files may have them
     qk_norm: bool = True  # the same
     further_layers: int = 0  # after the trunk, for further tokens: a runtime leaves them alone
+    early: bool = False  # without the key that early files of the model lack
     original: str = ""  # deepseek2: "glm" (4.7-Flash), "mistral" (Large 3); else DeepSeek's classes
     rotated_dims: int = 0  # of a head; 0: all
     rope: Rope = Rope()

@@ -241,7 +241,8 @@ class MimoV2(Windowed):
     def own_keys(self, spec, writer):
         writer.add_expert_feed_forward_length(spec.width)
         self.windowed_rope_keys(spec, writer)
-        writer.add_float32(f"{spec.arch}.attention.value_scale", spec.value_scale)
+        if not spec.early:
+            writer.add_float32(f"{spec.arch}.attention.value_scale", spec.value_scale)
 
     def window_keys(self, spec, writer):
         writer.add_sliding_window(spec.window)
