@@ -46,108 +46,85 @@ static const struct {
     [FIM_FILE] = {KEY("fim_sep_token_id"), NULL, true, {"<|file_sep|>"}},
 };
 
-/* The token's place among the texts of the role; TEXTS_MAX: it has none of them. */
-static int rank_of(const struct vocab *v, uint32_t id, enum fim_role role)
+/* The tokens that have a text of a role: the first token with the first one of the texts. */
+struct found {
+    int64_t id[FIM_ROLES]; /* -1: there is none */
+    int rank[FIM_ROLES];   /* of its text */
+};
+
+static void found_init(struct found *f)
 {
-    int rank = 0;
-    while (rank < TEXTS_MAX && roles[role].texts[rank] &&
-           !vocab_token_is(v, id, roles[role].texts[rank]))
-        rank++;
-    return rank < TEXTS_MAX && roles[role].texts[rank] ? rank : TEXTS_MAX;
+    for (int role = 0; role < FIM_ROLES; role++) {
+        f->id[role] = -1;
+        f->rank[role] = TEXTS_MAX;
+    }
 }
 
-static void find_by_text(struct vocab *v)
+/* The text's place among those of the role; TEXTS_MAX: it has none. */
+static int rank_of(struct gguf_string text, enum fim_role role)
 {
-    int best[FIM_ROLES];
+    for (int rank = 0; rank < TEXTS_MAX && roles[role].texts[rank]; rank++)
+        if (vocab_text_is(text, roles[role].texts[rank]))
+            return rank;
+    return TEXTS_MAX;
+}
+
+static void look_at(struct found *f, int64_t id, int32_t type, struct gguf_string text)
+{
+    if (!vocab_may_be_mark(type, text))
+        return;
     for (int role = 0; role < FIM_ROLES; role++) {
-        best[role] = TEXTS_MAX;
-        v->fim[role] = -1;
-    }
-    for (uint32_t id = 0; id < v->count; id++) {
-        if (!vocab_may_be_mark(v, id))
-            continue;
-        for (int role = 0; role < FIM_ROLES; role++) {
-            int rank = rank_of(v, id, role);
-            if (rank < best[role]) {
-                best[role] = rank;
-                v->fim[role] = id;
-            }
+        int rank = rank_of(text, role);
+        if (rank < f->rank[role]) {
+            f->rank[role] = rank;
+            f->id[role] = id;
         }
     }
 }
 
-/* ---- Of a file ---- */
-
-static bool is_text_of(struct gguf_string text, enum fim_role role)
+/* The token that the file's keys name; -1: they name none. */
+static enum error_code id_of_key(const struct gguf *g, enum fim_role role, uint64_t count,
+                                 int64_t *id, struct error *e)
 {
-    for (int i = 0; i < TEXTS_MAX && roles[role].texts[i]; i++)
-        if (text.len == strlen(roles[role].texts[i]) &&
-            memcmp(text.data, roles[role].texts[i], text.len) == 0)
-            return true;
-    return false;
-}
-
-/* As vocab_may_be_mark. types: of the tokens; NULL: the file has none. */
-static bool may_be_mark(const struct gguf_kv *types, uint64_t id, struct gguf_string text)
-{
-    int32_t type = TOKEN_NORMAL;
-    if (types)
-        memcpy(&type, types->data + id * sizeof type, sizeof type);
-    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED ||
-           (text.len >= 2 && memcmp(text.data, "<|", 2) == 0);
-}
-
-static void find_in_texts(const struct gguf_kv *texts, const struct gguf_kv *types,
-                          bool found[FIM_PAD])
-{
-    struct gguf_string text;
-    uint64_t cursor = 0;
-    for (uint64_t id = 0; gguf_next_string(texts, &cursor, &text); id++) {
-        if (!may_be_mark(types, id, text))
-            continue;
-        for (int role = 0; role < FIM_PAD; role++)
-            found[role] = found[role] || is_text_of(text, role);
-    }
-}
-
-static bool is_key_in(const struct gguf *g, const char *key, uint64_t count)
-{
-    struct error e;
-    uint32_t id;
-    return key && gguf_find(g, key) && gguf_get_u32(g, key, &id, &e) == ERROR_OK && id < count;
+    enum error_code error = vocab_id(g, roles[role].key, count, id, e);
+    if (!error && *id < 0 && roles[role].old_key)
+        error = vocab_id(g, roles[role].old_key, count, id, e);
+    return error;
 }
 
 bool fim_is_in(const struct gguf *g)
 {
-    bool found[FIM_PAD] = {false}; /* the three roles before it */
-    const struct gguf_kv *texts, *types = NULL;
+    struct found found;
+    const struct gguf_kv *texts, *types;
+    struct gguf_string text;
     struct error e;
-    if (vocab_array(g, KEY("tokens"), GGUF_STRING, &texts, &e))
+    uint64_t cursor = 0;
+    if (vocab_array(g, KEY("tokens"), GGUF_STRING, &texts, &e) ||
+        vocab_token_array(g, KEY("token_type"), GGUF_I32, texts->count, &types, &e))
         return false;
-    if (gguf_find(g, KEY("token_type")) &&
-        (vocab_array(g, KEY("token_type"), GGUF_I32, &types, &e) || types->count != texts->count))
-        return false;
-    find_in_texts(texts, types, found);
-    for (int role = 0; role < FIM_PAD; role++)
-        found[role] = found[role] || is_key_in(g, roles[role].key, texts->count) ||
-                      is_key_in(g, roles[role].old_key, texts->count);
-    return found[FIM_PREFIX] && found[FIM_SUFFIX] && found[FIM_MIDDLE];
+    found_init(&found);
+    for (int64_t id = 0; gguf_next_string(texts, &cursor, &text); id++)
+        look_at(&found, id, vocab_type_in(types, (uint64_t)id), text);
+    for (int role = 0; role < FIM_PAD; role++) { /* the three roles before it */
+        int64_t id;
+        if (found.id[role] < 0 && (id_of_key(g, role, texts->count, &id, &e) || id < 0))
+            return false;
+    }
+    return true;
 }
-
-/* ---- Of a vocabulary ---- */
 
 enum error_code fim_find(struct vocab *v, const struct gguf *g, struct error *e)
 {
-    find_by_text(v);
+    struct found found;
+    found_init(&found);
+    for (uint32_t id = 0; id < v->count; id++)
+        look_at(&found, id, v->tokens[id].type, vocab_text(v, id));
     for (int role = 0; role < FIM_ROLES; role++) {
         int64_t id;
-        enum error_code error = vocab_id(v, g, roles[role].key, &id, e);
-        if (!error && id < 0 && roles[role].old_key)
-            error = vocab_id(v, g, roles[role].old_key, &id, e);
+        enum error_code error = id_of_key(g, role, v->count, &id, e);
         if (error)
             return error;
-        if (id >= 0)
-            v->fim[role] = id;
+        v->fim[role] = id < 0 ? found.id[role] : id;
         if (roles[role].ends && v->fim[role] >= 0)
             v->tokens[v->fim[role]].ends = true;
     }

@@ -28,10 +28,9 @@ enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_val
     return ERROR_OK;
 }
 
-/* An array with one element per token. *out stays NULL if the key is absent. */
-static enum error_code token_array(const struct gguf *g, const char *key,
-                                   enum gguf_value_type element, uint64_t count,
-                                   const struct gguf_kv **out, struct error *e)
+enum error_code vocab_token_array(const struct gguf *g, const char *key,
+                                  enum gguf_value_type element, uint64_t count,
+                                  const struct gguf_kv **out, struct error *e)
 {
     *out = NULL;
     if (!gguf_find(g, key))
@@ -46,6 +45,14 @@ static enum error_code token_array(const struct gguf *g, const char *key,
                          gguf_path(g, 0), key, kv->count, count);
     *out = kv;
     return ERROR_OK;
+}
+
+int32_t vocab_type_in(const struct gguf_kv *types, uint64_t id)
+{
+    int32_t type = TOKEN_NORMAL;
+    if (types)
+        memcpy(&type, types->data + id * sizeof type, sizeof type);
+    return type;
 }
 
 /* The byte of a byte token's text, <0xXX>; -1: another text. */
@@ -128,9 +135,9 @@ static enum error_code load_infos(struct vocab *v, const struct gguf *g, struct 
 {
     const struct gguf_kv *types, *scores;
     const char *path = gguf_path(g, 0);
-    enum error_code error = token_array(g, KEY("token_type"), GGUF_I32, v->count, &types, e);
+    enum error_code error = vocab_token_array(g, KEY("token_type"), GGUF_I32, v->count, &types, e);
     if (!error)
-        error = token_array(g, KEY("scores"), GGUF_F32, v->count, &scores, e);
+        error = vocab_token_array(g, KEY("scores"), GGUF_F32, v->count, &scores, e);
     if (error)
         return error;
     if (v->model == VOCAB_LLAMA && !scores)
@@ -139,9 +146,7 @@ static enum error_code load_infos(struct vocab *v, const struct gguf *g, struct 
     if (!v->tokens)
         return error_set(e, ERROR_MEMORY, "%s: out of memory for %u tokens", path, v->count);
     for (uint32_t i = 0; i < v->count; i++) {
-        int32_t type = TOKEN_NORMAL;
-        if (types)
-            memcpy(&type, types->data + (size_t)i * 4, 4);
+        int32_t type = vocab_type_in(types, i);
         if (type < 0 || type >= TOKEN_TYPE_COUNT)
             return error_set(
                 e, ERROR_FORMAT,
@@ -214,7 +219,7 @@ static enum error_code index_rest(struct vocab *v, const struct gguf *g, struct 
     return ERROR_OK;
 }
 
-enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char *key, int64_t *out,
+enum error_code vocab_id(const struct gguf *g, const char *key, uint64_t count, int64_t *out,
                          struct error *e)
 {
     uint32_t id;
@@ -224,21 +229,32 @@ enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char
     enum error_code error = gguf_get_u32(g, key, &id, e);
     if (error)
         return error;
-    if (id < v->count)
+    if (id < count)
         *out = id;
     else if (strcmp(key, KEY("eos_token_id")) == 0) /* without it generation would not end */
-        return error_set(e, ERROR_FORMAT, "%s: key '%s' is %u, but the vocabulary has %u tokens",
-                         gguf_path(g, 0), key, id, v->count);
+        return error_set(e, ERROR_FORMAT,
+                         "%s: key '%s' is %u, but the vocabulary has %" PRIu64 " tokens",
+                         gguf_path(g, 0), key, id, count);
     else
-        log_warn("%s: key '%s' is %u, but the vocabulary has %u tokens: it is ignored",
-                 gguf_path(g, 0), key, id, v->count);
+        log_warn("%s: key '%s' is %u, but the vocabulary has %" PRIu64 " tokens: it is ignored",
+                 gguf_path(g, 0), key, id, count);
     return ERROR_OK;
 }
 
-bool vocab_token_is(const struct vocab *v, uint32_t id, const char *text)
+struct gguf_string vocab_text(const struct vocab *v, uint32_t id)
 {
-    return v->symbols.symbols[id].length == strlen(text) &&
-           memcmp(symbol_bytes(&v->symbols, id), text, strlen(text)) == 0;
+    return (struct gguf_string){.data = (const char *)symbol_bytes(&v->symbols, id),
+                                .len = v->symbols.symbols[id].length};
+}
+
+bool vocab_text_is(struct gguf_string text, const char *other)
+{
+    return text.len == strlen(other) && memcmp(text.data, other, text.len) == 0;
+}
+
+static bool token_is(const struct vocab *v, uint32_t id, const char *text)
+{
+    return vocab_text_is(vocab_text(v, id), text);
 }
 
 /* Texts of tokens at which generation always ends, whatever the file's keys: the ends of a text, a
@@ -271,20 +287,19 @@ static const char *const END_TEXTS[] = {
     (LEFT_BAR "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
 };
 
-bool vocab_may_be_mark(const struct vocab *v, uint32_t id)
+bool vocab_may_be_mark(int32_t type, struct gguf_string text)
 {
-    uint32_t type = v->tokens[id].type;
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED ||
-           (v->symbols.symbols[id].length >= 2 &&
-            memcmp(symbol_bytes(&v->symbols, id), "<|", 2) == 0);
+           (text.len >= 2 && memcmp(text.data, "<|", 2) == 0);
 }
 
 static bool text_ends(const struct vocab *v, uint32_t id)
 {
-    if (!vocab_may_be_mark(v, id))
+    struct gguf_string text = vocab_text(v, id);
+    if (!vocab_may_be_mark(v->tokens[id].type, text))
         return false;
     for (size_t i = 0; i < sizeof END_TEXTS / sizeof END_TEXTS[0]; i++) {
-        if (vocab_token_is(v, id, END_TEXTS[i]))
+        if (vocab_text_is(text, END_TEXTS[i]))
             return true;
     }
     return false;
@@ -298,11 +313,11 @@ static void mark_ends_by_text(struct vocab *v)
         if (!text_ends(v, i))
             continue;
         v->tokens[i].ends = true;
-        returns |= vocab_token_is(v, i, "<|return|>");
-        calls |= vocab_token_is(v, i, "<|call|>");
-        flushes |= vocab_token_is(v, i, "<|flush|>");
-        call_lists |= vocab_token_is(v, i, "<|calls|>");
-        if (vocab_token_is(v, i, "<|end|>"))
+        returns |= token_is(v, i, "<|return|>");
+        calls |= token_is(v, i, "<|call|>");
+        flushes |= token_is(v, i, "<|flush|>");
+        call_lists |= token_is(v, i, "<|calls|>");
+        if (token_is(v, i, "<|end|>"))
             end = i;
     }
     /* In the harmony format and in Solar-Open's <|end|> ends one message of several. */
@@ -316,18 +331,18 @@ static enum error_code load_special_ids(struct vocab *v, const struct gguf *g, b
     static const char *const end_keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     int64_t unknown, id;
     mark_ends_by_text(v);
-    enum error_code error = vocab_id(v, g, KEY("bos_token_id"), &v->bos, e);
+    enum error_code error = vocab_id(g, KEY("bos_token_id"), v->count, &v->bos, e);
     if (!error)
-        error = vocab_id(v, g, KEY("eos_token_id"), &v->eos, e);
+        error = vocab_id(g, KEY("eos_token_id"), v->count, &v->eos, e);
     if (!error)
-        error = vocab_id(v, g, KEY("unknown_token_id"), &unknown, e);
+        error = vocab_id(g, KEY("unknown_token_id"), v->count, &unknown, e);
     if (error)
         return error;
     v->unknown = unknown < 0 ? SYMBOL_NONE : (uint32_t)unknown;
     if (v->eos >= 0)
         v->tokens[v->eos].ends = true;
     for (size_t i = 0; i < sizeof end_keys / sizeof end_keys[0]; i++) {
-        error = vocab_id(v, g, end_keys[i], &id, e);
+        error = vocab_id(g, end_keys[i], v->count, &id, e);
         if (error)
             return error;
         if (id >= 0)
@@ -381,8 +396,8 @@ static void mark_strips(struct vocab *v, const struct gguf *g)
     for (uint32_t i = 0; i < v->count; i++) {
         struct token_info *t = &v->tokens[i];
         bool special = token_is_special(t) || t->type == TOKEN_USER_DEFINED;
-        t->strips_right = special && !vocab_token_is(v, i, "<unk>") &&
-                          !vocab_token_is(v, i, "<s>") && !vocab_token_is(v, i, "<|endoftext|>");
+        t->strips_right = special && !token_is(v, i, "<unk>") && !token_is(v, i, "<s>") &&
+                          !token_is(v, i, "<|endoftext|>");
     }
 }
 

@@ -76,14 +76,23 @@ size_t vocab_unescape_spaces(const char *text, size_t len, uint8_t *out);
 enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,
                             const struct gguf_kv **out, struct error *e);
 
-/* The id that `key` names; -1: the file has no such key, or an id beyond the vocabulary, which a
- * line of the log tells. ERROR_FORMAT: the key has another type, or the end of text is beyond the
- * vocabulary. */
-enum error_code vocab_id(const struct vocab *v, const struct gguf *g, const char *key, int64_t *out,
+/* An array with one element for each of `count` tokens. *out NULL: the key is absent. */
+enum error_code vocab_token_array(const struct gguf *g, const char *key,
+                                  enum gguf_value_type element, uint64_t count,
+                                  const struct gguf_kv **out, struct error *e);
+/* A token's type by the file's array of types; NULL: it has none. The file may have any number. */
+int32_t vocab_type_in(const struct gguf_kv *types, uint64_t id);
+
+/* The id of one of `count` tokens that `key` names; -1: the file has no such key, or an id beyond
+ * the vocabulary, which a line of the log tells. ERROR_FORMAT: the key has another type, or the end
+ * of text is beyond the vocabulary. */
+enum error_code vocab_id(const struct gguf *g, const char *key, uint64_t count, int64_t *out,
                          struct error *e);
-bool vocab_token_is(const struct vocab *v, uint32_t id, const char *text);
+
+struct gguf_string vocab_text(const struct vocab *v, uint32_t id);
+bool vocab_text_is(struct gguf_string text, const char *other);
 /* A normal token may have the text of a mark by accident: </s> ends struck-out text in HTML. A text
  * with bars is no accident. */
-bool vocab_may_be_mark(const struct vocab *v, uint32_t id);
+bool vocab_may_be_mark(int32_t type, struct gguf_string text);
 
 #endif
