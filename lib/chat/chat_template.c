@@ -1,6 +1,8 @@
 /* Templates and their variants; the rendering of a request. See chat_template.h. */
 #include "chat/internal.h"
 
+#include "base/json_space.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,11 +184,6 @@ static void cut(struct jinja_output *out, size_t len)
         out->ranges[out->range_count - 1].end = len;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 /* The table of Knuth, Morris and Pratt for a search from the end: [i] is the length of the longest
  * text, shorter than i, that both begins and ends the last i bytes of the part. NULL: no memory. */
 static uint32_t *repeats_at_end(const char *part, size_t n)
@@ -245,30 +242,28 @@ static enum error_code end_inside(struct jinja_output *out, const json_t *last, 
 {
     const json_t *content = json_object_get(last, "content");
     const char *text = json_string_value(content);
-    size_t from = 0, len = json_string_length(content), to = len;
+    size_t len = json_string_length(content), at, range;
     if (json_is_array(content)) { /* of a template that takes parts only: its last part */
         content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
         text = json_string_value(content);
-        len = to = json_string_length(content);
+        len = json_string_length(content);
     }
-    while (from < to && is_space(text[from]))
-        from++;
-    while (to > from && is_space(text[to - 1]))
-        to--;
-    size_t n = to - from, at, range;
+    size_t n = len;
+    const char *shown = json_space_trim(text, &n);
     bool found = false;
     if (n > 0 && n <= out->len && n < UINT32_MAX) {
-        uint32_t *behind = repeats_at_end(text + from, n);
+        uint32_t *behind = repeats_at_end(shown, n);
         if (!behind)
             return error_set(e, ERROR_MEMORY, "no memory for a conversation");
-        found = find_last(out, text + from, n, behind, &at, &range);
+        found = find_last(out, shown, n, behind, &at, &range);
         free(behind);
     }
     if (found) {
+        const char *rest = shown + n;
         size_t end = at + n;
-        while (to < len && end < out->len && out->text[end] == text[to] &&
+        while (rest < text + len && end < out->len && out->text[end] == *rest &&
                is_request(out, end, &range))
-            to++, end++;
+            rest++, end++;
         cut(out, end);
         return ERROR_OK;
     }

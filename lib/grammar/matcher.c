@@ -8,6 +8,7 @@
 #include "grammar/matcher.h"
 
 #include "base/arrays.h"
+#include "base/json_space.h"
 #include "grammar/compiled.h"
 #include "grammar/configurations.h"
 
@@ -108,11 +109,6 @@ static void set_searched(struct searched_text *t, const char *text)
         t->retreat[i + 1] = search_step(t, t->retreat[i], t->text[i]);
 }
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 static void await_trigger(const struct grammar_matcher *m, struct position *p, char byte)
 {
     p->matched = search_step(&m->trigger, p->matched, byte);
@@ -139,7 +135,7 @@ static void await(const struct grammar_matcher *m, struct position *p, char byte
         p->matched = search_step(&m->reasoning_end, p->matched, byte);
         if (p->matched == m->reasoning_end.length)
             *p = (struct position){.configuration = p->configuration};
-    } else if (p->matched == 0 && is_space(byte)) {
+    } else if (p->matched == 0 && json_space(byte)) {
         return;
     } else if (byte != m->reasoning_begin.text[p->matched]) {
         leave_start(m, p, byte);

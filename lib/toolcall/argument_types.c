@@ -1,6 +1,7 @@
 /* Types of arguments. */
 #include "toolcall/argument_types.h"
 
+#include "base/json_space.h"
 #include "toolcall/json_scan.h"
 #include "toolcall/literal.h"
 
@@ -173,13 +174,8 @@ static unsigned of_python(const char *text, size_t len)
 
 void argument_write(struct strbuf *out, unsigned types, const char *text, size_t len)
 {
-    size_t from = 0, to = len;
-    while (from < to && json_space(text[from]))
-        from++;
-    while (to > from && json_space(text[to - 1]))
-        to--;
-    const char *bare = text + from;
-    size_t n = to - from;
+    size_t n = len;
+    const char *bare = json_space_trim(text, &n);
     bool string = types & ARGUMENT_STRING, any = types == ARGUMENT_ANY;
     if (n > 0 && types & of_text(bare[0]) & ~(unsigned)ARGUMENT_STRING && json_scan_whole(bare, n))
         strbuf_append(out, bare, n);

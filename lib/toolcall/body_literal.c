@@ -1,4 +1,5 @@
 /* Calls whose text is read only when it is whole: LFM2 and Gemma. */
+#include "base/json_space.h"
 #include "toolcall/literal.h"
 #include "toolcall/parser.h"
 

@@ -1,6 +1,8 @@
 /* The scanner of JSON values. */
 #include "toolcall/json_scan.h"
 
+#include "base/json_space.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -36,9 +36,4 @@ bool json_scan_whole(const char *text, size_t len);
 /* The escape of a control character (c < 32), NUL-terminated. */
 void json_escape_control(unsigned char c, char out[7]);
 
-static inline bool json_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 #endif

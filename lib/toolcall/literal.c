@@ -1,6 +1,7 @@
 /* Recursive descent over a whole text; every function returns false at the first fault. */
 #include "toolcall/literal.h"
 
+#include "base/json_space.h"
 #include "toolcall/json_scan.h"
 #include "toolcall/tools.h"
 
@@ -19,8 +20,7 @@ struct reader {
 
 static void space(struct reader *r)
 {
-    while (r->at < r->end && json_space(*r->at))
-        r->at++;
+    r->at += json_space_length(r->at, (size_t)(r->end - r->at));
 }
 
 static bool read_char(struct reader *r, char c)

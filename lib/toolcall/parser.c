@@ -107,14 +107,6 @@ static size_t content_marks(const struct tool_parser *p, const char *marks[CONTE
     return n;
 }
 
-static size_t space_end(const struct tool_parser *p)
-{
-    size_t i = p->at;
-    while (i < p->len && json_space(p->buf[i]))
-        i++;
-    return i;
-}
-
 /* Whitespace after a call or after reasoning. AGAIN: it is settled. */
 static enum step content_space(struct tool_parser *p, const char *const *marks, size_t n)
 {

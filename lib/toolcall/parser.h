@@ -129,6 +129,8 @@ struct tool_parser {
 
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 
+/* Where the whitespace at `at` ends. */
+size_t space_end(const struct tool_parser *p);
 /* Moves `at` behind whitespace. */
 void read_space(struct tool_parser *p);
 /* MATCH_YES moves `at` behind the text; MATCH_PART: the bytes end inside of it. */

@@ -1,12 +1,18 @@
 /* What a parser reads: marks, names, JSON; and the text between marks. */
 #include "toolcall/parser.h"
 
+#include "base/json_space.h"
+
 #include <string.h>
+
+size_t space_end(const struct tool_parser *p)
+{
+    return p->at + json_space_length(p->buf + p->at, p->len - p->at);
+}
 
 void read_space(struct tool_parser *p)
 {
-    while (p->at < p->len && json_space(p->buf[p->at]))
-        p->at++;
+    p->at = space_end(p);
 }
 
 static enum match match_at(const struct tool_parser *p, size_t at, const char *text)

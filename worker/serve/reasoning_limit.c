@@ -2,6 +2,8 @@
  * reasoning begins, and counts it, in the same way. */
 #include "reasoning_limit.h"
 
+#include "base/json_space.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,20 +34,12 @@ static void drop_text(struct reasoning_limit *l, size_t n)
     l->text.len -= n;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 /* Whether the reasoning begins, or may still, or does not. */
 static enum reasoning_state find_begin(struct reasoning_limit *l)
 {
-    size_t space = 0, left;
     if (!l->begin.len)
         return REASONING_INSIDE;
-    while (space < l->text.len && is_space(l->text.data[space]))
-        space++;
-    left = l->text.len - space;
+    size_t space = json_space_length(l->text.data, l->text.len), left = l->text.len - space;
     size_t n = left < l->begin.len ? left : l->begin.len;
     if (space > REASONING_SPACE_MAX || (n && memcmp(l->text.data + space, l->begin.data, n) != 0))
         return REASONING_OVER;

@@ -1,6 +1,7 @@
 /* JSON texts; see json_text.h. */
 #include "client/http/api/json_text.h"
 
+#include "base/json_space.h"
 #include "base/utf8.h"
 #include "toolcall/json_scan.h"
 
@@ -50,10 +51,7 @@ static size_t add_character(const char *text, size_t len, struct strbuf *out)
 bool json_text_compact(const char *text, size_t len, struct strbuf *out)
 {
     bool string = false;
-    while (len && json_space(text[len - 1]))
-        len--;
-    while (len && json_space(*text))
-        text++, len--;
+    text = json_space_trim(text, &len);
     if (!len || *text != '{' || !json_scan_whole(text, len))
         return false;
     for (size_t at = 0; at < len;) {
