@@ -198,23 +198,20 @@ static enum error_code build_bounded(const struct schema_item *items, size_t cou
                : error_set(e, ERROR_USAGE, "%s\": no value satisfies the schema", items[0].place);
 }
 
-/* A copy of an item without the keywords that cannot be followed. Its schema is NULL if there are
- * none, and else the caller's. */
-static void loosen(const struct schema_item *item, struct gbnf_schemas *s, struct schema_item *out)
+/* An item's schema without the keywords that cannot be followed. Owned. NULL: it is the same
+ * without them. */
+static char *loosened_text(const struct schema_item *item, struct gbnf_schemas *s)
 {
-    char keyword[SCHEMA_KEYWORD_BYTES];
+    char keyword[SCHEMA_KEYWORD_BYTES], *text = NULL;
     json_t *schema =
         json_loadb(item->schema, item->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     json_t *loosened = json_deep_copy(schema);
-    *out = *item;
-    out->schema = NULL;
     (void)schema_loosen(loosened, s->limits, &s->steps_with_else, keyword);
-    if (loosened && !json_equal(schema, loosened)) {
-        out->schema = json_dumps(loosened, JSON_COMPACT | JSON_ENCODE_ANY);
-        out->len = out->schema ? strlen(out->schema) : 0;
-    }
+    if (loosened && !json_equal(schema, loosened))
+        text = json_dumps(loosened, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(loosened);
     json_decref(schema);
+    return text;
 }
 
 /* ERROR_UNSUPPORTED: they are the same without these keywords. */
@@ -228,12 +225,13 @@ static enum error_code build_loosened(const struct schema_item *items, size_t co
     if (!loosened)
         return ERROR_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        loosen(&items[i], s, &loosened[i]);
-        texts[i] = (char *)loosened[i].schema;
-        if (texts[i])
-            error = ERROR_OK;
-        else
-            loosened[i] = items[i];
+        loosened[i] = items[i];
+        texts[i] = loosened_text(&items[i], s);
+        if (!texts[i])
+            continue;
+        loosened[i].schema = texts[i];
+        loosened[i].len = strlen(texts[i]);
+        error = ERROR_OK;
     }
     if (!error)
         error = build_bounded(loosened, count, s, rules, &e);

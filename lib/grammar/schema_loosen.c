@@ -111,14 +111,18 @@ static bool text_exceeds(struct trial *t, const json_t *schema)
     return exceeds;
 }
 
-/* First the lengths, then the pattern; a format alone never exceeds a limit. */
+/* First the lengths, then the pattern, until it does not; a format alone never exceeds a limit. */
 static void remove_what_exceeds(struct loosening *l, json_t *schema)
 {
     if (!json_object_get(schema, "pattern") && !json_object_get(schema, "format"))
         return;
-    for (size_t i = 1; i < sizeof of_texts / sizeof *of_texts; i++)
-        if (json_object_get(schema, of_texts[i]) && text_exceeds(&l->trial, schema))
-            remove_key(l, schema, of_texts[i]);
+    for (size_t i = 1; i < sizeof of_texts / sizeof *of_texts; i++) {
+        if (!json_object_get(schema, of_texts[i]))
+            continue;
+        if (!text_exceeds(&l->trial, schema))
+            return;
+        remove_key(l, schema, of_texts[i]);
+    }
 }
 
 /* ---- Every subschema ---- */
