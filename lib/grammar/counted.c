@@ -229,6 +229,12 @@ static void emit_tail(struct counted *c, const struct tail *t, bool json, struct
         network_rule_of(n, states[t->starts[k]], c->end);
 }
 
+/* How many characters may come or not. */
+static uint32_t free_length(struct count_bounds length)
+{
+    return length.max == BOUNDS_OPEN ? BOUNDS_OPEN : length.max - length.min;
+}
+
 /* *found, false before: the tail is short enough, and fits into the length of the text. */
 static enum error_code find_tail(struct counted *c, struct schema *s, const struct dfa *d,
                                  const uint32_t *of_points, uint32_t length, struct tail *t,
@@ -288,10 +294,10 @@ static bool find_points(struct counted *c, const struct dfa *d, uint32_t *of_poi
 enum { ROUNDS = CHARACTER_BYTES + 1 }; /* over all edges, at most, but for the tail */
 
 static enum error_code try_to_count(struct counted *c, struct schema *s, const struct dfa *d,
-                                    bool json, uint32_t min, uint32_t max, uint8_t *known,
+                                    bool json, struct count_bounds length, uint8_t *known,
                                     bool *fits)
 {
-    uint32_t of_points[POINTS_MAX], length = max == NETWORK_NONE ? NETWORK_NONE : max - min;
+    uint32_t of_points[POINTS_MAX];
     struct tail t;
     enum error_code error = ERROR_OK;
     if (!find_points(c, d, of_points, known))
@@ -303,8 +309,8 @@ static enum error_code try_to_count(struct counted *c, struct schema *s, const s
     dfa_init(&t.d, TAIL_STATES_MAX);
     *fits = c->any_count = ends_anywhere(d, known, json);
     c->goes_on = all_go_on(d);
-    if (!*fits && (min == 0 || c->goes_on))
-        error = find_tail(c, s, d, of_points, length, &t, fits);
+    if (!*fits && (length.min == 0 || c->goes_on))
+        error = find_tail(c, s, d, of_points, free_length(length), &t, fits);
     if (*fits && !error)
         make_counted(c, d, of_points, &t, json, s->n);
     dfa_fini(&t.d);
@@ -312,7 +318,7 @@ static enum error_code try_to_count(struct counted *c, struct schema *s, const s
 }
 
 enum error_code counted_init(struct counted *c, struct schema *s, const struct dfa *d, bool json,
-                             uint32_t min, uint32_t max, bool *fits)
+                             struct count_bounds length, bool *fits)
 {
     *c = (struct counted){.bits = 1};
     *fits = false;
@@ -321,17 +327,17 @@ enum error_code counted_init(struct counted *c, struct schema *s, const struct d
     if (!error && !known)
         error = schema_out_of_memory(s);
     if (!error)
-        error = try_to_count(c, s, d, json, min, max, known, fits);
+        error = try_to_count(c, s, d, json, length, known, fits);
     if (error || !*fits)
         c->points = 0;
     free(known);
     return error;
 }
 
-bool counted_fits(const struct counted *c, uint32_t min, uint32_t max)
+bool counted_fits(const struct counted *c, struct count_bounds length)
 {
-    return c->points && (c->any_count || ((min == 0 || c->goes_on) &&
-                                          (max == NETWORK_NONE || max - min >= c->tail_length)));
+    return c->points && (c->any_count || ((length.min == 0 || c->goes_on) &&
+                                          free_length(length) >= c->tail_length));
 }
 
 static void add_bit(struct counted *c, struct network *n)
@@ -351,22 +357,22 @@ static unsigned highest_bit(uint32_t count)
     return 31 - (unsigned)__builtin_clz(count);
 }
 
-void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
+void counted_add(struct counted *c, struct network *n, uint32_t from, struct count_bounds length,
                  uint32_t to)
 {
     struct front f = {from, 1};
-    uint32_t most = max == NETWORK_NONE ? min : max;
+    uint32_t most = bounds_last(length);
     while (most && c->bits <= highest_bit(most) && !n->error)
         add_bit(c, n);
-    for (uint32_t left = min; left && !n->error; left -= 1u << highest_bit(left))
+    for (uint32_t left = length.min; left && !n->error; left -= 1u << highest_bit(left))
         f = call_on(c, n, f, c->exact[highest_bit(left)]);
-    if (max == NETWORK_NONE) {
-        assert(min > 1); /* heights, see above */
+    if (length.max == BOUNDS_OPEN) {
+        assert(length.min > 1); /* heights, see above */
         call_each(n, f, c->rest, to);
         return;
     }
-    assert(max - min >= c->tail_length);
-    uint32_t left = max - min - c->tail_length;
+    assert(free_length(length) >= c->tail_length);
+    uint32_t left = free_length(length) - c->tail_length;
     for (; left && !n->error; left -= 1u << highest_bit(left)) {
         call_each(n, f, c->less[highest_bit(left)], to);
         f = call_on(c, n, f, c->exact[highest_bit(left)]);

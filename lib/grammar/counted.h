@@ -30,15 +30,15 @@ struct counted {
 struct schema;
 
 /* Makes the rules for a trimmed dfa over UTF-8 in the network of a schema, and counts the steps
- * (schema_work). json: as in dfa_emit. *fits false: texts of min to max characters (NETWORK_NONE:
- * without end) cannot be counted so, and nothing is added. Then there are too many points, or from
- * some point texts of this length might not end. */
+ * (schema_work). json: as in dfa_emit. *fits false: texts of so many characters cannot be counted
+ * so, and nothing is added. Then there are too many points, or from some point texts of this length
+ * might not end. */
 enum error_code counted_init(struct counted *c, struct schema *s, const struct dfa *d, bool json,
-                             uint32_t min, uint32_t max, bool *fits);
-/* Are the rules made, and are they for min to max characters? */
-bool counted_fits(const struct counted *c, uint32_t min, uint32_t max);
-/* Adds the texts of min to max characters, which fit, between two states. */
-void counted_add(struct counted *c, struct network *n, uint32_t from, uint32_t min, uint32_t max,
+                             struct count_bounds length, bool *fits);
+/* Are the rules made, and are they for so many characters? */
+bool counted_fits(const struct counted *c, struct count_bounds length);
+/* Adds the texts of so many characters, which fit, between two states. */
+void counted_add(struct counted *c, struct network *n, uint32_t from, struct count_bounds length,
                  uint32_t to);
 
 #endif

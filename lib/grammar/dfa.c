@@ -139,19 +139,19 @@ enum error_code dfa_combine(struct dfa *a, const struct dfa *b, enum dfa_product
 }
 
 /* Counts the bytes that begin a code point, up to max, or up to min if there is no maximum. */
-enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, struct error *e)
+enum error_code dfa_limit_length(struct dfa *a, struct count_bounds length, struct error *e)
 {
     struct pairs p;
-    uint32_t most = max == NETWORK_NONE ? min : max;
+    uint32_t most = bounds_last(length);
     enum error_code error = ERROR_OK;
     if (!pairs_init(&p, a->states_max) || (a->n_states && pair_state(&p, 0, 0)))
         error = too_large(&p.made, e);
     for (uint32_t s = 0; s < p.made.n_states && !error; s++) {
         struct pair at = p.of_state[s];
-        p.made.accepts[s] = a->accepts[at.a] && at.b >= min;
+        p.made.accepts[s] = a->accepts[at.a] && at.b >= length.min;
         for (unsigned byte = 0; byte < 256; byte++) {
             uint32_t x = a->next[at.a][byte], count = at.b + !utf8_continues((char)byte);
-            if (x == DFA_NONE || (count > most && max != NETWORK_NONE))
+            if (x == DFA_NONE || (count > most && length.max != BOUNDS_OPEN))
                 continue;
             uint32_t next = pair_state(&p, x, count > most ? most : count);
             if (next == DFA_NONE) {

@@ -37,8 +37,8 @@ enum dfa_product {
 /* Replaces *a by the product; what cannot reach an accepting state is left out. */
 enum error_code dfa_combine(struct dfa *a, const struct dfa *b, enum dfa_product kind,
                             struct error *e);
-/* Restricts *a, over UTF-8, to texts of min to max code points. */
-enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, struct error *e);
+/* Restricts *a, over UTF-8, to texts of so many code points. */
+enum error_code dfa_limit_length(struct dfa *a, struct count_bounds length, struct error *e);
 
 /* Leaves out states that cannot reach an accepting state. */
 enum error_code dfa_trim(struct dfa *d, struct error *e);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MAX = 200, REPEAT_MAX = 100000 };
+enum { NESTING_MAX = 200 };
 
 static void place(const struct gbnf *g, size_t at, size_t *line, size_t *column)
 {
@@ -588,45 +588,43 @@ static bool take_number(struct gbnf *g, uint32_t *out)
 }
 
 /* 1: a repetition; 0: none; -1: a malformed one. */
-static int take_repetition(struct gbnf *g, uint32_t *min, uint32_t *max)
+static int take_repetition(struct gbnf *g, struct count_bounds *times)
 {
-    *min = 0;
-    *max = NETWORK_NONE;
+    *times = bounds_any();
     if (take(g, "*"))
         return 1;
     if (take(g, "+")) {
-        *min = 1;
+        times->min = 1;
         return 1;
     }
     if (take(g, "?")) {
-        *max = 1;
+        times->max = 1;
         return 1;
     }
     if (!take(g, "{"))
         return 0;
     skip_space(g, false);
-    if (!take_number(g, min))
+    if (!take_number(g, &times->min))
         return -1;
-    *max = *min;
+    times->max = times->min;
     skip_space(g, false);
     if (take(g, ",")) {
         skip_space(g, false);
-        if (!take_number(g, max))
-            *max = NETWORK_NONE;
+        if (!take_number(g, &times->max))
+            times->max = BOUNDS_OPEN;
         skip_space(g, false);
     }
-    bool large = *min >= REPEAT_MAX || (*max >= REPEAT_MAX && *max != NETWORK_NONE);
-    return take(g, "}") && *min <= *max && !large ? 1 : -1;
+    return take(g, "}") && bounds_can_repeat(*times) ? 1 : -1;
 }
 
 /* The item becomes a rule, so that it is not copied. */
-static enum error_code repeat(struct gbnf *g, uint32_t min, uint32_t max, struct fragment *item)
+static enum error_code repeat(struct gbnf *g, struct count_bounds times, struct fragment *item)
 {
     uint32_t rule = network_rule_of(g->n, item->start, item->end), start = network_state(g->n);
     enum error_code error = network_error(g->n, g->error);
     if (error)
         return error;
-    uint32_t end = network_repeat_rule(g->n, start, rule, min, max);
+    uint32_t end = network_repeat_rule(g->n, start, rule, times);
     *item = (struct fragment){start, end, start, g->n->n_states};
     return network_error(g->n, g->error);
 }
@@ -634,20 +632,21 @@ static enum error_code repeat(struct gbnf *g, uint32_t min, uint32_t max, struct
 static enum error_code parse_sequence(struct gbnf *g, bool nested, struct fragment *out)
 {
     struct fragment all = new_fragment(g->n);
-    uint32_t last = all.start, min, max;
+    uint32_t last = all.start;
+    struct count_bounds times;
     skip_space(g, nested);
     while (g->at < g->len && !strchr("|)\n\r", g->text[g->at]) && !(nested && at_rule(g))) {
         struct fragment item = {0};
         enum error_code error = parse_item(g, &item);
         for (int found = 1; !error && found;) {
             skip_space(g, nested);
-            found = take_repetition(g, &min, &max);
+            found = take_repetition(g, &times);
             if (found < 0)
                 return refuse(
                     g, ERROR_USAGE, g->at,
                     "the bounds of a repetition are malformed, out of order or too large");
             if (found)
-                error = repeat(g, min, max, &item);
+                error = repeat(g, times, &item);
         }
         if (error)
             return error;

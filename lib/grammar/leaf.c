@@ -137,9 +137,9 @@ static enum error_code add_count(struct leaf *l, uint32_t node, const char *keyw
         const char *name;
         uint32_t *least, *most;
     } counts[] = {
-        {"minLength", &l->min_length, NULL},      {"maxLength", NULL, &l->max_length},
-        {"minItems", &l->min_items, NULL},        {"maxItems", NULL, &l->max_items},
-        {"minProperties", &l->min_members, NULL}, {"maxProperties", NULL, &l->max_members}};
+        {"minLength", &l->length.min, NULL},      {"maxLength", NULL, &l->length.max},
+        {"minItems", &l->items.min, NULL},        {"maxItems", NULL, &l->items.max},
+        {"minProperties", &l->members.min, NULL}, {"maxProperties", NULL, &l->members.max}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (strcmp(counts[i].name, keyword) != 0)
             continue;
@@ -234,7 +234,7 @@ static bool has_length(const struct leaf *l, const json_t *text)
     uint32_t length = 0;
     for (size_t i = 0; i < json_string_length(text); i++)
         length += !utf8_continues(json_string_value(text)[i]);
-    return l->min_length <= length && length <= l->max_length;
+    return bounds_have(l->length, length);
 }
 
 /* Of the listed values those that satisfy the other keywords. */
@@ -285,9 +285,9 @@ enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct 
     *out = (struct leaf){.s = s,
                          .nodes = nodes,
                          .types = TYPE_ALL,
-                         .max_length = NETWORK_NONE,
-                         .max_items = NETWORK_NONE,
-                         .max_members = NETWORK_NONE};
+                         .length = bounds_any(),
+                         .items = bounds_any(),
+                         .members = bounds_any()};
     for (uint32_t i = 0; i < nodes->n && !error; i++) {
         const char *key;
         json_t *value;

@@ -26,10 +26,8 @@ struct leaf {
     json_t **values;
     size_t n_values;
     struct number_range range;
-    uint32_t min_length, max_length; /* NETWORK_NONE: no maximum */
-    bool has_text;                   /* a pattern or a format */
-    uint32_t min_items, max_items;
-    uint32_t min_members, max_members;
+    bool has_text; /* a pattern or a format */
+    struct count_bounds length, items, members;
 };
 
 enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out);
@@ -43,7 +41,6 @@ bool leaf_lists(const struct leaf *l, const json_t *value); /* enum and const ha
 enum error_code leaf_text(const struct leaf *l, struct dfa *out);
 /* The same of any length. */
 enum error_code leaf_form(const struct leaf *l, struct dfa *out);
-bool leaf_counts(const struct leaf *l); /* minLength, maxLength */
 /* The expression of the leaf's only format; NULL: it has none, two, or a pattern. */
 const char *leaf_sole_format(const struct leaf *l);
 /* Restricts *all to the leaf's lengths. */

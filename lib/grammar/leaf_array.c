@@ -50,18 +50,20 @@ static enum error_code element_rule(const struct leaf *l, size_t index, uint32_t
     return error;
 }
 
-/* Behind the elements one by one: from min to max more, each with its comma. */
+/* Behind the elements one by one: the rest of them, each with its comma. */
 static enum error_code add_rest(const struct leaf *l, uint32_t from, size_t written, uint32_t close)
 {
     struct network *n = l->s->n;
     bool forbidden = false;
-    uint32_t rule = 0, least = l->min_items > written ? l->min_items - (uint32_t)written : 0;
-    uint32_t most = l->max_items == NETWORK_NONE ? NETWORK_NONE : l->max_items - (uint32_t)written;
+    uint32_t rule = 0, n_written = (uint32_t)written;
+    struct count_bounds rest = {l->items.min > n_written ? l->items.min - n_written : 0,
+                                l->items.max == BOUNDS_OPEN ? BOUNDS_OPEN
+                                                            : l->items.max - n_written};
     enum error_code error = element_rule(l, written, &rule, &forbidden);
     if (error)
         return error;
-    if (forbidden || most == 0) {
-        if (least == 0)
+    if (forbidden || rest.max == 0) {
+        if (rest.min == 0)
             network_empty(n, from, close);
         return ERROR_OK;
     }
@@ -71,7 +73,7 @@ static enum error_code add_rest(const struct leaf *l, uint32_t from, size_t writ
     uint32_t value = json_mark(n, n->rules[element].start, ',');
     if (!n->error)
         network_call(n, value, rule, n->rules[element].end);
-    uint32_t after = network_repeat_rule(n, from, element, least, most);
+    uint32_t after = network_repeat_rule(n, from, element, rest);
     if (!n->error)
         network_empty(n, after, close);
     return network_error(n, l->s->error);
@@ -83,16 +85,16 @@ enum error_code leaf_build_array(const struct leaf *l, uint32_t from, uint32_t t
     size_t one_by_one = leaf_prefix(l) ? leaf_prefix(l) : 1, i = 0;
     uint32_t at = network_literal(n, from, "[", 1), close = network_state(n);
     enum error_code error = network_error(n, l->s->error);
-    if (error || l->max_items < l->min_items)
+    if (error || bounds_are_empty(l->items))
         return error;
     network_byte(n, close, ']', ']', to);
-    for (; i < one_by_one && i < l->max_items; i++) {
+    for (; i < one_by_one && i < l->items.max; i++) {
         bool forbidden = false;
         uint32_t rule = 0;
         error = element_rule(l, i, &rule, &forbidden);
         if (error)
             return error;
-        if (i >= l->min_items)
+        if (i >= l->items.min)
             network_empty(n, at, close);
         if (forbidden)
             return ERROR_OK;

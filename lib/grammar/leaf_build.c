@@ -51,19 +51,10 @@ static enum error_code form_of(const struct leaf *l, const struct text_form *f, 
 /* A few characters, or of a few states, are written out. */
 enum { WRITTEN_OUT = 16, WRITTEN_OUT_STATES = 1024, FEW_STATES = 128 };
 
-struct lengths {
-    uint32_t min, max; /* NETWORK_NONE: no maximum */
-};
-
-static uint32_t longest(const struct lengths *lengths)
+static bool are_counted(const struct leaf *l, struct count_bounds length, uint32_t n_states)
 {
-    return lengths->max == NETWORK_NONE ? lengths->min : lengths->max;
-}
-
-static bool are_counted(const struct leaf *l, const struct lengths *lengths, uint32_t n_states)
-{
-    return longest(lengths) > WRITTEN_OUT &&
-           (!l->has_text || longest(lengths) * (uint64_t)n_states > WRITTEN_OUT_STATES);
+    return bounds_last(length) > WRITTEN_OUT &&
+           (!l->has_text || bounds_last(length) * (uint64_t)n_states > WRITTEN_OUT_STATES);
 }
 
 /* The rules that texts of this form share; NULL: they share none. */
@@ -83,23 +74,23 @@ static struct counted *shared_rules(const struct leaf *l)
 
 /* *added false: these texts cannot be counted by rules. */
 static enum error_code add_counted(const struct leaf *l, const struct text_form *f,
-                                   const struct dfa *d, const struct lengths *lengths,
-                                   uint32_t from, uint32_t to, bool *added)
+                                   const struct dfa *d, struct count_bounds length, uint32_t from,
+                                   uint32_t to, bool *added)
 {
     struct counted own, *shared = shared_rules(l);
     struct network *n = l->s->n;
     enum error_code error = ERROR_OK;
-    *added = shared && counted_fits(shared, lengths->min, lengths->max);
+    *added = shared && counted_fits(shared, length);
     if (*added) {
-        counted_add(shared, n, from, lengths->min, lengths->max, to);
+        counted_add(shared, n, from, length, to);
         return network_error(n, l->s->error);
     }
-    error = counted_init(&own, l->s, d, f->json, lengths->min, lengths->max, added);
+    error = counted_init(&own, l->s, d, f->json, length, added);
     if (error)
         return schema_locate(l->s, l->nodes->ids[0], NULL);
     if (!*added)
         return ERROR_OK;
-    counted_add(&own, n, from, lengths->min, lengths->max, to);
+    counted_add(&own, n, from, length, to);
     if (shared && !shared->points && (l->has_text || own.any_count))
         *shared = own;
     return network_error(n, l->s->error);
@@ -107,9 +98,9 @@ static enum error_code add_counted(const struct leaf *l, const struct text_form 
 
 /* The texts of some lengths. A large automaton needs many rules, so they come second. */
 static enum error_code emit_lengths(const struct leaf *l, const struct text_form *f, struct dfa *d,
-                                    const struct lengths *lengths, uint32_t from, uint32_t to)
+                                    struct count_bounds length, uint32_t from, uint32_t to)
 {
-    bool counted = are_counted(l, lengths, d->n_states), added = false;
+    bool counted = are_counted(l, length, d->n_states), added = false;
     uint64_t work = d->work;
     enum error_code error = counted ? dfa_minimise(d, l->s->error) : ERROR_OK;
     if (!error)
@@ -118,7 +109,7 @@ static enum error_code emit_lengths(const struct leaf *l, const struct text_form
         return schema_locate(l->s, l->nodes->ids[0], NULL);
     bool first = counted && d->n_states <= FEW_STATES;
     if (first)
-        error = add_counted(l, f, d, lengths, from, to, &added);
+        error = add_counted(l, f, d, length, from, to, &added);
     if (error || added)
         return error;
     error = leaf_limit_length(l, d);
@@ -126,22 +117,21 @@ static enum error_code emit_lengths(const struct leaf *l, const struct text_form
         dfa_emit(d, l->s->n, from, to, f->json);
     if (error != ERROR_LIMIT || !counted || first)
         return error ? error : network_error(l->s->n, l->s->error);
-    enum error_code other = add_counted(l, f, d, lengths, from, to, &added);
+    enum error_code other = add_counted(l, f, d, length, from, to, &added);
     return other || added ? other : error;
 }
 
 static enum error_code emit_form(const struct leaf *l, const struct text_form *f, struct dfa *d,
                                  uint32_t from, uint32_t to)
 {
-    struct lengths lengths = {l->min_length, l->max_length};
-    bool counts = leaf_counts(l) && !l->has_values;
+    struct count_bounds length = l->has_values ? bounds_any() : l->length;
     enum error_code error = ERROR_OK;
-    if (counts && l->has_text)
-        error = lengths_leave_out(l->s, d, &lengths.min, &lengths.max);
+    if (l->has_text && bounds_bind(length))
+        error = lengths_leave_out(l->s, d, &length);
     if (error)
         return schema_locate(l->s, l->nodes->ids[0], NULL);
-    if (counts && (lengths.min || lengths.max != NETWORK_NONE))
-        return emit_lengths(l, f, d, &lengths, from, to);
+    if (bounds_bind(length))
+        return emit_lengths(l, f, d, length, from, to);
     dfa_emit(d, l->s->n, from, to, f->json);
     return network_error(l->s->n, l->s->error);
 }
@@ -149,14 +139,13 @@ static enum error_code emit_form(const struct leaf *l, const struct text_form *f
 static enum error_code emit_text(const struct leaf *l, const struct text_form *f, uint32_t from,
                                  uint32_t to)
 {
-    struct lengths lengths = {l->min_length, l->max_length};
     struct counted *shared = &l->s->rules->counted[0].counted;
     struct dfa d;
-    if (!(l->types & TYPE_STRING) || l->max_length < l->min_length)
+    if (!(l->types & TYPE_STRING) || bounds_are_empty(l->length))
         return ERROR_OK;
-    if (!l->has_text && !l->has_values && longest(&lengths) > WRITTEN_OUT &&
-        counted_fits(shared, l->min_length, l->max_length)) {
-        counted_add(shared, l->s->n, from, l->min_length, l->max_length, to);
+    if (!l->has_text && !l->has_values && bounds_last(l->length) > WRITTEN_OUT &&
+        counted_fits(shared, l->length)) {
+        counted_add(shared, l->s->n, from, l->length, to);
         return network_error(l->s->n, l->s->error);
     }
     dfa_init(&d, l->s->limits->dfa_states);
@@ -171,9 +160,9 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
 {
     struct schema *s = l->s;
     struct network *n = s->n;
-    if (l->max_length < l->min_length)
+    if (bounds_are_empty(l->length))
         return ERROR_OK;
-    if (!l->has_text && !leaf_counts(l)) {
+    if (!l->has_text && !bounds_bind(l->length)) {
         network_call(n, from, json_rule(s->rules, n, JSON_RULE_STRING), to);
         return ERROR_OK;
     }
@@ -185,7 +174,7 @@ static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_
     const char *quote = s->rules->quote, *without = s->rules->without;
     if (!l->has_text && !without) {
         uint32_t character = json_rule(s->rules, n, JSON_RULE_CHARACTER);
-        uint32_t after = network_repeat_rule(n, inside, character, l->min_length, l->max_length);
+        uint32_t after = network_repeat_rule(n, inside, character, l->length);
         if (!n->error)
             network_empty(n, after, end);
         return network_error(n, s->error);

@@ -44,7 +44,7 @@ static uint32_t next_column(const struct object *o, uint32_t column)
 {
     if (column + 1 < o->columns)
         return column + 1;
-    return o->leaf->max_members == NETWORK_NONE ? column : NETWORK_NONE;
+    return o->leaf->members.max == BOUNDS_OPEN ? column : NETWORK_NONE;
 }
 
 /* From each cell of a row, behind the comma, to a state that the member's key follows. */
@@ -271,7 +271,7 @@ static enum error_code add_others(struct object *o)
 /* Keys that are not named can repeat; so members can be counted only if one of them suffices. */
 static enum error_code check_count(const struct object *o)
 {
-    if (o->others && o->leaf->min_members > o->n_required + 1)
+    if (o->others && o->leaf->members.min > o->n_required + 1)
         return schema_refuse(o->leaf->s, ERROR_UNSUPPORTED, o->leaf->nodes->ids[0], NULL,
                              "minProperties above the number of required properties and one is "
                              "only supported without other properties");
@@ -281,8 +281,8 @@ static enum error_code check_count(const struct object *o)
 static enum error_code make_cells(struct object *o)
 {
     const struct leaf *l = o->leaf;
-    uint32_t most = l->max_members == NETWORK_NONE ? l->min_members : l->max_members;
-    uint64_t columns = (most > 1 || l->max_members != NETWORK_NONE ? most : 1) + (uint64_t)1;
+    uint32_t most = bounds_last(l->members);
+    uint64_t columns = (most > 1 || l->members.max != BOUNDS_OPEN ? most : 1) + (uint64_t)1;
     if (o->unordered)
         columns = 2;
     if (columns * (o->rows + 1) > CELLS_MAX)
@@ -302,7 +302,7 @@ static bool is_unordered(const struct object *o)
 {
     const struct leaf *l = o->leaf;
     uint32_t enough = o->n_required > 0 ? o->n_required : 1;
-    return l->s->rules->unordered && l->max_members == NETWORK_NONE && l->min_members <= enough &&
+    return l->s->rules->unordered && l->members.max == BOUNDS_OPEN && l->members.min <= enough &&
            o->n_required <= NETWORK_SET;
 }
 
@@ -311,11 +311,11 @@ static void add_end(struct object *o, uint32_t to)
 {
     if (o->unordered) {
         network_byte(o->n, o->end, '}', '}', to);
-        if (o->n_required == 0 && o->leaf->min_members == 0)
+        if (o->n_required == 0 && o->leaf->members.min == 0)
             network_byte(o->n, cell(o, 0, 0), '}', '}', to);
         return;
     }
-    for (uint32_t c = o->leaf->min_members; c < o->columns && !o->n->error; c++)
+    for (uint32_t c = o->leaf->members.min; c < o->columns && !o->n->error; c++)
         network_byte(o->n, cell(o, o->rows, c), '}', '}', to);
 }
 

@@ -156,11 +156,6 @@ enum error_code leaf_form(const struct leaf *l, struct dfa *out)
     return !error && first ? text_matching(l->s, NULL, out) : error;
 }
 
-bool leaf_counts(const struct leaf *l)
-{
-    return l->min_length > 0 || l->max_length != NETWORK_NONE;
-}
-
 const char *leaf_sole_format(const struct leaf *l)
 {
     const char *expression = NULL;
@@ -177,10 +172,10 @@ const char *leaf_sole_format(const struct leaf *l)
 
 enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
 {
-    uint32_t min = l->min_length, max = l->max_length;
-    enum error_code error = lengths_leave_out(l->s, all, &min, &max);
-    if (!error && (min || max != NETWORK_NONE))
-        error = dfa_limit_length(all, min, max, l->s->error);
+    struct count_bounds length = l->length;
+    enum error_code error = lengths_leave_out(l->s, all, &length);
+    if (!error && bounds_bind(length))
+        error = dfa_limit_length(all, length, l->s->error);
     if (!error)
         error = schema_work(l->s, all->work);
     return error ? schema_locate(l->s, l->nodes->ids[0], NULL) : ERROR_OK;
@@ -189,7 +184,7 @@ enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
 enum error_code leaf_text(const struct leaf *l, struct dfa *out)
 {
     enum error_code error = leaf_form(l, out);
-    if (!error && l->types & TYPE_STRING && !l->has_values && leaf_counts(l))
+    if (!error && l->types & TYPE_STRING && !l->has_values && bounds_bind(l->length))
         error = leaf_limit_length(l, out);
     return error;
 }

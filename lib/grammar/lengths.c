@@ -57,7 +57,7 @@ static uint32_t longest_of(const struct dfa *d, uint32_t *edges, uint32_t *lengt
                 queue[n_queue++] = next;
         }
     }
-    return n_queue == d->n_states ? longest : NETWORK_NONE;
+    return n_queue == d->n_states ? longest : BOUNDS_OPEN;
 }
 
 enum error_code lengths_longest(struct schema *s, const struct dfa *d, uint32_t *out)
@@ -87,17 +87,17 @@ static enum error_code all_have(struct schema *s, const struct dfa *d, uint32_t 
     return error;
 }
 
-enum error_code lengths_leave_out(struct schema *s, const struct dfa *d, uint32_t *min,
-                                  uint32_t *max)
+enum error_code lengths_leave_out(struct schema *s, const struct dfa *d,
+                                  struct count_bounds *length)
 {
-    uint32_t longest = NETWORK_NONE;
+    uint32_t longest = BOUNDS_OPEN;
     bool all = false;
-    enum error_code error = *max == NETWORK_NONE ? ERROR_OK : lengths_longest(s, d, &longest);
-    if (!error && longest <= *max)
-        *max = NETWORK_NONE;
-    if (!error && *min > 0 && *min <= MIN_MAX)
-        error = all_have(s, d, *min, &all);
+    enum error_code error = length->max == BOUNDS_OPEN ? ERROR_OK : lengths_longest(s, d, &longest);
+    if (!error && longest <= length->max)
+        length->max = BOUNDS_OPEN;
+    if (!error && length->min > 0 && length->min <= MIN_MAX)
+        error = all_have(s, d, length->min, &all);
     if (!error && all)
-        *min = 0;
+        length->min = 0;
     return error;
 }

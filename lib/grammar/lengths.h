@@ -22,10 +22,10 @@ static inline bool begins_character(unsigned byte)
  * they are up to `most`; else a larger number. Counts its steps (schema_work). */
 enum error_code lengths_to_end(struct schema *s, const struct dfa *d, uint32_t most,
                                uint32_t *distance);
-/* The longest text. *out NETWORK_NONE: there is none. */
+/* The longest text. *out BOUNDS_OPEN: there is none. */
 enum error_code lengths_longest(struct schema *s, const struct dfa *d, uint32_t *out);
-/* Sets *min to 0 and *max to NETWORK_NONE where every text satisfies them; a large *min stays. */
-enum error_code lengths_leave_out(struct schema *s, const struct dfa *d, uint32_t *min,
-                                  uint32_t *max);
+/* Opens each of the bounds that every text satisfies; a large minimum stays. */
+enum error_code lengths_leave_out(struct schema *s, const struct dfa *d,
+                                  struct count_bounds *length);
 
 #endif

@@ -236,10 +236,11 @@ static void copy_states(struct network *n, uint32_t from, uint32_t to)
         }
 }
 
-struct fragment network_repeat(struct network *n, struct fragment f, uint32_t min, uint32_t max)
+struct fragment network_repeat(struct network *n, struct fragment f, struct count_bounds times)
 {
     uint32_t from = f.from, original_to = n->n_states;
-    uint32_t copies = max == NETWORK_NONE ? (min ? min : 1) : max;
+    bool open = times.max == BOUNDS_OPEN;
+    uint32_t copies = open && !times.min ? 1 : bounds_last(times);
     uint32_t start = network_state(n), end = network_state(n), at = start;
     for (uint32_t i = 0; i < copies && !n->error; i++) {
         uint32_t offset = 0;
@@ -247,12 +248,12 @@ struct fragment network_repeat(struct network *n, struct fragment f, uint32_t mi
             offset = n->n_states - from;
             copy_states(n, from, original_to);
         }
-        if (i >= min)
+        if (i >= times.min)
             network_empty(n, at, end);
         network_empty(n, at, f.start + offset);
         at = network_state(n);
         network_empty(n, f.end + offset, at);
-        if (max == NETWORK_NONE && i + 1 == copies)
+        if (open && i + 1 == copies)
             network_empty(n, at, f.start + offset);
     }
     network_empty(n, at, end);
@@ -326,16 +327,16 @@ static uint32_t at_most(struct network *n, uint32_t from, const struct powers *p
     return end;
 }
 
-uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, uint32_t min,
-                             uint32_t max)
+uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule,
+                             struct count_bounds times)
 {
     struct powers p = {.exact = {rule}};
-    uint32_t most = max == NETWORK_NONE ? min : max;
+    uint32_t most = bounds_last(times);
     if (most > CHAIN)
         powers_init(n, &p, rule, 32 - (unsigned)__builtin_clz(most));
-    from = exactly(n, from, &p, min);
-    if (max != NETWORK_NONE)
-        return at_most(n, from, &p, max - min);
+    from = exactly(n, from, &p, times.min);
+    if (times.max != BOUNDS_OPEN)
+        return at_most(n, from, &p, times.max - times.min);
     uint32_t loop = network_state(n), end = network_state(n);
     if (n->error)
         return 0;

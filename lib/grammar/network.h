@@ -18,6 +18,7 @@
 #define MOED_GRAMMAR_NETWORK_H
 
 #include "base/error.h"
+#include "grammar/bounds.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,12 +99,11 @@ uint32_t network_literal(struct network *n, uint32_t from, const void *bytes, si
 /* As network_literal, but shares edges of one byte that leave `from` already: a trie. */
 uint32_t network_trie(struct network *n, uint32_t from, const void *bytes, size_t len);
 
-/* From min to max times what a fragment or rule accepts; max NETWORK_NONE: without end.
- * network_repeat takes the fragment, which ends at the current state count, and copies it. The rule
- * needs only some log(max) states. */
-struct fragment network_repeat(struct network *n, struct fragment f, uint32_t min, uint32_t max);
-uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, uint32_t min,
-                             uint32_t max);
+/* So many times what a fragment or rule accepts. network_repeat takes the fragment, which ends at
+ * the current state count, and copies it. The rule needs only some log(max) states. */
+struct fragment network_repeat(struct network *n, struct fragment f, struct count_bounds times);
+uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule,
+                             struct count_bounds times);
 
 struct network_extent network_extent(const struct network *n);
 /* Withdraws what was added since, and the error of a limit. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MAX = 200, REPEAT_MAX = 100000 };
+enum { NESTING_MAX = 200 };
 
 struct regex_parser {
     const char *text;
@@ -270,25 +270,24 @@ static bool take_number(struct regex_parser *p, uint32_t *out)
 }
 
 /* False: no quantifier follows. */
-static bool take_quantifier(struct regex_parser *p, uint32_t *min, uint32_t *max)
+static bool take_quantifier(struct regex_parser *p, struct count_bounds *times)
 {
     size_t start = p->at;
-    *min = 0;
-    *max = NETWORK_NONE;
+    *times = bounds_any();
     if (take(p, "*"))
         return true;
     if (take(p, "+")) {
-        *min = 1;
+        times->min = 1;
         return true;
     }
     if (take(p, "?")) {
-        *max = 1;
+        times->max = 1;
         return true;
     }
-    if (take(p, "{") && take_number(p, min)) {
-        *max = *min;
-        if (take(p, ",") && !take_number(p, max))
-            *max = NETWORK_NONE;
+    if (take(p, "{") && take_number(p, &times->min)) {
+        times->max = times->min;
+        if (take(p, ",") && !take_number(p, &times->max))
+            times->max = BOUNDS_OPEN;
         if (take(p, "}"))
             return true;
     }
@@ -299,24 +298,24 @@ static bool take_quantifier(struct regex_parser *p, uint32_t *min, uint32_t *max
 static enum error_code parse_term(struct regex_parser *p, struct fragment *out)
 {
     size_t at = p->at;
-    uint32_t min, max;
+    struct count_bounds times;
     if (at_char(p, '^') || at_char(p, '$')) {
         *out = new_fragment(p->n);
         if (!p->n->error)
             network_assert(p->n, out->start, at_char(p, '^') ? EDGE_BEGIN : EDGE_END, out->end);
         p->at++;
-        if (take_quantifier(p, &min, &max))
+        if (take_quantifier(p, &times))
             return refuse(p, ERROR_USAGE, at, "nothing to repeat");
         return network_error(p->n, p->error);
     }
     enum error_code error = parse_atom(p, out);
-    if (error || !take_quantifier(p, &min, &max))
+    if (error || !take_quantifier(p, &times))
         return error;
     (void)take(p, "?"); /* lazy */
-    if (max < min || (max >= REPEAT_MAX && max != NETWORK_NONE) || min >= REPEAT_MAX)
+    if (!bounds_can_repeat(times))
         return refuse(p, ERROR_USAGE, at,
                       "the bounds of a repetition are out of order or too large");
-    *out = network_repeat(p->n, *out, min, max);
+    *out = network_repeat(p->n, *out, times);
     return network_error(p->n, p->error);
 }
 

@@ -44,9 +44,7 @@ static bool values_may_satisfy(const struct leaf *a, const struct leaf *b)
 static enum error_code lengths_exclude(const struct leaf *a, const struct leaf *b, struct dfa *form,
                                        bool *out)
 {
-    uint32_t min = a->min_length > b->min_length ? a->min_length : b->min_length;
-    uint32_t max = a->max_length < b->max_length ? a->max_length : b->max_length;
-    enum error_code error = dfa_limit_length(form, min, max, a->s->error);
+    enum error_code error = dfa_limit_length(form, bounds_both(a->length, b->length), a->s->error);
     if (error == ERROR_LIMIT)
         return schema_work(a->s, form->states_max * (uint64_t)256);
     *out = !error && dfa_is_empty(form);
@@ -57,7 +55,7 @@ static enum error_code strings_disjoint(const struct leaf *a, const struct leaf 
 {
     struct dfa x, y;
     bool plain = !a->has_text && !a->has_values && !b->has_text && !b->has_values;
-    *disjoint = a->max_length < b->min_length || b->max_length < a->min_length;
+    *disjoint = bounds_exclude(a->length, b->length);
     if (*disjoint || plain)
         return ERROR_OK;
     dfa_init(&x, a->s->limits->dfa_states);
@@ -70,7 +68,7 @@ static enum error_code strings_disjoint(const struct leaf *a, const struct leaf 
     if (!error)
         error = schema_work(a->s, x.work);
     *disjoint = !error && dfa_is_empty(&x);
-    if (!error && !*disjoint && (leaf_counts(a) || leaf_counts(b)))
+    if (!error && !*disjoint && (bounds_bind(a->length) || bounds_bind(b->length)))
         error = lengths_exclude(a, b, &x, disjoint);
     dfa_fini(&x);
     dfa_fini(&y);
@@ -110,7 +108,7 @@ static enum error_code objects_disjoint(const struct leaf *a, const struct leaf 
                                         bool *disjoint)
 {
     struct members x, y;
-    *disjoint = a->max_members < b->min_members || b->max_members < a->min_members;
+    *disjoint = bounds_exclude(a->members, b->members);
     enum error_code error = members_init(a, &x);
     if (error)
         return error;
@@ -128,10 +126,10 @@ static enum error_code objects_disjoint(const struct leaf *a, const struct leaf 
 static enum error_code arrays_disjoint(const struct leaf *a, const struct leaf *b, unsigned depth,
                                        bool *disjoint)
 {
-    uint32_t both = a->min_items > b->min_items ? a->min_items : b->min_items;
+    uint32_t both = bounds_both(a->items, b->items).min;
     size_t most = leaf_prefix(a) > leaf_prefix(b) ? leaf_prefix(a) : leaf_prefix(b);
     enum error_code error = ERROR_OK;
-    *disjoint = a->max_items < b->min_items || b->max_items < a->min_items;
+    *disjoint = bounds_exclude(a->items, b->items);
     for (size_t i = 0; i < both && i <= most && !*disjoint && !error; i++) {
         struct id_list x = {0}, y = {0};
         bool x_forbidden = false, y_forbidden = false;
