@@ -5,12 +5,6 @@
 
 enum { BRACE, KEY, COLON, VALUE, TEXT, END };
 
-static enum step go(struct tool_parser *p, uint8_t state)
-{
-    p->body_state = state;
-    return STEP_AGAIN;
-}
-
 static enum step key(struct tool_parser *p)
 {
     json_t *text;
@@ -26,7 +20,7 @@ static enum step key(struct tool_parser *p)
         return STEP_FAIL;
     }
     p->key[0] = calls ? '[' : '"'; /* what must follow */
-    return go(p, COLON);
+    return body_go(p, COLON);
 }
 
 static enum step value(struct tool_parser *p)
@@ -35,14 +29,14 @@ static enum step value(struct tool_parser *p)
     if (c != p->key[0])
         return STEP_FAIL;
     if (c == '[') {
-        objects_begin(p, false);
+        enum step s = objects_begin(p, false);
         p->objects.brace = true;
-        return STEP_AGAIN;
+        return s;
     }
     p->at++;
     p->mark = p->at;
     p->region_done = p->started = true;
-    return go(p, TEXT);
+    return body_go(p, TEXT);
 }
 
 /* The escape at `at`, decoded by jansson: of a pair of surrogates both. */
@@ -84,7 +78,7 @@ static enum step text(struct tool_parser *p)
         return escape(p);
     p->at++;
     p->mark = p->at;
-    return go(p, END);
+    return body_go(p, END);
 }
 
 enum step generic_step(struct tool_parser *p)
@@ -98,14 +92,14 @@ enum step generic_step(struct tool_parser *p)
     switch (p->body_state) {
     case BRACE:
         p->at++;
-        return go(p, KEY); /* it began the call */
+        return body_go(p, KEY); /* it began the call */
     case KEY:
         return key(p);
     case COLON:
         if (c != ':')
             return STEP_FAIL;
         p->at++;
-        return go(p, VALUE);
+        return body_go(p, VALUE);
     case VALUE:
         return value(p);
     default:

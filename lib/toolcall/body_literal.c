@@ -39,10 +39,7 @@ static enum step start(struct tool_parser *p)
         i++;
     if (i == p->len)
         return STEP_WAIT;
-    if (p->buf[i] == '{')
-        objects_begin(p, false);
-    p->body_state = BODY;
-    return STEP_AGAIN;
+    return p->buf[i] == '{' ? objects_begin(p, false) : body_go(p, BODY);
 }
 
 enum step literal_step(struct tool_parser *p)

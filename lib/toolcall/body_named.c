@@ -9,20 +9,12 @@ enum { START, NAME, CALL_ID, ID, SEPARATOR, SECOND_NAME, FENCE, ARGUMENTS, JSON,
 
 static const char fence[] = "```", call_id[] = "[CALL_ID]";
 
-static enum step go(struct tool_parser *p, uint8_t state)
-{
-    p->body_state = state;
-    return STEP_AGAIN;
-}
-
 /* Mistral's earlier form has an array of objects behind the same mark. */
 static enum step start(struct tool_parser *p)
 {
     char c = p->buf[p->at];
     p->id[0] = '\0';
-    if (c == '[' || c == '{')
-        objects_begin(p, false);
-    return go(p, NAME);
+    return c == '[' || c == '{' ? objects_begin(p, false) : body_go(p, NAME);
 }
 
 static enum step name(struct tool_parser *p, char *out, uint8_t then)
@@ -34,20 +26,20 @@ static enum step name(struct tool_parser *p, char *out, uint8_t then)
     memcpy(out, p->buf + p->at, len);
     out[len] = '\0';
     p->at += len;
-    return go(p, then);
+    return body_go(p, then);
 }
 
 /* DeepSeek V3 and R1: the word `function`, the separator, the name, a fence around the JSON. */
 static enum step after_separator(struct tool_parser *p)
 {
     bool second = strcmp(p->key, "function") == 0 && tool_name_byte(p->buf[p->at]);
-    return second ? name(p, p->key, FENCE) : go(p, ARGUMENTS);
+    return second ? name(p, p->key, FENCE) : body_go(p, ARGUMENTS);
 }
 
 static enum step read_fence(struct tool_parser *p)
 {
     enum match m = p->buf[p->at] == '`' ? read_mark(p, "```json") : MATCH_NO;
-    return m == MATCH_PART ? STEP_WAIT : go(p, ARGUMENTS);
+    return m == MATCH_PART ? STEP_WAIT : body_go(p, ARGUMENTS);
 }
 
 /* Kimi's names stand in ids: functions.NAME:INDEX. */
@@ -80,7 +72,7 @@ static enum step arguments(struct tool_parser *p)
     if (!p->tool || !call_open(p, id ? own : NULL))
         return STEP_FAIL;
     json_scan_init(&p->json);
-    return go(p, JSON);
+    return body_go(p, JSON);
 }
 
 static enum step wait_from(struct tool_parser *p, size_t at)
@@ -116,7 +108,7 @@ enum step named_step(struct tool_parser *p)
     enum step s;
     if (p->body_state == JSON) {
         s = json_run(p, SINK_ARGUMENTS);
-        return s == STEP_CLOSED ? go(p, CLOSE) : s;
+        return s == STEP_CLOSED ? body_go(p, CLOSE) : s;
     }
     if (p->body_state == CLOSE)
         return close_call(p);
@@ -130,13 +122,13 @@ enum step named_step(struct tool_parser *p)
         return name(p, p->key, CALL_ID);
     case CALL_ID: {
         enum match m = p->o.format->id == ID_NINE ? read_mark(p, call_id) : MATCH_NO;
-        return m == MATCH_PART ? STEP_WAIT : go(p, m == MATCH_YES ? ID : SEPARATOR);
+        return m == MATCH_PART ? STEP_WAIT : body_go(p, m == MATCH_YES ? ID : SEPARATOR);
     }
     case ID:
         return name(p, p->id, SEPARATOR);
     case SEPARATOR:
         s = require_mark(p, p->o.format->separator);
-        return s == STEP_AGAIN ? go(p, SECOND_NAME) : s;
+        return s == STEP_AGAIN ? body_go(p, SECOND_NAME) : s;
     case SECOND_NAME:
         return after_separator(p);
     case FENCE:

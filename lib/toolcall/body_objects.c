@@ -17,16 +17,11 @@ static const struct {
     {"tool_name", FIELD_NAME},    {"tool_call_id", FIELD_OTHER},
 };
 
-void objects_begin(struct tool_parser *p, bool bare)
+enum step objects_begin(struct tool_parser *p, bool bare)
 {
-    p->objects = (struct objects_body){.state = START, .first = bare};
+    p->objects = (struct objects_body){.first = bare};
     p->as_objects = true;
-}
-
-static enum step go(struct tool_parser *p, uint8_t state)
-{
-    p->objects.state = state;
-    return STEP_AGAIN;
+    return body_go(p, START);
 }
 
 static enum step start(struct tool_parser *p, char c)
@@ -38,13 +33,13 @@ static enum step start(struct tool_parser *p, char c)
         return STEP_AGAIN;
     }
     if (c == ']' && o->array)
-        return go(p, NEXT);
+        return body_go(p, NEXT);
     if (c != '{')
         return STEP_FAIL;
     p->at++;
     p->tool = NULL;
     o->have_arguments = false;
-    return go(p, KEY);
+    return body_go(p, KEY);
 }
 
 static enum step object_end(struct tool_parser *p)
@@ -53,7 +48,7 @@ static enum step object_end(struct tool_parser *p)
     if (o->wrapped) {
         p->at++;
         o->wrapped = false;
-        return go(p, AFTER);
+        return body_go(p, AFTER);
     }
     if (!p->tool || (!p->call_open && !call_open(p, NULL)))
         return STEP_FAIL;
@@ -61,7 +56,7 @@ static enum step object_end(struct tool_parser *p)
     if (!o->have_arguments)
         strbuf_append(&p->args, "{}", 2);
     call_close(p);
-    return go(p, NEXT);
+    return body_go(p, NEXT);
 }
 
 static enum step key(struct tool_parser *p, char c)
@@ -87,7 +82,7 @@ static enum step key(struct tool_parser *p, char c)
         return STEP_FAIL;
     }
     o->first = false;
-    return go(p, COLON);
+    return body_go(p, COLON);
 }
 
 static enum step name_value(struct tool_parser *p)
@@ -105,7 +100,7 @@ static enum step name_value(struct tool_parser *p)
         p->at = from;
         return STEP_FAIL;
     }
-    return go(p, AFTER);
+    return body_go(p, AFTER);
 }
 
 /* The arguments begin. Without a name they are kept until it comes. False: one call too many. */
@@ -134,7 +129,7 @@ static enum step encoded_arguments(struct tool_parser *p)
     }
     p->objects.have_arguments = true;
     call_flush(p);
-    return go(p, AFTER);
+    return body_go(p, AFTER);
 }
 
 static enum step value(struct tool_parser *p, char c)
@@ -144,12 +139,12 @@ static enum step value(struct tool_parser *p, char c)
     if (o->field == FIELD_FUNCTION && c == '{' && !o->wrapped) {
         p->at++;
         o->wrapped = true;
-        return go(p, KEY);
+        return body_go(p, KEY);
     }
     if (o->field == FIELD_NAME || o->field == FIELD_FUNCTION)
         return c == '"' ? name_value(p) : STEP_FAIL;
     if (o->field != FIELD_ARGUMENTS || c == 'n')
-        return go(p, OTHER);
+        return body_go(p, OTHER);
     if (c != '{' && c != '"')
         return STEP_FAIL;
     if (c == '"')
@@ -157,7 +152,7 @@ static enum step value(struct tool_parser *p, char c)
     if (!open_if_named(p))
         return STEP_FAIL;
     o->have_arguments = true;
-    return go(p, ARGUMENTS);
+    return body_go(p, ARGUMENTS);
 }
 
 /* Behind an object: another one, the end of the array, the end mark. */
@@ -167,7 +162,7 @@ static enum step next(struct tool_parser *p)
     const struct tool_format *f = p->o.format;
     char c = p->at < p->len ? p->buf[p->at] : '\0';
     if (c == '{' && p->region_done)
-        return go(p, START);
+        return body_go(p, START);
     if (((c == ',' || c == ';') && p->region_done) || (c == ']' && o->array) ||
         (c == '}' && o->brace && !o->array)) {
         o->array = o->array && c != ']';
@@ -187,17 +182,16 @@ static enum step next(struct tool_parser *p)
 
 enum step objects_step(struct tool_parser *p)
 {
-    struct objects_body *o = &p->objects;
     enum step s;
-    if (o->state == ARGUMENTS || o->state == OTHER) {
-        s = json_run(p, o->state == ARGUMENTS ? SINK_ARGUMENTS : SINK_NONE);
-        return s == STEP_CLOSED ? go(p, AFTER) : s;
+    if (p->body_state == ARGUMENTS || p->body_state == OTHER) {
+        s = json_run(p, p->body_state == ARGUMENTS ? SINK_ARGUMENTS : SINK_NONE);
+        return s == STEP_CLOSED ? body_go(p, AFTER) : s;
     }
     read_space(p);
-    if (p->at == p->len && (o->state != NEXT || !p->final))
+    if (p->at == p->len && (p->body_state != NEXT || !p->final))
         return STEP_WAIT;
     char c = p->at < p->len ? p->buf[p->at] : '\0';
-    switch (o->state) {
+    switch (p->body_state) {
     case START:
         return start(p, c);
     case KEY:
@@ -210,13 +204,13 @@ enum step objects_step(struct tool_parser *p)
         if (c != ':')
             return STEP_FAIL;
         p->at++;
-        return go(p, VALUE);
+        return body_go(p, VALUE);
     default: /* AFTER */
         if (c == '}')
             return object_end(p);
         if (c != ',')
             return STEP_FAIL;
         p->at++;
-        return go(p, KEY);
+        return body_go(p, KEY);
     }
 }

@@ -7,15 +7,9 @@
 
 enum { NAME, NAME_END, NEXT, KEY, TYPE, VALUE_BEGIN, VALUE };
 
-static enum step go(struct tool_parser *p, uint8_t state)
-{
-    p->body_state = state;
-    return STEP_AGAIN;
-}
-
 static enum step then(struct tool_parser *p, enum step s, uint8_t state)
 {
-    return s == STEP_AGAIN ? go(p, state) : s;
+    return s == STEP_AGAIN ? body_go(p, state) : s;
 }
 
 static enum step name(struct tool_parser *p)
@@ -28,7 +22,7 @@ static enum step name(struct tool_parser *p)
     if (!p->tool)
         return STEP_FAIL;
     p->at += len;
-    return go(p, NAME_END);
+    return body_go(p, NAME_END);
 }
 
 static enum step finish(struct tool_parser *p)
@@ -47,7 +41,7 @@ static enum step next(struct tool_parser *p)
     size_t from = p->at;
     enum match key = read_mark(p, f->key_begin), end = MATCH_NO, section = MATCH_NO;
     if (key == MATCH_YES)
-        return go(p, KEY);
+        return body_go(p, KEY);
     end = read_mark(p, f->call_end);
     if (end == MATCH_YES)
         return finish(p);
@@ -72,7 +66,7 @@ static enum step key(struct tool_parser *p)
     memcpy(p->key, p->buf + p->at, len);
     p->key[len] = '\0';
     p->at += len + strlen(f->key_end);
-    return go(p, f->typed_values ? TYPE : VALUE_BEGIN);
+    return body_go(p, f->typed_values ? TYPE : VALUE_BEGIN);
 }
 
 static enum step type(struct tool_parser *p)
@@ -83,7 +77,7 @@ static enum step type(struct tool_parser *p)
     if (yes == MATCH_PART || no == MATCH_PART)
         return STEP_WAIT;
     p->value_is_string = yes == MATCH_YES;
-    return yes == MATCH_YES || no == MATCH_YES ? go(p, VALUE) : STEP_FAIL;
+    return yes == MATCH_YES || no == MATCH_YES ? body_go(p, VALUE) : STEP_FAIL;
 }
 
 /* Another argument, or the end of the call, stands on the line behind byte i. */
@@ -155,7 +149,7 @@ static enum step value(struct tool_parser *p)
     strbuf_append(&p->args, ":", 1);
     argument_write(&p->args, types, text, len);
     call_flush(p);
-    return go(p, NEXT);
+    return body_go(p, NEXT);
 }
 
 enum step tags_step(struct tool_parser *p)
@@ -168,7 +162,7 @@ enum step tags_step(struct tool_parser *p)
     if (p->body_state == VALUE)
         return value(p);
     if (p->body_state == VALUE_BEGIN && !f->value_begin)
-        return go(p, VALUE);
+        return body_go(p, VALUE);
     read_space(p);
     if (p->at == p->len)
         return STEP_WAIT;

@@ -5,13 +5,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- Events ---- */
+
+static void emit(struct tool_parser *p, struct tool_event event)
+{
+    event.index = p->calls;
+    p->o.on_event(p->o.context, &event);
+}
+
 void emit_text(struct tool_parser *p, enum tool_event_kind kind, const char *text, size_t len)
 {
-    if (len == 0)
-        return;
-    p->o.on_event(p->o.context,
-                  &(struct tool_event){.kind = kind, .index = p->calls, .text = text, .len = len});
+    if (len > 0)
+        emit(p, (struct tool_event){.kind = kind, .text = text, .len = len});
 }
+
+static void emit_begin(struct tool_parser *p, const char *id, const struct tool *tool)
+{
+    emit(p, (struct tool_event){.kind = TOOL_CALL_BEGIN, .id = id, .name = tool->name});
+}
+
+static void emit_end(struct tool_parser *p, bool complete)
+{
+    emit(p, (struct tool_event){.kind = TOOL_CALL_END, .complete = complete});
+    p->calls++;
+}
+
+/* ---- Ids ---- */
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014, figure 15) */
 static uint64_t random_next(uint64_t *state)
@@ -44,20 +63,7 @@ static void make_id(struct tool_parser *p, const char *id)
     }
 }
 
-static void emit_call(struct tool_parser *p, enum tool_event_kind kind)
-{
-    struct tool_event event = {.kind = kind, .index = p->calls};
-    if (kind == TOOL_CALL_BEGIN) {
-        event.id = p->id;
-        event.name = p->tool->name;
-    } else if (kind == TOOL_ARGUMENTS) {
-        event.text = p->args.data;
-        event.len = p->args.len;
-    } else {
-        event.complete = true;
-    }
-    p->o.on_event(p->o.context, &event);
-}
+/* ---- A call ---- */
 
 bool call_waits(const struct tool_parser *p)
 {
@@ -71,7 +77,7 @@ bool call_open(struct tool_parser *p, const char *id)
     make_id(p, id);
     p->call_open = true;
     if (!call_waits(p))
-        emit_call(p, TOOL_CALL_BEGIN);
+        emit_begin(p, p->id, p->tool);
     return true;
 }
 
@@ -79,10 +85,17 @@ void call_flush(struct tool_parser *p)
 {
     if (!p->call_open || call_waits(p))
         return;
-    if (p->args.len > 0)
-        emit_call(p, TOOL_ARGUMENTS);
+    emit_text(p, TOOL_ARGUMENTS, p->args.data, p->args.len);
     strbuf_clear(&p->args);
     p->mark = p->at;
+}
+
+void call_fail(struct tool_parser *p)
+{
+    if (p->call_open && !call_waits(p))
+        emit_end(p, false);
+    p->call_open = false;
+    strbuf_clear(&p->args);
 }
 
 void call_take(struct tool_parser *p)
@@ -110,6 +123,7 @@ static struct held_call *held_new(struct held_calls *h)
 static void hold(struct tool_parser *p)
 {
     struct held_call *call = held_new(&p->held);
+    p->calls++;
     if (!call) {
         p->failed = true;
         return;
@@ -138,17 +152,9 @@ void held_give(struct tool_parser *p)
     p->calls -= h->n;
     for (uint32_t i = 0; i < n; i++) {
         const struct held_call *call = &h->calls[i];
-        struct tool_event event = {.kind = TOOL_CALL_BEGIN, .index = p->calls++};
-        event.id = call->id;
-        event.name = call->tool->name;
-        p->o.on_event(p->o.context, &event);
-        event = (struct tool_event){.kind = TOOL_ARGUMENTS, .index = event.index};
-        event.text = h->args.data + call->from;
-        event.len = call->to - call->from;
-        if (event.len > 0)
-            p->o.on_event(p->o.context, &event);
-        event = (struct tool_event){.kind = TOOL_CALL_END, .index = event.index, .complete = true};
-        p->o.on_event(p->o.context, &event);
+        emit_begin(p, call->id, call->tool);
+        emit_text(p, TOOL_ARGUMENTS, h->args.data + call->from, call->to - call->from);
+        emit_end(p, true);
     }
     held_clear(h);
     p->from_reasoning = false;
@@ -175,20 +181,15 @@ void call_close(struct tool_parser *p)
     p->region_done = true;
     if (p->from_reasoning) {
         hold(p);
-        strbuf_clear(&p->args);
-        p->call_open = false;
-        p->calls++;
-        return;
+    } else {
+        if (call_waits(p))
+            emit_begin(p, p->id, p->tool);
+        emit_text(p, TOOL_ARGUMENTS, p->args.data, p->args.len);
+        emit_end(p, true);
+        p->mark = p->at;
+        p->started = true;
+        p->stopped = !p->o.parallel;
     }
-    if (call_waits(p))
-        emit_call(p, TOOL_CALL_BEGIN);
-    if (p->args.len > 0)
-        emit_call(p, TOOL_ARGUMENTS);
-    emit_call(p, TOOL_CALL_END);
     strbuf_clear(&p->args);
     p->call_open = false;
-    p->calls++;
-    p->mark = p->at;
-    p->started = true;
-    p->stopped = !p->o.parallel;
 }

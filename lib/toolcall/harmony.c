@@ -16,21 +16,15 @@ static const char message_mark[] = "<|message|>", recipient_prefix[] = "function
 static const char *const ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
 enum { N_ENDS = 3, N_MARKS = 5 }; /* the first three end a message; the others begin a header */
 
-static enum step go(struct tool_parser *p, uint8_t state)
-{
-    p->body_state = state;
-    return STEP_AGAIN;
-}
-
 void harmony_begin(struct tool_parser *p)
 {
-    go(p, HEADER);
+    body_go(p, HEADER);
 }
 
 void harmony_text(struct tool_parser *p)
 {
     p->channel_reasons = false;
-    go(p, TEXT);
+    body_go(p, TEXT);
 }
 
 /* Can a header begin at `at`? */
@@ -80,7 +74,7 @@ static enum step message_begin(struct tool_parser *p, const char *header, size_t
     if (n == 0) {
         p->mark = p->at;
         p->channel_reasons = has_channel(header, len, "analysis");
-        return go(p, TEXT);
+        return body_go(p, TEXT);
     }
     if (n > prefix && memcmp(to, recipient_prefix, prefix) == 0) {
         to += prefix;
@@ -91,7 +85,7 @@ static enum step message_begin(struct tool_parser *p, const char *header, size_t
     json_scan_init(&p->json);
     if (!p->tool) /* an unknown recipient: the header is content too */
         return STEP_FAIL;
-    return go(p, JSON);
+    return body_go(p, JSON);
 }
 
 static enum step header(struct tool_parser *p)
@@ -100,7 +94,7 @@ static enum step header(struct tool_parser *p)
     if (begins == MATCH_PART)
         return STEP_WAIT;
     if (begins == MATCH_NO)
-        return go(p, TEXT);
+        return body_go(p, TEXT);
     size_t len;
     enum step s = find_mark(p, message_mark, TOOL_NAME_BYTES_MAX, &len);
     if (s == STEP_AGAIN) {
@@ -124,7 +118,7 @@ static enum step text(struct tool_parser *p)
     p->at = which < N_ENDS ? p->at : p->mark;
     p->mark = p->at;
     p->channel_reasons = false;
-    return go(p, HEADER);
+    return body_go(p, HEADER);
 }
 
 static enum step json(struct tool_parser *p)
@@ -138,7 +132,7 @@ static enum step json(struct tool_parser *p)
     }
     enum step s = json_run(p, SINK_ARGUMENTS);
     if (s == STEP_CLOSED)
-        return go(p, CLOSE);
+        return body_go(p, CLOSE);
     return p->final ? STEP_FAIL : s;
 }
 
@@ -154,7 +148,7 @@ static enum step close_call(struct tool_parser *p)
     if (m == MATCH_PART)
         return STEP_WAIT;
     call_close(p);
-    return go(p, HEADER);
+    return body_go(p, HEADER);
 }
 
 enum step harmony_step(struct tool_parser *p)

@@ -393,11 +393,7 @@ static enum step call_step(struct tool_parser *p)
  * was read. */
 static void give_up(struct tool_parser *p, size_t to)
 {
-    if (p->call_open && !call_waits(p))
-        p->o.on_event(p->o.context,
-                      &(struct tool_event){.kind = TOOL_CALL_END, .index = p->calls++});
-    p->call_open = false;
-    strbuf_clear(&p->args);
+    call_fail(p);
     p->searched = 0;
     p->space = SPACE_KEEP;
     if (p->state == PARSER_HARMONY) {

@@ -75,7 +75,7 @@ struct held_calls {
 };
 
 struct objects_body {
-    uint8_t state, field;
+    uint8_t field;
     bool array;   /* inside [ ] */
     bool wrapped; /* inside {"function": ...} */
     bool brace;   /* generic: } follows ] */
@@ -156,6 +156,8 @@ bool call_open(struct tool_parser *p, const char *id);
 /* Gives p->args as far as the call's begin was given. */
 void call_flush(struct tool_parser *p);
 void call_close(struct tool_parser *p);
+/* The call that was begun, if any, does not become complete. */
+void call_fail(struct tool_parser *p);
 /* Moves `mark` to `at`: what is between them belongs to a complete call. */
 void call_take(struct tool_parser *p);
 /* The held calls count, or they are reasoning. */
@@ -174,6 +176,12 @@ enum step scan_text(struct tool_parser *p, enum tool_event_kind kind, const char
 
 /* -- Bodies: what stands after call_begin -- */
 
+static inline enum step body_go(struct tool_parser *p, uint8_t state)
+{
+    p->body_state = state;
+    return STEP_AGAIN;
+}
+
 enum step objects_step(struct tool_parser *p);
 enum step named_step(struct tool_parser *p);
 enum step tags_step(struct tool_parser *p);
@@ -183,6 +191,7 @@ void harmony_begin(struct tool_parser *p);
 enum step harmony_step(struct tool_parser *p);
 void harmony_text(struct tool_parser *p); /* what follows is content */
 
-void objects_begin(struct tool_parser *p, bool bare);
+/* What follows are objects, whatever the format's body. AGAIN. */
+enum step objects_begin(struct tool_parser *p, bool bare);
 
 #endif
