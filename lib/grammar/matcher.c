@@ -41,13 +41,12 @@ struct free_run {
     uint8_t kinds;
 };
 
-enum answer_part { PART_WAITING, PART_START, PART_REASONING };
+enum answer_part { PART_WAITING, PART_START, PART_REASONING, PART_ACTIVE };
 
 struct position {
     uint32_t configuration;
     uint16_t matched; /* bytes of the text that the part waits for */
-    uint8_t part;     /* of an answer that is not active */
-    bool active;
+    uint8_t part;
 };
 
 /* A text that is searched (Knuth, Morris and Pratt). */
@@ -112,7 +111,8 @@ static void set_searched(struct searched_text *t, const char *text)
 static void await_trigger(const struct grammar_matcher *m, struct position *p, char byte)
 {
     p->matched = search_step(&m->trigger, p->matched, byte);
-    p->active = p->matched == m->trigger.length;
+    if (p->matched == m->trigger.length)
+        p->part = PART_ACTIVE;
 }
 
 /* The bytes of the begin of reasoning that were other text may begin the trigger. */
@@ -134,7 +134,7 @@ static void await(const struct grammar_matcher *m, struct position *p, char byte
     } else if (p->part == PART_REASONING) {
         p->matched = search_step(&m->reasoning_end, p->matched, byte);
         if (p->matched == m->reasoning_end.length)
-            *p = (struct position){.configuration = p->configuration};
+            *p = (struct position){.configuration = p->configuration, .part = PART_WAITING};
     } else if (p->matched == 0 && json_space(byte)) {
         return;
     } else if (byte != m->reasoning_begin.text[p->matched]) {
@@ -218,11 +218,11 @@ enum error_code grammar_matcher_restart(struct grammar_matcher *m,
     m->taken = m->oldest = m->spent = m->looked = 0;
     m->c.work_done = 0;
     m->stuck = false;
-    enum answer_part part = m->reasoning_end.length == 0     ? PART_WAITING
+    enum answer_part part = m->trigger.length == 0           ? PART_ACTIVE
+                            : m->reasoning_end.length == 0   ? PART_WAITING
                             : m->reasoning_begin.length == 0 ? PART_REASONING
                                                              : PART_START;
-    m->history[0] = (struct position){
-        .configuration = m->start, .part = (uint8_t)part, .active = m->trigger.length == 0};
+    m->history[0] = (struct position){.configuration = m->start, .part = (uint8_t)part};
     return ERROR_OK;
 }
 
@@ -269,6 +269,11 @@ void grammar_matcher_free(struct grammar_matcher *m)
 static struct position *newest(const struct grammar_matcher *m)
 {
     return (struct position *)&m->history[m->taken % HISTORY];
+}
+
+bool grammar_matcher_is_active(const struct grammar_matcher *m)
+{
+    return newest(m)->part == PART_ACTIVE;
 }
 
 /* Begins the work of a call. */
@@ -338,9 +343,9 @@ static bool walk(struct grammar_matcher *m, const uint8_t *bytes, uint32_t len,
 {
     struct position p = *newest(m);
     uint32_t depth = 0;
-    m->path[0] = p.active ? p.configuration : m->start;
+    m->path[0] = p.part == PART_ACTIVE ? p.configuration : m->start;
     for (uint32_t i = 0; i < len; i++) {
-        if (p.active) {
+        if (p.part == PART_ACTIVE) {
             if (is_mark(bytes[i]) || !step(m, depth, bytes[i]))
                 return false;
             depth++;
@@ -359,7 +364,7 @@ static bool take(struct grammar_matcher *m, uint32_t token, struct position *out
     if (m->error || token >= m->v->n_tokens)
         return false;
     const struct grammar_token *t = &m->v->tokens[token];
-    bool active = newest(m)->active;
+    bool active = grammar_matcher_is_active(m);
     if (t->kind == GRAMMAR_TOKEN_END && (active || m->required)) {
         *out = *newest(m);
         return grammar_matcher_is_complete(m);
@@ -562,7 +567,7 @@ bool grammar_matcher_mask(struct grammar_matcher *m, uint32_t *mask)
     size_t bytes = grammar_mask_words(m->v->n_tokens) * sizeof *mask;
     if (m->error)
         return false;
-    if (!newest(m)->active) {
+    if (!grammar_matcher_is_active(m)) {
         memset(mask, 0, bytes);
         return mask_by_token(m, mask);
     }
@@ -581,20 +586,15 @@ bool grammar_matcher_mask(struct grammar_matcher *m, uint32_t *mask)
     return cached->any;
 }
 
-bool grammar_matcher_is_active(const struct grammar_matcher *m)
-{
-    return newest(m)->active;
-}
-
 bool grammar_matcher_is_complete(const struct grammar_matcher *m)
 {
-    return newest(m)->active ? configurations_complete(&m->c, newest(m)->configuration)
-                             : !m->required;
+    return grammar_matcher_is_active(m) ? configurations_complete(&m->c, newest(m)->configuration)
+                                        : !m->required;
 }
 
 bool grammar_matcher_is_final(const struct grammar_matcher *m)
 {
-    return newest(m)->active && grammar_matcher_is_complete(m) &&
+    return grammar_matcher_is_active(m) && grammar_matcher_is_complete(m) &&
            configurations_final(&m->c, newest(m)->configuration);
 }
 
