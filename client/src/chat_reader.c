@@ -256,8 +256,7 @@ static void write_calls(const struct chat_reader *r, struct strbuf *out)
         strbuf_printf(out, ",\"type\":\"function\",\"function\":{\"name\":");
         strbuf_json_string(out, call->name, strlen(call->name));
         strbuf_printf(out, ",\"arguments\":");
-        strbuf_json_string(out, call->arguments.len ? call->arguments.data : "",
-                           call->arguments.len);
+        strbuf_json_string(out, call->arguments.data, call->arguments.len);
         strbuf_printf(out, "}}");
     }
     if (written)
@@ -269,7 +268,7 @@ json_t *chat_reader_message(const struct chat_reader *r)
     struct strbuf text;
     strbuf_init(&text);
     strbuf_printf(&text, "{\"role\":\"assistant\",\"content\":");
-    strbuf_json_string(&text, r->content.len ? r->content.data : "", r->content.len);
+    strbuf_json_string(&text, r->content.data, r->content.len);
     if (r->reasoning.len) {
         strbuf_printf(&text, ",\"reasoning_content\":");
         strbuf_json_string(&text, r->reasoning.data, r->reasoning.len);

@@ -18,7 +18,8 @@ void strbuf_fini(struct strbuf *b);
 void strbuf_clear(struct strbuf *b); /* keeps the memory */
 void strbuf_append(struct strbuf *b, const void *data, size_t len);
 void strbuf_printf(struct strbuf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Append as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+/* Append as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. data may be NULL
+ * where len is 0. */
 void strbuf_json_string(struct strbuf *b, const char *data, size_t len);
 
 #endif

@@ -71,7 +71,7 @@ static json_t *text_of(const json_t *arguments)
     struct strbuf text;
     strbuf_init(&text);
     json_write(arguments, JSON_WITH_BLANKS, &text);
-    json_t *string = text.failed ? NULL : json_stringn(text.data, text.len);
+    json_t *string = json_string_of(&text);
     strbuf_fini(&text);
     return string;
 }

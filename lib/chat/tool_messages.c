@@ -27,7 +27,7 @@ static void append_string(struct strbuf *out, const json_t *text)
 /* Takes the text; NULL: no memory. */
 static json_t *string_of(struct strbuf *text)
 {
-    json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
+    json_t *value = json_string_of(text);
     strbuf_fini(text);
     return value;
 }

@@ -3,6 +3,7 @@
 #include "chat/turns.h"
 
 #include "base/strbuf.h"
+#include "json/json_write.h"
 
 #include <string.h>
 
@@ -29,7 +30,7 @@ static json_t *join_strings(const json_t *messages, size_t from, size_t to)
             strbuf_append(&text, "\n\n", 2);
         strbuf_append(&text, json_string_value(content), json_string_length(content));
     }
-    json_t *joined = text.failed ? NULL : json_stringn(text.len ? text.data : "", text.len);
+    json_t *joined = json_string_of(&text);
     strbuf_fini(&text);
     return joined;
 }

@@ -62,3 +62,8 @@ void json_write(const json_t *value, enum json_blanks blanks, struct strbuf *out
                                              : "null");
     }
 }
+
+json_t *json_string_of(const struct strbuf *text)
+{
+    return text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
+}

@@ -128,7 +128,7 @@ static bool python_string(struct reader *r, char quote)
     ok = ok && r->at < r->end && !s.failed;
     if (ok) {
         r->at++;
-        strbuf_json_string(r->out, s.data ? s.data : "", s.len);
+        strbuf_json_string(r->out, s.data, s.len);
     }
     strbuf_fini(&s);
     return ok;

@@ -40,7 +40,7 @@ static void stop_json(const struct choice *c, struct strbuf *out)
 static void head_json(const struct answer *a, struct strbuf *out)
 {
     strbuf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\"", a->id);
-    json_member(out, "model", a->model, strlen(a->model));
+    json_string_member(out, "model", a->model);
 }
 
 static void usage_json(unsigned long long in, const struct answer_usage *u, struct strbuf *out)
@@ -57,7 +57,7 @@ static void usage_json(unsigned long long in, const struct answer_usage *u, stru
 /* A block; full: with its text, else as it begins in a stream. */
 static void block_json(const struct part *part, bool full, struct strbuf *out)
 {
-    const char *text = full && part->text.len ? part->text.data : "";
+    const char *text = part->text.data;
     size_t len = full ? part->text.len : 0;
     if (part->kind == PART_TEXT) {
         strbuf_printf(out, "{\"type\":\"text\"");
@@ -68,7 +68,7 @@ static void block_json(const struct part *part, bool full, struct strbuf *out)
         strbuf_printf(out, ",\"signature\":\"%s\"", full ? SIGNATURE : "");
     } else {
         strbuf_printf(out, "{\"type\":\"tool_use\",\"id\":\"%s\"", part->id);
-        json_member(out, "name", part->name, strlen(part->name));
+        json_string_member(out, "name", part->name);
         strbuf_printf(out, ",\"input\":");
         if (full)
             output_arguments_json(part, out);

@@ -1,6 +1,8 @@
 /* Contents; see content.h. */
 #include "client/http/api/content.h"
 
+#include "json/json_write.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -128,8 +130,7 @@ json_t *content_text(const json_t *content, enum content_of of, const char *wher
     struct strbuf text;
     strbuf_init(&text);
     bool good = add_content(&text, content, of, where, p);
-    json_t *joined =
-        good && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
+    json_t *joined = good ? json_string_of(&text) : NULL;
     if (good && !joined)
         problem_fill(p, 400, "%s: no memory for it, or it is not UTF-8", where);
     strbuf_fini(&text);

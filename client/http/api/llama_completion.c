@@ -7,8 +7,6 @@
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
 
-#include <string.h>
-
 /* ---- The request ---- */
 
 /* How many most probable tokens; 0: none, and no log-probabilities either. */
@@ -132,7 +130,7 @@ static void all_json(struct choice *c, const char *text, size_t len, struct strb
     const struct moed_result *r = &c->result;
     strbuf_printf(out, "{\"index\":%u", c->index);
     json_member(out, "content", text, len);
-    json_member(out, "model", c->answer->model, strlen(c->answer->model));
+    json_string_member(out, "model", c->answer->model);
     if (wants_tokens(&c->answer->ask))
         tokens_json(c, out);
     strbuf_printf(out,
@@ -167,7 +165,7 @@ static void write_whole(struct answer *a)
         strbuf_init(&text);
         output_text(&a->choices[i].output, PART_TEXT, &text);
         strbuf_printf(out, "%s", i ? "," : "");
-        last_json(&a->choices[i], text.len ? text.data : "", text.len, out);
+        last_json(&a->choices[i], text.data, text.len, out);
         out->failed = out->failed || text.failed;
         strbuf_fini(&text);
     }

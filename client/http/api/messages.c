@@ -1,12 +1,14 @@
 /* Conversations; see messages.h. */
 #include "client/http/api/messages.h"
 
+#include "json/json_write.h"
+
 #include <stdio.h>
 #include <string.h>
 
 json_t *string_of(const struct strbuf *text, struct problem *p)
 {
-    json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
+    json_t *value = json_string_of(text);
     if (!value)
         problem_fill(p, 503, "no memory for the messages");
     return value;

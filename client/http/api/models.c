@@ -66,7 +66,7 @@ static void anthropic_json(const char *name, time_t since, struct strbuf *out)
     char text[32];
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&since, &utc));
     strbuf_printf(out, ",\"type\":\"model\",\"created_at\":\"%s\",\"lifecycle\":\"active\"", text);
-    json_member(out, "display_name", name, strlen(name));
+    json_string_member(out, "display_name", name);
 }
 
 /* The aliases of a model: of deployment d, or of m, which is not loaded. */
@@ -89,13 +89,13 @@ static void aliases_json(const struct deployments *all, const struct deployment 
 static void model_json(const struct deployment *d, struct strbuf *out)
 {
     strbuf_printf(out, "{");
-    json_member(out, "id", d->model, strlen(d->model));
+    json_string_member(out, "id", d->model);
     strbuf_printf(out,
                   ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moed\","
                   "\"max_model_len\":%u,\"meta\":{",
                   (long long)d->since, d->facts->context);
-    json_member(out, "name", d->facts->name, strlen(d->facts->name));
-    json_member(out, "architecture", d->facts->architecture, strlen(d->facts->architecture));
+    json_string_member(out, "name", d->facts->name);
+    json_string_member(out, "architecture", d->facts->architecture);
     strbuf_printf(out,
                   ",\"n_params\":%llu,\"size\":%llu,\"n_vocab\":%u,\"n_ctx_train\":%u,"
                   "\"n_experts\":%u,\"n_experts_used\":%u},\"status\":{\"value\":\"loaded\"}",
@@ -112,15 +112,15 @@ static void unloaded_json(const struct deployments *all, const struct demand_mod
                           time_t created, struct strbuf *out)
 {
     strbuf_printf(out, "{");
-    json_member(out, "id", m->id, strlen(m->id));
+    json_string_member(out, "id", m->id);
     strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moed\",\"meta\":{",
                   (long long)created);
-    json_member(out, "name", m->name, strlen(m->name));
-    json_member(out, "architecture", m->architecture, strlen(m->architecture));
+    json_string_member(out, "name", m->name);
+    json_string_member(out, "architecture", m->architecture);
     strbuf_printf(out, ",\"n_params\":%llu,\"size\":%llu,\"n_ctx_train\":%u},\"status\":{",
                   (unsigned long long)m->parameters, (unsigned long long)m->file_bytes, m->context);
     const char *status = m->state == DEMAND_STARTING ? "loading" : "unloaded";
-    json_member(out, "value", status, strlen(status));
+    json_string_member(out, "value", status);
     strbuf_printf(out, "}");
     anthropic_json(m->id, created, out);
     aliases_json(all, NULL, m, out);

@@ -5,8 +5,6 @@
 #include "client/http/api/loading.h"
 #include "client/http/api/stream.h"
 
-#include <string.h>
-
 /* What an object has of an answer. */
 struct piece {
     struct moed_bytes text, thinking;
@@ -24,7 +22,7 @@ static void calls_json(const struct choice *c, struct strbuf *out)
             continue;
         strbuf_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%u", separator, part->id,
                       part->call);
-        json_member(out, "name", part->name, strlen(part->name));
+        json_string_member(out, "name", part->name);
         strbuf_printf(out, ",\"arguments\":");
         output_arguments_json(part, out);
         strbuf_printf(out, "}}");
@@ -56,7 +54,7 @@ static void head_json(const struct answer *a, struct strbuf *out)
     char time_text[24];
     ollama_time(time(NULL), time_text);
     strbuf_printf(out, "{");
-    json_member(out, "model", a->model, strlen(a->model));
+    json_string_member(out, "model", a->model);
     strbuf_printf(out, ",\"created_at\":\"%s\"", time_text);
 }
 
@@ -83,8 +81,8 @@ static void last_json(struct answer *a, write_piece_as *write)
     output_text(&c->output, PART_TEXT, &text);
     output_text(&c->output, PART_REASONING, &thinking);
     head_json(a, out);
-    write(out, &(struct piece){{text.len ? text.data : "", text.len},
-                               {thinking.len ? thinking.data : "", thinking.len},
+    write(out, &(struct piece){{text.data, text.len},
+                               {thinking.data, thinking.len},
                                c->output.calls ? c : NULL});
     logprobs_json(c, out);
     strbuf_printf(out,
@@ -173,7 +171,7 @@ static void write_loaded(struct exchange *x, const struct loading *l, write_piec
     char time_text[24];
     ollama_time(time(NULL), time_text);
     strbuf_printf(&x->out, "{");
-    json_member(&x->out, "model", l->model, strlen(l->model));
+    json_string_member(&x->out, "model", l->model);
     strbuf_printf(&x->out, ",\"created_at\":\"%s\"", time_text);
     write(&x->out, &(struct piece){{"", 0}, {"", 0}, NULL});
     strbuf_printf(&x->out, ",\"done\":true,\"done_reason\":\"%s\"}\n",

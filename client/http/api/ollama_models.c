@@ -38,13 +38,13 @@ static void details_json(const char *architecture, uint64_t parameters, const ch
                          struct strbuf *out)
 {
     strbuf_printf(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
-    json_member(out, "family", architecture, strlen(architecture));
+    json_string_member(out, "family", architecture);
     strbuf_printf(out, ",\"families\":[");
     strbuf_json_string(out, architecture, strlen(architecture));
     bool small = parameters < 1000000000;
     strbuf_printf(out, "],\"parameter_size\":\"%.1f%s\"",
                   (double)parameters * (small ? 1e-6 : 1e-9), small ? "M" : "B");
-    json_member(out, "quantization_level", quantization, strlen(quantization));
+    json_string_member(out, "quantization_level", quantization);
     strbuf_printf(out, "}");
 }
 
@@ -53,8 +53,8 @@ static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const
                        uint64_t parameters, const char *quantization)
 {
     strbuf_printf(out, "%s{", out->data[out->len - 1] == '[' ? "" : ",");
-    json_member(out, "name", id, strlen(id));
-    json_member(out, "model", id, strlen(id));
+    json_string_member(out, "name", id);
+    json_string_member(out, "model", id);
     strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)bytes);
     details_json(architecture, parameters, quantization, out);
 }
@@ -204,12 +204,12 @@ static void show_begin(const struct shown *s, struct strbuf *out)
     char time[24];
     ollama_time(s->since, time);
     strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
-    json_member(out, "template", s->template, strlen(s->template));
+    json_string_member(out, "template", s->template);
     strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
     details_json(s->architecture, s->parameters, s->quantization, out);
     strbuf_printf(out, ",\"model_info\":{");
-    json_member(out, "general.architecture", s->architecture, strlen(s->architecture));
-    json_member(out, "general.basename", s->name, strlen(s->name));
+    json_string_member(out, "general.architecture", s->architecture);
+    json_string_member(out, "general.basename", s->name);
     strbuf_printf(out, ",\"general.parameter_count\":%llu,\"%s.context_length\":%u",
                   (unsigned long long)s->parameters, s->architecture, s->context);
 }

@@ -3,8 +3,6 @@
 
 #include "client/http/api/stream.h"
 
-#include <string.h>
-
 const char *openai_finish_reason(const struct choice *c)
 {
     if (choice_is_cut(c))
@@ -36,7 +34,7 @@ void openai_head(const struct answer *a, const char *object, struct strbuf *out)
 {
     strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld", a->id, object,
                   (long long)a->created);
-    json_member(out, "model", a->model, strlen(a->model));
+    json_string_member(out, "model", a->model);
     strbuf_printf(out, ",\"system_fingerprint\":\"moed-" MOED_VERSION "\"");
 }
 

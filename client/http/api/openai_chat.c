@@ -85,9 +85,8 @@ static void calls_json(const struct output *o, struct strbuf *out)
             continue;
         strbuf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{", separator,
                       part->id);
-        json_member(out, "name", part->name, strlen(part->name));
-        json_member(out, "arguments", part->text.len ? part->text.data : "{}",
-                    part->text.len ? part->text.len : 2);
+        json_string_member(out, "name", part->name);
+        output_arguments_member(part, out);
         strbuf_printf(out, "}}");
         separator = ",";
     }
@@ -112,7 +111,7 @@ static void message_json(const struct choice *c, struct strbuf *out)
     output_text(&c->output, PART_REASONING, &reasoning);
     strbuf_printf(out, "{\"role\":\"assistant\"");
     if (text.len || !c->output.calls)
-        json_member(out, "content", text.len ? text.data : "", text.len);
+        json_member(out, "content", text.data, text.len);
     else
         strbuf_printf(out, ",\"content\":null");
     if (reasoning.len)
@@ -204,7 +203,7 @@ static void write_part_begin(struct choice *c, const struct part *part)
                   "\"tool_calls\":[{\"index\":%u,\"id\":\"%s\",\"type\":\"function\","
                   "\"function\":{",
                   part->call, part->id);
-    json_member(out, "name", part->name, strlen(part->name));
+    json_string_member(out, "name", part->name);
     strbuf_printf(out, ",\"arguments\":\"\"}}]");
     end_chunk(c, NULL);
 }

@@ -140,7 +140,7 @@ static void whole_choice_json(struct choice *c, struct strbuf *out)
     strbuf_append(&text, prompt.data, prompt.len);
     output_text(&c->output, PART_TEXT, &text);
     out->failed = out->failed || text.failed;
-    choice_json(c, text.len ? text.data : "", text.len, true, out);
+    choice_json(c, text.data, text.len, true, out);
     strbuf_fini(&text);
 }
 

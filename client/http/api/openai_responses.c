@@ -22,21 +22,13 @@ static void id_json(const struct choice *c, const struct part *part, struct strb
                   part->index);
 }
 
-static const char *full_text(const struct part *part, bool full, size_t *len)
-{
-    *len = full ? part->text.len : 0;
-    return *len ? part->text.data : "";
-}
-
 /* The last text has the log-probabilities of the whole answer. */
 static void content_json(const struct choice *c, const struct part *part, bool full,
                          struct strbuf *out)
 {
-    size_t len;
-    const char *text = full_text(part, full, &len);
     strbuf_printf(out, "{\"type\":\"%s\"",
                   part->kind == PART_TEXT ? "output_text" : "reasoning_text");
-    json_member(out, "text", text, len);
+    json_member(out, "text", part->text.data, full ? part->text.len : 0);
     if (part->kind == PART_TEXT) {
         bool last = full && part == output_last_text(&c->output);
         strbuf_printf(out, ",\"annotations\":[],\"logprobs\":");
@@ -52,11 +44,12 @@ static const char *status_of(const struct part *part, bool full)
 
 static void call_json(const struct part *part, bool full, struct strbuf *out)
 {
-    size_t len;
-    const char *text = full_text(part, full, &len);
     strbuf_printf(out, ",\"call_id\":\"%s\"", part->id);
-    json_member(out, "name", part->name, strlen(part->name));
-    json_member(out, "arguments", full && !len ? "{}" : text, full && !len ? 2 : len);
+    json_string_member(out, "name", part->name);
+    if (full)
+        output_arguments_member(part, out);
+    else
+        strbuf_printf(out, ",\"arguments\":\"\"");
     strbuf_printf(out, ",\"status\":\"%s\"}", status_of(part, full));
 }
 
@@ -115,7 +108,7 @@ static void echo_json(const struct answer *a, struct strbuf *out)
     strbuf_printf(out, ",\"temperature\":%.6g,\"top_p\":%.6g", (double)s.temperature,
                   (double)s.top_p);
     if (instructions)
-        json_member(out, "instructions", instructions, strlen(instructions));
+        json_string_member(out, "instructions", instructions);
     else
         strbuf_printf(out, ",\"instructions\":null");
     if (a->ask.max_tokens)
@@ -155,11 +148,11 @@ static void response_json(const struct answer *a, bool full, const struct proble
                                      : "completed";
     strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld", a->id,
                   (long long)a->created);
-    json_member(out, "model", a->model, strlen(a->model));
+    json_string_member(out, "model", a->model);
     strbuf_printf(out, ",\"status\":\"%s\"", status);
     if (failure) {
         strbuf_printf(out, ",\"error\":{\"code\":\"%s\"", failure_code(failure));
-        json_member(out, "message", failure->message, strlen(failure->message));
+        json_string_member(out, "message", failure->message);
         strbuf_printf(out, "}");
     } else {
         strbuf_printf(out, ",\"error\":null");
@@ -283,13 +276,11 @@ static void write_part_end(struct choice *c, const struct part *part)
                                         [PART_REASONING] = "response.reasoning_text.done",
                                         [PART_CALL] = "response.function_call_arguments.done"};
     struct strbuf *out = begin_part_event(c, part, types[part->kind]);
-    const char *text = part->text.len ? part->text.data : "";
     if (part->kind == PART_CALL) {
-        json_member(out, "name", part->name, strlen(part->name));
-        json_member(out, "arguments", part->text.len ? text : "{}",
-                    part->text.len ? part->text.len : 2);
+        json_string_member(out, "name", part->name);
+        output_arguments_member(part, out);
     } else {
-        json_member(out, "text", text, part->text.len);
+        json_member(out, "text", part->text.data, part->text.len);
     }
     if (part->kind == PART_TEXT)
         new_scores_json(c, out);

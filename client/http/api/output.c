@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "client/http/api/ask.h"
 #include "client/http/api/json_text.h"
+#include "client/http/api/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,6 +259,14 @@ bool output_has_calls(const struct output *o)
         if (o->parts[i].kind == PART_CALL && !o->parts[i].complete)
             return false;
     return o->calls > 0;
+}
+
+void output_arguments_member(const struct part *call, struct strbuf *out)
+{
+    if (call->text.len)
+        json_member(out, "arguments", call->text.data, call->text.len);
+    else
+        json_string_member(out, "arguments", "{}");
 }
 
 /* The model's JSON may have newlines, which lines of JSON and events must not. */

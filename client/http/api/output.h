@@ -82,6 +82,8 @@ void output_text(const struct output *o, enum part_kind kind, struct strbuf *out
 const struct part *output_last_text(const struct output *o);
 /* There are calls, and each is complete. */
 bool output_has_calls(const struct output *o);
+/* Appends the member `arguments` of a call: its arguments as text. */
+void output_arguments_member(const struct part *call, struct strbuf *out);
 /* Appends a call's arguments as one line of JSON, as the model wrote them: an object in every case.
  */
 void output_arguments_json(const struct part *call, struct strbuf *out);

@@ -5,8 +5,6 @@
 #include "client/http/api/models.h"
 #include "client/http/api/stream.h"
 
-#include <string.h>
-
 void handle_livez(struct exchange *x)
 {
     strbuf_printf(&x->out, "{\"status\":\"ok\"}");
@@ -38,8 +36,8 @@ static void choice_json(const struct choice *c, struct strbuf *out)
 {
     const struct answer *a = c->answer;
     strbuf_printf(out, "%s{\"id\":%u", out->data[out->len - 1] == '[' ? "" : ",", c->index);
-    json_member(out, "id_task", a->id, strlen(a->id));
-    json_member(out, "model", a->model, strlen(a->model));
+    json_string_member(out, "id_task", a->id);
+    json_string_member(out, "model", a->model);
     strbuf_printf(
         out,
         ",\"is_processing\":%s,\"next_token\":[{\"n_decoded\":%llu}],\"params\":{"

@@ -1,6 +1,8 @@
 /* Events; see stream.h. */
 #include "client/http/api/stream.h"
 
+#include <string.h>
+
 void event_begin(struct strbuf *out, const char *name)
 {
     if (name)
@@ -23,4 +25,9 @@ void json_member(struct strbuf *out, const char *name, const char *text, size_t 
     char last = out->len ? out->data[out->len - 1] : '{';
     strbuf_printf(out, "%s\"%s\":", last == '{' || last == '[' ? "" : ",", name);
     strbuf_json_string(out, text, len);
+}
+
+void json_string_member(struct strbuf *out, const char *name, const char *text)
+{
+    json_member(out, name, text, strlen(text));
 }

@@ -20,5 +20,7 @@ void event_comment(struct strbuf *out);
 
 /* "NAME": "text", with a comma in front where the buffer does not end with a bracket. */
 void json_member(struct strbuf *out, const char *name, const char *text, size_t len);
+/* The same of a text that ends with its NUL. */
+void json_string_member(struct strbuf *out, const char *name, const char *text);
 
 #endif

@@ -213,7 +213,7 @@ static void props_begin(const struct question *q, uint32_t context, const struct
                       (double)s->repetition_penalty);
     strbuf_printf(out, "\"n_predict\":-1}},\"total_slots\":%llu",
                   (unsigned long long)(q->parallel ? q->parallel : app_of(q->x)->answers_max));
-    json_member(out, "model_alias", model, strlen(model));
+    json_string_member(out, "model_alias", model);
 }
 
 static void props_end(const struct question *q)
@@ -232,11 +232,11 @@ static void write_props(struct question *q)
         return;
     }
     props_begin(q, m->context, m->sampling, q->deployment->model);
-    json_member(out, "model_path", m->path, strlen(m->path));
-    json_member(out, "chat_template", m->chat_template, strlen(m->chat_template));
-    json_member(out, "bos_token", bos, strlen(bos));
-    json_member(out, "eos_token", eos, strlen(eos));
-    json_member(out, "device", m->device, strlen(m->device));
+    json_string_member(out, "model_path", m->path);
+    json_string_member(out, "chat_template", m->chat_template);
+    json_string_member(out, "bos_token", bos);
+    json_string_member(out, "eos_token", eos);
+    json_string_member(out, "device", m->device);
     props_end(q);
 }
 

@@ -74,7 +74,7 @@ static void see_stream(struct watcher *w, const struct watch_view *view)
     if (view->failed) {
         event_begin(&x->out, "failed");
         strbuf_append(&x->out, "{", 1);
-        json_member(&x->out, "message", view->failed, strlen(view->failed));
+        json_string_member(&x->out, "message", view->failed);
         strbuf_append(&x->out, "}", 1);
         event_end(&x->out);
     }
