@@ -51,6 +51,25 @@ size_t utf8_valid_length(const char *p, size_t len)
     return length && fitting_bytes(u, len, length) == length ? length : 0;
 }
 
+uint32_t utf8_decode(const char *p, size_t length)
+{
+    const unsigned char *u = (const unsigned char *)p;
+    uint32_t c = length == 1 ? u[0] : u[0] & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++)
+        c = c << 6 | (u[i] & 0x3f);
+    return c;
+}
+
+size_t utf8_encode(uint32_t c, char out[4])
+{
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = length - 1; i > 0; i--, c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)(lead[length] | c);
+    return length;
+}
+
 size_t utf8_incomplete_tail(const char *p, size_t len)
 {
     const unsigned char *u = (const unsigned char *)p;

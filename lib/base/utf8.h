@@ -1,9 +1,10 @@
-/* UTF-8: whole and incomplete characters in a sequence of bytes. */
+/* UTF-8: whole and incomplete characters in a sequence of bytes, and their code points. */
 #ifndef MOED_BASE_UTF8_H
 #define MOED_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A byte that continues a character: it begins none. */
 static inline bool utf8_continues(char c)
@@ -14,6 +15,11 @@ static inline bool utf8_continues(char c)
 /* The length of the well-formed UTF-8 character at p (RFC 3629: no overlong form, no surrogate); 0
  * where the len bytes at p do not start with one. */
 size_t utf8_valid_length(const char *p, size_t len);
+
+/* The code point of the well-formed character of `length` bytes at p. */
+uint32_t utf8_decode(const char *p, size_t length);
+/* Writes a code point; returns its length. */
+size_t utf8_encode(uint32_t c, char out[4]);
 
 /* How many bytes at the end of p[0..len) are the start of an incomplete character (0-3). The bytes
  * before them can be emitted without cutting a character. */

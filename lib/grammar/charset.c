@@ -105,11 +105,7 @@ bool code_point_next(const char *text, size_t len, size_t *at, uint32_t *out)
     size_t n = *at < len ? utf8_valid_length(text + *at, len - *at) : 0;
     if (n == 0)
         return false;
-    const unsigned char *p = (const unsigned char *)text + *at;
-    uint32_t c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++)
-        c = c << 6 | (p[i] & 0x3f);
-    *out = c;
+    *out = utf8_decode(text + *at, n);
     *at += n;
     return true;
 }

@@ -2,6 +2,7 @@
 #include "grammar/gbnf.h"
 
 #include "base/arrays.h"
+#include "base/utf8.h"
 #include "grammar/charset.h"
 #include "grammar/compiled.h"
 
@@ -159,7 +160,7 @@ static struct fragment new_fragment(struct network *n)
 /* A literal's text as UTF-8, and its states: states[i] is before byte i, where a character begins
  * there, or at the end. */
 struct literal {
-    uint8_t *text;
+    char *text;
     uint32_t *states;
     size_t len;
 };
@@ -185,10 +186,7 @@ static enum error_code literal_chars(struct gbnf *g, struct literal *l)
             return error;
         uint32_t last = l->states[l->len], to = network_state(g->n);
         network_range(g->n, last, c, c, to);
-        uint8_t utf8[4];
-        unsigned n = network_encode(c, utf8);
-        memcpy(l->text + l->len, utf8, n);
-        l->len += n;
+        l->len += utf8_encode(c, l->text + l->len);
         l->states[l->len] = to;
     }
     return network_error(g->n, g->error);
@@ -300,7 +298,7 @@ static enum error_code take_text(struct gbnf *g, char out[GBNF_TEXT_BYTES])
             return error;
         if (c == 0 || n + 5 > GBNF_TEXT_BYTES)
             return refuse(g, ERROR_LIMIT, at, "the text before a schema is too long");
-        n += network_encode(c, (uint8_t *)out + n);
+        n += utf8_encode(c, out + n);
     }
     out[n] = 0;
     skip_space(g, false);

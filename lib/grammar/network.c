@@ -1,6 +1,8 @@
 /* Builds the automaton; see network.h. */
 #include "grammar/network.h"
+
 #include "base/arrays.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,28 +169,15 @@ uint32_t network_trie(struct network *n, uint32_t from, const void *bytes, size_
     return from;
 }
 
-unsigned network_encode(uint32_t c, uint8_t out[4])
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    unsigned len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (unsigned i = len - 1; i > 0; i--, c >>= 6)
-        out[i] = (uint8_t)(0x80 | (c & 0x3f));
-    out[0] = (uint8_t)(c | (0xf0u << (4 - len)));
-    return len;
-}
-
 /* Code points whose encodings have the same length and whose last bytes can vary freely. */
 static void add_sequence(struct network *n, uint32_t from, uint32_t low, uint32_t high, uint32_t to)
 {
-    uint8_t a[4], b[4];
-    unsigned len = network_encode(low, a);
-    (void)network_encode(high, b);
-    for (unsigned i = 0; i < len; i++) {
+    char a[4], b[4];
+    size_t len = utf8_encode(low, a);
+    (void)utf8_encode(high, b);
+    for (size_t i = 0; i < len; i++) {
         uint32_t next = i + 1 == len ? to : network_state(n);
-        network_byte(n, from, a[i], b[i], next);
+        network_byte(n, from, (uint8_t)a[i], (uint8_t)b[i], next);
         from = next;
     }
 }

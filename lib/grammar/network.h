@@ -90,8 +90,6 @@ void network_use(struct network *n, uint32_t from, unsigned number, uint32_t to)
 void network_need(struct network *n, uint32_t from, unsigned number, uint32_t rule, uint32_t to);
 /* A call, or EDGE_NEED: no way leads over it if no text satisfies its rule. */
 bool network_edge_needs_rule(const struct network_edge *edge);
-/* Writes a code point as UTF-8; returns its bytes. */
-unsigned network_encode(uint32_t c, uint8_t out[4]);
 /* A code point from low to high as UTF-8; surrogates are left out. */
 void network_range(struct network *n, uint32_t from, uint32_t low, uint32_t high, uint32_t to);
 /* Returns the state after the bytes. */

@@ -1,6 +1,8 @@
 /* The inside of a tag: names, strings, numbers, operators; see lexer.h. */
 #include "jinja/lexer_internal.h"
 
+#include "base/utf8.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +63,7 @@ static void read_escape(struct lexer *l, struct text_builder *b, const char **p,
     if (!ok)
         run_fail(l->run, ERROR_FORMAT, "a string has a malformed escape \\%c", c);
     char bytes[4];
-    builder_add(b, bytes, text_encode(code, bytes), false);
+    builder_add(b, bytes, utf8_encode(code, bytes), false);
 }
 
 static void read_string(struct lexer *l)

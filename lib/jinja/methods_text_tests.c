@@ -1,6 +1,7 @@
 /* Methods of strings that look something up, and the change of case; see methods.h. */
 #include "jinja/methods.h"
 
+#include "base/utf8.h"
 #include "jinja/arguments.h"
 
 #include <locale.h>
@@ -68,7 +69,7 @@ static void add_upper(struct text_builder *b, uint32_t c, bool request, bool who
     if (c == 0xdf) /* the one letter of Latin-1 whose capital is two */
         builder_add(b, whole ? "SS" : "Ss", 2, request);
     else
-        builder_add(b, bytes, text_encode(to_upper(c), bytes), request);
+        builder_add(b, bytes, utf8_encode(to_upper(c), bytes), request);
 }
 
 struct value text_change_case(struct run *r, const struct text *t, enum text_case to)
@@ -87,7 +88,7 @@ struct value text_change_case(struct run *r, const struct text *t, enum text_cas
         if (capital)
             add_upper(&b, c, request, to == CASE_UPPER || to == CASE_SWAP);
         else
-            builder_add(&b, bytes, text_encode(to_lower(c), bytes), request);
+            builder_add(&b, bytes, utf8_encode(to_lower(c), bytes), request);
         in_word = is_upper(c) || is_lower(c);
     }
     return value_text(builder_text(&b));

@@ -84,27 +84,11 @@ size_t text_find_last(const struct text *t, const struct text *part, size_t end)
 
 uint32_t text_next(const char **p)
 {
-    const unsigned char *s = (const unsigned char *)*p;
-    unsigned extra = s[0] < 0x80 ? 0 : s[0] < 0xe0 ? 1 : s[0] < 0xf0 ? 2 : 3;
-    uint32_t c = extra ? s[0] & (0x3fu >> extra) : s[0];
-    for (unsigned i = 1; i <= extra; i++)
-        c = c << 6 | (s[i] & 0x3fu);
-    *p += extra + 1;
+    unsigned char first = (unsigned char)**p;
+    size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    uint32_t c = utf8_decode(*p, length);
+    *p += length;
     return c;
-}
-
-size_t text_encode(uint32_t c, char out[4])
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    size_t extra = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
-    out[0] = (char)(lead[extra] | c >> (6 * extra));
-    for (size_t i = 1; i <= extra; i++)
-        out[i] = (char)(0x80 | (c >> (6 * (extra - i)) & 0x3f));
-    return extra + 1;
 }
 
 bool text_is_space(uint32_t c)

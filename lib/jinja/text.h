@@ -36,8 +36,6 @@ size_t text_find_last(const struct text *t, const struct text *part, size_t end)
 
 /* Decodes the character at *p and moves *p past it. The bytes are well-formed UTF-8. */
 uint32_t text_next(const char **p);
-/* Writes a code point as UTF-8 into out; returns its length. */
-size_t text_encode(uint32_t c, char out[4]);
 bool text_is_space(uint32_t c); /* Python's str.isspace */
 /* Byte offsets of t without the white space at its ends. */
 size_t text_skip_space(const struct text *t);

@@ -2,6 +2,7 @@
 #include "toolcall/literal.h"
 
 #include "base/json_space.h"
+#include "base/utf8.h"
 #include "toolcall/json_scan.h"
 #include "toolcall/tools.h"
 
@@ -69,20 +70,6 @@ static bool read_hex(struct reader *r, unsigned digits, uint32_t *out)
     return true;
 }
 
-static size_t utf8_write(uint32_t c, char out[4])
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)(lead[n] | c);
-    return n;
-}
-
 /* Behind a backslash. An escape that Python does not know stays as it is. */
 static bool read_escape(struct reader *r, struct strbuf *s)
 {
@@ -102,7 +89,7 @@ static bool read_escape(struct reader *r, struct strbuf *s)
                       &code) ||
             code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
             return false;
-        strbuf_append(s, bytes, utf8_write(code, bytes));
+        strbuf_append(s, bytes, utf8_encode(code, bytes));
     } else if (c != '\n') {
         strbuf_append(s, "\\", 1);
         strbuf_append(s, &c, 1);
