@@ -9,8 +9,6 @@
 #define ANSWER "<|channel|>final<|message|>" /* harmony: what follows is the answer */
 #define ROOT   "root ::= "
 /* What stands before JSON in harmony's channels. */
-#define HARMONY_REASONING                                                                          \
-    "( \"<|channel|>analysis<|message|>\" reasoning-0 \"<|start|>assistant\" )? "
 #define HARMONY_LEAD "\"<|channel|>final\" ( \" <|constrain|>json\" )? \"<|message|>\" "
 
 static enum error_code no_memory(struct error *e)
@@ -68,18 +66,14 @@ static enum error_code take_text(struct answer_grammar *g, struct strbuf *text, 
 static enum error_code allow_answer(struct answer_grammar *g, const struct answer_request *q,
                                     struct error *e)
 {
-    const struct reasoning_marks *marks = marks_of(q);
     struct strbuf text;
     strbuf_init(&text);
     strbuf_printf(&text,
                   ROOT "calls | answer\ncalls ::= %s\nanswer ::= ", g->calls.text + strlen(ROOT));
-    if (is_harmony(q)) {
-        strbuf_printf(&text, "%s" HARMONY_LEAD, q->reasoning_open ? "" : HARMONY_REASONING);
-    } else if (marks && !q->reasoning_open) {
-        strbuf_printf(&text, "( ");
-        gbnf_literal(&text, marks->begin, strlen(marks->begin));
-        strbuf_printf(&text, "reasoning-0 )? ");
-    }
+    if (!q->reasoning_open)
+        gbnf_reasoning(&text, q->format, marks_of(q));
+    if (is_harmony(q))
+        strbuf_printf(&text, HARMONY_LEAD);
     if (q->form)
         strbuf_printf(&text, "\"\\n\"{0,2} %%json %s\n", q->form_text);
     else
@@ -142,17 +136,19 @@ static enum error_code allow_reasoning(struct answer_grammar *g, const char *sch
 }
 
 /* The JSON stands in harmony's channel `final`. */
-static enum error_code bind_harmony(struct answer_grammar *g, const char *schema, bool reasons,
+static enum error_code bind_harmony(struct answer_grammar *g, const struct answer_request *q,
                                     struct error *e)
 {
     static const char *const marks[] = {"<|channel|>", "<|message|>", "<|end|>", "<|start|>",
                                         "<|constrain|>"};
     struct strbuf text;
     strbuf_init(&text);
-    strbuf_printf(&text, ROOT "%s" HARMONY_LEAD "%%json %s\n", reasons ? HARMONY_REASONING : "",
-                  schema);
-    if (reasons)
-        gbnf_until(&text, "reasoning", "<|end|>");
+    strbuf_printf(&text, ROOT);
+    if (!q->reasoning_open)
+        gbnf_reasoning(&text, q->format, NULL);
+    strbuf_printf(&text, HARMONY_LEAD "%%json %s\n", q->form_text);
+    if (!q->reasoning_open)
+        gbnf_reasoning_rules(&text, q->format, NULL);
     memcpy(g->own_marks, marks, sizeof marks);
     return bind_gbnf(g, &text, sizeof marks / sizeof *marks, e);
 }
@@ -163,7 +159,7 @@ static enum error_code bind_form(struct answer_grammar *g, const struct answer_r
     const struct reasoning_marks *marks = marks_of(q);
     bool schema = q->form == ANSWER_FORM_SCHEMA;
     if (is_harmony(q) && schema)
-        return bind_harmony(g, q->form_text, !q->reasoning_open, e);
+        return bind_harmony(g, q, e);
     if (marks && !q->reasoning_open && schema)
         return allow_reasoning(g, q->form_text, marks, e);
     g->kind = ANSWER_FORM;

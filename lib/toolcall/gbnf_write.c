@@ -98,6 +98,27 @@ void gbnf_without(struct strbuf *out, const char *name, const char *mark)
     automaton(out, name, mark, false);
 }
 
+void gbnf_reasoning(struct strbuf *out, const struct tool_format *f,
+                    const struct reasoning_marks *marks)
+{
+    if (f->body == BODY_HARMONY) {
+        strbuf_printf(out, "( \"<|channel|>analysis<|message|>\" reasoning-0 "
+                           "\"<|start|>assistant\" )? ");
+    } else if (marks) {
+        strbuf_printf(out, "( ");
+        gbnf_literal(out, marks->begin, strlen(marks->begin));
+        strbuf_printf(out, "reasoning-0 )? ");
+    }
+}
+
+void gbnf_reasoning_rules(struct strbuf *out, const struct tool_format *f,
+                          const struct reasoning_marks *marks)
+{
+    const char *end = f->body == BODY_HARMONY ? "<|end|>" : marks ? marks->end : NULL;
+    if (end)
+        gbnf_until(out, "reasoning", end);
+}
+
 void gbnf_json(struct strbuf *out)
 {
     strbuf_printf(out, "%s",

@@ -158,19 +158,10 @@ static enum error_code call_rule(struct builder *b, const struct tool *t)
 static void lead(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
-    if (r->format->body == BODY_HARMONY) {
-        strbuf_printf(&b->out, "%s",
-                      r->reasoning_open ? ""
-                                        : "( \"<|channel|>analysis<|message|>\" reasoning-0 "
-                                          "\"<|start|>assistant\" )? ");
-        return;
-    }
-    if (r->reasoning && !r->reasoning_open) {
-        strbuf_printf(&b->out, "( ");
-        literal(b, r->reasoning->begin);
-        strbuf_printf(&b->out, "reasoning-0 )? ");
-    }
-    strbuf_printf(&b->out, "\"\\n\"{0,2} ");
+    if (!r->reasoning_open)
+        gbnf_reasoning(&b->out, r->format, r->reasoning);
+    if (r->format->body != BODY_HARMONY)
+        strbuf_printf(&b->out, "\"\\n\"{0,2} ");
 }
 
 /* Does the grammar bind the whole answer? Else it begins behind the trigger. */
@@ -288,11 +279,8 @@ static enum error_code call_rules(struct builder *b)
 static void shared_rules(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
-    const struct tool_format *f = r->format;
-    if (binds_all(r) && f->body == BODY_HARMONY && !r->reasoning_open)
-        gbnf_until(&b->out, "reasoning", "<|end|>");
-    else if (binds_all(r) && f->body != BODY_HARMONY && r->reasoning && !r->reasoning_open)
-        gbnf_until(&b->out, "reasoning", r->reasoning->end);
+    if (binds_all(r) && !r->reasoning_open)
+        gbnf_reasoning_rules(&b->out, r->format, r->reasoning);
     arguments_rules(&b->arguments);
 }
 
