@@ -70,6 +70,14 @@ void strbuf_printf(struct strbuf *b, const char *format, ...)
     va_end(again);
 }
 
+void strbuf_json_escape(struct strbuf *b, unsigned char c)
+{
+    if (c == '\n' || c == '\t' || c == '\r')
+        strbuf_append(b, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
+    else
+        strbuf_printf(b, "\\u%04x", c);
+}
+
 void strbuf_json_string(struct strbuf *b, const char *data, size_t len)
 {
     strbuf_append(b, "\"", 1);
@@ -82,11 +90,8 @@ void strbuf_json_string(struct strbuf *b, const char *data, size_t len)
         } else if (c == '"' || c == '\\') {
             strbuf_printf(b, "\\%c", c);
             i++;
-        } else if (c == '\n' || c == '\t' || c == '\r') {
-            strbuf_append(b, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
-            i++;
         } else if (c < 0x20 || c == 0x7f) {
-            strbuf_printf(b, "\\u%04x", c);
+            strbuf_json_escape(b, c);
             i++;
         } else {
             strbuf_append(b, data + i, n);

@@ -21,5 +21,6 @@ void strbuf_printf(struct strbuf *b, const char *format, ...) __attribute__((for
 /* Append as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. data may be NULL
  * where len is 0. */
 void strbuf_json_string(struct strbuf *b, const char *data, size_t len);
+void strbuf_json_escape(struct strbuf *b, unsigned char c); /* of a control character */
 
 #endif

@@ -151,12 +151,6 @@ static enum error_code take_char(struct gbnf *g, uint32_t *out)
     return ERROR_OK;
 }
 
-static struct fragment new_fragment(struct network *n)
-{
-    uint32_t from = n->n_states, start = network_state(n), end = network_state(n);
-    return (struct fragment){start, end, from, n->n_states};
-}
-
 /* A literal's text as UTF-8, and its states: states[i] is before byte i, where a character begins
  * there, or at the end. */
 struct literal {
@@ -211,7 +205,7 @@ static enum error_code parse_literal(struct gbnf *g, struct fragment *out)
     void *memory = ARRAYS_NEW(ARRAY(l.text, most), ARRAY(l.states, most + 1));
     if (!memory)
         return error_set(g->error, ERROR_MEMORY, "out of memory for a grammar");
-    *out = new_fragment(g->n);
+    *out = network_fragment(g->n);
     l.states[0] = out->start;
     l.len = 0;
     enum error_code error = literal_chars(g, &l);
@@ -254,7 +248,7 @@ static enum error_code parse_class(struct gbnf *g, bool any, struct fragment *ou
     if (!error) {
         if (negated)
             charset_negate(&set);
-        *out = new_fragment(g->n);
+        *out = network_fragment(g->n);
         if (!g->n->error)
             charset_emit(&set, g->n, out->start, out->end);
         error = network_error(g->n, g->error);
@@ -417,7 +411,7 @@ static enum error_code build_choice(struct gbnf *g, const struct schema_choice *
     error = schema_items_build(c->items, c->count, other, g->schemas, rules, &replaced, &own);
     if (error)
         return refuse(g, error, at, own.text);
-    *out = new_fragment(g->n);
+    *out = network_fragment(g->n);
     for (size_t i = 0; i < (replaced ? 1 : c->count) && !g->n->error; i++) {
         const char *before = replaced ? "" : c->before[i];
         if (!replaced && rules[i] == NETWORK_NONE)
@@ -461,7 +455,7 @@ static enum error_code parse_note(struct gbnf *g, struct fragment *out)
     for (char *c = text; *c; c++) /* it is one line */
         *c = (unsigned char)*c < ' ' ? '?' : *c;
     gbnf_schemas_note(g->schemas, text);
-    *out = new_fragment(g->n);
+    *out = network_fragment(g->n);
     if (!g->n->error)
         network_empty(g->n, out->start, out->end);
     return network_error(g->n, g->error);
@@ -518,7 +512,7 @@ static enum error_code parse_all(struct gbnf *g, struct fragment *out)
         return refuse(g, ERROR_USAGE, at, "%all wants a group");
     if (++g->nesting > NESTING_MAX)
         return refuse(g, ERROR_LIMIT, at, "groups are nested too deeply");
-    *out = new_fragment(g->n);
+    *out = network_fragment(g->n);
     uint32_t rule = network_rule(g->n);
     struct all_parts a = {.loop = network_state(g->n), .repeats = network_state(g->n)};
     a.end = a.loop;
@@ -569,7 +563,7 @@ static enum error_code parse_item(struct gbnf *g, struct fragment *out)
     if (error)
         return error;
     uint32_t called = rule->rule;
-    *out = new_fragment(g->n);
+    *out = network_fragment(g->n);
     if (!g->n->error)
         network_call(g->n, out->start, called, out->end);
     return network_error(g->n, g->error);
@@ -629,7 +623,7 @@ static enum error_code repeat(struct gbnf *g, struct count_bounds times, struct 
 
 static enum error_code parse_sequence(struct gbnf *g, bool nested, struct fragment *out)
 {
-    struct fragment all = new_fragment(g->n);
+    struct fragment all = network_fragment(g->n);
     uint32_t last = all.start;
     struct count_bounds times;
     skip_space(g, nested);
@@ -671,7 +665,7 @@ static bool take_bar(struct gbnf *g)
 
 static enum error_code parse_alternatives(struct gbnf *g, bool nested, struct fragment *out)
 {
-    struct fragment all = new_fragment(g->n);
+    struct fragment all = network_fragment(g->n);
     do {
         struct fragment part = {0};
         enum error_code error = parse_sequence(g, nested, &part);

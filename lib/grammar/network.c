@@ -57,6 +57,12 @@ uint32_t network_state(struct network *n)
     return n->n_states++;
 }
 
+struct fragment network_fragment(struct network *n)
+{
+    uint32_t from = n->n_states, start = network_state(n), end = network_state(n);
+    return (struct fragment){start, end, from, n->n_states};
+}
+
 uint32_t network_rule_of(struct network *n, uint32_t start, uint32_t end)
 {
     if (!grow(n, (void **)&n->rules, n->n_rules, &n->rules_capacity, sizeof *n->rules))

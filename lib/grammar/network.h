@@ -76,7 +76,8 @@ void network_init(struct network *n, uint32_t states_max);
 void network_fini(struct network *n);
 
 uint32_t network_state(struct network *n);
-uint32_t network_rule(struct network *n); /* its number; with a start and an end */
+struct fragment network_fragment(struct network *n); /* a start and an end, without an edge */
+uint32_t network_rule(struct network *n);            /* its number; with a start and an end */
 uint32_t network_rule_of(struct network *n, uint32_t start, uint32_t end);
 
 void network_empty(struct network *n, uint32_t from, uint32_t to);

@@ -164,15 +164,9 @@ static enum error_code class_members(struct regex_parser *p, struct charset *set
     return ERROR_OK;
 }
 
-static struct fragment new_fragment(struct network *n)
-{
-    uint32_t from = n->n_states, start = network_state(n), end = network_state(n);
-    return (struct fragment){start, end, from, n->n_states};
-}
-
 static enum error_code emit_set(struct regex_parser *p, struct charset *set, struct fragment *out)
 {
-    *out = new_fragment(p->n);
+    *out = network_fragment(p->n);
     if (!p->n->error)
         charset_emit(set, p->n, out->start, out->end);
     out->to = p->n->n_states;
@@ -300,7 +294,7 @@ static enum error_code parse_term(struct regex_parser *p, struct fragment *out)
     size_t at = p->at;
     struct count_bounds times;
     if (at_char(p, '^') || at_char(p, '$')) {
-        *out = new_fragment(p->n);
+        *out = network_fragment(p->n);
         if (!p->n->error)
             network_assert(p->n, out->start, at_char(p, '^') ? EDGE_BEGIN : EDGE_END, out->end);
         p->at++;
@@ -321,7 +315,7 @@ static enum error_code parse_term(struct regex_parser *p, struct fragment *out)
 
 static enum error_code parse_sequence(struct regex_parser *p, struct fragment *out)
 {
-    struct fragment all = new_fragment(p->n);
+    struct fragment all = network_fragment(p->n);
     uint32_t end = all.start;
     while (p->at < p->len && !at_char(p, '|') && !at_char(p, ')')) {
         struct fragment term = {0};
@@ -340,7 +334,7 @@ static enum error_code parse_sequence(struct regex_parser *p, struct fragment *o
 
 static enum error_code parse_alternatives(struct regex_parser *p, struct fragment *out)
 {
-    struct fragment all = new_fragment(p->n);
+    struct fragment all = network_fragment(p->n);
     do {
         struct fragment part = {0};
         enum error_code error = parse_sequence(p, &part);

@@ -3,7 +3,6 @@
 
 #include "base/json_space.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -217,12 +216,4 @@ bool json_scan_whole(const char *text, size_t len)
             return false;
     }
     return json_scan_byte(&s, ' ') == JSON_SCAN_BEFORE; /* a number has no end of its own */
-}
-
-void json_escape_control(unsigned char c, char out[7])
-{
-    if (c == '\n' || c == '\t' || c == '\r')
-        snprintf(out, 7, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
-    else
-        snprintf(out, 7, "\\u%04x", c & 31u);
 }

@@ -33,7 +33,4 @@ enum json_scan_result json_scan_byte(struct json_scan *s, unsigned char c);
 /* text[0..len) is one JSON value, without whitespace around it. */
 bool json_scan_whole(const char *text, size_t len);
 
-/* The escape of a control character (c < 32), NUL-terminated. */
-void json_escape_control(unsigned char c, char out[7]);
-
 #endif

@@ -130,11 +130,9 @@ enum step json_run(struct tool_parser *p, enum json_sink sink)
             break;
         }
         if (r == JSON_SCAN_CONTROL) {
-            char escape[7];
-            json_escape_control(c, escape);
             keep(p, sink, from, p->at);
             if (sink == SINK_ARGUMENTS)
-                strbuf_append(&p->args, escape, strlen(escape));
+                strbuf_json_escape(&p->args, c);
             from = p->at + 1;
         }
         p->at++;
