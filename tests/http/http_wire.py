@@ -315,6 +315,33 @@ def check_choices_share_a_prompt():
     assert cold == 0 < warm, (cold, warm)
 
 
+def check_seeds():
+    """Each prompt starts at `seed`, whatever its place: its answers are those of a request by itself. Without a seed, or with one
+    that stands for a random one, answers differ."""
+    def texts(prompt, path="/v1/completions", **more):
+        got = post(path, prompt=prompt, max_tokens=16, temperature=2, min_p=0, ignore_eos=True, **more)
+        return [c["text"] for c in got["choices"]] if "choices" in got else [c["content"] for c in (got if isinstance(got, list) else [got])]
+
+    prompts = ["Once upon", "The cat", "Once upon"]
+    alone = {p: texts(p, seed=7, n=2) for p in prompts}
+    assert all(len(set(t)) == 2 for t in alone.values()), alone
+    assert texts(prompts, seed=7, n=2) == sum((alone[p] for p in prompts), []), alone
+    assert texts("Once upon", seed=8)[0] == alone["Once upon"][1], alone
+    for path, more in (("/v1/completions", {}), ("/v1/completions", {"seed": -1}), ("/completion", {"seed": -1}),
+                       ("/completion", {"seed": 4294967295}), ("/completion", {})):
+        some = texts(["Once upon"] * 3, path, n=2, **more) + texts("Once upon", path, **more)
+        assert len(set(some)) == 7, (path, more, some)
+
+
+def check_usage_of_several():
+    """A prompt counts once, whatever n is; each answer counts."""
+    ids = [post("/tokenize", content=text)["tokens"] for text in ("Once upon a time", "The cat")]
+    usage = post("/v1/completions", prompt=ids, n=3, max_tokens=4, **GREEDY)["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (sum(map(len, ids)), 24), usage
+    last = json.loads(events("/v1/completions", prompt=ids, n=3, max_tokens=4, stream_options={"include_usage": True}, **GREEDY)[-2][1])
+    assert last["usage"] == {**usage, "prompt_tokens_details": last["usage"]["prompt_tokens_details"]}, (last, usage)
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]

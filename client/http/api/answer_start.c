@@ -15,7 +15,8 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
     const struct ask_prompt *prompt = &ask->prompts[c->prompt];
     bool parsed = c->output.parser != NULL;
     *sampling = ask_sampling(ask);
-    sampling->seed += c->index; /* choices of one request differ */
+    /* The choices of a prompt differ; without a seed of the request all of them do. */
+    sampling->seed += ask->seeded ? c->index % ask->n : c->index;
     return (struct moed_generate_options){
         .size = sizeof(struct moed_generate_options),
         .prompt = prompt->token_count ? NULL : prompt->text,

@@ -17,6 +17,14 @@ static bool take_n_probs(struct ask *ask, json_t *value, struct problem *p)
     return good;
 }
 
+/* The largest of 32 bits is llama-server's name for -1. */
+static bool take_llama_seed(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    bool random = integer_of(value, &v) && v == UINT32_MAX;
+    return random || take_seed(ask, value, p);
+}
+
 static bool take_return_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_bool(value, &ask->return_tokens, p);
@@ -31,6 +39,7 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "n", .take = take_n},
     {.name = "n_cmpl", .take = take_n},
     {.name = "parse_special", .take = take_parse_special},
+    {.name = "seed", .take = take_llama_seed}, /* before the shared row */
     {.name = "n_probs", .take = take_n_probs}, /* before the shared row, which refuses it */
     {.name = "logprobs", .refused = "use n_probs"},
     {.name = "post_sampling_probs", .refused = "the probabilities are the model's own"},
