@@ -154,7 +154,8 @@ struct moed_bias {
 
 /* How tokens are chosen; docs/sampling.md describes the parameters and their order. All zero but
  * `size`: always the most probable token, every sampler off. moed_sampling_init: the model's
- * defaults and a random seed. A parameter out of its range is an error that names it. */
+ * defaults and a random seed. Where 0 stands for another value, FLT_MIN has the effect of 0. A
+ * parameter out of its range is an error that names it. */
 struct moed_sampling {
     size_t size;                               /* sizeof(struct moed_sampling) */
     float temperature;                         /* 0: greedy, always the most probable token */

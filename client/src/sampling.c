@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parameters for which 0 is a value of its own, and those for which it means the usual value. */
+/* Parameters for which 0 is a value of its own, and those for which it means the usual value, which
+ * precedes the model's default. */
 #define PLAIN_FLOATS(X)                                                                            \
     X(temperature)                                                                                 \
     X(dynamic_temperature)                                                                         \
@@ -15,53 +16,72 @@
     X(frequency_penalty)                                                                           \
     X(dry_multiplier)
 #define FLOATS_OF_USE(X)                                                                           \
-    X(dynamic_exponent)                                                                            \
-    X(top_p)                                                                                       \
-    X(typical_p)                                                                                   \
-    X(xtc_threshold)                                                                               \
-    X(repetition_penalty)                                                                          \
-    X(dry_base)                                                                                    \
-    X(mirostat_tau)                                                                                \
-    X(mirostat_eta)                                                                                \
-    X(mirostat_mu)
+    X(dynamic_exponent, 1)                                                                         \
+    X(top_p, 1)                                                                                    \
+    X(typical_p, 1)                                                                                \
+    X(xtc_threshold, 0.1f)                                                                         \
+    X(repetition_penalty, 1)                                                                       \
+    X(dry_base, 1.75f)                                                                             \
+    X(mirostat_tau, 5)                                                                             \
+    X(mirostat_eta, 0.1f)
 #define PLAIN_COUNTS(X)                                                                            \
     X(top_k)                                                                                       \
     X(dry_window)                                                                                  \
     X(mirostat)
 #define COUNTS_OF_USE(X)                                                                           \
-    X(repetition_window)                                                                           \
-    X(dry_allowed_length)
+    X(repetition_window, 64)                                                                       \
+    X(dry_allowed_length, 2)
 
 void moed_sampling_init(struct moed_sampling *sampling, size_t size)
 {
     struct moed_sampling s = {.size = size, .seed = MOED_RANDOM_SEED};
-#define INIT_FLOAT(name) s.name = MOED_DEFAULT_FLOAT;
-#define INIT_COUNT(name) s.name = MOED_DEFAULT_COUNT;
+#define INIT_FLOAT(name, ...) s.name = MOED_DEFAULT_FLOAT;
+#define INIT_COUNT(name, ...) s.name = MOED_DEFAULT_COUNT;
     PLAIN_FLOATS(INIT_FLOAT)
     FLOATS_OF_USE(INIT_FLOAT)
+    INIT_FLOAT(mirostat_mu)
     PLAIN_COUNTS(INIT_COUNT)
     COUNTS_OF_USE(INIT_COUNT)
     memset(sampling, 0, size);
     memcpy(sampling, &s, size < sizeof s ? size : sizeof s);
 }
 
+/* Whether any parameter is the model's default. */
+static bool has_defaults(const struct moed_sampling *in)
+{
+    bool any = false;
+#define IS_DEFAULT_FLOAT(name, ...) any |= in->name == MOED_DEFAULT_FLOAT;
+#define IS_DEFAULT_COUNT(name, ...) any |= in->name == MOED_DEFAULT_COUNT;
+    PLAIN_FLOATS(IS_DEFAULT_FLOAT)
+    FLOATS_OF_USE(IS_DEFAULT_FLOAT)
+    IS_DEFAULT_FLOAT(mirostat_mu)
+    PLAIN_COUNTS(IS_DEFAULT_COUNT)
+    COUNTS_OF_USE(IS_DEFAULT_COUNT)
+    return any;
+}
+
 static void fill_parameters(Moed__V1__Sampling *out, const struct moed_sampling *in)
 {
-    bool any_default = false;
-#define SEND_UNLESS(name, is_default, is_usual)                                                    \
-    any_default |= (is_default);                                                                   \
-    out->has_##name = !(is_default) && !(is_usual);                                                \
+    bool defaults = has_defaults(in);
+#define SEND(name, none)                                                                           \
+    out->has_##name = in->name != (none);                                                          \
     out->name = in->name;
-#define SEND_FLOAT(name)        SEND_UNLESS(name, in->name == MOED_DEFAULT_FLOAT, false)
-#define SEND_COUNT(name)        SEND_UNLESS(name, in->name == MOED_DEFAULT_COUNT, false)
-#define SEND_FLOAT_OF_USE(name) SEND_UNLESS(name, in->name == MOED_DEFAULT_FLOAT, in->name == 0)
-#define SEND_COUNT_OF_USE(name) SEND_UNLESS(name, in->name == MOED_DEFAULT_COUNT, in->name == 0)
+#define SEND_FLOAT(name) SEND(name, MOED_DEFAULT_FLOAT)
+#define SEND_COUNT(name) SEND(name, MOED_DEFAULT_COUNT)
+/* without the model's defaults the worker has the usual value */
+#define SEND_OF_USE(name, none, usual)                                                             \
+    out->has_##name = in->name != (none) && (in->name != 0 || defaults);                           \
+    out->name = in->name == 0 ? (usual) : in->name;
+#define SEND_FLOAT_OF_USE(name, usual) SEND_OF_USE(name, MOED_DEFAULT_FLOAT, usual)
+#define SEND_COUNT_OF_USE(name, usual) SEND_OF_USE(name, MOED_DEFAULT_COUNT, usual)
     PLAIN_FLOATS(SEND_FLOAT)
     PLAIN_COUNTS(SEND_COUNT)
     FLOATS_OF_USE(SEND_FLOAT_OF_USE)
     COUNTS_OF_USE(SEND_COUNT_OF_USE)
+    out->has_mirostat_mu = in->mirostat_mu != MOED_DEFAULT_FLOAT && in->mirostat_mu != 0;
+    out->mirostat_mu = in->mirostat_mu;
     out->has_model_defaults = true;
-    out->model_defaults = any_default;
+    out->model_defaults = defaults;
 }
 
 bool sampling_message_init(struct sampling_message *m, const struct moed_sampling *s, uint64_t seed)
@@ -110,12 +130,13 @@ struct moed_sampling sampling_from_message(const Moed__V1__Sampling *m, const ch
     struct moed_sampling s = {.size = sizeof s, .order = order};
     if (!m)
         return s;
-#define TAKE(name)                                                                                 \
+#define TAKE(name, ...)                                                                            \
     if (m->has_##name)                                                                             \
         s.name = m->name;
     PLAIN_FLOATS(TAKE)
     PLAIN_COUNTS(TAKE)
     FLOATS_OF_USE(TAKE)
     COUNTS_OF_USE(TAKE)
+    TAKE(mirostat_mu)
     return s;
 }

@@ -342,6 +342,23 @@ def check_usage_of_several():
     assert last["usage"] == {**usage, "prompt_tokens_details": last["usage"]["prompt_tokens_details"]}, (last, usage)
 
 
+def check_zeros():
+    """A sampler's 0 is its smallest value, and neither its usual one nor off: of these samplers it leaves one token."""
+    def text(**more):
+        return post("/v1/completions", prompt="Once upon", max_tokens=8, ignore_eos=True, **{"temperature": 1.5, "seed": 3, **more})["choices"][0]["text"]
+
+    plain = text(temperature=0)
+    assert text() != plain
+    for more in ({"top_p": 0}, {"top_p": 0, "samplers": "pt"}, {"mirostat": 2, "mirostat_tau": 0}, {"mirostat": 2, "mirostat_tau": 0, "mirostat_eta": 0}):
+        assert text(**more) == plain, (more, text(**more), plain)
+    typical = [text(typical_p=0, samplers="yt", seed=seed) for seed in range(3)]
+    assert len(set(typical)) == 1, typical # the token nearest to the expected surprise
+    ran = moed("run", "-n", "8", "--ignore-end", "--temp", "1.5", "--top-p", "0", "--json", "Once upon")
+    assert json.loads(ran)["text"] == plain, (ran, plain)
+    ran = [json.loads(moed("run", "-n", "8", "--ignore-end", "--temp", "1.5", "--mirostat", "2", "--mirostat-tau", "0", "--json", "Once upon"))["text"]]
+    assert ran == [plain], (ran, plain)
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]

@@ -2,6 +2,7 @@
  * logits, logprobs and routing, in order, acknowledged, cancelled, malformed. */
 #include "client_session.h"
 
+#include <float.h>
 #include <math.h>
 #include <poll.h>
 
@@ -90,7 +91,7 @@ static void test_options_arrive(void **state)
     assert_true(sampling->presence_penalty == -0.5f && sampling->typical_p == 0.9f);
     assert_true(sampling->model_defaults && !sampling->has_dry_base); /* one is the model's */
     assert_true(sampling->has_frequency_penalty && sampling->frequency_penalty == 0);
-    assert_true(!sampling->has_dry_allowed_length && !sampling->has_mirostat_mu); /* 0: usual */
+    assert_true(sampling->dry_allowed_length == 2 && !sampling->has_mirostat_mu); /* 0: usual */
     assert_int_equal(sampling->mirostat, 2);
     assert_string_equal(sampling->order, "kt");
     assert_int_equal(sampling->n_dry_breakers, 1);
@@ -187,6 +188,36 @@ static void test_sampling_defaults(void **state)
         moed_request_free(r);
     }
     assert_true(seeds[0] != seeds[1]);
+}
+
+/* A 0 that stands for another value precedes the model's default; FLT_MIN has the effect of 0. */
+static void test_sampling_zeros(void **state)
+{
+    struct moed_generate_options options = prompt_of("quiet");
+    struct moed_sampling given;
+    struct moed_request *r;
+    uint32_t *ids;
+    size_t n;
+    moed_sampling_init(&given, sizeof given);
+    given.top_p = given.typical_p = given.repetition_penalty = given.mirostat_tau = 0;
+    given.mirostat_mu = given.min_p = 0;
+    given.repetition_window = given.top_k = 0;
+    given.xtc_threshold = FLT_MIN;
+    options.sampling = &given;
+    assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
+    assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
+    moed_free(ids);
+    const Moed__V1__Sampling *s = worker.peers[0].last->sampling;
+    assert_true(s->model_defaults);
+    assert_true(s->has_top_p && s->top_p == 1);
+    assert_true(s->has_typical_p && s->typical_p == 1);
+    assert_true(s->has_repetition_penalty && s->repetition_penalty == 1);
+    assert_true(s->has_mirostat_tau && s->mirostat_tau == 5);
+    assert_true(s->has_repetition_window && s->repetition_window == 64);
+    assert_true(s->has_min_p && s->min_p == 0 && s->has_top_k && s->top_k == 0);
+    assert_true(s->has_xtc_threshold && s->xtc_threshold == FLT_MIN);
+    assert_false(s->has_mirostat_mu || s->has_mirostat_eta);
+    moed_request_free(r);
 }
 
 struct probable {
@@ -571,6 +602,7 @@ int main(void)
         WITH_WORKER(test_options_arrive),
         WITH_WORKER(test_grammar_arrives),
         WITH_WORKER(test_sampling_defaults),
+        WITH_WORKER(test_sampling_zeros),
         WITH_WORKER(test_probable),
         WITH_WORKER(test_end_probable),
         WITH_WORKER(test_probable_malformed),

@@ -7,6 +7,7 @@
 #include "client/http/api/openai_responses.h"
 #include "http_ask_cases.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,15 +213,25 @@ static void test_stop_strings(void **state)
     ask_fini(&a);
 }
 
-/* A top_p of 0 leaves the likeliest token, as OpenAI's does; libmoed's 0 is off. */
-static void test_top_p_of_zero(void **state)
+/* A 0 is the smallest value, as for OpenAI and llama-server; libmoed's 0 is another one. */
+static void test_zeros(void **state)
 {
-    struct ask a = accept(parse_chat, CHAT(",\"top_p\":0"));
-    assert_int_equal(ask_sampling(&a).top_k, 1);
-    ask_fini(&a);
-    a = accept(parse_chat, CHAT(",\"top_p\":0,\"top_k\":400"));
-    assert_int_equal(ask_sampling(&a).top_k, 1);
-    ask_fini(&a);
+    static const char *const zeros[] = {
+        CHAT(",\"top_p\":0,\"typical_p\":0,\"dynatemp_exponent\":0,\"xtc_threshold\":0,"
+             "\"mirostat_tau\":0,\"mirostat_eta\":0"),
+        CHAT(",\"top_p\":0.0,\"typical\":1e-99,\"dynatemp_exponent\":-0.0,"
+             "\"xtc_threshold\":1e-99,\"mirostat_tau\":0.0,\"mirostat_eta\":1e-99"),
+    };
+    for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++) {
+        struct ask a = accept(parse_chat, zeros[i]);
+        struct moed_sampling s = ask_sampling(&a);
+        assert_true(s.top_p == FLT_MIN && s.typical_p == FLT_MIN && s.dynamic_exponent == FLT_MIN);
+        assert_true(s.xtc_threshold == FLT_MIN && s.mirostat_tau == FLT_MIN);
+        assert_true(s.mirostat_eta == FLT_MIN);
+        assert_true(s.top_k == MOED_DEFAULT_COUNT && s.min_p == MOED_DEFAULT_FLOAT);
+        assert_true(ask_shown(&a, NULL).top_p == 0);
+        ask_fini(&a);
+    }
 }
 
 static void test_null_is_absent(void **state)
@@ -759,7 +770,7 @@ int main(void)
         cmocka_unit_test(test_llama_completion),
         cmocka_unit_test(test_integers_written_as_reals),
         cmocka_unit_test(test_stop_strings),
-        cmocka_unit_test(test_top_p_of_zero),
+        cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_anthropic_turns),
         cmocka_unit_test(test_refusal_parts),
         cmocka_unit_test(test_null_is_absent),

@@ -3,6 +3,7 @@
 
 #include "client/http/api/json_text.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,6 +211,16 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
     return true;
 }
 
+/* libmoed takes a 0 of these for their usual value. */
+static void keep_zeros(struct moed_sampling *s)
+{
+    float *const all[] = {&s->top_p,         &s->typical_p,    &s->dynamic_exponent,
+                          &s->xtc_threshold, &s->mirostat_tau, &s->mirostat_eta};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (*all[i] == 0)
+            *all[i] = FLT_MIN;
+}
+
 struct moed_sampling ask_sampling(const struct ask *ask)
 {
     struct moed_sampling s = ask->sampling;
@@ -220,12 +231,11 @@ struct moed_sampling ask_sampling(const struct ask *ask)
     s.bias_count = ask->bias_count;
     if (ask->dry_off)
         s.dry_multiplier = 0;
-    if (ask->likeliest)
-        s.top_k = 1;
     if (ask->repeat_off) {
         s.repetition_penalty = 1;
         s.presence_penalty = s.frequency_penalty = 0;
     }
+    keep_zeros(&s);
     return s;
 }
 
@@ -235,6 +245,7 @@ struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model
     const struct moed_sampling *of_model = model ? model->sampling : &usual;
     struct moed_sampling s = ask_sampling(ask);
     struct ask_shown shown;
+    s.top_p = ask->sampling.top_p;
 #define SHOW(name) shown.name = s.name == MOED_DEFAULT_FLOAT ? of_model->name : s.name;
     SHOW(temperature)
     if (shown.temperature == 0)
@@ -394,13 +405,11 @@ bool take_temperature(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
-/* A top_p of 0 leaves the likeliest token; libmoed's 0 would switch it off. */
 bool take_top_p(struct ask *ask, json_t *value, struct problem *p)
 {
     double v;
     if (!read_number(value, 0, 1, &v, p))
         return false;
-    ask->likeliest = v == 0;
     ask->sampling.top_p = (float)v;
     return true;
 }

@@ -59,11 +59,10 @@ struct ask {
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
-    struct moed_sampling sampling; /* ask_sampling adds what follows */
+    struct moed_sampling sampling; /* a 0 is a 0; ask_sampling adds what follows */
     bool seeded;
     bool dry_off;    /* a window of none */
     bool repeat_off; /* the same, of the penalties */
-    bool likeliest;  /* a top_p of 0, whatever top_k says */
     char order[16];
     struct moed_bytes breakers[ASK_BREAKERS_MAX];
     size_t breaker_count;
@@ -122,7 +121,7 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
 /* Notes for the access log that `name` has no effect. */
 void ask_ignore(struct ask *ask, const char *name);
-/* The sampling parameters, with pointers into *ask. */
+/* The sampling parameters as libmoed has them, with pointers into *ask. */
 struct moed_sampling ask_sampling(const struct ask *ask);
 /* What answers say of them: the request's, or else the model's. model: NULL where the worker has
  * not told its facts yet. */

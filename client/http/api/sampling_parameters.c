@@ -1,6 +1,6 @@
 /* The sampling parameters that several APIs share, by each name that clients know them; see ask.h.
- * docs/sampling.md says what they do. libmoed's 0 is off; where an API says "off" otherwise, the
- * function here translates. */
+ * docs/sampling.md says what they do. Where an API says "off" otherwise than by libmoed's value,
+ * the function here translates. */
 #include "client/http/api/ask.h"
 
 #include <ctype.h>
