@@ -70,6 +70,17 @@ size_t utf8_encode(uint32_t c, char out[4])
     return length;
 }
 
+bool utf8_is_valid(const char *p, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        size_t n = utf8_valid_length(p + at, len - at);
+        if (!n)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
 size_t utf8_incomplete_tail(const char *p, size_t len)
 {
     const unsigned char *u = (const unsigned char *)p;

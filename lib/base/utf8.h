@@ -21,6 +21,9 @@ uint32_t utf8_decode(const char *p, size_t length);
 /* Writes a code point; returns its length. */
 size_t utf8_encode(uint32_t c, char out[4]);
 
+/* Whether p[0..len) is whole well-formed characters; the empty text is. */
+bool utf8_is_valid(const char *p, size_t len);
+
 /* How many bytes at the end of p[0..len) are the start of an incomplete character (0-3). The bytes
  * before them can be emitted without cutting a character. */
 size_t utf8_incomplete_tail(const char *p, size_t len);

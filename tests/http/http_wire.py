@@ -378,6 +378,15 @@ def check_logprobs():
     assert again["tokens"][n:] == lp["tokens"] and again["text_offset"][n] == len(text), (again, lp)
     for a, b, top in zip(again["token_logprobs"][n:], lp["token_logprobs"], lp["top_logprobs"]):
         assert abs(a - b) < 1e-3 and abs(max(top.values()) - b) < 1e-6, (a, b, top)
+    # the chosen token, and one of a prompt, is among the most probable ones in any case
+    rare = post("/tokenize", content=" the")["tokens"][0]
+    for n in (0, 1, 2):
+        forced = post("/v1/completions", prompt=text, max_tokens=2, logprobs=n, logit_bias={str(rare): 1e5}, **GREEDY)["choices"][0]["logprobs"]
+        prompt = post("/v1/completions", prompt=text + " zebra", max_tokens=0, logprobs=n, echo=True)["choices"][0]["logprobs"]
+        assert forced["tokens"] == [" the"] * 2, forced
+        for found in (forced, prompt):
+            for token, value, top in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"]):
+                assert (top is None) if value is None else abs(top[token] - value) < 1e-6 and n <= len(top) <= n + 1, (n, found)
     echoed = post("/v1/completions", prompt=text, max_tokens=6, echo=True, logprobs=2, **GREEDY)["choices"][0]
     assert echoed["logprobs"]["tokens"] == again["tokens"] and echoed["text"] == text + whole["text"], echoed
     for prompt in (text, post("/tokenize", content=text)["tokens"], "Once"):
@@ -407,7 +416,7 @@ def check_logprobs():
 def check_scores_with_an_answer():
     """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
     prompt is computed once."""
-    prompt = post("/tokenize", content="In the first year of the long war " * 30)["tokens"]
+    prompt = post("/tokenize", content="In the first year of the long war " * 16)["tokens"]
     asked = {"prompt": prompt, "max_tokens": 1, "logprobs": 1, "echo": True, **GREEDY}
     before = worker_metric("moed_worker_prompt_tokens_total")
     post("/v1/completions", **asked)

@@ -120,21 +120,10 @@ void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct s
     out->failed = out->failed || s->failed;
 }
 
-static bool is_utf8(struct moed_bytes text)
-{
-    for (size_t at = 0; at < text.len;) {
-        size_t n = utf8_valid_length(text.data + at, text.len - at);
-        if (!n)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 /* As OpenAI has it: a token that is a part of a character is named by its bytes. */
 static void name_json(struct moed_bytes text, struct strbuf *out)
 {
-    if (is_utf8(text)) {
+    if (utf8_is_valid(text.data, text.len)) {
         strbuf_json_string(out, text.data, text.len);
         return;
     }
@@ -144,35 +133,48 @@ static void name_json(struct moed_bytes text, struct strbuf *out)
     strbuf_printf(out, "\"");
 }
 
-/* Two tokens may have one text: a member has the more probable one's value. */
-static bool same_text_before(const struct scores *s, size_t first, size_t k,
-                             const struct vocabulary *v)
+static bool same_text(const struct vocabulary *v, uint32_t a, uint32_t b)
 {
-    struct moed_bytes text = vocabulary_text(v, s->top_tokens[k]);
-    for (size_t i = first; i < k; i++) {
-        struct moed_bytes other = vocabulary_text(v, s->top_tokens[i]);
-        if (other.len == text.len && memcmp(other.data, text.data, text.len) == 0)
-            return true;
-    }
-    return false;
+    struct moed_bytes one = vocabulary_text(v, a), other = vocabulary_text(v, b);
+    return one.len == other.len && memcmp(one.data, other.data, one.len) == 0;
 }
 
+/* Whether one of the n tokens has the text of `token`. */
+static bool has_text(const uint32_t *tokens, size_t n, uint32_t token, const struct vocabulary *v)
+{
+    size_t k = 0;
+    while (k < n && !same_text(v, tokens[k], token))
+        k++;
+    return k < n;
+}
+
+static void member_json(uint32_t token, float value, const struct vocabulary *v, struct strbuf *out)
+{
+    name_json(vocabulary_text(v, token), out);
+    strbuf_printf(out, ":");
+    value_json(value, out);
+}
+
+/* The most probable tokens, and as OpenAI has it the one at the place too. Two tokens may have one
+ * text: a member has the more probable one's value. */
 static void top_object_json(const struct scores *s, size_t i, const struct vocabulary *v,
                             struct strbuf *out)
 {
+    const uint32_t *tokens = s->top_tokens + i * s->top;
     if (isnan(s->values[i])) {
         strbuf_printf(out, "null");
         return;
     }
     strbuf_printf(out, "{");
-    for (size_t k = i * s->top; k < (i + 1) * s->top; k++) {
-        struct moed_bytes text = vocabulary_text(v, s->top_tokens[k]);
-        if (same_text_before(s, i * s->top, k, v))
+    for (size_t k = 0; k < s->top; k++) {
+        if (has_text(tokens, k, tokens[k], v))
             continue;
-        strbuf_printf(out, "%s", k > i * s->top ? "," : "");
-        name_json(text, out);
-        strbuf_printf(out, ":");
-        value_json(s->top_values[k], out);
+        strbuf_printf(out, "%s", k ? "," : "");
+        member_json(tokens[k], s->top_values[i * s->top + k], v, out);
+    }
+    if (!has_text(tokens, s->top, s->tokens[i], v)) {
+        strbuf_printf(out, "%s", s->top ? "," : "");
+        member_json(s->tokens[i], s->values[i], v, out);
     }
     strbuf_printf(out, "}");
 }
@@ -199,15 +201,12 @@ void scores_columns_json(const struct scores *s, size_t from, size_t to, const s
         strbuf_printf(out, "%s", i > from ? "," : "");
         value_json(s->values[i], out);
     }
-    strbuf_printf(out, "],\"top_logprobs\":");
-    if (!s->top)
-        strbuf_printf(out, "null");
-    for (size_t i = from; i < to && s->top; i++) {
-        strbuf_printf(out, "%s", i > from ? "," : "[");
+    strbuf_printf(out, "],\"top_logprobs\":[");
+    for (size_t i = from; i < to; i++) {
+        strbuf_printf(out, "%s", i > from ? "," : "");
         top_object_json(s, i, v, out);
     }
-    strbuf_printf(out, !s->top ? "" : from < to ? "]" : "[]");
-    strbuf_printf(out, ",\"text_offset\":[");
+    strbuf_printf(out, "],\"text_offset\":[");
     for (size_t i = from; i < to; i++) {
         strbuf_printf(out, "%s%zu", i > from ? "," : "", *offset);
         *offset += characters(vocabulary_text(v, s->tokens[i]));

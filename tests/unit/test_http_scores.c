@@ -1,0 +1,86 @@
+/* Log-probabilities as OpenAI's text completions have them. The vocabulary has two tokens of one
+ * text and one that is a part of a character. */
+#include "client/http/api/scores.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+enum { A, B, C, SECOND_A, PART };
+
+static void make_vocabulary(struct vocabulary *v, size_t ends[5])
+{
+    *v = (struct vocabulary){.count = 5, .ends = ends};
+    strbuf_init(&v->text);
+    strbuf_append(&v->text, "abca\xc3", 5);
+    for (size_t i = 0; i < 5; i++)
+        ends[i] = i + 1;
+}
+
+static void expect(const struct scores *s, const char *expected)
+{
+    size_t ends[5], offset = 0;
+    struct vocabulary v;
+    struct strbuf out;
+    make_vocabulary(&v, ends);
+    strbuf_init(&out);
+    scores_columns_json(s, 0, s->count, &v, &offset, &out);
+    assert_string_equal(out.data, expected);
+    strbuf_fini(&out);
+    strbuf_fini(&v.text);
+}
+
+/* "There may be up to logprobs + 1 elements": the chosen token is one of them. */
+static void test_the_chosen_token_is_among_the_top(void **state)
+{
+    struct scores s = {.top = 2};
+    scores_add(&s, (uint32_t[]){A, C}, 2, (float[]){-1, -4}, (uint32_t[]){A, B, A, B},
+               (float[]){-1, -2, -1, -2});
+    expect(&s, "{\"tokens\":[\"a\",\"c\"],\"token_logprobs\":[-1,-4],"
+               "\"top_logprobs\":[{\"a\":-1,\"b\":-2},{\"a\":-1,\"b\":-2,\"c\":-4}],"
+               "\"text_offset\":[0,1]}");
+    scores_fini(&s);
+}
+
+static void test_the_chosen_token_alone(void **state)
+{
+    struct scores s = {.top = 0};
+    scores_add(&s, (uint32_t[]){B}, 1, NULL, NULL, NULL); /* of a prompt: the first one */
+    scores_add(&s, (uint32_t[]){C, PART}, 2, (float[]){-4, -3}, NULL, NULL);
+    expect(&s, "{\"tokens\":[\"b\",\"c\",\"bytes:\\\\xc3\"],\"token_logprobs\":[null,-4,-3],"
+               "\"top_logprobs\":[null,{\"c\":-4},{\"bytes:\\\\xc3\":-3}],"
+               "\"text_offset\":[0,1,2]}");
+    scores_fini(&s);
+}
+
+/* A member of an object stands there once, with the more probable token's value. */
+static void test_two_tokens_of_one_text(void **state)
+{
+    struct scores s = {.top = 2};
+    scores_add(&s, (uint32_t[]){SECOND_A, SECOND_A}, 2, (float[]){-3, -2},
+               (uint32_t[]){A, B, A, SECOND_A}, (float[]){-1, -2, -1, -2});
+    expect(&s, "{\"tokens\":[\"a\",\"a\"],\"token_logprobs\":[-3,-2],"
+               "\"top_logprobs\":[{\"a\":-1,\"b\":-2},{\"a\":-1}],\"text_offset\":[0,1]}");
+    scores_fini(&s);
+}
+
+static void test_no_token(void **state)
+{
+    struct scores s = {.top = 1};
+    expect(&s, "{\"tokens\":[],\"token_logprobs\":[],\"top_logprobs\":[],\"text_offset\":[]}");
+    scores_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_chosen_token_is_among_the_top),
+        cmocka_unit_test(test_the_chosen_token_alone),
+        cmocka_unit_test(test_two_tokens_of_one_text),
+        cmocka_unit_test(test_no_token),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
