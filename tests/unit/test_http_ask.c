@@ -234,6 +234,47 @@ static void test_zeros(void **state)
     }
 }
 
+static uint32_t limit_of(parser *parse, const char *body)
+{
+    struct ask a = accept(parse, body);
+    uint32_t limit = a.max_tokens;
+    ask_fini(&a);
+    return limit;
+}
+
+/* Names of one limit: which of them counts does not depend on their order. */
+static void test_names_of_the_limit(void **state)
+{
+    static const struct {
+        parser *parse;
+        const char *body;
+        uint32_t limit;
+    } cases[] = {
+        {parse_chat, CHAT(",\"max_completion_tokens\":3,\"max_tokens\":9"), 3},
+        {parse_chat, CHAT(",\"max_tokens\":9,\"max_completion_tokens\":3"), 3},
+        {parse_chat, CHAT(",\"max_completion_tokens\":-1,\"max_tokens\":9"), 0},
+        {parse_chat, CHAT(",\"max_completion_tokens\":null,\"max_tokens\":9"), 9},
+        {parse_chat, CHAT(",\"max_tokens\":0,\"max_completion_tokens\":3"), 3},
+        {parse_chat, CHAT(",\"n_predict\":4"), 4},
+        {parse_chat, CHAT(",\"n_predict\":4,\"max_tokens\":9"), 4},
+        {parse_chat, CHAT(",\"max_completion_tokens\":3,\"n_predict\":4"), 3},
+        {parse_response, "{\"input\":\"a\",\"n_predict\":4}", 4},
+        {parse_response, "{\"input\":\"a\",\"max_output_tokens\":3,\"n_predict\":4}", 3},
+        {parse_completion, "{\"prompt\":\"a\",\"n_predict\":4,\"max_tokens\":9}", 4},
+        {parse_completion, "{\"prompt\":\"a\",\"max_tokens\":9,\"n_predict\":4}", 4},
+        {parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":4,\"max_tokens\":9}", 4},
+        {parse_llama_completion, "{\"prompt\":\"a\",\"max_tokens\":9,\"n_predict\":-1}", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (limit_of(cases[i].parse, cases[i].body) != cases[i].limit)
+            fail_msg("%s: not %u", cases[i].body, cases[i].limit);
+    refuse(parse_chat, CHAT(",\"max_completion_tokens\":3,\"max_tokens\":\"9\""), "max_tokens");
+    refuse(parse_chat, CHAT(",\"n_predict\":0"), "n_predict");
+    refuse(parse_chat, CHAT(",\"max_tokens\":0"), "max_tokens");
+    refuse(parse_chat, CHAT(",\"max_completion_tokens\":0"), "max_completion_tokens");
+    refuse(parse_response, "{\"input\":\"a\",\"max_output_tokens\":0}", "max_output_tokens");
+}
+
 static void test_null_is_absent(void **state)
 {
     struct ask a = accept(parse_chat, CHAT(",\"temperature\":null,\"stop\":null,\"tools\":null,"
@@ -771,6 +812,7 @@ int main(void)
         cmocka_unit_test(test_integers_written_as_reals),
         cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_names_of_the_limit),
         cmocka_unit_test(test_anthropic_turns),
         cmocka_unit_test(test_refusal_parts),
         cmocka_unit_test(test_null_is_absent),

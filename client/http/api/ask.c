@@ -279,6 +279,15 @@ bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct pro
     return true;
 }
 
+bool ask_check_limit(const struct ask *ask, const char *own, struct problem *p)
+{
+    const char *name = ask->limit_name == LIMIT_MAX_TOKENS  ? "max_tokens"
+                       : ask->limit_name == LIMIT_N_PREDICT ? "n_predict"
+                                                            : own;
+    return !ask->max_tokens_given || ask->max_tokens ||
+           problem_refuse(p, 400, name, "at least 1 is expected");
+}
+
 void ask_prompt_only(struct ask *ask)
 {
     ask->prompt_only = ask->max_tokens_given && ask->max_tokens == 0;
@@ -373,18 +382,34 @@ bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
            (!chunks || json_is_null(chunks) || read_bool(chunks, &ask->usage_in_chunks, p));
 }
 
-bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
+/* -1 is llama-server's and LM Studio's: no limit. */
+static bool take_limit(struct ask *ask, enum limit_name name, const json_t *value,
+                       struct problem *p)
 {
     long long v;
     if (!read_integer(value, -1, UINT32_MAX, &v, p))
         return false;
-    if (v == -1) {
-        ask->max_tokens = 0; /* llama-server's and LM Studio's: no limit */
+    if (name < ask->limit_name)
         return true;
-    }
-    ask->max_tokens = (uint32_t)v;
-    ask->max_tokens_given = true;
+    ask->limit_name = name;
+    ask->max_tokens_given = v >= 0;
+    ask->max_tokens = v >= 0 ? (uint32_t)v : 0;
     return true;
+}
+
+bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    return take_limit(ask, LIMIT_MAX_TOKENS, value, p);
+}
+
+bool take_n_predict(struct ask *ask, json_t *value, struct problem *p)
+{
+    return take_limit(ask, LIMIT_N_PREDICT, value, p);
+}
+
+bool take_max_completion_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    return take_limit(ask, LIMIT_COMPLETION_TOKENS, value, p);
 }
 
 bool take_n(struct ask *ask, json_t *value, struct problem *p)

@@ -25,6 +25,9 @@
 /* Whether and how tools may be called. */
 enum ask_calls { CALLS_AUTO, CALLS_NONE, CALLS_REQUIRED, CALLS_NAMED };
 
+/* Which name gave `max_tokens`: of several in a request the last of these counts. */
+enum limit_name { LIMIT_NONE, LIMIT_MAX_TOKENS, LIMIT_N_PREDICT, LIMIT_COMPLETION_TOKENS };
+
 struct ask_prompt {
     const char *text; /* borrowed from `root`; NULL: ids, or the rendered conversation */
     size_t text_bytes;
@@ -58,6 +61,7 @@ struct ask {
     json_t *response_fields; /* borrowed: response_fields.h; NULL: all */
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
+    enum limit_name limit_name;
     bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
     struct moed_sampling sampling; /* a 0 is a 0; ask_sampling adds what follows */
     bool seeded;
@@ -131,6 +135,9 @@ struct ask_shown {
 struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);
+/* Refuses a limit of 0, of an API that generates at least one token. own: the API's name for
+ * LIMIT_COMPLETION_TOKENS. */
+bool ask_check_limit(const struct ask *ask, const char *own, struct problem *p);
 /* Where no tokens are asked for: see `prompt_only`. */
 void ask_prompt_only(struct ask *ask);
 /* On the session's thread: finds the text of a prompt that came as ids, where the answer repeats
@@ -144,7 +151,10 @@ bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct pro
 bool take_model(struct ask *ask, json_t *value, struct problem *p);
 bool take_stream(struct ask *ask, json_t *value, struct problem *p);
 bool take_stream_options(struct ask *ask, json_t *value, struct problem *p);
+/* max_tokens, n_predict, max_completion_tokens: -1 is no limit. */
 bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p);
+bool take_n_predict(struct ask *ask, json_t *value, struct problem *p);
+bool take_max_completion_tokens(struct ask *ask, json_t *value, struct problem *p);
 bool take_n(struct ask *ask, json_t *value, struct problem *p);
 bool take_temperature(struct ask *ask, json_t *value, struct problem *p);
 bool take_top_p(struct ask *ask, json_t *value, struct problem *p);

@@ -32,7 +32,7 @@ static bool take_return_tokens(struct ask *ask, json_t *value, struct problem *p
 
 const struct parameter llama_completion_parameters[] = {
     {.name = "prompt", .take = take_prompt},
-    {.name = "n_predict", .take = take_max_tokens},
+    {.name = "n_predict", .take = take_n_predict},
     {.name = "max_tokens", .take = take_max_tokens},
     {.name = "stream", .take = take_stream},
     {.name = "model", .take = take_model},

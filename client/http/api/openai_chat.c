@@ -10,14 +10,6 @@
 
 /* ---- The request ---- */
 
-static bool take_max_completion_tokens(struct ask *ask, json_t *value, struct problem *p)
-{
-    if (!take_max_tokens(ask, value, p))
-        return false;
-    return !ask->max_tokens_given || ask->max_tokens > 0 ||
-           problem_set(p, 400, "at least 1 is expected");
-}
-
 static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)
 {
     const char *first = json_string_value(json_array_get(value, 0));
@@ -32,7 +24,8 @@ static const struct parameter chat_parameters[] = {
     {.name = "stream", .take = take_stream},
     {.name = "stream_options", .take = take_stream_options},
     {.name = "max_completion_tokens", .take = take_max_completion_tokens},
-    {.name = "max_tokens", .take = take_max_completion_tokens},
+    {.name = "n_predict", .take = take_n_predict}, /* llama-server's */
+    {.name = "max_tokens", .take = take_max_tokens},
     {.name = "n", .take = take_n},
     {.name = "modalities", .take = take_modalities},
     {.name = "logprobs", .take = take_logprobs},
@@ -70,7 +63,7 @@ bool parse_chat(struct ask *ask, const char *body, size_t len, struct problem *p
         return problem_refuse(p, 400, "messages", "messages is missing");
     if (ask->top_logprobs && !ask->logprobs)
         return problem_refuse(p, 400, "top_logprobs", "top_logprobs needs logprobs: true");
-    return finish_tools(ask, p) &&
+    return ask_check_limit(ask, "max_completion_tokens", p) && finish_tools(ask, p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
 }
 

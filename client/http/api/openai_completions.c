@@ -72,7 +72,7 @@ static const struct parameter completion_parameters[] = {
     {.name = "stream", .take = take_stream},
     {.name = "stream_options", .take = take_stream_options},
     {.name = "max_tokens", .take = take_max_tokens},
-    {.name = "n_predict", .take = take_max_tokens}, /* llama-server's */
+    {.name = "n_predict", .take = take_n_predict}, /* llama-server's */
     {.name = "n", .take = take_n},
     {.name = "echo", .take = take_echo},
     {.name = "best_of", .take = take_best_of},
@@ -95,8 +95,8 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
     if (ask->fill.wanted && ask->echo && ask->logprobs)
         return problem_refuse(p, 400, "suffix",
                               "echo with logprobs is of a prompt without a suffix");
-    if (ask->max_tokens_given && ask->max_tokens == 0 && !ask->echo)
-        return problem_refuse(p, 400, "max_tokens", "at least 1 is expected, or echo");
+    if (!ask->echo && !ask_check_limit(ask, "max_tokens", p))
+        return false;
     return ask->prompt_count || problem_refuse(p, 400, "prompt", "prompt is missing");
 }
 

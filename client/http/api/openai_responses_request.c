@@ -296,7 +296,8 @@ static const struct parameter parameters[] = {
     {.name = "input", .take = take_input},
     {.name = "instructions", .take = take_instructions},
     {.name = "model", .take = take_model},
-    {.name = "max_output_tokens", .take = take_max_tokens},
+    {.name = "max_output_tokens", .take = take_max_completion_tokens},
+    {.name = "n_predict", .take = take_n_predict}, /* llama-server's */
     {.name = "stream", .take = take_stream},
     {.name = "text", .take = take_text},
     {.name = "background", .take = take_background},
@@ -340,10 +341,8 @@ static bool parse(struct ask *ask, const char *body, size_t len, bool count_only
     bool none = !input || json_is_null(input); /* counted are instructions without input, too */
     if ((none && !count_only) || !ask->messages)
         return problem_set(p, 400, "input is missing, or has no message");
-    if (ask->max_tokens_given && ask->max_tokens == 0)
-        return problem_set(p, 400, "max_output_tokens: at least 1 is expected");
     ask->logprobs = ask->logprobs || ask->top_logprobs;
-    return finish_tools(ask, p) &&
+    return ask_check_limit(ask, "max_output_tokens", p) && finish_tools(ask, p) &&
            ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
 }
 
