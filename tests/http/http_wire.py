@@ -359,6 +359,22 @@ def check_zeros():
     assert ran == [plain], (ran, plain)
 
 
+def check_forms_of_prompts():
+    """llama-server's: texts and ids in one prompt, an object with a text; and what stands in the place of images."""
+    ids, more = (post("/tokenize", content=text)["tokens"] for text in ("Once upon", " a time"))
+    special = post("/tokenize", content="", add_special=True)["tokens"]
+    for form, whole in ((["Once upon", *more], special + ids + more), ([*ids, " a time"], ids + more), ([ids[0], "", *ids[1:]], ids),
+                        ({"prompt_string": "Once upon", "multimodal_data": []}, special + ids)):
+        want = post("/completion", prompt=whole, n_predict=6, **GREEDY)
+        got = post("/completion", prompt=form, n_predict=6, **GREEDY)
+        assert (got["content"], got["tokens_evaluated"]) == (want["content"], len(whole)), (form, got, want)
+    several = post("/v1/completions", prompt=[["Once upon", *more], {"prompt_string": "The cat"}, ids], max_tokens=3, echo=True, **GREEDY)
+    assert [c["text"].startswith(t) for c, t in zip(several["choices"], ("Once upon a time", "The cat", "Once upon"))] == [True] * 3, several
+    refused("/completion", {"prompt": {"prompt_string": "a", "multimodal_data": ["aGk="]}}, 400, "prompt.multimodal_data")
+    assert post("/tokenize", content=["Once upon", *more])["tokens"] == ids + more
+    assert post("/tokenize", content=[*ids, " a time"])["tokens"] == ids + more
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]
@@ -655,7 +671,7 @@ def check_errors():
     refused("/v1/chat/completions", {"messages": [{"role": "wizard", "content": "hi"}]}, 400, "messages")
     refused("/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "messages")
-    refused("/v1/completions", {"prompt": [1, "a"]}, 400, "prompt")
+    refused("/v1/completions", {"prompt": [1, "a", []]}, 400, "prompt")
     refused("/v1/completions", {"prompt": [10**9], "max_tokens": 1}, 400)
     refused("/v1/completions", {"prompt": ["a"] * 100, "n": 2}, 400)
     assert refused("/v1/completions", {"prompt": "a " * 5000}, 400)["error"]["code"] == "context_length_exceeded"

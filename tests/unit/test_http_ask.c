@@ -414,11 +414,34 @@ static void test_prompts(void **state)
     assert_int_equal(a.prompt_count, 1);
     assert_int_equal(a.prompts[0].tokens[1], UINT32_MAX);
     ask_fini(&a);
+    /* llama-server's: a mixed array is one prompt, whose tokens the session finds */
+    a = accept(parse_llama_completion, "{\"prompt\":[1,\"a\",2]}");
+    assert_int_equal(a.prompt_count, 1);
+    assert_int_equal(json_array_size(a.prompts[0].joined), 3);
+    ask_fini(&a);
+    a = accept(parse_llama_completion, "{\"prompt\":[\"b\",[\"a\",2],[3],{\"prompt_string\":\"cd\","
+                                       "\"multimodal_data\":[]},{\"prompt_string\":\"e\"}]}");
+    assert_int_equal(a.prompt_count, 5);
+    assert_true(a.prompts[1].joined && !a.prompts[2].joined);
+    assert_int_equal(a.prompts[3].text_bytes, 2);
+    assert_string_equal(a.prompts[4].text, "e");
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":{\"prompt_string\":\"cd\"}}");
+    assert_string_equal(a.prompts[0].text, "cd");
+    ask_fini(&a);
+    refuse_because(parse_llama_completion,
+                   "{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":[\"aGk=\"]}}",
+                   "prompt.multimodal_data", "this model reads text only");
+    refuse(parse_completion, "{\"prompt\":{}}", "prompt.prompt_string");
+    char *many = body_of("{\"prompt\":[7,", "\"x\"", 1025, "]}");
+    refuse(parse_llama_completion, many, "prompt");
+    free(many);
     static const char *const wrong[] = {
-        "{\"prompt\":\"\"}",          "{\"prompt\":[]}",           "{\"prompt\":[[]]}",
-        "{\"prompt\":[\"\"]}",        "{\"prompt\":[1,\"a\"]}",    "{\"prompt\":[-1]}",
-        "{\"prompt\":[1.5]}",         "{\"prompt\":[4294967296]}", "{\"prompt\":{}}",
-        "{\"prompt\":[[1],[\"a\"]]}",
+        "{\"prompt\":\"\"}",          "{\"prompt\":[]}",
+        "{\"prompt\":[[]]}",          "{\"prompt\":[\"\"]}",
+        "{\"prompt\":[1,\"a\",[2]]}", "{\"prompt\":[-1]}",
+        "{\"prompt\":[1.5]}",         "{\"prompt\":[4294967296]}",
+        "{\"prompt\":[[\"a\",1.5]]}", "{\"prompt\":[[1],[\"a\"]]}",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse(parse_completion, wrong[i], "prompt");

@@ -4,6 +4,7 @@
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/fill.h"
+#include "client/http/api/prompt.h"
 #include "client/http/api/worker_limit.h"
 
 #include <stdlib.h>
@@ -63,16 +64,21 @@ static enum moed_code bind_answer(struct answer *a, struct moed_error *error)
     return structure_init(&a->structure, &a->ask, chat, error);
 }
 
-/* Finds the text of prompts that came as ids, and the ids of those that came as text and are not
- * computed, whose log-probabilities are asked for, or whose length each chunk has. */
+/* Finds the ids of prompts that came as texts and ids in one, the text of those that came as ids,
+ * and the ids of those that came as text and are not computed, whose log-probabilities are asked
+ * for, or whose length each chunk has. */
 static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error)
 {
     enum moed_code code = MOED_OK;
     struct moed_session *session = a->deployment->session;
     bool echo = a->ask.echo;
-    if (a->ask.fill.wanted)
-        return fill_prompts(a, error);
-    unsigned flags = MOED_ADD_SPECIAL | (a->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
+    unsigned flags = a->ask.fill.wanted
+                         ? 0u
+                         : MOED_ADD_SPECIAL | (a->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
+    for (size_t i = 0; i < a->ask.prompt_count && !code; i++)
+        code = prompt_encode(&a->ask.prompts[i], session, flags, error);
+    if (code || a->ask.fill.wanted)
+        return code ? code : fill_prompts(a, error);
     for (size_t i = 0; i < a->ask.prompt_count && !code; i++) {
         struct ask_prompt *p = &a->ask.prompts[i];
         if (!p->text)

@@ -31,7 +31,8 @@ enum limit_name { LIMIT_NONE, LIMIT_MAX_TOKENS, LIMIT_N_PREDICT, LIMIT_COMPLETIO
 struct ask_prompt {
     const char *text; /* borrowed from `root`; NULL: ids, or the rendered conversation */
     size_t text_bytes;
-    uint32_t *tokens; /* owned */
+    const json_t *joined; /* borrowed: strings and ids in one, which prompt_encode makes `tokens` */
+    uint32_t *tokens;     /* owned */
     size_t token_count;
     char *shown; /* of ids, where the answer repeats them; owned */
     size_t shown_bytes;

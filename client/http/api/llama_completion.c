@@ -3,6 +3,7 @@
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/openai.h"
+#include "client/http/api/prompt.h"
 #include "client/http/api/response_fields.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"

@@ -22,10 +22,6 @@ void openai_keep_alive(struct answer *a);
 void handle_chat_completions(struct exchange *x);
 void handle_completions(struct exchange *x);
 
-/* The prompts of a completion: a string, an array of strings, an array of ids, or an array of
- * arrays of ids. */
-bool take_prompt(struct ask *ask, json_t *value, struct problem *p);
-
 /* The parameters, for tests. */
 extern const struct dialect chat_dialect, completion_dialect;
 bool parse_chat(struct ask *ask, const char *body, size_t len, struct problem *p);

@@ -1,52 +1,13 @@
 /* POST /v1/completions */
 #include "client/http/api/openai.h"
 #include "client/http/api/ask_body.h"
+#include "client/http/api/prompt.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
 
 #define DEFAULT_MAX_TOKENS 16 /* as OpenAI has it */
 
 /* ---- The request ---- */
-
-static bool add_text(struct ask *ask, const json_t *value, struct problem *p)
-{
-    struct ask_prompt prompt = {.text = json_string_value(value),
-                                .text_bytes = json_string_length(value)};
-    bool fills = json_string_length(json_object_get(ask->root, "suffix")) > 0;
-    if (!prompt.text_bytes && !fills) /* the cursor may be at the beginning of a file */
-        return problem_set(p, 400, "a prompt is empty");
-    return ask_add_prompt(ask, &prompt, p);
-}
-
-static bool add_ids(struct ask *ask, const json_t *array, struct problem *p)
-{
-    struct ask_prompt prompt = {0};
-    if (!read_token_ids(array, &prompt.tokens, &prompt.token_count, p))
-        return false;
-    if (prompt.token_count && ask_add_prompt(ask, &prompt, p))
-        return true;
-    free(prompt.tokens);
-    return p->status ? false : problem_set(p, 400, "a prompt is empty");
-}
-
-bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
-{
-    if (json_is_string(value))
-        return add_text(ask, value, p);
-    if (!json_is_array(value) || json_array_size(value) == 0)
-        return problem_set(p, 400, "a string, or an array of strings or token ids is expected");
-    if (json_is_number(json_array_get(value, 0)))
-        return add_ids(ask, value, p);
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *item = json_array_get(value, i);
-        bool good = json_is_string(item)  ? add_text(ask, item, p)
-                    : json_is_array(item) ? add_ids(ask, item, p)
-                                          : problem_set(p, 400, "item %zu is not a prompt", i);
-        if (!good)
-            return false;
-    }
-    return true;
-}
 
 /* Several answers of which the likeliest is kept: 1 changes nothing. */
 static bool take_best_of(struct ask *ask, json_t *value, struct problem *p)

@@ -2,6 +2,7 @@
  * and of vLLM where it has other names. */
 #include "client/http/api/conversation.h"
 #include "client/http/api/messages.h"
+#include "client/http/api/prompt.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
 #include "client/http/watch/capacity.h"
@@ -33,6 +34,13 @@ static bool take_add_special(struct ask *ask, json_t *value, struct problem *p)
     return read_bool(value, &ask->add_special, p);
 }
 
+/* A text, or as llama-server has it an array of texts and ids, which are joined. */
+static bool take_content(struct ask *ask, json_t *value, struct problem *p)
+{
+    return json_is_array(value) ? prompt_add_joined(ask, value, p)
+                                : take_text_prompt(ask, value, p);
+}
+
 static bool check_text(struct ask *ask, struct problem *p)
 {
     return ask->prompt_count == 1 || problem_set(p, 400, "one content is expected");
@@ -40,27 +48,30 @@ static bool check_text(struct ask *ask, struct problem *p)
 
 static enum moed_code tokenize(struct question *q, struct moed_error *error)
 {
-    const struct ask_prompt *prompt = &q->ask.prompts[0];
+    struct ask_prompt *prompt = &q->ask.prompts[0];
+    struct moed_session *session = q->deployment->session;
     unsigned flags = (q->ask.add_special ? MOED_ADD_SPECIAL : 0u) |
                      (q->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
-    return moed_tokenize(q->deployment->session, prompt->text, prompt->text_bytes, flags,
-                         &q->tokens, &q->token_count, error);
+    return prompt->joined ? prompt_encode(prompt, session, flags, error)
+                          : moed_tokenize(session, prompt->text, prompt->text_bytes, flags,
+                                          &prompt->tokens, &prompt->token_count, error);
 }
 
 static void write_tokens(struct question *q)
 {
+    const struct ask_prompt *prompt = &q->ask.prompts[0];
     struct strbuf *out = &q->x->out;
     strbuf_printf(out, "{\"tokens\":[");
-    for (size_t i = 0; i < q->token_count; i++)
-        strbuf_printf(out, "%s%u", i ? "," : "", q->tokens[i]);
-    strbuf_printf(out, "],\"count\":%zu,\"max_model_len\":%u}", q->token_count,
+    for (size_t i = 0; i < prompt->token_count; i++)
+        strbuf_printf(out, "%s%u", i ? "," : "", prompt->tokens[i]);
+    strbuf_printf(out, "],\"count\":%zu,\"max_model_len\":%u}", prompt->token_count,
                   q->deployment->facts ? q->deployment->facts->context : 0);
 }
 
 void handle_tokenize(struct exchange *x)
 {
     static const struct parameter table[] = {
-        {.name = "content", .take = take_text_prompt},
+        {.name = "content", .take = take_content},
         {.name = "prompt", .take = take_text_prompt},
         {.name = "model", .take = take_model},
         {.name = "add_special", .take = take_add_special},
