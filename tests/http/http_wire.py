@@ -375,6 +375,16 @@ def check_forms_of_prompts():
     assert post("/tokenize", content=[*ids, " a time"])["tokens"] == ids + more
 
 
+def check_pieces():
+    """The bytes of each token, also of one that is a part of a character: together they are the text."""
+    text = "Once \u4e16 <|im_end|>"
+    tokens = post("/tokenize", content=text, with_pieces=True)
+    assert [t["id"] for t in tokens["tokens"]] == post("/tokenize", content=text)["tokens"], tokens
+    pieces = [t["piece"] for t in tokens["tokens"]]
+    assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in pieces) == text.encode(), pieces
+    assert "<|im_end|>" in pieces and [list(p) for p in pieces if not isinstance(p, str)] == [[b] for b in "\u4e16".encode()], pieces
+
+
 def check_stops():
     full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
     word = full.split()[3]

@@ -82,6 +82,7 @@ struct ask {
     bool logprobs;
     uint32_t top_logprobs;
     bool return_tokens; /* their ids */
+    bool with_pieces;   /* of /tokenize */
     struct ask_prompt *prompts;
     size_t prompt_count;
     json_t *messages;             /* owned, as chat_render takes them; NULL: no conversation */

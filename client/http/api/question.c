@@ -14,6 +14,7 @@ static void free_question(struct question *q)
 {
     moed_free(q->tokens);
     moed_free(q->text);
+    vocabulary_release(q->vocabulary);
     ask_fini(&q->ask);
     free(q);
 }

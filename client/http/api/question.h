@@ -4,6 +4,7 @@
 
 #include "client/http/api/app.h"
 #include "client/http/api/ask.h"
+#include "client/http/model/vocabulary.h"
 
 struct question {
     struct job job; /* first */
@@ -19,7 +20,8 @@ struct question {
     size_t token_count;
     char *text;
     size_t text_bytes;
-    uint64_t parallel; /* requests at once; 0: not known */
+    struct vocabulary *vocabulary; /* NULL: none; released */
+    uint64_t parallel;             /* requests at once; 0: not known */
 };
 
 struct question_kind {

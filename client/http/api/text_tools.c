@@ -2,6 +2,7 @@
  * and of vLLM where it has other names. */
 #include "client/http/api/conversation.h"
 #include "client/http/api/messages.h"
+#include "base/utf8.h"
 #include "client/http/api/prompt.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
@@ -34,6 +35,11 @@ static bool take_add_special(struct ask *ask, json_t *value, struct problem *p)
     return read_bool(value, &ask->add_special, p);
 }
 
+static bool take_with_pieces(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->with_pieces, p);
+}
+
 /* A text, or as llama-server has it an array of texts and ids, which are joined. */
 static bool take_content(struct ask *ask, json_t *value, struct problem *p)
 {
@@ -52,9 +58,36 @@ static enum moed_code tokenize(struct question *q, struct moed_error *error)
     struct moed_session *session = q->deployment->session;
     unsigned flags = (q->ask.add_special ? MOED_ADD_SPECIAL : 0u) |
                      (q->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
-    return prompt->joined ? prompt_encode(prompt, session, flags, error)
-                          : moed_tokenize(session, prompt->text, prompt->text_bytes, flags,
-                                          &prompt->tokens, &prompt->token_count, error);
+    enum moed_code code = prompt->joined
+                              ? prompt_encode(prompt, session, flags, error)
+                              : moed_tokenize(session, prompt->text, prompt->text_bytes, flags,
+                                              &prompt->tokens, &prompt->token_count, error);
+    if (!code && q->ask.with_pieces)
+        code = vocabulary_get(q->deployment, &q->vocabulary, error);
+    return code;
+}
+
+/* A token's text; its bytes where it is a part of a character. */
+static void piece_json(struct moed_bytes text, struct strbuf *out)
+{
+    if (utf8_is_valid(text.data, text.len)) {
+        strbuf_json_string(out, text.data, text.len);
+        return;
+    }
+    for (size_t i = 0; i < text.len; i++)
+        strbuf_printf(out, "%s%u", i ? "," : "[", (unsigned char)text.data[i]);
+    strbuf_printf(out, "]");
+}
+
+static void token_json(const struct question *q, uint32_t token, struct strbuf *out)
+{
+    if (!q->vocabulary) {
+        strbuf_printf(out, "%u", token);
+        return;
+    }
+    strbuf_printf(out, "{\"id\":%u,\"piece\":", token);
+    piece_json(vocabulary_text(q->vocabulary, token), out);
+    strbuf_printf(out, "}");
 }
 
 static void write_tokens(struct question *q)
@@ -62,8 +95,10 @@ static void write_tokens(struct question *q)
     const struct ask_prompt *prompt = &q->ask.prompts[0];
     struct strbuf *out = &q->x->out;
     strbuf_printf(out, "{\"tokens\":[");
-    for (size_t i = 0; i < prompt->token_count; i++)
-        strbuf_printf(out, "%s%u", i ? "," : "", prompt->tokens[i]);
+    for (size_t i = 0; i < prompt->token_count; i++) {
+        strbuf_printf(out, "%s", i ? "," : "");
+        token_json(q, prompt->tokens[i], out);
+    }
     strbuf_printf(out, "],\"count\":%zu,\"max_model_len\":%u}", prompt->token_count,
                   q->deployment->facts ? q->deployment->facts->context : 0);
 }
@@ -77,7 +112,7 @@ void handle_tokenize(struct exchange *x)
         {.name = "add_special", .take = take_add_special},
         {.name = "add_special_tokens", .take = take_add_special},
         {.name = "parse_special", .take = take_parse_special},
-        {.name = "with_pieces", .refused = "ask /detokenize for the text of an id"},
+        {.name = "with_pieces", .take = take_with_pieces},
         {0},
     };
     static const struct question_kind kind = {.work = tokenize, .write = write_tokens};
