@@ -275,6 +275,19 @@ static void test_names_of_the_limit(void **state)
     refuse(parse_response, "{\"input\":\"a\",\"max_output_tokens\":0}", "max_output_tokens");
 }
 
+/* Of so many answers the likeliest n are kept: with n of them that changes nothing. */
+static void test_best_of(void **state)
+{
+    struct ask a = accept(parse_completion, "{\"prompt\":\"a\",\"best_of\":3,\"n\":3}");
+    assert_int_equal(a.n, 3);
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"n\":2,\"best_of\":1}");
+    ask_fini(&a);
+    refuse(parse_completion, "{\"prompt\":\"a\",\"best_of\":3,\"n\":2}", "best_of");
+    refuse(parse_completion, "{\"prompt\":\"a\",\"best_of\":3}", "best_of");
+    refuse(parse_completion, "{\"prompt\":\"a\",\"best_of\":\"3\"}", "best_of");
+}
+
 static void test_null_is_absent(void **state)
 {
     struct ask a = accept(parse_chat, CHAT(",\"temperature\":null,\"stop\":null,\"tools\":null,"
@@ -836,6 +849,7 @@ int main(void)
         cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_names_of_the_limit),
+        cmocka_unit_test(test_best_of),
         cmocka_unit_test(test_anthropic_turns),
         cmocka_unit_test(test_refusal_parts),
         cmocka_unit_test(test_null_is_absent),

@@ -9,13 +9,19 @@
 
 /* ---- The request ---- */
 
-/* Several answers of which the likeliest is kept: 1 changes nothing. */
+/* Of so many answers the n likeliest are kept: with n of them that changes nothing. */
 static bool take_best_of(struct ask *ask, json_t *value, struct problem *p)
 {
-    long long v;
-    if (integer_of(value, &v) && v == 1)
+    long long best;
+    return read_integer(value, 0, ASK_CHOICES_MAX, &best, p);
+}
+
+static bool check_best_of(const struct ask *ask, struct problem *p)
+{
+    long long best = 0;
+    if (!integer_of(json_object_get(ask->root, "best_of"), &best) || best <= 1 || best == ask->n)
         return true;
-    return problem_set(p, 400, "only 1 is supported: ask for n answers");
+    return problem_refuse(p, 400, "best_of", "only 1 or n is supported: ask for n answers");
 }
 
 /* How many most probable tokens; false: none, and no log-probabilities either. */
@@ -52,6 +58,8 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
     ask->max_tokens = DEFAULT_MAX_TOKENS;
     ask->parse_special = true; /* whoever writes the prompt writes the template's marks, too */
     if (!ask_parse(ask, body, len, p) || !ask_take(ask, completion_parameters, ask->root, p))
+        return false;
+    if (!check_best_of(ask, p))
         return false;
     if (ask->fill.wanted && ask->echo && ask->logprobs)
         return problem_refuse(p, 400, "suffix",
