@@ -145,6 +145,9 @@ def check_other_names():
         status, _, answer = call("POST", "/v1/completions", {"model": name, "prompt": "a"})
         assert status == 404 and answer["error"]["code"] == "model_not_found", (name, answer)
         assert all(option in answer["error"]["message"] for option in ("--alias", "--any-model")), answer
+    for more in ({}, {"model": "sonnet"}, {"prompt": ""}):
+        loaded = post("/api/generate", **more)
+        assert (loaded["model"], loaded["done_reason"]) == ("demo", "load"), loaded
 
 
 def check_streams_are_wholes():

@@ -34,7 +34,9 @@ static void on_loaded(struct deployments_waiter *w)
 {
     struct loading *l = (struct loading *)w;
     struct problem p;
-    if (deployments_find(&app_of(l->x)->deployments, l->model)) {
+    const struct deployment *d = deployments_find(&app_of(l->x)->deployments, l->model);
+    if (d) {
+        snprintf(l->model, sizeof l->model, "%s", d->model);
         end(l, NULL);
         return;
     }

@@ -10,7 +10,7 @@ struct loading {
     struct demand_wait drop;          /* to unload */
     struct exchange *x;
     bool drops;
-    char model[DEMAND_ID_BYTES];
+    char model[DEMAND_ID_BYTES]; /* that the request means; once it is loaded, its own name */
     void (*write)(struct exchange *x, const struct loading *l); /* replies: it has worked */
 };
 
