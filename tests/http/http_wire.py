@@ -693,6 +693,8 @@ def check_errors():
     assert refused("/v1/messages", {"messages": [{"role": "user", "content": "a"}]}, 400)["type"] == "error"
     assert isinstance(refused("/api/chat", {"model": "nope", "messages": chat["messages"]}, 404)["error"], str)
     refused("/v1/embeddings", {"input": "a"}, 501)
+    for method, path in (("GET", "/v1/files"), ("POST", "/v1/files"), ("DELETE", "/v1/files/file-1"), ("GET", "/v1/batches/b"), ("GET", "/v1/embeddings")):
+        assert call(method, path)[0] == 501, (method, path)
     # a message says what it is about, also in APIs without a member for it
     assert "temperature" in refused("/v1/messages", {**chat, "max_tokens": 1, "temperature": "hot"}, 400)["error"]["message"]
     assert "temperature" in refused("/api/chat", {**chat, "options": {"temperature": "hot"}}, 400)["error"]

@@ -105,7 +105,7 @@ static bool path_fits(const struct route *r, const char *url)
 /* HEAD is a GET whose body libmicrohttpd leaves out. */
 static bool method_fits(const struct route *r, const char *method)
 {
-    return strcmp(method, r->method) == 0 ||
+    return !r->method || strcmp(method, r->method) == 0 ||
            (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
 }
 

@@ -25,8 +25,8 @@ struct MHD_Connection;
 struct exchange;
 
 struct route {
-    const char *method;
-    const char *path; /* one that ends in "/" takes any longer path too */
+    const char *method; /* NULL: any */
+    const char *path;   /* one that ends in "/" takes any longer path too */
     void (*handle)(struct exchange *x);
     enum http_api api; /* the shape of errors */
     bool open;         /* needs no API key */
