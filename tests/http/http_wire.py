@@ -500,7 +500,11 @@ def check_samplers():
     for more in ({"dry_multiplier": 1}, {"xtc_probability": 0.5}, {"mirostat": 2}, {"typical_p": 0.5}, {"dynatemp_range": 0.5}):
         text(temperature=0.7, **more)
     refused("/v1/completions", {"prompt": "a", "mirostat": 1}, 400, "mirostat")
-    refused("/v1/completions", {"prompt": "a", "logit_bias": {"99999999": 1}}, 400)
+    refused("/v1/completions", {"prompt": "a", "logit_bias": {"99999999": 1}}, 400, "logit_bias")
+    refused("/v1/completions", {"prompt": "a", "stop_token_ids": [99999999]}, 400, "stop_token_ids")
+    refused("/v1/completions", {"prompt": "a", "min_tokens": 9, "max_tokens": 3}, 400, "min_tokens")
+    refused("/v1/completions", {"prompt": "a", "samplers": ["top_k", "temperature", "top_k"]}, 400, "samplers")
+    refused("/v1/completions", {"prompt": "a", "ignore_eos": True, "grammar": 'root ::= "a"'}, 400, "ignore_eos")
 
 
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}, "unit": {"enum": ["a", "b"]}},
@@ -685,7 +689,8 @@ def check_errors():
     refused("/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "messages")
     refused("/v1/completions", {"prompt": [1, "a", []]}, 400, "prompt")
-    refused("/v1/completions", {"prompt": [10**9], "max_tokens": 1}, 400)
+    refused("/v1/completions", {"prompt": [10**9], "max_tokens": 1}, 400, "prompt")
+    refused("/v1/completions", {"prompt": ["a", 10**9], "max_tokens": 1}, 400, "prompt")
     refused("/v1/completions", {"prompt": ["a"] * 100, "n": 2}, 400)
     assert refused("/v1/completions", {"prompt": "a " * 5000}, 400)["error"]["code"] == "context_length_exceeded"
     many = refused("/v1/completions", {"prompt": "a", "stop_token_ids": [1] * 4000}, 400)["error"]

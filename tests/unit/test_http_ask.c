@@ -646,7 +646,8 @@ static void test_samplers_are_refused_by_name(void **state)
     static const char *const wrong[][2] = {
         {CHAT(",\"presence_penalty\":101"), "presence_penalty"},
         {CHAT(",\"mirostat\":1"), "mirostat"},
-        {CHAT(",\"samplers\":\"ekdskypmxtekdskypmxt\""), "samplers"},
+        {CHAT(",\"samplers\":\"ekdse\""), "samplers"},
+        {CHAT(",\"samplers\":[\"typ_p\",\"top_k\",\"typical_p\"]"), "samplers"},
         {CHAT(",\"logit_bias\":{\"1\":\"x\"}"), "logit_bias"},
         {CHAT(",\"logit_bias\":[[1]]"), "logit_bias"},
         {CHAT(",\"logit_bias\":[[-1,1]]"), "logit_bias"},

@@ -4,6 +4,7 @@
 #include "client/http/api/answer_start.h"
 #include "client/http/api/budget.h"
 #include "client/http/api/failure.h"
+#include "client/http/api/refusal.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/worker_limit.h"
 
@@ -381,6 +382,12 @@ static bool take_event(struct choice *c, const struct moed_event *event)
     return go_on(c);
 }
 
+static void name_refused(const struct answer *a, struct problem *p)
+{
+    const struct moed_model *facts = a->deployment->facts; /* NULL: the worker was restarted */
+    refusal_name(p, &a->ask, facts ? facts->vocab : 0, a->structure.grammar.kind);
+}
+
 /* The next event of a request. False: there is none now, or the answer has failed with it. */
 static bool next_event(struct answer *a, struct moed_request *r, const struct moed_event **event,
                        bool *failed)
@@ -391,6 +398,8 @@ static bool next_event(struct answer *a, struct moed_request *r, const struct mo
     if (*failed) {
         struct problem p;
         problem_from_moed(&p, &error);
+        if (code == MOED_ERROR_USAGE)
+            name_refused(a, &p);
         fail(a, &p);
     }
     return !code;

@@ -115,6 +115,7 @@ static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
 /* ---- The order of the samplers ---- */
 
 #define LETTERS "edskypmxt" /* docs/sampling.md; llama-server's are the same */
+_Static_assert(sizeof LETTERS <= sizeof((struct ask *)0)->order, "each once");
 
 static char sampler_letter(const char *name)
 {
@@ -140,10 +141,11 @@ static void ignore_sampler(struct ask *ask, const char *name, int bytes)
     ask_ignore(ask, text);
 }
 
-static bool add_sampler(struct ask *ask, size_t *n, char letter, struct problem *p)
+/* at: its place in the request's list. */
+static bool add_sampler(struct ask *ask, size_t *n, char letter, size_t at, struct problem *p)
 {
-    if (*n + 1 == sizeof ask->order)
-        return problem_set(p, 400, "at most %zu samplers are possible", sizeof ask->order - 1);
+    if (memchr(ask->order, letter, *n))
+        return problem_set(p, 400, "item %zu is a sampler that stands in the list before", at);
     ask->order[(*n)++] = letter;
     ask->order[*n] = '\0';
     return true;
@@ -164,7 +166,7 @@ static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
         char letter = letters ? letters[i] : sampler_letter(name);
         if (!letter || !strchr(LETTERS, letter))
             ignore_sampler(ask, name, letters ? 1 : 20);
-        else if (!add_sampler(ask, &n, letter, p))
+        else if (!add_sampler(ask, &n, letter, i, p))
             return false;
     }
     return true;
