@@ -49,6 +49,34 @@ static enum tool_choice choice_of(const struct answer_request *q)
                                                            : TOOL_CHOICE_AUTO;
 }
 
+static void optional_literal(struct strbuf *out, const char *text)
+{
+    if (!text)
+        return;
+    strbuf_printf(out, "( ");
+    gbnf_literal(out, text, strlen(text));
+    strbuf_printf(out, ")? ");
+}
+
+/* What stands before the answer's text, not of harmony: reasoning, with `space` behind it, what
+ * begins the next message, and the text's mark. reasoning-0 is a rule of the grammar. Returns how
+ * many marks it has put into `marks`. */
+static size_t write_lead(struct strbuf *out, const struct answer_request *q, const char *space,
+                         const char *marks[ANSWER_MARKS_MAX])
+{
+    const struct reasoning_marks *m = marks_of(q);
+    const char *text_begin = q->format ? q->format->text_begin : NULL;
+    const char *all[] = {m ? m->begin : NULL, m ? m->end : NULL, m ? m->next_mark : NULL,
+                         text_begin};
+    size_t n = 0;
+    gbnf_reasoning(out, q->format, m, q->reasoning_open, space);
+    optional_literal(out, text_begin);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            marks[n++] = all[i];
+    return n;
+}
+
 /* Takes the text. */
 static enum error_code take_text(struct answer_grammar *g, struct strbuf *text, struct error *e)
 {
@@ -70,10 +98,12 @@ static enum error_code allow_answer(struct answer_grammar *g, const struct answe
     strbuf_init(&text);
     strbuf_printf(&text,
                   ROOT "calls | answer\ncalls ::= %s\nanswer ::= ", g->calls.text + strlen(ROOT));
-    if (!q->reasoning_open)
-        gbnf_reasoning(&text, q->format, marks_of(q));
-    if (is_harmony(q))
+    if (is_harmony(q)) {
+        gbnf_reasoning(&text, q->format, NULL, q->reasoning_open, "");
         strbuf_printf(&text, HARMONY_LEAD);
+    } else {
+        write_lead(&text, q, "", g->own_marks); /* the marks are those of the calls */
+    }
     if (q->form)
         strbuf_printf(&text, "\"\\n\"{0,2} %%json %s\n", q->form_text);
     else
@@ -120,19 +150,19 @@ static enum error_code bind_gbnf(struct answer_grammar *g, struct strbuf *text, 
     return take_text(g, text, e);
 }
 
-/* The model may reason before the JSON. */
-static enum error_code allow_reasoning(struct answer_grammar *g, const char *schema,
-                                       const struct reasoning_marks *marks, struct error *e)
+/* The model may write before the JSON what its answers begin with. */
+static enum error_code allow_lead(struct answer_grammar *g, const struct answer_request *q,
+                                  struct error *e)
 {
+    const struct reasoning_marks *marks = marks_of(q);
     struct strbuf text;
     strbuf_init(&text);
-    strbuf_printf(&text, ROOT "( ");
-    gbnf_literal(&text, marks->begin, strlen(marks->begin));
-    strbuf_printf(&text, "reasoning-0 [ \\n]{0,4} )? %%json %s\n", schema);
-    gbnf_until(&text, "reasoning", marks->end);
-    g->own_marks[0] = marks->begin;
-    g->own_marks[1] = marks->end;
-    return bind_gbnf(g, &text, 2, e);
+    strbuf_printf(&text, ROOT);
+    size_t n = write_lead(&text, q, "[ \\n]{0,4} ", g->own_marks);
+    strbuf_printf(&text, "%%json %s\n", q->form_text);
+    if (marks && !q->reasoning_open)
+        gbnf_until(&text, "reasoning", marks->end);
+    return bind_gbnf(g, &text, n, e);
 }
 
 /* The JSON stands in harmony's channel `final`. */
@@ -144,8 +174,7 @@ static enum error_code bind_harmony(struct answer_grammar *g, const struct answe
     struct strbuf text;
     strbuf_init(&text);
     strbuf_printf(&text, ROOT);
-    if (!q->reasoning_open)
-        gbnf_reasoning(&text, q->format, NULL);
+    gbnf_reasoning(&text, q->format, NULL, q->reasoning_open, "");
     strbuf_printf(&text, HARMONY_LEAD "%%json %s\n", q->form_text);
     if (!q->reasoning_open)
         gbnf_reasoning_rules(&text, q->format, NULL);
@@ -160,13 +189,14 @@ static enum error_code bind_form(struct answer_grammar *g, const struct answer_r
     bool schema = q->form == ANSWER_FORM_SCHEMA;
     if (is_harmony(q) && schema)
         return bind_harmony(g, q, e);
-    if (marks && !q->reasoning_open && schema)
-        return allow_reasoning(g, q->form_text, marks, e);
-    g->kind = ANSWER_FORM;
     if (is_harmony(q))
         bind_behind(g, ANSWER);
     else if (marks && q->reasoning_open)
         bind_behind(g, marks->end);
+    bool reasons = marks && !q->reasoning_open;
+    if (schema && (reasons || (marks && marks->next) || (q->format && q->format->text_begin)))
+        return allow_lead(g, q, e);
+    g->kind = ANSWER_FORM;
     return ERROR_OK;
 }
 

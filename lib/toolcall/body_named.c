@@ -1,11 +1,24 @@
 /* Calls that are a name, a separator and the JSON object of the arguments: DeepSeek V3 and V3.1,
- * Kimi-K2, Mistral. */
+ * Kimi-K2, Mistral; and Solar-Open's, which have an id before the name. */
 #include "toolcall/parser.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { START, NAME, CALL_ID, ID, SEPARATOR, SECOND_NAME, FENCE, ARGUMENTS, JSON, CLOSE };
+enum {
+    START,
+    OWN_ID,
+    NAME_BEGIN,
+    NAME,
+    CALL_ID,
+    ID,
+    SEPARATOR,
+    SECOND_NAME,
+    FENCE,
+    ARGUMENTS,
+    JSON,
+    CLOSE
+};
 
 static const char fence[] = "```", call_id[] = "[CALL_ID]";
 
@@ -14,7 +27,9 @@ static enum step start(struct tool_parser *p)
 {
     char c = p->buf[p->at];
     p->id[0] = '\0';
-    return c == '[' || c == '{' ? objects_begin(p, false) : body_go(p, NAME);
+    if (c == '[' || c == '{')
+        return objects_begin(p, false);
+    return body_go(p, p->o.format->name_begin ? OWN_ID : NAME);
 }
 
 static enum step name(struct tool_parser *p, char *out, uint8_t then)
@@ -118,6 +133,11 @@ enum step named_step(struct tool_parser *p)
     switch (p->body_state) {
     case START:
         return start(p);
+    case OWN_ID:
+        return name(p, p->id, NAME_BEGIN);
+    case NAME_BEGIN:
+        s = require_mark(p, p->o.format->name_begin);
+        return s == STEP_AGAIN ? body_go(p, NAME) : s;
     case NAME:
         return name(p, p->key, CALL_ID);
     case CALL_ID: {

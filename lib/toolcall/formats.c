@@ -90,6 +90,19 @@ static const struct tool_format formats[] = {
      .call_end = "<|tool_call_end|>",
      .separator = "<|tool_call_argument_begin|>",
      .gap = ""},
+    {.name = "solar-open",
+     .body = BODY_NAMED,
+     .section_begin = "<|tool_calls|>",
+     .section_end = "<|calls|>",
+     .section_end_token = true,
+     .call_begin = "<|tool_call:begin|>",
+     .call_end = "<|tool_call:end|>",
+     .name_begin = "<|tool_call:name|>",
+     .separator = "<|tool_call:args|>",
+     .gap = "",
+     .text_begin = "<|content|>",
+     .text_end = "<|end|>",
+     .reasoning = {"<|think|>", "<|end|>", "<|begin|>assistant", "<|begin|>"}},
     {.name = "glm",
      .body = BODY_TAGS,
      .call_begin = "<tool_call>",
@@ -113,7 +126,7 @@ static const struct tool_format formats[] = {
      .value_end = "</arg_value" HY3 ">",
      .call_end = "</tool_call" HY3 ">",
      .gap = "\n",
-     .reasoning = {"<think" HY3 ">", "</think" HY3 ">"}},
+     .reasoning = {.begin = "<think" HY3 ">", .end = "</think" HY3 ">"}},
     {.name = "hy3-preview",
      .body = BODY_TAGS,
      .section_begin = "<tool_calls>",
@@ -201,6 +214,7 @@ static const struct {
     {"deepseek-v3", {DS("tool▁calls▁begin"), "```json"}},
     {"deepseek-v3.1", {DS("tool▁calls▁begin")}},
     {"kimi-k2", {"<|tool_calls_section_begin|>"}},
+    {"solar-open", {"<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>"}},
     {"generic", {"]<]minimax[>["}}, /* MiniMax-M3: nested tags, for which there is no format */
     {"minimax-m2", {"<minimax:tool_call>"}},
     {"minimax-m2", {"minimax:tool_call", "<invoke name="}},
@@ -226,12 +240,12 @@ static const struct {
 };
 
 static const struct reasoning_marks reasonings[] = {
-    {"<seed:think>", "</seed:think>"},
-    {"<mm:think>", "</mm:think>"},
-    {"<|START_THINKING|>", "<|END_THINKING|>"},
-    {"<|channel>thought\n", "<channel|>"},
-    {"[THINK]", "[/THINK]"},
-    {"<think>", "</think>"},
+    {.begin = "<seed:think>", .end = "</seed:think>"},
+    {.begin = "<mm:think>", .end = "</mm:think>"},
+    {.begin = "<|START_THINKING|>", .end = "<|END_THINKING|>"},
+    {.begin = "<|channel>thought\n", .end = "<channel|>"},
+    {.begin = "[THINK]", .end = "[/THINK]"},
+    {.begin = "<think>", .end = "</think>"},
 };
 
 static bool has(const char *text, size_t len, const char *word)
@@ -286,19 +300,25 @@ static size_t without_space(const char *text, size_t len)
     return len;
 }
 
-static bool ends_with(const char *prompt, size_t len, const char *mark)
+/* Takes the mark, and white space behind it, from the prompt's end. False: it is not there. */
+static bool take_end(const char *prompt, size_t *len, const char *mark)
 {
-    size_t n = mark ? without_space(mark, strlen(mark)) : 0;
-    len = without_space(prompt, len);
-    return n > 0 && len >= n && memcmp(prompt + len - n, mark, n) == 0;
+    size_t n = mark ? without_space(mark, strlen(mark)) : 0, left = without_space(prompt, *len);
+    bool there = n > 0 && left >= n && memcmp(prompt + left - n, mark, n) == 0;
+    *len = there ? left - n : *len;
+    return there;
 }
 
 bool reasoning_left_open(const struct reasoning_marks *marks, const char *prompt, size_t len)
 {
-    return ends_with(prompt, len, marks ? marks->begin : NULL);
+    return take_end(prompt, &len, marks ? marks->begin : NULL);
 }
 
 bool reasoning_left_closed(const struct reasoning_marks *marks, const char *prompt, size_t len)
 {
-    return ends_with(prompt, len, marks ? marks->end : NULL);
+    if (!marks || !marks->next)
+        return take_end(prompt, &len, marks ? marks->end : NULL);
+    /* other messages have the same end and the same begin behind it */
+    return take_end(prompt, &len, marks->next) && take_end(prompt, &len, marks->end) &&
+           take_end(prompt, &len, marks->begin);
 }

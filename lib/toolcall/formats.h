@@ -8,7 +8,7 @@
 /* What stands between the marks of a call. */
 enum tool_body {
     BODY_OBJECTS, /* {"name": N, "arguments": {...}}, one or several, or an array of them */
-    BODY_NAMED,   /* N separator {...} */
+    BODY_NAMED,   /* N separator {...}, or ID name_begin N separator {...} */
     BODY_TAGS,    /* N, then each argument between tags */
     BODY_PYTHON,  /* [N(key="value", ...), ...] */
     BODY_GEMMA,   /* call:N{key:<|"|>value<|"|>, ...} */
@@ -24,6 +24,8 @@ enum tool_id_form {
 
 struct reasoning_marks {
     const char *begin, *end;
+    const char *next;      /* begins another message of the answer; NULL: it has one message */
+    const char *next_mark; /* the tag in `next` */
 };
 
 /* A field that a format does not have is NULL. */
@@ -35,11 +37,13 @@ struct tool_format {
     bool ends_reasoning; /* what begins calls or the text does */
     bool action_keys; /* BODY_OBJECTS: an array, and the keys tool_call_id, tool_name, parameters */
     const char *section_begin, *section_end; /* around all calls */
+    bool section_end_token; /* section_end is a token that ends the answer: no grammar has it */
     const char *call_begin, *call_end;
-    const char *separator; /* BODY_NAMED: before the arguments */
-    const char *fence;     /* BODY_NAMED: stands between the name and the arguments; then their
-                              separator is before the name, and before it the word `function` */
-    const char *name_end;  /* BODY_TAGS, from here on */
+    const char *name_begin; /* BODY_NAMED: behind the id, which stands before the name */
+    const char *separator;  /* BODY_NAMED: before the arguments */
+    const char *fence;      /* BODY_NAMED: stands between the name and the arguments; then their
+                               separator is before the name, and before it the word `function` */
+    const char *name_end;   /* BODY_TAGS, from here on */
     const char *key_begin, *key_end;
     const char *value_begin, *value_end;
     bool newline_values; /* a newline before a value is not in it; value_end begins with another

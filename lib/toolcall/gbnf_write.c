@@ -99,15 +99,21 @@ void gbnf_without(struct strbuf *out, const char *name, const char *mark)
 }
 
 void gbnf_reasoning(struct strbuf *out, const struct tool_format *f,
-                    const struct reasoning_marks *marks)
+                    const struct reasoning_marks *marks, bool open, const char *space)
 {
-    if (f->body == BODY_HARMONY) {
-        strbuf_printf(out, "( \"<|channel|>analysis<|message|>\" reasoning-0 "
-                           "\"<|start|>assistant\" )? ");
-    } else if (marks) {
+    const char *next = marks && marks->next ? marks->next : "";
+    if (f && f->body == BODY_HARMONY) {
+        if (!open)
+            strbuf_printf(out, "( \"<|channel|>analysis<|message|>\" reasoning-0 "
+                               "\"<|start|>assistant\" )? ");
+    } else if (marks && !open) {
         strbuf_printf(out, "( ");
         gbnf_literal(out, marks->begin, strlen(marks->begin));
-        strbuf_printf(out, "reasoning-0 )? ");
+        strbuf_printf(out, "reasoning-0 ");
+        gbnf_literal(out, next, strlen(next));
+        strbuf_printf(out, "%s)? ", space);
+    } else if (*next) {
+        gbnf_literal(out, next, strlen(next));
     }
 }
 

@@ -15,11 +15,12 @@ void gbnf_literal(struct strbuf *out, const char *text, size_t len);
 void gbnf_until(struct strbuf *out, const char *name, const char *mark);
 /* Rules of any text without `mark`, which is as in gbnf_until. The first rule is NAME-0. */
 void gbnf_without(struct strbuf *out, const char *name, const char *mark);
-/* Reasoning that may come first, with its end mark, in harmony with the begin of the next message;
- * nothing where there is none. It refers to the rules of the second function. marks: NULL: none, or
- * the format has its own. */
+/* Reasoning that may come first, with its end mark, what begins the next message, and the GBNF
+ * `space`; nothing where there is none. open: it has begun, so only the next message's begin comes
+ * behind it. It refers to the rules of the second function. marks: NULL: none, or the format has
+ * its own. f may be NULL. */
 void gbnf_reasoning(struct strbuf *out, const struct tool_format *f,
-                    const struct reasoning_marks *marks);
+                    const struct reasoning_marks *marks, bool open, const char *space);
 void gbnf_reasoning_rules(struct strbuf *out, const struct tool_format *f,
                           const struct reasoning_marks *marks);
 /* The rules json-object, json-value, json-string and what they need. Whitespace is bounded. */

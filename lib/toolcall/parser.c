@@ -87,7 +87,15 @@ static enum step reasoning_step(struct tool_parser *p)
     return s;
 }
 
-enum { CONTENT_MARKS_MAX = 5 };
+enum { CONTENT_MARKS_MAX = 6 };
+
+/* The mark of the text's end is no content. Where reasoning is content, its end mark is, too. */
+static bool has_text_end(const struct tool_parser *p)
+{
+    const struct tool_format *f = p->o.format;
+    bool ends_reasoning = f->text_end && f->reasoning.end && !strcmp(f->text_end, f->reasoning.end);
+    return f->text_end && (p->o.reasoning || !ends_reasoning);
+}
 
 /* The marks in content. The first one is a section's if the format has sections. */
 static size_t content_marks(const struct tool_parser *p, const char *marks[CONTENT_MARKS_MAX])
@@ -100,8 +108,10 @@ static size_t content_marks(const struct tool_parser *p, const char *marks[CONTE
         marks[n++] = f->call_begin;
     if (f->text_begin)
         marks[n++] = f->text_begin;
-    if (f->text_end)
+    if (has_text_end(p))
         marks[n++] = f->text_end;
+    if (f->reasoning.next)
+        marks[n++] = f->reasoning.next;
     if (p->reasoning_unended)
         marks[n++] = p->o.reasoning->end;
     return n;
@@ -197,14 +207,15 @@ static enum step start_step(struct tool_parser *p)
     return STEP_AGAIN;
 }
 
-/* A mark around the text, or the end of reasoning, is behind `at`, and `mark` at the whitespace
- * before it. */
+/* A mark around the text or of another message, or the end of reasoning, is behind `at`, and `mark`
+ * at the whitespace before it. */
 static void drop_text_mark(struct tool_parser *p, const char *mark)
 {
     if (mark == p->o.format->text_end)
         emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - strlen(mark) - p->mark);
     p->mark = p->at;
-    if (p->reasoning_unended && mark == p->o.reasoning->end) {
+    p->started = p->started && mark != p->o.format->reasoning.next; /* reasoning may begin */
+    if (p->reasoning_unended && strcmp(mark, p->o.reasoning->end) == 0) {
         p->reasoning_unended = false;
         p->space = SPACE_DROP;
     }

@@ -94,7 +94,7 @@ struct tool_parser {
     bool final, stopped, failed;
     enum parser_state state;
     enum whitespace_rule space;
-    bool started;        /* content was given: no reasoning can begin */
+    bool started;        /* content of the message was given: no reasoning can begin */
     bool in_section;     /* the call stands in a section */
     bool from_reasoning; /* the call's mark stands in reasoning, which may go on behind it */
     size_t mark_len;     /* from_reasoning: of the call's mark, with the whitespace before it */

@@ -77,7 +77,7 @@ static void frame_of(const struct tool_format *f, struct frame *x)
     }
     if (f->section_begin) {
         join(x->open, f->section_begin, f->gap, NULL);
-        join(x->close, f->gap, f->section_end, NULL);
+        join(x->close, f->gap, f->section_end_token ? NULL : f->section_end, NULL);
     }
     join(x->between, f->fence ? "\n" : f->gap, NULL, NULL);
     if (f->section_begin && f->newline_values) /* each call has a section */
@@ -158,8 +158,7 @@ static enum error_code call_rule(struct builder *b, const struct tool *t)
 static void lead(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
-    if (!r->reasoning_open)
-        gbnf_reasoning(&b->out, r->format, r->reasoning);
+    gbnf_reasoning(&b->out, r->format, r->reasoning, r->reasoning_open, "");
     if (r->format->body != BODY_HARMONY)
         strbuf_printf(&b->out, "\"\\n\"{0,2} ");
 }
@@ -257,12 +256,17 @@ static enum error_code call_rules(struct builder *b)
     const struct tool_grammar_request *r = b->r;
     const char *bar = "";
     strbuf_printf(&b->out, "call ::= ");
+    if (r->format->name_begin) {
+        strbuf_printf(&b->out, "[a-z0-9]{10} ");
+        literal(b, r->format->name_begin);
+        strbuf_printf(&b->out, "( ");
+    }
     for (size_t i = 0; i < tool_list_count(r->tools); i++)
         if (chosen(r, tool_list_at(r->tools, i))) {
             strbuf_printf(&b->out, "%scall-%zu", bar, i);
             bar = " | ";
         }
-    strbuf_printf(&b->out, "\n");
+    strbuf_printf(&b->out, r->format->name_begin ? " )\n" : "\n");
     for (size_t i = 0; i < tool_list_count(r->tools); i++) {
         if (!chosen(r, tool_list_at(r->tools, i)))
             continue;
@@ -298,12 +302,15 @@ static void find_marks(const struct builder *b, struct tool_grammar *g)
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|constrain|>",
                                           "<|start|>", "<|end|>"};
     const char *own[] = {f->section_begin,
-                         f->section_end,
+                         f->section_end_token ? NULL : f->section_end,
                          f->call_begin,
                          f->call_end,
+                         f->name_begin,
                          f->separator,
                          r->reasoning ? r->reasoning->begin : NULL,
                          r->reasoning ? r->reasoning->end : NULL,
+                         r->reasoning ? r->reasoning->next_mark : NULL,
+                         f->text_begin, /* of an answer beside the calls (answer_grammar.c) */
                          f->body == BODY_GEMMA ? "<|\"|>" : NULL,
                          f->body == BODY_GEMMA ? "<|channel>" : NULL};
     const char *tags[] = {f->name_end, f->key_begin, f->key_end, f->value_begin,

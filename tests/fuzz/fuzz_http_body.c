@@ -50,7 +50,7 @@ static void check_tools(const struct ask *ask)
     json_t *plain = tool_messages_plain(ask->messages, ask->tools);
     check_messages(plain);
     json_decref(plain);
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct chat_rendered chat = {.style = {tool_format_find("hermes"), &think}};
     struct structure s;
     struct moed_error error = {0};

@@ -1,4 +1,4 @@
-/* Fuzz target of tool-call parsing. The first byte chooses a format and options; the rest is an
+/* Fuzz target of tool-call parsing. The first two bytes choose a format and options; the rest is an
  * answer. Fed whole, byte by byte and in uneven parts it gives the same events; complete arguments
  * are a JSON object; what is given as text stands in the answer in this order; an answer without
  * calls and reasoning comes out as it is, but for whitespace at its end and marks of channels and
@@ -119,19 +119,33 @@ static struct tool_list *tools(void)
     return list;
 }
 
+/* From the byte '0' on. New ones stand last, so that the corpus keeps its formats. */
+static const char *const formats[] = {
+    "hermes",        "qwen3-coder", "seed",           "harmony",   "deepseek-v3", "deepseek-v3.1",
+    "deepseek-v3.2", "deepseek-v4", "kimi-k2",        "glm",       "mistral",     "mistral-array",
+    "llama3",        "minimax-m2",  "tool-calls-tag", "lfm2",      "gemma4",      "generic",
+    "hy3",           "hy3-preview", "cohere",         "command-a", "solar-open"};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+static const struct tool_format *format_of(uint8_t byte)
+{
+    const struct tool_format *format = tool_format_find(formats[(uint8_t)(byte - '0') % N_FORMATS]);
+    require(format && tool_format_at(N_FORMATS - 1) && !tool_format_at(N_FORMATS));
+    return format;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct tool_list *list;
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     if (size < 2)
         return 0;
     if (!list)
         list = tools();
-    size_t n = 0;
-    while (tool_format_at(n))
-        n++;
-    struct tool_parser_options o = {.format = tool_format_at(data[0] % n),
-                                    .reasoning = data[1] & 1 ? &think : NULL,
+    const struct tool_format *format = format_of(data[0]);
+    const struct reasoning_marks *marks = format->reasoning.end ? &format->reasoning : &think;
+    struct tool_parser_options o = {.format = format,
+                                    .reasoning = data[1] & 1 ? marks : NULL,
                                     .reasoning_open = data[1] & 2,
                                     .whole_calls = data[1] & 4,
                                     .calls_in_reasoning = !(data[1] & 16),

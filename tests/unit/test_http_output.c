@@ -81,7 +81,7 @@ static bool parse_message(struct ask *ask, const char *body, size_t len, struct 
 static void bench_init(struct bench *b, parser *parse, const char *body, const struct dialect *d,
                        const struct canned *model)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct problem p = {0};
     *b = (struct bench){0};
     strbuf_init(&b->x.out);

@@ -352,7 +352,7 @@ static void test_forms(void **state)
 /* With tools the model chooses between calls and the form; forced calls leave no text to form. */
 static void test_form_beside_tools(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     static const struct {
         const char *format;
         const struct reasoning_marks *marks;
@@ -386,7 +386,7 @@ static void test_form_beside_tools(void **state)
 /* Reasoning stands before the form, however the model begins it. */
 static void test_form_behind_reasoning(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct chat_rendered chat = {.style = {tool_format_find("hermes"), &think}};
     struct ask a = accept(parse_chat, CHAT(",\"response_format\":{\"type\":\"json_object\"}"));
     struct structure s;
@@ -420,11 +420,45 @@ static void test_form_behind_reasoning(void **state)
     ask_fini(&a);
 }
 
+/* Each message of Solar-Open's answers has a mark, which may stand before the JSON, too. */
+static void test_form_in_a_message(void **state)
+{
+    const struct tool_format *format = tool_format_find("solar-open");
+    struct chat_rendered chat = {.style = {format, &format->reasoning}};
+    static const char json[] = "( \"<|content|>\" )? %json {\"type\":\"object\"}\n";
+    static const char next[] = "\"<|begin|>assistant\" ";
+    struct ask a = accept(parse_chat, CHAT(",\"response_format\":{\"type\":\"json_object\"}"));
+    struct structure s;
+    char expected[256];
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    snprintf(expected, sizeof expected, "root ::= ( \"<|think|>\" reasoning-0 %s[ \\n]{0,4} )? %s",
+             next, json);
+    assert_memory_equal(s.grammar.text, expected, strlen(expected));
+    assert_int_equal(s.grammar.mark_count, 4);
+    structure_fini(&s);
+    chat.reasoning_closed = true;
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    snprintf(expected, sizeof expected, "root ::= %s", json);
+    assert_string_equal(s.grammar.text, expected);
+    structure_fini(&s);
+    chat.reasoning_closed = false;
+    chat.reasoning_open = true;
+    snprintf(expected, sizeof expected, "root ::= %s%s", next, json);
+    for (int behind = 0; behind < 2; behind++) {
+        assert_int_equal((behind ? structure_init_behind : structure_init)(&s, &a, &chat, NULL),
+                         MOED_OK);
+        assert_string_equal(s.grammar.text, expected);
+        assert_string_equal(s.grammar.trigger ? s.grammar.trigger : "", behind ? "" : "<|end|>");
+        structure_fini(&s);
+    }
+    ask_fini(&a);
+}
+
 /* Behind reasoning that was ended nothing that binds the rest allows more of it, or waits for its
  * end. */
 static void test_no_second_reasoning(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     static const char *const bodies[] = {
         CHAT(",\"response_format\":{\"type\":\"json_object\"}"),
         CHAT(",\"tools\":[" NOW "],\"response_format\":{\"type\":\"json_object\"}"),
@@ -522,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_form_beside_tools),
         cmocka_unit_test(test_form_behind_reasoning),
+        cmocka_unit_test(test_form_in_a_message),
         cmocka_unit_test(test_no_second_reasoning),
         cmocka_unit_test(test_harmony_behind_reasoning),
         cmocka_unit_test(test_tools_of_a_server),

@@ -2,7 +2,7 @@
  * worked out by hand. */
 #include "toolcall_run.h"
 
-static const struct reasoning_marks think = {"<think>", "</think>"};
+static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
 
 static void check(const char *format, const char *text, const char *expected)
 {
@@ -137,7 +137,8 @@ static void test_laguna(void **state)
 /* Hy3's published weights have a suffix in each mark; the preview has none. */
 static void test_hy3(void **state)
 {
-    static const struct reasoning_marks marks = {"<think:opensource>", "</think:opensource>"};
+    static const struct reasoning_marks marks = {.begin = "<think:opensource>",
+                                                 .end = "</think:opensource>"};
     struct tool_list *tools = tools_of(SAMPLE_TOOLS);
     struct tool_parser_options o = {.format = tool_format_find("hy3"),
                                     .reasoning = &marks,
@@ -175,7 +176,8 @@ static void test_hy3(void **state)
 /* The answer's text stands between marks, which are no content, also without tools. */
 static void test_cohere(void **state)
 {
-    static const struct reasoning_marks marks = {"<|START_THINKING|>", "<|END_THINKING|>"};
+    static const struct reasoning_marks marks = {.begin = "<|START_THINKING|>",
+                                                 .end = "<|END_THINKING|>"};
     struct tool_list *tools = tools_of(SAMPLE_TOOLS);
     struct tool_parser_options o = {.format = tool_format_find("cohere"),
                                     .reasoning = &marks,
@@ -194,6 +196,52 @@ static void test_cohere(void **state)
     o.parallel = true;
     assert_events(o, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "C(Yes.)");
     assert_events(o, COHERE_CALLS, COHERE_EVENTS);
+    tool_list_free(tools);
+}
+
+#define SOLAR_CALL(id, name, arguments)                                                            \
+    "<|tool_call:begin|>" id "<|tool_call:name|>" name "<|tool_call:args|>" arguments              \
+    "<|tool_call:end|>"
+#define SOLAR_CALLS                                                                                \
+    "<|tool_calls|>" SOLAR_CALL("a1b2c3d4e5", "get_weather", "{\"city\": \"Ulm\"}")                \
+        SOLAR_CALL("z", "now", "{}")
+#define SOLAR_EVENTS "N(get_weather)A({\"city\": \"Ulm\"})EN(now)A({})E"
+
+/* An answer has several messages; the token behind the last one is no part of its text. */
+static void test_solar_open(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    const struct tool_format *format = tool_format_find("solar-open");
+    struct tool_parser_options o = {
+        .format = format, .reasoning = &format->reasoning, .tools = tools, .parallel = true};
+    struct transcript t;
+    assert_events(o, "<|think|>Look.\n<|end|><|begin|>assistant" SOLAR_CALLS,
+                  "R(Look.)" SOLAR_EVENTS);
+    assert_events(o, SOLAR_CALLS "<|calls|>", SOLAR_EVENTS);
+    assert_events(o, SOLAR_CALL("a", "now", "{}"), "N(now)A({})E"); /* no mark of all calls */
+    assert_events(o, "<|content|>I look.<|end|><|begin|>assistant" SOLAR_CALLS,
+                  "C(I look.)" SOLAR_EVENTS);
+    assert_events(o,
+                  "<|think|>A<|end|><|begin|>assistant<|content|>B\n<|end|><|begin|>assistant"
+                  "<|think|>C<|end|><|begin|>assistant<|content|>D <|think|>",
+                  "R(A)C(B\n)R(C)C(D <|think|>)");
+    transcript_run(&t, o, SOLAR_CALLS, strlen(SOLAR_CALLS), NULL, NULL);
+    assert_string_equal(t.ids.data, "a1b2c3d4e5 z ");
+    transcript_fini(&t);
+    o.calls_in_reasoning = true; /* the end mark is missing */
+    assert_events(o, "<|think|>A" SOLAR_CALLS, "R(A)" SOLAR_EVENTS);
+    for (int with = 0; with < 2; with++) {
+        o.tools = with ? tools : NULL;
+        assert_events(o, "<|think|>Hm<|end|><|begin|>assistant<|content|>\nIt is\n\n5 <|begin|>.\n",
+                      "R(Hm)C(\nIt is\n\n5 <|begin|>.\n)");
+        assert_events(o, "<|content|>Yes", "C(Yes)");
+    }
+    o.reasoning_open = true;
+    assert_events(o, "Hm<|end|><|begin|>assistant<|content|>A", "R(Hm)C(A)");
+    /* not separated */
+    o.reasoning_open = false;
+    o.reasoning = NULL;
+    assert_events(o, "<|think|>Hm<|end|><|begin|>assistant<|content|>A", "C(<|think|>Hm<|end|>A)");
     tool_list_free(tools);
 }
 
@@ -333,7 +381,7 @@ int main(void)
         cmocka_unit_test(test_lfm2),        cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_harmony),     cmocka_unit_test(test_generic),
         cmocka_unit_test(test_laguna),      cmocka_unit_test(test_hy3),
-        cmocka_unit_test(test_cohere),
+        cmocka_unit_test(test_cohere),      cmocka_unit_test(test_solar_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

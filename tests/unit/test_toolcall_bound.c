@@ -41,6 +41,9 @@ static const struct sample {
     {"kimi-k2",
      "<|tool_calls_section_begin|><|tool_call_begin|>functions.edit:0"
      "<|tool_call_argument_begin|>" ARGUMENTS "<|tool_call_end|><|tool_calls_section_end|>"},
+    {"solar-open",
+     "<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>edit<|tool_call:args|>" ARGUMENTS
+     "<|tool_call:end|>"},
     {"glm",
      "<tool_call>edit\n<arg_key>path</arg_key>\n<arg_value>a.c</arg_value>\n<arg_key>n</arg_key>\n"
      "<arg_value>7</arg_value>\n</tool_call>"},
@@ -276,27 +279,36 @@ static void test_orders(void **state)
 /* Reasoning before a call that is required: its marks may be control tokens, too. */
 static void test_reasoning(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct tool_grammar_request r = {.choice = TOOL_CHOICE_REQUIRED, .reasoning = &think};
     (void)state;
     for (size_t i = 0; i < N_SAMPLES; i++) {
+        const struct tool_format *format = tool_format_find(samples[i].format);
         bool harmony = strcmp(samples[i].format, "harmony") == 0;
         bool gemma = strcmp(samples[i].format, "gemma4") == 0;
-        static const struct reasoning_marks channel = {"<|channel>thought\n", "<channel|>"};
-        r.reasoning = harmony ? NULL : gemma ? &channel : &think;
+        bool solar = strcmp(samples[i].format, "solar-open") == 0;
+        static const struct reasoning_marks channel = {.begin = "<|channel>thought\n",
+                                                       .end = "<channel|>"};
+        r.reasoning = harmony ? NULL : gemma ? &channel : solar ? &format->reasoning : &think;
         check(&samples[i], r, LOOSE,
               harmony ? "<|channel|>analysis<|message|>a <b> c<|end|><|start|>assistant"
               : gemma ? "<|channel>thought\na <b> c<channel|>"
+              : solar ? "<|think|>a <b> <|en<|end|><|begin|>assistant"
                       : "<think>a <b> </thin</think>\n\n");
     }
     r = (struct tool_grammar_request){
         .choice = TOOL_CHOICE_REQUIRED, .reasoning = &think, .reasoning_open = true};
     check(&samples[0], r, LOOSE, "hm</think>\n\n");
+    for (size_t i = 0; i < N_SAMPLES; i++)
+        if (strcmp(samples[i].format, "solar-open") == 0) {
+            r.reasoning = &tool_format_find("solar-open")->reasoning;
+            check(&samples[i], r, LOOSE, "hm<|end|><|begin|>assistant");
+        }
 }
 
 static void check_bound(const char *tools, const char *format, const char *text, bool fits)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct tool_list *list = tools_of(tools);
     struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
                                      .format = tool_format_find(format),
@@ -316,7 +328,7 @@ static void check_bound(const char *tools, const char *format, const char *text,
  * are refused in the reasoning, behind it and where there is none. */
 static void test_near_calls(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     static const struct sample near[] = {
         {"hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": {\"n\": \"x\"}}</tool_call>"},
         {"hermes", "<tool_call>\n{\"name\":\"edit\",\"arguments\":{\"n\":\"x\"}}\n</tool_call>"},
@@ -498,7 +510,7 @@ static void test_line_end(void **state)
 /* Behind reasoning that the prompt has closed, or that was switched off, comes the call. */
 static void test_no_reasoning(void **state)
 {
-    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
     struct tool_list *list = tools_of(LOOSE);
     (void)state;
     for (int off = 0; off < 2; off++) {

@@ -28,6 +28,8 @@ static void test_detect(void **state)
     check_template("'｜DSML｜' + 'function_calls>'", "deepseek-v3.2", NULL);
     check_template("'｜DSML｜' + 'tool_calls>'", "deepseek-v4", NULL);
     check_template("<|tool_calls_section_begin|>", "kimi-k2", NULL);
+    check_template("'<|tool_call:begin|>' + id + '<|tool_call:name|>' + n + '<|tool_call:args|>'",
+                   "solar-open", "<|end|>");
     check_template("<tool_call>{function-name}\n<arg_key>", "glm", NULL);
     check_template(
         "set HYTK = ':opensource' '<tool_calls{}>' '<tool_sep{}>' '<arg_key{}>' </think{}>", "hy3",
@@ -68,6 +70,7 @@ static void test_detect_files(void **state)
         {"deepseek-ai-DeepSeek-V4", "deepseek-v4"},
         {"moonshotai-Kimi-K2", "kimi-k2"},
         {"Kimi-K2-Thinking", "kimi-k2"},
+        {"upstage-Solar-Open-100B", "solar-open"},
         {"GLM-4.6", "glm"},
         {"poolside-Laguna-XS.2", "glm"},
         {"poolside-Laguna-S-2.1", "glm"},
@@ -104,7 +107,7 @@ static void test_detect_files(void **state)
 
 static void test_left_open(void **state)
 {
-    static const struct reasoning_marks marks = {"<think>", "</think>"};
+    static const struct reasoning_marks marks = {.begin = "<think>", .end = "</think>"};
     const char *open = "<|im_start|>assistant\n<think>\n", *closed = "<think>\n\n</think>\n\n";
     assert_true(reasoning_left_open(&marks, open, strlen(open)));
     assert_false(reasoning_left_open(&marks, closed, strlen(closed)));
@@ -113,6 +116,14 @@ static void test_left_open(void **state)
     assert_true(reasoning_left_closed(&marks, closed, strlen(closed)));
     assert_false(reasoning_left_closed(&marks, open, strlen(open)));
     assert_false(reasoning_left_closed(NULL, closed, strlen(closed)));
+    /* where each message ends so, and the prompt with the next one's begin */
+    const struct reasoning_marks *solar = &tool_format_find("solar-open")->reasoning;
+    const char *none = "<|begin|>user<|content|>A<|end|><|begin|>assistant",
+               *empty = "A<|end|><|begin|>assistant<|think|><|end|><|begin|>assistant";
+    assert_false(reasoning_left_closed(solar, none, strlen(none)));
+    assert_true(reasoning_left_closed(solar, empty, strlen(empty)));
+    assert_false(reasoning_left_open(solar, none, strlen(none)));
+    assert_false(reasoning_left_open(solar, empty, strlen(empty)));
 }
 
 static void check_refused(const char *text, const char *words)

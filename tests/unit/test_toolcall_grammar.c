@@ -10,7 +10,7 @@
     "\"path\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/n\"},\"mode\":{\"enum\":[\"a\","     \
     "\"b\"]}},\"required\":[\"path\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}}}]"
 
-static const struct reasoning_marks think = {"<think>", "</think>"};
+static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
 
 static struct tool_grammar build(struct tool_grammar_request r, const char *format,
                                  const char *tools)
@@ -57,6 +57,13 @@ static void test_frames(void **state)
           "call ::= call-0 | call-1\n"
           "call-0 ::= \"now\" \":\" [0-9]{1,3} \"<|tool_call_argument_begin|>\" json-object "
           "\"<|tool_call_end|>\" \n");
+    check(automatic, "solar-open", LOOSE,
+          "root ::= \"<|tool_call:begin|>\" call \n"
+          "call ::= [a-z0-9]{10} \"<|tool_call:name|>\" ( call-0 | call-1 )\n"
+          "call-0 ::= \"now\" \"<|tool_call:args|>\" json-object \"<|tool_call:end|>\" \n");
+    check(required, "solar-open", LOOSE,
+          "root ::= \"\\n\"{0,2} \"<|tool_calls|><|tool_call:begin|>\" call ( "
+          "\"<|tool_call:begin|>\" call )* \n");
     check(automatic, "deepseek-v3", LOOSE,
           "root ::= \"<\\uff5ctool\\u2581call\\u2581begin\\uff5c>function<\\uff5ctool\\u2581sep"
           "\\uff5c>\" call \"<\\uff5ctool\\u2581calls\\u2581end\\uff5c>\" \n");
@@ -187,6 +194,15 @@ static void test_reasoning(void **state)
     assert_string_equal(g.trigger, "</think>");
     assert_true(g.required);
     tool_grammar_fini(&g);
+    /* the calls are in the next message */
+    r.reasoning = &tool_format_find("solar-open")->reasoning;
+    check(r, "solar-open", LOOSE,
+          "root ::= \"<|begin|>assistant\" \"\\n\"{0,2} \"<|tool_calls|><|tool_call:begin|>\" ");
+    r.reasoning_open = false;
+    check(r, "solar-open", LOOSE,
+          "root ::= ( \"<|think|>\" reasoning-0 \"<|begin|>assistant\" )? \"\\n\"{0,2} ");
+    r.reasoning = &think;
+    r.reasoning_open = true;
     r.choice = TOOL_CHOICE_AUTO;
     g = build(r, "llama3", LOOSE);
     assert_null(g.text); /* its calls have no mark */

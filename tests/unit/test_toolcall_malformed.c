@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-static const struct reasoning_marks think = {"<think>", "</think>"};
+static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
 
 static struct tool_parser_options options(const char *format, const struct tool_list *tools)
 {
@@ -56,6 +56,10 @@ static void test_text_stays(void **state)
                "```json\n[]\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>");
     check_text("kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.nope:0"
                           "<|tool_call_argument_begin|>{}<|tool_call_end|>");
+    check_text("solar-open", "<|tool_calls|><|tool_call:begin|>a<|tool_call:name|>nope"
+                             "<|tool_call:args|>{}<|tool_call:end|>");
+    check_text("solar-open", "<|tool_call:begin|>now<|tool_call:args|>{}<|tool_call:end|>");
+    check_text("solar-open", "<|tool_call:begin|>a<|tool_call:name|>now<|tool_call:args|>[]");
     check_text("mistral", "[TOOL_CALLS]now {}");
     check_text("mistral", "[TOOL_CALLS][now]");
     check_text("llama3", "{\"name\": \"nope\", \"parameters\": {}}");
