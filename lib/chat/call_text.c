@@ -101,7 +101,7 @@ static bool is_misplaced(const struct chat_abilities *a, const json_t *message)
 {
     bool both = json_string_length(message_reasoning(message)) > 0;
     bool shown = a->call_text && (a->call_reasoning || !both);
-    return !shown && (a->reasoning || a->thinking);
+    return !shown && a->reasoning;
 }
 
 /* Of a message with calls. */

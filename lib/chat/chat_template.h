@@ -45,11 +45,13 @@ struct chat_abilities {
     bool tools;             /* the list of tools */
     bool tools_needed;      /* it fails without one: it gets an empty list */
     bool tool_calls;        /* an assistant's calls, in one form of arguments at least */
+    bool several_calls;     /* two calls in one message */
+    bool ids_needed;        /* it fails where a call or a result has no id */
     bool object_arguments;  /* a call's arguments as an object */
     bool string_arguments;  /* a call's arguments as a string of JSON */
     bool user_after_result; /* a turn of the user behind a tool's result */
-    bool reasoning;         /* reasoning_content of an assistant's message */
-    bool thinking;          /* the same by the name `thinking` (gpt-oss) */
+    const char *reasoning;  /* the name of an assistant's reasoning: reasoning_content, `thinking`
+                               (gpt-oss) or `reasoning` (Solar-Open); NULL: it is not shown */
     bool call_text;         /* text in a message with calls, unless behind their results */
     bool call_reasoning;    /* both text and reasoning in such a message */
     /* such a text, or the reasoning that it becomes, is still shown */

@@ -1,7 +1,9 @@
 /* Changes a copy of a conversation to fit a template; see chat_template.h. */
+#include "chat/call_ids.h"
 #include "chat/call_text.h"
 #include "chat/internal.h"
 #include "chat/message.h"
+#include "chat/single_calls.h"
 #include "chat/turns.h"
 #include "json/json_write.h"
 
@@ -119,7 +121,7 @@ static enum error_code fit_calls(const struct chat_abilities *a, json_t *message
 
 /* ---- Reasoning ---- */
 
-/* Templates call it `reasoning_content`, and some `thinking`. */
+/* As reasoning_content, and by the template's own name. */
 static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *message,
                                      struct error *e)
 {
@@ -128,8 +130,8 @@ static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *mes
         return ERROR_OK;
     bool failed = !json_object_get(message, "reasoning_content") &&
                   json_object_set(message, "reasoning_content", reasoning);
-    if (!a->reasoning && a->thinking)
-        failed |= json_object_set(message, "thinking", reasoning) != 0;
+    if (a->reasoning)
+        failed |= json_object_set(message, a->reasoning, reasoning) != 0;
     return failed ? no_memory(e) : ERROR_OK;
 }
 
@@ -159,7 +161,8 @@ enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *
     enum error_code code = copy ? ERROR_OK : no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)
         code = fit_message(a, json_array_get(copy, i), i + 1, e);
-    if (!code && !(turns_fit(a, copy) && call_texts_fit(a, copy)))
+    if (!code && !(call_ids_fit(a, copy) && single_calls_fit(a, copy) && turns_fit(a, copy) &&
+                   call_texts_fit(a, copy)))
         code = no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)
         code = fit_reasoning(a, json_array_get(copy, i), e);

@@ -88,10 +88,10 @@ static json_t *tool(void)
                      ARGUMENT);
 }
 
-static json_t *arguments(bool object)
+static json_t *arguments(bool object, const char *value)
 {
-    return object ? json_pack("{s:s}", ARGUMENT, VALUE)
-                  : json_string("{\"" ARGUMENT "\": \"" VALUE "\"}");
+    return object ? json_pack("{s:s}", ARGUMENT, value)
+                  : json_sprintf("{\"" ARGUMENT "\": \"%s\"}", value);
 }
 
 /* A question, a call with these arguments, and its result. */
@@ -136,11 +136,11 @@ static void probe_calls(struct probe *p, struct chat_abilities *a)
 {
     struct jinja_output object, string;
     /* A template for strings shows an object as Python does. */
-    a->object_arguments = render_call(p, arguments(true), &object) && strstr(object.text, VALUE) &&
-                          !strstr(object.text, "{'" ARGUMENT "': '");
+    a->object_arguments = render_call(p, arguments(true, VALUE), &object) &&
+                          strstr(object.text, VALUE) && !strstr(object.text, "{'" ARGUMENT "': '");
     /* One for objects shows a string in quotes, "{\"probe..., or in further braces: its own form is
      * the object's. */
-    a->string_arguments = render_call(p, arguments(false), &string) &&
+    a->string_arguments = render_call(p, arguments(false, VALUE), &string) &&
                           strstr(string.text, "\"" ARGUMENT "\": \"" VALUE "\"") &&
                           (!a->object_arguments || strcmp(object.text, string.text) == 0);
     a->tool_calls = a->object_arguments || a->string_arguments;
@@ -148,17 +148,41 @@ static void probe_calls(struct probe *p, struct chat_abilities *a)
     jinja_output_fini(&string);
 }
 
+/* Two calls of one message, with their results. */
+static bool shows_both(struct probe *p, const struct chat_abilities *a)
+{
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
+    json_t *more = call(p, arguments(a->object_arguments, AGAIN));
+    json_t *second = json_array_get(json_object_get(json_array_get(more, 1), "tool_calls"), 0);
+    json_t *result = json_array_get(more, 2);
+    json_object_set_new(second, "id", json_string("call00002"));
+    json_object_set_new(result, "tool_call_id", json_string("call00002"));
+    json_array_append(json_object_get(json_array_get(messages, 1), "tool_calls"), second);
+    json_array_append(messages, result);
+    json_decref(more);
+    return shows(p, messages, json_pack("[o]", tool()), AGAIN, NULL);
+}
+
+static bool takes_no_ids(struct probe *p, const struct chat_abilities *a)
+{
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
+    const json_t *calls = json_object_get(json_array_get(messages, 1), "tool_calls");
+    json_object_del(json_array_get(calls, 0), "id");
+    json_object_del(json_array_get(messages, 2), "tool_call_id");
+    return shows(p, messages, json_pack("[o]", tool()), VALUE, NULL);
+}
+
 /* Whether a message with a call, its result behind it, can have a text, and reasoning where `field`
  * is its name: what stands behind the result is the same as without. */
 static bool takes_call_text(struct probe *p, const struct chat_abilities *a, const char *field)
 {
     struct jinja_output without, with;
-    json_t *messages = call(p, arguments(a->object_arguments));
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
     json_t *assistant = json_array_get(messages, 1);
     json_object_set_new(assistant, "content", content(p, ANSWER));
     if (field)
         json_object_set_new(assistant, field, json_string(REASONING));
-    bool tried = render_call(p, arguments(a->object_arguments), &without);
+    bool tried = render_call(p, arguments(a->object_arguments, VALUE), &without);
     const char *end = tried ? strstr(without.text, RESULT) : NULL;
     bool took = render(p, messages, json_pack("[o]", tool()), &with);
     const char *other = took ? strstr(with.text, RESULT) : NULL;
@@ -175,7 +199,7 @@ static bool loses_call_text(struct probe *p, const struct chat_abilities *a, con
                             const char *role)
 {
     const char *mark = field ? REASONING : ANSWER;
-    json_t *messages = call(p, arguments(a->object_arguments));
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
     json_object_set_new(json_array_get(messages, 1), field ? field : "content",
                         field ? json_string(mark) : content(p, mark));
     json_t *more = json_deep_copy(messages);
@@ -202,14 +226,14 @@ static bool keeps_call_text(struct probe *p, const struct chat_abilities *a, con
 /* After probe_reasoning. */
 static void probe_call_text(struct probe *p, struct chat_abilities *a)
 {
-    const char *field = a->reasoning ? "reasoning_content" : a->thinking ? "thinking" : NULL;
+    const char *field = a->reasoning;
     a->call_text = !a->tool_calls || takes_call_text(p, a, NULL);
     a->call_reasoning = !a->tool_calls || !field || takes_call_text(p, a, field);
     a->call_text_asked = keeps_call_text(p, a, field, "user");
     a->call_text_answered = keeps_call_text(p, a, field, "assistant");
 }
 
-static void probe_reasoning(struct probe *p, struct chat_abilities *a, const char *field, bool *out)
+static bool shows_reasoning(struct probe *p, const struct chat_abilities *a, const char *field)
 {
     json_t *assistant = message(p, "assistant", "");
     json_object_set_new(assistant, field, json_string(REASONING));
@@ -220,7 +244,15 @@ static void probe_reasoning(struct probe *p, struct chat_abilities *a, const cha
     if (!a->object_arguments) /* the calls keep the turn open: only some templates show old thoughts
                                */
         json_object_del(assistant, "tool_calls");
-    *out = shows(p, json_pack("[o, o]", user(p), assistant), NULL, REASONING, NULL);
+    return shows(p, json_pack("[o, o]", user(p), assistant), NULL, REASONING, NULL);
+}
+
+static void probe_reasoning(struct probe *p, struct chat_abilities *a)
+{
+    static const char *const fields[] = {"reasoning_content", "thinking", "reasoning"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && !a->reasoning; i++)
+        if (shows_reasoning(p, a, fields[i]))
+            a->reasoning = fields[i];
 }
 
 static void probe_system(struct probe *p, struct chat_abilities *a)
@@ -246,7 +278,7 @@ static void probe_user(struct probe *p, struct chat_abilities *a)
 {
     a->user_again =
         shows_in_order(p, json_pack("[o, o]", user(p), message(p, "user", AGAIN)), USER, AGAIN);
-    json_t *messages = call(p, arguments(a->object_arguments));
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
     json_array_append_new(messages, message(p, "user", AGAIN));
     a->user_after_result =
         shows(p, messages, json_pack("[o]", tool()), AGAIN, NULL) || !a->tool_calls;
@@ -260,9 +292,10 @@ bool chat_probe(struct chat_variant *v, const json_t *trusted)
     probe_system(&p, a);
     a->tools = shows(&p, json_pack("[o]", user(&p)), json_pack("[o]", tool()), TOOL, NULL);
     probe_calls(&p, a);
+    a->several_calls = !a->tool_calls || shows_both(&p, a);
+    a->ids_needed = a->tool_calls && !takes_no_ids(&p, a);
     probe_user(&p, a);
-    probe_reasoning(&p, a, "reasoning_content", &a->reasoning);
-    probe_reasoning(&p, a, "thinking", &a->thinking);
+    probe_reasoning(&p, a);
     probe_call_text(&p, a);
     return !p.no_memory;
 }

@@ -420,6 +420,126 @@ static void test_bare_tools(void **state)
     chat_template_free(t);
 }
 
+/* Shows the first call of a message, or refuses the second one. */
+#define ONE_CALL(more)                                                                             \
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.reasoning_content }}"                \
+    "{% if m.tool_calls %}" more "{% set c = m.tool_calls[0] %}{{ c.function.name }}"              \
+    "{{ c.function.arguments | tojson }}{% endif %}{% endfor %}"
+
+/* The JSON has ' for ". */
+static void expect_quoted(const struct chat_template *t, const char *json, const char *text)
+{
+    char *quoted = strdup(json);
+    assert_non_null(quoted);
+    for (char *c = quoted; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    expect(t, quoted, nothing, text);
+    free(quoted);
+}
+
+/* Each call gets a message, with its results behind it. */
+static void test_single_calls(void **state)
+{
+    static const char *const templates[] = {
+        ONE_CALL(""), ONE_CALL("{{ raise_exception('one') if m.tool_calls | length > 1 }}")};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct chat_template *t = make(templates[i], NULL);
+        assert_true(chat_template_abilities(t, false)->tool_calls);
+        assert_false(chat_template_abilities(t, false)->several_calls);
+        expect_quoted(t,
+                      "{'messages': [{'role': 'user', 'content': 'q'},"
+                      "{'role': 'assistant', 'content': 'T', 'reasoning_content': 'R', "
+                      "'tool_calls': [{'id': '1', 'function': {'name': 'f', 'arguments': {}}}, "
+                      "{'id': '2', 'function': {'name': 'g', 'arguments': {}}}, "
+                      "{'id': '3', 'function': {'name': 'h', 'arguments': {}}}]},"
+                      "{'role': 'tool', 'tool_call_id': '3', 'content': 'c'},"
+                      "{'role': 'tool', 'tool_call_id': '1', 'content': 'a'},"
+                      "{'role': 'tool', 'tool_call_id': '2', 'content': 'b'},"
+                      "{'role': 'tool', 'tool_call_id': '1', 'content': 'd'},"
+                      "{'role': 'user', 'content': 'u'}]}",
+                      "<user>q<assistant>TRf{}<tool>a<tool>d<assistant>g{}<tool>b"
+                      "<assistant>h{}<tool>c<user>u");
+        /* one id for both calls; no ids; unknown ids; no results */
+        expect_quoted(t,
+                      "{'messages': [{'role': 'assistant', 'content': null, "
+                      "'tool_calls': [{'id': '1', 'function': {'name': 'f', 'arguments': {}}}, "
+                      "{'id': '1', 'function': {'name': 'g', 'arguments': {}}}]},"
+                      "{'role': 'tool', 'tool_call_id': '1', 'content': 'a'},"
+                      "{'role': 'tool', 'tool_call_id': '1', 'content': 'b'},"
+                      "{'role': 'assistant', 'content': '', "
+                      "'tool_calls': [{'function': {'name': 'f', 'arguments': {}}}, "
+                      "{'id': '2', 'function': {'name': 'g', 'arguments': {}}}]},"
+                      "{'role': 'tool', 'content': 'c'},"
+                      "{'role': 'tool', 'tool_call_id': '5', 'content': 'd'},"
+                      "{'role': 'tool', 'tool_call_id': '6', 'content': 'e'},"
+                      "{'role': 'assistant', 'content': '', "
+                      "'tool_calls': [{'function': {'name': 'f', 'arguments': {}}}, "
+                      "{'function': {'name': 'g', 'arguments': {}}}]}]}",
+                      "<assistant>f{}<tool>a<assistant>g{}<tool>b<assistant>f{}<tool>c"
+                      "<assistant>g{}<tool>d<tool>e<assistant>f{}<assistant>g{}");
+        chat_template_free(t);
+    }
+    struct chat_template *t = make(full, NULL);
+    assert_true(chat_template_abilities(t, false)->several_calls);
+    chat_template_free(t);
+}
+
+/* Where the template fails without. */
+static void test_ids_of_calls(void **state)
+{
+    static const char rest
+        [] = "{{ m.content }}{% endfor %}",
+    begin[] =
+        "{% for m in messages %}{{ '<' + m.tool_call_id + '>' if m.role == 'tool' }}"
+        "{% for c in m.tool_calls %}[{{ c.id + c.function.name }}{{ c.function.arguments | tojson "
+        "}}]{% endfor %}";
+    static const char json[] =
+        "{'messages': [{'role': 'assistant', 'content': '', "
+        "'tool_calls': [{'function': {'name': 'f', 'arguments': {}}}, "
+        "{'function': {'name': 'g', 'arguments': {}}}]},"
+        "{'role': 'tool', 'content': 'a'}, {'role': 'tool', 'content': 'b'},"
+        "{'role': 'tool', 'content': 'c'}, {'role': 'user', 'content': 'q'},"
+        "{'role': 'tool', 'content': 'd'}, {'role': 'assistant', 'content': '', "
+        "'tool_calls': [{'id': '7', 'function': {'name': 'f', 'arguments': {}}}, "
+        "{'function': {'name': 'h', 'arguments': {}}}]},"
+        "{'role': 'tool', 'tool_call_id': 'x', 'content': 'e'}, {'role': 'tool', 'content': 'f'}]}";
+    char text[512];
+    (void)state;
+    snprintf(text, sizeof text, "%s%s", begin, rest);
+    struct chat_template *t = make(text, NULL);
+    assert_true(chat_template_abilities(t, false)->ids_needed);
+    expect_quoted(t, json,
+                  "[call00001f{}][call00002g{}]<call00001>a<call00002>b<call00002>cq<>d"
+                  "[7f{}][call00003h{}]<x>e<call00003>f");
+    chat_template_free(t);
+    t = make(full, NULL);
+    assert_false(chat_template_abilities(t, false)->ids_needed);
+    chat_template_free(t);
+}
+
+/* By the name that the template reads. */
+static void test_names_of_reasoning(void **state)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "{%% for m in messages %%}{{ m.%s }}{{ m.content }}{%% endfor %%}", names[i]);
+        struct chat_template *t = make(text, NULL);
+        assert_string_equal(chat_template_abilities(t, false)->reasoning, names[i]);
+        for (size_t k = 0; k < 3; k++) {
+            snprintf(text, sizeof text,
+                     "{\"messages\": [{\"role\": \"assistant\", \"%s\": \"R\", \"content\": "
+                     "\"A\"}]}",
+                     names[k]);
+            expect(t, text, nothing, "RA");
+        }
+        chat_template_free(t);
+    }
+}
+
 static void test_variants_and_variables(void **state)
 {
     const char *with_tools =
@@ -640,6 +760,9 @@ int main(void)
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_single_calls),
+        cmocka_unit_test(test_ids_of_calls),
+        cmocka_unit_test(test_names_of_reasoning),
         cmocka_unit_test(test_arguments_in_braces),
         cmocka_unit_test(test_text_before_calls),
         cmocka_unit_test(test_text_before_calls_later),
