@@ -153,7 +153,19 @@ static bool read_string(struct reader *r, bool *fault)
 
 static bool read_value(struct reader *r);
 
-/* An object's key; Gemma's are bare. */
+/* Gemma's keys are bare, whatever is in them: letters of any language, blanks. */
+static bool read_bare_key(struct reader *r, const char **name, size_t *len)
+{
+    *name = r->at;
+    while (r->at < r->end && (unsigned char)*r->at >= ' ' && !strchr(":,{}[]\"", *r->at))
+        r->at++;
+    const char *end = r->at;
+    while (end > *name && end[-1] == ' ')
+        end--;
+    *len = (size_t)(end - *name);
+    return *len > 0;
+}
+
 static bool read_key(struct reader *r)
 {
     bool fault;
@@ -162,7 +174,7 @@ static bool read_key(struct reader *r)
     space(r);
     if (read_string(r, &fault))
         return true;
-    if (fault || !r->gemma || !read_name(r, &name, &len))
+    if (fault || !r->gemma || !read_bare_key(r, &name, &len))
         return false;
     strbuf_json_string(r->out, name, len);
     return true;

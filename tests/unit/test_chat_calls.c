@@ -26,6 +26,8 @@ struct model {
     struct chat_template *template;
     const struct chat_abilities *can;
     json_t *tools;
+    enum chat_switch thinking;   /* and reasoning in the answers */
+    bool as_string, without_ids; /* the calls: their arguments, and as Ollama's clients send them */
 };
 
 /* Takes the text. */
@@ -50,7 +52,8 @@ static void model_fini(struct model *m)
 
 static struct jinja_output render(const struct model *m, const json_t *messages, enum chat_end end)
 {
-    struct chat_request q = {.messages = messages, .tools = m->tools, .end = end};
+    struct chat_request q = {
+        .messages = messages, .tools = m->tools, .thinking = m->thinking, .end = end};
     struct jinja_output out = {0};
     struct error e;
     if (chat_template_render(m->template, &q, &out, &e))
@@ -69,71 +72,158 @@ static size_t answer_start(const char *question, const char *answered)
     return n;
 }
 
-/* A question and its answer, which is one call. */
-static void check_call(const char *path, const char *name, const char *arguments, bool as_string)
+/* -- A question and its answer, which is calls -- */
+
+#define REASONING "Two \"places\" <b> &\nand 'more'."
+
+/* Values of each type; texts that look like other values, or have quotes, lines or other letters.
+ */
+static const char book[] =
+    "{\"type\":\"function\",\"function\":{\"name\":\"book\",\"description\":\"d\",\"parameters\":{"
+    "\"type\":\"object\",\"properties\":{\"title\":{\"type\":\"string\"},\"code\":{\"type\":"
+    "\"string\"},\"count\":{\"type\":\"integer\"},\"ratio\":{\"type\":\"number\"},\"flag\":{"
+    "\"type\":\"boolean\"},\"none\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]},"
+    "\"list\":{\"type\":\"array\"}"
+    ",\"map\":{\"type\":\"object\"}}}}}";
+
+static const char *const names[] = {"book", "edit", "now", "book", "get_weather"};
+static const char *const values[] = {
+    "{\"title\": \"Z\\u00fcrich \\u6771\\u4eac \\ud83d\\ude00\", \"code\": \"007\", \"count\": -3, "
+    "\"ratio\": 0.125, \"flag\": false, \"none\": null, \"list\": [1, -2.5, \"a'b\\\"c\", null, "
+    "true, [], {\"k\": \"v\"}], \"map\": {\"a b\": [\"x\"], \"c\": {\"d\": false}}}",
+    "{\"path\": \"a 'b'.c\", \"text\": \"if (x < 1 && y > 2) {\\n\\treturn \\\"\\\\n\\\";\\n}\"}",
+    "{}",
+    "{\"title\": \"\", \"code\": \"true\", \"map\": {}, \"list\": []}",
+    "{\"city\": \"<b>\\n{Ulm}\\n[1, 2]\", \"days\": 3, \"tags\": [\"a\", \"b c\"], \"opt\": null}",
+};
+enum { N_CALLS = sizeof names / sizeof *names };
+
+static json_t *call_of(const struct model *m, size_t i)
+{
+    char id[16];
+    snprintf(id, sizeof id, "call%05zu", i);
+    json_t *arguments = m->as_string ? json_string(values[i]) : json_loads(values[i], 0, NULL);
+    json_t *call = json_pack("{s:s, s:{s:s, s:o}}", "type", "function", "function", "name",
+                             names[i], "arguments", arguments);
+    if (!m->without_ids)
+        json_object_set_new(call, "id", json_string(id));
+    return call;
+}
+
+/* Whether `*at` is the call; moves it behind. */
+static bool is_call(const char **at, size_t i)
+{
+    char begin[64];
+    json_error_t end;
+    int n = snprintf(begin, sizeof begin, "N(%s)A(", names[i]);
+    if (strncmp(*at, begin, (size_t)n) != 0)
+        return false;
+    json_t *given = json_loads(values[i], 0, NULL);
+    json_t *got = json_loads(*at + n, JSON_DISABLE_EOF_CHECK, &end);
+    bool same = got && json_equal(got, given);
+    *at += got ? n + end.position : 0;
+    same = same && strncmp(*at, ")E", 2) == 0;
+    *at += same ? 2 : 0;
+    json_decref(got);
+    json_decref(given);
+    return same;
+}
+
+/* Of calls [first, first + count). Owned. */
+static json_t *answer_of(const struct model *m, size_t first, size_t count)
+{
+    json_t *calls = json_array();
+    for (size_t i = first; i < first + count; i++)
+        json_array_append_new(calls, call_of(m, i));
+    json_t *answer =
+        json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "tool_calls", calls);
+    if (m->thinking == CHAT_ON)
+        json_object_set_new(answer, "reasoning_content", json_string(REASONING));
+    return answer;
+}
+
+/* The answer behind `messages`: the calls [first, first + count), and what else the template shows.
+ */
+static void check_answer(const struct model *m, const char *path, const json_t *messages,
+                         const json_t *answered, size_t first, size_t count)
+{
+    struct jinja_output before = render(m, messages, CHAT_END_ANSWER);
+    struct jinja_output after = render(m, answered, CHAT_END_CLOSED);
+    size_t start = answer_start(before.text, after.text);
+    char *tools = json_dumps(m->tools, 0);
+    struct tool_list *list = tools_of(tools);
+    struct tool_parser_options o = {.format = m->style.format,
+                                    .reasoning = m->style.reasoning,
+                                    .tools = list,
+                                    .reasoning_open =
+                                        reasoning_left_open(m->style.reasoning, after.text, start),
+                                    .parallel = true};
+    struct transcript t;
+    transcript_run(&t, o, after.text + start, after.len - start, NULL, NULL);
+    const char *at = transcript_text(&t);
+    bool separates = chat_style_has_marks(&m->style) && strstr(after.text + start, REASONING);
+    bool reasons = m->thinking == CHAT_ON && m->can->reasoning;
+    assert_true(!reasons || strstr(after.text, REASONING));
+    bool good = !separates || strstr(at, "R(" REASONING) == at;
+    at = strstr(at, "N(");
+    for (size_t i = 0; i < count; i++)
+        good = good && at && is_call(&at, first + i);
+    if (!good || strstr(at, "N("))
+        fail_msg("%s: %s was read as %s", path, after.text + start, transcript_text(&t));
+    transcript_fini(&t);
+    tool_list_free(list);
+    free(tools);
+    jinja_output_fini(&before);
+    jinja_output_fini(&after);
+}
+
+/* Each call of a message, where the template shows one in a message. */
+static void check_calls(const struct model *m, const char *path, size_t first, size_t count)
+{
+    bool several = m->can->several_calls;
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "Question?");
+    for (size_t i = 0; i < count; i += several ? count : 1) {
+        size_t shown = several ? count : i + 1;
+        json_t *answered = json_deep_copy(messages);
+        json_array_append_new(answered, answer_of(m, first, shown));
+        json_t *question = json_deep_copy(messages);
+        if (i > 0)
+            json_array_append_new(question, answer_of(m, first, i));
+        check_answer(m, path, question, answered, first + i, shown - i);
+        json_decref(answered);
+        json_decref(question);
+    }
+    json_decref(messages);
+}
+
+static void check_template(const char *path)
 {
     struct model m;
     model_of(&m, read_file(path), path);
-    json_t *given = json_loads(arguments, 0, NULL);
-    json_t *question = json_pack("[{s:s, s:s}]", "role", "user", "content", "Question?");
-    json_t *answered = json_deep_copy(question);
-    json_array_append_new(answered,
-                          json_pack("{s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}", "role", "assistant",
-                                    "content", "", "tool_calls", "id", "call00001", "type",
-                                    "function", "function", "name", name, "arguments",
-                                    as_string ? json_string(arguments) : json_deep_copy(given)));
-    assert_non_null(given);
-    assert_int_equal(json_array_size(answered), 2);
+    json_array_append_new(m.tools, json_loads(book, 0, NULL));
     if (m.can->tools && strcmp(m.style.format->name, "generic") != 0) {
         assert_true(m.can->tool_calls);
-        struct jinja_output before = render(&m, question, CHAT_END_ANSWER);
-        struct jinja_output after = render(&m, answered, CHAT_END_CLOSED);
-        size_t start = answer_start(before.text, after.text);
-        struct tool_list *list = tools_of(SAMPLE_TOOLS);
-        struct tool_parser_options o = {
-            .format = m.style.format,
-            .reasoning = m.style.reasoning,
-            .tools = list,
-            .reasoning_open = reasoning_left_open(m.style.reasoning, after.text, start),
-            .parallel = true};
-        struct transcript t;
-        transcript_run(&t, o, after.text + start, after.len - start, NULL, NULL);
-        char begin[64];
-        snprintf(begin, sizeof begin, "N(%s)A(", name);
-        const char *at = strstr(transcript_text(&t), begin);
-        json_t *got = at ? json_loads(at + strlen(begin), JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-        if (!got || !json_equal(got, given) || !strstr(at, ")E"))
-            fail_msg("%s: %s was read as %s", path, after.text + start, transcript_text(&t));
-        json_decref(got);
-        transcript_fini(&t);
-        tool_list_free(list);
-        jinja_output_fini(&before);
-        jinja_output_fini(&after);
+        for (int form = 0; form < 8; form++) {
+            m.as_string = form & 1;
+            m.without_ids = form & 4;
+            m.thinking = form & 2 ? CHAT_ON : CHAT_UNSET;
+            for (size_t i = 0; i < N_CALLS; i++)
+                check_calls(&m, path, i, 1);
+            for (size_t i = 0; i + 1 < N_CALLS; i++)
+                check_calls(&m, path, i, 2);
+        }
     }
-    json_decref(given);
-    json_decref(question);
-    json_decref(answered);
     model_fini(&m);
 }
 
 static void test_read_back(void **state)
 {
-    static const char *const calls[][2] = {
-        {"get_weather", "{\"city\": \"Z\\u00fcrich\", \"days\": 3, \"hourly\": true, \"tags\": "
-                        "[\"a\", \"b c\"], \"opt\": null}"},
-        {"edit", "{\"path\": \"a 'b'.c\", \"text\": \"if (x) {\\n\\treturn \\\"y\\\";\\n}\"}"},
-        {"now", "{}"},
-    };
     glob_t files;
     if (glob(FOLDER "*.jinja", 0, NULL, &files) != 0)
         skip(); /* the folder is not here */
-    for (size_t i = 0; i < files.gl_pathc; i++) {
-        if (strstr(files.gl_pathv[i], "functionary")) /* it looks like llama3, which it is not */
-            continue;
-        for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
-            for (int as_string = 0; as_string < 2; as_string++)
-                check_call(files.gl_pathv[i], calls[c][0], calls[c][1], as_string);
-    }
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        if (!strstr(files.gl_pathv[i], "functionary")) /* it looks like llama3, which it is not */
+            check_template(files.gl_pathv[i]);
     globfree(&files);
 }
 

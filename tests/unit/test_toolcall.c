@@ -333,6 +333,11 @@ static void test_gemma4(void **state)
           "<|tool_call>call:now{}<tool_call|>",
           "N(get_weather)A({\"city\":\"Ulm, \\\"D\\\"\",\"days\":3,\"hourly\":true,\"tags\":[\"a\","
           "\"b}\"],\"opt\":{\"k\":null,\"l\":{}}})EN(now)A({})E");
+    /* the template writes keys as they are */
+    check("gemma4",
+          "<|tool_call>call:now{a b:1, \xc3\xa9t\xc3\xa9 :{$x/y:None,'z:[]},<|\"|>d:e<|\"|>:2}"
+          "<tool_call|>",
+          "N(now)A({\"a b\":1,\"\xc3\xa9t\xc3\xa9\":{\"$x/y\":null,\"'z\":[]},\"d:e\":2})E");
 }
 
 static void test_harmony(void **state)

@@ -69,6 +69,8 @@ static void test_text_stays(void **state)
     check_text("lfm2", "<|tool_call_start|>[now(a='x]<|tool_call_end|>");
     check_text("gemma4", "<|tool_call>call:now{a:<|\"|>x}<tool_call|>");
     check_text("gemma4", "<|tool_call>now{}<tool_call|>");
+    check_text("gemma4", "<|tool_call>call:now{a,b:1}<tool_call|>");
+    check_text("gemma4", "<|tool_call>call:now{ :1}<tool_call|>");
     check_text("harmony", "<|channel|>commentary");
     check_text("harmony", "<|start|>");
     check_text("harmony", "to");
