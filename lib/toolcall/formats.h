@@ -38,7 +38,9 @@ struct tool_format {
     bool action_keys; /* BODY_OBJECTS: an array, and the keys tool_call_id, tool_name, parameters */
     const char *section_begin, *section_end; /* around all calls */
     bool section_end_token; /* section_end is a token that ends the answer: no grammar has it */
+    bool one_call;          /* in a message */
     const char *call_begin, *call_end;
+    const char *call_mark;  /* the tag in call_begin, where it is not the whole */
     const char *name_begin; /* BODY_NAMED: behind the id, which stands before the name */
     const char *separator;  /* BODY_NAMED: before the arguments */
     const char *fence;      /* BODY_NAMED: stands between the name and the arguments; then their

@@ -38,12 +38,21 @@ static void join(char out[128], const char *a, const char *b, const char *c)
     out[n] = '\0';
 }
 
+/* A message of text, which is empty here, stands before that of the call. */
+static bool is_behind_text(const struct tool_format *f)
+{
+    return f->body == BODY_OBJECTS && f->text_end && !f->text_begin;
+}
+
 static void frame_of_objects(const struct tool_format *f, struct frame *x)
 {
     if (f->id == ID_NINE || f->body == BODY_PYTHON || f->action_keys) { /* an array */
         join(x->open, f->call_begin, f->id == ID_NINE ? " [" : "[", NULL);
         join(x->between, ", ", NULL, NULL);
         join(x->close, "]", f->call_end, NULL);
+    } else if (is_behind_text(f)) {
+        join(x->open, f->text_end, NULL, NULL);
+        join(x->prefix, f->call_begin, NULL, NULL);
     } else if (f->bare) {
         join(x->between, "; ", NULL, NULL);
     } else if (strcmp(f->call_begin, "<tool_calls>") == 0) { /* one mark around all calls */
@@ -159,7 +168,8 @@ static void lead(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
     gbnf_reasoning(&b->out, r->format, r->reasoning, r->reasoning_open, "");
-    if (r->format->body != BODY_HARMONY)
+    /* behind a text the new lines would be the text's */
+    if (r->format->body != BODY_HARMONY && !is_behind_text(r->format))
         strbuf_printf(&b->out, "\"\\n\"{0,2} ");
 }
 
@@ -178,7 +188,7 @@ static void root_rule(struct builder *b)
 {
     const struct tool_grammar_request *r = b->r;
     struct frame *x = &b->frame;
-    bool one = !r->parallel || r->choice == TOOL_CHOICE_NAMED || r->format->body == BODY_HARMONY;
+    bool one = !r->parallel || r->choice == TOOL_CHOICE_NAMED || r->format->one_call;
     bool response = r->choice == TOOL_CHOICE_AUTO && r->format->body == BODY_GENERIC;
     char first[256], *rest = first;
     strbuf_printf(&b->out, "root ::= ");
@@ -306,10 +316,12 @@ static void find_marks(const struct builder *b, struct tool_grammar *g)
                          f->call_begin,
                          f->call_end,
                          f->name_begin,
-                         f->separator,
+                         f->separator && f->separator[1] ? f->separator : NULL,
                          r->reasoning ? r->reasoning->begin : NULL,
                          r->reasoning ? r->reasoning->end : NULL,
                          r->reasoning ? r->reasoning->next_mark : NULL,
+                         f->call_mark,
+                         f->text_end,
                          f->text_begin, /* of an answer beside the calls (answer_grammar.c) */
                          f->body == BODY_GEMMA ? "<|\"|>" : NULL,
                          f->body == BODY_GEMMA ? "<|channel>" : NULL};

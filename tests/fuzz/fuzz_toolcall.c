@@ -121,10 +121,11 @@ static struct tool_list *tools(void)
 
 /* From the byte '0' on. New ones stand last, so that the corpus keeps its formats. */
 static const char *const formats[] = {
-    "hermes",        "qwen3-coder", "seed",           "harmony",   "deepseek-v3", "deepseek-v3.1",
-    "deepseek-v3.2", "deepseek-v4", "kimi-k2",        "glm",       "mistral",     "mistral-array",
-    "llama3",        "minimax-m2",  "tool-calls-tag", "lfm2",      "gemma4",      "generic",
-    "hy3",           "hy3-preview", "cohere",         "command-a", "solar-open"};
+    "hermes",        "qwen3-coder",   "seed",        "harmony",     "deepseek-v3",
+    "deepseek-v3.1", "deepseek-v3.2", "deepseek-v4", "kimi-k2",     "glm",
+    "mistral",       "mistral-array", "llama3",      "minimax-m2",  "tool-calls-tag",
+    "lfm2",          "gemma4",        "generic",     "hy3",         "hy3-preview",
+    "cohere",        "command-a",     "solar-open",  "functionary", "gigachat3"};
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 static const struct tool_format *format_of(uint8_t byte)
@@ -164,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!decodes)
         require_in_order(&whole.given, data, size);
     if (whole.calls == 0 && !whole.reasoned && !o.reasoning && !decodes &&
-        o.format->body != BODY_HARMONY && !o.format->text_begin)
+        o.format->body != BODY_HARMONY && !o.format->text_end)
         require(whole.given.len == size &&
                 (size == 0 || memcmp(whole.given.data, data, size) == 0));
     events_fini(&whole);

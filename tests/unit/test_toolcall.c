@@ -308,6 +308,29 @@ static void test_llama3(void **state)
           "C(So: {\"name\": \"now\", \"parameters\": {}})");
 }
 
+static void test_functionary(void **state)
+{
+    check(
+        "functionary",
+        "I look.\n<function=get_weather>{\"city\": \"Ulm\"}</function><function=now>{}</function>",
+        "C(I look.)N(get_weather)A({\"city\": \"Ulm\"})EN(now)A({})E");
+    check("functionary", "<function=now> {\"a\": \"</function>\"}",
+          "N(now)A({\"a\": \"</function>\"})E");
+}
+
+/* The call is a message of its own. */
+static void test_gigachat3(void **state)
+{
+    check("gigachat3",
+          "I look.\n<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
+          "\"arguments\": {\"city\": \"Ulm\"}}<|message_sep|>\n\n",
+          "C(I look.\n)N(get_weather)A({\"city\": \"Ulm\"})E");
+    check("gigachat3", "function call<|role_sep|>\n{\"name\": \"now\", \"arguments\": {}}",
+          "N(now)A({})E");
+    check("gigachat3", "A function call<b\n", "C(A function call<b\n)");
+    check("gigachat3", "It is 5.<|message_sep|>\n\n", "C(It is 5.)");
+}
+
 static void test_lfm2(void **state)
 {
     check(
@@ -387,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_harmony),     cmocka_unit_test(test_generic),
         cmocka_unit_test(test_laguna),      cmocka_unit_test(test_hy3),
         cmocka_unit_test(test_cohere),      cmocka_unit_test(test_solar_open),
+        cmocka_unit_test(test_functionary), cmocka_unit_test(test_gigachat3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,8 @@ static const struct sample {
     {"mistral", "[TOOL_CALLS]edit[ARGS]" ARGUMENTS},
     {"mistral-array", "[TOOL_CALLS] [" OBJECT "]"},
     {"llama3", "{\"name\": \"edit\", \"parameters\": " ARGUMENTS "}"},
+    {"functionary", "<function=edit>" ARGUMENTS "</function>"},
+    {"gigachat3", "<|message_sep|>\n\nfunction call<|role_sep|>\n" OBJECT},
     {"minimax-m2",
      "<minimax:tool_call>\n<invoke name=\"edit\">\n<parameter name=\"path\">a.c</parameter>\n"
      "<parameter name=\"n\">7</parameter>\n</invoke>\n</minimax:tool_call>"},
@@ -205,7 +207,8 @@ static void test_every_format(void **state)
         for (int strict = 0; strict < 2; strict++) {
             const char *tools = strict ? STRICT : LOOSE;
             check(s, automatic, tools, generic ? "" : "Let me see. ");
-            check(s, required, tools, strcmp(s->format, "harmony") == 0 ? "" : "\n");
+            bool begins = strcmp(s->format, "harmony") == 0 || strcmp(s->format, "gigachat3") == 0;
+            check(s, required, tools, begins ? "" : "\n");
             check(s, named, tools, "");
         }
     }
@@ -294,7 +297,8 @@ static void test_reasoning(void **state)
               harmony ? "<|channel|>analysis<|message|>a <b> c<|end|><|start|>assistant"
               : gemma ? "<|channel>thought\na <b> c<channel|>"
               : solar ? "<|think|>a <b> <|en<|end|><|begin|>assistant"
-                      : "<think>a <b> </thin</think>\n\n");
+              : strcmp(samples[i].format, "gigachat3") == 0 ? "<think>a <b> </thin</think>"
+                                                            : "<think>a <b> </thin</think>\n\n");
     }
     r = (struct tool_grammar_request){
         .choice = TOOL_CHOICE_REQUIRED, .reasoning = &think, .reasoning_open = true};

@@ -43,6 +43,9 @@ static void test_detect(void **state)
     check_template("'[TOOL_CALLS]' + n + '[ARGS]' [/THINK]", "mistral", "[/THINK]");
     check_template("'[TOOL_CALLS] ['", "mistral-array", NULL);
     check_template("<|start_header_id|> {\"name\": n, \"parameters\": p}", "llama3", NULL);
+    check_template("'role': 'function call', <|role_sep|>\n <|message_sep|>", "gigachat3", NULL);
+    check_template("'<function=' + n + '>' a '</function>' <|start_header_id|> \"parameters\"",
+                   "functionary", NULL);
     check_template("'<minimax:tool_call>'", "minimax-m2", NULL);
     check_template("'<tool_calls>\\n' <tool_call>", "tool-calls-tag", NULL);
     check_template("List of tools: <|tool_list_start|>[", "lfm2", NULL);
@@ -85,7 +88,8 @@ static void test_detect_files(void **state)
         {"LFM2.5-Instruct", "lfm2"},
         {"google-gemma-4-31B-it", "gemma4"},
         {"google-gemma-2-2b-it", "generic"},
-        {"GigaChat3-10B-A1.8B", "generic"},
+        {"GigaChat3-10B-A1.8B", "gigachat3"},
+        {"meetkai-functionary-medium-v3.1", "functionary"},
     };
     size_t found = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

@@ -62,6 +62,11 @@ static void test_text_stays(void **state)
     check_text("solar-open", "<|tool_call:begin|>a<|tool_call:name|>now<|tool_call:args|>[]");
     check_text("mistral", "[TOOL_CALLS]now {}");
     check_text("mistral", "[TOOL_CALLS][now]");
+    check_text("functionary", "<function=nope>{}</function>");
+    check_text("functionary", "<function=now {}></function>");
+    check_text("functionary", "<function=now>5</function>");
+    check_text("gigachat3", "function call<|role_sep|>\n{\"name\": \"nope\"}");
+    check_text("gigachat3", "function call<|role_sep|>\n{\"name\": \"now\"");
     check_text("llama3", "{\"name\": \"nope\", \"parameters\": {}}");
     check_text("llama3", "  {\"name\": \"now\", \"parameters\"");
     check_text("lfm2", "<|tool_call_start|>[now(a=b)]<|tool_call_end|>");

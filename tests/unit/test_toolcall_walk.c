@@ -316,7 +316,9 @@ static void test_every_format(void **state)
                 r.format = tool_format_at(f);
                 uint32_t calls = walks(r, variant & 1 ? strict : loose, variant & 2);
                 bool unbound = i == 0 && strcmp(r.format->name, "llama3") == 0;
-                assert_true(calls > 0 || unbound);
+                bool may_answer = i == 0 && r.format->body == BODY_GENERIC;
+                if (!calls && !unbound && !may_answer)
+                    fail_msg("%s, %u: no calls", r.format->name, i);
             }
 }
 
