@@ -534,8 +534,17 @@ static void await_suspension(const struct engine_bench *b)
     }
 }
 
+/* Credits that the request has and no event of it has used. */
+static uint32_t credits_held(struct recorder *c)
+{
+    pthread_mutex_lock(&c->lock);
+    uint32_t held = c->taken - c->returned - c->events;
+    pthread_mutex_unlock(&c->lock);
+    return held;
+}
+
 /* A request is suspended because another worker has the pages, and goes on once that worker has
- * left them, of which nothing tells. */
+ * left them, of which nothing tells. While it waits it holds no credit: all its tokens are sent. */
 static void test_pages_of_another_worker(void **state)
 {
     enum { PAGES = 4, PROMPT = 2 * KV_POOL_TOKENS - 10, LENGTH = 20 };
@@ -549,6 +558,7 @@ static void test_pages_of_another_worker(void **state)
     bench_open_with(&b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"),
                                                 .parallel = 1,
                                                 .n_pages = PAGES,
+                                                .shared_events = true,
                                                 .context = PAGES * KV_POOL_TOKENS});
     bench_start(&b);
     struct request *r = bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_TOKENS);
@@ -563,6 +573,7 @@ static void test_pages_of_another_worker(void **state)
     assert_true(prefix_cache_extend(other, &path, PAGES / 2 * KV_POOL_TOKENS));
     bench_acknowledge(&c, MOST_RECORDED);
     await_suspension(&b);
+    assert_int_equal(credits_held(&c), 0);
     prefix_cache_close(other, &path);
     check_done(&c, FINISH_LENGTH);
     assert_int_equal(c.n_tokens, LENGTH);

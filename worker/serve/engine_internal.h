@@ -1,8 +1,8 @@
 /* What the engine's files share: engine.c (the thread, admission), step.c (prefill and decode),
  * answers.c (rows of answers, with drafts), pick.c (the next tokens), rows.c (rows of logits),
- * respond.c (events and ends of requests), slots.c (how requests lose their slots), pages.c (pages
- * of the KV cache), states.c (of recurrent layers), shared_prompts.c. Each uses only those named
- * after it. */
+ * respond.c (events and ends of requests), slots.c (how requests lose their slots), unsent.c
+ * (tokens that wait for their event), pages.c (pages of the KV cache), states.c (of recurrent
+ * layers), shared_prompts.c. Each uses only those named after it. */
 #ifndef MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 #define MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 
@@ -122,8 +122,9 @@ struct prompt_rows {
 
 /* ---- slots.c ---- */
 
-/* Takes r's pages and slot from it and puts it first into the queue. What the prefix cache keeps of
- * it need not be computed again. */
+/* Takes r's pages and slot from it and puts it first into the queue. Its tokens are sent before, so
+ * it holds no credit while it waits. What the prefix cache keeps of it need not be computed again.
+ */
 void engine_suspend(struct engine *g, struct request *r);
 
 /* r is in the list of running requests, or in the queue, and shall not be. */
@@ -133,6 +134,16 @@ void engine_leave_queue(struct engine *g, struct request *r);
 /* Gives r pages up to `positions`, as engine_extend_pages, but takes pages from other requests.
  * False: r has been suspended. */
 bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
+
+/* ---- unsent.c ---- */
+
+/* Adds the last n tokens of r, and text, to its next event. Uses up a credit that was taken. */
+void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text);
+void engine_send_unsent(struct engine *g, struct request *r);
+/* n places of r's log-probabilities. */
+struct response_logprobs engine_logprobs(const struct request *r, uint32_t first, uint32_t n);
+/* Before anything that may take long. */
+void engine_send_all_unsent(struct engine *g);
 
 /* ---- shared_prompts.c ---- */
 
@@ -238,15 +249,8 @@ static inline void engine_return_credit(const struct request *r)
     r->sink->return_credit(r->sink_arg);
 }
 
-/* Adds the last n tokens of r, and text, to its next event. Uses up a credit that was taken. */
-void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text);
-void engine_send_unsent(struct engine *g, struct request *r);
-/* n places of r's log-probabilities. */
-struct response_logprobs engine_logprobs(const struct request *r, uint32_t first, uint32_t n);
 /* Reports how much of the prompt is computed, where r wants it and its sink takes it. */
 void engine_report_progress(const struct request *r);
-/* Before anything that may take long. */
-void engine_send_all_unsent(struct engine *g);
 
 /* These end r: they send what is unsent, report the end to the sink and free r. */
 void engine_finish(struct engine *g, struct request *r, enum finish_reason reason);

@@ -24,6 +24,7 @@ void engine_leave_slot(struct engine *g, struct request *r)
 
 void engine_suspend(struct engine *g, struct request *r)
 {
+    engine_send_unsent(g, r);
     engine_leave_slot(g, r);
     r->n_prefill = (uint32_t)r->tokens.count;
     r->n_past = 0;
