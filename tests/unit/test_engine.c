@@ -665,6 +665,52 @@ static void test_full_queue(void **state)
     bench_close(&b);
 }
 
+/* Requests that a worker which has gone had taken are not refused where the queue is full. Those
+ * with a part of their answer go before all others, in order. */
+static void test_continued_queue(void **state)
+{
+    enum { BEFORE = 6, N = 4 };
+    static struct engine_bench b;
+    static struct recorder whole, waiting, taken, begun[2], late;
+    struct recorder *const submitted[N] = {&waiting, &taken, &begun[0], &begun[1]};
+    struct recorder *const order[N] = {&begun[0], &begun[1], &waiting, &taken};
+    struct error e;
+    (void)state;
+    bench_open(&b, 1);
+    bench_start(&b);
+    bench_ask(&b, &whole, MOST_RECORDED);
+    check_done(&whole, FINISH_LENGTH);
+    bench_close(&b);
+    bench_open_with(
+        &b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"), .parallel = 1, .queue = 1});
+    for (uint32_t i = 0; i < N; i++) {
+        struct request *r = bench_request(&b, submitted[i], REQUEST_GENERATE, GOLDEN_PROMPT);
+        submitted[i]->window = 1;
+        r->resumed = i == 1;
+        if (i > 1) {
+            assert_true(request_continue(r, whole.tokens, BEFORE, 0, b.context));
+            r->n_prefill = (uint32_t)r->tokens.count;
+        }
+        bench_submit(submitted[i]);
+    }
+    struct request *r = bench_request(&b, &late, REQUEST_GENERATE, GOLDEN_PROMPT);
+    assert_int_equal(engine_submit(b.engine, r, &e), ERROR_BUSY);
+    request_free(r);
+    bench_start(&b);
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t before = i < 2 ? BEFORE : 0;
+        bench_await(order[i], 1); /* has the slot, and no credit any more */
+        for (uint32_t j = i + 1; j < N; j++)
+            assert_int_equal(recorder_read(order[j], &order[j]->taken), 0);
+        bench_acknowledge(order[i], MOST_RECORDED);
+        check_end(order[i], 1, 0);
+        assert_int_equal(order[i]->n_tokens, GOLDEN_ANSWER - before);
+        assert_memory_equal(order[i]->tokens, whole.tokens + before,
+                            order[i]->n_tokens * sizeof *whole.tokens);
+    }
+    bench_close(&b);
+}
+
 /* ---- Stopping ---- */
 
 static void test_stop(void **state)
@@ -743,6 +789,7 @@ int main(void)
         cmocka_unit_test(test_second_turn),
         cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_continued_queue),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_at_any_time),
     };

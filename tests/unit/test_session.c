@@ -450,6 +450,43 @@ static void test_most_bytes(void **state)
     await_count(count_frontends, 0);
 }
 
+/* A deadline is for the start of an answer, not for that of its continuation. */
+static void test_deadline(void **state)
+{
+    static uint32_t prompt[] = {1, 2, 3}, before = 7;
+    static struct client c, other;
+    (void)state;
+    client_attach(&c);
+    client_attach(&other);
+    client_generate(&c, 1, 0);
+    client_generate(&c, 2, 0);
+    client_await(&c, &c.events, SESSION_WINDOW); /* they keep both slots */
+    for (uint32_t id = 1; id <= 2; id++) {
+        Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+        generate.n_tokens = 3;
+        generate.tokens = prompt;
+        generate.max_tokens = 4;
+        generate.deadline_ms = 1;
+        generate.n_answer = id - 1;
+        generate.answer = &before;
+        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+        m.id = id;
+        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+        m.generate = &generate;
+        client_send(&other, &m);
+    }
+    await_count(count_requests, 4);
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    client_cancel(&c, 1);
+    client_cancel(&c, 2);
+    client_await(&other, &other.answers[1].n_errors, 1);
+    client_await(&other, &other.answers[2].n_done, 1);
+    assert_non_null(strstr(other.answers[1].message, "deadline"));
+    channel_close(c.channel, 0);
+    channel_close(other.channel, 0);
+    await_count(count_frontends, 0);
+}
+
 /* ---- Grammars ---- */
 
 static void send_generate(struct client *c, uint64_t id, Moed__V1__Generate *generate)
@@ -822,6 +859,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_id, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_most_requests, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_most_bytes, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_deadline, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_window, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_gone, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_stop, open_worker, close_worker),

@@ -59,8 +59,8 @@ void engine_free(struct engine *g); /* after engine_stop; takes NULL */
 /* The next three: any thread; they neither block nor allocate. */
 
 /* Takes r, whose sink gets exactly one call of done or failed, perhaps before engine_submit
- * returns. ERROR_UNAVAILABLE: the engine is stopping; ERROR_BUSY: too many requests wait. r stays
- * the caller's then. */
+ * returns. ERROR_UNAVAILABLE: the engine is stopping; ERROR_BUSY: too many requests wait, and
+ * no other worker had taken r. r stays the caller's then. */
 enum error_code engine_submit(struct engine *g, struct request *r, struct error *e);
 /* Ends r before the next step with done(FINISH_CANCELLED), unless it ends by itself before. r is
  * submitted, and the caller makes sure (with a lock that its sink's done and failed take) that

@@ -284,7 +284,9 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
         code = take_recording(f, r, q->record, e);
     r->priority =
         q->priority == MOED__V1__GENERATE__PRIORITY__BATCH ? PRIORITY_BATCH : PRIORITY_INTERACTIVE;
-    r->deadline_ns = q->deadline_ms ? clock_ns() + (uint64_t)q->deadline_ms * 1000000 : 0;
+    r->resumed = q->resumed;
+    r->deadline_ns =
+        q->deadline_ms && !q->n_answer ? clock_ns() + (uint64_t)q->deadline_ms * 1000000 : 0;
     if (!code)
         code = take_answer(f, r, q, e);
     return code ? code : frontend_take_grammar(f, r, q, e); /* last: it may take seconds */

@@ -1,21 +1,34 @@
 /* The queue of waiting requests; see queue.h. */
 #include "queue.h"
 
+/* In this worker, or in another one that began its answer. Such requests stand before all others.
+ */
+static bool had_slot(const struct request *r)
+{
+    return r->n_pages_lost || r->n_generated;
+}
+
+static void insert(struct request_queue *q, struct request *r, struct request **at)
+{
+    r->next = *at;
+    *at = r;
+    if (!r->next)
+        q->end = &r->next;
+    q->n++;
+}
+
 void request_queue_append(struct request_queue *q, struct request *r)
 {
-    r->next = NULL;
-    *q->end = r;
-    q->end = &r->next;
-    q->n++;
+    struct request **at = q->end;
+    if (had_slot(r))
+        for (at = &q->first; *at && had_slot(*at);)
+            at = &(*at)->next;
+    insert(q, r, at);
 }
 
 void request_queue_push_front(struct request_queue *q, struct request *r)
 {
-    r->next = q->first;
-    q->first = r;
-    if (!r->next)
-        q->end = &r->next;
-    q->n++;
+    insert(q, r, &q->first);
 }
 
 void request_queue_remove(struct request_queue *q, struct request *r)
@@ -44,7 +57,7 @@ struct request *request_queue_next(const struct request_queue *q, const struct r
     for (struct request *r = q->first; r; r = r->next) {
         if (r->waits_for || r->passed_over)
             continue;
-        if (r->n_pages_lost) /* it had a slot */
+        if (had_slot(r))
             return r;
         uint64_t rank = (uint64_t)(r->priority == PRIORITY_BATCH) << 32;
         if (rank < least)

@@ -1,4 +1,6 @@
 /* The queue of requests that wait for a slot: in order of arrival, except that
+ *   - requests that had a slot before come first: suspended ones, and those whose answer another
+ *     worker began;
  *   - interactive requests come before batch ones;
  *   - of requests alike in this, one whose submitter has fewest requests running comes first, so
  *     that one frontend with many requests does not hold up the others.
@@ -19,8 +21,9 @@ static inline void request_queue_init(struct request_queue *q)
     *q = (struct request_queue){.end = &q->first};
 }
 
+/* Behind all, or behind those that had a slot before where r had one in another worker. */
 void request_queue_append(struct request_queue *q, struct request *r);
-/* For a request that had a slot before: it comes first of all. */
+/* For a request that had a slot here: it comes first of all. */
 void request_queue_push_front(struct request_queue *q, struct request *r);
 void request_queue_remove(struct request_queue *q, struct request *r); /* r is in q */
 
