@@ -41,6 +41,7 @@ struct moed_request {
     bool cancelled;
     uint32_t resumed;
     size_t n_answer_sent;                     /* of the answer, with the last worker's message */
+    uint32_t deadline_ms;                     /* of a generation; 0: none */
     uint64_t submitted_ns, first_ns, last_ns; /* of the answer's tokens; 0: none yet */
     bool begun;                               /* the first worker that sent tokens said: */
     uint32_t prompt_tokens, cached_tokens;
@@ -222,13 +223,24 @@ static bool is_question(const struct moed_request *r)
            r->kind == MOED__V1__TO_WORKER__BODY_MODEL;
 }
 
+/* What is left of the deadline; 0: there is none, or the answer has begun. False: nothing. */
+static bool deadline_left(const struct moed_request *r, uint32_t *left_ms)
+{
+    uint64_t waited_ms = (clock_ns() - r->submitted_ns) / 1000000;
+    bool counts = r->deadline_ms && !r->begun && !r->n_answer;
+    *left_ms = counts && waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 0;
+    return !counts || *left_ms;
+}
+
 /* A generation continues behind the tokens that have come, a question is asked again; others cannot
  * be continued. */
 struct resend request_resend(struct moed_request *r)
 {
-    struct resend out = {0};
+    struct resend out = {.id = r->mailbox.id};
+    uint32_t left_ms;
     bool generates = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && !r->records;
-    if (!r->sent || r->cancelled || r->answer_lost || !(generates || is_question(r)))
+    if (!r->sent || r->cancelled || r->answer_lost || !(generates || is_question(r)) ||
+        !deadline_left(r, &left_ms))
         return out;
     r->fruitless = r->n_answer > r->n_answer_sent ? 1 : r->fruitless + 1;
     r->n_answer_sent = r->n_answer;
@@ -241,6 +253,8 @@ struct resend request_resend(struct moed_request *r)
         body->generate->answer = r->answer;
         body->generate->n_answer = r->n_answer;
         body->generate->answer_bytes = r->text_bytes;
+        body->generate->resumed = r->mailbox.was_sent;
+        body->generate->deadline_ms = left_ms;
         if (body->generate->sampling && r->n_answer) {
             body->generate->sampling->has_mirostat_mu = true;
             body->generate->sampling->mirostat_mu = r->mirostat_mu;
@@ -279,15 +293,25 @@ static Moed__V1__FromWorker *make_cancelled(const struct moed_request *r)
     return body;
 }
 
-void request_give_up(struct moed_request *r)
+void request_give_up(struct moed_request *r, const struct moed_error *why)
 {
     Moed__V1__FromWorker *end = r->cancelled ? make_cancelled(r) : NULL;
-    struct moed_error why;
-    error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    struct moed_error usual;
+    uint32_t left_ms;
+    if (deadline_left(r, &left_ms))
+        error_report(&usual, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    else
+        error_report(&usual, MOED_ERROR_TIMEOUT, false, "the request waited beyond its deadline");
+    session_remove(r->session, &r->mailbox);
     if (end)
         mailbox_append(&r->mailbox, end);
     else
-        mailbox_fail(&r->mailbox, &why);
+        mailbox_fail(&r->mailbox, why ? why : &usual);
+}
+
+bool request_is_cancelled(const struct moed_request *r)
+{
+    return r->cancelled;
 }
 
 /* ---- The program's side ---- */
@@ -308,6 +332,7 @@ static struct moed_request *request_new(struct moed_session *s, const Moed__V1__
         r->records = body->generate->record;
         r->logprobs = body->generate->logprobs;
         r->progress = body->generate->progress;
+        r->deadline_ms = body->generate->deadline_ms;
         r->top = body->generate->logprobs ? body->generate->top_logprobs : 0;
         r->box.result.seed = body->generate->sampling->seed;
     }
@@ -481,6 +506,17 @@ int moed_request_fd(struct moed_request *r)
     return fd;
 }
 
+enum moed_code request_send_cancel(struct moed_session *s, uint64_t id)
+{
+    Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
+    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
+    body.abi = CONTROL_ABI;
+    body.id = id;
+    body.body_case = MOED__V1__TO_WORKER__BODY_CANCEL;
+    body.cancel = &cancel;
+    return session_send(s, &body, NULL);
+}
+
 void moed_request_cancel(struct moed_request *r)
 {
     if (session_is_foreign(r->session, NULL))
@@ -489,15 +525,8 @@ void moed_request_cancel(struct moed_request *r)
     bool running = !r->mailbox.ended;
     r->cancelled = true;
     pthread_mutex_unlock(&r->session->lock);
-    if (!running)
-        return;
-    Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
-    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
-    body.abi = CONTROL_ABI;
-    body.id = r->mailbox.id;
-    body.body_case = MOED__V1__TO_WORKER__BODY_CANCEL;
-    body.cancel = &cancel;
-    session_send(r->session, &body, NULL); /* a closed channel cancels as well */
+    if (running) /* a closed channel cancels as well */
+        (void)request_send_cancel(r->session, r->mailbox.id);
 }
 
 void moed_request_free(struct moed_request *r)

@@ -11,12 +11,18 @@ enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
 /* The message that another worker continues the request with; data is the caller's to free, NULL
  * where it cannot be continued. The caller holds session->lock. */
 struct resend {
+    uint64_t id;
     uint8_t *data; /* packed */
     size_t len;
 };
 struct resend request_resend(struct moed_request *r);
-/* Ends a request that cannot be continued. The caller holds session->lock. */
-void request_give_up(struct moed_request *r);
+/* Takes a request that cannot be continued off its session and ends it. why NULL: because of what
+ * it is. The caller holds session->lock. */
+void request_give_up(struct moed_request *r, const struct moed_error *why);
+/* moed_request_cancel was called. The caller holds session->lock. */
+bool request_is_cancelled(const struct moed_request *r);
+/* Cancels at the worker what it has under this id; nothing is fine. Without locks. */
+enum moed_code request_send_cancel(struct moed_session *s, uint64_t id);
 
 /* The request with this id that has not ended; NULL: none. The caller holds session->lock. */
 struct moed_request *request_find(struct moed_session *s, uint64_t id);

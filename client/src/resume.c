@@ -10,6 +10,7 @@
 #include "client/src/request.h"
 
 #include "client/src/error.h"
+#include "ipc/rpc.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -63,7 +64,14 @@ struct hope {
     uint64_t alive, ask; /* when there was a sign of life; when to ask the supervisor next */
 };
 
-/* A worker did not answer. True: another may come. False: *why says why not. */
+/* The deployment does not run, or its directory is not there: whoever starts it again makes it. */
+static bool says_what_is_missing(enum moed_code code)
+{
+    return code == MOED_ERROR_NOT_FOUND || code == MOED_ERROR_IO;
+}
+
+/* A worker did not answer, for the reason *why. True: another may come. False: *why says why not.
+ */
 static bool may_come(struct moed_session *s, struct hope *h, struct moed_error *why)
 {
     char reason[400];
@@ -83,8 +91,17 @@ static bool may_come(struct moed_session *s, struct hope *h, struct moed_error *
     }
     if (now < h->end && now < h->alive + DEAD_MS)
         return true;
-    error_report(why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    if (!says_what_is_missing(why->code))
+        error_report(why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    why->code = MOED_ERROR_UNAVAILABLE; /* its text stays */
+    why->retry = true;
     return false;
+}
+
+static bool may_pass(enum moed_code code)
+{
+    return code == MOED_ERROR_UNAVAILABLE || code == MOED_ERROR_TIMEOUT ||
+           says_what_is_missing(code);
 }
 
 /* Gets a channel to the next worker. False: none came in time, or the session died; *why is set. */
@@ -96,53 +113,87 @@ static bool attach_again(struct moed_session *s, struct moed_error *why)
         enum moed_code code = session_open(s, ATTEMPT_MS, why);
         if (!code)
             return true;
-        if (code != MOED_ERROR_UNAVAILABLE && code != MOED_ERROR_TIMEOUT)
-            return false;
-        if (session_lost_model(s, why))
-            return false;
-        if (!may_come(s, &hope, why))
+        if (!may_pass(code) || session_lost_model(s, why) || !may_come(s, &hope, why))
             return false;
     }
     return false;
 }
 
-/* The packed messages of all open requests, which the new worker has not got; ends those that
- * cannot be continued. Under the lock. Returns how many there are; the caller frees *out. */
-static size_t collect(struct moed_session *s, struct resend **out)
+/* The message of the request that has waited longest, of those that the new worker is still to be
+ * sent; ends those that cannot be continued. False: there is none, or that worker has gone, too. */
+static bool next_resend(struct moed_session *s, struct resend *out)
 {
-    size_t n = 0, all = 0;
-    for (struct mailbox *m = s->mailboxes; m; m = m->next)
-        all++;
-    struct resend *list = calloc(all + 1, sizeof *list);
-    for (struct mailbox *m = s->mailboxes, *next; m; m = next) {
+    bool found = false;
+    pthread_mutex_lock(&s->lock);
+    for (struct mailbox *m = s->lost ? NULL : s->mailboxes, *next; m && !found; m = next) {
         next = m->next;
-        struct resend r = list ? request_resend((struct moed_request *)m) : (struct resend){0};
-        if (r.data) {
-            list[n++] = r;
+        if (!m->owed)
             continue;
-        }
-        session_remove(s, m);
-        request_give_up((struct moed_request *)m);
+        m->owed = false;
+        *out = request_resend((struct moed_request *)m);
+        found = out->data != NULL;
+        if (!found)
+            request_give_up((struct moed_request *)m, NULL);
     }
-    *out = list;
-    return n;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+/* Waits while the channel's queue is full. */
+static enum moed_code send_waiting(struct moed_session *s, const struct resend *m,
+                                   struct moed_error *why)
+{
+    enum moed_code code;
+    do
+        code = session_send_packed(s, m->data, m->len, why);
+    while (code == MOED_ERROR_LIMIT && m->len <= RPC_MESSAGE_BYTES && pause_alive(s));
+    return code;
+}
+
+static bool is_wanted(struct moed_session *s, uint64_t id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct moed_request *r = request_find(s, id);
+    bool wanted = r && !request_is_cancelled(r);
+    pthread_mutex_unlock(&s->lock);
+    return wanted;
+}
+
+static void fail_request(struct moed_session *s, uint64_t id, const struct moed_error *why)
+{
+    pthread_mutex_lock(&s->lock);
+    struct moed_request *r = request_find(s, id);
+    if (r)
+        request_give_up(r, why);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The program may cancel or free the request before its message leaves: then its Cancel has come
+ * too early, and is sent again. Where the worker has gone, too, the next one is sent the message.
+ */
+static void resend(struct moed_session *s, const struct resend *m)
+{
+    struct moed_error why;
+    enum moed_code code = send_waiting(s, m, &why);
+    if (code && code != MOED_ERROR_UNAVAILABLE)
+        fail_request(s, m->id, &why);
+    else if (!code && !is_wanted(s, m->id))
+        while (request_send_cancel(s, m->id) == MOED_ERROR_LIMIT && pause_alive(s))
+            ;
 }
 
 static void continue_requests(struct moed_session *s)
 {
-    struct resend *list = NULL;
-    struct moed_error why;
+    struct resend m;
     pthread_mutex_lock(&s->lock);
     s->stale += s->outstanding - s->consumed; /* received, and not consumed yet */
     s->outstanding = s->consumed = 0;
     s->resuming = s->lost; /* lost: this worker has gone, too */
-    size_t n = s->resuming ? 0 : collect(s, &list);
     pthread_mutex_unlock(&s->lock);
-    for (size_t i = 0; i < n; i++) {
-        session_send_packed(s, list[i].data, list[i].len, &why); /* fails where it has gone, too */
-        free(list[i].data);
+    while (next_resend(s, &m)) {
+        resend(s, &m);
+        free(m.data);
     }
-    free(list);
 }
 
 /* Waits until the channel has closed. False: the session is dead. */
@@ -173,6 +224,15 @@ static void *resumer_main(void *arg)
     return NULL;
 }
 
+/* The worker has gone with all that it was sent. Under the lock. */
+static void owe_all(struct moed_session *s)
+{
+    for (struct mailbox *m = s->mailboxes; m; m = m->next) {
+        m->was_sent |= !m->owed;
+        m->owed = true;
+    }
+}
+
 bool session_resume(struct moed_session *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -181,6 +241,7 @@ bool session_resume(struct moed_session *s)
     bool resumes = s->alive && s->has_resumer;
     if (resumes) {
         s->lost = s->resuming = true;
+        owe_all(s);
         atomic_fetch_add(&s->epoch, 1);
         pthread_cond_broadcast(&s->changed);
     }

@@ -98,6 +98,14 @@ uint64_t session_new_id(struct moed_session *s)
     return id;
 }
 
+static void append(struct mailbox **list, struct mailbox *m)
+{
+    while (*list)
+        list = &(*list)->next;
+    *list = m;
+    m->next = NULL;
+}
+
 enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *epoch,
                            struct moed_error *error)
 {
@@ -105,8 +113,8 @@ enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *
     pthread_mutex_lock(&s->lock);
     if (s->alive) {
         s->references++;
-        m->next = s->mailboxes;
-        s->mailboxes = m;
+        append(&s->mailboxes, m);
+        m->owed = s->resuming;
         *epoch = s->resuming ? UINT64_MAX : atomic_load(&s->epoch);
     } else {
         why = s->death;

@@ -1,5 +1,6 @@
 /* A session of libmoed with a stand-in worker (stand_in_worker.h) for each test, in a run directory
- * of the program's own; for test_client.c and test_client_requests.c. */
+ * of the program's own; for test_client.c, test_client_requests.c and
+ * test_client_resume.c. */
 #ifndef MOED_TESTS_CLIENT_SESSION_H
 #define MOED_TESTS_CLIENT_SESSION_H
 

@@ -65,6 +65,8 @@ struct peer {
     uint32_t most_outstanding;
     uint32_t cancels;
     uint32_t generates;
+    uint64_t last_id;         /* of a Generate */
+    bool disordered;          /* an older one came after it */
     bool closed;              /* the library has gone */
     bool hung_up;             /* by stand_in_hang_up */
     Moed__V1__Generate *last; /* as received */
@@ -80,13 +82,21 @@ struct stand_in {
     struct peer peers[STAND_IN_SESSIONS];
     char client[64];
     uint32_t pid;
+    unsigned refused;    /* attempts to attach */
     const char *refusal; /* answer attaching with this Error */
     bool closes;         /* the next session's channel closes at once */
     const char *chat_template;
     bool marks_everywhere;
-    const char *answer; /* to prompts of ids: this text, in events of answer_bytes bytes */
+    _Atomic bool stalls;      /* it reads nothing */
+    _Atomic unsigned stalled; /* messages that wait for that to end */
+    const char *answer;       /* to prompts of ids: this text, in events of answer_bytes bytes */
     uint32_t answer_bytes;
 };
+
+static inline void pause_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
 
 /* ---- Sending; the lock is held ---- */
 
@@ -421,6 +431,8 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     memcpy(prompt, g->prompt.data ? (const char *)g->prompt.data : "", len);
     prompt[len] = '\0';
     p->generates++;
+    p->disordered |= id < p->last_id;
+    p->last_id = id;
     if (g->n_tokens && p->worker->answer) {
         struct job *j = job_new(p, id);
         j->text = p->worker->answer;
@@ -584,6 +596,10 @@ static void on_cancel(struct peer *p, uint64_t id)
 static void peer_receive(void *arg, const uint8_t *data, size_t len)
 {
     struct peer *p = arg;
+    p->worker->stalled++;
+    while (p->worker->stalls)
+        pause_ms(1);
+    p->worker->stalled--;
     pthread_mutex_lock(&p->worker->lock);
     Moed__V1__ToWorker *m = data ? moed__v1__to_worker__unpack(NULL, len, data) : NULL;
     if (!data)
@@ -644,6 +660,7 @@ static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachReque
     static Moed__V1__SessionAttachReply attach;
     static Moed__V1__Error error;
     if (w->refusal) {
+        w->refused++;
         moed__v1__error__init(&error);
         error.code = ERROR_UNAVAILABLE;
         error.retry = true;
@@ -737,6 +754,14 @@ static inline void stand_in_refuse(struct stand_in *w, bool refuses)
     pthread_mutex_unlock(&w->lock);
 }
 
+static inline unsigned stand_in_refused(struct stand_in *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned n = w->refused;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
 static inline unsigned stand_in_peers(struct stand_in *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -756,6 +781,17 @@ static void stand_in_stop(struct stand_in *w)
     pthread_mutex_destroy(&w->lock);
 }
 
+/* The session has a request of this id that runs. */
+static inline bool stand_in_has(struct stand_in *w, unsigned session, uint64_t id)
+{
+    bool has = false;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < STAND_IN_JOBS; i++)
+        has |= w->peers[session].jobs[i].id == id;
+    pthread_mutex_unlock(&w->lock);
+    return has;
+}
+
 /* A copy of a session's counters. */
 static inline struct peer stand_in_look(struct stand_in *w, unsigned session)
 {
@@ -763,11 +799,6 @@ static inline struct peer stand_in_look(struct stand_in *w, unsigned session)
     struct peer copy = w->peers[session];
     pthread_mutex_unlock(&w->lock);
     return copy;
-}
-
-static inline void pause_ms(long ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 #endif
