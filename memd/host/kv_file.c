@@ -141,8 +141,9 @@ void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memo
     uint64_t at = kv_store_offset(&f->index, slot) + KV_STORE_BLOCK;
     if (!write_record(f, slot, NULL))
         return;
-    page->checksum = checksum64(f->index.seed, memory, f->index.page_bytes);
-    if (!write_all(f->fd, memory, f->index.page_bytes, at)) {
+    memcpy(f->copy, memory, f->index.page_bytes); /* a worker may extend the page meanwhile */
+    page->checksum = checksum64(f->index.seed, f->copy, f->index.page_bytes);
+    if (!write_all(f->fd, f->copy, f->index.page_bytes, at)) {
         fail(f);
         return;
     }
@@ -326,7 +327,11 @@ enum error_code kv_file_open(struct kv_file *f, const struct kv_file_options *o,
                          (double)o->most_bytes * 1e-6, (double)o->page_bytes * 1e-6);
     if (!path_of(o->dir, o->model, path))
         return error_set(e, ERROR_USAGE, "--kv-dir: the path is too long");
-    enum error_code code = open_at(f, o, path, e);
+    f->copy = malloc(o->page_bytes);
+    enum error_code code =
+        f->copy ? open_at(f, o, path, e)
+                : error_set(e, ERROR_MEMORY, "no memory for a page of %" PRIu64 " bytes",
+                            o->page_bytes);
     if (code) {
         kv_file_close(f);
         return code;
@@ -345,6 +350,7 @@ void kv_file_close(struct kv_file *f)
         close(f->read_fd);
     if (f->fd >= 0)
         close(f->fd);
+    free(f->copy);
     *f = (struct kv_file){.fd = -1, .read_fd = -1, .region.fd = -1};
 }
 

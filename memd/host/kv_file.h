@@ -21,6 +21,7 @@ struct kv_file {
     int read_fd;       /* the same file, read-only; to lend */
     struct shm region; /* the index; to lend */
     struct kv_store index;
+    void *copy;               /* of the page that is written */
     _Atomic uint32_t n_used;  /* slots in use */
     bool failed;              /* a write failed: nothing more is written */
     _Atomic uint64_t written; /* pages, since it was opened */
@@ -42,8 +43,9 @@ void kv_file_close(struct kv_file *f); /* a zeroed one: no effect */
 
 /* The slot with this key; UINT32_MAX: none. */
 uint32_t kv_file_find(const struct kv_file *f, uint64_t parent_key, uint64_t key);
-/* Writes a page, whose checksum this sets. still_valid (may be NULL): called once all is read from
- * memory; false: the bytes are not those of `page`, and nothing is kept. */
+/* Writes a page, whose checksum this sets. Others may write `memory` meanwhile: it is read once.
+ * still_valid (may be NULL): called after that; false: the bytes are not those of `page`, and
+ * nothing is kept. */
 void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memory,
                  bool (*still_valid)(void *arg), void *arg);
 /* The page in a slot was used at this time. */

@@ -7,8 +7,12 @@
 #include "memd/host/kv_saver.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PAGES = 14, SLOTS = 60 };
@@ -297,6 +301,44 @@ static void test_full(void **state)
     kv_file_close(&f);
 }
 
+/* A page that a worker writes while it is saved has the checksum of what is in the file. */
+static void test_changes_meanwhile(void **state)
+{
+    enum { SAVES = 200, BYTES = 1 << 16 };
+    static uint8_t saved[BYTES];
+    struct kv_file_options options = options_of(6, SAVES);
+    struct kv_file f;
+    struct error e;
+    uint8_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    volatile uint64_t *changes = (volatile uint64_t *)(memory + BYTES) - 1;
+    options.page_bytes = BYTES;
+    options.most_bytes = KV_STORE_BLOCK + SAVES * (uint64_t)(KV_STORE_BLOCK + BYTES);
+    assert_int_equal(kv_file_open(&f, &options, &e), ERROR_OK);
+    pid_t writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0)
+        for (prctl(PR_SET_PDEATHSIG, SIGKILL);;)
+            ++*changes;
+    while (!*changes)
+        usleep(1000);
+    for (uint32_t i = 0; i < SAVES; i++) {
+        struct kv_store_page page = {.parent_key = 1, .key = 10 + i, .n = 1};
+        kv_file_put(&f, &page, memory, NULL, NULL);
+    }
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+    assert_int_equal(atomic_load(&f.n_used), SAVES);
+    for (uint32_t slot = 0; slot < SAVES; slot++) {
+        off_t at = (off_t)(kv_store_offset(&f.index, slot) + KV_STORE_BLOCK);
+        assert_int_equal(pread(f.read_fd, saved, BYTES, at), BYTES);
+        assert_int_equal(checksum64(f.index.seed, saved, BYTES),
+                         f.index.records[slot].page.checksum);
+    }
+    kv_file_close(&f);
+    munmap(memory, BYTES);
+}
+
 /* Each bit of data and seed counts. */
 static void test_checksum(void **state)
 {
@@ -324,6 +366,7 @@ int main(void)
                                        cmocka_unit_test(test_clear),
                                        cmocka_unit_test(test_other_files),
                                        cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_changes_meanwhile),
                                        cmocka_unit_test(test_checksum)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
