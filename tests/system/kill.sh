@@ -91,4 +91,27 @@ wait_until 20 back || fail "cpuexec was not restarted"
 begin "$WORK/answer"
 for process in worker cpuexec memd; do kill -9 "$(pid_of $process)" 2>/dev/null || true; done
 whole "all processes"
+
+say "all at once, the supervisor too: the answer continues where the deployment is started again"
+wait_until 20 back || fail "cpuexec was not restarted"
+begin "$WORK/answer"
+for process in supervise worker cpuexec memd; do kill -9 "$(pid_of $process)" 2>/dev/null || true; done
+sleep 1 # a service manager's pause
+start_deployment "$MODEL" --ctx 2048 --cpuexec
+whole "all processes and the supervisor"
+"$MOED" down >/dev/null
+
+say "more answers than the queue takes: a new worker continues them all"
+STREAMS=6
+start_deployment "$MODEL" --ctx 2048 --parallel $STREAMS --queue 1
+asking=()
+for i in $(seq $STREAMS); do
+    begin "$WORK/answer-$i"
+    asking+=("$ASKING")
+done
+kill -9 "$(pid_of worker)"
+for i in $(seq $STREAMS); do
+    wait "${asking[$((i - 1))]}" || fail "answer $i ended when the worker died: $(cat "$WORK/answer-$i.err")"
+    cmp -s "$WORK/answer-$i" "$WORK/reference" || fail "the worker's death changed answer $i"
+done
 say "ok"
