@@ -246,8 +246,9 @@ enum error_code deployment_stop(const char *run, struct error *e)
                              (int)supervisor, "supervise.log");
         poll(NULL, 0, 10);
     }
-    /* The supervisor may have been killed before it stopped the others. */
-    return deployment_has_processes(run) ? stop_leftovers(run, e) : ERROR_OK;
+    /* The supervisor may have been killed: before it stopped the others, or removed its files. */
+    bool left = deployment_has_processes(run) || deployment_has_leftovers(run);
+    return left ? stop_leftovers(run, e) : ERROR_OK;
 }
 
 /* -- deployments that moed-models has started -- */

@@ -51,6 +51,22 @@ kill -9 "$(pid_of models)" "$supervise"
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left after a kill: $pid"; done
 [ ! -e "$RUN/models.started" ] || fail "models.started is left"
 
+say "the supervisor is killed, as the last process, while moed down waits for it: its files are removed"
+has_ended() { # its threads, too
+    [ ! -e "/proc/$1" ] || { grep -q '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" | wc -l)" -eq 1 ]; }
+}
+has_socket() { ls -l "/proc/$1/fd" | grep -q socket; }
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+supervise=$(pid_of supervise) models=$(pid_of models) http=$(pid_of http)
+kill -STOP "$supervise"
+kill -9 "$models" "$http"
+wait_until 5 has_ended "$models" && wait_until 5 has_ended "$http" || fail "they were not killed"
+"$MOED" down router > /dev/null & down=$!
+wait_until 5 has_socket $down || fail "moed down does not ask the supervisor"
+kill -9 "$supervise"
+wait $down || fail "moed down after a kill of the supervisor"
+for file in supervise.pid supervise.sock; do [ ! -e "$RUN/$file" ] || fail "$file is left after a kill of the supervisor"; done
+
 say "a model of its own and a folder, within 1 MB of memory for it"
 printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/admin"
@@ -64,7 +80,6 @@ kill -STOP "$supervise"
 python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
 before=$(pid_of http)
 kill -9 "$before"
-has_ended() { grep -q '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" | wc -l)" -eq 1 ]; } # its threads, too
 wait_until 5 has_ended "$before" || fail "moed-http was not killed"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
 starting=$!
