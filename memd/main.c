@@ -280,7 +280,8 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
-/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
+/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short, or the
+ * disk did not answer. */
 static int exit_code_for(enum error_code code)
 {
     switch (code) {
@@ -288,6 +289,7 @@ static int exit_code_for(enum error_code code)
         return EXIT_BAD_USAGE;
     case ERROR_IO:
     case ERROR_MEMORY:
+    case ERROR_TIMEOUT:
     case ERROR_INTERNAL:
         return EXIT_RETRY;
     default:

@@ -33,12 +33,14 @@
 #define MOST_BYTES  (1ull << 28)   /* of a message: a million tensors */
 #define LEAST_DATA  (256ull << 20) /* of memory, however little is free */
 #define END_NS      1000000000ull  /* for the child to end, once its message is there */
+#define LOOK_NS     1000000000ull  /* how often its CPU time is looked at, at least */
 
 struct task {
     model_reader_work *work;
     uint64_t segment_bytes;
     unsigned limit_s;  /* of CPU time */
     uint64_t until_ns; /* clock_ns; 0: for ever */
+    uint64_t stall_ns; /* the longest time without any CPU time */
 };
 
 /* ---- The child ---- */
@@ -168,27 +170,68 @@ static _Noreturn void child_main(const struct task *t, struct gguf *g, int fd, p
 
 /* ---- The caller ---- */
 
-/* Waits until fd is readable, or until the time (clock_ns; 0: for ever). */
-static bool wait_for(int fd, uint64_t until_ns)
+enum patience { PATIENT, LATE, STALLED };
+
+/* The wait for a child. The file is mapped, so even a slow disk lets it compute a little after each
+ * read: a child whose CPU time stands still does nothing, or waits for a single read. */
+struct wait {
+    const struct task *task;
+    int fd; /* of its messages */
+    pid_t child;
+    uint64_t cpu_ns, since_ns; /* its CPU time, and when that last changed */
+    enum patience end;         /* why there is no more waiting */
+};
+
+static uint64_t cpu_time_ns(pid_t child)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(child, &clock) == 0)
+        clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static enum patience patience(struct wait *w, uint64_t now_ns)
+{
+    uint64_t cpu_ns = cpu_time_ns(w->child);
+    if (w->task->until_ns && now_ns >= w->task->until_ns)
+        return LATE;
+    if (cpu_ns != w->cpu_ns)
+        w->since_ns = now_ns;
+    w->cpu_ns = cpu_ns;
+    return now_ns - w->since_ns >= w->task->stall_ns ? STALLED : PATIENT;
+}
+
+/* When patience() may first say otherwise, or is to look at the CPU time. */
+static uint64_t look_ns(const struct wait *w, uint64_t now_ns)
+{
+    uint64_t next = w->since_ns + w->task->stall_ns, look = now_ns + LOOK_NS;
+    next = next < look ? next : look;
+    return w->task->until_ns && w->task->until_ns < next ? w->task->until_ns : next;
+}
+
+/* Waits until the message goes on, or has ended. False: it takes too long (w->end). */
+static bool wait_for(struct wait *w)
+{
+    struct pollfd p = {.fd = w->fd, .events = POLLIN};
     int n;
     do {
         uint64_t now = clock_ns();
-        if (until_ns && now >= until_ns)
+        w->end = patience(w, now);
+        if (w->end)
             return false;
-        n = poll(&p, 1, until_ns ? (int)((until_ns - now) / 1000000u) + 1 : -1);
+        n = poll(&p, 1, clock_ms_until(look_ns(w, now)));
     } while (n == 0 || (n < 0 && errno == EINTR));
     return true;
 }
 
-/* Reads to the end, or until the time, at most MOST_BYTES. NULL: no memory. */
-static uint8_t *read_message(int fd, uint64_t until_ns, size_t *bytes)
+/* Reads to the end, or while there is patience, at most MOST_BYTES. NULL: no memory. */
+static uint8_t *read_message(struct wait *w, size_t *bytes)
 {
     size_t capacity = sizeof(struct model_message) + 64 * sizeof(struct gguf_tensor), len = 0;
     uint8_t *message = malloc(capacity);
-    while (message && wait_for(fd, until_ns)) {
-        ssize_t n = read(fd, message + len, capacity - len);
+    while (message && wait_for(w)) {
+        ssize_t n = read(w->fd, message + len, capacity - len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -208,11 +251,11 @@ static uint8_t *read_message(int fd, uint64_t until_ns, size_t *bytes)
     return message;
 }
 
-/* Reaps the child, whose end of the pipe is closed: it has nothing left to do. False: it did not
- * end by itself, and was killed. */
-static bool reap(pid_t child, bool late, int *status)
+/* Reaps the child: its end of the pipe is closed, so it has nothing left to do, or it takes too
+ * long. False: it did not end by itself, and was killed. */
+static bool reap(pid_t child, bool at_once, int *status)
 {
-    uint64_t until = late ? 0 : clock_ns() + END_NS;
+    uint64_t until = at_once ? 0 : clock_ns() + END_NS;
     pid_t ended;
     while ((ended = waitpid(child, status, WNOHANG)) == 0 && clock_ns() < until)
         poll(NULL, 0, 1);
@@ -225,12 +268,17 @@ static bool reap(pid_t child, bool late, int *status)
 }
 
 /* What its end says, where it has sent no message. */
-static enum error_code ended_early(const char *path, int status, bool late, bool killed,
+static enum error_code ended_early(const char *path, int status, const struct wait *w, bool killed,
                                    struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (late)
+    if (w->end == LATE)
         return error_set(e, ERROR_TIMEOUT, "%s: reading its metadata takes too long", path);
+    if (w->end == STALLED)
+        return error_set(e, ERROR_TIMEOUT,
+                         "%s: reading its metadata has not gone on for %.3g s: the disk does not "
+                         "answer, or the file is damaged or hostile",
+                         path, (double)w->task->stall_ns * 1e-9);
     if (killed)
         return error_set(e, ERROR_FORMAT,
                          "%s: reading its metadata does not end: the file is damaged or hostile",
@@ -339,16 +387,16 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
         close(ends[0]);
         return error_set(e, ERROR_MEMORY, "%s: cannot be read: fork: %m", path);
     }
-    *message = read_message(ends[0], t->until_ns, bytes);
-    bool late = t->until_ns && clock_ns() >= t->until_ns;
+    struct wait w = {.task = t, .fd = ends[0], .child = child, .since_ns = clock_ns()};
+    *message = read_message(&w, bytes);
     close(ends[0]);
-    bool killed = !reap(child, late, &status);
+    bool killed = !reap(child, w.end != PATIENT, &status);
     if (!*message)
         return error_set(e, ERROR_MEMORY, "%s: no memory to read its metadata", path);
-    if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !late)))
+    if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !w.end)))
         return ERROR_OK;
     free(*message);
-    return ended_early(path, status, late, killed, e);
+    return ended_early(path, status, &w, killed, e);
 }
 
 static enum error_code read_by(const struct task *t, const char *path, struct read_model *out,
@@ -371,24 +419,26 @@ static enum error_code read_by(const struct task *t, const char *path, struct re
 }
 
 enum error_code model_reader_read_by(model_reader_work *work, const char *path,
-                                     uint64_t segment_bytes, struct read_model *out,
-                                     struct error *e)
+                                     uint64_t segment_bytes, uint64_t stall_ns,
+                                     struct read_model *out, struct error *e)
 {
-    const struct task t = {work, segment_bytes, CPU_LIMIT_S, 0};
+    const struct task t = {work, segment_bytes, CPU_LIMIT_S, 0, stall_ns};
     return read_by(&t, path, out, e);
 }
 
 enum error_code model_reader_describe_by(model_reader_work *work, const char *path,
                                          uint64_t until_ns, struct read_model *out, struct error *e)
 {
-    const struct task t = {work, POOL_SEGMENT_BYTES, MODEL_READER_BRIEF_S, until_ns};
+    const struct task t = {work, POOL_SEGMENT_BYTES, MODEL_READER_BRIEF_S, until_ns,
+                           MODEL_READER_STALL_NS};
     return read_by(&t, path, out, e);
 }
 
 enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
                                   struct error *e)
 {
-    return model_reader_read_by(model_reader_run, path, segment_bytes, out, e);
+    return model_reader_read_by(model_reader_run, path, segment_bytes, MODEL_READER_STALL_NS, out,
+                                e);
 }
 
 enum error_code model_reader_describe(const char *path, uint64_t until_ns, struct read_model *out,

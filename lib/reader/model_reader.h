@@ -20,8 +20,11 @@ struct read_model {
 
 /* Opens path as gguf_open does. segment_bytes: as pool_plan_new_cut's. Waits for the process.
  * Errors are those of gguf_open, pool_plan_new and tokenizer_new. ERROR_FORMAT, too: the process
- * died of the file. The caller may have other threads, and nng's sockets: the process closes their
- * descriptors and calls nothing of nng, and glibc's malloc works after a fork. */
+ * died of the file. ERROR_TIMEOUT: it used no CPU time for MODEL_READER_STALL_NS. The caller may
+ * have other threads, and nng's sockets: the process closes their descriptors and calls nothing of
+ * nng, and glibc's malloc works after a fork. */
+#define MODEL_READER_STALL_NS                                                                      \
+    300000000000ull /* a read of a disk that wakes takes some ten seconds */
 enum error_code model_reader_read(const char *path, uint64_t segment_bytes, struct read_model *out,
                                   struct error *e);
 /* The same for a list of models: the tokenizer is not tried, and the segments are the usual ones.
@@ -50,10 +53,10 @@ struct model_message {
 /* The process's work: writes the message to fd. */
 typedef void model_reader_work(struct gguf *unparsed, uint64_t segment_bytes, int fd);
 model_reader_work model_reader_run, model_reader_run_brief;
-/* model_reader_read with another work. */
+/* model_reader_read with another work and limit. */
 enum error_code model_reader_read_by(model_reader_work *work, const char *path,
-                                     uint64_t segment_bytes, struct read_model *out,
-                                     struct error *e);
+                                     uint64_t segment_bytes, uint64_t stall_ns,
+                                     struct read_model *out, struct error *e);
 /* model_reader_describe with another work. */
 enum error_code model_reader_describe_by(model_reader_work *work, const char *path,
                                          uint64_t until_ns, struct read_model *out,

@@ -212,13 +212,18 @@ static void hang(struct gguf *g, uint64_t segment_bytes, int fd)
         ;
 }
 
-/* Without the pipe, and without using its CPU time. */
-static void hang_quietly(struct gguf *g, uint64_t segment_bytes, int fd)
+/* With its end of the pipe, and without using its CPU time. */
+static void hang_openly(struct gguf *g, uint64_t segment_bytes, int fd)
 {
     int word = 0;
-    close(fd);
     for (;;)
         syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0);
+}
+
+static void hang_quietly(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    close(fd);
+    hang_openly(g, segment_bytes, fd);
 }
 
 static void hang_after_message(struct gguf *g, uint64_t segment_bytes, int fd)
@@ -266,7 +271,8 @@ static void fail_with_controls(struct gguf *g, uint64_t segment_bytes, int fd)
 static void dies(model_reader_work *work, const char *path, enum error_code code, const char *says)
 {
     struct read_model m;
-    assert_int_equal(model_reader_read_by(work, path, SEGMENT, &m, &why), code);
+    uint64_t stall_ns = work == hang_openly ? 300000000u : MODEL_READER_STALL_NS;
+    assert_int_equal(model_reader_read_by(work, path, SEGMENT, stall_ns, &m, &why), code);
     if (!strstr(why.text, says))
         fail_msg("'%s' does not say '%s'", why.text, says);
 }
@@ -281,6 +287,7 @@ static void test_bad_process(void **state)
     dies(end_early, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(lie, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(hang_quietly, GOLDEN("olmoe"), ERROR_FORMAT, "does not end");
+    dies(hang_openly, GOLDEN("olmoe"), ERROR_TIMEOUT, "has not gone on for 0.3 s");
     dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
     dies(fail_with_controls, GOLDEN("olmoe"), ERROR_FORMAT, "a file?[2J?of two lines");
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
@@ -300,7 +307,8 @@ static void test_bad_process(void **state)
     (void)len, (void)try_forbidden, (void)cut_and_read;
 #endif
     struct read_model m;
-    assert_int_equal(model_reader_read_by(hang_after_message, GOLDEN("olmoe"), SEGMENT, &m, &why),
+    assert_int_equal(model_reader_read_by(hang_after_message, GOLDEN("olmoe"), SEGMENT,
+                                          MODEL_READER_STALL_NS, &m, &why),
                      ERROR_OK);
     read_model_free(&m);
     assert_int_equal(model_reader_describe_by(hang, GOLDEN("olmoe"), clock_end_ns(300), &m, &why),
