@@ -325,17 +325,19 @@ static void report_plan(const struct device_plan *p, const struct words *w)
 /* ---- All of it ---- */
 
 /* Shares the memory that is free now. Where the parts do not fit, the KV cache is smaller than it
- * may be, or the slots get the rest and that is not enough for all experts, waits for memory that
- * other processes may leave, and plans again. */
+ * may be, a default reserve that an empty device has space for is dropped, or the slots get the
+ * rest and that is not enough for all experts, waits for memory that other processes may leave, and
+ * plans again. p: of the empty device. */
 static enum device_part share_free(struct device_link *link, struct device_plan *p,
                                    struct device_facts *facts, struct worker_memory_needs *needs,
                                    const struct device_plan_options *o)
 {
+    uint64_t reserve = p->reserve_bytes;
     want_reserve(p, facts, o->device);
     uint64_t least = device_share_least_bytes(p); /* with the driver's part of an empty device */
     look_at(p, facts, facts->free_bytes);
     enum device_part lacks = share(p, o->device);
-    bool fewer = p->kv_requests < p->kv_most && p->kv_bytes;
+    bool fewer = (p->kv_requests < p->kv_most && p->kv_bytes) || p->reserve_bytes < reserve;
     if (!lacks && !fewer && (p->asked_bytes || p->n_slots == device_share_most_slots(p)))
         return lacks;
     if (!p->asked_bytes || fewer)

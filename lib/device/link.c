@@ -34,6 +34,16 @@ static void let_go(struct device_link *l, uint32_t n)
         l->kind->let_go(l, l->held[--l->n_held]);
 }
 
+/* Whole units. The last one is left where it is not free: what a worker leaves need not have it. */
+static enum error_code hold_one(struct device_link *l, uint64_t bytes, void **out, struct error *e)
+{
+    uint64_t rest = bytes % DEVICE_ALLOCATION_BYTES;
+    enum error_code code = l->kind->hold(l, round_up(bytes, DEVICE_ALLOCATION_BYTES), out, e);
+    if (code == ERROR_MEMORY && rest && rest < bytes)
+        code = l->kind->hold(l, bytes - rest, out, e);
+    return code;
+}
+
 enum error_code device_link_hold(struct device_link *l, uint32_t n, uint64_t bytes, struct error *e)
 {
     enum error_code code = ERROR_OK;
@@ -43,7 +53,7 @@ enum error_code device_link_hold(struct device_link *l, uint32_t n, uint64_t byt
     let_go(l, l->held_bytes == bytes ? n : 0);
     l->held_bytes = bytes;
     while (l->n_held < n && !code) {
-        code = l->kind->hold(l, bytes, &l->held[l->n_held], e);
+        code = hold_one(l, bytes, &l->held[l->n_held], e);
         l->n_held += !code;
     }
     return code;

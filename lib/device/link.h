@@ -98,8 +98,9 @@ enum error_code device_link_add_extent(struct device_link *l, uint32_t n_slots, 
 void device_link_drop_extent(struct device_link *l);
 /* Keeps n allocations of `bytes` (DEVICE_LINK_HELD at most) that nobody uses, so that no other
  * program takes the memory before a worker does: allocates what is missing, releases the others.
- * ERROR_MEMORY: the device has not enough memory, and some are missing. emu: does nothing. On the
- * thread that copies. */
+ * Whole units (DEVICE_ALLOCATION_BYTES); one that a worker uses in part may lack. ERROR_MEMORY: the
+ * device has not enough memory, and some are missing. emu: does nothing. On the thread that copies.
+ */
 enum { DEVICE_LINK_HELD = 64 };
 enum error_code device_link_hold(struct device_link *l, uint32_t n, uint64_t bytes,
                                  struct error *e);

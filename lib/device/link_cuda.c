@@ -142,7 +142,7 @@ static enum error_code cuda_hold(struct device_link *link, uint64_t bytes, void 
                                  struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
-    return l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), out, e);
+    return l->module->allocate(l->device, bytes, out, e);
 }
 
 static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes,
@@ -150,7 +150,7 @@ static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes,
 {
     struct cuda_link *l = (struct cuda_link *)link;
     void *memory = NULL;
-    enum error_code code = cuda_hold(link, bytes, &memory, e);
+    enum error_code code = cuda_hold(link, round_up(bytes, DEVICE_ALLOCATION_BYTES), &memory, e);
     if (code)
         return code;
     p->slots = memory;

@@ -16,7 +16,7 @@ struct device_link_kind {
     enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct device_extent *p,
                                 struct error *e);
     void (*release)(struct device_link *l, struct device_extent *p); /* takes an empty one */
-    /* Memory that nobody uses. NULL: the device has none to hold. */
+    /* Memory that nobody uses, whole units. NULL: the device has none to hold. */
     enum error_code (*hold)(struct device_link *l, uint64_t bytes, void **out, struct error *e);
     void (*let_go)(struct device_link *l, void *held);
     /* Begins the copy at this place of the queue's ring, with the writes of its flags behind it. */

@@ -681,6 +681,13 @@ static void test_reserve(void **state)
     assert_true(p.reserve_bytes == 0 && device_share_slots_bytes(&p) == all);
     slabs[1].n_experts = 8;
     slabs[1].segment_bytes = 1000;
+    /* memory that other processes are about to leave is waited for before a display has no part */
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {400 * MIB, 4000 * MIB}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(s.waited == 1 && s.awaited[0] == 0 && p.reserve_bytes == 512 * MIB);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {400 * MIB, 400 * MIB}, .display = true};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(s.waited == 1 && p.reserve_bytes == 0 && p.n_slots == 16);
     /* an eighth of a small device; none where the parts need it; the user's is kept */
     s = (struct stand_in){.memory = 80 * MIB, .free = {80 * MIB}, .display = true};
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
@@ -688,13 +695,64 @@ static void test_reserve(void **state)
     uint64_t fixed = 6 * MIB + p.scratch_bytes + p.kv_bytes + 2 * MIB, memory = fixed / 3 * 4 + MIB;
     s = (struct stand_in){.memory = memory, .free = {memory}, .display = true};
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
-    assert_int_equal(p.reserve_bytes, 0);
+    assert_true(p.reserve_bytes == 0 && s.waited == 0); /* no memory that becomes free is enough */
     assert_int_equal(plan_on(&s, "cuda,vram=50%,reserve=3Mi", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(&e, "after 3 MB for other programs (reserve=), ");
     expect_message(
         &e, "scratch: give a smaller reserve=, lower --ctx or --parallel, or give dense=host");
     assert_int_equal(plan_on(&s, "cuda,reserve=1G", "f16", 100, &p, &e), ERROR_USAGE);
     expect_message(&e, "of memory: there is no space for reserve=1.0 GB: give a smaller one");
+}
+
+/* ---- Memory that is held ---- */
+
+/* A device of which so many units are free, and how many are held by each. */
+struct units {
+    struct device_link base; /* first */
+    uint64_t free, held[4];
+    uint32_t n;
+};
+
+static enum error_code units_hold(struct device_link *l, uint64_t bytes, void **out,
+                                  struct error *e)
+{
+    struct units *u = (struct units *)l;
+    assert_int_equal(bytes % (2 * MIB), 0);
+    if (bytes / (2 * MIB) > u->free)
+        return error_set(e, ERROR_MEMORY, "no memory");
+    u->free -= bytes / (2 * MIB);
+    u->held[u->n] = bytes / (2 * MIB);
+    *out = &u->held[u->n++];
+    return ERROR_OK;
+}
+
+static void units_let_go(struct device_link *l, void *held)
+{
+    struct units *u = (struct units *)l;
+    u->free += *(uint64_t *)held;
+    u->n--;
+}
+
+/* A share of 9 MiB takes five units, or the four that it fills where there are no more. */
+static void test_hold(void **state)
+{
+    static const struct device_link_kind kind = {.hold = units_hold, .let_go = units_let_go};
+    struct units u = {.base.kind = &kind, .free = 9};
+    struct error e;
+    assert_int_equal(device_link_hold(&u.base, 2, 9 * MIB, &e), ERROR_OK);
+    assert_true(u.n == 2 && u.held[0] == 5 && u.held[1] == 4 && u.free == 0);
+    assert_int_equal(device_link_hold(&u.base, 1, 9 * MIB, &e), ERROR_OK);
+    assert_int_equal(u.free, 4);
+    u.free = 3;
+    assert_int_equal(device_link_hold(&u.base, 2, 9 * MIB, &e), ERROR_MEMORY);
+    assert_true(u.n == 1 && u.free == 3);
+    assert_int_equal(device_link_hold(&u.base, 0, 9 * MIB, &e), ERROR_OK);
+    u.free = 3; /* whole units lack none; less than a unit is held whole or not at all */
+    assert_int_equal(device_link_hold(&u.base, 1, 8 * MIB, &e), ERROR_MEMORY);
+    assert_int_equal(device_link_hold(&u.base, 1, 6 * MIB, &e), ERROR_OK);
+    assert_int_equal(device_link_hold(&u.base, 0, 6 * MIB, &e), ERROR_OK);
+    u.free = 0;
+    assert_int_equal(device_link_hold(&u.base, 1, MIB, &e), ERROR_MEMORY);
 }
 
 /* The emulated device has the requested memory, in addition to any needs of a worker. */
@@ -733,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_plan_refused),
         cmocka_unit_test(test_plan_refuses_slots),
+        cmocka_unit_test(test_hold),
         cmocka_unit_test(test_emulated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
