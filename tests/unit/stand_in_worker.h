@@ -727,23 +727,29 @@ static void stand_in_start(struct stand_in *w, const char *run, uint32_t window)
     }
 }
 
-/* Close a session's channel, as a worker that is killed does. */
-static void stand_in_hang_up(struct stand_in *w, unsigned session)
+static struct channel *take_channel(struct peer *p)
+{
+    struct channel *channel = p->channel;
+    p->channel = NULL;
+    p->hung_up |= channel != NULL;
+    return channel;
+}
+
+/* Close a session's channel, as a worker that is killed does. Waits for the channel: the frontend
+ * may know of its attaching before we do. */
+static inline void stand_in_hang_up(struct stand_in *w, unsigned session)
 {
     struct peer *p = &w->peers[session];
-    struct channel *channel = NULL;
-    for (int i = 0; i < 2000; i++) { /* the frontend may know of its attaching before we do */
+    for (bool over = false; !over;) {
         pthread_mutex_lock(&w->lock);
-        bool over = p->channel || p->hung_up;
-        channel = p->channel;
-        p->channel = NULL;
-        p->hung_up |= over;
+        /* one that gave up before it was answered has attached again, if it is there */
+        over = p->channel || p->hung_up || w->n_peers > session + 1;
+        struct channel *channel = take_channel(p);
         pthread_mutex_unlock(&w->lock);
-        if (over)
-            break;
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        channel_close(channel, 0);
+        if (!over)
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    channel_close(channel, 0);
 }
 
 /* Lets no more frontends attach. */
@@ -774,7 +780,10 @@ static void stand_in_stop(struct stand_in *w)
 {
     rpc_server_stop(w->server);
     for (unsigned i = 0; i < w->n_peers; i++) {
-        stand_in_hang_up(w, i);
+        pthread_mutex_lock(&w->lock);
+        struct channel *channel = take_channel(&w->peers[i]);
+        pthread_mutex_unlock(&w->lock);
+        channel_close(channel, 0);
         if (w->peers[i].last)
             moed__v1__generate__free_unpacked(w->peers[i].last, NULL);
     }

@@ -132,10 +132,17 @@ static void test_question_limits(void **state)
 
     struct moed_session *hasty;
     struct moed_attach_options options = {.size = sizeof options, .timeout_ms = 100};
-    assert_int_equal(moed_attach(&options, &hasty, &error), MOED_OK);
+    enum moed_code code;
+    do /* the machine may be slow for it */
+        code = moed_attach(&options, &hasty, &error);
+    while (code == MOED_ERROR_TIMEOUT);
+    assert_int_equal(code, MOED_OK);
     assert_int_equal(moed_tokenize(hasty, "quiet", 5, 0, &tokens, &n, &error), MOED_ERROR_TIMEOUT);
     assert_true(error.retry);
-    assert_int_equal(moed_tokenize(hasty, "x", 1, 0, &tokens, &n, &error), MOED_OK);
+    do
+        code = moed_tokenize(hasty, "x", 1, 0, &tokens, &n, &error);
+    while (code == MOED_ERROR_TIMEOUT);
+    assert_int_equal(code, MOED_OK);
     moed_free(tokens);
     moed_detach(hasty);
 }
@@ -179,8 +186,8 @@ static void test_worker_errors(void **state)
     assert_true(moed_session_alive(session));
     struct moed_request *r = start("error");
     const struct moed_event *event;
-    assert_int_equal(moed_request_next(r, 5000, &event, &error), MOED_ERROR_LIMIT);
-    assert_int_equal(moed_request_next(r, 5000, &event, &error), MOED_ERROR_LIMIT);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_LIMIT);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_LIMIT);
     moed_request_free(r);
 }
 
@@ -192,10 +199,7 @@ static void test_late_messages(void **state)
         assert_int_equal(moed_generate(session, &options, NULL, NULL, &result, NULL), MOED_OK);
         assert_int_equal(result.reason, MOED_REASON_END);
     }
-    uint32_t *ids;
-    size_t n; /* answered after them: they have all been read */
-    assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
-    moed_free(ids);
+    ask_something(session); /* they have all been read */
     assert_true(moed_session_alive(session));
 }
 
@@ -217,10 +221,10 @@ static void test_worker_misbehaves(void **state)
         struct moed_request *r;
         assert_int_equal(moed_generate_start(s, &options, &r, &error), MOED_OK);
         const struct moed_event *event;
-        assert_int_equal(moed_request_next(other, 5000, &event, &error), expected);
+        assert_int_equal(moed_request_next(other, FOR_EVER, &event, &error), expected);
         assert_false(error.retry);
         enum moed_code code;
-        while ((code = moed_request_next(r, 5000, &event, &error)) == MOED_OK)
+        while ((code = moed_request_next(r, FOR_EVER, &event, &error)) == MOED_OK)
             assert_int_equal(event->kind, MOED_EVENT_TOKENS);
         assert_int_equal(code, expected);
         assert_false(moed_session_alive(s));
@@ -235,21 +239,18 @@ static void test_worker_misbehaves(void **state)
 static void test_worker_goes(void **state)
 {
     struct moed_request *quiet = start("quiet"), *hold = start("hold");
-    uint32_t *ids;
-    size_t n; /* answered after hold's token */
-    assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
-    moed_free(ids);
+    ask_something(session); /* hold's token has been read */
     stand_in_hang_up(&worker, 0);
     const struct moed_event *event;
     struct moed_error error;
-    assert_int_equal(moed_request_next(quiet, 5000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_int_equal(moed_request_next(quiet, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
     assert_non_null(strstr(error.message, "try again"));
     assert_false(moed_session_alive(session));
     /* The events before it are not lost. */
-    assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_OK);
+    assert_int_equal(moed_request_next(hold, FOR_EVER, &event, &error), MOED_OK);
     assert_int_equal(event->kind, MOED_EVENT_TOKENS);
-    assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_int_equal(moed_request_next(hold, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
     moed_request_free(hold);
     moed_request_free(quiet);
     struct moed_model *m;
@@ -265,15 +266,13 @@ static void test_detach_with_requests(void **state)
     struct moed_request *r;
     assert_int_equal(moed_generate_start(s, &options, &r, NULL), MOED_OK);
     const struct moed_event *event;
-    assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
     moed_detach(s);
-    assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_ERROR_CANCELLED);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_ERROR_CANCELLED);
     moed_request_cancel(r);
     moed_request_free(r);
     moed_detach(NULL);
-    for (int i = 0; i < 500 && !stand_in_look(&worker, 1).closed; i++)
-        pause_ms(10);
-    assert_true(stand_in_look(&worker, 1).closed); /* the worker sees the end */
+    WAIT_UNTIL(stand_in_look(&worker, 1).closed); /* the worker sees the end */
 }
 
 /* ---- Threads ---- */
@@ -332,7 +331,7 @@ static void test_threads(void **state)
     struct moed_request *r = start("quiet");
     pthread_create(&threads[N + 1], NULL, cancel_it, r);
     const struct moed_event *event;
-    assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
     assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     for (unsigned i = 0; i < N + 2; i++) {
         void *wrong;
@@ -344,11 +343,12 @@ static void test_threads(void **state)
     assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
 }
 
-/* The worker hangs up again and again: every generation has all of its tokens once and in order,
- * and every question its answer. */
+/* The worker hangs up again and again, at once or after a while: every generation has all of its
+ * tokens once and in order, and every question its answer. A request that makes no progress is
+ * continued three times. */
 static void test_continues(void **state)
 {
-    enum { N = 4, HANG_UPS = 12 };
+    enum { N = 4, HANG_UPS = 3 };
     pthread_t threads[N + 1];
     unsigned numbers[N];
     struct moed_session *without = session;
@@ -360,8 +360,10 @@ static void test_continues(void **state)
     pthread_create(&threads[N], NULL, ask_often, NULL);
     struct moed_request *quiet = start("quiet");
     for (unsigned i = 0; i < HANG_UPS; i++) {
-        pause_ms(7);
-        stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+        unsigned peers = stand_in_peers(&worker);
+        pause_ms(i % 2 ? 0 : 7);
+        stand_in_hang_up(&worker, peers - 1);
+        WAIT_UNTIL(stand_in_peers(&worker) > peers);
     }
     for (unsigned i = 0; i < N + 1; i++) {
         void *wrong;
@@ -371,11 +373,11 @@ static void test_continues(void **state)
     }
     moed_request_cancel(quiet);
     const struct moed_event *event;
-    assert_int_equal(moed_request_next(quiet, 30000, &event, NULL), MOED_OK);
+    assert_int_equal(moed_request_next(quiet, FOR_EVER, &event, NULL), MOED_OK);
     assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     moed_request_free(quiet);
     assert_true(moed_session_alive(session));
-    assert_true(stand_in_peers(&worker) > 2);
+    assert_true(stand_in_peers(&worker) >= 2 + HANG_UPS);
     moed_detach(session);
     session = without;
     (void)state;
@@ -394,9 +396,7 @@ static void test_worker_goes_under_threads(void **state)
     stand_in_hang_up(&worker, 0);
     for (unsigned i = 0; i < N; i++)
         pthread_join(threads[i], NULL); /* each request ends, with any result */
-    for (int i = 0; i < 500 && moed_session_alive(session); i++)
-        pause_ms(10);
-    assert_false(moed_session_alive(session));
+    WAIT_UNTIL(!moed_session_alive(session));
 }
 
 static void test_names(void **state)

@@ -404,7 +404,7 @@ static void test_lifetimes(void **state)
     assert_int_equal(moed_chat_start(own, NULL, &r, NULL), MOED_OK);
     assert_int_equal(moed_chat_configure(own, NULL, NULL), MOED_OK); /* r keeps its tools */
     enum moed_code code;
-    while (!(code = moed_request_next(r, 5000, &event, NULL)) && event->kind != MOED_EVENT_DONE)
+    while (!(code = moed_request_next(r, FOR_EVER, &event, NULL)) && event->kind != MOED_EVENT_DONE)
         ;
     assert_int_equal(code, MOED_OK);
     moed_detach(s);

@@ -39,7 +39,7 @@ static void test_result_continues(void **state)
         if (how != ANSWER)
             moed_request_cancel(r);
         do
-            assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
+            assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
         while (event->kind != MOED_EVENT_DONE);
         const struct moed_result *got = event->result;
         assert_int_equal(got->resumed, 1);
@@ -70,7 +70,7 @@ static void test_closes_at_once(void **state)
         assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
         assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
         for (int n = 0; n < 4; n++)
-            assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
+            assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
         assert_int_equal(event->kind, MOED_EVENT_DONE);
         moed_request_free(r);
         moed_detach(s);
@@ -92,7 +92,7 @@ static const struct moed_event *await_done(struct moed_request *r)
 {
     const struct moed_event *event;
     do
-        assert_int_equal(moed_request_next(r, 60000, &event, NULL), MOED_OK);
+        assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
     while (event->kind != MOED_EVENT_DONE);
     return event;
 }
@@ -166,11 +166,11 @@ static void test_message_continues(void **state)
         assert_false(worker.peers[first].last->resumed);
         assert_int_equal(worker.peers[first].last->deadline_ms, prompt.deadline_ms);
         if (how == BEGUN)
-            assert_int_equal(moed_request_next(r, 60000, &event, NULL), MOED_OK);
+            assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
         pause_ms(3);
         stand_in_hang_up(&worker, first);
         if (how == LATE) {
-            assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_TIMEOUT);
+            assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_TIMEOUT);
             assert_false(error.retry);
             assert_non_null(strstr(error.message, "deadline"));
         } else {
@@ -234,7 +234,7 @@ static void test_deployment_restarts(void **state)
             assert_int_equal(mkdir(run_dir, 0755), 0);
         pause_ms(200); /* some attempts */
         if (how == NEVER) {
-            while (!moed_request_next(r, 60000, &event, &error))
+            while (!moed_request_next(r, FOR_EVER, &event, &error))
                 assert_int_equal(event->kind, MOED_EVENT_TOKENS);
             assert_int_equal(error.code, MOED_ERROR_UNAVAILABLE);
             assert_true(error.retry);
@@ -265,7 +265,7 @@ static void test_no_worker_comes(void **state)
     stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
     const struct moed_event *event;
     struct moed_error error;
-    assert_int_equal(moed_request_next(r, 20000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
     assert_false(moed_session_alive(s));
     moed_request_free(r);
@@ -288,7 +288,7 @@ static void test_another_model_comes(void **state)
     stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
     const struct moed_event *event;
     struct moed_error error;
-    assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
     assert_non_null(strstr(error.message, "another model"));
     assert_false(moed_session_alive(s));
@@ -358,7 +358,7 @@ static void test_supervisor_gave_up(void **state)
     stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
     const struct moed_event *event;
     struct moed_error error;
-    assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_false(error.retry);
     assert_non_null(strstr(error.message, "worker has failed: exit status 3"));
     moed_request_free(r);
@@ -393,14 +393,15 @@ static void test_supervisor_state(void **state)
         pthread_t thread;
         char reason[64];
         supervisor_start(&supervisor, &thread);
-        assert_int_equal(supervisor_state_get(run_dir, 5000, reason, sizeof reason),
+        assert_int_equal(supervisor_state_get(run_dir, LONG_MS, reason, sizeof reason),
                          cases[i].state);
         assert_string_equal(reason, cases[i].reason);
         assert_int_equal(supervisor.asked, 1);
         supervisor_stop(&supervisor, thread);
     }
     char reason[8];
-    assert_int_equal(supervisor_state_get(run_dir, 5000, reason, sizeof reason), SUPERVISOR_NONE);
+    assert_int_equal(supervisor_state_get(run_dir, LONG_MS, reason, sizeof reason),
+                     SUPERVISOR_NONE);
 }
 
 int main(void)
