@@ -73,11 +73,12 @@ static enum error_code try_to_share(const struct device_module *module, struct d
 
 /* Describes the open device in c if it takes more experts than *most. */
 static void look_at(const struct device_module *module, struct device *d, unsigned ordinal,
-                    const struct pool_map *map, const struct launch *l, uint32_t *most,
-                    struct choice *c)
+                    const struct pool_map *map, const struct launch *l,
+                    const struct device_spec *given, uint32_t *most, struct choice *c)
 {
     struct device_facts facts;
-    struct device_spec spec = {.kind = DEVICE_CUDA, .ordinal = ordinal};
+    struct device_spec spec = *given;
+    spec.ordinal = ordinal;
     struct device_plan plan;
     struct error e;
     char bytes[24];
@@ -105,7 +106,7 @@ static void look_at(const struct device_module *module, struct device *d, unsign
 }
 
 static void look_at_all(const struct device_module *module, const struct pool_map *map,
-                        const struct launch *l, struct choice *c)
+                        const struct launch *l, const struct device_spec *given, struct choice *c)
 {
     struct device *d;
     struct error e;
@@ -115,7 +116,7 @@ static void look_at_all(const struct device_module *module, const struct pool_ma
         code = module->open(i, DEVICE_COPIES, &d, &e);
         c->seen += code != ERROR_NOT_FOUND;
         if (!code) {
-            look_at(module, d, i, map, l, &most, c);
+            look_at(module, d, i, map, l, given, &most, c);
             module->close(d);
         } else if (code != ERROR_NOT_FOUND && !c->found) { /* full, or too old */
             snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
@@ -127,7 +128,7 @@ static void look_at_all(const struct device_module *module, const struct pool_ma
 
 /* Runs look_at_all in a child. False: it did not report. */
 static bool look_in_child(const struct device_module *module, const struct pool_map *map,
-                          const struct launch *l, struct choice *c)
+                          const struct launch *l, const struct device_spec *given, struct choice *c)
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -135,7 +136,7 @@ static bool look_in_child(const struct device_module *module, const struct pool_
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        look_at_all(module, map, l, c);
+        look_at_all(module, map, l, given, c);
         _exit(write(ends[1], c, sizeof *c) == (ssize_t)sizeof *c ? 0 : 1);
     }
     close(ends[1]);
@@ -146,8 +147,8 @@ static bool look_in_child(const struct device_module *module, const struct pool_
     return reported;
 }
 
-/* Chooses a GPU. Without one *c says why. */
-static void find_gpu(const struct launch *l, struct choice *c)
+/* Chooses a GPU. given: what it is to leave free. Without one *c says why. */
+static void find_gpu(const struct launch *l, const struct device_spec *given, struct choice *c)
 {
     const struct device_module *module;
     struct read_model m;
@@ -161,29 +162,37 @@ static void find_gpu(const struct launch *l, struct choice *c)
     if (model_reader_read(l->model, segment_bytes, &m, &e))
         return; /* launch_start reports it */
     struct pool_map map = pool_plan_map(&m.plan);
-    if (!look_in_child(module, &map, l, c))
+    if (!look_in_child(module, &map, l, given, c))
         *c = (struct choice){.seen = 1, .reason = "the driver ends the process that looks for one"};
     read_model_free(&m);
 }
 
-/* Makes --vram a part of the device. Complains. */
-static bool add_vram(struct launch *l, const char *vram)
+/* Makes --vram or --reserve (name) a part of the device, in `text`. Complains. */
+static bool add_part(struct launch *l, const char *name, const char *value, char text[400])
 {
-    static char device[300];
     struct device_spec spec;
     struct error e;
+    if (!value)
+        return true;
     bool bare = strcmp(l->device, "emu") == 0; /* no option yet */
-    snprintf(device, sizeof device, "%.200s%cvram=%.60s", l->device, bare ? ':' : ',', vram);
+    snprintf(text, 400, "%.300s%c%s=%.60s", l->device, bare ? ':' : ',', name, value);
     if (strcmp(l->device, "host") == 0) {
-        cli_complain("--vram needs a device with memory of its own, --device host has none");
+        cli_complain("--%s needs a device with memory of its own, --device host has none", name);
         return false;
     }
-    if (device_parse(device, &spec, &e)) {
-        cli_complain("--vram %s: %s", vram, e.text);
+    if (device_parse(text, &spec, &e)) {
+        cli_complain("--%s %s: %s", name, value, e.text);
         return false;
     }
-    l->device = device;
+    l->device = text;
     return true;
+}
+
+static bool add_parts(struct launch *l, const struct device_parts *parts)
+{
+    static char with_vram[400], with_reserve[400];
+    return add_part(l, "vram", parts->vram, with_vram) &&
+           add_part(l, "reserve", parts->reserve, with_reserve);
 }
 
 /* A worker for each device, unless the user gave a number. Complains. */
@@ -213,34 +222,50 @@ static void say_why_host(const struct choice *c)
         fprintf(stderr, "moed: uses the host: %s\n", c->reason);
 }
 
-/* False: *exit_code says why. */
-static bool choose_device(struct launch *l, const char *vram, int *exit_code)
+/* No GPU was found: the option that needs one; NULL: the host will do. */
+static const char *needs_gpu(const struct device_parts *parts)
 {
-    static struct choice c;
-    if (!l->device || !l->device[0]) {
-        find_gpu(l, &c);
-        l->device = c.found ? c.device : NULL;
-        if (c.found)
-            fprintf(stderr, "moed: uses %s: %s (--device host: without it)\n", c.device, c.summary);
-        else if (vram)
-            cli_complain("--vram needs a GPU, and none can be used: %s",
-                         c.reason[0] ? c.reason : "the model cannot be read");
-        else
-            say_why_host(&c);
-        if (vram && !c.found) {
-            *exit_code = CLI_FAILURE;
-            return false;
-        }
-    }
-    if (vram && !add_vram(l, vram))
-        *exit_code = CLI_USAGE;
-    return *exit_code == CLI_OK;
+    return parts->vram ? "vram" : parts->reserve ? "reserve" : NULL;
 }
 
-int device_choice_make(struct launch *l, const char *vram)
+/* What any GPU is to leave free. Complains. */
+static bool read_reserve(const struct device_parts *parts, struct device_spec *out)
 {
-    int exit_code = CLI_OK;
-    if (choose_device(l, vram, &exit_code) && !choose_workers(l))
+    char text[100] = "cuda";
+    struct error e;
+    if (parts->reserve)
+        snprintf(text, sizeof text, "cuda,reserve=%.60s", parts->reserve);
+    if (!device_parse(text, out, &e))
+        return true;
+    cli_complain("--reserve %s: %s", parts->reserve, e.text);
+    return false;
+}
+
+/* Returns an exit code. */
+static int choose_gpu(struct launch *l, const struct device_parts *parts)
+{
+    static struct choice c;
+    struct device_spec given;
+    const char *needs = needs_gpu(parts);
+    if (!read_reserve(parts, &given))
+        return CLI_USAGE;
+    find_gpu(l, &given, &c);
+    l->device = c.found ? c.device : NULL;
+    if (c.found)
+        fprintf(stderr, "moed: uses %s: %s (--device host: without it)\n", c.device, c.summary);
+    else if (needs)
+        cli_complain("--%s needs a GPU, and none can be used: %s", needs,
+                     c.reason[0] ? c.reason : "the model cannot be read");
+    else
+        say_why_host(&c);
+    return c.found || !needs ? CLI_OK : CLI_FAILURE;
+}
+
+int device_choice_make(struct launch *l, const struct device_parts *parts)
+{
+    bool given = l->device && l->device[0];
+    int exit_code = given ? CLI_OK : choose_gpu(l, parts);
+    if (!exit_code && (!add_parts(l, parts) || !choose_workers(l)))
         exit_code = CLI_USAGE;
     return exit_code;
 }

@@ -1,9 +1,15 @@
-/* The device of `moed up`: a GPU without being asked, and --vram; what fits on a device. */
+/* The device of `moed up`: a GPU without being asked, --vram and --reserve; what fits on a device.
+ */
 #ifndef MOED_CLI_DEVICE_CHOICE_H
 #define MOED_CLI_DEVICE_CHOICE_H
 
 #include "client/cli/launch.h"
 #include "device/device_plan.h"
+
+/* Parts of the device that have options of their own, as text; NULL: not given. */
+struct device_parts {
+    const char *vram, *reserve;
+};
 
 /* Completes l->device. NULL or "": becomes the CUDA device that has memory for most of the model's
  * experts, and says so in a line on standard error; without one, or where none has space for the
@@ -11,7 +17,7 @@
  * module, no driver, no space. vram NULL: not given; otherwise it becomes part of the device. The
  * caller has set all other members of l. It forks: call it before this process has threads. Returns
  * an exit code; where it is not CLI_OK, it has complained. */
-int device_choice_make(struct launch *l, const char *vram);
+int device_choice_make(struct launch *l, const struct device_parts *parts);
 
 #define DEVICES_MOST 64 /* that are looked at */
 

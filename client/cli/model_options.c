@@ -8,11 +8,11 @@
 #include <string.h>
 
 static const char *const of_model[] = {
-    "device",    "vram",         "ctx",       "ram",          "parallel",    "workers",
-    "threads",   "kv-type",      "kv-cache",  "kv-dir",       "kv-dir-size", "queue",
-    "batch",     "decode-share", "speculate", "reproducible", "cpuexec",     "mps",
-    "calibrate", "policy",       "assign",    "cache",        "predictor",   "budget",
-    "prefetch",  "predictors",   "fine-tune", "segment-bytes"};
+    "device",  "vram",      "reserve",      "ctx",       "ram",          "parallel",
+    "workers", "threads",   "kv-type",      "kv-cache",  "kv-dir",       "kv-dir-size",
+    "queue",   "batch",     "decode-share", "speculate", "reproducible", "cpuexec",
+    "mps",     "calibrate", "policy",       "assign",    "cache",        "predictor",
+    "budget",  "prefetch",  "predictors",   "fine-tune", "segment-bytes"};
 
 static bool is_of_model(const char *name)
 {

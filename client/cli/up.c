@@ -219,7 +219,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     static struct option_list aliases;
     double models_keep = NAN;       /* not given */
     uint64_t watchdog = UINT64_MAX; /* not given */
-    const char *option_text = NULL, *model_text = NULL, *vram = NULL;
+    const char *option_text = NULL, *model_text = NULL;
+    struct device_parts parts = {0};
     const char *found = find_configuration(argc, argv), *config = found;
     const struct option_spec table[] = {
         {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
@@ -227,8 +228,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"device", OPTION_STRING, &l->device, 0, 0, "D",
          "run on host, cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, or "
          "emu:vram=SIZE,link=RATE (default: a GPU, if there is one)"},
-        {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
+        {"vram", OPTION_STRING, &parts.vram, 0, 0, "SIZE",
          "give experts SIZE of the device's memory: bytes, or a share of them (25%)"},
+        {"reserve", OPTION_STRING, &parts.reserve, 0, 0, "SIZE",
+         "leave SIZE of a GPU's memory free for other programs"},
         {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N",
          "set a request's context; 0: the worker's choice"},
         {"ram", OPTION_STRING, &l->ram, 0, 0, "SIZE",
@@ -357,7 +360,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         l->device = getenv("MOED_DEVICE");
     exit_code = launch_check_not_running(l); /* it would have the device's memory */
     if (!exit_code && l->model)
-        exit_code = device_choice_make(l, vram);
+        exit_code = device_choice_make(l, &parts);
     return exit_code ? exit_code : up(l);
 }
 

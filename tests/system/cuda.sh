@@ -105,10 +105,16 @@ if [ $SIMULATED = yes ]; then
     MOED_DEVICE='' refused "--vram needs a GPU, and none can be used: device cuda: no NVIDIA driver" MOED_CUSIM_DRIVER=0 -- '' --vram 1M
     MOED_DEVICE='' refused "none can be used: cusim cannot share its memory between processes, as under WSL2: " \
         MOED_CUSIM_FAIL=cudaIpcGetMemHandle:1:cudaErrorNotSupported -- '' --vram 1M
+    MOED_DEVICE='' refused "--reserve needs a GPU, and none can be used: device cuda: no NVIDIA driver" MOED_CUSIM_DRIVER=0 -- '' --reserve 1M
+    MOED_DEVICE='' refused "none can be used: cuda:0 cusim has 42 MB of 42 MB free: after 39 MB for other programs (reserve=)" MOED_CUSIM_MEMORY=40M -- '' --reserve 39M
 fi
 refused "--vram needs a device with memory of its own" -- host --vram 1M
 refused "--vram 1x: device cuda: vram is not bytes" -- cuda --vram 1x
 refused "vram is given twice" -- cuda:0,vram=1M --vram 1M
+refused "--reserve needs a device with memory of its own" -- host --reserve 1M
+refused "--reserve 1x: device cuda: reserve is not bytes" -- cuda --reserve 1x
+refused "reserve is given twice" -- cuda:0,reserve=1M --reserve 1M
+refused "no option 'reserve'" -- emu:vram=1M,link=1G --reserve 1M
 say "ok: devices"
 
 for model in "$@"; do

@@ -48,6 +48,7 @@ kill_worker() {
 up
 ask_all 20 want
 down
+all=$(free_bytes)
 
 # One allocation of the worker fails for a moment: it waits, and nothing else happens.
 MOED_CUSIM_FAIL=cudaMalloc:20:cudaErrorMemoryAllocation up --device cuda:0
@@ -72,6 +73,15 @@ up --device cuda:0,vram=25%,reserve=100M
 reserved "100 MB" || fail "reserve=: $(plan)"
 [ "$(free_bytes)" -ge 100000000 ] || fail "reserve=100M leaves $(free_bytes) bytes"
 down
+up --device cuda:0 --vram 25% --reserve 90M
+reserved "90 MB" || fail "--reserve: $(plan)"
+down
+mkdir -p "$XDG_CONFIG_HOME/moed"
+echo "reserve = 80M" >"$XDG_CONFIG_HOME/moed/default.conf"
+MOED_DEVICE='' up # the device that moed up chooses
+reserved "80 MB" || fail "reserve of the configuration file: $(plan)"
+down
+rm "$XDG_CONFIG_HOME/moed/default.conf"
 "$MOED" up "$MODEL" --device cuda:0,reserve=300M >/dev/null 2>"$WORK/up" && fail "moed reserves more memory than there is"
 grep -qF "there is no space for reserve=300 MB: give a smaller one" "$WORK/up" || fail "$(cat "$WORK/up")"
 down
@@ -87,14 +97,14 @@ grep -qF "the KV cache holds 1 request of a whole context" "$WORK/up" || fail "m
 down
 
 # While the worker is not there memd holds its memory, and a new worker gets it before it allocates anything. The supervisor is
-# stopped meanwhile, so that it starts no worker. memd holds up to 2 MiB more than the worker had, because it holds whole units.
+# stopped meanwhile, so that it starts no worker. memd holds whole units of 2 MiB, as many as the worker leaves.
 up --device cuda:0
 whole=$(kv_bytes)
 supervisor=$(pid_of supervise) memd=$(pid_of memd)
-take other 2Mi
+take other 0
 before=$(free_bytes)
 is_freed() { [ "$(free_bytes)" -gt $((before + (8 << 20))) ]; }
-is_held() { [ "$(free_bytes)" -le "$before" ]; }
+is_held() { [ "$(free_bytes)" -lt $((before + (2 << 20))) ]; }
 kill -STOP "$supervisor" "$memd"
 kill -9 "$(pid_of worker)"
 wait_until 10 is_freed || { kill -CONT "$supervisor" "$memd"; fail "the dead worker's memory is not free: $(free_bytes) bytes are, with the worker $before"; }
@@ -134,7 +144,7 @@ wait_until 20 whole_again || fail "the KV cache has $(kv_bytes) of $whole bytes 
 check "the KV cache is whole again"
 # memd says what it waits for, too.
 supervisor=$(pid_of supervise)
-all_is_free() { [ "$(free_bytes)" -gt $((200 << 20)) ]; }
+all_is_free() { [ "$(free_bytes)" -ge "$all" ]; } # the worker's, too, which ends with memd
 kill -STOP "$supervisor"
 kill -9 "$memd"
 wait_until 20 all_is_free || { kill -CONT "$supervisor"; fail "the memory of a dead memd is not free"; }
