@@ -463,6 +463,29 @@ def check_scores_with_an_answer():
         assert abs(got["token_logprobs"][-1] - behind["token_logprobs"][-1]) < 1e-2 and got["tokens"] == behind["tokens"], (more, got)
         chunks = [json.loads(d)["choices"][0]["logprobs"] for _, d in events("/v1/completions", **{**asked, **more})[:-1]]
         assert sum((c["token_logprobs"] for c in chunks if c), []) == got["token_logprobs"], more
+    # The choices of a prompt have its scores by one computation of it, each of several prompts its own.
+    other = post("/tokenize", content="At the end of the long war " * 40)["tokens"]
+    several = {**asked, "prompt": [prompt, other], "n": 3}
+    before = worker_metric("moed_worker_prompt_tokens_total")
+    choices = post("/v1/completions", **several)["choices"]
+    computed, once = worker_metric("moed_worker_prompt_tokens_total") - before, len(prompt) + len(other)
+    assert once <= computed <= once + 6 * 64, (computed, len(prompt), len(other))
+    for tokens, same in ((prompt, choices[:3]), (other, choices[3:])):
+        one = post("/v1/completions", **{**asked, "prompt": tokens})["choices"][0]
+        assert all((c["text"], c["logprobs"]["tokens"]) == (one["text"], one["logprobs"]["tokens"]) for c in same), (one, same)
+        for c in same:
+            for a, b in zip(c["logprobs"]["token_logprobs"][1:], one["logprobs"]["token_logprobs"][1:]):
+                assert abs(a - b) < 1e-2, (one, c)
+    only = post("/v1/completions", **{**several, "max_tokens": 0})["choices"]
+    assert [c["logprobs"]["tokens"] for c in only] == [c["logprobs"]["tokens"][:-1] for c in choices], only
+    # In a stream, too: also in one event that is larger than --stream-bytes.
+    for more in ({"prompt": ["Once upon a time", prompt[:30]]}, {"prompt": prompt, "max_tokens": 0}):
+        choices = post("/v1/completions", **{**several, **more})["choices"]
+        chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/completions", **{**several, **more})[:-1]]
+        for c in choices:
+            mine = [x for x in chunks if x["index"] == c["index"]]
+            assert "".join(x["text"] for x in mine) == c["text"], (mine, c)
+            assert sum((x["logprobs"]["tokens"] for x in mine if x["logprobs"]), []) == c["logprobs"]["tokens"], (mine, c)
     # Chats have the tokens of the text, as OpenAI has it; none are an empty list.
     chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 3, "temperature": 0, "logprobs": True}
     first = post("/v1/chat/completions", **chat)["choices"][0]["logprobs"]["content"][0]["token"]

@@ -291,7 +291,7 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
     if (budget_stops_before(c, event) || c->late || c->answer->ask.prompt_only)
         return; /* they came while the request was being cancelled, or nobody asked for them */
     c->tokens += all; /* first: what the text is written into may have the count */
-    if (c->score_request) {
+    if (c->awaits_scores) {
         hold_back(c, event);
     } else {
         n = n && budget_counts(c) ? take_each(c, event) : take_all(c, event);
@@ -311,7 +311,7 @@ static void add_end_token(struct choice *c, const struct moed_event *e)
     bool wanted = keeps_tokens(c) && c->answer->dialect->has_end_token && !c->late &&
                   !c->answer->ask.prompt_only;
     if (wanted && e->result->end_token >= 0)
-        scores_add(c->score_request ? &c->held.scores : &c->scores, &token, 1,
+        scores_add(c->awaits_scores ? &c->held.scores : &c->scores, &token, 1,
                    e->logprob_count ? e->logprobs : NULL, e->top_tokens, e->top_logprobs);
 }
 
@@ -337,7 +337,7 @@ static void take_done(struct choice *c, const struct moed_event *event)
     if (budget_resume(c, event->result))
         return;
     add_end_token(c, event);
-    if (c->score_request)
+    if (c->awaits_scores)
         c->held.done = true;
     else
         end_choice(c);
@@ -357,10 +357,12 @@ static void fail_memory(struct answer *a)
 }
 
 /* Ends an answer whose choices are done. False: the answer is over. */
-static bool go_on(struct choice *c)
+static bool go_on(struct answer *a)
 {
-    struct answer *a = c->answer;
-    if (is_out_of_memory(c))
+    bool failed = false;
+    for (unsigned i = 0; i < a->n_choices; i++)
+        failed |= is_out_of_memory(&a->choices[i]);
+    if (failed)
         fail_memory(a);
     else if (a->n_running == 0)
         finish(a);
@@ -379,7 +381,7 @@ static bool take_event(struct choice *c, const struct moed_event *event)
         take_tokens(c, event);
     else
         take_done(c, event);
-    return go_on(c);
+    return go_on(c->answer);
 }
 
 static void name_refused(const struct answer *a, struct problem *p)
@@ -428,10 +430,7 @@ static void release_held(struct choice *c)
 {
     struct answer *a = c->answer;
     struct held *h = &c->held;
-    begin_stream(a);
-    loop_remove(a->app->server->loop, &c->scoring);
-    moed_request_free(c->score_request);
-    c->score_request = NULL;
+    c->awaits_scores = false;
     if (a->ask.stream && a->dialect->scored)
         a->dialect->scored(c);
     scores_add(&c->scores, h->scores.tokens, h->scores.count, h->scores.values,
@@ -441,29 +440,44 @@ static void release_held(struct choice *c)
         end_choice(c);
 }
 
-static void take_scored(struct choice *c, const struct moed_result *result)
+/* c: the first choice of the prompt, whose request is done. */
+static void take_scored(struct choice *c, uint32_t cached)
 {
-    c->scored = true;
-    c->scored_cached = result->cached_tokens;
-    release_held(c);
+    struct answer *a = c->answer;
+    begin_stream(a);
+    loop_remove(a->app->server->loop, &c->scoring);
+    moed_request_free(c->score_request);
+    c->score_request = NULL;
+    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++) {
+        a->choices[i].scored = true;
+        a->choices[i].scored_cached = cached;
+        release_held(&a->choices[i]);
+    }
+}
+
+static void add_prompt_scores(struct choice *c, const struct moed_event *e)
+{
+    struct answer *a = c->answer;
+    const uint32_t *tokens = a->ask.prompts[c->prompt].tokens + e->first;
+    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++)
+        scores_add(&a->choices[i].scores, tokens, e->logprob_count, e->logprobs, e->top_tokens,
+                   e->top_logprobs);
 }
 
 static void on_score(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)((char *)w - offsetof(struct choice, scoring));
     struct answer *a = c->answer;
-    const struct ask_prompt *prompt = &a->ask.prompts[c->prompt];
     const struct moed_event *event;
     bool failed = false;
     for (int i = 0; i < EVENTS_A_TURN && c->score_request; i++) {
         if (!next_event(a, c->score_request, &event, &failed))
             break;
         if (event->kind == MOED_EVENT_LOGPROBS)
-            scores_add(&c->scores, prompt->tokens + event->first, event->logprob_count,
-                       event->logprobs, event->top_tokens, event->top_logprobs);
+            add_prompt_scores(c, event);
         else if (event->kind == MOED_EVENT_DONE)
-            take_scored(c, event->result);
-        if (!go_on(c))
+            take_scored(c, event->result->cached_tokens);
+        if (!go_on(a))
             return;
     }
     if (!failed && a->begun)
@@ -533,7 +547,7 @@ static void on_resumed(struct choice *c, const struct problem *p)
         fail_memory(a);
     } else if (!c->request) { /* nothing can follow */
         end_choice(c);
-        if (go_on(c) && a->begun)
+        if (go_on(a) && a->begun)
             exchange_stream_push(a->x);
     } else if (!watch_choice(c)) {
         failure = a->problem;
@@ -549,7 +563,7 @@ static void end_echo(struct answer *a)
         struct choice *c = &a->choices[i];
         c->result.reason = MOED_REASON_LENGTH;
         c->result.prompt_tokens = (uint32_t)a->ask.prompts[c->prompt].token_count;
-        if (!c->score_request)
+        if (!c->awaits_scores)
             end_choice(c);
     }
     if (a->n_running == 0)

@@ -90,14 +90,16 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     return code;
 }
 
-/* The first token of a text has no probability. The worker has the answer wait for the prompt. */
+/* The first token of a text has no probability. The first choice of a prompt has it scored for all,
+ * and the worker has their answers wait for it. */
 static enum moed_code start_scoring(struct answer *a, struct choice *c, struct moed_error *error)
 {
     const struct ask_prompt *p = &a->ask.prompts[c->prompt];
     if (!a->ask.echo || !a->ask.logprobs)
         return MOED_OK;
     scores_add(&c->scores, p->tokens, p->token_count ? 1 : 0, NULL, NULL, NULL);
-    if (p->token_count < 2)
+    c->awaits_scores = p->token_count > 1;
+    if (!c->awaits_scores || (c->index && a->choices[c->index - 1].prompt == c->prompt))
         return MOED_OK;
     return moed_logprobs_start(a->deployment->session, p->tokens, p->token_count, 1,
                                a->ask.top_logprobs, a->cache_salt, &c->score_request, error);

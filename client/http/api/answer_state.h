@@ -63,8 +63,9 @@ struct choice {
     struct scores scores;
     size_t score_offset;  /* characters of the text before the next score that is written */
     struct watch scoring; /* of the prompt's log-probabilities, which the answer repeats */
-    struct moed_request
-        *score_request; /* NULL: none; the answer waits in `held` until it is done */
+    /* The one that computes them, for all choices of the prompt; NULL: none, or another choice's */
+    struct moed_request *score_request;
+    bool awaits_scores; /* the answer waits in `held` until they are there */
     struct held held;
     bool scored;            /* the prompt's log-probabilities were computed, */
     uint32_t scored_cached; /* but for as many tokens, which the cache had */

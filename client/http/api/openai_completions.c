@@ -151,7 +151,7 @@ static void write_echo(struct choice *c)
 static void write_begin(struct answer *a)
 {
     for (unsigned i = 0; i < a->n_choices && a->ask.echo; i++)
-        if (!a->choices[i].score_request)
+        if (!a->choices[i].awaits_scores)
             write_echo(&a->choices[i]);
 }
 
