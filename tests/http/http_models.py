@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 
 PORT = int(sys.argv[1])
 LONG = "A model with a name, quantised, that is longer than a deployment's"
@@ -152,6 +153,7 @@ assert "chat_template" in call("GET", "/props?model=alpha")[1]
 states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
 assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states
 assert [m["name"] for m in call("GET", "/api/ps")[1]["models"]] == ["alpha"]
+assert call("GET", "/moed/map?model=alpha")[0] == 200
 tags = call("GET", "/api/tags")[1]["models"]
 assert [m["details"]["quantization_level"] for m in tags] == ["Q8_0"] * 4, tags
 
@@ -163,6 +165,9 @@ events = [json.loads(line[6:]) for line in reply.read().decode().splitlines() if
 assert reply.status == 200 and "".join(e["choices"][0]["delta"].get("content", "") for e in events) == "2 + 3 = 5."
 assert {e["model"] for e in events} == {LONG}
 assert up() == [LONG], up()
+assert call("GET", f"/moed/map?model={urllib.parse.quote(LONG)}")[0] == 200
+watches = [t for t in os.listdir(f"/proc/{pid_of('http')}/task") if open(f"/proc/{pid_of('http')}/task/{t}/comm", encoding="ascii").read().startswith("watch/")]
+assert len(watches) == 1, "the thread that polls a deployment ends when another is watched"
 
 print("many clients of two models: each is answered, one model is loaded at a time")
 answers, most = [], []

@@ -47,7 +47,7 @@
 
 enum { STAND_IN_SESSIONS = 64, STAND_IN_JOBS = 64, STAND_IN_VOCAB = 320 };
 
-struct job {
+struct stand_in_job {
     uint64_t id; /* 0: free */
     bool logits, logprobs, endless, cancelled;
     bool bad_order, bad_length, too_many;
@@ -60,7 +60,7 @@ struct job {
 struct peer {
     struct stand_in *worker;
     struct channel *channel;
-    struct job jobs[STAND_IN_JOBS];
+    struct stand_in_job jobs[STAND_IN_JOBS];
     uint32_t sent, acknowledged, acks; /* events sent, acknowledged; Ack messages */
     uint32_t most_outstanding;
     uint32_t cancels;
@@ -133,7 +133,7 @@ static void send_tokens(struct peer *p, uint64_t id, uint32_t number, bool first
     peer_send(p, id, &body);
 }
 
-static void send_row(struct peer *p, const struct job *j)
+static void send_row(struct peer *p, const struct stand_in_job *j)
 {
     float values[STAND_IN_VOCAB];
     for (uint32_t i = 0; i < STAND_IN_VOCAB; i++)
@@ -150,7 +150,7 @@ static void send_row(struct peer *p, const struct job *j)
 }
 
 /* Returns the number of tokens in the message. */
-static uint32_t send_logprobs(struct peer *p, const struct job *j)
+static uint32_t send_logprobs(struct peer *p, const struct stand_in_job *j)
 {
     float values[4];
     uint32_t n = 1 + p->sent % 3;
@@ -209,7 +209,7 @@ static void spoil_routing(Moed__V1__Routing *some, uint32_t how)
 }
 
 /* Returns the number of tokens in the message. */
-static uint32_t send_routing(struct peer *p, struct job *j)
+static uint32_t send_routing(struct peer *p, struct stand_in_job *j)
 {
     uint16_t selected[8], hidden[4];
     float gate[8];
@@ -326,7 +326,7 @@ static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
 }
 
 /* The next bytes of the answer, as one token. */
-static void send_text(struct peer *p, const struct job *j)
+static void send_text(struct peer *p, const struct stand_in_job *j)
 {
     size_t each = p->worker->answer_bytes, at = j->next * each, left = strlen(j->text) - at;
     uint32_t id = j->next;
@@ -341,7 +341,7 @@ static void send_text(struct peer *p, const struct job *j)
     peer_send(p, j->id, &body);
 }
 
-static void job_step(struct peer *p, struct job *j)
+static void job_step(struct peer *p, struct stand_in_job *j)
 {
     if (!j->cancelled && j->next < j->total) {
         if (j->routing) {
@@ -366,7 +366,7 @@ static void job_step(struct peer *p, struct job *j)
                                     : j->text    ? MOED__V1__DONE__REASON__END
                                                  : MOED__V1__DONE__REASON__LENGTH;
     send_done(p, j->id, reason, j->next);
-    *j = (struct job){0};
+    *j = (struct stand_in_job){0};
 }
 
 /* One event of each job in turn, as far as the window goes. */
@@ -376,7 +376,7 @@ static void pump(struct peer *p)
     while (moved) {
         moved = false;
         for (int i = 0; i < STAND_IN_JOBS; i++) {
-            struct job *j = &p->jobs[i];
+            struct stand_in_job *j = &p->jobs[i];
             bool can = j->id && (j->cancelled || j->next < j->total || (!j->endless && !j->total));
             bool free_to_send = j->cancelled || p->sent - p->acknowledged < p->worker->window;
             if (!can || !free_to_send)
@@ -389,11 +389,11 @@ static void pump(struct peer *p)
     }
 }
 
-static struct job *job_new(struct peer *p, uint64_t id)
+static struct stand_in_job *job_new(struct peer *p, uint64_t id)
 {
     for (int i = 0; i < STAND_IN_JOBS; i++)
         if (!p->jobs[i].id) {
-            p->jobs[i] = (struct job){.id = id};
+            p->jobs[i] = (struct stand_in_job){.id = id};
             return &p->jobs[i];
         }
     abort();
@@ -434,16 +434,16 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     p->disordered |= id < p->last_id;
     p->last_id = id;
     if (g->n_tokens && p->worker->answer) {
-        struct job *j = job_new(p, id);
+        struct stand_in_job *j = job_new(p, id);
         j->text = p->worker->answer;
         j->total =
             (uint32_t)((strlen(j->text) + p->worker->answer_bytes - 1) / p->worker->answer_bytes);
     } else if (sscanf(prompt, "count %u", &n) == 1) {
-        struct job *j = job_new(p, id);
+        struct stand_in_job *j = job_new(p, id);
         j->total = n;
         j->next = j->begin = (uint32_t)g->n_answer; /* continues another's */
     } else if (sscanf(prompt, "routing %u %u", &n, &wrong) >= 1) {
-        struct job *j = job_new(p, id);
+        struct stand_in_job *j = job_new(p, id);
         j->routing = true;
         j->total = n;
         j->wrong = wrong;
@@ -453,7 +453,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     } else if (sscanf(prompt, "probable %u", &wrong) == 1) {
         send_probable(p, id, g, wrong);
     } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0) {
-        struct job *j = job_new(p, id);
+        struct stand_in_job *j = job_new(p, id);
         j->endless = true;
         j->total = prompt[0] == 'h';
     } else if (strcmp(prompt, "late") == 0) {
@@ -473,7 +473,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
 
 static void on_logits(struct peer *p, uint64_t id, const Moed__V1__LogitsRequest *l)
 {
-    struct job *j = job_new(p, id);
+    struct stand_in_job *j = job_new(p, id);
     j->logits = true;
     j->total = (uint32_t)l->n_tokens;
     j->bad_order = l->n_tokens && l->tokens[0] == 666;
@@ -482,7 +482,7 @@ static void on_logits(struct peer *p, uint64_t id, const Moed__V1__LogitsRequest
 
 static void on_logprobs(struct peer *p, uint64_t id, const Moed__V1__LogprobsRequest *l)
 {
-    struct job *j = job_new(p, id);
+    struct stand_in_job *j = job_new(p, id);
     j->logprobs = true;
     j->next = l->first;
     j->total = (uint32_t)l->n_tokens;
@@ -776,7 +776,7 @@ static inline unsigned stand_in_peers(struct stand_in *w)
     return n;
 }
 
-static void stand_in_stop(struct stand_in *w)
+static inline void stand_in_stop(struct stand_in *w)
 {
     rpc_server_stop(w->server);
     for (unsigned i = 0; i < w->n_peers; i++) {

@@ -32,6 +32,7 @@ static void free_answer(struct answer *a)
     structure_fini(&a->structure);
     worker_limit_fini(&a->limit);
     ask_fini(&a->ask);
+    deployment_release(a->deployment);
     *a->link = a->next;
     if (a->next)
         a->next->link = a->link;
@@ -614,15 +615,16 @@ static bool make_choices(struct answer *a)
 static void on_deployments(struct deployments_waiter *w)
 {
     struct answer *a = (struct answer *)((char *)w - offsetof(struct answer, waiter));
-    a->deployment = deployments_find(&a->app->deployments, a->ask.model);
-    if (!a->deployment) {
+    struct deployment *d = deployments_find(&a->app->deployments, a->ask.model);
+    if (!d) {
         struct problem p;
         problem_not_loaded(&p, w);
         fail(a, &p);
         return;
     }
-    snprintf(a->model, sizeof a->model, "%s", a->deployment->model);
-    snprintf(a->x->log.model, sizeof a->x->log.model, "%s", a->deployment->model);
+    a->deployment = deployment_hold(d);
+    snprintf(a->model, sizeof a->model, "%s", d->model);
+    snprintf(a->x->log.model, sizeof a->x->log.model, "%s", d->model);
     if (!make_choices(a)) {
         struct problem p = a->problem;
         fail(a, &p);

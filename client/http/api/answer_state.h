@@ -98,9 +98,9 @@ struct answer {
     struct app *app;
     const struct dialect *dialect;
     struct ask ask;
-    struct deployment *deployment;
-    unsigned replacements; /* of the deployment's model, when the answer began */
-    char id[40];           /* "chatcmpl-..." */
+    struct deployment *deployment; /* held */
+    unsigned replacements;         /* of the deployment's model, when the answer began */
+    char id[40];                   /* "chatcmpl-..." */
     char model[MODEL_NAME_BYTES];
     time_t created;
     uint64_t cache_salt;           /* of the request's API key; 0: none */

@@ -15,8 +15,8 @@
 struct change {
     struct job job; /* first */
     struct deployments_waiter waiter;
-    struct exchange *x; /* NULL: the client has left */
-    const struct deployment *deployment;
+    struct exchange *x;            /* NULL: the client has left */
+    struct deployment *deployment; /* held */
     bool in_job;
     char model[MODEL_NAME_BYTES], policy[64]; /* policy empty: a resize */
     uint64_t device_bytes;
@@ -27,6 +27,7 @@ struct change {
 static void free_change(struct change *c)
 {
     strbuf_fini(&c->reply);
+    deployment_release(c->deployment);
     free(c);
 }
 
@@ -139,7 +140,7 @@ static void on_deployments(struct deployments_waiter *w)
         return;
     }
     snprintf(c->x->log.model, sizeof c->x->log.model, "%s", d->model);
-    c->deployment = d;
+    c->deployment = deployment_hold(d);
     c->in_job = true;
     jobs_post(&d->queue, &c->job);
 }

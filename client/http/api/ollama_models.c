@@ -115,10 +115,17 @@ struct running {
     struct exchange *x; /* NULL: the client has left */
     unsigned count;
     struct running_model {
-        struct deployment *deployment; /* in the table for ever */
+        struct deployment *deployment; /* held */
         uint64_t device_bytes;
     } models[];
 };
+
+static void free_running(struct running *r)
+{
+    for (unsigned i = 0; i < r->count; i++)
+        deployment_release(r->models[i].deployment);
+    free(r);
+}
 
 static void measure(struct job *job)
 {
@@ -135,7 +142,7 @@ static void write_ps(struct job *job)
     struct exchange *x = r->x;
     char time_text[24];
     if (!x) {
-        free(r);
+        free_running(r);
         return;
     }
     strbuf_printf(&x->out, "{\"models\":[");
@@ -151,7 +158,7 @@ static void write_ps(struct job *job)
                       time_text, (unsigned long long)on_device, d->facts->context);
     }
     strbuf_printf(&x->out, "]}");
-    free(r);
+    free_running(r);
     exchange_reply(x, 200, "application/json");
 }
 
@@ -160,7 +167,7 @@ static void on_ps_left(struct exchange *x)
     struct running *r = x->work;
     r->x = NULL;
     if (jobs_withdraw(&app_of(x)->processes, &r->job))
-        free(r);
+        free_running(r);
 }
 
 static void start_ps(struct exchange *x)
@@ -177,7 +184,7 @@ static void start_ps(struct exchange *x)
     r->x = x;
     for (unsigned i = 0; i < all->count; i++)
         if (all->items[i]->running && all->items[i]->facts)
-            r->models[r->count++].deployment = all->items[i];
+            r->models[r->count++].deployment = deployment_hold(all->items[i]);
     x->work = r;
     x->left = on_ps_left;
     jobs_post(&app_of(x)->processes, &r->job);

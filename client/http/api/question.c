@@ -16,6 +16,7 @@ static void free_question(struct question *q)
     moed_free(q->text);
     vocabulary_release(q->vocabulary);
     ask_fini(&q->ask);
+    deployment_release(q->deployment);
     free(q);
 }
 
@@ -105,15 +106,16 @@ static void on_deployments(struct deployments_waiter *w)
 {
     struct question *q = (struct question *)((char *)w - offsetof(struct question, waiter));
     struct problem p;
-    q->deployment = deployments_find(&app_of(q->x)->deployments, q->ask.model);
-    if (!q->deployment && answer_unloaded(q))
+    struct deployment *d = deployments_find(&app_of(q->x)->deployments, q->ask.model);
+    if (!d && answer_unloaded(q))
         return;
-    if (!q->deployment) {
+    if (!d) {
         problem_not_loaded(&p, &q->waiter);
         fail(q, &p);
         return;
     }
-    snprintf(q->x->log.model, sizeof q->x->log.model, "%s", q->deployment->model);
+    q->deployment = deployment_hold(d);
+    snprintf(q->x->log.model, sizeof q->x->log.model, "%s", d->model);
     if (!q->kind->work) {
         answer(q);
         return;

@@ -9,8 +9,8 @@
 struct question {
     struct job job; /* first */
     struct deployments_waiter waiter;
-    struct exchange *x; /* NULL: the client has left */
-    struct deployment *deployment;
+    struct exchange *x;            /* NULL: the client has left */
+    struct deployment *deployment; /* held */
     struct ask ask;
     const struct question_kind *kind;
     struct job_queue *in; /* whose job it is; NULL: none */

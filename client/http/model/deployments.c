@@ -19,6 +19,8 @@
 #define LIST_EVERY_NS 5000000000ull
 /* How often processes are asked for a capacity. */
 #define CAPACITY_NS 1000000000ull
+/* How long a deployment that has gone stays in the table: a service manager may start it again. */
+#define KEEP_GONE_NS 60000000000ull
 
 struct probe {
     struct job job; /* first */
@@ -28,7 +30,7 @@ struct probe {
 
 void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run)
 {
-    *d = (struct deployments){.loop = loop, .own = own};
+    *d = (struct deployments){.loop = loop, .own = own, .keep_gone_ns = KEEP_GONE_NS};
     if (!realpath(run, d->own_run))
         d->own_run[0] = '\0';
 }
@@ -73,17 +75,28 @@ static bool is_current(struct deployment *d, struct moed_session **session)
     return false;
 }
 
+static void end_sessions(struct deployment *d)
+{
+    detach(d);
+    moed_detach(d->grammar_session);
+    d->grammar_session = NULL;
+    forget_replaced(d, true);
+}
+
+/* Its queue has been stopped. */
+static void free_deployment(struct deployment *d)
+{
+    end_sessions(d);
+    moed_model_free(d->facts);
+    free(d);
+}
+
 void deployments_fini(struct deployments *d)
 {
-    for (unsigned i = 0; i < d->count; i++) {
-        struct deployment *each = d->items[i];
-        jobs_stop(&each->queue);
-        detach(each);
-        moed_detach(each->grammar_session);
-        forget_replaced(each, true);
-        moed_model_free(each->facts);
-        free(each);
-    }
+    for (unsigned i = 0; i < d->count; i++) /* a job may hold other deployments */
+        jobs_stop(&d->items[i]->queue);
+    for (unsigned i = 0; i < d->count; i++)
+        free_deployment(d->items[i]);
     d->count = 0;
     demand_stop(&d->demand);
     model_names_fini(&d->names);
@@ -102,9 +115,8 @@ static struct deployment *add(struct deployments *d, const char *name)
     struct error e = {0};
     if (d->count == DEPLOYMENTS_MAX) {
         if (!d->full)
-            log_warn("cannot serve deployment %s: moed-http has seen %u deployments, the most; "
-                     "restart it with `moed restart http`",
-                     name, d->count);
+            log_warn("cannot serve deployment %s: moed-http knows %u deployments, the most", name,
+                     d->count);
         d->full = true;
         return NULL;
     }
@@ -155,6 +167,64 @@ static void visit(void *arg, const char *name, const char *run)
     }
 }
 
+/* ---- Those that have gone ---- */
+
+struct deployment *deployment_hold(struct deployment *d)
+{
+    d->holders++;
+    d->retired = false;
+    return d;
+}
+
+void deployment_release(struct deployment *d)
+{
+    if (d)
+        d->holders--;
+}
+
+/* On its thread: a session may wait for its worker. */
+static void retire_work(struct job *job)
+{
+    end_sessions((struct deployment *)((char *)job - offsetof(struct deployment, retire)));
+}
+
+static void retire_done(struct job *job)
+{
+    struct deployment *d = (struct deployment *)((char *)job - offsetof(struct deployment, retire));
+    d->retired = d->holders == 0;
+}
+
+/* True: it is freed. It takes two looks: first its sessions end. */
+static bool leaves(struct deployment *d)
+{
+    uint64_t now = clock_ns();
+    if (d->running || d->expected)
+        d->gone_ns = 0;
+    else if (!d->gone_ns)
+        d->gone_ns = now;
+    if (!d->gone_ns || now - d->gone_ns < d->all->keep_gone_ns || d->holders ||
+        !jobs_are_done(&d->queue) || strcmp(d->name, d->all->own) == 0)
+        return false;
+    if (d->retired) {
+        jobs_stop(&d->queue);
+        free_deployment(d);
+        return true;
+    }
+    d->retire = (struct job){.work = retire_work, .done = retire_done};
+    jobs_post(&d->queue, &d->retire);
+    return false;
+}
+
+static void free_gone(struct deployments *d)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < d->count; i++)
+        if (!leaves(d->items[i]))
+            d->items[kept++] = d->items[i];
+    d->full = d->full && kept == d->count;
+    d->count = kept;
+}
+
 void deployments_look(struct deployments *d)
 {
     struct error e = {0};
@@ -162,6 +232,7 @@ void deployments_look(struct deployments *d)
         d->items[i]->running = d->items[i]->expected = false;
     if (run_dir_list(visit, d, &e))
         log_warn("cannot list the deployments: %s", e.text);
+    free_gone(d);
 }
 
 /* ---- On a deployment's thread ---- */

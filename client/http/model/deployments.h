@@ -2,7 +2,8 @@
  *
  * Each deployment that was seen has a thread, on which everything that may wait for its worker
  * happens: attaching, tokenizing, starting a request. So a worker that hangs stops only the
- * requests for its own model. A deployment stays in the table once it was seen.
+ * requests for its own model. A deployment that has gone leaves the table a minute later, once
+ * nobody holds it; until then its names stay known. The frontend's own stays.
  *
  * A model has these names: the deployment's, the model file's without ".gguf", and aliases
  * (model_names.h). No name stands for the default: the frontend's own deployment, or the only one
@@ -50,6 +51,10 @@ struct deployment {
     uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
     struct moed_model *facts;     /* NULL: not known yet. The loop's thread reads it */
     struct deployments *all;
+    unsigned holders;  /* deployment_hold */
+    uint64_t gone_ns;  /* since when it neither runs nor is expected; 0: it does */
+    struct job retire; /* ends its sessions */
+    bool retired;      /* it has, and nobody held it since */
     bool probing;
     struct job_queue queue;
     struct moed_session *session; /* its thread's; NULL: not attached */
@@ -92,6 +97,7 @@ struct deployments {
     struct deployment *items[DEPLOYMENTS_MAX];
     unsigned count, probes; /* probes: jobs that run */
     bool full;              /* the log has reported that there are more deployments */
+    uint64_t keep_gone_ns;  /* how long one that has gone stays */
     struct deployments_waiter *waiters;
     struct demand demand;
     struct demand_wait list_wait;
@@ -105,8 +111,11 @@ const char *deployment_template(const struct deployment *d);
 /* Ends the threads. Frees `names` too. */
 void deployments_fini(struct deployments *d);
 
-/* Notes which deployments run now (`running`). */
+/* Notes which deployments run now (`running`), and frees those that have gone. */
 void deployments_look(struct deployments *d);
+/* Keeps d, which is in the table, beyond the caller's return to the loop. */
+struct deployment *deployment_hold(struct deployment *d);
+void deployment_release(struct deployment *d); /* takes NULL */
 /* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
  * have answered or failed: perhaps before it returns. */
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w);

@@ -80,6 +80,7 @@ static void finish_all(struct job_queue *q)
         if (!job)
             return;
         job->done(job);
+        q->pending--;
     }
 }
 
@@ -130,6 +131,7 @@ enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *n
 
 void jobs_post(struct job_queue *q, struct job *job)
 {
+    q->pending++;
     pthread_mutex_lock(&q->lock);
     list_append(&q->waiting, job);
     pthread_cond_signal(&q->posted);
@@ -141,7 +143,13 @@ bool jobs_withdraw(struct job_queue *q, struct job *job)
     pthread_mutex_lock(&q->lock);
     bool waited = list_remove(&q->waiting, job);
     pthread_mutex_unlock(&q->lock);
+    q->pending -= waited;
     return waited;
+}
+
+bool jobs_are_done(const struct job_queue *q)
+{
+    return q->pending == 0;
 }
 
 void jobs_stop(struct job_queue *q)

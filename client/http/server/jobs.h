@@ -26,6 +26,7 @@ struct job_list {
 struct job_queue {
     struct watch finished_event; /* first: its function gets the queue from it */
     struct loop *loop;
+    unsigned pending; /* jobs that were posted and whose `done` has not returned; the loop's */
     pthread_t thread;
     char name[16];        /* its name */
     pthread_mutex_t lock; /* guards all below */
@@ -41,6 +42,8 @@ void jobs_post(struct job_queue *q, struct job *job);
 /* Withdraws a job that was posted and has not begun: neither of its functions is called. False: it
  * has begun, or has run, and `done` will be called. */
 bool jobs_withdraw(struct job_queue *q, struct job *job);
+/* No job is posted, runs, or is in `done`: jobs_stop does not wait. On the loop's thread. */
+bool jobs_are_done(const struct job_queue *q);
 /* Ends the thread after the job that it runs. Calls `done` of every job that was posted, also of
  * those that did not run. */
 void jobs_stop(struct job_queue *q);

@@ -4,7 +4,8 @@
  *  1. The timer of a deployment runs exactly while it has viewers.
  *  2. At most one poll of a deployment is under way. It belongs to the deployment's thread from
  *     jobs_post until `done`; so do the map and the texts.
- *  3. A viewer that joins during a poll gets nothing of it: the next poll follows at once. */
+ *  3. A deployment without viewers stays until the next viewer of another one joins.
+ *  4. A viewer that joins during a poll gets nothing of it: the next poll follows at once. */
 #include "client/http/watch/watch.h"
 
 #include "base/clock.h"
@@ -238,6 +239,19 @@ void watches_fini(struct watches *w)
     w->first = NULL;
 }
 
+/* Frees those that nobody watches and that have no poll under way; not that of the deployment. */
+static void free_unwatched(struct watches *w, const char *deployment)
+{
+    for (struct deployment_watch **link = &w->first, *d; (d = *link);) {
+        if (d->viewers || !jobs_are_done(&d->queue) || strcmp(d->name, deployment) == 0) {
+            link = &d->next;
+            continue;
+        }
+        *link = d->next;
+        watch_free(d);
+    }
+}
+
 enum error_code watch_join(struct watches *w, const char *deployment, struct viewer *v,
                            struct error *e)
 {
@@ -245,6 +259,7 @@ enum error_code watch_join(struct watches *w, const char *deployment, struct vie
         return error_set(e, ERROR_UNAVAILABLE, "the server stops");
     if (w->viewers >= MOST_VIEWERS)
         return error_set(e, ERROR_BUSY, "%d programs watch already", MOST_VIEWERS);
+    free_unwatched(w, deployment);
     struct deployment_watch *d = w->first;
     while (d && strcmp(d->name, deployment) != 0)
         d = d->next;
