@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "device/device.h"
 #include "ipc/watch.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 
 struct cpuexec {
@@ -96,6 +97,7 @@ static enum error_code start(struct cpuexec *c, struct error *e)
 {
     if (!kernels_select(c->kernels))
         return error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", c->kernels);
+    bf16_get(); /* connections come when system calls are confined */
     enum error_code code = memory_client_attach(c->daemon.run, c->daemon.process, MEMORY_CPUEXEC, 0,
                                                 10000, &c->memory, e);
     if (!code)

@@ -283,7 +283,7 @@ static void choose_kv_requests(struct worker *w)
 }
 
 /* Counts the changes of how products of float weights round, of any device. */
-enum { ROUNDING_VERSION = 2 };
+enum { ROUNDING_VERSION = 3 };
 
 /* A worker whose pages have another layout or other bits has another number. Float products may
  * round otherwise with another number of threads, other kernels or another version of moed. */

@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <pthread.h>
 
 static bool cpu_has_amx_bf16(void)
 {
@@ -13,16 +14,22 @@ static bool cpu_has_amx_bf16(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 22) != 0 && (d & 1u << 24) != 0;
 }
 
-/* Each caller writes the same values. A first call before threads start avoids the race. */
-const struct bf16_build *const *bf16_available(void)
+static const struct bf16_build *here[3];
+
+static void look(void)
 {
-    static const struct bf16_build *here[3];
     int n = 0;
     if (!__builtin_cpu_supports("avx512bf16"))
-        return here;
+        return;
     if (cpu_has_amx_bf16() && bf16_amx_allowed())
         here[n++] = &bf16_amx;
     here[n] = &bf16_vector;
+}
+
+const struct bf16_build *const *bf16_available(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
     return here;
 }
 

@@ -25,7 +25,8 @@ struct bf16_build {
 };
 
 /* The fastest that this CPU has; NULL: none, or kernels_select has chosen a narrower build. The
- * first call asks the kernel for AMX's registers, so it comes before system calls are confined. */
+ * process's first call asks the kernel for AMX's registers, so a daemon calls it before it confines
+ * its system calls; later ones have the same result. */
 const struct bf16_build *bf16_get(void);
 
 /* All that this CPU has, the fastest first; ends with NULL. */

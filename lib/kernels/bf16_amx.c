@@ -89,6 +89,7 @@ static void set_shapes(uint32_t size_0, uint32_t size_1)
         shapes.row_bytes[i] = 2 * STEP;
         shapes.rows[i] = rows[i];
     }
+    __asm__ volatile("" : : "m"(shapes)); /* GCC 12 takes the intrinsic to read 8 bytes */
     _tile_loadconfig(&shapes);
 }
 

@@ -1,5 +1,6 @@
 /* kernels/bf16.h against float64 sums of the values rounded to BF16: every number of tokens of a
  * panel and some panels, odd columns, rows that end in mid-tile, gathered tokens, accumulation. */
+#include "confine/calls.h"
 #include "kernels/bf16.h"
 #include "tests/unit/kernel_cases.h"
 
@@ -7,9 +8,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
-enum { TOKENS = 40, MOST_COLS = 300, MOST_ROWS = 100 };
+enum { TOKENS = 70, MOST_COLS = 300, MOST_ROWS = 100 };
 
 static float rounded(float x)
 {
@@ -88,12 +91,30 @@ static void test_shapes(void **state)
     }
 }
 
+/* A daemon asks for AMX before it confines its system calls, and computes behind that. */
+static void test_confined(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        const struct bf16_build *before = bf16_available()[0];
+        confine_calls(CONFINE_DAEMON, false);
+        if (bf16_available()[0] != before)
+            _exit(1);
+        check_build(before, 33, 64, NULL, 20, 0, 3, false);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
     if (bf16_available()[0])
         return 0;
-    fprintf(stderr, "skipped: this CPU has no AVX512_BF16\n");
+    fprintf(stderr, "skipped: this CPU has no BF16 instructions\n");
     exit(77);
 }
 
@@ -102,6 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_confined),
     };
     return cmocka_run_group_tests_name("bf16", tests, setup, NULL);
 }
