@@ -28,6 +28,12 @@ static bool is_harmony(const struct answer_request *q)
     return q->format && q->format->body == BODY_HARMONY;
 }
 
+/* Whether the answer's text is a message of its own, which its mark begins. */
+static bool has_messages(const struct answer_request *q)
+{
+    return q->reasoning && q->reasoning->next && q->format && q->format->text_begin;
+}
+
 /* NULL: no reasoning may come. */
 static const struct reasoning_marks *marks_of(const struct answer_request *q)
 {
@@ -191,6 +197,8 @@ static enum error_code bind_form(struct answer_grammar *g, const struct answer_r
         return bind_harmony(g, q, e);
     if (is_harmony(q))
         bind_behind(g, ANSWER);
+    else if (!schema && has_messages(q))
+        bind_behind(g, q->format->text_begin);
     else if (marks && q->reasoning_open)
         bind_behind(g, marks->end);
     bool reasons = marks && !q->reasoning_open;

@@ -585,6 +585,32 @@ static void check_many(const char *format, size_t n_tools, size_t n_keys, const 
     json_decref(tools);
 }
 
+/* A form that is no schema is the answer's text: where that is a message of its own, it stands
+ * behind the message's mark, whether the prompt leaves reasoning open or not. */
+static void test_form_behind_mark(void **state)
+{
+    static const struct reasoning_marks solar = {.begin = "<|think|>",
+                                                 .end = "<|end|>",
+                                                 .next = "<|begin|>assistant",
+                                                 .next_mark = "<|begin|>"};
+    (void)state;
+    for (int open = 0; open < 2; open++) {
+        struct answer_request q = {.format = tool_format_find("solar-open"),
+                                   .reasoning = &solar,
+                                   .reasoning_open = open,
+                                   .form = ANSWER_FORM_OTHER};
+        struct answer_grammar g;
+        assert_int_equal(answer_grammar_build(&q, &g, NULL), ERROR_OK);
+        assert_int_equal(g.kind, ANSWER_FORM);
+        assert_string_equal(g.trigger, "<|content|>");
+        assert_true(g.trigger_required);
+        answer_grammar_fini(&g);
+        assert_int_equal(answer_grammar_build_behind(&q, &g, NULL), ERROR_OK);
+        assert_string_equal(g.trigger, "<|content|>");
+        answer_grammar_fini(&g);
+    }
+}
+
 static void test_many_tools(void **state)
 {
     static const char integer[] = "{\"type\":\"integer\",\"minimum\":0,\"maximum\":100}";
@@ -644,7 +670,7 @@ int main(void)
         cmocka_unit_test(test_orders),        cmocka_unit_test(test_calls_in_reasoning),
         cmocka_unit_test(test_near_calls),    cmocka_unit_test(test_value_end),
         cmocka_unit_test(test_line_end),      cmocka_unit_test(test_marks_only_in_literals),
-        cmocka_unit_test(test_marks_refused),
+        cmocka_unit_test(test_marks_refused), cmocka_unit_test(test_form_behind_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
