@@ -72,8 +72,8 @@ struct architecture {
     /* What attention gives is multiplied by attention.value_scale, by this number if the file has
      * no such key; 0: it is not. */
     float value_scale;
-    float
-        temperature_scale; /* if the file has no attention.temperature_scale; 0: q does not grow */
+    /* What attention.temperature_scale is if the file has no such key; 0: q does not grow. */
+    float temperature_scale;
     /* What attention and the feed-forward part add to x goes through a norm first
      * (post_attention_norm, post_ffw_norm). */
     bool post_norms;

@@ -408,6 +408,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     params_number_blocks(&r, &p);
     read_experts(&r, &p);
     read_router(&r, &p);
+    params_read_value_scale(&r, &p);
     params_read_rope(&r, &p);
     read_norm(&r, &p);
     read_leading_dense(&r, &p);

@@ -322,10 +322,10 @@ static void read_short_convolutions(struct key_reader *r, struct model_params *p
 
 /* ---- All ---- */
 
-static void read_value_scale(struct key_reader *r, struct model_params *p)
+void params_read_value_scale(struct key_reader *r, struct model_params *p)
 {
     static const char suffix[] = "attention.value_scale";
-    float absent = p->arch->value_scale;
+    float absent = published_value_scale(p);
     p->value_scale = absent > 0 ? key_f32_or(r, suffix, absent, 1e-6f, 1e6f) : 1.0f;
     if (absent > 0 && !key_exists(r, suffix))
         p->published |= PUBLISHED_VALUE_SCALE;
@@ -344,7 +344,6 @@ void params_read_attention(struct key_reader *r, struct model_params *p)
         return;
     uint32_t head = params_attention(p)->q_dim;
     p->attention_scale = p->arch->unscaled_attention ? 1.0f : 1.0f / sqrtf((float)head);
-    read_value_scale(r, p);
     if (p->arch->indexer)
         p->context_most = key_u32(r, "attention.indexer.top_k", PARAMS_MAX_CONTEXT);
     read_delta(r, p);

@@ -37,6 +37,8 @@ void params_number_blocks(const struct key_reader *r, struct model_params *p);
 
 /* The layers' kinds, heads and windows. */
 void params_read_attention(struct key_reader *r, struct model_params *p);
+/* After the experts. */
+void params_read_value_scale(struct key_reader *r, struct model_params *p);
 /* After it. Where the file says which layers rotate, they are known after the dense layers are. */
 void params_read_rope(struct key_reader *r, struct model_params *p);
 void params_choose_rotated(const struct key_reader *r, struct model_params *p);

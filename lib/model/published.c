@@ -37,7 +37,16 @@ const struct published_groups *published_groups(const struct model_params *p)
 /* Kimi-K2.5 and later, whose files have the keys, have other values at the same sizes. */
 static bool is_later_kimi(const char *name)
 {
-    return strcasestr(name, "k2.") != NULL;
+    for (const char *at = name; (at = strcasestr(at, "k2.")) != NULL; at++)
+        if (at[3] >= '0' && at[3] <= '9') /* and no file's extension */
+            return true;
+    return false;
+}
+
+float published_value_scale(const struct model_params *p)
+{
+    bool is_pro = p->router.n_experts == 384; /* MiMo-V2.5-Pro */
+    return p->arch->value_scale > 0 && is_pro ? 0.612f : p->arch->value_scale;
 }
 
 const struct published_ramp *published_ramp(const struct model_params *p)

@@ -1,6 +1,6 @@
 /* Values that published models have and their early files lack: the converters of that time wrote
- * no key for them. A model is known by its sizes. The values are those of the models' own
- * configurations. */
+ * no key for them. A model is known by its sizes; values that all models of an architecture share
+ * stand in its row (architecture.h). The values are those of the models' own configurations. */
 #ifndef MOED_MODEL_PUBLISHED_H
 #define MOED_MODEL_PUBLISHED_H
 
@@ -26,6 +26,10 @@ struct published_groups {
 };
 /* DeepSeek-V2, V3 and R1, by the kind of router, the experts and the width. NULL: another model. */
 const struct published_groups *published_groups(const struct model_params *p);
+
+/* Of attention.value_scale: the architecture's, or MiMo-V2.5-Pro's by its experts. 0: there is
+ * none. */
+float published_value_scale(const struct model_params *p);
 
 struct published_ramp {
     float beta_fast, beta_slow; /* as rope_params */

@@ -239,6 +239,8 @@ static void test_window_beyond(void **state)
     p = params_of(&f);
     assert_true(p.value_scale == 0.707f);
     assert_int_equal(p.published, PUBLISHED_VALUE_SCALE);
+    p.router.n_experts = 384; /* MiMo-V2.5-Pro */
+    assert_true(published_value_scale(&p) == 0.612f);
     f = file_of("mimo2");
     number(&f, "attention.head_count", 4);
     list(&f, "attention.head_count_kv", GGUF_I32, ones);

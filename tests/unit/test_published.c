@@ -179,7 +179,8 @@ static void test_ramp(void **state)
         float fast;
     } models[] = {{384, 32, "Kimi K2 Instruct", 1},  {384, 64, "Kimi-K2-Instruct-0905", 1},
                   {384, 64, "Kimi-K2-Thinking", 1},  {384, 64, "Kimi-K2.5", 32},
-                  {256, 40, "DeepSeek-V3-0324", 32}, {384, 40, "Kimi K2 Instruct", 32}};
+                  {256, 40, "DeepSeek-V3-0324", 32}, {384, 40, "Kimi K2 Instruct", 32},
+                  {384, 32, "Kimi-K2.gguf", 1},      {384, 64, "x-k2.Q4-K2.6.gguf", 32}};
     const uint32_t both = PUBLISHED_BETA_FAST | PUBLISHED_BETA_SLOW;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct file f = kimi(models[i].experts, models[i].factor, models[i].name);
