@@ -24,18 +24,21 @@ static bool has_failed(const struct process *p)
     return p->state == PROCESS_FAILED;
 }
 
-/* It is started again and again, and has found no device memory for a while. */
-static bool lacks_device_memory(const struct process *p)
+/* It has failed, or is started again and again and has not become ready for a while. */
+static bool does_not_start(const struct process *p)
 {
-    return p->lacks >= SUPERVISE_PATIENT_STARTS;
+    return has_failed(p) || p->lacks >= SUPERVISE_PATIENT_STARTS ||
+           p->failures >= SUPERVISE_PATIENT_STARTS;
 }
 
 /* The one for which no request is answered: memd, or the first of the workers where `is` holds for
- * all of them. NULL: there is none. */
+ * all of them; without a model of its own, models or http. NULL: there is none. */
 static const struct process *stopper(const struct supervisor *s,
                                      bool (*is)(const struct process *p))
 {
     const struct process *p = s->processes, *first = NULL;
+    if (!s->model[0])
+        return is(&p[MODELS]) ? &p[MODELS] : is(&p[HTTP]) ? &p[HTTP] : NULL;
     if (is(&p[MEMD]))
         return &p[MEMD];
     for (int i = WORKER; i <= LAST_WORKER; i++) {
@@ -45,17 +48,6 @@ static const struct process *stopper(const struct supervisor *s,
             first = &p[i];
     }
     return first;
-}
-
-/* The one for whose failure no request is answered; NULL: there is none. */
-static const struct process *failed_process(const struct supervisor *s)
-{
-    const struct process *p = s->processes;
-    if (!s->model[0])
-        return p[MODELS].state == PROCESS_FAILED ? &p[MODELS]
-               : p[HTTP].state == PROCESS_FAILED ? &p[HTTP]
-                                                 : NULL;
-    return stopper(s, has_failed);
 }
 
 static bool answers(const struct supervisor *s)
@@ -71,15 +63,15 @@ static const char *deployment_state(const struct supervisor *s, char *reason, si
     reason[0] = '\0';
     if (s->stopping)
         return "stopping";
-    const struct process *failed = failed_process(s);
+    const struct process *failed = stopper(s, has_failed);
     if (failed) {
         snprintf(reason, bytes, "%s has failed: %s", failed->name, failed->reason);
         return "failed";
     }
     if (!answers(s)) {
-        const struct process *lacking = s->model[0] ? stopper(s, lacks_device_memory) : NULL;
-        if (lacking)
-            snprintf(reason, bytes, "%s does not start: %s", lacking->name, lacking->reason);
+        const struct process *tried = stopper(s, does_not_start);
+        if (tried)
+            snprintf(reason, bytes, "%s does not start: %s", tried->name, tried->reason);
         return "starting";
     }
     for (int i = CPUEXEC; i <= HTTP; i++) {
@@ -111,10 +103,10 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
         if (p->unused)
             continue;
         strbuf_printf(answer,
-                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tlacks=%u\tuptime_ms=%llu\t"
-                      "replaced=%d\tstatus=%s\treason=%s\n",
+                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tfailures=%u\tlacks=%u\t"
+                      "uptime_ms=%llu\treplaced=%d\tstatus=%s\treason=%s\n",
                       p->name, process_state_name(p->state), (int)p->pid,
-                      p->starts ? p->starts - 1 : 0, p->lacks,
+                      p->starts ? p->starts - 1 : 0, p->failures, p->lacks,
                       p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p),
                       p->status, p->reason);
     }
@@ -191,13 +183,13 @@ static void add_worker(struct process *p)
         p->after_stop = PROCESS_WAITING;
     else
         forgive(p);
-    p->unused = p->leaving = false;
+    p->unused = p->leaving = p->was_ready = false;
 }
 
 static void remove_worker(struct supervisor *s, struct process *p)
 {
     p->leaving = true;
-    p->lacks = 0;
+    p->lacks = p->failures = 0;
     process_drain(p, PROCESS_STOPPED, (uint64_t)(s->settings->drain_s * 1e9), &s->policy);
     if (!p->pid)
         p->state = PROCESS_STOPPED;

@@ -4,9 +4,9 @@
  *   waiting, backoff -------> starting -----------------> ready
  *      ^        ^                |  exits                   |  exits
  *      |        +----------------+--------------------------+        (process_end)
- *      |                         |  5 times in a row with another exit status than 5, or exit
- *      |                         |  status 2 or 3, or 4 where it was never ready, or killed by the
- *      |                         |  watchdog 5 times in a row
+ *      |                         |  exit status 2 or 3; killed by the watchdog 5 times in a row; where
+ *      |                         |  it was never ready: exit status 4, or 5 times in a row another one
+ *      |                         |  than 5
  *      |                         +-------> failed
  *      +-- stopping <-- process_stop from starting, ready      stopping --> stopped
  */
@@ -292,6 +292,13 @@ static bool restarting_is_useless(const struct process *p)
            (status == EXIT_TAKEN && !p->was_ready);
 }
 
+/* What was ready once is tried on: its fault may pass. What never was gets its message to the
+ * person who waits. */
+static bool has_failed_too_often(const struct process *p)
+{
+    return p->silences >= MAX_SILENCES || (p->failures >= MAX_FAILURES && !p->was_ready);
+}
+
 static void give_up(struct process *p)
 {
     p->state = PROCESS_FAILED;
@@ -312,7 +319,7 @@ static void back_off(struct process *p, const struct process_policy *policy)
     p->lacks = ended_without_device_memory(p) ? p->lacks + 1 : 0;
     if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
         p->silences = 0;
-    if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {
+    if (has_failed_too_often(p)) {
         give_up(p);
         return;
     }

@@ -51,7 +51,7 @@ struct process {
     unsigned backoff_ms; /* the last delay; doubles */
     uint64_t heard_ns;   /* of the supervisor's waking time: the last beat of the watchdog */
     unsigned silences;   /* kills by the watchdog in a row */
-    bool was_ready;      /* in this start or before */
+    bool was_ready;      /* in this start or before: it is not given up for its failures */
     bool silent;         /* the watchdog has killed it; process_end has not run yet */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;

@@ -54,6 +54,8 @@ static void read_process_field(struct deployment_process *p, const char *key, co
         p->restarts = to_number(value);
     else if (strcmp(key, "lacks") == 0)
         p->lacks = to_number(value);
+    else if (strcmp(key, "failures") == 0)
+        p->failures = to_number(value);
     else if (strcmp(key, "uptime_ms") == 0)
         p->uptime_ms = to_number(value);
     else if (strcmp(key, "replaced") == 0)
@@ -128,14 +130,14 @@ const struct deployment_process *deployment_status_find(const struct deployment_
     return NULL;
 }
 
-static bool lacks_device_memory(const struct deployment_process *p)
+static bool does_not_become_ready(const struct deployment_process *p)
 {
-    return p->lacks >= SUPERVISE_PATIENT_STARTS;
+    return p->lacks >= SUPERVISE_PATIENT_STARTS || p->failures >= SUPERVISE_PATIENT_STARTS;
 }
 
 bool deployment_does_not_run(const struct deployment_process *p)
 {
-    return strcmp(p->state, "failed") == 0 || lacks_device_memory(p);
+    return strcmp(p->state, "failed") == 0 || does_not_become_ready(p);
 }
 
 const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
@@ -151,11 +153,11 @@ const struct deployment_process *deployment_status_lacking(const struct deployme
 const struct deployment_process *deployment_status_stopper(const struct deployment_status *s,
                                                            const char *process)
 {
-    const struct deployment_process *lacking = deployment_status_lacking(s, process),
-                                    *p = deployment_status_find(s, process);
-    if (lacking && lacks_device_memory(lacking))
-        return lacking;
-    return p && strcmp(p->state, "failed") == 0 ? p : NULL;
+    const struct deployment_process *p = deployment_status_find(s, process),
+                                    *memd = deployment_status_find(s, "memd");
+    if (supervise_needs_memd(process) && memd && does_not_become_ready(memd))
+        return memd;
+    return p && deployment_does_not_run(p) ? p : NULL;
 }
 
 unsigned deployment_workers(const char *run, const char *names[SUPERVISE_WORKERS])

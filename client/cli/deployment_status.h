@@ -20,8 +20,9 @@ struct deployment_process {
     char name[32], state[32], status[256], reason[512];
     pid_t pid; /* 0: none runs */
     uint64_t restarts, uptime_ms;
-    uint64_t lacks; /* its last starts in a row that ended for lack of device memory */
-    bool replaced;  /* the file of its program or GPU module is another than the one that runs */
+    uint64_t lacks;    /* its last starts in a row that ended for lack of device memory */
+    uint64_t failures; /* and those that ended before it was ready for another cause */
+    bool replaced;     /* the file of its program or GPU module is another than the one that runs */
 };
 
 /* A deployment, as the supervisor reports it. */
@@ -50,15 +51,15 @@ void deployment_status_read(char *answer, struct deployment_status *out);
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);
 
-/* It has failed, or the device has had no memory for it at SUPERVISE_PATIENT_STARTS starts in a
- * row. The supervisor tries on then, but a person who waits should know. */
+/* It has failed, or has not become ready at SUPERVISE_PATIENT_STARTS starts in a row. The
+ * supervisor tries on then, but a person who waits should know. */
 bool deployment_does_not_run(const struct deployment_process *p);
 /* The process, or memd where it needs memd, if its last start ended for lack of device memory;
  * NULL: neither. */
 const struct deployment_process *deployment_status_lacking(const struct deployment_status *s,
                                                            const char *process);
-/* What keeps the process from starting: itself or memd, for which the device has no memory (as
- * above), or itself, if it has failed. NULL: nothing. */
+/* What keeps the process from starting: memd, where it needs memd, if that does not become ready
+ * (as above), or itself, if it does not run. NULL: nothing. */
 const struct deployment_process *deployment_status_stopper(const struct deployment_status *s,
                                                            const char *process);
 

@@ -23,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLL_MS 50
+#define POLL_MS      50
+#define STATUS_TURNS 20 /* of POLL_MS between two looks of launch_wait at the deployment */
 
 /* ---- Signals: while it starts, and while launch_wait waits ---- */
 
@@ -452,14 +453,26 @@ void launch_stop(struct launch *l)
     stop_again(l, CLI_OK);
 }
 
+/* Whether the supervisor has given up what the deployment needs to answer; complains then. */
+static bool has_failed(struct launch *l)
+{
+    if (deployment_status(l->run, &l->status, NULL) || strcmp(l->status.state, "failed") != 0)
+        return false;
+    cli_complain("%s; its logs are in %s; stopping", l->status.reason, l->run);
+    return true;
+}
+
 int launch_wait(struct launch *l)
 {
     int wait_status;
-    bool asked = false;
+    bool asked = false, failed = false;
     struct sigaction before[N_CAUGHT];
     catch_interrupts(before);
-    while (waitpid(l->supervisor, &wait_status, WNOHANG) != l->supervisor) {
-        if (interrupted && !asked) {
+    for (unsigned turn = 1; waitpid(l->supervisor, &wait_status, WNOHANG) != l->supervisor;
+         turn++) {
+        if (!asked && turn % STATUS_TURNS == 0)
+            failed = has_failed(l);
+        if (!asked && (interrupted || failed)) {
             kill(l->supervisor, SIGTERM);
             asked = true;
         }
@@ -467,6 +480,6 @@ int launch_wait(struct launch *l)
     }
     release_interrupts(before);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
-        return CLI_OK;
+        return failed ? CLI_FAILURE : CLI_OK;
     return supervisor_ended(l, wait_status);
 }

@@ -45,7 +45,8 @@ int launch_check_not_running(const struct launch *l);
  * complained.
  */
 int launch_check_model(const struct launch *l, bool beside);
-/* Waits until the supervisor ends, and passes Ctrl-C on to it. Returns an exit code. */
+/* Waits until the supervisor ends, and passes Ctrl-C on to it. Stops a deployment that has failed,
+ * and complains: what started this program may start it again. Returns an exit code. */
 int launch_wait(struct launch *l);
 /* "default" where the deployment has no name. */
 const char *launch_name(const struct launch *l);

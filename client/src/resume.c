@@ -85,7 +85,7 @@ static bool may_come(struct moed_session *s, struct hope *h, struct moed_error *
         }
         now = now_ms();
         h->ask = now + STATE_EVERY_MS;
-        if (state == SUPERVISOR_RESTARTS || state == SUPERVISOR_LACKS_MEMORY ||
+        if (state == SUPERVISOR_RESTARTS || state == SUPERVISOR_STARTS_FAIL ||
             (state == SUPERVISOR_NONE && session_has_processes(s)))
             h->alive = now;
     }

@@ -68,12 +68,12 @@ static void ask_memd(const char *run, struct look *l)
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
-/* Also where the device has had no memory for it for a while: another model may need less. */
+/* Also where it has not become ready for a while: for another model there may be device memory. */
 static bool has_given_up(const char *run, struct look *l)
 {
     enum supervisor_state state =
         supervisor_state_get(run, ASK_TIMEOUT_MS, l->reason, sizeof l->reason);
-    return state == SUPERVISOR_GAVE_UP || state == SUPERVISOR_LACKS_MEMORY;
+    return state == SUPERVISOR_GAVE_UP || state == SUPERVISOR_STARTS_FAIL;
 }
 
 static void look_at(struct look *l)

@@ -113,7 +113,7 @@ static enum supervisor_state state_of(const char *name, const char *reason)
                   {"failed", SUPERVISOR_GAVE_UP},
                   {"stopping", SUPERVISOR_STOPPING}};
     if (strcmp(name, "starting") == 0 && reason[0])
-        return SUPERVISOR_LACKS_MEMORY;
+        return SUPERVISOR_STARTS_FAIL;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(name, states[i].name) == 0)
             return states[i].state;

@@ -11,15 +11,15 @@ enum error_code supervisor_command(const char *run, const char *command, int tim
                                    struct strbuf *answer, struct error *e);
 
 enum supervisor_state {
-    SUPERVISOR_NONE,         /* none listens, or it does not answer */
-    SUPERVISOR_RESTARTS,     /* memd and the worker run, or the supervisor starts them again */
-    SUPERVISOR_GAVE_UP,      /* memd or the worker has failed: it is not started again */
-    SUPERVISOR_LACKS_MEMORY, /* it starts them again and again, and the device has no memory */
+    SUPERVISOR_NONE,        /* none listens, or it does not answer */
+    SUPERVISOR_RESTARTS,    /* memd and the worker run, or the supervisor starts them again */
+    SUPERVISOR_GAVE_UP,     /* memd or the worker has failed: it is not started again */
+    SUPERVISOR_STARTS_FAIL, /* it starts them again and again, and they do not become ready */
     SUPERVISOR_STOPPING
 };
 
 /* What the supervisor of RUN does about its processes. reason: one line where it gave up, where a
- * process does not run, or where the device has no memory; else "". */
+ * process does not run, or where one does not become ready; else "". */
 enum supervisor_state supervisor_state_get(const char *run, int timeout_ms, char *reason,
                                            size_t reason_bytes);
 

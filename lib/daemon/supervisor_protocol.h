@@ -7,11 +7,12 @@
  * newline.
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
- *                     process     name= state= pid= restarts= lacks= uptime_ms= replaced= status=
- *                     reason=
+ *                     process     name= state= pid= restarts= failures= lacks= uptime_ms=
+ *                     replaced= status= reason=
  *                     (a line for each process of the deployment; replaced=1: the file of its
- *                     program or GPU module is another than the one that runs; lacks: its last
- *                     starts in a row that ended for lack of device memory)
+ *                     program or GPU module is another than the one that runs; lacks, failures:
+ *                     its last starts in a row that ended for lack of device memory, or before it
+ *                     was ready for another cause)
  *                     reload      number= state= model= reason=     (of the last reload)
  *                     other       name= state= pid= status= reason= (during it: a line for each
  *                     process of the model that does not serve: the next one, or the one before)
@@ -39,8 +40,9 @@
  * uptime_ms counts from its start. pid is 0 where it does not run. reason: why it ended last.
  *
  * A deployment's state:
- *   starting  some process is not ready yet. With a reason: memd or all workers have lacked device
- *             memory at SUPERVISE_PATIENT_STARTS starts in a row; the supervisor tries on
+ *   starting  some process is not ready yet. With a reason: memd or all workers (without a model of
+ *             its own: models or http) have ended before they were ready at
+ *             SUPERVISE_PATIENT_STARTS starts in a row; the supervisor tries on
  *   ready     all processes are ready
  *   degraded  answers, but its cpuexec, models or http or one of its workers does not run
  *   failed    memd or all workers have failed (reason: which and why); without memd the others stop.
@@ -66,8 +68,8 @@
 #define SUPERVISE_LINE_BYTES   10240 /* longest command with its newline: reload has two paths */
 #define SUPERVISE_ANSWER_BYTES 32768 /* longest answer */
 #define SUPERVISE_EXIT_RUNNING 4
-/* A process that ended for lack of device memory is started again and again; commands that wait for
- * it give up after so many starts in a row. */
+/* A process that ended for lack of device memory, or that was ready before, is started again and
+ * again; commands that wait for it give up after so many starts in a row. */
 #define SUPERVISE_PATIENT_STARTS 5
 /* memd's status begins so once it has its memory of the device: that ends the row. */
 #define SUPERVISE_LOADING    "loading"

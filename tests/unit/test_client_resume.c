@@ -377,7 +377,7 @@ static void test_supervisor_state(void **state)
         const char *reason;
     } cases[] = {
         {"deployment\tname=x\tstate=starting\treason=", SUPERVISOR_RESTARTS, ""},
-        {"deployment\tname=x\tstate=starting\treason=no memory", SUPERVISOR_LACKS_MEMORY,
+        {"deployment\tname=x\tstate=starting\treason=no memory", SUPERVISOR_STARTS_FAIL,
          "no memory"},
         {"deployment\tname=x\tstate=degraded\treason=no cpuexec", SUPERVISOR_RESTARTS,
          "no cpuexec"},

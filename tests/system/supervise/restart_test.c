@@ -17,6 +17,16 @@
 
 static const char *const quick_stop[] = {"--stop-timeout", "0.3", NULL};
 
+/* All are ready; what follows is alone in `events`. */
+static void start_and_empty_events(struct fixture *f)
+{
+    char path[160];
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+}
+
 static void restarts_the_worker_alone(void **state)
 {
     struct fixture *f = *state;
@@ -155,6 +165,40 @@ static void gives_up_after_five_failures(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
+/* What has served once is started again for as long as it takes. */
+static void tries_on_with_one_that_was_ready(void **state)
+{
+    struct fixture *f = *state;
+    start_and_empty_events(f);
+    fixture_script(f, "worker", "exit 1");
+    kill(fixture_pid(f, "worker"), SIGKILL);
+    assert_true(fixture_until(f, "worker", "failures", "5", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
+    assert_string_equal(fixture_value(f, "deployment", "reason"),
+                        "worker does not start: exit status 1 before it was ready: last words of "
+                        "worker");
+    fixture_script(f, "worker", "serve");
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "worker", "failures"), "0");
+    assert_string_equal(fixture_value(f, "deployment", "reason"), "");
+    assert_contains(fixture_file(f, "supervise.log"), "in 3200 ms");
+}
+
+/* memd too, without which nothing else starts. */
+static void tries_on_with_memd(void **state)
+{
+    struct fixture *f = *state;
+    start_and_empty_events(f);
+    fixture_script(f, "memd", "exit 1");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "failures", "5", LIMIT_MS));
+    assert_contains(fixture_value(f, "deployment", "reason"), "memd does not start: exit status 1");
+    assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
+    fixture_script(f, "memd", "serve");
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+}
+
 static void gives_up_at_once_where_restarting_is_useless(void **state)
 {
     struct fixture *f = *state;
@@ -247,16 +291,6 @@ static void memd_failing_stops_the_others(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
-/* All are ready; what follows is alone in `events`. */
-static void start_and_empty_events(struct fixture *f)
-{
-    char path[160];
-    fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    snprintf(path, sizeof path, "%s/events", f->run);
-    assert_int_equal(truncate(path, 0), 0);
-}
-
 static void memd_killed_restarts_all_in_order(void **state)
 {
     struct fixture *f = *state;
@@ -316,6 +350,8 @@ int main(int argc, char **argv)
         FIXTURE_TEST(gives_up_one_that_stays_silent),
         FIXTURE_TEST(forgets_silences_after_another_end),
         FIXTURE_TEST(gives_up_after_five_failures),
+        FIXTURE_TEST(tries_on_with_one_that_was_ready),
+        FIXTURE_TEST(tries_on_with_memd),
         FIXTURE_TEST(gives_up_at_once_where_restarting_is_useless),
         FIXTURE_TEST(gives_up_at_once_where_it_never_had_what_another_has),
         FIXTURE_TEST(says_that_the_device_lacks_memory),
