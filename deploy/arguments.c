@@ -49,6 +49,13 @@ static const char *number_or_less(double value, char text[24])
     return text;
 }
 
+/* NULL for -1, the process's own default. */
+static const char *whole_seconds(double seconds, char text[24])
+{
+    snprintf(text, 24, "%.0f", seconds);
+    return seconds >= 0 ? text : NULL;
+}
+
 void supervisor_build_arguments(struct supervisor *s, struct generation *g, struct process *first,
                                 int n)
 {
@@ -98,6 +105,7 @@ void supervisor_build_arguments(struct supervisor *s, struct generation *g, stru
         {TO_HTTP, "--tls-key", o->tls_key},
         {TO_HTTP, "--cors-origins", o->cors_origins},
         {TO_HTTP, "--alias", o->alias},
+        {TO_HTTP, "--drain", whole_seconds(o->http_drain_s, g->numbers[10])},
     };
     const struct {
         unsigned to;

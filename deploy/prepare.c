@@ -239,6 +239,8 @@ static void choose_processes(struct supervisor *s)
     for (int i = WORKER; i <= LAST_WORKER; i++)
         s->processes[i].runs_setuid = has_gpu(o);
     s->processes[MODELS].stops_deployments = true;
+    if (o->http_drain_s > 0)
+        s->processes[HTTP].drain_ns = (uint64_t)(o->http_drain_s * 1e9);
     s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 

@@ -347,7 +347,8 @@ void process_end(struct process *p, const struct process_policy *policy)
 
 uint64_t process_stop_timeout_ns(const struct process *p, const struct process_policy *policy)
 {
-    return policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1);
+    return policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1) +
+           p->drain_ns;
 }
 
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,

@@ -38,6 +38,7 @@ struct process {
     bool leaving;     /* and will not, once it has ended */
     bool runs_setuid; /* a GPU's driver in it may start a program that makes the device's files */
     bool stops_deployments; /* when it is stopped: it has three times as long */
+    uint64_t drain_ns;      /* so much longer it has, for requests that run */
     enum process_state state;
     enum process_state after_stop; /* state after PROCESS_STOPPING: waiting or stopped */
     pid_t pid;                     /* 0: none runs */

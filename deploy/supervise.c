@@ -184,6 +184,14 @@ static void reap(struct supervisor *s)
     }
 }
 
+/* Ctrl-C again: http does not wait for answers that run. */
+static void hurry_http(const struct supervisor *s)
+{
+    const struct process *p = &s->processes[HTTP];
+    if (p->pid && p->state == PROCESS_STOPPING)
+        kill(p->pid, SIGINT);
+}
+
 static void take_signals(struct supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -191,6 +199,8 @@ static void take_signals(struct supervisor *s)
         if (info.ssi_signo != SIGCHLD && !s->stopping) {
             log_info("%s: stopping all", strsignal((int)info.ssi_signo));
             s->stopping = true;
+        } else if (info.ssi_signo == SIGINT) {
+            hurry_http(s);
         }
     reap(s);
 }
@@ -387,6 +397,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
         {"cors-origins", OPTION_STRING, &o->cors_origins, 0, 0, "LIST", "pass to moed-http"},
         {"alias", OPTION_STRING, &o->alias, 0, 0, "LIST", "pass to moed-http"},
+        {"drain", OPTION_FLOAT, &o->http_drain_s, -1, 86400, "S",
+         "pass to moed-http, and give it S seconds more to stop; -1: its choice"},
         {"any-model", OPTION_BOOL, &o->any_model, 0, 0, NULL, "pass to moed-http"},
         {"insecure", OPTION_BOOL, &o->insecure, 0, 0, NULL, "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
@@ -456,6 +468,7 @@ int main(int argc, char **argv)
                                   .stable_s = 10,
                                   .watchdog_s = SUPERVISE_WATCHDOG_S,
                                   .drain_s = DRAIN_S,
+                                  .http_drain_s = -1,
                                   .models_keep_s = 300};
     if (parse_settings(settings, argc, argv) != 0)
         return 2;

@@ -48,8 +48,9 @@ struct settings {
     double models_keep_s;
     uint64_t models_most;
     uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
-        decode_share; /* 0: the process's own default */
-    uint64_t workers; /* at the start */
+        decode_share;    /* 0: the process's own default */
+    uint64_t workers;    /* at the start */
+    double http_drain_s; /* -1: http's own default, which is less than stop_timeout_s */
     bool reproducible, calibrate, fine_tune, mps, cpuexec, insecure, any_model;
     double stop_timeout_s, stable_s, watchdog_s, drain_s;
 };
@@ -62,7 +63,7 @@ struct generation {
     char model[PATH_MAX];    /* empty: none of its own, but those of a folder */
     /* Texts of the settings of `reload`: */
     char predictors[PATH_MAX], device[512], ram[64], kv_cache[64], policy[128];
-    char numbers[10][24]; /* the settings' numbers, as text */
+    char numbers[11][24]; /* the settings' numbers, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
 };
 

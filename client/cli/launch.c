@@ -183,6 +183,7 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--tls-key", l->tls_key},
                  {"--cors-origins", l->cors_origins},
                  {"--alias", l->alias},
+                 {"--drain", l->drain},
                  {"--watchdog", l->watchdog},
                  {"--log-level", l->log_level}};
     const struct {
@@ -475,6 +476,10 @@ int launch_wait(struct launch *l)
         if (!asked && (interrupted || failed)) {
             kill(l->supervisor, SIGTERM);
             asked = true;
+            interrupted = 0;
+        } else if (asked && interrupted == SIGINT) {
+            kill(l->supervisor, SIGINT); /* do not wait for answers */
+            interrupted = 0;
         }
         poll(NULL, 0, POLL_MS); /* the signal may have come to another thread */
     }

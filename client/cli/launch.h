@@ -12,7 +12,7 @@ struct launch {
     const char *kv_type, *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http; /* [HOST:]PORT; NULL: no HTTP */
     const char *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert, *tls_key,
-        *cors_origins, *alias;
+        *cors_origins, *alias, *drain;
     const char *log_level, *watchdog;
     const char *model;  /* as model_file_find gives it; NULL: only those of `models` */
     const char *models; /* a folder whose models are loaded on demand; NULL: none */

@@ -196,7 +196,8 @@ static bool check_models(struct launch *l, const char *verb, double models_keep,
 static bool has_http_options(const struct launch *l)
 {
     return l->http_config || l->api_key_file || l->admin_key_file || l->chat_template ||
-           l->tls_cert || l->tls_key || l->cors_origins || l->alias || l->insecure || l->any_model;
+           l->tls_cert || l->tls_key || l->cors_origins || l->alias || l->drain || l->insecure ||
+           l->any_model;
 }
 
 /* The aliases as one list. False: no memory. */
@@ -215,10 +216,10 @@ static bool join_aliases(const struct option_list *aliases, struct launch *l)
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
-    static char watchdog_text[24], keep_text[24], folder[PATH_MAX];
+    static char watchdog_text[24], drain_text[24], keep_text[24], folder[PATH_MAX];
     static struct option_list aliases;
-    double models_keep = NAN;       /* not given */
-    uint64_t watchdog = UINT64_MAX; /* not given */
+    double models_keep = NAN;                           /* not given */
+    uint64_t watchdog = UINT64_MAX, drain = UINT64_MAX; /* not given */
     const char *option_text = NULL, *model_text = NULL;
     struct device_parts parts = {0};
     const char *found = find_configuration(argc, argv), *config = found;
@@ -293,6 +294,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         {"cors-origins", OPTION_STRING, &l->cors_origins, 0, 0, "LIST",
          "HTTP: let pages of these origins use it, separated by commas "
          "(default with API keys: *, else none)"},
+        {"drain", OPTION_UINT, &drain, 0, 86400, "S",
+         "HTTP: let running answers go on for S seconds at the end (default: 5)"},
         {"insecure", OPTION_BOOL, &l->insecure, 0, 0, NULL,
          "HTTP: serve other machines without an API key"},
         {"models-keep", OPTION_FLOAT, &models_keep, -1, 1e9, "S",
@@ -326,6 +329,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     if (watchdog != UINT64_MAX) {
         snprintf(watchdog_text, sizeof watchdog_text, "%" PRIu64, watchdog);
         l->watchdog = watchdog_text;
+    }
+    if (drain != UINT64_MAX) {
+        snprintf(drain_text, sizeof drain_text, "%" PRIu64, drain);
+        l->drain = drain_text;
     }
     if (n)
         model_text = argv[1];

@@ -78,8 +78,8 @@ enum error_code listen_tcp(const struct listen_address *a, int *fd, bool *loopba
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
     int failed = getaddrinfo(a->host, a->port, &hints, &found);
     if (failed)
-        return error_set(e, ERROR_USAGE, "cannot find the address of %s: %s", a->host,
-                         gai_strerror(failed));
+        return error_set(e, failed == EAI_AGAIN ? ERROR_IO : ERROR_USAGE,
+                         "cannot find the address of %s: %s", a->host, gai_strerror(failed));
     enum error_code code = bind_address(found, fd, e);
     if (code) {
         error_prefix(e, "cannot listen at %s:%s", a->host, a->port);

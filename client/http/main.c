@@ -18,8 +18,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define DRAIN_S 5 /* how long answers may go on once the process is to stop */
-
 struct frontend {
     /* options */
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
@@ -28,6 +26,7 @@ struct frontend {
     struct option_list aliases;
     struct model_names names;
     bool insecure, models;
+    uint64_t drain_s; /* how long answers may go on once the process is to stop */
     struct server_settings settings;
 
     struct daemon daemon;
@@ -90,6 +89,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "close a new connection without a request after S seconds"},
         {"idle-timeout", OPTION_UINT, &s->idle_timeout_s, 1, 3600, "S",
          "close a connection without a further request after S seconds"},
+        {"drain", OPTION_UINT, &f->drain_s, 0, 86400, "S",
+         "let running answers go on for S seconds once it is to stop"},
         {"stream-bytes", OPTION_UINT, &s->stream_bytes, 1024, 1u << 30, "N",
          "give up a stream whose client leaves N bytes unread"},
         {0},
@@ -283,8 +284,8 @@ static void serve(struct frontend *f)
 {
     while (!f->server.draining)
         server_run(&f->server, -1);
-    uint64_t end_ns = clock_ns() + DRAIN_S * 1000000000ull;
-    while (f->server.exchanges && clock_ns() < end_ns)
+    uint64_t end_ns = clock_ns() + f->drain_s * 1000000000ull;
+    while (f->server.exchanges && clock_ns() < end_ns && !atomic_load(&f->daemon.hurried))
         server_run(&f->server, clock_ms_until(end_ns));
 }
 
@@ -307,6 +308,7 @@ int main(int argc, char **argv)
         .name = "default",
         .log_format = "text",
         .reasoning_field = "content",
+        .drain_s = 5,
         .settings = {.connections = 2048,
                      .body_bytes = 32 << 20,
                      .bodies_bytes = 1 << 30,

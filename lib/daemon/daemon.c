@@ -181,7 +181,11 @@ static void take_drain(struct daemon *d)
 static void take_signal(struct daemon *d)
 {
     drain(d->internal->signal_event);
-    log_info("%s: stopping", strsignal(atomic_load(&d->internal->last_signal)));
+    int signal_number = atomic_load(&d->internal->last_signal);
+    bool hurries = atomic_load(&d->stopping) && signal_number == SIGINT;
+    log_info("%s: %s", strsignal(signal_number), hurries ? "stopping at once" : "stopping");
+    if (hurries)
+        atomic_store(&d->hurried, true);
     stop(d);
 }
 

@@ -49,6 +49,7 @@ struct daemon {
     uint64_t started_ns;
     bool confine; /* --confine: the process is to call lib/confine */
     _Atomic bool ready, stopping;
+    _Atomic bool hurried; /* SIGINT came while it stopped: work that runs is not waited for */
     struct daemon_internal *internal;
 };
 
@@ -64,8 +65,10 @@ void daemon_init(struct daemon *d, const char *process, const char *purpose,
 void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
                           const char *purpose, const struct option_spec *table, int argc,
                           char **argv);
-/* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready; the
- * watchdog is notified. Starts the thread "signals". */
+/* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready. SIGINT
+ * after that sets `hurried`; another SIGTERM changes nothing, because a service manager sends it to
+ * each process, and so does the supervisor. The watchdog is notified. Starts the thread "signals".
+ */
 void daemon_start(struct daemon *d);
 
 /* Fill in what HealthReply has beyond the common fields (pid, uptime, state, memory, version). On

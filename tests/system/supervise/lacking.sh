@@ -39,7 +39,7 @@ why='exit status 1'
 script worker "exit 1"
 refuses worker 5 restart worker
 refuses worker 0 workers 1
-"$MOED" ps 2>&1 | grep -q 'test: worker does not start: exit status 1' || fail "ps does not say that the worker does not start: $("$MOED" ps 2>&1)"
+"$MOED" ps 2>&1 | grep -q ': worker does not start: exit status 1' || fail "ps does not say that the worker does not start: $("$MOED" ps 2>&1)"
 script memd "exit 1"
 refuses memd 5 restart memd
 refuses memd 0 restart worker
