@@ -1,6 +1,8 @@
 /* Confinement; see confine.h. */
 #include "client/http/confine.h"
 
+#include "base/log.h"
+#include "client/http/server/renewal.h"
 #include "confine/calls.h"
 #include "confine/files.h"
 #include "confine/memory.h"
@@ -11,7 +13,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void frontend_confine_files(const char *run, const char *unix_path)
+static void allow_again(struct confine_files *f, const char *path)
+{
+    char own[PATH_MAX], target[PATH_MAX];
+    if (!renewal_directory(path, false, own) || !renewal_directory(path, true, target)) {
+        log_warn("%s is read at the start only: its directory is not for such files alone", path);
+        return;
+    }
+    confine_files_allow(f, own, CONFINE_READ);
+    confine_files_allow(f, target, CONFINE_READ);
+}
+
+void frontend_confine_files(const char *run, const char *unix_path, const char *const *again,
+                            size_t n)
 {
     struct confine_files f;
     const char *only = getenv("MOED_RUN");
@@ -26,6 +40,9 @@ void frontend_confine_files(const char *run, const char *unix_path)
     confine_files_allow(&f, only && *only ? only : dirname(parent), CONFINE_READ);
     if (unix_path) /* the socket is removed at the end */
         confine_files_allow(&f, dirname(beside), CONFINE_SOCKETS);
+    for (size_t i = 0; i < n; i++)
+        if (again[i] && confine_files_possible())
+            allow_again(&f, again[i]);
     confine_files_end(&f);
 }
 

@@ -4,10 +4,16 @@
 #ifndef MOED_HTTP_CONFINE_H
 #define MOED_HTTP_CONFINE_H
 
+#include <stddef.h>
+
 /* Capabilities, files and memory. run: the frontend's runtime directory. unix_path: a socket that
  * the process removes at its end, or NULL; it could then remove other files beneath that directory,
- * too. Call it after the listening sockets are open, while the process has one thread. */
-void frontend_confine_files(const char *run, const char *unix_path);
+ * too. again: n files that are read again when they change, or NULL; the process keeps the right to
+ * read their directories (renewal_directory). One whose directory is for other files, too, is read
+ * at the start only: logs that. Call it after the listening sockets are open, while the process has
+ * one thread. */
+void frontend_confine_files(const char *run, const char *unix_path, const char *const *again,
+                            size_t n);
 /* System calls; before a client's data is handled. */
 void frontend_confine_calls(void);
 

@@ -9,6 +9,7 @@
 #include "client/http/confine.h"
 #include "client/http/listen.h"
 #include "client/http/port_file.h"
+#include "client/http/server/renewal.h"
 #include "daemon/daemon.h"
 
 #include <inttypes.h>
@@ -28,6 +29,8 @@ struct frontend {
     bool insecure, models;
     uint64_t drain_s; /* how long answers may go on once the process is to stop */
     struct server_settings settings;
+    struct certificate certificate; /* read, and no listener has it yet */
+    struct renewal new_certificate, new_keys, new_admin_keys;
 
     struct daemon daemon;
     struct loop loop;
@@ -143,6 +146,59 @@ static enum error_code read_template(struct frontend *f, struct error *e)
     return code ? error_set(e, code, "%s: %s", f->template_file, why.text) : ERROR_OK;
 }
 
+static enum error_code read_certificate(const struct frontend *f, struct certificate *c,
+                                        struct error *e)
+{
+    *c = (struct certificate){.chain = read_text(f->tls_cert, e)};
+    if (c->chain && (c->key = read_text(f->tls_key, e)))
+        return ERROR_OK;
+    certificate_free(c);
+    return e->code;
+}
+
+static void begin_renewals(struct frontend *f)
+{
+    renewal_begin(&f->new_certificate, f->tls_cert, f->tls_key);
+    renewal_begin(&f->new_keys, f->api_key_file, NULL);
+    renewal_begin(&f->new_admin_keys, f->admin_key_file, NULL);
+}
+
+static bool has_renewals(const struct frontend *f)
+{
+    return f->tls_cert || f->api_key_file || f->admin_key_file;
+}
+
+static void renew_certificate(struct frontend *f)
+{
+    struct certificate c;
+    struct error e = {0};
+    if (!renewal_is_due(&f->new_certificate))
+        return;
+    enum error_code code = read_certificate(f, &c, &e);
+    if (!code)
+        code = server_renew_certificate(&f->server, &c, &e);
+    if (code)
+        log_warn("the certificate in %s has changed and cannot be used: %s; the one before stays",
+                 f->tls_cert, e.text);
+    else
+        log_info("the certificate in %s was read again", f->tls_cert);
+}
+
+static void renew_keys(struct renewal *r, const char *kind, struct auth *keys)
+{
+    struct auth read;
+    struct error e = {0};
+    if (!renewal_is_due(r))
+        return;
+    if (auth_read(r->paths[0], kind, &read, &e)) {
+        log_warn("%s; those of before stay", e.text);
+        return;
+    }
+    auth_free(keys);
+    *keys = read;
+    log_info("%zu API keys were read again from %s", keys->count, r->paths[0]);
+}
+
 static enum error_code check_options(struct frontend *f, struct error *e)
 {
     struct server_settings *s = &f->settings;
@@ -153,10 +209,10 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         log_use_json();
     if (!f->tls_cert != !f->tls_key)
         return error_set(e, ERROR_USAGE, "--tls-cert and --tls-key belong together");
-    if (f->tls_cert &&
-        (!(s->tls_cert = read_text(f->tls_cert, e)) || !(s->tls_key = read_text(f->tls_key, e))))
-        return e->code;
-    enum error_code code = read_reasoning_field(f, e);
+    begin_renewals(f);
+    enum error_code code = f->tls_cert ? read_certificate(f, &f->certificate, e) : ERROR_OK;
+    if (!code)
+        code = read_reasoning_field(f, e);
     if (!code && f->api_key_file)
         code = auth_read(f->api_key_file, "key", &f->server.auth, e);
     if (!code && f->admin_key_file)
@@ -211,9 +267,9 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     f->settings.check_host = !keys;
     if (keys && !f->settings.cors_origins)
         f->settings.cors_origins = "*";
-    code = server_listen(&f->server, fd, f->tls_cert != NULL, e);
+    code = server_listen(&f->server, fd, &f->certificate, e);
     if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &f->unix_socket, &fd, e)))
-        code = server_listen(&f->server, fd, false, e);
+        code = server_listen(&f->server, fd, NULL, e);
     if (code)
         return code;
     bool v6 = strchr(a.host, ':') != NULL;
@@ -282,8 +338,12 @@ static void raise_descriptor_limit(const struct frontend *f)
 
 static void serve(struct frontend *f)
 {
-    while (!f->server.draining)
-        server_run(&f->server, -1);
+    while (!f->server.draining) {
+        server_run(&f->server, has_renewals(f) ? RENEWAL_INTERVAL_MS : -1);
+        renew_certificate(f);
+        renew_keys(&f->new_keys, "key", &f->server.auth);
+        renew_keys(&f->new_admin_keys, "admin", &f->server.admin);
+    }
     uint64_t end_ns = clock_ns() + f->drain_s * 1000000000ull;
     while (f->server.exchanges && clock_ns() < end_ns && !atomic_load(&f->daemon.hurried))
         server_run(&f->server, clock_ms_until(end_ns));
@@ -325,7 +385,9 @@ int main(int argc, char **argv)
     if (!code)
         code = set_up(&f, &e);
     if (!code && f.daemon.confine)
-        frontend_confine_files(f.daemon.run, f.unix_path);
+        frontend_confine_files(
+            f.daemon.run, f.unix_path,
+            (const char *const[]){f.tls_cert, f.tls_key, f.api_key_file, f.admin_key_file}, 4);
     if (!code)
         code = start_threads(&f, &e);
     if (!code)

@@ -1,4 +1,5 @@
-"""A deployment with two workers: silent processes, a worker that has failed, both. usage: http_outage.py PORT RUN ALERTS"""
+"""A deployment with two workers: silent processes, a worker that has failed, memd that has. usage: http_outage.py PORT RUN ALERTS MODEL
+MODEL is removed."""
 import contextlib
 import json
 import os
@@ -10,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 
-PORT, RUN, ALERTS = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+PORT, RUN, ALERTS, MODEL = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 LIMIT_S = 60  # of anything that is waited for
 BEHIND = ("memd", "cpuexec", "worker", "worker-2")
 
@@ -71,31 +72,48 @@ def pid_of(process):
     return 0
 
 
-def state_of(process):
-    """As the supervisor reports it; "deployment": of the deployment."""
+def supervise(command):
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(f"{RUN}/supervise.sock")
-        s.sendall(b"status\n")
+        s.sendall(command + b"\n")
         answer = b""
-        while not answer.endswith(b"\nok\n"):
+        while not answer.endswith(b"ok\n"):
             answer += s.recv(65536)
-    for line in answer.decode().splitlines():
+    return answer.decode()
+
+
+def state_of(process):
+    """As the supervisor reports it; "deployment": of the deployment; None: it has no such process."""
+    for line in supervise(b"status").splitlines():
         kind, *fields = line.split("\t")
         values = dict(f.split("=", 1) for f in fields)
         if (kind, process) == ("deployment", "deployment") or (kind == "process" and values["name"] == process):
             return values["state"]
-    raise AssertionError(f"no {process} in {answer}")
+    return None
 
 
-def make_fail(worker):
-    """Kills it before it is ready, five times in a row: the supervisor gives it up."""
-    end, at = time.monotonic() + LIMIT_S, 0
+def is_given_up(worker):
+    """Kills it before it is ready, five times in a row. False: it was ready meanwhile."""
+    end, at = time.monotonic() + 10, 0
     while time.monotonic() < end:
         pid, at = pid_of(worker), at + 1
         with contextlib.suppress(OSError):
             if pid and os.readlink(f"/proc/{pid}/exe").endswith("/moed-worker"):
                 os.kill(pid, signal.SIGKILL)
         if at % 100 == 0 and state_of(worker) == "failed":
+            return True
+    return False
+
+
+def make_fail(worker):
+    """The supervisor gives up a worker that is new."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        supervise(b"workers 1")
+        while state_of(worker):
+            time.sleep(0.05)
+        supervise(b"workers 2")
+        if is_given_up(worker):
             return
     raise AssertionError(f"{worker} does not fail: {state_of(worker)}")
 
@@ -132,13 +150,13 @@ def failed_answers():
 
 
 def check_degraded():
-    make_fail("worker")
+    make_fail("worker-2")
     samples = page()
     assert state_of("deployment") == "degraded"
     assert call("/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
     assert not firing("MoedDeploymentFailed", samples) and not firing("MoedDeploymentDown", samples)
-    assert [a["process"] for a in firing("MoedProcessDown", samples)] == ["worker"], samples
-    assert value(samples, "moed_process_restarts_total", deployment=NAME, process="worker") >= 4
+    assert [a["process"] for a in firing("MoedProcessDown", samples)] == ["worker-2"], samples
+    assert value(samples, "moed_process_restarts_total", deployment=NAME, process="worker-2") >= 4
     assert failed_answers() == 0
     for wrong in ({}, {"prompt": "a", "temperature": "hot"}, {"prompt": "a " * 5000}, {"prompt": "a " * 5000, "stream": True}):
         assert call("/v1/completions", wrong)[0] == 400, wrong
@@ -147,12 +165,16 @@ def check_degraded():
 
 
 def check_failed():
-    make_fail("worker-2")
+    os.unlink(MODEL)
+    os.kill(pid_of("memd"), signal.SIGKILL)
+    end = time.monotonic() + LIMIT_S
+    while state_of("deployment") != "failed":
+        assert time.monotonic() < end, supervise(b"status")
+        time.sleep(0.05)
     samples = page()
-    assert state_of("deployment") == "failed"
     for alert in ("MoedDeploymentFailed", "MoedDeploymentDown"):
         assert [a["deployment"] for a in firing(alert, samples)] == [NAME], alert
-    assert value(samples, "moed_process_up", deployment=NAME, process="worker-2") == 0
+    assert value(samples, "moed_process_up", deployment=NAME, process="memd") == 0
     assert call("/health")[0] == 503
     assert call("/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 503
     assert failed_answers() == 1

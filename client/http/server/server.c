@@ -6,6 +6,7 @@
 #include "client/http/server/connection.h"
 #include "client/http/server/refusals.h"
 
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,13 +289,24 @@ static void on_daemon(struct watch *w, uint32_t events)
     MHD_run(l->daemon);
 }
 
-static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
+void certificate_free(struct certificate *c)
+{
+    if (c->key)
+        explicit_bzero(c->key, strlen(c->key));
+    free(c->chain);
+    free(c->key);
+    *c = (struct certificate){0};
+}
+
+static struct MHD_Daemon *start_daemon(struct listener *l, int socket)
 {
     const struct server_settings *o = l->server->settings;
+    const struct certificate *c = &l->certificate;
+    bool tls = c->chain != NULL;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0);
     struct MHD_OptionItem certificate[] = {
-        {tls ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)o->tls_cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->tls_key},
+        {tls ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, c->chain},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, c->key},
         {MHD_OPTION_END, 0, NULL},
     };
     return MHD_start_daemon(
@@ -308,19 +320,93 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
         MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
 
-enum error_code server_listen(struct server *s, int socket, bool tls, struct error *e)
+static void listener_free(struct listener *l)
 {
-    struct listener *l = &s->listeners[s->n_listeners];
-    *l = (struct listener){.server = s, .watch = {.fd = -1, .ready = on_daemon}};
-    l->daemon = start_daemon(l, socket, tls);
-    if (!l->daemon) {
+    certificate_free(&l->certificate);
+    free(l);
+}
+
+/* Its connections are gone, or are closed. */
+static void listener_stop(struct listener *l)
+{
+    loop_remove(l->server->loop, &l->watch);
+    MHD_stop_daemon(l->daemon);
+    listener_free(l);
+}
+
+enum error_code server_listen(struct server *s, int socket, struct certificate *c, struct error *e)
+{
+    bool tls = c && c->chain;
+    struct listener *l = s->n_listeners < SERVER_LISTENERS ? calloc(1, sizeof *l) : NULL;
+    if (l) {
+        *l = (struct listener){.server = s, .watch = {.fd = -1, .ready = on_daemon}};
+        if (c)
+            l->certificate = *c;
+        l->daemon = start_daemon(l, socket);
+    } else if (c) {
+        certificate_free(c);
+    }
+    if (c)
+        *c = (struct certificate){0};
+    if (!l || !l->daemon) {
         close(socket);
+        if (l)
+            listener_free(l);
         return error_set(e, ERROR_IO, "cannot start the HTTP server%s",
                          tls ? ": check the certificate and its key" : "");
     }
-    s->n_listeners++;
     l->watch.fd = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    return loop_add(s->loop, &l->watch, EPOLLIN, e);
+    if (loop_add(s->loop, &l->watch, EPOLLIN, e)) {
+        MHD_stop_daemon(l->daemon);
+        listener_free(l);
+        return e->code;
+    }
+    s->listeners[s->n_listeners++] = l;
+    return ERROR_OK;
+}
+
+static void stop_listening(struct listener *l)
+{
+    int socket = l->former ? -1 : MHD_quiesce_daemon(l->daemon);
+    if (socket >= 0)
+        close(socket);
+}
+
+/* libmicrohttpd reads a certificate once. So another instance of it takes the socket. */
+enum error_code server_renew_certificate(struct server *s, struct certificate *c, struct error *e)
+{
+    for (unsigned i = 0, n = s->n_listeners; i < n; i++) {
+        struct listener *l = s->listeners[i];
+        if (l->former || !l->certificate.chain)
+            continue;
+        int listening = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_LISTEN_FD)->listen_fd;
+        int socket = fcntl(listening, F_DUPFD_CLOEXEC, 0);
+        if (socket < 0) {
+            certificate_free(c);
+            return error_set(e, ERROR_IO, "cannot copy the listening socket: %m");
+        }
+        enum error_code code = server_listen(s, socket, c, e);
+        if (code)
+            return code;
+        stop_listening(l);
+        l->former = true;
+        return ERROR_OK;
+    }
+    certificate_free(c);
+    return error_set(e, ERROR_USAGE, "the server has no TLS");
+}
+
+/* Ends those of former certificates that have no connection any more. */
+static void stop_former(struct server *s)
+{
+    for (unsigned i = s->n_listeners; i-- > 0;) {
+        struct listener *l = s->listeners[i];
+        if (!l->former ||
+            MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections)
+            continue;
+        listener_stop(l);
+        s->listeners[i] = s->listeners[--s->n_listeners];
+    }
 }
 
 static int least_timeout_ms(struct server *s, int timeout_ms)
@@ -329,7 +415,7 @@ static int least_timeout_ms(struct server *s, int timeout_ms)
     if (s->connections && (timeout_ms < 0 || timeout_ms > 1000))
         timeout_ms = 1000; /* tick */
     for (unsigned i = 0; i < s->n_listeners; i++)
-        if (MHD_get_timeout(s->listeners[i].daemon, &wanted) == MHD_YES &&
+        if (MHD_get_timeout(s->listeners[i]->daemon, &wanted) == MHD_YES &&
             (timeout_ms < 0 || wanted < (unsigned)timeout_ms))
             timeout_ms = (int)wanted;
     return timeout_ms;
@@ -352,7 +438,8 @@ void server_run(struct server *s, int timeout_ms)
     loop_wait(s->loop, least_timeout_ms(s, timeout_ms));
     tick(s);
     for (unsigned i = 0; i < s->n_listeners; i++)
-        run_daemon(s->listeners[i].daemon);
+        run_daemon(s->listeners[i]->daemon);
+    stop_former(s);
 }
 
 void server_drain(struct server *s)
@@ -360,11 +447,8 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
-    for (unsigned i = 0; i < s->n_listeners; i++) {
-        int socket = MHD_quiesce_daemon(s->listeners[i].daemon);
-        if (socket >= 0)
-            close(socket);
-    }
+    for (unsigned i = 0; i < s->n_listeners; i++)
+        stop_listening(s->listeners[i]);
 }
 
 void server_close(struct server *s)
@@ -374,9 +458,8 @@ void server_close(struct server *s)
         if (c->exchange)
             exchange_abandon(c->exchange, "stopped");
     for (unsigned i = 0; i < s->n_listeners; i++) {
-        MHD_run(s->listeners[i].daemon); /* resumes what was suspended */
-        loop_remove(s->loop, &s->listeners[i].watch);
-        MHD_stop_daemon(s->listeners[i].daemon);
+        MHD_run(s->listeners[i]->daemon); /* resumes what was suspended */
+        listener_stop(s->listeners[i]);
     }
     s->n_listeners = 0;
     auth_free(&s->auth);

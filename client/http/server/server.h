@@ -16,13 +16,12 @@
 #include "client/http/server/server_metrics.h"
 
 struct server_settings {
-    const char *tls_cert, *tls_key; /* PEM texts; NULL: no TLS */
-    const char *host_names;         /* see origin.h */
-    const char *cors_origins;       /* see origin.h */
-    uint64_t connections;           /* at most, at once */
-    uint64_t connections_per_ip;    /* 0: no limit of its own */
-    uint64_t body_bytes;            /* of a request */
-    uint64_t bodies_bytes;          /* of all requests that are being read (bodies.h) */
+    const char *host_names;      /* see origin.h */
+    const char *cors_origins;    /* see origin.h */
+    uint64_t connections;        /* at most, at once */
+    uint64_t connections_per_ip; /* 0: no limit of its own */
+    uint64_t body_bytes;         /* of a request */
+    uint64_t bodies_bytes;       /* of all requests that are being read (bodies.h) */
     uint64_t header_timeout_s, idle_timeout_s;
     uint64_t stream_bytes; /* a stream's unsent bytes, at most */
     bool log_json;
@@ -30,7 +29,7 @@ struct server_settings {
     bool check_host; /* refuse a Host that is not one of this server's names */
 };
 
-#define SERVER_LISTENERS 2
+#define SERVER_LISTENERS 16 /* with those of former certificates */
 
 enum body_pool { BODIES_OF_SMALL, BODIES_OF_LARGE, BODY_POOLS };
 
@@ -42,10 +41,18 @@ struct body_client {
     struct body_client *next, **link;
 };
 
+/* PEM texts, owned; NULL: no TLS. */
+struct certificate {
+    char *chain, *key;
+};
+void certificate_free(struct certificate *c);
+
 struct listener {
     struct watch watch; /* of libmicrohttpd's own epoll instance */
     struct MHD_Daemon *daemon;
     struct server *server;
+    struct certificate certificate;
+    bool former; /* another one has its socket: it serves its connections until they end */
 };
 
 struct server {
@@ -56,7 +63,7 @@ struct server {
     const struct route *routes; /* ends with a NULL path */
     void *app;                  /* the handlers' */
     struct server_metrics metrics;
-    struct listener listeners[SERVER_LISTENERS];
+    struct listener *listeners[SERVER_LISTENERS];
     unsigned n_listeners;
     struct connection *connections;
     unsigned exchanges;          /* that have no whole reply yet */
@@ -69,8 +76,11 @@ struct server {
     struct origin_log refused;
 };
 
-/* Listens at a socket, which the server then owns. tls: with the certificate of the settings. */
-enum error_code server_listen(struct server *s, int socket, bool tls, struct error *e);
+/* Listens at a socket; takes it and the certificate, also where it fails. NULL: no TLS. */
+enum error_code server_listen(struct server *s, int socket, struct certificate *c, struct error *e);
+/* New connections get this certificate, which is taken; those that are open go on. An error: it
+ * cannot be used, and the one before stays. */
+enum error_code server_renew_certificate(struct server *s, struct certificate *c, struct error *e);
 /* Handles what is ready; waits for it at most until timeout_ms. */
 void server_run(struct server *s, int timeout_ms);
 /* Accepts no connection any more; running exchanges go on. */
