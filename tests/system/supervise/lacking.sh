@@ -34,6 +34,7 @@ refuses memd 5 upgrade
 script memd serve
 script worker serve
 "$MOED" restart memd >/dev/null || fail "memd does not start when there is memory"
+"$MOED" restart worker >/dev/null || fail "the worker does not start when there is memory"
 
 why='exit status 1'
 script worker "exit 1"
