@@ -127,8 +127,10 @@ bool deployment_find_supervised(const char *name, char run[RUN_DIR_BYTES], int *
 
 int deployment_not_running(const char *name)
 {
-    cli_complain("deployment %s is not running: start it with `moed up MODEL.gguf%s%s`",
-                 name ? name : "default", name ? " --name " : "", name ? name : "");
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(name, label);
+    cli_complain("%s is not running: start it with `moed up MODEL.gguf%s%s`", label,
+                 name ? " --name " : "", name ? name : "");
     return CLI_NOT_RUNNING;
 }
 

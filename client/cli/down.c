@@ -38,12 +38,12 @@ int down_main(int argc, char **argv)
         name = argv[1];
         ask_name_given();
     }
-    char run[RUN_DIR_BYTES], unit[128];
+    char run[RUN_DIR_BYTES], label[RUN_LABEL_BYTES], unit[128];
     if (!deployment_path(name, run))
         return CLI_USAGE;
+    run_dir_label(name, label);
     if (!run_dir_find_holder(run, "supervise") && deployment_systemd_unit(run, unit)) {
-        cli_complain("deployment %s is run by systemd (%s): use systemctl stop",
-                     name ? name : "default", unit);
+        cli_complain("%s is run by systemd (%s): use systemctl stop", label, unit);
         return CLI_FAILURE;
     }
     if (!deployment_has_processes(run) && !deployment_has_leftovers(run) &&

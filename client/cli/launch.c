@@ -107,24 +107,23 @@ int launch_check_model(const struct launch *l, bool beside)
 
 int launch_check_not_running(const struct launch *l)
 {
-    char unit[128];
+    char unit[128], label[RUN_LABEL_BYTES];
+    bool by_name = !run_dir_from_environment();
+    run_dir_label(l->name, label);
     pid_t pid = run_dir_find_holder(l->run, "supervise");
     if (pid) {
         cli_complain(
-            "deployment %s runs already (pid %d): `moed down %s` stops it, --name N starts "
-            "another beside it",
-            launch_name(l), (int)pid, launch_name(l));
+            "%s runs already (pid %d): `moed down%s%s` stops it, --name N starts another beside it",
+            label, (int)pid, by_name ? " " : "", by_name ? launch_name(l) : "");
         return CLI_ALREADY_RUNNING;
     }
     if (deployment_systemd_unit(l->run, unit)) {
-        cli_complain("deployment %s runs already, under systemd (%s): use systemctl",
-                     launch_name(l), unit);
+        cli_complain("%s runs already, under systemd (%s): use systemctl", label, unit);
         return CLI_ALREADY_RUNNING;
     }
     /* What a killed supervisor left holds memory that the new processes need. */
     if (deployment_has_processes(l->run)) {
-        fprintf(stderr, "moed: stopping the processes left of an earlier deployment %s\n",
-                launch_name(l));
+        fprintf(stderr, "moed: stopping the processes left of an earlier start of %s\n", label);
         deployment_stop_processes(l->run, NULL);
     }
     return CLI_OK;
@@ -265,8 +264,9 @@ static int start_supervisor(struct launch *l)
 static int supervisor_ended(const struct launch *l, int wait_status)
 {
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == SUPERVISE_EXIT_RUNNING) {
-        cli_complain("deployment %s runs already (pid %d)", launch_name(l),
-                     (int)run_dir_holder(l->run, "supervise"));
+        char label[RUN_LABEL_BYTES];
+        run_dir_label(l->name, label);
+        cli_complain("%s runs already (pid %d)", label, (int)run_dir_holder(l->run, "supervise"));
         return CLI_ALREADY_RUNNING;
     }
     char path[RUN_PATH_BYTES], line[1024] = "", next[1024];

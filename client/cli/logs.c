@@ -382,8 +382,9 @@ int logs_main(int argc, char **argv)
         return CLI_USAGE;
     static struct log logs[N_LOGS]; /* large */
     if (!open_logs(run, only, logs) && !(follow && deployment_has_processes(run))) {
-        cli_complain("there is no log in %s: deployment %s has not been started", run,
-                     name ? name : "default");
+        char label[RUN_LABEL_BYTES];
+        run_dir_label(name, label);
+        cli_complain("there is no log in %s: %s has not been started", run, label);
         return CLI_NOT_RUNNING;
     }
     while (print_new(logs, &view, follow)) {

@@ -11,23 +11,24 @@ static int remove_one(const char *name)
 {
     char run[RUN_DIR_BYTES];
     struct error e = {0};
-    const char *shown = name ? name : "default";
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(name, label);
     if (!deployment_path(name, run))
         return CLI_USAGE;
     if (deployment_has_processes(run)) {
-        cli_complain("rm: deployment %s runs: stop it with `moed down%s%s`", shown, name ? " " : "",
+        cli_complain("rm: %s runs: stop it with `moed down%s%s`", label, name ? " " : "",
                      name ? name : "");
         return CLI_FAILURE;
     }
     if (access(run, F_OK) != 0) {
-        cli_complain("rm: there is no deployment %s; `moed ps -a` lists them", shown);
+        cli_complain("rm: %s does not exist; `moed ps -a` lists them", label);
         return CLI_NOT_RUNNING;
     }
     if (run_dir_remove(run, &e)) {
         cli_complain("rm: %s", e.text);
         return CLI_FAILURE;
     }
-    printf("deployment %s is removed\n", shown);
+    printf("%s is removed\n", label);
     return CLI_OK;
 }
 

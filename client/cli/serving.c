@@ -95,9 +95,11 @@ static int choose_deployment(struct serving *s, const char *verb, const char *na
 static bool is_suitable(const struct serving *s, const struct moed_model *facts)
 {
     if (!same_file(facts->path, s->model)) {
-        cli_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name "
+        char label[RUN_LABEL_BYTES];
+        run_dir_label(s->deployment, label);
+        cli_complain("%s serves %s, not %s: --name N selects another, `moed up --name "
                      "N` starts one",
-                     s->deployment ? s->deployment : "default", facts->path, s->model);
+                     label, facts->path, s->model);
         return false;
     }
     if (s->context > facts->context) {

@@ -53,6 +53,8 @@ static void announce_context(const struct launch *l)
 
 static int announce(const struct launch *l, double started_s)
 {
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(l->name, label);
     const char *flag = l->name ? " --name " : "", *name = l->name ? l->name : "";
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
     if (l->models)
@@ -68,7 +70,7 @@ static int announce(const struct launch *l, double started_s)
                      cpuexec->reason, l->run);
     announce_load(l);
     announce_context(l);
-    printf("deployment %s answers after %.1f s; talk with it: `moed chat%s%s`; one answer: `moed "
+    printf("%s answers after %.1f s; talk with it: `moed chat%s%s`; one answer: `moed "
            "run --chat%s%s \"PROMPT\"`\n",
            launch_name(l), clock_s() - started_s, flag, name, flag, name);
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;

@@ -41,28 +41,28 @@ enum moed_code session_call_failed(struct moed_error *error, const char *deploym
 {
     if (why->code != ERROR_UNAVAILABLE || run_dir_hint(run, process))
         return error_convert(error, why);
-    if (!deployment)
-        deployment = "default";
-    bool named = strcmp(deployment, "default") != 0;
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(deployment, label);
+    bool named = deployment && strcmp(deployment, "default") != 0 && !run_dir_from_environment();
     if (!deployment_runs(run))
         return error_report(error, MOED_ERROR_NOT_FOUND, false,
-                            "deployment '%s' is not running: start it with: moed up MODEL.gguf%s%s",
-                            deployment, named ? " --name " : "", named ? deployment : "");
+                            "%s is not running: start it with: moed up MODEL.gguf%s%s", label,
+                            named ? " --name " : "", named ? deployment : "");
     if (supervise_is_worker(process) && serves_folder_only(run))
         return error_report(error, MOED_ERROR_UNAVAILABLE, false,
-                            "deployment '%s' serves a folder and has no model of its own: `moed "
+                            "%s serves a folder and has no model of its own: `moed "
                             "models` lists the folder's, `moed models --load M` loads one, as a "
                             "deployment with its name",
-                            deployment);
+                            label);
     if (strcmp(process, "cpuexec") == 0) /* without a device there need not be one */
         return error_report(error, MOED_ERROR_UNAVAILABLE, false,
-                            "deployment '%s' has no cpuexec: its worker computes the experts, or "
+                            "%s has no cpuexec: its worker computes the experts, or "
                             "it is being started",
-                            deployment);
+                            label);
     return error_report(error, MOED_ERROR_UNAVAILABLE, true,
-                        "deployment '%s' has no %s now: try again if it is being started; moed ps "
+                        "%s has no %s now: try again if it is being started; moed ps "
                         "shows whether it has failed",
-                        deployment, process);
+                        label, process);
 }
 
 /* Takes fd. */

@@ -37,7 +37,7 @@ static void base_path(char *out, size_t bytes)
         snprintf(out, bytes, "/tmp/moed-%u", (unsigned)geteuid());
 }
 
-static const char *run_from_environment(void)
+const char *run_dir_from_environment(void)
 {
     const char *run = getenv("MOED_RUN");
     return run && *run ? run : NULL;
@@ -53,6 +53,16 @@ static enum error_code check_length(const char *run, struct error *e)
     return ERROR_OK;
 }
 
+void run_dir_label(const char *name, char out[RUN_LABEL_BYTES])
+{
+    const char *from_environment = run_dir_from_environment();
+    if (from_environment)
+        snprintf(out, RUN_LABEL_BYTES, "the deployment in %.*s (MOED_RUN)", RUN_DIR_BYTES - 1,
+                 from_environment);
+    else
+        snprintf(out, RUN_LABEL_BYTES, "deployment %.64s", name ? name : "default");
+}
+
 enum error_code run_dir_path(const char *name, char out[RUN_DIR_BYTES], struct error *e)
 {
     if (name && !name_is_valid(name))
@@ -61,7 +71,7 @@ enum error_code run_dir_path(const char *name, char out[RUN_DIR_BYTES], struct e
                          "and '-', no leading dot",
                          name[0] ? name : "an empty string", NAME_MAX_LENGTH);
     char run[PATH_MAX + NAME_MAX_LENGTH + 2];
-    const char *from_environment = run_from_environment();
+    const char *from_environment = run_dir_from_environment();
     if (from_environment) {
         if (from_environment[0] != '/')
             return error_set(e, ERROR_USAGE, "MOED_RUN must be an absolute path, not %.200s",
@@ -208,7 +218,7 @@ enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const ch
                              struct error *e)
 {
     char run[RUN_DIR_BYTES];
-    if (run_from_environment()) {
+    if (run_dir_from_environment()) {
         enum error_code code = run_dir_path(NULL, run, e);
         if (code)
             return code;

@@ -33,6 +33,12 @@
 /* The path for the deployment `name` (NULL: "default"). ERROR_USAGE where the name is not 1 to 32
  * of [A-Za-z0-9._-] without a leading dot. Creates nothing. */
 enum error_code run_dir_path(const char *name, char out[RUN_DIR_BYTES], struct error *e);
+/* $MOED_RUN; NULL: it is not set, or empty. */
+const char *run_dir_from_environment(void);
+/* What messages call the deployment `name` (NULL: "default"): "deployment NAME", or "the deployment
+ * in DIR (MOED_RUN)" where $MOED_RUN is set, because then the name does not count. */
+#define RUN_LABEL_BYTES (RUN_DIR_BYTES + 40)
+void run_dir_label(const char *name, char out[RUN_LABEL_BYTES]);
 /* Create RUN and its parents (mode 0700) where they are missing; check owner and mode. */
 enum error_code run_dir_create(const char *run, struct error *e);
 /* Open RUN with O_PATH, after its owner, its mode and its parent have been checked through the

@@ -96,7 +96,7 @@ mkdir -p "$WORK/none/a/b"
 "$MOED" up --models "$WORK/none" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 "$MOED" models > "$WORK/list" 2>&1 || fail "moed models: $(cat "$WORK/list")"
 "$MOED" run --name router Hello > "$WORK/run" 2>&1 && fail "an answer without a model"
-grep -q "router' serves a folder and has no model of its own: .*models --load" "$WORK/run" || fail "moed run: $(cat "$WORK/run")"
+grep -q "router serves a folder and has no model of its own: .*models --load" "$WORK/run" || fail "moed run: $(cat "$WORK/run")"
 for place in "$WORK/up" "$WORK/list" "$RUN/models.log"; do
     grep -q "no GGUF file in $WORK/none, 5 levels" "$place" || fail "no word on the empty folder in $(cat "$place")"
 done

@@ -48,6 +48,14 @@ static void paths_by_environment(void **state)
     setenv("MOED_RUN", "/run/elsewhere", 1);
     assert_int_equal(run_dir_path("b-2", run, &why), 0);
     assert_string_equal(run, "/run/elsewhere");
+    char label[RUN_LABEL_BYTES];
+    run_dir_label("b-2", label);
+    assert_string_equal(label, "the deployment in /run/elsewhere (MOED_RUN)");
+    setenv("MOED_RUN", "", 1);
+    run_dir_label("b-2", label);
+    assert_string_equal(label, "deployment b-2");
+    run_dir_label(NULL, label);
+    assert_string_equal(label, "deployment default");
     setenv("MOED_RUN", "relative", 1);
     assert_int_equal(run_dir_path(NULL, run, &why), ERROR_USAGE);
     unsetenv("MOED_RUN");
