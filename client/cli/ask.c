@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ bool ask_arguments(const struct option_spec *table, const char *verb, const char
     snprintf(program, sizeof program, "moed %s", verb);
     if (options_wants_help(argc, argv)) {
         options_print_help(table, program, arguments, purpose);
-        *exit_code = fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        *exit_code = CLI_OK;
         return false;
     }
     struct error why;
@@ -178,6 +179,38 @@ bool ask_print(const void *data, size_t len)
 {
     if (ask_write(STDOUT_FILENO, data, len, NULL))
         return true;
-    cli_complain("cannot write to standard output: %s", strerror(errno));
+    ask_write_failed(errno);
     return false;
+}
+
+/* ---- The end of standard output ---- */
+
+static int output_errno; /* of the first write that failed */
+
+int ask_write_failed(int write_errno)
+{
+    if (!output_errno)
+        output_errno = write_errno;
+    return CLI_FAILURE;
+}
+
+bool ask_flush(void)
+{
+    if (fflush(stdout) == 0)
+        return true;
+    ask_write_failed(errno);
+    return false;
+}
+
+int ask_finish(int exit_code)
+{
+    if (ask_flush() && !ferror(stdout) && !output_errno)
+        return exit_code;
+    if (output_errno == EPIPE) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    cli_complain("cannot write to standard output: %s",
+                 output_errno ? strerror(output_errno) : "a part is lost");
+    return exit_code ? exit_code : CLI_FAILURE;
 }

@@ -44,7 +44,15 @@ int ask_failed(const struct moed_error *error);
 /* Writes all bytes to a descriptor. False: errno tells why; EINTR only where *interrupted is set
  * (may be NULL). */
 bool ask_write(int fd, const void *data, size_t len, const volatile int *interrupted);
-/* Writes all bytes to standard output. Complains. */
+/* Writes all bytes to standard output, past stdio. False: ask_finish says so at the end. */
 bool ask_print(const void *data, size_t len);
+/* The same with stdio's standard output, where a verb goes on after it has printed. */
+bool ask_flush(void);
+/* Notes for ask_finish that a write to standard output failed; returns CLI_FAILURE. */
+int ask_write_failed(int write_errno);
+/* The end of main: flushes standard output, and complains where any of it could not be written. A
+ * pipe without a reader ends the program by SIGPIPE, as it ends filters. Returns exit_code, or that
+ * of a failure. */
+int ask_finish(int exit_code);
 
 #endif

@@ -109,7 +109,7 @@ static void append_conversation(struct strbuf *b, const Moed__V1__Conversation *
     strbuf_printf(b, "}");
 }
 
-static void print_json(const Moed__V1__CacheReply *c)
+static bool print_json(const Moed__V1__CacheReply *c)
 {
     struct strbuf b;
     strbuf_init(&b);
@@ -125,8 +125,9 @@ static void print_json(const Moed__V1__CacheReply *c)
         append_conversation(&b, c->conversations[i]);
     }
     strbuf_printf(&b, "]}\n");
-    ask_print(b.data, b.len);
+    bool printed = !b.failed && ask_print(b.data, b.len);
     strbuf_fini(&b);
+    return printed;
 }
 
 static void print_cleared(const Moed__V1__CacheReply *c)
@@ -162,12 +163,13 @@ int cache_main(int argc, char **argv)
         cli_complain("cache: %s", e.text);
         return CLI_FAILURE;
     }
+    bool printed = true;
     if (json)
-        print_json(reply->cache);
+        printed = print_json(reply->cache);
     else if (clear)
         print_cleared(reply->cache);
     else
         print_table(reply->cache);
     moed__v1__reply__free_unpacked(reply, NULL);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    return printed ? CLI_OK : CLI_FAILURE;
 }

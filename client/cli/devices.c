@@ -159,5 +159,5 @@ int devices_main(int argc, char **argv)
         }
     }
     free(l);
-    return fflush(stdout) ? CLI_FAILURE : exit_code;
+    return exit_code;
 }

@@ -54,6 +54,6 @@ int down_main(int argc, char **argv)
         cli_complain("down: %s", e.text);
         return CLI_FAILURE;
     }
-    printf("deployment %s is stopped; its logs are in %s\n", name ? name : "default", run);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    printf("%s is stopped; its logs are in %s\n", label, run);
+    return CLI_OK;
 }

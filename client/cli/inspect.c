@@ -154,7 +154,5 @@ int inspect_main(int argc, char **argv)
     }
     pool_plan_free(&x.plan);
     gguf_close(x.g);
-    if (!code && fflush(stdout))
-        code = ERROR_IO;
     return code ? CLI_FAILURE : CLI_OK;
 }

@@ -283,5 +283,5 @@ int inspect_calibration(const char *argument, bool json)
     int result = runs(argument, run) ? of_deployment(&out, run) : of_stored(&out, argument);
     if (json)
         printf("]\n");
-    return fflush(stdout) ? CLI_FAILURE : result;
+    return result;
 }

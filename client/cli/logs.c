@@ -266,7 +266,7 @@ static bool print_new(struct log *logs, const struct view *view, bool follow)
             first++;
         for (size_t i = first; i < all.count; i++)
             print_line(&all.items[i], view);
-        ok = fflush(stdout) == 0;
+        ok = ask_flush();
     }
     for (int i = 0; i < N_LOGS * FILES; i++)
         free(data[i / FILES][i % FILES]);

@@ -1,5 +1,6 @@
 /* moed, the command line: finds the verb and calls it. Each verb has a file of its own. */
 #include "base/edit_distance.h"
+#include "client/cli/ask.h"
 #include "client/cli/commands.h"
 
 #include <stdio.h>
@@ -109,8 +110,6 @@ static int print_help(FILE *to)
                 "moed-bench measures a model's speed, moed-replay compares policies.\n"
                 "--name NAME selects a deployment where several run.\n"
                 "Exit codes: 0 done, 1 failed, 2 wrong use, 3 not running, 4 already running.\n");
-    if (fflush(to) || ferror(to))
-        return CLI_FAILURE;
     return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
@@ -124,17 +123,22 @@ static int help_verb(const char *name)
     return v->main(2, arguments);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2)
         return print_help(stderr);
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         printf("moed %s\n", MOED_VERSION);
-        return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        return CLI_OK;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return argc > 2 ? help_verb(argv[2]) : print_help(stdout);
     const struct verb *v = find_verb(name);
     return v ? v->main(argc - 1, argv + 1) : unknown_verb(name);
+}
+
+int main(int argc, char **argv)
+{
+    return ask_finish(run(argc, argv));
 }

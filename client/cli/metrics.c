@@ -30,9 +30,10 @@ static int print_one(const char *run, const char *process)
         cli_complain("%s: %s", process, e.text);
         return CLI_FAILURE;
     }
-    printf("%s", reply->metrics->prometheus_text);
+    const char *text = reply->metrics->prometheus_text;
+    bool printed = ask_print(text, strlen(text));
     moed__v1__reply__free_unpacked(reply, NULL);
-    return CLI_OK;
+    return printed ? CLI_OK : CLI_FAILURE;
 }
 
 /* True where the deployment has the process: by its supervisor, or without one (systemd) where the
@@ -71,8 +72,8 @@ static int print_all(const char *run, const struct deployment_status *status)
     if (text.failed) {
         cli_complain("metrics: no memory for the text");
         exit_code = CLI_FAILURE;
-    } else if (text.len) {
-        fwrite(text.data, 1, text.len, stdout);
+    } else if (text.len && !ask_print(text.data, text.len)) {
+        exit_code = CLI_FAILURE;
     }
     strbuf_fini(&text);
     metrics_merge_fini(&merge);
@@ -110,5 +111,5 @@ int metrics_main(int argc, char **argv)
         return CLI_FAILURE;
     }
     exit_code = n == 1 ? print_one(run, argv[1]) : print_all(run, &status);
-    return fflush(stdout) ? CLI_FAILURE : exit_code;
+    return exit_code;
 }

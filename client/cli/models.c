@@ -118,7 +118,7 @@ static void add_text(struct strbuf *b, const char *name, const char *text)
     strbuf_printf(b, ", ");
 }
 
-static void print_json(const Moed__V1__ModelsReply *r)
+static bool print_json(const Moed__V1__ModelsReply *r)
 {
     struct strbuf b;
     strbuf_init(&b);
@@ -140,8 +140,9 @@ static void print_json(const Moed__V1__ModelsReply *r)
             strbuf_printf(&b, "%.1f}", x->expires_s);
     }
     strbuf_printf(&b, "]}\n");
-    ask_print(b.data, b.len);
+    bool printed = !b.failed && ask_print(b.data, b.len);
     strbuf_fini(&b);
+    return printed;
 }
 
 static int list(const char *run, bool json)
@@ -152,11 +153,12 @@ static int list(const char *run, bool json)
         cli_complain("models: %s", e.text);
         return CLI_FAILURE;
     }
+    bool printed = true;
     if (json)
-        print_json(reply->models);
+        printed = print_json(reply->models);
     else
         print_table(reply->models);
-    bool printed = fflush(stdout) == 0;
+    printed = ask_flush() && printed;
     if (*reply->models->nothing)
         cli_complain("models: %s", reply->models->nothing);
     moed__v1__reply__free_unpacked(reply, NULL);
@@ -201,7 +203,7 @@ static int move(const char *run, Moed__V1__ModelsRequest__Action action, const c
         if (loads && failed)
             return CLI_FAILURE;
         if (loads ? up : off)
-            return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+            return CLI_OK;
     }
 }
 

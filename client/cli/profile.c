@@ -362,7 +362,7 @@ static int report(const struct profile *p)
     printf("%s: %zu sequence%s, %" PRIu64 " tokens, %s; %.0f tokens/s\n", p->out, p->n_done,
            p->n_done == 1 ? "" : "s", p->n_tokens, bytes,
            p->seconds > 0 ? (double)p->n_tokens / p->seconds : 0.0);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    return CLI_OK;
 }
 
 /* Keeps the complete sequences, also after Ctrl-C. */

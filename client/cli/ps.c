@@ -454,7 +454,7 @@ static int print_listing(struct listing *l)
     } else {
         printf("no deployment is running; start one with `moed up MODEL.gguf`\n");
     }
-    if (fflush(stdout))
+    if (!ask_flush())
         return CLI_FAILURE;
     if (l->notes.data)
         fprintf(stderr, "%s", l->notes.data);

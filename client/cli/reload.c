@@ -86,7 +86,7 @@ static void announce(struct reload_wait *w)
     w->serves = true;
     progress_end(&w->progress);
     printf("%s serves after %.1f s\n", w->launch->model, clock_s() - w->started_s);
-    fflush(stdout);
+    ask_flush();
 }
 
 static int complain_of_failure(const struct reload_wait *w, const struct deployment_status *s)
@@ -175,7 +175,7 @@ static int reload(const char *run, struct launch *l, bool stop_first)
     exit_code = wait_for_end(&w);
     progress_end(&w.progress);
     interrupts_hold(false);
-    return fflush(stdout) ? CLI_FAILURE : exit_code;
+    return exit_code;
 }
 
 int reload_main(int argc, char **argv)

@@ -135,7 +135,7 @@ int resize_main(int argc, char **argv)
     enum error_code code = resize(run, vram, no_wait, &e);
     if (code)
         cli_complain("resize: %s", e.text);
-    if (fflush(stdout) || code)
+    if (code)
         return code == ERROR_USAGE ? CLI_USAGE : CLI_FAILURE;
     return CLI_OK;
 }

@@ -25,7 +25,7 @@ int restart_wait(const char *verb, const char *run, const char *process, pid_t b
         const struct deployment_process *p = deployment_status_find(&status, process);
         if (p && p->pid != before && strcmp(p->state, "ready") == 0) {
             printf("%s is ready (pid %d)\n", process, (int)p->pid);
-            return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+            return ask_flush() ? CLI_OK : CLI_FAILURE;
         }
         const struct deployment_process *lacking = deployment_status_lacking(&status, process),
                                         *stopper = deployment_status_stopper(&status, process);

@@ -58,5 +58,5 @@ int rm_main(int argc, char **argv)
         int result = remove_one(argv[i]);
         exit_code = exit_code ? exit_code : result;
     }
-    return fflush(stdout) ? CLI_FAILURE : exit_code;
+    return exit_code;
 }

@@ -130,14 +130,6 @@ static enum moed_code attempt(struct run *run, bool *attached, struct moed_error
 
 /* ---- The end ---- */
 
-/* Ends by SIGPIPE, without a message, as a filter does whose reader has gone. */
-static int end_by_sigpipe(void)
-{
-    signal(SIGPIPE, SIG_DFL);
-    raise(SIGPIPE);
-    return CLI_FAILURE;
-}
-
 static int report(struct run *run)
 {
     if (!run->json && run->printed && !run->ends_line && isatty(STDOUT_FILENO))
@@ -151,12 +143,8 @@ static int report(struct run *run)
     if (interrupts)
         return EXIT_INTERRUPTED;
     if (run->closed)
-        return end_by_sigpipe();
-    if (run->write_errno) {
-        cli_complain("cannot write to standard output: %s", strerror(run->write_errno));
-        return CLI_FAILURE;
-    }
-    return CLI_OK;
+        return ask_write_failed(EPIPE);
+    return run->write_errno ? ask_write_failed(run->write_errno) : CLI_OK;
 }
 
 /* The prompt itself may kill workers, so attempts after a death are few. */
@@ -174,7 +162,7 @@ static int answer(struct run *run)
         if (interrupts)
             return EXIT_INTERRUPTED;
         if (run->closed)
-            return end_by_sigpipe();
+            return ask_write_failed(EPIPE);
         if (!run->printed && ask_again(&error, deadline_s))
             continue;
         if (run->printed && !run->ends_line && isatty(STDOUT_FILENO))

@@ -60,9 +60,9 @@ static int announce(const struct launch *l, double started_s)
     if (l->models)
         models_complain_empty(l->run, "up");
     if (!l->model) {
-        printf("deployment %s serves the models in %s on demand; `moed models` lists them\n",
-               launch_name(l), l->models);
-        return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        printf("%s serves the models in %s on demand; `moed models` lists them\n", label,
+               l->models);
+        return ask_flush() ? CLI_OK : CLI_FAILURE;
     }
     if (cpuexec && strcmp(cpuexec->state, "failed") == 0)
         cli_complain("cpuexec does not start; the worker computes the experts: %s; its log is "
@@ -72,8 +72,8 @@ static int announce(const struct launch *l, double started_s)
     announce_context(l);
     printf("%s answers after %.1f s; talk with it: `moed chat%s%s`; one answer: `moed "
            "run --chat%s%s \"PROMPT\"`\n",
-           launch_name(l), clock_s() - started_s, flag, name, flag, name);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+           label, clock_s() - started_s, flag, name, flag, name);
+    return ask_flush() ? CLI_OK : CLI_FAILURE;
 }
 
 /* The address for clients on this machine: "127.0.0.1:8080" for "8080" and "0.0.0.0:8080". */
@@ -107,7 +107,7 @@ static int announce_http(const struct launch *l)
            address);
     if (l->api_key_file)
         printf("KEY is one of those in %s\n", l->api_key_file);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    return ask_flush() ? CLI_OK : CLI_FAILURE;
 }
 
 static int up(struct launch *l)

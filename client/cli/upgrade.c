@@ -85,7 +85,7 @@ static int upgrade(const char *run, struct deployment_status *s, bool reload)
         n += must_start(&s->processes[i]);
     if (!n) {
         printf("every process runs the program that is installed\n");
-        return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        return CLI_OK;
     }
     bool failed = memd && deployment_does_not_run(memd); /* there is nothing to keep */
     if (memd && memd->pid && !failed && !compare_layouts(run, difference, sizeof difference))
@@ -131,7 +131,7 @@ static int upgrade_units(const char *run, const char *name, bool reload)
     printf("the programs that are installed fit the memd of %.*s: as root, upgrade-units (or "
            "`systemctl restart moed-worker@%.*s`) starts them, and memd keeps the model\n",
            length, instance, length, instance);
-    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+    return CLI_OK;
 }
 
 int upgrade_main(int argc, char **argv)

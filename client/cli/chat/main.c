@@ -235,13 +235,6 @@ static int at_terminal(struct talk *t)
 
 /* ---- On a pipe ---- */
 
-static int end_by_sigpipe(void)
-{
-    signal(SIGPIPE, SIG_DFL);
-    raise(SIGPIPE);
-    return CLI_FAILURE;
-}
-
 static int one_question(struct talk *t)
 {
     struct strbuf question;
@@ -261,8 +254,6 @@ static int one_question(struct talk *t)
     strbuf_fini(&question);
     if (interrupts)
         return EXIT_INTERRUPTED;
-    if (end == TALK_CLOSED)
-        return end_by_sigpipe();
     return end == TALK_ANSWERED ? CLI_OK : t->exit_code;
 }
 

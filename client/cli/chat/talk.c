@@ -256,8 +256,10 @@ static enum talk_end fail(struct talk *t, const struct moed_error *error)
 static enum talk_end keep(struct answer *a)
 {
     const struct reply *r = &a->reply;
-    if (r->write_errno)
+    if (r->write_errno) {
+        a->talk->exit_code = ask_write_failed(r->write_errno);
         return TALK_CLOSED;
+    }
     print_end(a);
     if (interrupts && !r->content.len)
         return TALK_NOTHING;

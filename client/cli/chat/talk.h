@@ -24,7 +24,7 @@ enum talk_end {
     TALK_ANSWERED, /* the answer is the last message; also where Ctrl-C cut it short */
     TALK_NOTHING,  /* Ctrl-C came before any of the answer: the messages are as they were */
     TALK_FAILED,   /* it has complained; the messages are as they were */
-    TALK_CLOSED,   /* standard output has gone */
+    TALK_CLOSED,   /* standard output cannot be written */
 };
 
 /* Attaches, and starts with the messages of the settings. False: it has complained, and *exit_code

@@ -140,7 +140,7 @@ static int print_once(struct top *t, bool json)
     look(t);
     if (!json) {
         print_page(t);
-        return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        return CLI_OK;
     }
     strbuf_init(&text);
     view_json(&t->now, before(t), &text);

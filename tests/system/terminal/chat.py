@@ -296,6 +296,15 @@ def pipes():
     assert lines.decode() == run("-n", "9", "one\ntwo"), lines
     empty = subprocess.run([moed, "chat"], input=b"\n", capture_output=True, check=False)
     assert empty.returncode == 1 and b"no question" in empty.stderr, empty
+    for verb in (["chat"], ["run", "-"], ["run", "--json", "-"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([moed, *verb, "-n", "4"], input=b"q", stdout=full, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 1 and done.stderr == b"moed: cannot write to standard output: No space left on device\n", done
+        pipe = os.pipe()
+        os.close(pipe[0])
+        done = subprocess.run([moed, *verb, "-n", "4"], input=b"q", stdout=pipe[1], stderr=subprocess.PIPE, check=False)
+        os.close(pipe[1])
+        assert done.returncode == -signal.SIGPIPE and not done.stderr, done
     missing = subprocess.run([moed, "chat", "--messages", "/none.json"], input=b"x", capture_output=True, check=False)
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
