@@ -13,14 +13,18 @@ enum { SURVIVED = 2 };
 volatile sig_atomic_t interrupts;
 static volatile sig_atomic_t holds;    /* holds that have begun and not ended */
 static volatile sig_atomic_t survives; /* interrupts_survive was called */
+static void (*volatile before_exit)(void);
 static int wake_pipe[2];
 
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
     bool patient = survives ? interrupts < SURVIVED : holds && !interrupts;
-    if (!patient)
+    if (!patient) {
+        if (before_exit)
+            before_exit();
         _exit(EXIT_INTERRUPTED);
+    }
     interrupts++;
     int saved = errno;
     ssize_t n = write(wake_pipe[1], "", 1);
@@ -54,6 +58,11 @@ void interrupts_hold(bool begins)
 void interrupts_survive(void)
 {
     survives = 1;
+}
+
+void interrupts_before_exit(void (*undo)(void))
+{
+    before_exit = undo;
 }
 
 void interrupts_forget(void)

@@ -22,6 +22,8 @@ void interrupts_hold(bool begins);
 /* From now on Ctrl-C only counts `interrupts`, for verbs that a person talks to. The third one
  * without interrupts_forget between ends the program: it does not get on. */
 void interrupts_survive(void);
+/* Calls `undo` in the signal handler, before a Ctrl-C that nobody takes ends the program. */
+void interrupts_before_exit(void (*undo)(void));
 /* Forgets the Ctrl-C that has come; interrupts_fd waits for the next one. */
 void interrupts_forget(void);
 

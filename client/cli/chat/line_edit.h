@@ -8,6 +8,7 @@ struct line_edit;
 
 struct line_edit *line_edit_new(const char *history_file);
 void line_edit_free(struct line_edit *l); /* takes NULL */
-enum line_end line_edit_next(struct line_edit *l, const char *prompt, struct strbuf *out);
+enum line_end line_edit_next(struct line_edit *l, const char *prompt, bool commands,
+                             struct strbuf *out);
 
 #endif

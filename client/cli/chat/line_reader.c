@@ -80,10 +80,11 @@ static enum line_end read_more(struct line_reader *r)
     }
 }
 
-enum line_end line_reader_next(struct line_reader *r, const char *prompt, struct strbuf *out)
+enum line_end line_reader_next(struct line_reader *r, const char *prompt, bool commands,
+                               struct strbuf *out)
 {
     if (r->edit)
-        return line_edit_next(r->edit, prompt, out);
+        return line_edit_next(r->edit, prompt, commands, out);
     FILE *to = isatty(STDOUT_FILENO) ? stdout : stderr;
     fputs(prompt, to);
     fflush(to);

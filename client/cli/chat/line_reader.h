@@ -15,11 +15,13 @@ enum line_end {
 
 struct line_reader;
 
-/* history_file: read now and written after each line; NULL: none. NULL: no memory. */
+/* history_file: read now, and each line is appended; NULL: none. NULL: no memory. */
 struct line_reader *line_reader_new(const char *history_file);
 void line_reader_free(struct line_reader *r); /* takes NULL */
 
-/* Sets *out to the next line without its newline. */
-enum line_end line_reader_next(struct line_reader *r, const char *prompt, struct strbuf *out);
+/* Sets *out to the next line without its newline. commands: it may be a command, so that Tab
+ * completes the file name of one. What is pasted may have newlines, which are part of the line. */
+enum line_end line_reader_next(struct line_reader *r, const char *prompt, bool commands,
+                               struct strbuf *out);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/utf8.h"
 
+#include <ctype.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
@@ -95,10 +96,35 @@ static enum input take_interrupt(struct desk *d)
     return INPUT_NOTHING;
 }
 
+static bool has_newline(const char *text, size_t len)
+{
+    return len && memchr(text, '\n', len);
+}
+
+/* The fence that ends a block. In text that was pasted only one at its end does. */
+static const char *find_fence(const char *text, size_t len)
+{
+    if (!has_newline(text, len))
+        return len ? memmem(text, len, fence, 3) : NULL;
+    while (len && isspace((unsigned char)text[len - 1]))
+        len--;
+    return len >= 3 && memcmp(text + len - 3, fence, 3) == 0 ? text + len - 3 : NULL;
+}
+
+/* Whether the line begins a block. Text that was pasted may begin with a fence of its own. */
+static bool begins_block(const char *text, size_t len)
+{
+    if (len < 3 || memcmp(text, fence, 3) != 0)
+        return false;
+    text += 3;
+    len -= 3;
+    return !has_newline(text, len) || find_fence(text, len) || !memmem(text, len, fence, 3);
+}
+
 /* Appends a line to the block; true where the line ends it. */
 static bool add_to_block(struct desk *d, const char *text, size_t len)
 {
-    const char *end = len ? memmem(text, len, fence, 3) : NULL;
+    const char *end = find_fence(text, len);
     strbuf_append(&d->block, text, end ? (size_t)(end - text) : len);
     if (!end)
         strbuf_append(&d->block, "\n", 1);
@@ -111,7 +137,7 @@ static enum input read_block(struct desk *d)
     strbuf_clear(&d->block);
     bool whole = d->line.len > 3 && add_to_block(d, d->line.data + 3, d->line.len - 3);
     while (!whole) {
-        enum line_end end = line_reader_next(d->lines, "... ", &d->line);
+        enum line_end end = line_reader_next(d->lines, "... ", false, &d->line);
         if (end == LINE_INTERRUPTED)
             return take_interrupt(d);
         if (end == LINE_OVER)
@@ -125,7 +151,7 @@ static enum input read_block(struct desk *d)
 
 static enum input read_input(struct desk *d)
 {
-    enum line_end end = line_reader_next(d->lines, ">>> ", &d->line);
+    enum line_end end = line_reader_next(d->lines, ">>> ", true, &d->line);
     if (end == LINE_INTERRUPTED)
         return take_interrupt(d);
     if (end == LINE_OVER) {
@@ -134,12 +160,12 @@ static enum input read_input(struct desk *d)
     }
     d->interrupted = false;
     const char *text = d->line.data;
-    size_t len = d->line.len, spaces = len ? strspn(text, " \t\r") : 0;
+    size_t len = d->line.len, spaces = len ? strspn(text, " \t\r\n") : 0;
     if (spaces == len)
         return INPUT_NOTHING;
-    if (strncmp(text, fence, 3) == 0)
+    if (begins_block(text, len))
         return read_block(d);
-    if (*text == '/')
+    if (*text == '/' && (!has_newline(text, len) || slash_is_known(text)))
         return INPUT_COMMAND;
     strbuf_clear(&d->block);
     strbuf_append(&d->block, text + spaces, len - spaces);
@@ -257,15 +283,20 @@ static int one_question(struct talk *t)
     return end == TALK_ANSWERED ? CLI_OK : t->exit_code;
 }
 
-/* Chooses what is a character of the keyboard. True: UTF-8, as the locale says. Where no locale is
- * set, as in containers, terminals nevertheless send UTF-8. */
-static bool choose_characters(void)
+/* Chooses what is a character of the keyboard: UTF-8. True: the locale says so too. Where none is
+ * set, as in containers, or the one that is set is not installed, terminals nevertheless send
+ * UTF-8. other: the characters of another locale; "": none. */
+static bool choose_characters(char other[64])
 {
-    const char *name = setlocale(LC_CTYPE, "");
-    bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    if (name && (strcmp(name, "C") == 0 || strcmp(name, "POSIX") == 0))
-        setlocale(LC_CTYPE, "C.UTF-8");
-    return utf8;
+    const char *name = setlocale(LC_CTYPE, ""), *codeset = nl_langinfo(CODESET);
+    *other = '\0';
+    if (strcmp(codeset, "UTF-8") == 0)
+        return true;
+    if (name && strcmp(name, "C") != 0 && strcmp(name, "POSIX") != 0)
+        snprintf(other, 64, "%s", codeset);
+    if (!setlocale(LC_CTYPE, "C.UTF-8"))
+        snprintf(other, 64, "%s", codeset);
+    return false;
 }
 
 int chat_main(int argc, char **argv)
@@ -273,11 +304,15 @@ int chat_main(int argc, char **argv)
     struct settings settings;
     struct talk talk = {0};
     int exit_code;
-    bool utf8 = choose_characters();
+    char other[64];
+    bool utf8 = choose_characters(other);
     if (settings_take(&settings, argc, argv, &exit_code)) {
         exit_code = CLI_FAILURE;
         if (interrupts_watch() && talk_init(&talk, &settings, &exit_code)) {
             talk.utf8 = utf8;
+            if (*other && isatty(STDIN_FILENO))
+                cli_complain("chat: the locale's characters are %s; moed reads and writes UTF-8",
+                             other);
             exit_code = isatty(STDIN_FILENO) ? at_terminal(&talk) : one_question(&talk);
         }
         talk_fini(&talk);

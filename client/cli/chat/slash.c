@@ -209,20 +209,34 @@ static enum slash_next unknown(const char *name, size_t len)
     return SLASH_GO_ON;
 }
 
+/* The command whose name the line begins with, or N_COMMANDS. len: of the word there. */
+static int find_command(const char *line, size_t *len)
+{
+    int i = 0;
+    *len = strcspn(line + 1, " \t\n");
+    while (i < N_COMMANDS &&
+           (strlen(commands[i].name) != *len || strncmp(commands[i].name, line + 1, *len) != 0))
+        i++;
+    return i;
+}
+
+bool slash_is_known(const char *line)
+{
+    size_t len;
+    return find_command(line, &len) < N_COMMANDS;
+}
+
 enum slash_next slash_run(struct talk *t, const char *line)
 {
     const char *name = line + 1;
-    size_t len = strcspn(name, " \t");
+    size_t len;
+    int i = find_command(line, &len);
     struct strbuf rest;
     strbuf_init(&rest);
-    strbuf_printf(&rest, "%s", name + len + strspn(name + len, " \t"));
+    strbuf_printf(&rest, "%s", name + len + strspn(name + len, " \t\n"));
     while (rest.len && isspace((unsigned char)rest.data[rest.len - 1]))
         rest.data[--rest.len] = '\0';
     enum slash_next next = SLASH_GO_ON;
-    int i = 0;
-    while (i < N_COMMANDS &&
-           (strlen(commands[i].name) != len || strncmp(commands[i].name, name, len) != 0))
-        i++;
     if (i == N_COMMANDS)
         next = unknown(name, len);
     else if (!rest.failed)

@@ -10,6 +10,8 @@ enum slash_next {
     SLASH_REGEN, /* answer the user's last message again: talk->messages ends with it */
 };
 
+/* Whether the line begins with the name of a command. */
+bool slash_is_known(const char *line);
 /* Runs the command in `line`, and says what came of it. */
 enum slash_next slash_run(struct talk *t, const char *line);
 

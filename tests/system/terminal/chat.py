@@ -29,7 +29,8 @@ class Chat(Screen):
         start = len(self.raw)
         self.send(text + "\r")
         self.wait(lambda s: s.raw.count(PROMPT.encode()) > before and at_prompt(s), f"the prompt after {text!r}")
-        return self.raw[start:].decode(errors="replace").replace("\r", "")
+        text = self.raw[start:].decode(errors="replace")
+        return text.replace("\r", "").replace("\x1b[?2004l", "").replace("\x1b[?2004h", "")
 
     def saved(self):
         path = os.path.join(folder, "saved.json")
@@ -139,11 +140,142 @@ def editing_and_history():
     d.send("Zw\u00f6lf")
     d.see("Zw\u00f6lf")
     d.resize(40, 10)
-    notes = file("notes.txt", "x")
-    d.line("e B\u00e4r\x7f\x7fren " + notes[:-4] + "\t")  # the end of a file's name comes by Tab
-    assert d.saved()[0] == ("user", f"Zw\u00f6lfe Bren {notes} "), d.saved()
+    d.line("e B\u00e4r\x7f\x7fren")
+    assert d.saved()[0] == ("user", "Zw\u00f6lfe Bren"), d.saved()
     d.bye()
     assert os.stat(os.path.join(folder, "moed/chat_history")).st_mode & 0o77 == 0
+
+
+PASTES = 2004 << 5  # pyte's number of the mode
+
+
+def pasted(text):
+    """As a terminal sends it."""
+    return "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
+
+
+def pastes():
+    c = Chat("-n", "4", "--no-history")
+    assert PASTES in c.screen.mode
+    c.send(pasted("def f(x):\n\tif x:\n\t\tretu\x07\x1b[Arn '\u00e4\u0085'\n"))
+    c.see("'\u00e4'")
+    c.line(" # end")
+    assert c.saved()[0] == ("user", "def f(x):\n\tif x:\n\t\tretu[Arn '\u00e4'\n # end"), c.saved()
+    c.line("/clear")
+    c.line("a" + pasted("b\nc") + "d" + pasted("") + pasted("\te"))
+    assert c.saved()[0] == ("user", "ab\ncd\te"), c.saved()
+    c.line("/clear")
+    c.line("\x1b[A\x1b[A\x1b[A")  # /clear, /save, the pasted lines
+    assert c.saved()[0] == ("user", "ab\ncd\te"), c.saved()
+    c.line("/clear")
+    c.line(pasted("/* of C */\n// 2\n\n"))
+    assert c.saved()[0] == ("user", "/* of C */\n// 2"), c.saved()
+    c.line("/system " + pasted("Be\nbrief."))
+    assert c.saved()[0] == ("system", "Be\nbrief."), c.saved()
+    c.line('/system ""'), c.line("/clear")
+    python = '"""What it does."""\ndef f():\n    """More."""\n    pass'
+    c.line(pasted(python))
+    assert c.saved()[0] == ("user", python), c.saved()
+    c.line("/clear")
+    c.send('"""Look:\r')
+    c.see("...")
+    c.send(pasted("/read\tx\n" + python) + "\r")
+    c.wait(lambda s: s.lines()[s.screen.cursor.y] == "...", "the rest of the block")
+    c.line('/read\t/et\t"""')
+    assert c.saved()[0] == ("user", "Look:\n/read\tx\n" + python + "\n/read\t/et\t"), c.saved()
+    c.line("/clear")
+    long = "\n".join(f"line {i}" for i in range(400))
+    c.line(pasted(long))
+    assert c.saved()[0] == ("user", long), c.saved()
+    c.send(pasted("dropped\nby"))
+    c.see("by")
+    c.child.sendintr()
+    c.see("Ctrl-C again")
+    c.line("")
+    c.saved()
+    c.send("\x1b[200~without an end")
+    c.child.sendintr()
+    c.wait(lambda s: s.text().count("Ctrl-C again") == 2, "the second notice")
+    c.send("/bye\r")
+    assert c.end() == 0 and PASTES not in c.screen.mode
+    d = Chat("--regex", "[a-z]+\\x01")
+    d.send("Go on\r")
+    d.wait(lambda s: len(s.text().partition("Go on\n")[2]) > 20, "the start of an answer")
+    assert PASTES not in d.screen.mode
+    d.child.sendintr()
+    d.wait(lambda s: PASTES in s.screen.mode, "the next line")
+    d.child.kill(signal.SIGQUIT)
+    assert d.end() is None and d.child.signalstatus == signal.SIGQUIT and PASTES not in d.screen.mode
+
+
+def tabs_and_file_names():
+    c = Chat("-n", "4", "--no-history")
+    names = os.path.join(folder, "names")
+    os.makedirs(os.path.join(names, "a folder"))
+    for name in ("two words.txt", "two w\u00f6rds.txt", "it's $HOME.txt", ".hidden", "a folder/x", "new\nline"):
+        with open(os.path.join(names, name), "w", encoding="utf-8") as f:
+            f.write("x")
+    c.line("a\tb " + names + "/two\t")
+    assert c.saved()[0] == ("user", f"a\tb {names}/two\t"), c.saved()
+    assert "1 bytes read" in c.line(f"/read {names}/it\t")
+    assert "1 bytes read" in c.line(f"/read   {names}/a\tx")
+    assert "1 bytes read" in c.line(f"/read {names}/two wo\t")
+    c.send(f"/read {names}/t\t")
+    c.see(f"{names}/two w")
+    c.send("\t")
+    c.see("two words.txt\ntwo w\u00f6rds.txt\n")
+    assert "1 bytes read" in c.line("\u00f6\t")
+    assert "saved" in c.line(f"/save {names}/two w.jso\tn")
+    assert "loaded" in c.line(f"/load {names}/two w.\t")
+    c.bye()
+
+
+def two_histories():
+    state = os.path.join(folder, "shared-state")
+    path = os.path.join(state, "moed/chat_history")
+    first, second = (Chat("-n", "4", XDG_STATE_HOME=state) for _ in range(2))
+    first.line("one"), second.line("two"), first.line("three"), first.line("three"), second.line(pasted("four\n4"))
+    first.bye(), second.bye()
+    with open(path, encoding="utf-8") as f:
+        assert [x.rstrip("\n").replace("\\012", "\n").replace("\\040", " ").strip() for x in f] == \
+            ["_HiStOrY_V2_", "one", "two", "three", "four\n4", "/bye", "/bye"]
+    with open(path, "a", encoding="utf-8") as f:
+        f.writelines(f"line{i}\n" for i in range(600))
+        f.write("cut")  # as on a full disk
+    os.symlink(path, path + ".link")
+    c = Chat("-n", "4", XDG_STATE_HOME=state)
+    c.line("last")
+    c.bye()
+    with open(path, encoding="utf-8") as f:
+        lines = f.read().split("\n")
+    assert lines[0] == "_HiStOrY_V2_" and len(lines) <= 504 and "line599" in lines and "line0" not in lines, lines
+    assert [x.split("\\")[0] for x in lines[-3:]] == ["last", "/bye", ""], lines[-5:]
+    assert os.stat(path).st_mode & 0o77 == 0 and sorted(os.listdir(os.path.dirname(path))) == ["chat_history", "chat_history.link"]
+
+
+def locales():
+    """A locale that is not installed counts as none; bytes that are no character are shown."""
+    c = Chat("-n", "4", "--no-history", LC_ALL="xx_YY.UTF-8")
+    c.line("Zw\u00f6lf")
+    assert c.saved()[0] == ("user", "Zw\u00f6lf"), c.saved()
+    c.line("/clear")
+    c.child.send(b"Zw\xf6lf \xc3!")
+    c.line("")
+    assert c.saved()[0] == ("user", "Zw\ufffdlf \ufffd!"), c.saved()
+    c.bye()
+    path = os.path.join(folder, "locales")
+    os.makedirs(path)
+    try:
+        made = subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", os.path.join(path, "de_DE")], check=False, capture_output=True)
+    except FileNotFoundError:
+        return
+    if made.returncode != 0:  # without the sources of locales
+        return
+    d = Chat("-n", "4", "--no-history", LC_ALL="de_DE", LOCPATH=path)
+    assert "ISO-8859-1; moed reads and writes UTF-8" in d.text(), d.text()
+    d.line("Zw\u00f6lf")
+    assert d.saved()[0] == ("user", "Zw\u00f6lf"), d.saved()
+    d.bye()
 
 
 def ended_by_a_signal():
@@ -172,8 +304,11 @@ def a_shell_that_stops_it():
     s.see(PROMPT + " Hel")
     s.send("\x1a")
     s.see("Stopped")
+    before = s.raw[:s.raw.rindex(b"Stopped")]  # the shell marks pastes for itself behind it
+    assert before.rindex(b"\x1b[?2004l") > before.rindex(b"\x1b[?2004h")
     s.send("fg\r")
     s.wait(lambda s: s.lines()[s.screen.cursor.y] == PROMPT + " Hel", "the line again")
+    assert PASTES in s.screen.mode
     s.send("lo\r")
     s.wait(at_prompt, "the prompt after the answer")
     assert PROMPT + " Hello\n" in s.text() and "\nlo" not in s.text(), s.text()
@@ -309,9 +444,9 @@ def pipes():
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
 
-for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
+for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, pastes, tabs_and_file_names, two_histories, locales, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
              thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
-    if EDITS or test not in (editing_and_history, ended_by_a_signal, a_shell_that_stops_it):
+    if EDITS or test not in (editing_and_history, pastes, tabs_and_file_names, two_histories, locales, ended_by_a_signal, a_shell_that_stops_it):
         print(test.__name__, flush=True)
         test()
