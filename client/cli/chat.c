@@ -1,6 +1,7 @@
 /* Chat prompts out of the command line's options; see chat.h. */
 #include "client/cli/chat.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,9 +98,13 @@ static enum moed_code read_messages(struct conversation *c)
         c->messages = c->options->messages ? json_deep_copy(c->options->messages) : json_array();
         return c->messages ? MOED_OK : no_memory(c);
     }
+    errno = 0;
     c->file = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    if (!c->file)
+    if (!c->file && why.line > 0)
         return refuse(c, MOED_ERROR_USAGE, "%s, line %d: %s", path, why.line, why.text);
+    if (!c->file) /* jansson's text has the path, but not all causes */
+        return refuse(c, MOED_ERROR_USAGE, "cannot read %s: %s", path,
+                      errno ? strerror(errno) : why.text);
     json_t *list = json_is_array(c->file) ? c->file : json_object_get(c->file, "messages");
     if (!json_is_array(list))
         return refuse(c, MOED_ERROR_USAGE, "%s: it has no list of messages", path);

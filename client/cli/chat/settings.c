@@ -3,6 +3,7 @@
 
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "model/sampling.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,6 +46,13 @@ static void reset_row(const struct option_spec *row)
         *(uint64_t *)row->target = strcmp(row->name, "n") == 0 ? 0 : UINT64_MAX;
 }
 
+/* The worker would refuse each question. */
+static enum error_code check_order(const char *letters, struct error *e)
+{
+    struct sampling any = {0};
+    return sampling_set_order(&any, letters, strlen(letters), e);
+}
+
 static enum error_code set_number(struct settings *s, const char *name, const char *value,
                                   struct error *e)
 {
@@ -59,6 +67,11 @@ static enum error_code set_number(struct settings *s, const char *name, const ch
         reset_row(row);
         return ERROR_OK;
     }
+    if (strcmp(name, "mirostat") == 0 && strcmp(value, "1") == 0)
+        return error_set(e, ERROR_USAGE, "mirostat: expected 2 or 0, not 1");
+    enum error_code code = row->type == OPTION_STRING ? check_order(value, e) : ERROR_OK;
+    if (code)
+        return code;
     snprintf(flag, sizeof flag, "%s%s", row->name[1] ? "--" : "-", row->name);
     snprintf(text, sizeof text, "%s", value);
     char *argv[] = {(char *)"set", flag, text, NULL};
@@ -201,6 +214,10 @@ bool settings_take(struct settings *s, int argc, char **argv, int *exit_code)
         return false;
     *exit_code = CLI_USAGE;
     if (thinking && set_view(s, thinking, &why)) {
+        cli_complain("chat: --%s", why.text);
+        return false;
+    }
+    if (s->sampling.order && check_order(s->sampling.order, &why)) {
         cli_complain("chat: --%s", why.text);
         return false;
     }

@@ -104,6 +104,12 @@ def commands():
     assert "in memory" in c.line("/experts") and "256 experts" in c.all_text()
     assert "temp: warm is not a number" in c.line("/set temp warm")
     assert "no setting warmth" in c.line("/set warmth 1")
+    c.line("/set order kt")
+    for letters in ("xyz", "kk", "k0"):
+        assert "order has the letter" in c.line("/set order " + letters)
+    assert ["order", "kt"] in [x.split() for x in c.line("/set").split("\n")]
+    c.line("/set order default")
+    assert "expected 2 or 0" in c.line("/set mirostat 1")
     c.line("/set top-k 7"), c.line("/set n 3")
     listed = c.line("/set")
     assert [x.split() for x in listed.split("\n") if x.startswith("  ")] == \
@@ -442,6 +448,8 @@ def pipes():
         assert done.returncode == -signal.SIGPIPE and not done.stderr, done
     missing = subprocess.run([moed, "chat", "--messages", "/none.json"], input=b"x", capture_output=True, check=False)
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
+    missing = subprocess.run([moed, "run", "--chat", "--messages", "/nonexist", "x"], capture_output=True, check=False)
+    assert missing.returncode != 0 and missing.stderr == b"moed: cannot read /nonexist: No such file or directory\n", missing
 
 
 for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, pastes, tabs_and_file_names, two_histories, locales, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
