@@ -20,7 +20,8 @@ for file in 'lib*/libmoed.so' 'lib*/libmoed.so.1' 'lib*/pkgconfig/moed.pc' inclu
     share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man1/moed-bench.1 share/man/man3/libmoed.3 share/man/man3/moed_generate.3 share/man/man3/moed_generate_start.3 share/man/man8/moed-supervise.8 share/man/man8/moed-models.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
     'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \
-    share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay; do
+    share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay share/zsh/vendor-completions/_moed share/fish/vendor_completions.d/moed.fish \
+    share/fish/vendor_completions.d/moed-replay.fish; do
     installed "$file"
 done
 for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service moed-http@.service; do

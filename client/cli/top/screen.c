@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 static SCREEN *screen;
+static bool colors;
 static volatile sig_atomic_t ended;
 
 static void on_end(int signal_number)
@@ -51,7 +52,9 @@ bool screen_open(void)
     keypad(stdscr, TRUE);
     set_escdelay(50);
     curs_set(0);
-    if (has_colors()) {
+    const char *no_color = getenv("NO_COLOR"); /* https://no-color.org */
+    colors = has_colors() && !(no_color && *no_color);
+    if (colors) {
         start_color();
         use_default_colors();
         init_pair(1, COLOR_RED, -1);
@@ -81,7 +84,7 @@ static attr_t attribute(enum view_style style)
     case STYLE_HEAD:
         return A_REVERSE;
     case STYLE_ALARM:
-        return A_BOLD | (has_colors() ? (attr_t)COLOR_PAIR(1) : A_NORMAL);
+        return A_BOLD | (colors ? (attr_t)COLOR_PAIR(1) : A_NORMAL);
     default:
         return A_NORMAL;
     }

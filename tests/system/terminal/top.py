@@ -175,9 +175,13 @@ def what_dies():
     os.kill(int(before), 9)
     t.wait(lambda s: "PROCESS" in s.text() and rows(s).get("worker", [""] * 4)[1:4:2] == ["ready", "1"], "the worker, restarted")
     assert rows(t)["worker"][0] != before
+    plain = Top("--name", first, "--interval", "0.25", NO_COLOR="1")
     output("down", first)
-    t.see("not running")
-    t.quit()
+    for s in (t, plain):
+        s.see("not running")
+        s.quit()
+    red = b"\x1b[31m"
+    assert red in t.raw and red not in plain.raw, plain.raw
 
 
 def without_a_terminal():
