@@ -330,6 +330,8 @@ def check_seeds():
     assert all(len(set(t)) == 2 for t in alone.values()), alone
     assert texts(prompts, seed=7, n=2) == sum((alone[p] for p in prompts), []), alone
     assert texts("Once upon", seed=8)[0] == alone["Once upon"][1], alone
+    # behind the largest seed comes 0: 2^64 - 1 is libmoed's name of a random one
+    assert texts("Once upon", seed=-2, n=2) == texts("Once upon", seed=-2) + texts("Once upon", seed=0)
     for path, more in (("/v1/completions", {}), ("/v1/completions", {"seed": -1}), ("/completion", {"seed": -1}),
                        ("/completion", {"seed": 4294967295}), ("/completion", {})):
         some = texts(["Once upon"] * 3, path, n=2, **more) + texts("Once upon", path, **more)
@@ -869,6 +871,12 @@ def check_slow_reader_harms_itself():
         post("/v1/completions", prompt="a", max_tokens=2)
     s.close()
     wait_for(lambda: metric("moed_http_answers_running") == 0)
+
+
+def check_large_chunks_are_no_slow_reader():
+    """A chunk above --stream-bytes, the log-probabilities of a prompt, reaches a client that reads."""
+    got = events("/v1/completions", prompt="Once upon a time " * 100, echo=True, logprobs=5, max_tokens=9, ignore_eos=True)
+    assert got[-1][1] == "[DONE]" and max(len(str(data)) for _, data in got) > 4 * 12000, got[-1]
 
 
 def check_idle_streams_are_cheap():

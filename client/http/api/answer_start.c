@@ -9,6 +9,13 @@
 
 #include <stdlib.h>
 
+/* The seed that is n behind this one; MOED_RANDOM_SEED, the name of no seed, is none of them. */
+static uint64_t seed_after(uint64_t seed, uint64_t n)
+{
+    uint64_t after = seed + n;
+    return after < seed || (n && after == MOED_RANDOM_SEED) ? after + 1 : after;
+}
+
 struct moed_generate_options answer_options(const struct answer *a, const struct choice *c,
                                             struct moed_sampling *sampling)
 {
@@ -17,7 +24,7 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
     bool parsed = c->output.parser != NULL;
     *sampling = ask_sampling(ask);
     /* The choices of a prompt differ; without a seed of the request all of them do. */
-    sampling->seed += ask->seeded ? c->index % ask->n : c->index;
+    sampling->seed = seed_after(sampling->seed, ask->seeded ? c->index % ask->n : c->index);
     return (struct moed_generate_options){
         .size = sizeof(struct moed_generate_options),
         .prompt = prompt->token_count ? NULL : prompt->text,

@@ -449,17 +449,19 @@ static void compact(struct exchange *x)
         return;
     x->out.len -= x->sent;
     memmove(x->out.data, x->out.data + x->sent, x->out.len + 1);
-    x->pushed = x->pushed > x->sent ? x->pushed - x->sent : 0;
     x->sent = 0;
 }
 
 bool exchange_stream_push(struct exchange *x)
 {
     compact(x);
-    size_t unread = x->pushed > x->sent ? x->pushed - x->sent : 0; /* there was time to read it */
-    x->pushed = x->out.len;
+    size_t unsent = x->out.len - x->sent;
+    size_t chunk = x->log.bytes_out + unsent - x->pushed;
+    x->pushed += chunk;
+    x->largest = chunk > x->largest ? chunk : x->largest;
     x->active_ns = clock_ns();
-    if (x->out.failed || unread > x->server->settings->stream_bytes) {
+    /* A chunk above the limit says nothing about the client, which could not read it yet. */
+    if (x->out.failed || unsent > x->server->settings->stream_bytes + x->largest) {
         counter_add(x->server->metrics.slow_readers, 1);
         shutdown(x->connection->fd, SHUT_RDWR);
         exchange_abandon(x, "slow");

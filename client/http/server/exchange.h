@@ -61,7 +61,8 @@ struct exchange {
     bool close;        /* the connection, after the reply */
     struct strbuf out; /* the reply's body: all, or what a stream has not sent yet */
     size_t sent;       /* of `out` */
-    size_t pushed;     /* of a stream's `out`: at its last push */
+    uint64_t pushed;   /* bytes of a stream, in all */
+    size_t largest;    /* of these, in one push */
     bool suspended, queued, ended, broken;
     uint64_t active_ns; /* when the handler last had something to send */
     void *work;         /* the handler's */

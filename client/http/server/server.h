@@ -23,7 +23,7 @@ struct server_settings {
     uint64_t body_bytes;         /* of a request */
     uint64_t bodies_bytes;       /* of all requests that are being read (bodies.h) */
     uint64_t header_timeout_s, idle_timeout_s;
-    uint64_t stream_bytes; /* a stream's unsent bytes, at most */
+    uint64_t stream_bytes; /* a stream's unsent bytes, at most, beside its largest chunk */
     bool log_json;
     bool log_bodies; /* of requests */
     bool check_host; /* refuse a Host that is not one of this server's names */
