@@ -130,27 +130,20 @@ static enum moed_code add_begin(struct moed_session *session, int64_t bos, uint3
 }
 
 static enum moed_code tokenise(struct moed_session *session, const struct moed_model *model,
-                               const struct jinja_output *text, uint32_t **tokens,
-                               size_t *token_count, struct moed_error *error)
+                               struct chat_rendered *r, struct moed_error *error)
 {
-    struct moed_range *plain = calloc(text->range_count + 1, sizeof *plain);
     uint32_t *ids = NULL;
     size_t count = 0;
-    if (!plain)
-        return no_memory(error);
-    for (size_t i = 0; i < text->range_count; i++)
-        plain[i] = (struct moed_range){text->ranges[i].start, text->ranges[i].end};
-    enum moed_code code = moed_tokenize_ranges(session, text->text, text->len, MOED_PARSE_SPECIAL,
-                                               plain, text->range_count, &ids, &count, error);
-    free(plain);
+    enum moed_code code = moed_tokenize_ranges(session, r->text, r->text_bytes, MOED_PARSE_SPECIAL,
+                                               r->plain, r->plain_count, &ids, &count, error);
     if (!code)
         code = add_begin(session, model->bos, &ids, &count, error);
     if (code) {
         moed_free(ids);
         return code;
     }
-    *tokens = ids;
-    *token_count = count;
+    r->tokens = ids;
+    r->token_count = count;
     return MOED_OK;
 }
 
@@ -167,27 +160,39 @@ static bool continues_reasoning(const struct chat_request *q, const struct reaso
     return strncmp(text, marks->begin, strlen(marks->begin)) == 0 && !strstr(text, marks->end);
 }
 
-static enum moed_code render(const struct chat_model *m, struct moed_session *session,
-                             const struct chat_request *q, struct chat_rendered *out,
-                             struct moed_error *error)
+/* Moves the text. False: no memory. */
+static bool take_text(struct jinja_output *text, struct chat_rendered *out)
+{
+    out->plain = calloc(text->range_count + 1, sizeof *out->plain);
+    if (!out->plain)
+        return false;
+    for (size_t i = 0; i < text->range_count; i++)
+        out->plain[i] = (struct moed_range){text->ranges[i].start, text->ranges[i].end};
+    out->plain_count = text->range_count;
+    out->text = text->text;
+    out->text_bytes = text->len;
+    text->text = NULL;
+    return true;
+}
+
+static enum moed_code write_text(const struct chat_model *m, const struct chat_request *q,
+                                 struct chat_rendered *out, struct moed_error *error)
 {
     struct jinja_output text = {0};
     struct error why;
     if (chat_template_render(m->template, q, &text, &why))
         return report(error, &why);
-    enum moed_code code =
-        tokenise(session, m->facts, &text, &out->tokens, &out->token_count, error);
     const struct reasoning_marks *marks = out->style.reasoning;
     out->reasoning_open =
-        !code && (reasoning_left_open(marks, text.text, text.len) || continues_reasoning(q, marks));
-    out->reasoning_closed = !code && reasoning_left_closed(marks, text.text, text.len);
+        reasoning_left_open(marks, text.text, text.len) || continues_reasoning(q, marks);
+    out->reasoning_closed = reasoning_left_closed(marks, text.text, text.len);
+    bool taken = take_text(&text, out);
     jinja_output_fini(&text);
-    return code;
+    return taken ? MOED_OK : no_memory(error);
 }
 
-enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
-                                 const struct chat_request *request, struct chat_rendered *out,
-                                 struct moed_error *error)
+enum moed_code chat_model_write(const struct chat_model *m, const struct chat_request *request,
+                                struct chat_rendered *out, struct moed_error *error)
 {
     struct chat_request q = *request;
     bool tools = json_array_size(q.tools) > 0;
@@ -205,8 +210,27 @@ enum moed_code chat_model_render(const struct chat_model *m, struct moed_session
         q.tools = NULL;
     if (!q.messages)
         return no_memory(error);
-    enum moed_code code = render(m, session, &q, &r, error);
+    enum moed_code code = write_text(m, &q, &r, error);
     json_decref(plain);
+    if (!code)
+        *out = r;
+    return code;
+}
+
+enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
+                                 const struct chat_request *request, struct chat_rendered *out,
+                                 struct moed_error *error)
+{
+    struct chat_rendered r;
+    enum moed_code code = chat_model_write(m, request, &r, error);
+    if (code)
+        return code;
+    code = tokenise(session, m->facts, &r, error);
+    free(r.text);
+    free(r.plain);
+    r.text = NULL;
+    r.plain = NULL;
+    r.text_bytes = r.plain_count = 0;
     if (!code)
         *out = r;
     return code;

@@ -12,8 +12,14 @@
 #include "chat/chat_template.h"
 
 struct chat_rendered {
-    uint32_t *tokens; /* the caller frees them with moed_free */
+    /* Of chat_model_render; the caller frees them with moed_free. */
+    uint32_t *tokens;
     size_t token_count;
+    /* Of chat_model_write, for moed_generate_options; the caller frees both with free. */
+    char *text;
+    size_t text_bytes;
+    struct moed_range *plain; /* never NULL */
+    size_t plain_count;
     struct chat_style style;
     bool reasoning_open;   /* the prompt ends inside reasoning */
     bool reasoning_closed; /* it ends behind reasoning: the model is not to reason */
@@ -36,9 +42,14 @@ bool chat_model_is_plain(const struct chat_model *m);
 enum moed_code chat_begin_token(struct moed_session *session, int64_t bos, int64_t *out,
                                 struct moed_error *error);
 
-/* The prompt of a conversation: special tokens only outside the request's text, and the begin token
- * in front where the model's texts have one. The session is of the same model. Errors are those of
- * chat_template_render and of moed_tokenize. */
+/* The prompt of a conversation as text, which the worker tokenizes (moed_generate_options.plain):
+ * asks no worker. Errors are those of chat_template_render. */
+enum moed_code chat_model_write(const struct chat_model *m, const struct chat_request *request,
+                                struct chat_rendered *out, struct moed_error *error);
+
+/* The same prompt as tokens: special ones only outside the request's text, and the begin token in
+ * front where the model's texts have one. The session is of the same model; its worker is asked.
+ * Errors are those of chat_model_write and of moed_tokenize. */
 enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
                                  const struct chat_request *request, struct chat_rendered *out,
                                  struct moed_error *error);

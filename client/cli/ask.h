@@ -13,6 +13,8 @@
 
 /* How long a verb waits for a worker that is starting or being restarted. */
 #define ASK_RETRY_S 10
+/* How long a cancelled request may take to end: its worker may be silent. */
+#define ASK_CANCEL_MS 2000
 
 /* Parses options and min to max positional arguments, and answers --help. `arguments`: how the help
  * shows them ("[OPTIONS] PROMPT"). n_positional may be NULL. False: exit with *exit_code; it has

@@ -59,8 +59,8 @@ static enum moed_code read_file(struct conversation *c, const char *path, char *
 static enum moed_code open_model(struct conversation *c)
 {
     const char *path = c->options->template_file;
-    enum moed_code code = path ? read_file(c, path, &c->source) : MOED_OK;
-    if (!code)
+    enum moed_code code = path && !c->model ? read_file(c, path, &c->source) : MOED_OK;
+    if (!code && !c->model)
         code = chat_model_new(c->session, c->source, &c->model, c->error);
     bool template = code == MOED_ERROR_FORMAT || code == MOED_ERROR_UNSUPPORTED;
     if (template) {
@@ -141,12 +141,11 @@ static enum moed_code render(struct conversation *c, struct chat_rendered *out)
                                  json_string_value(json_object_get(c->file, "reasoning_effort")),
                              .thinking = thinking(c),
                              .now_s = -1};
-    return chat_model_render(c->model, c->session, &q, out, c->error);
+    return chat_model_write(c->model, &q, out, c->error);
 }
 
 static void conversation_fini(struct conversation *c)
 {
-    chat_model_free(c->model);
     free(c->source);
     json_decref(c->file);
     json_decref(c->messages);
@@ -154,10 +153,11 @@ static void conversation_fini(struct conversation *c)
 }
 
 enum moed_code chat_prompt(struct moed_session *session, const struct chat_options *options,
-                           const char *text, size_t text_bytes, struct chat_prompt *out,
-                           struct moed_error *error)
+                           const char *text, size_t text_bytes, struct chat_model **model,
+                           struct chat_prompt *out, struct moed_error *error)
 {
-    struct conversation c = {.session = session, .options = options, .error = error};
+    struct conversation c = {
+        .session = session, .options = options, .model = *model, .error = error};
     struct chat_rendered r;
     enum moed_code code = open_model(&c);
     if (!code)
@@ -170,14 +170,32 @@ enum moed_code chat_prompt(struct moed_session *session, const struct chat_optio
         code = render(&c, &r);
     if (!code)
         *out = (struct chat_prompt){
-            .tokens = r.tokens,
-            .count = r.token_count,
+            .text = r.text,
+            .bytes = r.text_bytes,
+            .ranges = r.plain,
+            .range_count = r.plain_count,
             .plain = chat_model_is_plain(c.model),
             .style = r.style,
             .reasoning_end = r.reasoning_open ? r.style.reasoning->end : NULL,
         };
+    *model = c.model;
     conversation_fini(&c);
     return code;
+}
+
+void chat_prompt_fini(struct chat_prompt *prompt)
+{
+    free(prompt->text);
+    free(prompt->ranges);
+}
+
+void chat_prompt_apply(const struct chat_prompt *prompt, struct moed_generate_options *options)
+{
+    options->prompt = prompt->text;
+    options->prompt_bytes = prompt->bytes;
+    options->plain = prompt->ranges;
+    options->plain_count = prompt->range_count;
+    options->parse_special = true;
 }
 
 struct moed_grammar chat_prompt_bind(const struct chat_prompt *prompt,

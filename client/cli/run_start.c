@@ -38,21 +38,20 @@ enum moed_code run_start(struct run *run, struct moed_session *session,
     if (!run->chat)
         return moed_generate_answers_start(session, &options, run->n_answers, requests, error);
     struct chat_prompt prompt;
+    struct chat_model *model = NULL;
     enum moed_code code = chat_prompt(session, &run->chat_options, options.prompt,
-                                      options.prompt_bytes, &prompt, error);
+                                      options.prompt_bytes, &model, &prompt, error);
+    chat_model_free(model);
     if (code)
         return code;
     if (prompt.plain && !run->plain_reported)
         cli_complain("the model has no chat template: turns are written as \"User: ...\"; give "
                      "one with --chat-template");
     run->plain_reported = true;
-    options.prompt = NULL;
-    options.prompt_bytes = 0;
-    options.tokens = prompt.tokens;
-    options.token_count = prompt.count;
+    chat_prompt_apply(&prompt, &options);
     struct moed_grammar grammar = chat_prompt_bind(&prompt, options.grammar);
     options.grammar = &grammar;
     code = moed_generate_answers_start(session, &options, run->n_answers, requests, error);
-    moed_free(prompt.tokens);
+    chat_prompt_fini(&prompt);
     return code;
 }

@@ -104,7 +104,8 @@ struct moed_attach_options {
     size_t size;            /* sizeof(struct moed_attach_options) */
     const char *deployment; /* `moed up --name`; NULL: "default" */
     const char *client;     /* shown in the worker's log; NULL: the program's name */
-    int timeout_ms; /* to attach, and for each moed_tokenize, moed_model_get, ...; 0: 30 s */
+    int timeout_ms; /* to attach, and for each moed_tokenize, moed_model_get, moed_chat_new, ...;
+                     * 0: 30 s */
     /* How long the session waits for another worker where its worker has gone; 0: 2 minutes;
      * negative: it does not wait, and its requests fail */
     int resume_ms;
@@ -124,9 +125,10 @@ MOED_API MOED_MUST_USE enum moed_code moed_attach(const struct moed_attach_optio
  * crash: the program sees a pause (moed_result.resumed). Routing that was asked for, logits and
  * logprobs of a prompt cannot be continued: those requests fail. */
 MOED_API bool moed_session_alive(const struct moed_session *session);
-/* True once the deployment has another model than this session (`moed reload`). Requests that run
- * end with the model that began them, and so would new ones for a while; then the session ends.
- * Before a new request: attach again. Cheap enough to ask before each request. */
+/* True once the deployment has another model than this session (`moed reload`), and for good once
+ * the session has ended for that. Requests that run end with the model that began them, and so
+ * would new ones for a while; then the session ends. Before a new request: attach again. Cheap
+ * enough to ask before each request. */
 MOED_API bool moed_session_replaced(const struct moed_session *session);
 
 /* Ends the session and cancels its requests; takes NULL. The program must still free the requests;
@@ -368,6 +370,11 @@ struct moed_generate_options {
      * that users of different salts cannot learn each other's prompts from it. 0: none. */
     uint64_t cache_salt;
     const struct moed_reasoning_limit *reasoning; /* NULL: none */
+    /* Not NULL: `prompt` is what a chat template made, with parse_special. It gets no end token,
+     * and in the bytes of these ranges, which a user wrote, the texts of control tokens stay text
+     * (see moed_tokenize_ranges, whose round trip this saves). */
+    const struct moed_range *plain;
+    size_t plain_count;
 };
 
 enum moed_reason {
@@ -488,7 +495,9 @@ struct moed_event {
 
 struct moed_request;
 
-/* Submits a prompt; the answer comes as events. Copies the options. */
+/* Submits a prompt; the answer comes as events. Copies the options. It does not wait for the
+ * worker, so an event loop may call it. It may ask memd what the workers do, for a quarter of a
+ * second at most, and attach to another one where there are several. */
 MOED_API MOED_MUST_USE enum moed_code
 moed_generate_start(struct moed_session *session, const struct moed_generate_options *options,
                     struct moed_request **out, struct moed_error *error);
@@ -535,7 +544,9 @@ MOED_API MOED_MUST_USE enum moed_code moed_request_next(struct moed_request *req
 MOED_API int moed_request_fd(struct moed_request *request);
 
 /* Tells the worker to stop. Events that it has already sent still come, then MOED_EVENT_DONE with
- * MOED_REASON_CANCELLED, unless the request was done before. */
+ * MOED_REASON_CANCELLED, unless the request was done before. Where the worker has gone and the
+ * session waits for another one, that comes at once. A worker that lives and does not answer delays
+ * it: moed_request_free does not wait. */
 MOED_API void moed_request_cancel(struct moed_request *request);
 
 /* Frees the request, and cancels it if it still runs; takes NULL. */
@@ -637,8 +648,8 @@ MOED_API void moed_chat_truncate(struct moed_chat *chat, size_t count);
  * moed_free. */
 MOED_API MOED_MUST_USE enum moed_code moed_chat_json(const struct moed_chat *chat, char **json,
                                                      size_t *json_bytes, struct moed_error *error);
-/* The tokens of the prompt that an answer would get now. The program frees *tokens with moed_free.
- */
+/* The tokens of the prompt that an answer would get now, from the worker. The program frees *tokens
+ * with moed_free. */
 MOED_API MOED_MUST_USE enum moed_code moed_chat_tokens(struct moed_chat *chat, uint32_t **tokens,
                                                        size_t *token_count,
                                                        struct moed_error *error);
@@ -647,7 +658,8 @@ MOED_API MOED_MUST_USE enum moed_code moed_chat_tokens(struct moed_chat *chat, u
  * leave out. options: NULL: the model's defaults of sampling. Its events have parts: content,
  * reasoning and calls, which the library finds in the text; the text itself may have their marks. A
  * grammar binds the content, behind reasoning; where the model may call tools of its own accord, it
- * can only be a JSON schema. The conversation does not change: see moed_chat_add_answer. */
+ * can only be a JSON schema. The conversation does not change: see moed_chat_add_answer. It waits
+ * as little as moed_generate_start: the worker makes tokens of the prompt. */
 MOED_API MOED_MUST_USE enum moed_code moed_chat_start(struct moed_chat *chat,
                                                       const struct moed_generate_options *options,
                                                       struct moed_request **out,

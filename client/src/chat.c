@@ -223,8 +223,8 @@ enum moed_code moed_chat_add_answer(struct moed_chat *chat, const struct moed_re
 
 /* ---- The prompt ---- */
 
-enum moed_code chat_render(struct moed_chat *chat, struct chat_rendered *out,
-                           struct moed_error *error)
+static enum moed_code request_of(const struct moed_chat *chat, struct chat_request *out,
+                                 struct moed_error *error)
 {
     static const enum chat_switch thinking[] = {[MOED_THINKING_DEFAULT] = CHAT_UNSET,
                                                 [MOED_THINKING_ON] = CHAT_ON,
@@ -232,20 +232,31 @@ enum moed_code chat_render(struct moed_chat *chat, struct chat_rendered *out,
     const struct chat_settings *s = chat->settings;
     if (!json_array_size(chat->messages))
         return error_report(error, MOED_ERROR_USAGE, false, "the chat has no messages");
-    struct chat_request q = {.messages = chat->messages,
-                             .tools = s->tools,
-                             .kwargs = s->variables,
-                             .reasoning_effort = s->reasoning_effort,
-                             .thinking = thinking[s->thinking],
-                             .now_s = -1};
-    return chat_model_render(chat->model, chat->session, &q, out, error);
+    *out = (struct chat_request){.messages = chat->messages,
+                                 .tools = s->tools,
+                                 .kwargs = s->variables,
+                                 .reasoning_effort = s->reasoning_effort,
+                                 .thinking = thinking[s->thinking],
+                                 .now_s = -1};
+    return MOED_OK;
+}
+
+enum moed_code chat_write(struct moed_chat *chat, struct chat_rendered *out,
+                          struct moed_error *error)
+{
+    struct chat_request q;
+    enum moed_code code = request_of(chat, &q, error);
+    return code ? code : chat_model_write(chat->model, &q, out, error);
 }
 
 enum moed_code moed_chat_tokens(struct moed_chat *chat, uint32_t **tokens, size_t *token_count,
                                 struct moed_error *error)
 {
+    struct chat_request q;
     struct chat_rendered rendered;
-    enum moed_code code = chat_render(chat, &rendered, error);
+    enum moed_code code = request_of(chat, &q, error);
+    if (!code)
+        code = chat_model_render(chat->model, chat->session, &q, &rendered, error);
     if (code)
         return code;
     *tokens = rendered.tokens;

@@ -31,7 +31,8 @@ static void answer_fini(struct answer *a)
 {
     answer_grammar_fini(&a->bound);
     free(a->form);
-    moed_free(a->prompt.tokens);
+    free(a->prompt.text);
+    free(a->prompt.plain);
 }
 
 static enum moed_code take_options(struct answer *a, const struct moed_generate_options *options,
@@ -45,7 +46,7 @@ static enum moed_code take_options(struct answer *a, const struct moed_generate_
     }
     enum moed_code code = OPTIONS_COPY(options, o, struct moed_generate_options, cache_salt, error);
     o->size = sizeof *o;
-    if (!code && (o->prompt || o->token_count))
+    if (!code && (o->prompt || o->token_count || o->plain))
         code = error_report(error, MOED_ERROR_USAGE, false,
                             "the options have a prompt, but a chat's prompt is its messages");
     return code;
@@ -138,15 +139,18 @@ static enum moed_code answer_init(struct answer *a, struct moed_chat *chat,
     if (!code)
         code = take_grammar(a, s, error);
     if (!code)
-        code = chat_render(chat, &a->prompt, error);
+        code = chat_write(chat, &a->prompt, error);
     if (!code)
         code = bind_answer(a, s, error);
     if (code) {
         answer_fini(a);
         return code;
     }
-    a->options.tokens = a->prompt.tokens;
-    a->options.token_count = a->prompt.token_count;
+    a->options.prompt = a->prompt.text;
+    a->options.prompt_bytes = a->prompt.text_bytes;
+    a->options.plain = a->prompt.plain;
+    a->options.plain_count = a->prompt.plain_count;
+    a->options.parse_special = true;
     a->options.special_text |= s->tool_list || chat_style_has_marks(&a->prompt.style);
     return MOED_OK;
 }

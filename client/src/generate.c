@@ -4,6 +4,7 @@
 #include "client/src/grammar.h"
 #include "client/src/options.h"
 #include "client/src/random.h"
+#include "client/src/ranges.h"
 #include "client/src/request.h"
 #include "client/src/router.h"
 #include "client/src/sampling.h"
@@ -59,6 +60,9 @@ static enum moed_code read_options(const struct moed_generate_options *from, str
     if (o->prompt && o->token_count)
         return error_report(error, MOED_ERROR_USAGE, false,
                             "the options have a prompt as text and one as tokens");
+    if (o->plain && !o->prompt)
+        return error_report(error, MOED_ERROR_USAGE, false,
+                            "the options have ranges of a prompt, but no prompt as text");
     if (o->prompt && !o->prompt_bytes)
         o->prompt_bytes = strlen(o->prompt);
     if (!o->prompt_bytes && !o->token_count)
@@ -72,6 +76,8 @@ static enum moed_code read_options(const struct moed_generate_options *from, str
 /* The messages of one generation; they borrow from the options. */
 struct generation {
     Moed__V1__Generate message;
+    Moed__V1__TokenizeRequest rendered;
+    uint32_t *plain; /* of `rendered` */
     Moed__V1__Record record;
     struct grammar_message grammar;
     Moed__V1__ReasoningLimit reasoning;
@@ -83,13 +89,15 @@ static void generation_fini(struct generation *g)
 {
     sampling_message_fini(&g->sampling);
     grammar_message_fini(&g->grammar);
+    free(g->plain);
     free(g->stop);
     free(g->ends);
 }
 
 static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_options *o)
 {
-    m->prompt = bytes_of(o->prompt, o->prompt_bytes);
+    if (!o->plain)
+        m->prompt = bytes_of(o->prompt, o->prompt_bytes);
     m->n_tokens = o->token_count;
     m->tokens = (uint32_t *)o->tokens;
     m->parse_special = o->parse_special;
@@ -114,6 +122,20 @@ static void fill_record(Moed__V1__Record *m, const struct moed_record_options *r
     m->hidden_phase = record->hidden_phase;
     m->stepwise = record->stepwise;
     m->prompt_only = record->prompt_only;
+}
+
+/* False: no memory. */
+static bool fill_rendered(struct generation *g, const struct moed_generate_options *o)
+{
+    Moed__V1__TokenizeRequest *m = &g->rendered;
+    g->plain = ranges_pack(o->plain, o->plain_count);
+    m->text = bytes_of(o->prompt, o->prompt_bytes);
+    m->parse_special = o->parse_special;
+    m->add_begin = true;
+    m->plain = g->plain;
+    m->n_plain = 2 * o->plain_count;
+    g->message.rendered = m;
+    return g->plain != NULL;
 }
 
 /* False: no memory. */
@@ -150,13 +172,14 @@ static enum moed_code generation_init(struct generation *g, const struct options
                                       struct moed_error *error)
 {
     *g = (struct generation){.message = MOED__V1__GENERATE__INIT,
+                             .rendered = MOED__V1__TOKENIZE_REQUEST__INIT,
                              .record = MOED__V1__RECORD__INIT,
                              .reasoning = MOED__V1__REASONING_LIMIT__INIT};
     enum moed_code code =
         grammar_message_init(&g->grammar, &options->grammar, &g->message.grammar, error);
     if (code)
         return code;
-    if (!fill_stop(g, &options->o) ||
+    if ((options->o.plain && !fill_rendered(g, &options->o)) || !fill_stop(g, &options->o) ||
         (options->o.reasoning && !fill_reasoning(g, &options->reasoning)) ||
         !sampling_message_init(&g->sampling, &options->sampling, random_seed())) {
         generation_fini(g);

@@ -1,5 +1,6 @@
 /* Questions with one answer: the model's facts, text to tokens and back. */
 #include "client/src/error.h"
+#include "client/src/ranges.h"
 #include "client/src/request.h"
 #include "client/src/sampling.h"
 
@@ -30,24 +31,13 @@ enum moed_code moed_tokenize(struct moed_session *session, const char *text, siz
                                 error);
 }
 
-/* Pairs of numbers, as the message has them; NULL: no memory. */
-static uint32_t *pack_ranges(const struct moed_range *ranges, size_t count)
-{
-    uint32_t *pairs = calloc(count + 1, 2 * sizeof *pairs);
-    for (size_t i = 0; pairs && i < count; i++) {
-        pairs[2 * i] = ranges[i].start < UINT32_MAX ? (uint32_t)ranges[i].start : UINT32_MAX;
-        pairs[2 * i + 1] = ranges[i].end < UINT32_MAX ? (uint32_t)ranges[i].end : UINT32_MAX;
-    }
-    return pairs;
-}
-
 enum moed_code moed_tokenize_ranges(struct moed_session *session, const char *text,
                                     size_t text_bytes, unsigned flags,
                                     const struct moed_range *plain, size_t plain_count,
                                     uint32_t **tokens, size_t *token_count,
                                     struct moed_error *error)
 {
-    uint32_t *pairs = pack_ranges(plain, plain_count);
+    uint32_t *pairs = ranges_pack(plain, plain_count);
     if (!pairs)
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for %zu ranges",
                             plain_count);

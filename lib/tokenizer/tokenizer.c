@@ -277,7 +277,9 @@ static enum error_code encode_all(struct encoding *c, const char *text, size_t l
     special_scan_init(&c->scan, set, &v->symbols, text, len);
     bool found = find_special(c, 0, &match);
     bool has_bos = found && match.start == 0 && match.id == (uint32_t)v->bos;
-    if (add && v->add_bos && v->bos >= 0 && !has_bos && !token_list_push(c->out, (uint32_t)v->bos))
+    bool begin = add || (flags & TOKENIZE_ADD_BEGIN);
+    if (begin && v->add_bos && v->bos >= 0 && !has_bos &&
+        !token_list_push(c->out, (uint32_t)v->bos))
         return out_of_memory(c);
     for (; found; found = find_special(c, done, &match)) {
         enum error_code error = encode_text(c, text + done, match.start - done);

@@ -32,6 +32,7 @@ void tokenizer_free(struct tokenizer *t); /* takes NULL */
 enum {
     TOKENIZE_ADD_SPECIAL = 1,   /* add begin and end tokens, if the file asks for them; no begin
                                    token in front of one that the text begins with */
+    TOKENIZE_ADD_BEGIN = 4,     /* of these the begin token alone */
     TOKENIZE_PARSE_SPECIAL = 2, /* texts of control tokens become those tokens; without this flag
                                    only texts of user-defined tokens do */
 };

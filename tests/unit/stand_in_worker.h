@@ -85,6 +85,7 @@ struct stand_in {
     unsigned refused;    /* attempts to attach */
     const char *refusal; /* answer attaching with this Error */
     bool closes;         /* the next session's channel closes at once */
+    bool babbles;        /* and brings a length that no message has */
     const char *chat_template;
     bool marks_everywhere;
     _Atomic bool stalls;      /* it reads nothing */
@@ -423,6 +424,62 @@ static void misbehave(struct peer *p, uint64_t id, const char *how)
         body.body_case = MOED__V1__FROM_WORKER__BODY__NOT_SET, peer_send(p, id, &body);
 }
 
+enum { STAND_IN_MARK = 300 }; /* <|im_start|>; the next is <|im_end|> */
+
+/* The mark that stands at `text`, whose bytes are skipped; 0: none. */
+static uint32_t stand_in_mark(const char *text, size_t len, size_t *skipped)
+{
+    static const char *const marks[] = {"<|im_start|>", "<|im_end|>"};
+    for (uint32_t i = 0; i < 2; i++) {
+        *skipped = strlen(marks[i]);
+        if (len >= *skipped && memcmp(text, marks[i], *skipped) == 0)
+            return STAND_IN_MARK + i;
+    }
+    return 0;
+}
+
+/* Byte i is in a plain range. */
+static bool in_plain(const Moed__V1__TokenizeRequest *t, size_t i)
+{
+    bool inside = false;
+    for (size_t j = 0; j + 1 < t->n_plain; j += 2)
+        inside |= i >= t->plain[j] && i < t->plain[j + 1];
+    return inside;
+}
+
+/* At most 1002 ids. */
+static size_t stand_in_tokenize(const struct stand_in *w, const Moed__V1__TokenizeRequest *t,
+                                uint32_t *ids)
+{
+    const char *text = (const char *)t->text.data;
+    size_t count = 0;
+    bool has_mark = false;
+    for (size_t i = 0, n = 1; i < t->text.len && count < 1000; i += n) {
+        bool parse = (t->parse_special || w->marks_everywhere) && !in_plain(t, i);
+        uint32_t mark = parse ? stand_in_mark(text + i, t->text.len - i, &n) : 0;
+        has_mark = has_mark || mark;
+        if (!mark)
+            n = 1;
+        ids[count++] = mark ? mark : t->text.data[i];
+    }
+    if (t->add_special)
+        ids[count++] = 1000;
+    if (t->parse_special && !has_mark)
+        ids[count++] = 2000;
+    return count;
+}
+
+/* A prompt of a chat template becomes ids. */
+static void take_rendered(const struct stand_in *w, Moed__V1__Generate *g)
+{
+    if (!g->rendered)
+        return;
+    g->tokens = malloc(1024 * sizeof *g->tokens);
+    if (!g->tokens)
+        abort();
+    g->n_tokens = stand_in_tokenize(w, g->rendered, g->tokens);
+}
+
 static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g)
 {
     char prompt[64];
@@ -491,49 +548,13 @@ static void on_logprobs(struct peer *p, uint64_t id, const Moed__V1__LogprobsReq
     j->too_many = l->tokens[0] == 668;
 }
 
-enum { STAND_IN_MARK = 300 }; /* <|im_start|>; the next is <|im_end|> */
-
-/* The mark that stands at `text`, whose bytes are skipped; 0: none. */
-static uint32_t stand_in_mark(const char *text, size_t len, size_t *skipped)
-{
-    static const char *const marks[] = {"<|im_start|>", "<|im_end|>"};
-    for (uint32_t i = 0; i < 2; i++) {
-        *skipped = strlen(marks[i]);
-        if (len >= *skipped && memcmp(text, marks[i], *skipped) == 0)
-            return STAND_IN_MARK + i;
-    }
-    return 0;
-}
-
-/* Byte i is in a plain range. */
-static bool in_plain(const Moed__V1__TokenizeRequest *t, size_t i)
-{
-    bool inside = false;
-    for (size_t j = 0; j + 1 < t->n_plain; j += 2)
-        inside |= i >= t->plain[j] && i < t->plain[j + 1];
-    return inside;
-}
-
 static void on_tokenize(struct peer *p, uint64_t id, const Moed__V1__TokenizeRequest *t)
 {
-    uint32_t ids[1024], mark;
-    const char *text = (const char *)t->text.data;
+    uint32_t ids[1024];
     if (t->text.len == 5 && memcmp(t->text.data, "quiet", 5) == 0)
         return;
     Moed__V1__TokenizeReply reply = MOED__V1__TOKENIZE_REPLY__INIT;
-    bool has_mark = false;
-    for (size_t i = 0, n = 1; i < t->text.len && reply.n_tokens < 1000; i += n) {
-        bool parse = (t->parse_special || p->worker->marks_everywhere) && !in_plain(t, i);
-        mark = parse ? stand_in_mark(text + i, t->text.len - i, &n) : 0;
-        has_mark = has_mark || mark;
-        if (!mark)
-            n = 1;
-        ids[reply.n_tokens++] = mark ? mark : t->text.data[i];
-    }
-    if (t->add_special)
-        ids[reply.n_tokens++] = 1000;
-    if (t->parse_special && !has_mark)
-        ids[reply.n_tokens++] = 2000;
+    reply.n_tokens = stand_in_tokenize(p->worker, t, ids);
     reply.tokens = ids;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENIZE;
@@ -607,7 +628,7 @@ static void peer_receive(void *arg, const uint8_t *data, size_t len)
     else if (!m || m->abi != CONTROL_ABI)
         abort(); /* the library sends what can be read */
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_GENERATE)
-        on_generate(p, m->id, m->generate);
+        take_rendered(p->worker, m->generate), on_generate(p, m->id, m->generate);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_CANCEL)
         on_cancel(p, m->id);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGITS)
@@ -649,9 +670,12 @@ static void open_peer(void *arg, int fd)
 /* As a worker without descriptors for a channel does. */
 static void close_peer(void *arg, int fd)
 {
-    (void)arg;
-    if (fd >= 0)
-        close(fd);
+    const struct stand_in *w = arg;
+    if (fd < 0)
+        return;
+    if (w && write(fd, "\xff\xff\xff\xff", 4) != 4)
+        abort();
+    close(fd);
 }
 
 static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachRequest *request,
@@ -672,6 +696,7 @@ static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachReque
     if (w->closes) {
         w->closes = false;
         out->adopt = close_peer;
+        out->adopt_arg = w->babbles ? w : NULL;
     } else {
         struct peer *p = &w->peers[w->n_peers++];
         *p = (struct peer){.worker = w};

@@ -57,14 +57,26 @@ static void expect(const struct chat_options *options, const char *text, size_t 
                    const struct expected *x)
 {
     struct chat_prompt got;
+    struct chat_model *model = NULL;
     struct moed_error error;
-    if (chat_prompt(session, options, text, len, &got, &error))
+    uint32_t *tokens;
+    size_t count;
+    if (chat_prompt(session, options, text, len, &model, &got, &error))
         fail_msg("%s", error.message);
-    assert_int_equal(got.count, x->count);
-    assert_memory_equal(got.tokens, x->ids, x->count * sizeof *got.tokens);
+    assert_int_equal(moed_tokenize_ranges(session, got.text, got.bytes, MOED_PARSE_SPECIAL,
+                                          got.ranges, got.range_count, &tokens, &count, &error),
+                     MOED_OK);
+    assert_int_equal(count, x->count);
+    assert_memory_equal(tokens, x->ids, x->count * sizeof *tokens);
+    moed_free(tokens);
     assert_false(got.plain);
     assert_null(got.reasoning_end);
-    moed_free(got.tokens);
+    chat_prompt_fini(&got);
+    /* again, without the worker's help */
+    assert_non_null(model);
+    assert_int_equal(chat_prompt(session, options, text, len, &model, &got, &error), MOED_OK);
+    chat_prompt_fini(&got);
+    chat_model_free(model);
 }
 
 static const struct chat_options nothing;
@@ -169,9 +181,12 @@ static enum moed_code refused(const struct chat_options *options, const char *te
 {
     struct chat_prompt prompt;
     struct moed_error error;
-    enum moed_code code = chat_prompt(session, options, text, strlen(text), &prompt, &error);
+    struct chat_model *model = NULL;
+    enum moed_code code =
+        chat_prompt(session, options, text, strlen(text), &model, &prompt, &error);
+    chat_model_free(model);
     if (!code)
-        moed_free(prompt.tokens);
+        chat_prompt_fini(&prompt);
     else if (!strstr(error.message, says))
         fail_msg("'%s' in '%s'", says, error.message);
     return code;
@@ -196,14 +211,15 @@ static void test_refused(void **state)
 static void test_model_without_template(void **state)
 {
     struct chat_prompt prompt;
+    struct chat_model *model = NULL;
     struct moed_error error;
     worker.chat_template = "";
-    assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &prompt, &error), MOED_OK);
+    assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &model, &prompt, &error), MOED_OK);
     assert_true(prompt.plain);
     const char *text = "User: Hi\n\nAssistant:";
-    for (size_t i = 0; text[i]; i++)
-        assert_int_equal(prompt.tokens[i], (uint8_t)text[i]);
-    moed_free(prompt.tokens);
+    assert_string_equal(prompt.text, text);
+    chat_prompt_fini(&prompt);
+    chat_model_free(model);
 }
 
 /* A template that begins the model's reasoning says where it ends. */
@@ -213,24 +229,28 @@ static void test_reasoning_left_open(void **state)
     for (int i = 0; i < 2; i++) {
         char template[128];
         struct chat_prompt prompt;
+        struct chat_model *model = NULL;
         struct moed_error error;
         snprintf(template, sizeof template, "{{ messages[0].content }}{# </think> #}%s", ends[i]);
         worker.chat_template = template;
-        assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &prompt, &error), MOED_OK);
+        assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &model, &prompt, &error), MOED_OK);
         if (i == 0)
             assert_string_equal(prompt.reasoning_end, "</think>");
         else
             assert_null(prompt.reasoning_end);
-        moed_free(prompt.tokens);
+        chat_prompt_fini(&prompt);
+        chat_model_free(model);
     }
 }
 
 static void test_worker_gone(void **state)
 {
     struct chat_prompt prompt;
+    struct chat_model *model = NULL;
     struct moed_error error;
-    assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &prompt, &error), MOED_OK);
-    moed_free(prompt.tokens); /* so the worker has the channel */
+    assert_int_equal(chat_prompt(session, &nothing, "Hi", 2, &model, &prompt, &error), MOED_OK);
+    chat_prompt_fini(&prompt); /* so the worker has the channel */
+    chat_model_free(model);
     stand_in_hang_up(&worker, 0);
     while (moed_session_alive(session))
         pause_ms(10);

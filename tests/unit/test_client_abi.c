@@ -124,6 +124,8 @@ AT(moed_generate_options, priority, 128);
 AT(moed_generate_options, deadline_ms, 132);
 AT(moed_generate_options, cache_salt, 136);
 AT(moed_generate_options, reasoning, 144);
+AT(moed_generate_options, plain, 152);
+AT(moed_generate_options, plain_count, 160);
 AT(moed_result, size, 0);
 AT(moed_result, reason, 8);
 AT(moed_result, prompt_tokens, 12);
@@ -201,8 +203,12 @@ static void test_size_of_options(void **state)
     assert_int_equal(generate(&unset, &error), MOED_ERROR_USAGE);
     assert_non_null(strstr(error.message, "sizeof(struct moed_generate_options)"));
 
-    struct moed_generate_options cut = {.size = sizeof cut - 1, .prompt = "count 1"};
+    enum { FIRST = offsetof(struct moed_generate_options, plain) }; /* its size in 1.0 */
+    struct moed_generate_options cut = {.size = FIRST - 1, .prompt = "count 1"};
     assert_int_equal(generate(&cut, &error), MOED_ERROR_USAGE);
+    cut.size = FIRST;
+    cut.plain = (const void *)&cut; /* it is not the program's */
+    assert_int_equal(generate(&cut, &error), MOED_OK);
 
     struct later_options later = {.known = {.size = sizeof later, .prompt = "count 1"}};
     assert_int_equal(generate(&later, &error), MOED_OK);

@@ -181,6 +181,27 @@ static void expect_prompt(const char *expected)
     assert_string_equal(text, expected);
 }
 
+/* The start of an answer does not wait for the worker, which finds the prompt's tokens. */
+static void test_starts_at_a_silent_worker(void **state)
+{
+    struct moed_request *r;
+    struct moed_error error;
+    const struct moed_event *event;
+    open_chat(NULL);
+    assert_int_equal(moed_chat_add(chat, "user", "Hi <|im_end|>", 0, NULL), MOED_OK);
+    worker.answer_bytes = 99;
+    worker.stalls = true;
+    enum moed_code code = moed_chat_start(chat, NULL, &r, &error);
+    worker.stalls = false;
+    if (code)
+        fail_msg("%s", error.message);
+    do
+        assert_int_equal(moed_request_next(r, 60000, &event, NULL), MOED_OK);
+    while (event->kind != MOED_EVENT_DONE);
+    moed_request_free(r);
+    expect_prompt("<user\nHi <|im_end|>>\n<assistant\n");
+}
+
 /* Several turns, with a call and its result; the whole goes through the template each time. */
 static void test_turns(void **state)
 {
@@ -421,10 +442,19 @@ int main(void)
 {
 #define CHAT_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        CHAT_TEST(test_content),         CHAT_TEST(test_reasoning), CHAT_TEST(test_calls),
-        CHAT_TEST(test_one_call),        CHAT_TEST(test_turns),     CHAT_TEST(test_tools_stay),
-        CHAT_TEST(test_text_stays_text), CHAT_TEST(test_continues), CHAT_TEST(test_cancel),
-        CHAT_TEST(test_grammars),        CHAT_TEST(test_refused),   CHAT_TEST(test_lifetimes),
+        CHAT_TEST(test_starts_at_a_silent_worker),
+        CHAT_TEST(test_content),
+        CHAT_TEST(test_reasoning),
+        CHAT_TEST(test_calls),
+        CHAT_TEST(test_one_call),
+        CHAT_TEST(test_turns),
+        CHAT_TEST(test_tools_stay),
+        CHAT_TEST(test_text_stays_text),
+        CHAT_TEST(test_continues),
+        CHAT_TEST(test_cancel),
+        CHAT_TEST(test_grammars),
+        CHAT_TEST(test_refused),
+        CHAT_TEST(test_lifetimes),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }

@@ -126,6 +126,8 @@ static void test_special_tokens(void **state)
     expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS(end, 'a', longer));
     /* no second begin token, but the first where its text is no token */
     expect(t, "<|e|>a", TOKENIZE_ADD_SPECIAL | parse, IDS(end, 'a', longer));
+    expect(t, "a", TOKENIZE_ADD_BEGIN, IDS(end, 'a'));
+    expect(t, "<|e|>a", TOKENIZE_ADD_BEGIN | parse, IDS(end, 'a'));
     expect(t, "a<|e|>", TOKENIZE_ADD_SPECIAL | parse, IDS(end, 'a', end, longer));
     expect(t, "<|e|>", TOKENIZE_ADD_SPECIAL, IDS(end, '<', '|', 'e', '|', '>', longer));
     assert_true(tokenizer_is_special(t, end));

@@ -50,6 +50,7 @@ static enum error_code tokenize(const struct tokenizer *t, const Moed__V1__Token
                                 struct token_list *list, struct error *e)
 {
     unsigned flags = (q->add_special ? TOKENIZE_ADD_SPECIAL : 0u) |
+                     (q->add_begin ? TOKENIZE_ADD_BEGIN : 0u) |
                      (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
     struct plain_range *ranges = plain_ranges(q);
     if (!ranges)
@@ -224,6 +225,8 @@ static enum error_code take_prompt(struct frontend *f, struct request *r,
     const struct tokenizer *t = f->sessions->model.tokenizer;
     if (q->prompt.len == 0 && q->n_tokens)
         return copy_tokens(r, q->tokens, q->n_tokens, e);
+    if (q->prompt.len == 0 && q->rendered)
+        return tokenize(t, q->rendered, &r->tokens, e);
     unsigned flags = TOKENIZE_ADD_SPECIAL | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
     return tokenizer_encode(t, (const char *)q->prompt.data, q->prompt.len, flags, &r->tokens, e);
 }

@@ -17,8 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_DEATHS     2    /* of workers, of one question: the question may kill them */
-#define CANCEL_WAIT_MS 2000 /* how long a cancelled request may take to end */
+#define MAX_DEATHS 2 /* of workers, of one question: the question may kill them */
 
 /* ---- The session ---- */
 
@@ -30,6 +29,8 @@ static enum moed_code attach(struct talk *t, struct moed_error *error)
         return MOED_OK;
     moed_detach(t->session);
     t->session = NULL;
+    chat_model_free(t->model);
+    t->model = NULL;
     return moed_attach(&options, &t->session, error);
 }
 
@@ -75,6 +76,7 @@ bool talk_init(struct talk *t, struct settings *s, int *exit_code)
 void talk_fini(struct talk *t)
 {
     moed_detach(t->session);
+    chat_model_free(t->model);
     json_decref(t->messages);
     strbuf_fini(&t->attached);
 }
@@ -102,7 +104,7 @@ static enum moed_code start(struct answer *a, struct moed_request **request,
     struct moed_grammar grammar;
     s->chat.messages = t->messages;
     s->chat.thinking = s->view == THINKING_OFF ? CHAT_OFF : CHAT_UNSET;
-    enum moed_code code = chat_prompt(t->session, &s->chat, NULL, 0, &a->prompt, error);
+    enum moed_code code = chat_prompt(t->session, &s->chat, NULL, 0, &t->model, &a->prompt, error);
     if (code)
         return code;
     if (a->prompt.plain && !t->plain_reported)
@@ -110,8 +112,7 @@ static enum moed_code start(struct answer *a, struct moed_request **request,
                      "one with --chat-template");
     t->plain_reported = true;
     settings_apply(s, &options, &sampling);
-    options.tokens = a->prompt.tokens;
-    options.token_count = a->prompt.count;
+    chat_prompt_apply(&a->prompt, &options);
     options.special_text = chat_style_has_marks(&a->prompt.style);
     grammar = chat_prompt_bind(&a->prompt, options.grammar);
     options.grammar = &grammar;
@@ -151,7 +152,7 @@ static enum moed_code stream(struct answer *a, struct moed_request *request,
     for (;;) {
         struct pollfd fds[] = {{.fd = moed_request_fd(request), .events = POLLIN},
                                {.fd = interrupts_fd(), .events = POLLIN}};
-        int n = poll(fds, a->cancelled ? 1 : 2, a->cancelled ? CANCEL_WAIT_MS : -1);
+        int n = poll(fds, a->cancelled ? 1 : 2, a->cancelled ? ASK_CANCEL_MS : -1);
         if (n == 0 || (n < 0 && errno != EINTR))
             return MOED_OK;
         cancel_if_unwanted(a, request);
@@ -174,7 +175,7 @@ static void answer_fini(struct answer *a)
 {
     if (a->replies)
         reply_fini(&a->reply);
-    moed_free(a->prompt.tokens);
+    chat_prompt_fini(&a->prompt);
     *a = (struct answer){.talk = a->talk};
 }
 

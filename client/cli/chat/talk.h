@@ -12,6 +12,7 @@ struct talk {
     struct settings *settings;
     const char *deployment; /* for moed_attach; NULL: "default" */
     struct moed_session *session;
+    struct chat_model *model; /* the session's; NULL: not asked for yet */
     json_t *messages;
     struct strbuf attached; /* /read: goes in front of the next question */
     bool terminal;          /* standard output is one */

@@ -410,6 +410,11 @@ def a_worker_that_hangs():
     with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="ascii") as f:
         worker = int(f.read())
     os.kill(worker, signal.SIGSTOP)
+    c.send("Hello?\r")
+    c.wait(lambda s: "Hello?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
+    c.child.sendintr()
+    c.see("(stopped)")
+    c.wait(at_prompt, "the prompt while the worker hangs")
     c.send("What is 2 + 3?\r")
     c.wait(lambda s: "2 + 3?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
     for _ in range(3):
