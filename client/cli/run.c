@@ -86,7 +86,11 @@ static enum moed_code stream(struct run *run, struct moed_request *request,
     }
     for (;;) {
         fds[0].revents = 0; /* poll leaves it alone when a signal ends it */
-        poll(fds, run->cancelled ? REQUEST_ONLY : ALL, -1);
+        int n = poll(fds, run->cancelled ? REQUEST_ONLY : ALL, run->cancelled ? ASK_CANCEL_MS : -1);
+        if (n == 0) {
+            run->result.reason = MOED_REASON_CANCELLED;
+            return MOED_OK;
+        }
         if (!run->cancelled && (fds[2].revents & (POLLERR | POLLHUP)))
             run->closed = true;
         cancel_if_unwanted(run, request);

@@ -125,7 +125,9 @@ static int stream_all(struct answers *a)
     if (!watch(a, fds))
         return CLI_FAILURE;
     while (a->n_done < a->n) {
-        poll(fds, a->cancelled ? a->n : a->n + 1, -1);
+        int n = poll(fds, a->cancelled ? a->n : a->n + 1, a->cancelled ? ASK_CANCEL_MS : -1);
+        if (n == 0)
+            break;
         cancel_if_interrupted(a);
         for (unsigned i = 0; i < a->n; i++) {
             if (!a->done[i] && take_events(a, i, &error))

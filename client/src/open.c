@@ -149,10 +149,16 @@ static enum moed_code report_replaced(struct moed_error *error)
 
 bool session_lost_model(struct moed_session *s, struct moed_error *error)
 {
-    if (!session_is_replaced(s) || (!s->other_model && has_worker_at(s->dir)))
+    if (!session_is_replaced(s))
         return false;
-    report_replaced(error);
-    return true;
+    bool gone = !has_worker_at(s->dir);
+    pthread_mutex_lock(&s->lock);
+    s->other_model |= gone; /* for good: the next reload serves at the session's place again */
+    bool lost = s->other_model;
+    pthread_mutex_unlock(&s->lock);
+    if (lost)
+        report_replaced(error);
+    return lost;
 }
 
 /* A worker of another model: the session ends there. */

@@ -309,6 +309,12 @@ void request_give_up(struct moed_request *r, const struct moed_error *why)
         mailbox_fail(&r->mailbox, why ? why : &usual);
 }
 
+void request_end_cancelled(struct moed_request *r)
+{
+    if (r->cancelled && r->mailbox.owed && !r->mailbox.ended && !is_question(r))
+        request_give_up(r, NULL);
+}
+
 bool request_is_cancelled(const struct moed_request *r)
 {
     return r->cancelled;
@@ -522,8 +528,9 @@ void moed_request_cancel(struct moed_request *r)
     if (session_is_foreign(r->session, NULL))
         return;
     pthread_mutex_lock(&r->session->lock);
-    bool running = !r->mailbox.ended;
     r->cancelled = true;
+    request_end_cancelled(r);
+    bool running = !r->mailbox.ended;
     pthread_mutex_unlock(&r->session->lock);
     if (running) /* a closed channel cancels as well */
         (void)request_send_cancel(r->session, r->mailbox.id);

@@ -19,6 +19,9 @@ struct resend request_resend(struct moed_request *r);
 /* Takes a request that cannot be continued off its session and ends it. why NULL: because of what
  * it is. The caller holds session->lock. */
 void request_give_up(struct moed_request *r, const struct moed_error *why);
+/* Ends a request that was cancelled where no worker has it, so none would answer a Cancel. A
+ * question is left: only its owner, who frees it, cancels it. The caller holds session->lock. */
+void request_end_cancelled(struct moed_request *r);
 /* moed_request_cancel was called. The caller holds session->lock. */
 bool request_is_cancelled(const struct moed_request *r);
 /* Cancels at the worker what it has under this id; nothing is fine. Without locks. */

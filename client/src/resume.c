@@ -224,12 +224,14 @@ static void *resumer_main(void *arg)
     return NULL;
 }
 
-/* The worker has gone with all that it was sent. Under the lock. */
+/* The worker has gone with all that it was sent, Cancels too. Under the lock. */
 static void owe_all(struct moed_session *s)
 {
-    for (struct mailbox *m = s->mailboxes; m; m = m->next) {
+    for (struct mailbox *m = s->mailboxes, *next; m; m = next) {
+        next = m->next;
         m->was_sent |= !m->owed;
         m->owed = true;
+        request_end_cancelled((struct moed_request *)m);
     }
 }
 

@@ -158,6 +158,18 @@ set +e; wait $c; CODE=$?; set -e
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
 wait_until 5 idle || fail "the cancelled request still runs"
 
+# Also where the worker is silent.
+("$MOED" run --ignore-end "Go on for ever" > "$WORK/silent" & echo $! > "$WORK/pid"; set +e; wait $!; echo $? > "$WORK/code") &
+wait_until 10 test -s "$WORK/silent" || fail "no answer to cancel"
+worker=$(pid_of worker)
+kill -STOP "$worker"
+kill -INT "$(cat "$WORK/pid")"
+set +e; wait_until 60 test -s "$WORK/code"; CODE=$?; set -e
+kill -CONT "$worker"
+[ $CODE -eq 0 ] || { kill -9 "$(cat "$WORK/pid")"; fail "Ctrl-C does not end moed run while the worker is silent"; }
+[ "$(cat "$WORK/code")" -eq 130 ] || fail "Ctrl-C at a silent worker: exit code $(cat "$WORK/code"), expected 130"
+wait_until 5 idle || fail "the cancelled request still runs"
+
 # A reader that goes away ends its request.
 "$MOED" run --ignore-end "Go on for ever" 2>/dev/null | head -c 20 >/dev/null || true
 wait_until 5 idle || fail "a request without a reader still runs"

@@ -206,6 +206,53 @@ static void test_starts_without_worker(void **state)
     moed_detach(s);
 }
 
+/* Where there is no worker, a request that is cancelled ends at once, and no later worker is sent
+ * it: with a part of its answer, cancelled before its worker went, which did not react, and started
+ * after. Others go on. */
+static void test_cancels_without_worker(void **state)
+{
+    enum { BEGUN, BEFORE, STARTED, N };
+    struct moed_session *s;
+    struct moed_generate_options hold = prompt_of("hold"), deaf = prompt_of("deaf"),
+                                 count = prompt_of("count 3");
+    struct moed_request *r[N], *kept;
+    const struct moed_event *event;
+    (void)state;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    unsigned first = stand_in_peers(&worker) - 1;
+    assert_int_equal(moed_generate_start(s, &hold, &r[BEGUN], NULL), MOED_OK);
+    assert_int_equal(moed_request_next(r[BEGUN], 60000, &event, NULL), MOED_OK);
+    assert_int_equal(moed_generate_start(s, &deaf, &r[BEFORE], NULL), MOED_OK);
+    assert_int_equal(moed_generate_start(s, &hold, &kept, NULL), MOED_OK);
+    await_generates(first, 3);
+    moed_request_cancel(r[BEFORE]);
+    while (!stand_in_look(&worker, first).cancels)
+        pause_ms(1);
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, first);
+    while (!stand_in_refused(&worker))
+        pause_ms(1);
+    assert_int_equal(moed_generate_start(s, &count, &r[STARTED], NULL), MOED_OK);
+    moed_request_cancel(r[BEGUN]);
+    moed_request_cancel(r[STARTED]);
+    for (int i = 0; i < N; i++) {
+        const struct moed_result *result = await_done(r[i])->result;
+        assert_int_equal(result->reason, MOED_REASON_CANCELLED);
+        assert_int_equal(result->generated_tokens, i == BEGUN);
+        moed_request_cancel(r[i]);
+        assert_int_equal(await_done(r[i])->result->reason, MOED_REASON_CANCELLED);
+    }
+    stand_in_refuse(&worker, false);
+    await_generates(first + 1, 1);
+    moed_request_cancel(kept);
+    await_done(kept);
+    assert_int_equal(stand_in_look(&worker, first + 1).generates, 1);
+    moed_request_free(kept);
+    for (int i = 0; i < N; i++)
+        moed_request_free(r[i]);
+    moed_detach(s);
+}
+
 /* ---- Sessions ---- */
 
 /* All processes of the deployment are gone for a moment, or their directory is: the session waits
@@ -295,6 +342,36 @@ static void test_another_model_comes(void **state)
     assert_true(moed_session_replaced(s));
     moed_request_free(r);
     moed_detach(s);
+}
+
+/* After the first reload the session's place serves no more, and its worker ends; after the second
+ * that place serves again. */
+static void test_two_reloads(void **state)
+{
+    struct moed_session *s;
+    struct moed_generate_options prompt = prompt_of("quiet");
+    struct moed_request *r;
+    const struct moed_event *event;
+    struct moed_error error;
+    char other[RUN_DIR_BYTES];
+    (void)state;
+    worker.model = 7;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+    assert_true(run_dir_place(run_dir, 1, other));
+    assert_int_equal(mkdir(other, 0700), 0);
+    assert_int_equal(run_dir_serve(run_dir, 1, NULL), ERROR_OK);
+    assert_true(moed_session_replaced(s));
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+    assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_non_null(strstr(error.message, "another model"));
+    assert_int_equal(run_dir_serve(run_dir, 0, NULL), ERROR_OK);
+    assert_true(moed_session_replaced(s));
+    moed_request_free(r);
+    moed_detach(s);
+    stand_in_refuse(&worker, false);
+    assert_int_equal(rmdir(other), 0);
 }
 
 /* ---- The supervisor ---- */
@@ -409,7 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_WORKER(test_result_continues),      WITH_WORKER(test_closes_at_once),
         WITH_WORKER(test_many_continue),         WITH_WORKER(test_message_continues),
-        WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_deployment_restarts),
+        WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_cancels_without_worker),
+        WITH_WORKER(test_two_reloads),           WITH_WORKER(test_deployment_restarts),
         WITH_WORKER(test_no_worker_comes),       WITH_WORKER(test_another_model_comes),
         WITH_WORKER(test_supervisor_gave_up),    cmocka_unit_test(test_supervisor_state),
     };
