@@ -5,7 +5,13 @@
 
 #include <stdbool.h>
 
-enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_level {
+    LOG_LEVEL_NONE = -1,
+    LOG_LEVEL_ERROR,
+    LOG_LEVEL_WARN,
+    LOG_LEVEL_INFO,
+    LOG_LEVEL_DEBUG
+};
 
 /* Once at start, before threads. Borrows component, a literal. */
 void log_init(const char *component, enum log_level threshold);

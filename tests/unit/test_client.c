@@ -275,6 +275,31 @@ static void test_detach_with_requests(void **state)
     WAIT_UNTIL(stand_in_look(&worker, 1).closed); /* the worker sees the end */
 }
 
+/* What lib/ipc would log of a peer that breaks the protocol does not come out at the program's
+ * standard error. */
+static void test_prints_nothing(void **state)
+{
+    struct moed_attach_options options = {.size = sizeof options, .resume_ms = -1};
+    struct moed_session *s;
+    struct moed_error error;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    int saved = dup(STDERR_FILENO);
+    assert_true(saved >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    worker.closes = worker.babbles = true;
+    enum moed_code code = moed_attach(&options, &s, &error);
+    for (int ms = 0; !code && moed_session_alive(s) && ms < 60000; ms++)
+        pause_ms(1);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    assert_int_equal(code, MOED_OK);
+    assert_false(moed_session_alive(s));
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    assert_int_equal(ftell(file), 0);
+    fclose(file);
+    moed_detach(s);
+}
+
 /* ---- Threads ---- */
 
 static void *generate_often(void *arg)
@@ -413,23 +438,15 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_running),
-        cmocka_unit_test(test_worker_restarts),
-        cmocka_unit_test(test_bad_name),
-        cmocka_unit_test(test_names),
-        WITH_WORKER(test_attach),
-        WITH_WORKER(test_model),
-        WITH_WORKER(test_tokenize),
-        WITH_WORKER(test_question_limits),
-        WITH_WORKER(test_metrics),
-        WITH_WORKER(test_worker_errors),
-        WITH_WORKER(test_late_messages),
-        WITH_WORKER(test_worker_misbehaves),
-        WITH_WORKER(test_worker_goes),
-        WITH_WORKER(test_detach_with_requests),
-        WITH_WORKER(test_threads),
-        WITH_WORKER(test_continues),
-        WITH_WORKER(test_worker_goes_under_threads),
+        cmocka_unit_test(test_not_running), cmocka_unit_test(test_worker_restarts),
+        cmocka_unit_test(test_bad_name),    cmocka_unit_test(test_names),
+        WITH_WORKER(test_attach),           WITH_WORKER(test_model),
+        WITH_WORKER(test_tokenize),         WITH_WORKER(test_question_limits),
+        WITH_WORKER(test_metrics),          WITH_WORKER(test_worker_errors),
+        WITH_WORKER(test_late_messages),    WITH_WORKER(test_worker_misbehaves),
+        WITH_WORKER(test_worker_goes),      WITH_WORKER(test_detach_with_requests),
+        WITH_WORKER(test_prints_nothing),   WITH_WORKER(test_threads),
+        WITH_WORKER(test_continues),        WITH_WORKER(test_worker_goes_under_threads),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }
