@@ -3,6 +3,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 import unittest
@@ -14,6 +15,11 @@ import moed
 PROMPT = "Once upon a time"
 TRACE, FACTS, ANSWER = sys.argv[1:4]
 del sys.argv[1:]
+
+
+def worker_pid():
+    with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="utf-8") as f:
+        return int(f.read().strip())
 
 
 class Sessions(unittest.TestCase):
@@ -190,6 +196,55 @@ class Sessions(unittest.TestCase):
             return {a.content for a in answers}
 
         self.assertEqual(asyncio.run(ask_all()), {"2 + 3 = 5."})
+
+    def test_a_question_without_an_answer_leaves(self):
+        with moed.Chat(self.session, system="S") as chat:
+            def left():
+                return [m["role"] for m in chat.messages]
+
+            with self.assertRaisesRegex(TypeError, "tempreture"):
+                chat.ask("Hi", tempreture=1)
+            with self.assertRaises(moed.Error):
+                chat.ask("Hi", gbnf="(")
+            with self.assertRaises(moed.Error):
+                asyncio.run(chat.ask_async("Hi", gbnf="("))
+            self.assertEqual(left(), ["system"])
+            with chat.stream("Hi", ignore_end=True) as reply:
+                next(iter(reply))
+            self.assertEqual(left(), ["system"])
+            reply = chat.stream("Hi", ignore_end=True)
+            next(iter(reply))
+            reply.cancel()
+            self.assertEqual([p for p in reply if p.kind == "call"], [])
+            self.assertEqual(left(), ["system", "user", "assistant"])
+            reply.close()
+            chat.truncate(1)
+            unread = chat.stream("One", ignore_end=True)
+            chat.add("user", "Two")
+            unread.close()
+            self.assertEqual([m["content"] for m in chat.messages], ["S", "One", "Two"])
+
+    def test_a_silent_worker_does_not_stop_the_event_loop(self):
+        with moed.Session(timeout_s=3) as session, moed.Chat(session) as chat:
+            async def ask():
+                with self.assertRaises(asyncio.TimeoutError):  # not moed's, of the session
+                    await asyncio.wait_for(chat.ask_async("What is 2 + 3?"), 0.5)
+
+            os.kill(worker_pid(), signal.SIGSTOP)
+            try:
+                asyncio.run(ask())
+            finally:
+                os.kill(worker_pid(), signal.SIGCONT)
+            self.assertEqual(len(chat), 0)
+            self.assertEqual(chat.ask("What is 2 + 3?", temperature=0).content, "2 + 3 = 5.")
+
+    def test_a_deadline_ends_the_stream(self):
+        os.kill(worker_pid(), signal.SIGSTOP)
+        generation = self.session.generate(PROMPT, deadline_ms=1)
+        os.kill(worker_pid(), signal.SIGKILL)
+        with self.assertRaisesRegex(moed.Error, "deadline"):
+            list(generation)
+        self.assertEqual(len(self.session.complete(PROMPT, max_tokens=2).tokens), 2)  # the next worker is there
 
     def test_fork(self):
         child = os.fork()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
 from ._native import ffi, lib, new
-from .errors import check
+from .errors import Error, check
 from .options import Options
 from .session import Session
-from .stream import Result, Stream, bytes_of, text_of
+from .stream import Result, Stream, bytes_of, nothing_yet, text_of
 
 Message = dict[str, Any]
 
@@ -71,20 +71,41 @@ def _part(part: Any) -> Part:
 
 
 class Reply(Stream[Part]):
-    """An answer as it comes, in parts. At its end it becomes the last message of the chat."""
+    """An answer as it comes, in parts. At its end it becomes the last message of the chat. Where it fails or is closed before, the
+    message of the user that it answers leaves the chat. before: messages of the chat without that one."""
 
-    def __init__(self, chat: "Chat", options: Options) -> None:
+    def __init__(self, chat: "Chat", options: Options, before: int) -> None:
         request, error = ffi.new("struct moed_request **"), ffi.new("struct moed_error *")
         self._request = None
         check(lib.moed_chat_start(chat._handle(), options.struct, request, error), error)
         super().__init__(chat._session, request[0])
-        self._chat = chat
+        self._chat, self._before, self._asked = chat, before, len(chat)
 
     def _items(self, event: Any) -> list[Part]:
         return [_part(event.parts[i]) for i in range(event.part_count)]
 
     def _ended(self) -> None:
         check(lib.moed_chat_add_answer(self._chat._handle(), self._request, self._error), self._error)
+        self._before = self._asked
+
+    def _take_back(self) -> None:
+        """The question, unless the chat has gone on or was closed."""
+        if self._chat._chat is not None and len(self._chat) == self._asked:
+            self._chat.truncate(self._before)
+        self._before = self._asked
+
+    def _next(self, timeout_ms: int) -> Part | None:
+        try:
+            return super()._next(timeout_ms)
+        except Error as e:
+            if not nothing_yet(e):
+                self._take_back()
+            raise
+
+    def close(self) -> None:
+        if self._request is not None and self._before != self._asked:
+            self._take_back()
+        super().close()
 
 
 def _collect(parts: Iterable[Part], result: Result) -> ChatAnswer:
@@ -191,10 +212,15 @@ class Chat:
 
     def stream(self, text: str | None = None, **options: Any) -> Reply:
         """Starts an answer to the conversation, after a message of the user if there is a text. Options as Session.generate; a
-        grammar binds the content, behind reasoning."""
+        grammar binds the content, behind reasoning. If no answer comes, the message leaves the conversation."""
+        before = len(self)
         if text is not None:
             self.add("user", text)
-        return Reply(self, Options(None, options))
+        try:
+            return Reply(self, Options(None, options), before)
+        except BaseException:
+            self.truncate(before)
+            raise
 
     def ask(self, text: str | None = None, **options: Any) -> ChatAnswer:
         """The whole answer. Arguments as `stream`."""

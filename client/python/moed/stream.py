@@ -42,6 +42,11 @@ def id_of(value: int) -> int | None:
     return None if value < 0 else value
 
 
+def nothing_yet(e: Error) -> bool:
+    """The wait was too short. The other timeout, of `deadline_ms`, is the request's end."""
+    return e.code == "timeout" and e.retry
+
+
 def _result(r: Any) -> Result:
     return Result(
         text_of(lib.moed_reason_name(r.reason)), r.prompt_tokens, r.cached_tokens, r.generated_tokens, r.queue_ns * 1e-9,
@@ -87,7 +92,7 @@ class Stream(Generic[T]):
             try:
                 item = self._next(200)
             except Error as e:  # in short waits, so that Ctrl-C is seen
-                if e.code != "timeout":
+                if not nothing_yet(e):
                     raise
                 continue
             if item is None:
@@ -101,7 +106,7 @@ class Stream(Generic[T]):
             try:
                 item = self._next(0)
             except Error as e:
-                if e.code != "timeout":
+                if not nothing_yet(e):
                     raise
                 ready = asyncio.Event()
                 loop.add_reader(fd, ready.set)
