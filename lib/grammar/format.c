@@ -48,15 +48,16 @@
     ")+(?:/" PCHAR "*)*)?" QUERY
 
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
-/* ISO 8601, as appendix A of RFC 3339 has it */
-#define SECONDS  "[0-9]+S"
-#define MINUTES  "[0-9]+M(?:" SECONDS ")?"
-#define HOURS    "[0-9]+H(?:" MINUTES ")?"
+/* ISO 8601, as appendix A of RFC 3339 has it; a number without a limit could be endless */
+#define SECONDS  "[0-9]{1,9}S"
+#define MINUTES  "[0-9]{1,9}M(?:" SECONDS ")?"
+#define HOURS    "[0-9]{1,9}H(?:" MINUTES ")?"
 #define OF_DAY   "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
-#define DAYS     "[0-9]+D"
-#define MONTHS   "[0-9]+M(?:" DAYS ")?"
-#define YEARS    "[0-9]+Y(?:" MONTHS ")?"
-#define DURATION "P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" OF_DAY ")?|" OF_DAY "|[0-9]+W)"
+#define DAYS     "[0-9]{1,9}D"
+#define MONTHS   "[0-9]{1,9}M(?:" DAYS ")?"
+#define YEARS    "[0-9]{1,9}Y(?:" MONTHS ")?"
+#define WEEKS    "[0-9]{1,9}W"
+#define DURATION "P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" OF_DAY ")?|" OF_DAY "|" WEEKS ")"
 
 static const struct {
     const char *name, *expression;

@@ -14,6 +14,7 @@ struct regex_parser {
     struct network *n;
     struct error *error;
     unsigned nesting;
+    bool dot_all; /* (?s): a dot is any character */
 };
 
 static enum error_code refuse(struct regex_parser *p, enum error_code code, size_t at,
@@ -118,11 +119,32 @@ static enum error_code escaped_char(struct regex_parser *p, uint32_t *out)
     return ERROR_OK;
 }
 
+/* [:alpha:] in a class: ECMA-262 would read a set of these characters. */
+static bool at_posix_class(const struct regex_parser *p)
+{
+    static const char *const names[] = {"alnum", "alpha", "ascii", "blank", "cntrl",
+                                        "digit", "graph", "lower", "print", "punct",
+                                        "space", "upper", "word",  "xdigit"};
+    const char *at = p->text + p->at;
+    size_t left = p->len - p->at, negated = left > 2 && at[2] == '^';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t n = strlen(names[i]);
+        if (left >= n + negated + 4 && memcmp(at, "[:", 2) == 0 &&
+            memcmp(at + 2 + negated, names[i], n) == 0 &&
+            memcmp(at + 2 + negated + n, ":]", 2) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* One member of a class: a character, or a set that is added, where *is_set is true. */
 static enum error_code class_member(struct regex_parser *p, struct charset *set, uint32_t *out,
                                     bool *is_set)
 {
     *is_set = false;
+    if (at_posix_class(p))
+        return refuse(p, ERROR_UNSUPPORTED, p->at,
+                      "POSIX classes such as [:alpha:] are not supported; write ranges: [A-Za-z]");
     if (!take(p, "\\"))
         return code_point_next(p->text, p->len, &p->at, out)
                    ? ERROR_OK
@@ -190,22 +212,33 @@ static enum error_code parse_class(struct regex_parser *p, struct fragment *out)
 
 static enum error_code parse_alternatives(struct regex_parser *p, struct fragment *out);
 
+/* What follows `(?` up to the group's content. */
+static enum error_code parse_group_kind(struct regex_parser *p, size_t at)
+{
+    if (take(p, ":"))
+        return ERROR_OK;
+    if (at_char(p, '=') || at_char(p, '!') || take(p, "<=") || take(p, "<!"))
+        return refuse(p, ERROR_UNSUPPORTED, at, "look-around is not supported");
+    if (take(p, "P=") || take(p, "P>"))
+        return refuse(p, ERROR_UNSUPPORTED, at, "references to groups are not supported");
+    if (!take(p, "<") && !take(p, "P<"))
+        return refuse(p, ERROR_UNSUPPORTED, at,
+                      "inline flags and other extensions of groups are not supported, but for (?s) "
+                      "at the start; write [Aa] instead of (?i)");
+    while (p->at < p->len && !at_char(p, '>'))
+        p->at++;
+    return take(p, ">") ? ERROR_OK : refuse(p, ERROR_USAGE, at, "a group's name without its end");
+}
+
 static enum error_code parse_group(struct regex_parser *p, struct fragment *out)
 {
     size_t at = p->at - 1;
-    if (take(p, "?")) {
-        if (take(p, "<") && !at_char(p, '=') && !at_char(p, '!')) {
-            while (p->at < p->len && !at_char(p, '>'))
-                p->at++;
-            if (!take(p, ">"))
-                return refuse(p, ERROR_USAGE, at, "a group's name without its end");
-        } else if (!take(p, ":")) {
-            return refuse(p, ERROR_UNSUPPORTED, at, "look-around and modifiers are not supported");
-        }
-    }
+    enum error_code error = take(p, "?") ? parse_group_kind(p, at) : ERROR_OK;
+    if (error)
+        return error;
     if (++p->nesting > NESTING_MAX)
         return refuse(p, ERROR_LIMIT, at, "groups are nested too deeply");
-    enum error_code error = parse_alternatives(p, out);
+    error = parse_alternatives(p, out);
     p->nesting--;
     if (!error && !take(p, ")"))
         return refuse(p, ERROR_USAGE, at, "a group without its end");
@@ -239,9 +272,11 @@ static enum error_code parse_atom(struct regex_parser *p, struct fragment *out)
     if (take(p, "\\"))
         return parse_escape(p, out);
     if (take(p, ".")) {
-        charset_add(&set, '\n', '\n');
-        charset_add(&set, '\r', '\r');
-        charset_add(&set, 0x2028, 0x2029);
+        if (!p->dot_all) {
+            charset_add(&set, '\n', '\n');
+            charset_add(&set, '\r', '\r');
+            charset_add(&set, 0x2028, 0x2029);
+        }
         charset_negate(&set);
         return emit_set(p, &set, out);
     }
@@ -293,11 +328,11 @@ static enum error_code parse_term(struct regex_parser *p, struct fragment *out)
 {
     size_t at = p->at;
     struct count_bounds times;
-    if (at_char(p, '^') || at_char(p, '$')) {
+    bool begin = take(p, "^") || take(p, "\\A");
+    if (begin || take(p, "$") || take(p, "\\Z") || take(p, "\\z")) {
         *out = network_fragment(p->n);
         if (!p->n->error)
-            network_assert(p->n, out->start, at_char(p, '^') ? EDGE_BEGIN : EDGE_END, out->end);
-        p->at++;
+            network_assert(p->n, out->start, begin ? EDGE_BEGIN : EDGE_END, out->end);
         if (take_quantifier(p, &times))
             return refuse(p, ERROR_USAGE, at, "nothing to repeat");
         return network_error(p->n, p->error);
@@ -352,6 +387,7 @@ enum error_code regex_parse(const char *text, size_t len, struct network *n, str
                             struct error *e)
 {
     struct regex_parser p = {.text = text, .len = len, .n = n, .error = e};
+    p.dot_all = take(&p, "(?s)");
     enum error_code error = parse_alternatives(&p, out);
     if (!error && p.at < len)
         return refuse(&p, ERROR_USAGE, p.at, "a closing parenthesis without its group");

@@ -1,8 +1,9 @@
 /* Regular expressions of ECMA-262 (with the flag u) as automata over UTF-8.
  *
  * Supported: literals, `.`, classes, \d \D \s \S \w \W, escapes of characters, groups of all three
- * kinds, alternatives, greedy and lazy quantifiers (the language is the same), ^ and $.
- * ERROR_UNSUPPORTED: look-around, back references, \b, \B, \p, modifiers. */
+ * kinds, alternatives, greedy and lazy quantifiers (the language is the same), ^ and $. Of Python's
+ * spellings (?P<name>...), \A, \Z (and \z), and (?s) at the start.
+ * ERROR_UNSUPPORTED: look-around, back references, \b, \B, \p, other modifiers, [[:alpha:]]. */
 #ifndef MOED_GRAMMAR_REGEX_H
 #define MOED_GRAMMAR_REGEX_H
 

@@ -53,6 +53,21 @@ static void test_regex_empty_language(void **state)
 
 static void test_regex_refused(void **state)
 {
+    /* Python's spellings */
+    REGEX("\\A(?P<year>\\d{4})-(?P<rest>.)\\Z", "1999-x", NULL, "199-x", "1999-\n");
+    REGEX("(a|\\Ab)\\z", "a", "b", NULL, "ab");
+    REGEX("(?s)a.b", "a\nb",
+          "a\xe2\x80\xa8"
+          "b",
+          NULL, "ab");
+    REGEX("[[:alpha]x[:]", "[x:", "ax:", NULL, "bx:");
+    check_refused(GRAMMAR_REGEX, "(?i)abc", ERROR_UNSUPPORTED, "(?i)");
+    check_refused(GRAMMAR_REGEX, "a(?s)b", ERROR_UNSUPPORTED, "column 2");
+    check_refused(GRAMMAR_REGEX, "(?P<a>b)(?P=a)", ERROR_UNSUPPORTED, "references");
+    check_refused(GRAMMAR_REGEX, "(?<!a)b", ERROR_UNSUPPORTED, "look-around");
+    check_refused(GRAMMAR_REGEX, "x[[:alpha:]_]+", ERROR_UNSUPPORTED, "column 3");
+    check_refused(GRAMMAR_REGEX, "[^[:^space:]]", ERROR_UNSUPPORTED, "POSIX");
+    check_refused(GRAMMAR_REGEX, "(?P<a", ERROR_USAGE, "name");
     check_refused(GRAMMAR_REGEX, "a(?=b)", ERROR_UNSUPPORTED, "column 2");
     check_refused(GRAMMAR_REGEX, "(a)\\1", ERROR_UNSUPPORTED, "column 4");
     check_refused(GRAMMAR_REGEX, "\\bword", ERROR_UNSUPPORTED, "column 1");
