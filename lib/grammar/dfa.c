@@ -369,3 +369,27 @@ void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to
         network_empty(n, from, states[0]);
     free(states);
 }
+
+static bool words_from(const struct dfa *d, uint32_t state, char *word, size_t len,
+                       dfa_take_word *take, void *context)
+{
+    word[len] = '\0';
+    if (d->accepts[state] && !take(context, word))
+        return false;
+    if (d->next[state][0] != DFA_NONE)
+        return false;
+    for (unsigned byte = 1; byte < 256; byte++) {
+        uint32_t next = d->next[state][byte];
+        word[len] = (char)byte;
+        if (next != DFA_NONE &&
+            (len == DFA_WORD_BYTES || !words_from(d, next, word, len + 1, take, context)))
+            return false;
+    }
+    return true;
+}
+
+bool dfa_each_word(const struct dfa *d, dfa_take_word *take, void *context)
+{
+    char word[DFA_WORD_BYTES + 1];
+    return d->n_states == 0 || words_from(d, 0, word, 0, take, context);
+}

@@ -45,6 +45,12 @@ enum error_code dfa_trim(struct dfa *d, struct error *e);
 /* Merges states from which the same texts are accepted, if this takes few steps. */
 enum error_code dfa_minimise(struct dfa *d, struct error *e);
 bool dfa_is_empty(const struct dfa *d); /* of a trimmed one */
+/* Calls take(context, text) for each text of a trimmed automaton, in the order of their bytes. It
+ * stops, and returns false, at the first text that is longer than DFA_WORD_BYTES or has a NUL, and
+ * where take returns false. */
+enum { DFA_WORD_BYTES = 128 };
+typedef bool dfa_take_word(void *context, const char *text);
+bool dfa_each_word(const struct dfa *d, dfa_take_word *take, void *context);
 bool dfa_matches(const struct dfa *d, const void *text, size_t len);
 
 /* Adds the automaton to a network, from a state to a state. json: as the content of a JSON string,

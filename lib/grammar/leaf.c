@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BEYOND 1e200 /* numbers that are written are smaller */
+
 static const struct {
     const char *name;
     unsigned types;
@@ -21,6 +23,18 @@ static unsigned named_type(const json_t *name)
         if (strcmp(type_names[i].name, text) == 0)
             return type_names[i].types;
     return 0;
+}
+
+bool type_is_known(const json_t *type)
+{
+    size_t i;
+    json_t *name;
+    bool known = named_type(type) || json_array_size(type) > 0;
+    json_array_foreach(type, i, name)
+    {
+        known = known && named_type(name);
+    }
+    return known;
 }
 
 static unsigned type_of(const json_t *value)
@@ -45,6 +59,12 @@ static unsigned type_of(const json_t *value)
     }
 }
 
+/* OpenAPI 3.0; subschema.c refuses it where it says more than that. */
+static bool is_nullable(const struct leaf *l, uint32_t node)
+{
+    return json_is_true(json_object_get(l->s->nodes[node], "nullable"));
+}
+
 static enum error_code add_type(struct leaf *l, uint32_t node, json_t *value)
 {
     unsigned types = named_type(value);
@@ -58,7 +78,7 @@ static enum error_code add_type(struct leaf *l, uint32_t node, json_t *value)
     }
     if (!types)
         return schema_refuse(l->s, ERROR_USAGE, node, "type", "must be a type or a list of types");
-    l->types &= types;
+    l->types &= is_nullable(l, node) ? types | TYPE_NULL : types;
     return ERROR_OK;
 }
 
@@ -114,6 +134,8 @@ static enum error_code add_enum(struct leaf *l, uint32_t node, json_t *value)
         return schema_out_of_memory(l->s);
     for (size_t i = 0; i < n; i++)
         list[i] = json_array_get(value, i);
+    if (is_nullable(l, node) && !list_has(list, n, json_null()))
+        list[n++] = json_null();
     enum error_code error = add_values(l, list, n);
     free(list);
     return error;
@@ -174,6 +196,14 @@ static void add_high(struct number_range *r, const struct decimal *d, bool open)
     r->has_high = true;
 }
 
+/* A limit of doubles, such as 1.797e308: no number that is written lies beyond it. */
+static bool bound_is_beyond(const char *keyword, const json_t *value)
+{
+    double bound = json_number_value(value);
+    return strstr(keyword, "inimum") ? bound < -BEYOND
+                                     : strstr(keyword, "aximum") && bound > BEYOND;
+}
+
 static enum error_code add_bound(struct leaf *l, uint32_t node, const char *keyword,
                                  const json_t *value)
 {
@@ -181,6 +211,8 @@ static enum error_code add_bound(struct leaf *l, uint32_t node, const char *keyw
     bool open = strncmp(keyword, "exclusive", 9) == 0;
     if (!json_is_number(value))
         return schema_refuse(l->s, ERROR_USAGE, node, keyword, "must be a number");
+    if (bound_is_beyond(keyword, value))
+        return ERROR_OK;
     if (!decimal_from_json(value, &d))
         return schema_refuse(l->s, ERROR_UNSUPPORTED, node, keyword,
                              "numbers of more than %d digits are not supported", DECIMAL_DIGITS);
@@ -237,6 +269,14 @@ static bool has_length(const struct leaf *l, const json_t *text)
     return bounds_have(l->length, length);
 }
 
+static enum error_code refuse_content(const struct leaf *l, const char *const *keywords)
+{
+    error_fill(l->s->error, ERROR_UNSUPPORTED,
+               "enum or const with objects or arrays, together with keywords for their content, is "
+               "not supported");
+    return schema_locate_in(l->s, l->nodes, keywords);
+}
+
 /* Of the listed values those that satisfy the other keywords. */
 static enum error_code filter_values(struct leaf *l)
 {
@@ -261,9 +301,7 @@ static enum error_code filter_values(struct leaf *l)
         if (!(type_of(value) & l->types))
             continue;
         if ((json_is_object(value) && objects) || (json_is_array(value) && arrays))
-            error = schema_refuse(l->s, ERROR_UNSUPPORTED, l->nodes->ids[0], NULL,
-                                  "enum or const with objects or arrays, together with keywords "
-                                  "for their content, is not supported");
+            error = refuse_content(l, json_is_object(value) ? of_objects : of_arrays);
         if (json_is_string(value) && texts &&
             !dfa_matches(&text, json_string_value(value), json_string_length(value)))
             continue;

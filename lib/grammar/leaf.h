@@ -32,6 +32,7 @@ struct leaf {
 
 enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out);
 void leaf_fini(struct leaf *l);
+bool type_is_known(const json_t *type);                     /* a name, or a list of them */
 bool leaf_has_bounds(const struct leaf *l);                 /* of numbers */
 bool leaf_lists(const struct leaf *l, const json_t *value); /* enum and const have it */
 
@@ -69,16 +70,24 @@ struct member_pattern {
     struct dfa text;
 };
 
+struct member_word {
+    struct member_word *next;
+    char text[];
+};
+
 /* What the leaf says of the members of an object. */
 struct members {
     const struct leaf *leaf;
-    const char **keys; /* that properties or required name, in their order; borrowed */
+    const char **keys; /* of properties, of required, then of short lists, in their order */
     size_t n_keys, keys_capacity;
+    struct member_word *words; /* owned: other keys are borrowed from the document */
     struct member_pattern *patterns;
     size_t n_patterns;
     bool has_names; /* propertyNames */
     struct dfa names;
 };
+
+enum { MEMBER_CELLS_MAX = 65536 }; /* keys times numbers of members that must be told apart */
 
 enum error_code members_init(const struct leaf *l, struct members *out);
 void members_fini(struct members *m);

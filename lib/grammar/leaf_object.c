@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERNS_MAX = 4, CELLS_MAX = 65536 };
+enum { PATTERNS_MAX = 4 };
 
 struct object {
     const struct leaf *leaf;
@@ -178,6 +178,8 @@ static enum error_code other_goal(const struct object *o, unsigned set, struct i
 /* The keys of other_goal. */
 static enum error_code other_keys(const struct object *o, unsigned set, struct dfa *out)
 {
+    static const char *const keywords[] = {"patternProperties", "propertyNames", "properties",
+                                           NULL};
     struct schema *s = o->leaf->s;
     struct dfa named;
     enum error_code error = text_matching(s, NULL, out);
@@ -198,7 +200,7 @@ static enum error_code other_keys(const struct object *o, unsigned set, struct d
     if (!error)
         error = schema_work(s, out->work);
     dfa_fini(&named);
-    return error ? schema_locate(s, o->leaf->nodes->ids[0], NULL) : ERROR_OK;
+    return error ? schema_locate_in(s, o->leaf->nodes, keywords) : ERROR_OK;
 }
 
 /* A rule for `"key": value` of other members of one kind; none if there are no such keys. */
@@ -271,23 +273,27 @@ static enum error_code add_others(struct object *o)
 /* Keys that are not named can repeat; so members can be counted only if one of them suffices. */
 static enum error_code check_count(const struct object *o)
 {
-    if (o->others && o->leaf->members.min > o->n_required + 1)
-        return schema_refuse(o->leaf->s, ERROR_UNSUPPORTED, o->leaf->nodes->ids[0], NULL,
-                             "minProperties above the number of required properties and one is "
-                             "only supported without other properties");
-    return ERROR_OK;
+    static const char *const keywords[] = {"minProperties", NULL};
+    if (!o->others || o->leaf->members.min <= o->n_required + 1)
+        return ERROR_OK;
+    error_fill(o->leaf->s->error, ERROR_UNSUPPORTED,
+               "minProperties above the number of required properties and one is only supported "
+               "without other properties");
+    return schema_locate_in(o->leaf->s, o->leaf->nodes, keywords);
 }
 
 static enum error_code make_cells(struct object *o)
 {
+    static const char *const keywords[] = {"maxProperties", "minProperties", NULL};
     const struct leaf *l = o->leaf;
     uint32_t most = bounds_last(l->members);
     uint64_t columns = (most > 1 || l->members.max != BOUNDS_OPEN ? most : 1) + (uint64_t)1;
     if (o->unordered)
         columns = 2;
-    if (columns * (o->rows + 1) > CELLS_MAX)
-        return schema_refuse(l->s, ERROR_LIMIT, l->nodes->ids[0], NULL,
-                             "minProperties or maxProperties is too large");
+    if (columns * (o->rows + 1) > MEMBER_CELLS_MAX) {
+        error_fill(l->s->error, ERROR_LIMIT, "minProperties or maxProperties is too large");
+        return schema_locate_in(l->s, l->nodes, keywords);
+    }
     o->columns = (uint32_t)columns;
     o->cells = malloc(columns * (o->rows + 1) * sizeof *o->cells);
     if (!o->cells)

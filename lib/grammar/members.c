@@ -91,8 +91,80 @@ static enum error_code add_properties(struct members *m, uint32_t node)
     return error;
 }
 
+/* ---- Short lists of keys ---- */
+
+enum { WORDS_MAX = 64 }; /* of a pattern */
+
+/* Keys that are listed are named members: each is there once at most, and can be counted. */
+static bool can_name(const struct members *m, size_t n)
+{
+    uint64_t columns = bounds_bind(m->leaf->members) ? bounds_last(m->leaf->members) : 1;
+    return (columns + 1) * (m->n_keys + n + 1) <= MEMBER_CELLS_MAX;
+}
+
+static enum error_code add_listed(struct members *m, const struct leaf *names)
+{
+    enum error_code error = ERROR_OK;
+    for (size_t i = 0; i < names->n_values && can_name(m, names->n_values) && !error; i++)
+        if (json_is_string(names->values[i]))
+            error = add_key(m, json_string_value(names->values[i]));
+    return error;
+}
+
+struct word_list {
+    struct member_word *first, *last;
+    size_t n;
+    bool failed; /* no memory */
+};
+
+static bool take_word(void *context, const char *text)
+{
+    struct word_list *list = context;
+    size_t size = strlen(text) + 1;
+    struct member_word *word = list->n < WORDS_MAX ? malloc(sizeof *word + size) : NULL;
+    list->failed = !word && list->n < WORDS_MAX;
+    if (!word)
+        return false;
+    word->next = NULL;
+    memcpy(word->text, text, size);
+    *(list->last ? &list->last->next : &list->first) = word;
+    list->last = word;
+    list->n++;
+    return true;
+}
+
+static void free_words(struct member_word *word)
+{
+    while (word) {
+        struct member_word *next = word->next;
+        free(word);
+        word = next;
+    }
+}
+
+/* The keys of an expression such as ^(a|b)$ that has few. */
+static enum error_code add_words(struct members *m, struct dfa *d)
+{
+    struct word_list list = {0};
+    enum error_code error = dfa_trim(d, m->leaf->s->error);
+    if (error)
+        return error;
+    bool few = dfa_each_word(d, take_word, &list) && can_name(m, list.n);
+    if (!few) {
+        free_words(list.first);
+        return list.failed ? schema_out_of_memory(m->leaf->s) : ERROR_OK;
+    }
+    if (list.last) {
+        list.last->next = m->words;
+        m->words = list.first;
+    }
+    for (const struct member_word *w = list.first; list.n-- > 0 && !error; w = w->next)
+        error = add_key(m, w->text);
+    return error;
+}
+
 struct names_context {
-    struct dfa *names;
+    struct members *members;
     unsigned leaves;
 };
 
@@ -100,14 +172,20 @@ static enum error_code take_names(struct schema *s, const struct id_list *leaf, 
 {
     struct names_context *c = context;
     struct leaf l;
-    if (c->leaves++)
-        return schema_refuse(s, ERROR_UNSUPPORTED, leaf->ids[0], NULL,
-                             "anyOf and oneOf within propertyNames are not supported");
-    enum error_code error = leaf_init(s, leaf, &l);
-    if (!error) {
-        error = leaf_text(&l, c->names);
-        leaf_fini(&l);
+    if (c->leaves++) {
+        static const char *const keywords[] = {"anyOf", "oneOf", NULL};
+        error_fill(s->error, ERROR_UNSUPPORTED,
+                   "anyOf and oneOf within propertyNames are not supported");
+        return schema_locate_in(s, leaf, keywords);
     }
+    enum error_code error = leaf_init(s, leaf, &l);
+    if (error)
+        return error;
+    error = leaf_text(&l, &c->members->names);
+    if (!error)
+        error =
+            l.has_values ? add_listed(c->members, &l) : add_words(c->members, &c->members->names);
+    leaf_fini(&l);
     return error;
 }
 
@@ -127,7 +205,7 @@ static enum error_code add_names(struct members *m)
             error = schema_out_of_memory(s);
     }
     if (!error && goal.n > 0) {
-        struct names_context c = {&m->names, 0};
+        struct names_context c = {m, 0};
         m->has_names = true;
         error = schema_expand(s, &goal, true, take_names, &c);
     }
@@ -148,6 +226,8 @@ enum error_code members_init(const struct leaf *l, struct members *out)
     }
     if (!error)
         error = add_names(out);
+    for (size_t i = 0; i < out->n_patterns && !error; i++)
+        error = add_words(out, &out->patterns[i].text);
     if (error)
         members_fini(out);
     return error;
@@ -159,6 +239,7 @@ void members_fini(struct members *m)
         dfa_fini(&m->patterns[i].text);
     free(m->patterns);
     free(m->keys);
+    free_words(m->words);
     dfa_fini(&m->names);
     *m = (struct members){0};
 }

@@ -5,6 +5,7 @@
 #include "grammar/schema_expand.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static enum error_code build_leaf(struct schema *s, const struct id_list *leaf, void *context)
 {
@@ -74,28 +75,39 @@ static enum error_code build(struct schema *s, const struct schema_source *sourc
     return error ? error : build_goals(s);
 }
 
-enum error_code schema_build(const struct schema_source *source, const struct schema_context *c,
-                             uint32_t *root, struct error *e)
+enum error_code schema_build_document(json_t *document, const struct schema_source *source,
+                                      const struct schema_context *c, uint32_t *root,
+                                      struct schema_blame *blame, struct error *e)
 {
-    struct error own;
-    struct schema s = {.limits = c->limits,
+    struct error own = {0};
+    struct schema s = {.document = document,
+                       .limits = c->limits,
                        .n = c->n,
                        .rules = c->rules,
                        .steps = c->steps,
                        .place = source->place,
                        .error = e ? e : &own};
+    enum error_code error = build(&s, source, root);
+    if (error && blame && strncmp(s.error->text, s.place, strlen(s.place)) == 0)
+        *blame = s.blame;
+    free(s.nodes);
+    free(s.goals);
+    id_list_fini(&s.goal_nodes);
+    return error;
+}
+
+enum error_code schema_build(const struct schema_source *source, const struct schema_context *c,
+                             uint32_t *root, struct error *e)
+{
     json_error_t where;
-    s.document =
+    json_t *document =
         json_loadb(source->text, source->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
-    if (!s.document)
+    if (!document)
         return error_set(
             e,
             json_error_code(&where) == json_error_null_character ? ERROR_UNSUPPORTED : ERROR_USAGE,
             "the schema is not JSON: line %d, column %d: %s", where.line, where.column, where.text);
-    enum error_code error = build(&s, source, root);
-    json_decref(s.document);
-    free(s.nodes);
-    free(s.goals);
-    id_list_fini(&s.goal_nodes);
+    enum error_code error = schema_build_document(document, source, c, root, NULL, e);
+    json_decref(document);
     return error;
 }

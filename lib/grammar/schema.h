@@ -38,7 +38,11 @@ struct schema_context {
     struct schema_steps *steps; /* of all of them */
 };
 
-/* Adds the schema's rules; *root is its rule. */
+/* Adds the schema's rules; *root is its rule. blame: NULL, or the place of an error. */
+enum error_code schema_build_document(json_t *document, const struct schema_source *source,
+                                      const struct schema_context *c, uint32_t *root,
+                                      struct schema_blame *blame, struct error *e);
+/* The same of source->text; above, text and len are not read. */
 enum error_code schema_build(const struct schema_source *source, const struct schema_context *c,
                              uint32_t *root, struct error *e);
 

@@ -1,94 +1,13 @@
 /* References and the leaves of a goal; see schema_expand.h. */
 #include "grammar/schema_expand.h"
 
+#include "grammar/schema_reference.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LEAF_NODES_MAX = 512, EXPANSIONS_MAX = 4096, DISJOINT_DEPTH = 3 };
-
-/* -- References -- */
-
-/* One token of a JSON pointer, with ~0, ~1 and %XX decoded, in malloc'ed memory. */
-static char *decode_token(const char *from, size_t len)
-{
-    char *out = malloc(len + 1);
-    size_t n = 0;
-    if (!out)
-        return NULL;
-    for (size_t i = 0; i < len; i++) {
-        char c = from[i];
-        if (c == '%' && i + 2 < len) {
-            char hex[3] = {from[i + 1], from[i + 2]};
-            c = (char)strtoul(hex, NULL, 16);
-            i += 2;
-        }
-        out[n++] = c;
-    }
-    out[n] = 0;
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        char c = out[i];
-        if (c == '~' && (out[i + 1] == '0' || out[i + 1] == '1'))
-            c = out[++i] == '0' ? '~' : '/';
-        out[kept++] = c;
-    }
-    out[kept] = 0;
-    return out;
-}
-
-static json_t *child(json_t *at, const char *token)
-{
-    char *end;
-    if (json_is_object(at))
-        return json_object_get(at, token);
-    size_t index = strtoul(token, &end, 10);
-    return json_is_array(at) && end != token && !*end ? json_array_get(at, index) : NULL;
-}
-
-static enum error_code follow_pointer(struct schema *s, uint32_t node, const char *ref,
-                                      uint32_t *out)
-{
-    json_t *at = s->document;
-    enum error_code error = schema_work(s, COMPARISON_STEPS * (uint64_t)strlen(ref));
-    for (const char *p = ref + 1; *p == '/' && !error;) {
-        size_t len = strcspn(p + 1, "/");
-        char *token = decode_token(p + 1, len);
-        if (!token)
-            return schema_out_of_memory(s);
-        at = child(at, token);
-        free(token);
-        if (!at)
-            return schema_refuse(s, ERROR_USAGE, node, "$ref", "\"%.100s\" names nothing", ref);
-        p += 1 + len;
-    }
-    return error ? error : schema_node(s, at, out);
-}
-
-/* The subschema with this $anchor, by a search through the whole document; *looks: at nodes. */
-static json_t *find_anchor(json_t *at, const char *name, uint64_t *looks)
-{
-    json_t *value, *found = NULL;
-    const char *key;
-    size_t i;
-    ++*looks;
-    if (json_is_object(at)) {
-        const char *anchor = json_string_value(json_object_get(at, "$anchor"));
-        const char *dynamic = json_string_value(json_object_get(at, "$dynamicAnchor"));
-        if ((anchor && strcmp(anchor, name) == 0) || (dynamic && strcmp(dynamic, name) == 0))
-            return at;
-        json_object_foreach(at, key, value)
-        {
-            if (strcmp(key, "const") != 0 && strcmp(key, "enum") != 0 && !found)
-                found = find_anchor(value, name, looks);
-        }
-    }
-    json_array_foreach(at, i, value)
-    {
-        if (!found)
-            found = find_anchor(value, name, looks);
-    }
-    return found;
-}
 
 static enum error_code resolve(struct schema *s, uint32_t node, const char *ref, uint32_t *out)
 {
@@ -96,10 +15,8 @@ static enum error_code resolve(struct schema *s, uint32_t node, const char *ref,
         return schema_refuse(s, ERROR_UNSUPPORTED, node, "$ref",
                              "\"%.100s\": only references within the schema (#...) are supported",
                              ref);
-    if (ref[1] == '/' || !ref[1])
-        return follow_pointer(s, node, ref, out);
-    uint64_t looks = 0;
-    json_t *found = find_anchor(s->document, ref + 1, &looks);
+    uint64_t looks = strlen(ref);
+    json_t *found = schema_reference(s->document, ref, &looks);
     enum error_code error = schema_work(s, COMPARISON_STEPS * looks);
     if (error)
         return error;
@@ -230,13 +147,20 @@ static enum error_code choose(struct expansion *x, struct id_list *list, uint32_
     return error;
 }
 
+static enum error_code refuse_number(const struct expansion *x, const struct id_list *list,
+                                     const char *why)
+{
+    static const char *const keywords[] = {"oneOf", "anyOf", NULL};
+    error_fill(x->s->error, ERROR_LIMIT, "%s", why);
+    return schema_locate_in(x->s, list, keywords);
+}
+
 /* Handles what combines schemas in list[at..), from a stage of the first on. */
 static enum error_code expand_from(struct expansion *x, struct id_list *list, uint32_t at,
                                    enum stage stage)
 {
     if (++x->s->expansions > EXPANSIONS_MAX)
-        return schema_refuse(x->s, ERROR_LIMIT, list->ids[0], NULL,
-                             "the combinations of anyOf and oneOf are too many");
+        return refuse_number(x, list, "the combinations of anyOf and oneOf are too many");
     for (; at < list->n; at++, stage = STAGE_ALL) {
         json_t *json = x->s->nodes[list->ids[at]];
         enum error_code error = ERROR_OK;
@@ -251,10 +175,13 @@ static enum error_code expand_from(struct expansion *x, struct id_list *list, ui
         if (stage <= STAGE_ONE && json_object_get(json, "oneOf"))
             return choose(x, list, at, STAGE_ONE, json_object_get(json, "oneOf"));
     }
-    if (++x->s->leaves > x->s->limits->alternatives && x->strict)
-        return schema_refuse(x->s, ERROR_LIMIT, list->ids[0], NULL,
-                             "more than %u alternatives after anyOf and oneOf are multiplied out",
-                             x->s->limits->alternatives);
+    if (++x->s->leaves > x->s->limits->alternatives && x->strict) {
+        char why[96];
+        snprintf(why, sizeof why,
+                 "more than %u alternatives after anyOf and oneOf are multiplied out",
+                 x->s->limits->alternatives);
+        return refuse_number(x, list, why);
+    }
     return x->take(x->s, list, x->context);
 }
 

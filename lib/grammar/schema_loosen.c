@@ -4,15 +4,19 @@
 #include "grammar/leaf.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
+#include "grammar/schema_dialect.h"
+#include "grammar/schema_nodes.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
     GOOD_TEXTS = 64,
     PATTERN_STATES = 100000,   /* of all patterns; those beyond are removed */
     STEPS = SCHEMA_STEPS / 25, /* to try texts; those beyond stay as they are */
+    ATTEMPTS = 64,             /* to compile the schema */
+    ATTEMPTS_STEPS = SCHEMA_STEPS / 10,
+    STATE_STEPS = 64, /* a state's share of an attempt, beside the steps that are counted */
 };
 
 /* Strings with a pattern or format, built to see whether they exceed a limit. */
@@ -25,9 +29,9 @@ struct trial {
 };
 
 struct loosening {
-    const json_t *root;
+    json_t *root;
+    struct schema_nodes nodes;
     struct trial trial;
-    bool renamed; /* a oneOf */
     uint32_t states_left;
     unsigned removed;
     char *keyword; /* SCHEMA_KEYWORD_BYTES */
@@ -49,38 +53,65 @@ static bool pattern_is_supported(struct loosening *l, const char *pattern)
 static bool keyword_is_supported(struct loosening *l, const char *key, const json_t *value,
                                  bool is_root)
 {
+    static const char *const lists[] = {"anyOf", "allOf", "oneOf"};
+    static const char *const numbers[] = {"minLength",        "maxLength",     "minItems",
+                                          "maxItems",         "minProperties", "maxProperties",
+                                          "minimum",          "maximum",       "exclusiveMinimum",
+                                          "exclusiveMaximum", "multipleOf"};
     const char *text = json_string_value(value);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (strcmp(key, lists[i]) == 0)
+            return json_array_size(value) > 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(key, numbers[i]) == 0)
+            return json_is_number(value);
+    if (strcmp(key, "required") == 0 || strcmp(key, "enum") == 0)
+        return json_is_array(value);
+    if (strcmp(key, "type") == 0)
+        return type_is_known(value);
     if (strcmp(key, "pattern") == 0)
-        return !text || pattern_is_supported(l, text);
+        return text && pattern_is_supported(l, text);
     if (strcmp(key, "format") == 0)
-        return !text || format_expression(text);
+        return text && format_expression(text);
     return schema_keyword_is_supported(key, value, is_root);
+}
+
+static void note(struct loosening *l, const char *key)
+{
+    if (l->removed++ == 0)
+        snprintf(l->keyword, SCHEMA_KEYWORD_BYTES, "%s", key);
 }
 
 static void remove_key(struct loosening *l, json_t *object, const char *key)
 {
-    if (l->removed++ == 0)
-        snprintf(l->keyword, SCHEMA_KEYWORD_BYTES, "%s", key);
+    note(l, key);
     json_object_del(object, key);
+}
+
+/* Without some of the first keyword's members the second one would speak of their values. */
+static void remove_dependent(json_t *schema, const char *key)
+{
+    if (strcmp(key, "properties") == 0 || strcmp(key, "patternProperties") == 0)
+        json_object_del(schema, "additionalProperties");
+    else if (strcmp(key, "prefixItems") == 0)
+        json_object_del(schema, "items");
 }
 
 /* ---- Limits ---- */
 
 static const char *const of_texts[] = {"format", "maxLength", "minLength", "pattern"};
 
+static const struct schema_source trial_source = {.place = SCHEMA_PLACE};
+
 /* ERROR_LIMIT: the strings of a schema cannot be followed. They can, or it is not known: ERROR_OK.
  */
 static enum error_code try_text(struct trial *t, json_t *schema)
 {
-    char *text = json_dumps(schema, JSON_COMPACT);
-    if (!text)
-        return ERROR_OK;
-    const struct schema_source source = {.text = text, .len = strlen(text), .place = SCHEMA_PLACE};
     const struct schema_context c = {t->limits, &t->n, &t->rules, t->steps};
     struct network_extent before = network_extent(&t->n);
     struct json_rules rules_before = t->rules;
     uint32_t root;
-    enum error_code error = schema_build(&source, &c, &root, NULL);
+    enum error_code error = schema_build_document(schema, &trial_source, &c, &root, NULL, NULL);
     if (!error)
         error = t->n.error;
     if (error) {
@@ -89,7 +120,6 @@ static enum error_code try_text(struct trial *t, json_t *schema)
     } else if (json_array_size(t->good) < GOOD_TEXTS) {
         json_array_append(t->good, schema);
     }
-    free(text);
     return error == ERROR_LIMIT && t->steps->done <= t->steps->most ? error : ERROR_OK;
 }
 
@@ -127,97 +157,197 @@ static void remove_what_exceeds(struct loosening *l, json_t *schema)
 
 /* ---- Every subschema ---- */
 
-typedef void visit_schema(struct loosening *l, json_t *schema);
-
-static void walk(struct loosening *l, json_t *schema, visit_schema *visit);
-
-static void walk_members(struct loosening *l, json_t *schemas, visit_schema *visit)
+/* What is no schema where one is expected: one that allows everything. */
+static json_t *as_schema(struct loosening *l, const char *key, json_t *value)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach(schemas, key, value)
-    {
-        walk(l, value, visit);
-    }
+    if (json_is_object(value) || json_is_boolean(value))
+        return NULL;
+    note(l, key);
+    return json_true();
 }
 
-static void walk_elements(struct loosening *l, json_t *schemas, visit_schema *visit)
+static void loosen_places(struct loosening *l, json_t *schema)
 {
-    size_t i;
-    json_t *value;
-    json_array_foreach(schemas, i, value)
-    {
-        walk(l, value, visit);
-    }
-}
-
-/* First the schema, then those in it. */
-static void walk(struct loosening *l, json_t *schema, visit_schema *visit)
-{
-    static const char *const of_members[] = {"properties", "patternProperties", "$defs",
-                                             "definitions"};
+    static const char *const of_members[] = {"properties", "patternProperties"};
     static const char *const of_elements[] = {"anyOf", "allOf", "oneOf", "prefixItems"};
     static const char *const single[] = {"items", "additionalProperties", "propertyNames"};
-    if (!json_is_object(schema))
-        return;
-    visit(l, schema);
-    for (size_t i = 0; i < sizeof of_members / sizeof *of_members; i++)
-        walk_members(l, json_object_get(schema, of_members[i]), visit);
-    for (size_t i = 0; i < sizeof of_elements / sizeof *of_elements; i++)
-        walk_elements(l, json_object_get(schema, of_elements[i]), visit);
-    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        walk(l, json_object_get(schema, single[i]), visit);
-}
-
-/* ---- What is changed ---- */
-
-/* Keys of patternProperties are patterns. */
-static void loosen_keys(struct loosening *l, json_t *patterns)
-{
     const char *key;
     json_t *value;
+    size_t i, k;
+    for (i = 0; i < sizeof of_members / sizeof *of_members; i++)
+        json_object_foreach(json_object_get(schema, of_members[i]), key, value)
+        {
+            if (as_schema(l, of_members[i], value))
+                json_object_set_new(json_object_get(schema, of_members[i]), key, json_true());
+        }
+    for (i = 0; i < sizeof of_elements / sizeof *of_elements; i++)
+        json_array_foreach(json_object_get(schema, of_elements[i]), k, value)
+        {
+            if (as_schema(l, of_elements[i], value))
+                json_array_set_new(json_object_get(schema, of_elements[i]), k, json_true());
+        }
+    for (i = 0; i < sizeof single / sizeof *single; i++)
+        if ((value = json_object_get(schema, single[i])) && as_schema(l, single[i], value))
+            json_object_set_new(schema, single[i], json_true());
+}
+
+/* Keys of patternProperties are patterns. */
+static void loosen_keys(struct loosening *l, json_t *schema)
+{
+    const char *key;
+    json_t *value, *patterns = json_object_get(schema, "patternProperties");
     void *next;
     json_object_foreach_safe(patterns, next, key, value)
     {
-        if (!pattern_is_supported(l, key))
+        if (!pattern_is_supported(l, key)) {
             remove_key(l, patterns, key);
+            remove_dependent(schema, "patternProperties");
+        }
     }
+}
+
+static void loosen_names(struct loosening *l, json_t *required)
+{
+    for (size_t i = json_array_size(required); i-- > 0;)
+        if (!json_is_string(json_array_get(required, i))) {
+            note(l, "required");
+            json_array_remove(required, i);
+        }
+}
+
+/* A oneOf is an anyOf, which is the same where its branches exclude each other. */
+static void replace_one_of(json_t *schema)
+{
+    json_t *branches = json_object_get(schema, "oneOf"), *all = json_object_get(schema, "allOf");
+    if (!branches)
+        return;
+    if (!json_object_get(schema, "anyOf"))
+        json_object_set(schema, "anyOf", branches);
+    else if (json_is_array(all))
+        json_array_append_new(all, json_pack("{s:O}", "anyOf", branches));
+    else
+        json_object_set_new(schema, "allOf", json_pack("[{s:O}]", "anyOf", branches));
+    json_object_del(schema, "oneOf");
+}
+
+/* Listed objects and arrays are not compared with keywords for their content. */
+static void loosen_lists(struct loosening *l, json_t *schema)
+{
+    static const char *const content[] = {
+        "properties",    "patternProperties", "required",      "additionalProperties",
+        "propertyNames", "minProperties",     "maxProperties", "prefixItems",
+        "items",         "minItems",          "maxItems"};
+    json_t *value, *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
+    bool found = json_is_object(one) || json_is_array(one);
+    size_t i;
+    json_array_foreach(list, i, value)
+    {
+        found = found || json_is_object(value) || json_is_array(value);
+    }
+    for (i = 0; i < sizeof content / sizeof *content && found; i++)
+        if (json_object_get(schema, content[i]))
+            remove_key(l, schema, content[i]);
 }
 
 static void loosen(struct loosening *l, json_t *schema)
 {
     const char *key;
-    json_t *value, *branches = json_object_get(schema, "oneOf");
+    json_t *value;
     void *next;
-    if (json_is_array(branches) && !json_object_get(schema, "anyOf")) {
-        json_object_set(schema, "anyOf", branches);
-        json_object_del(schema, "oneOf");
-        l->renamed = true;
-    }
     json_object_foreach_safe(schema, next, key, value)
     {
         if (!keyword_is_supported(l, key, value, schema == l->root))
             remove_key(l, schema, key);
     }
-    loosen_keys(l, json_object_get(schema, "patternProperties"));
+    loosen_places(l, schema);
+    replace_one_of(schema);
+    loosen_keys(l, schema);
+    loosen_names(l, json_object_get(schema, "required"));
+    loosen_lists(l, schema);
     remove_what_exceeds(l, schema);
 }
 
-/* A reference into a oneOf that is an anyOf now; one to another document is removed. */
-static void mend_reference(struct loosening *l, json_t *schema)
+static void loosen_nodes(struct loosening *l)
 {
-    static const char before[] = "/oneOf/", now[] = "/anyOf/";
-    const char *reference = json_string_value(json_object_get(schema, "$ref"));
-    char *mended = reference ? strdup(reference) : NULL;
-    if (!mended)
-        return;
-    for (char *at = mended; l->renamed && (at = strstr(at, before));)
-        memcpy(at, now, sizeof now - 1);
-    if (mended[0] != '#')
-        remove_key(l, schema, "$ref");
-    else if (l->renamed)
-        json_object_set_new(schema, "$ref", json_string(mended));
-    free(mended);
+    struct schema_nodes *nodes = &l->nodes;
+    size_t i;
+    for (i = 0; i < nodes->n; i++)
+        schema_modernise(nodes->list[i].schema, l->trial.limits->alternatives);
+    for (i = 0; i < nodes->n; i++) {
+        if (nodes->list[i].dangling)
+            remove_key(l, nodes->list[i].schema, "$ref");
+        loosen(l, nodes->list[i].schema);
+    }
+    for (i = 0; i < nodes->n; i++) {
+        json_t *inner = schema_split_nullable(nodes->list[i].schema);
+        if (!inner)
+            continue;
+        json_incref(inner);
+        json_decref(nodes->list[i].schema); /* which the document has */
+        nodes->list[i].schema = inner;
+    }
+    schema_nodes_mend(nodes);
+}
+
+/* ---- The whole ---- */
+
+/* False: there is nothing to remove. */
+static bool remove_blamed(struct loosening *l, const struct schema_blame *blame)
+{
+    static const char *const any[] = {
+        "pattern",    "format",        "maxLength",     "minLength",
+        "multipleOf", "maxProperties", "minProperties", "patternProperties",
+        "anyOf",      "allOf",         "propertyNames", "maxItems",
+        "minItems",   "properties",    "prefixItems",   "items",
+        "enum",       "const",         "required",      "$ref"};
+    json_t *schema = blame->schema;
+    const char *key = blame->keyword;
+    for (size_t i = 0; i < sizeof any / sizeof *any && !*key; i++)
+        if (json_object_get(schema, any[i]))
+            key = any[i];
+    json_t *value = json_object_get(schema, key);
+    if (!value)
+        return false;
+    remove_dependent(schema, key);
+    if (strcmp(key, "minProperties") == 0 && json_is_number(value) &&
+        json_number_value(value) > 1) {
+        note(l, key);
+        json_object_set_new(schema, key, json_integer(1)); /* that many can be counted */
+    } else if (strcmp(key, "patternProperties") == 0 && json_object_size(value) > 1) {
+        const char *pattern, *last = NULL;
+        json_t *member;
+        json_object_foreach(value, pattern, member)
+        {
+            last = pattern;
+        }
+        note(l, key);
+        json_object_del(value, last);
+    } else {
+        remove_key(l, schema, key);
+    }
+    return true;
+}
+
+/* What is refused only because of something else in the schema: each time one keyword. */
+static void remove_while_refused(struct loosening *l)
+{
+    const struct trial *t = &l->trial;
+    bool again = json_is_object(l->root);
+    for (unsigned i = 0; i < ATTEMPTS && again && t->steps->done <= t->steps->most; i++) {
+        struct network n;
+        struct json_rules rules;
+        struct schema_blame blame = {0};
+        const struct schema_context c = {t->limits, &n, &rules, t->steps};
+        uint32_t root;
+        network_init(&n, t->limits->states / 4 * 3);
+        json_rules_init(&rules);
+        enum error_code error =
+            schema_build_document(l->root, &trial_source, &c, &root, &blame, NULL);
+        t->steps->done += STATE_STEPS * (uint64_t)n.n_states;
+        network_fini(&n);
+        again = error && error != ERROR_MEMORY && t->steps->done <= t->steps->most &&
+                blame.schema && remove_blamed(l, &blame);
+    }
 }
 
 unsigned schema_loosen(json_t *schema, const struct grammar_limits *limits,
@@ -229,8 +359,11 @@ unsigned schema_loosen(json_t *schema, const struct grammar_limits *limits,
     network_init(&l.trial.n, limits->states / 4 * 3);
     json_rules_init(&l.trial.rules);
     keyword[0] = '\0';
-    walk(&l, schema, loosen);
-    walk(&l, schema, mend_reference);
+    schema_nodes_init(&l.nodes, schema, l.trial.steps);
+    loosen_nodes(&l);
+    own.most += ATTEMPTS_STEPS;
+    remove_while_refused(&l);
+    schema_nodes_fini(&l.nodes);
     network_fini(&l.trial.n);
     json_decref(l.trial.good);
     return l.removed;

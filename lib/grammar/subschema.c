@@ -2,6 +2,7 @@
 #include "grammar/subschema.h"
 
 #include "base/strbuf.h"
+#include "grammar/schema_reference.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,57 +47,31 @@ enum error_code schema_work(struct schema *s, uint64_t steps)
 
 /* -- Errors -- */
 
-static void append_token(struct strbuf *b, const char *text)
-{
-    strbuf_append(b, "/", 1);
-    for (; *text; text++) {
-        if (*text == '~')
-            strbuf_append(b, "~0", 2);
-        else if (*text == '/')
-            strbuf_append(b, "~1", 2);
-        else
-            strbuf_append(b, text, 1);
-    }
-}
-
-/* Appends the JSON pointer of `json` below `at`. False: it is not there, and *b is as before. */
-static bool append_pointer(json_t *at, const json_t *json, struct strbuf *b)
-{
-    const char *key;
-    json_t *value;
-    size_t i, before = b->len;
-    if (at == json)
-        return true;
-    json_object_foreach(at, key, value)
-    {
-        append_token(b, key);
-        if (append_pointer(value, json, b))
-            return true;
-        b->len = before;
-    }
-    json_array_foreach(at, i, value)
-    {
-        strbuf_printf(b, "/%zu", i);
-        if (append_pointer(value, json, b))
-            return true;
-        b->len = before;
-    }
-    return false;
-}
-
 enum error_code schema_locate(struct schema *s, uint32_t node, const char *keyword)
 {
     struct strbuf b;
     if (!s->error)
         return ERROR_INTERNAL;
+    s->blame.schema = s->nodes[node];
+    snprintf(s->blame.keyword, sizeof s->blame.keyword, "%s", keyword ? keyword : "");
     strbuf_init(&b);
-    (void)append_pointer(s->document, s->nodes[node], &b);
+    (void)schema_pointer(s->document, s->nodes[node], &b);
     if (keyword)
-        append_token(&b, keyword);
+        schema_pointer_token(&b, keyword);
     strbuf_append(&b, "", 1); /* ends it where it was cut */
     enum error_code code = error_prefix(s->error, "%s%s\"", s->place, b.data ? b.data : "");
     strbuf_fini(&b);
     return code;
+}
+
+enum error_code schema_locate_in(struct schema *s, const struct id_list *nodes,
+                                 const char *const *keywords)
+{
+    for (; *keywords; keywords++)
+        for (uint32_t i = 0; i < nodes->n; i++)
+            if (json_object_get(s->nodes[nodes->ids[i]], *keywords))
+                return schema_locate(s, nodes->ids[i], *keywords);
+    return schema_locate(s, nodes->ids[0], NULL);
 }
 
 enum error_code schema_refuse(struct schema *s, enum error_code code, uint32_t node,
@@ -134,6 +109,10 @@ static const char *const keywords[] = {
     /* of OpenAPI, also without one */
     "discriminator", "example", "externalDocs", "xml"};
 
+/* OpenAPI 3.0's nullable has a meaning beside a type. Beside these the specification leaves open
+ * what it does. */
+static const char *const not_beside_nullable[] = {"$ref", "allOf", "anyOf", "oneOf", "const"};
+
 static bool is_known(const char *key)
 {
     for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
@@ -155,7 +134,16 @@ bool schema_keyword_is_supported(const char *key, const json_t *value, bool is_r
     if (strcmp(key, "$schema") == 0)
         return is_dialect(value);
     return is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
+           (strcmp(key, "nullable") == 0 && json_is_boolean(value)) ||
            (strcmp(key, "$id") == 0 && is_root);
+}
+
+bool schema_nullable_is_plain(const json_t *schema)
+{
+    for (size_t i = 0; i < sizeof not_beside_nullable / sizeof not_beside_nullable[0]; i++)
+        if (json_object_get(schema, not_beside_nullable[i]))
+            return false;
+    return json_object_get(schema, "type");
 }
 
 static enum error_code check_keywords(struct schema *s, uint32_t node)
@@ -171,6 +159,11 @@ static enum error_code check_keywords(struct schema *s, uint32_t node)
                                  ? "only dialects of json-schema.org are supported"
                                  : "the keyword is not supported");
     }
+    if (json_is_true(json_object_get(s->nodes[node], "nullable")) &&
+        !schema_nullable_is_plain(s->nodes[node]))
+        return schema_refuse(s, ERROR_UNSUPPORTED, node, "nullable",
+                             "supported beside a type only, without $ref, allOf, anyOf, oneOf and "
+                             "const; use anyOf with the type null");
     return ERROR_OK;
 }
 

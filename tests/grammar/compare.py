@@ -11,6 +11,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -31,8 +32,9 @@ class Oracle:
         self.process = subprocess.Popen([program, model], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
-    def ask(self, kind, text, texts=(), walks=0, seed=1):
-        question = {"kind": kind, "text": text, "texts": list(texts), "walks": walks, "seed": seed}
+    def ask(self, kind, text, texts=(), walks=0, seed=1, loosen=False):
+        question = {"kind": kind, "text": text, "texts": list(texts), "walks": walks, "seed": seed,
+                    "loosen": loosen}
         self.process.stdin.write(json.dumps(question, ensure_ascii=True) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -383,6 +385,150 @@ def run_regexes(oracle, seed):
     print(f"regular expressions: {n} texts compared with llguidance")
 
 
+# -- Older drafts, and schemas that are made looser --
+
+def in_draft_4(r, schema):
+    """The same schema as draft 4 writes it; Google's SDKs write types in capitals."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    if not isinstance(schema, dict):
+        return schema
+    out = {}
+    for keyword, value in schema.items():
+        if keyword in ("properties", "patternProperties"):
+            out[keyword] = {k: in_draft_4(r, v) for k, v in value.items()}
+        elif keyword in ("anyOf", "allOf", "oneOf"):
+            out[keyword] = [in_draft_4(r, v) for v in value]
+        elif keyword == "additionalProperties" and value is not False:
+            out[keyword] = in_draft_4(r, value)
+        elif keyword == "const":
+            out["enum"] = [value]
+        elif keyword not in ("prefixItems", "items", "exclusiveMinimum", "exclusiveMaximum",
+                             "propertyNames"):
+            out[keyword] = value
+    if "prefixItems" in schema:
+        out["items"] = [in_draft_4(r, v) for v in schema["prefixItems"]]
+        if "items" in schema:
+            out["additionalItems"] = in_draft_4(r, schema["items"])
+    elif "items" in schema:
+        out["items"] = in_draft_4(r, schema["items"])
+        out["additionalItems"] = False
+    for bound in ("minimum", "maximum"):
+        exclusive = "exclusive" + bound.capitalize()
+        if exclusive in schema and bound not in schema:
+            out[bound] = schema[exclusive]
+            out[exclusive] = True
+        elif bound in schema:
+            out[exclusive] = False
+    if out.get("required") == []:
+        del out["required"]
+    return out
+
+
+def run_draft_4(oracle, seed, n_schemas):
+    """Rewritten schemas mean the same: what jsonschema finds valid in draft 4 is accepted."""
+    r = random.Random(seed)
+    checked = exact = 0
+    for i in range(n_schemas):
+        modern = random_schema(r, 3)
+        schema = in_draft_4(r, modern)
+        validator = jsonschema.Draft4Validator(schema)
+        values = [v for v in (random_value(r, modern) for _ in range(12)) if not beyond(v)]
+        texts = [texts_of(v) for v in values]
+        answer = oracle.ask(SCHEMA, json.dumps(schema), sum(texts, []), 3, seed + i, loosen=True)
+        if "error" in answer:
+            if "no answer" not in answer["message"] or (
+                    sure(schema) and any(map(validator.is_valid, values))):
+                fail(json.dumps(schema), answer["message"])
+            continue
+        same = answer["removed"] == 0 and "oneOf" not in json.dumps(schema)
+        exact += same
+        accepts = iter(answer["accepts"])
+        for value, forms in zip(values, texts):
+            accepted = any([next(accepts) for _ in forms])
+            expected = validator.is_valid(value)
+            checked += 1
+            if not sure(schema):
+                continue
+            if expected and not accepted or accepted and not expected and same:
+                fail("draft 4:", json.dumps(schema), "as", answer["loosened"], "|", forms[0],
+                     "valid:", expected, "accepted:", accepted)
+        for text in answer["walks"]:
+            if text and same and not validator.is_valid(json.loads(text)):
+                fail("walk", text, "through", json.dumps(schema))
+    print(f"draft 4: {exact} of {n_schemas} schemas rewritten, {checked} documents")
+
+
+def spoil(r, schema):
+    """Adds keywords that moed does not follow, and malformed ones."""
+    if isinstance(schema, list):
+        return [spoil(r, v) for v in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {k: ({n: spoil(r, v) for n, v in value.items()}
+               if k in ("properties", "patternProperties") else
+               value if k in ("enum", "const", "required", "type") else spoil(r, value))
+           for k, value in schema.items()}
+    if r.random() < 0.5:
+        out.update(r.choice([
+            {"uniqueItems": True}, {"not": {"const": 77}}, {"contains": {}, "minContains": 0},
+            {"minProperties": 3}, {"multipleOf": 1e-30}, {"pattern": "(?!zz)"}, {"$id": "x:y"},
+            {"if": {"type": "null"}, "then": {}}, {"format": "password"},
+            {"anyOf": [{"not": {}}, {}]}, {"oneOf": [{}, {"not": {}}], "anyOf": [{}]},
+            {"patternProperties": {f"^{c}": {"type": ["string", "integer"]} for c in "pqrst"}},
+            {"propertyNames": {"anyOf": [{"minLength": 1}, {"const": ""}]}},
+            {"patternProperties": {"^(?!a)": {}}, "additionalProperties": False},
+            {"enum": [{"a": 1}, [1], "a", 5, None]}, {"dependentRequired": {"a": ["b"]}}]))
+    return out
+
+
+def run_loose(oracle, seed, n_schemas):
+    """What is valid stays possible, and nothing is refused but what no value satisfies."""
+    r = random.Random(seed)
+    checked = valid = 0
+    for i in range(n_schemas):
+        plain = random_schema(r, 3)
+        schema = spoil(r, plain)
+        validator = jsonschema.Draft202012Validator(schema)
+        values = [v for v in (random_value(r, plain) for _ in range(12)) if not beyond(v)]
+        texts = [texts_of(v) for v in values]
+        answer = oracle.ask(SCHEMA, json.dumps(schema), sum(texts, []), 0, seed + i, loosen=True)
+        if "error" in answer:
+            if "no answer" not in answer["message"] or (
+                    sure(plain) and any(map(validator.is_valid, values))):
+                fail("loosened:", json.dumps(schema), "as", answer["loosened"], answer["message"])
+            continue
+        accepts = iter(answer["accepts"])
+        for value, forms in zip(values, texts):
+            accepted = any([next(accepts) for _ in forms])
+            checked += 1
+            if sure(plain) and validator.is_valid(value):
+                valid += 1
+                if not accepted:
+                    fail("loosened:", json.dumps(schema), "as", answer["loosened"], "|", forms[0])
+    print(f"loosened: {n_schemas} schemas, {checked} documents, {valid} valid")
+
+
+def run_python_regexes(oracle, seed):
+    """Spellings of Python, against its re."""
+    r = random.Random(seed)
+    pieces = ["a", "[ab]", "(?P<n>a|bc)", "b*", "\\Ab", "a\\Z", ".", "(?:b|c\\Z)", "c?"]
+    for i in range(60):
+        chosen = [r.choice(pieces) for _ in range(r.randint(1, 5))]
+        expression = r.choice(["", "(?s)"]) + "".join(
+            p.replace("<n>", f"<n{k}>") for k, p in enumerate(chosen))
+        words = ["".join(r.choice("abc\n") for _ in range(r.randint(0, 6))) for _ in range(30)]
+        answer = oracle.ask(REGEX, expression, words)
+        if "error" in answer:
+            if "no answer" not in answer["message"] or any(re.fullmatch(expression, w)
+                                                           for w in words):
+                fail(expression, answer["message"])
+            continue
+        for word, accepted in zip(words, answer["accepts"]):
+            if bool(re.fullmatch(expression, word)) != accepted:
+                fail("regex", expression, repr(word), "accepted:", accepted)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("oracle")
@@ -397,6 +543,9 @@ def main():
     run_real(oracle, arguments.seed)
     run_regexes(oracle, arguments.seed)
     run_random(oracle, arguments.seed, arguments.schemas)
+    run_draft_4(oracle, arguments.seed, arguments.schemas)
+    run_loose(oracle, arguments.seed, arguments.schemas)
+    run_python_regexes(oracle, arguments.seed)
     if failures:
         sys.exit(f"{len(failures)} failures")
 

@@ -2,12 +2,14 @@
  * vocabulary. Each line of the input is a question, and each line of the output its answer, in
  * JSON:
  *
- *   {"kind": 1, "text": DEFINITION, "texts": [TEXT...], "walks": N, "seed": S}
- *   {"error": CODE, "message": TEXT}  or  {"accepts": [BOOL...], "walks": [TEXT or null...]}
+ *   {"kind": 1, "text": DEFINITION, "texts": [TEXT...], "walks": N, "seed": S, "loosen": BOOL}
+ *   {"error": CODE, "message": TEXT}  or
+ *   {"accepts": [BOOL...], "walks": [TEXT or null...], "loosened": SCHEMA, "removed": N}
  *
  * A walk draws tokens with random weights, as a model would, until the answer ends. A walk that
  * does not end in time is null. */
 #include "grammar/matcher.h"
+#include "grammar/schema_loosen.h"
 
 #include "base/strbuf.h"
 #include "gguf/gguf.h"
@@ -130,11 +132,22 @@ static json_t *answer(json_t *question)
     json_t *text = json_object_get(question, "text"), *texts = json_object_get(question, "texts");
     struct grammar *g;
     struct error e = {0};
+    unsigned removed = 0;
+    if (json_is_true(json_object_get(question, "loosen"))) {
+        char keyword[SCHEMA_KEYWORD_BYTES];
+        json_t *schema = json_loads(json_string_value(text), JSON_DECODE_ANY, NULL);
+        removed = schema_loosen(schema, &grammar_limits_default, NULL, keyword);
+        char *loosened = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+        json_string_set(text, loosened);
+        free(loosened);
+        json_decref(schema);
+    }
     enum error_code error =
         grammar_compile((enum grammar_kind)json_integer_value(json_object_get(question, "kind")),
                         json_string_value(text), json_string_length(text), NULL, &g, &e);
     if (error)
-        return json_pack("{s:i, s:s}", "error", (int)error, "message", e.text);
+        return json_pack("{s:i, s:s, s:O}", "error", (int)error, "message", e.text, "loosened",
+                         text);
     json_t *accepted = json_array(), *walks = json_array();
     for (size_t i = 0; i < json_array_size(texts); i++) {
         json_t *t = json_array_get(texts, i);
@@ -145,7 +158,8 @@ static json_t *answer(json_t *question)
     for (json_int_t i = json_integer_value(json_object_get(question, "walks")); i > 0; i--)
         json_array_append_new(walks, walk(g));
     grammar_free(g);
-    return json_pack("{s:o, s:o}", "accepts", accepted, "walks", walks);
+    return json_pack("{s:o, s:o, s:O, s:i}", "accepts", accepted, "walks", walks, "loosened", text,
+                     "removed", (int)removed);
 }
 
 static const struct grammar_vocabulary *load(const char *path)

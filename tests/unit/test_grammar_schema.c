@@ -23,7 +23,8 @@ static void test_loosen(void **state)
         {"{\"$id\":\"u\",\"oneOf\":[{\"$id\":\"v\"},{\"enum\":[{\"not\":1}]}]}",
          "{\"$id\":\"u\",\"anyOf\":[{},{\"enum\":[{\"not\":1}]}]}", "$id", 1},
         {"{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"(?=a)\":{},\"b\":{}}}",
-         "{\"oneOf\":[true],\"anyOf\":[false],\"patternProperties\":{\"b\":{}}}", "(?=a)", 1},
+         "{\"allOf\":[{\"anyOf\":[true]}],\"anyOf\":[false],\"patternProperties\":{\"b\":{}}}",
+         "(?=a)", 1},
         {"{\"$ref\":\"#/$defs/a/oneOf/1\",\"$defs\":{\"a\":{\"oneOf\":[{},{\"$ref\":\"http://"
          "b\"}]}}}",
          "{\"$ref\":\"#/$defs/a/anyOf/1\",\"$defs\":{\"a\":{\"anyOf\":[{},{}]}}}", "$ref", 1},
@@ -34,6 +35,59 @@ static void test_loosen(void **state)
         {"{\"items\":{\"pattern\":\"(a|b)*a(a|b){13}\",\"format\":\"uri\",\"minLength\":2}}",
          "{\"items\":{\"format\":\"uri\"}}", "minLength", 2},
         {"true", NULL, "", 0},
+        /* older drafts, OpenAPI and Google's SDKs */
+        {"{\"items\":[{\"items\":[true]},{}],\"additionalItems\":false}",
+         "{\"prefixItems\":[{\"prefixItems\":[true]},{}],\"items\":false}", "", 0},
+        {"{\"items\":{\"type\":\"null\"},\"additionalItems\":false}",
+         "{\"items\":{\"type\":\"null\"}}", "", 0},
+        {"{\"minimum\":1,\"exclusiveMinimum\":true,\"maximum\":5,\"exclusiveMaximum\":false}",
+         "{\"exclusiveMinimum\":1,\"maximum\":5}", "", 0},
+        {"{\"type\":\"OBJECT\",\"required\":null,\"enum\":null,\"additionalProperties\":null,"
+         "\"items\":null,\"properties\":{\"a\":{\"type\":[\"STRING\",\"null\"],"
+         "\"properties\":null,\"const\":null},\"b\":{\"type\":\"any\"},"
+         "\"c\":{\"type\":\"ARRAY\",\"minItems\":\"2\"}}}",
+         "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":[\"string\",\"null\"],"
+         "\"const\":null},\"b\":{},\"c\":{\"type\":\"array\",\"minItems\":2}}}",
+         "", 0},
+        /* null where the type, or what stands for it, excludes it */
+        {"{\"type\":\"integer\",\"nullable\":true}", NULL, "", 0},
+        {"{\"$defs\":{\"a\":{}},\"$ref\":\"#/$defs/a\",\"title\":\"t\",\"nullable\":true}",
+         "{\"$defs\":{\"a\":{}},\"anyOf\":[{\"$ref\":\"#/$defs/a\",\"title\":\"t\"},"
+         "{\"type\":\"null\"}]}",
+         "", 0},
+        {"{\"minimum\":1,\"nullable\":true}", "{\"minimum\":1}", "", 0},
+        /* what a reference names is kept */
+        {"{\"items\":{\"$ref\":\"#/components/schemas/a~1b\"},\"components\":{\"schemas\":{"
+         "\"a/b\":{\"not\":{},\"items\":{\"$ref\":\"#/components/schemas/a~1b\"}}}}}",
+         "{\"items\":{\"$ref\":\"#/$defs/definition-1\"},\"$defs\":{\"definition-1\":{"
+         "\"items\":{\"$ref\":\"#/$defs/definition-1\"}}}}",
+         "components", 2},
+        {"{\"prefixItems\":[{\"$ref\":\"#/items/1\"}],\"items\":{\"items\":[{},"
+         "{\"$ref\":\"#/items/items/0\"}]}}",
+         "{\"prefixItems\":[{}],\"items\":{\"prefixItems\":[{},"
+         "{\"$ref\":\"#/items/prefixItems/0\"}]}}",
+         "$ref", 1},
+        {"{\"$ref\":\"#/$defs/a\"}", "{}", "$ref", 1},
+        /* what is malformed */
+        {"{\"type\":\"dict\",\"anyOf\":[],\"required\":[\"a\",1],\"properties\":{\"a\":3,"
+         "\"b\":{\"required\":true,\"minLength\":-1}}}",
+         "{\"required\":[\"a\"],\"properties\":{\"a\":true,\"b\":{}}}", "type", 6},
+        /* the keyword that others make impossible, and what would say more without it */
+        {"{\"minProperties\":3,\"required\":[\"a\"]}", "{\"minProperties\":1,\"required\":[\"a\"]}",
+         "minProperties", 1},
+        {"{\"patternProperties\":{\"a\":true,\"b\":true,\"c\":true,\"d\":true,\"e\":true},"
+         "\"additionalProperties\":false}",
+         "{\"patternProperties\":{\"a\":true,\"b\":true,\"c\":true,\"d\":true}}",
+         "patternProperties", 1},
+        {"{\"patternProperties\":{\"(?=a)\":true,\"b\":true},\"additionalProperties\":false}",
+         "{\"patternProperties\":{\"b\":true}}", "(?=a)", 1},
+        {"{\"enum\":[{\"a\":1}],\"type\":\"object\",\"properties\":{\"a\":{}}}",
+         "{\"enum\":[{\"a\":1}],\"type\":\"object\"}", "properties", 1},
+        {"{\"allOf\":[{\"const\":[1]},{\"minItems\":1,\"maxItems\":4}]}",
+         "{\"allOf\":[{\"const\":[1]},{}]}", "minItems", 2},
+        {"{\"type\":\"number\",\"multipleOf\":1e-30}", "{\"type\":\"number\"}", "multipleOf", 1},
+        {"{\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"},{\"const\":\"b\"}]}}",
+         "{\"propertyNames\":{}}", "anyOf", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *expected = cases[i].loosened ? cases[i].loosened : cases[i].schema;
@@ -46,6 +100,29 @@ static void test_loosen(void **state)
         assert_string_equal(keyword, cases[i].keyword);
         if (!json_equal(schema, want))
             fail_msg("%s became %s", cases[i].schema, json_dumps(schema, JSON_ENCODE_ANY));
+        json_decref(schema);
+        json_decref(want);
+    }
+}
+
+/* More branches than a schema may have. */
+static void test_loosen_branches(void **state)
+{
+    char keyword[SCHEMA_KEYWORD_BYTES];
+    for (int plain = 0; plain < 2; plain++) {
+        json_t *branches = json_array(), *listed = json_array();
+        for (int i = 0; i < 300; i++) {
+            json_array_append_new(branches, plain
+                                                ? json_pack("{s:s}", "pattern", "a")
+                                                : json_pack("{s:i,s:s}", "const", i, "title", "t"));
+            json_array_append_new(listed, json_integer(i));
+        }
+        json_t *schema = json_pack("{s:{s:o}}", "items", "oneOf", branches);
+        json_t *want =
+            plain ? json_pack("{s:{}}", "items") : json_pack("{s:{s:O}}", "items", "enum", listed);
+        assert_int_equal(schema_loosen(schema, &grammar_limits_default, NULL, keyword), plain);
+        assert_true(json_equal(schema, want));
+        json_decref(listed);
         json_decref(schema);
         json_decref(want);
     }
@@ -64,8 +141,28 @@ static void test_types(void **state)
     REFUSED("false", ERROR_USAGE, "no answer");
 }
 
+/* OpenAPI 3.0. */
+static void test_nullable(void **state)
+{
+    SCHEMA("{\"type\":\"integer\",\"minimum\":5,\"nullable\":true}", "5", "null", NULL, "4",
+           "\"\"");
+    SCHEMA("{\"type\":\"string\",\"enum\":[\"a\"],\"nullable\":true}", "\"a\"", "null", NULL,
+           "\"b\"");
+    SCHEMA("{\"type\":\"string\",\"enum\":[\"a\",null],\"nullable\":false}", "\"a\"", NULL, "null");
+    SCHEMA("{\"allOf\":[{\"type\":\"string\",\"nullable\":true},{\"maxLength\":1}]}", "\"a\"",
+           "null", NULL, "\"ab\"");
+    REFUSED("{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{}},\"nullable\":true}", ERROR_UNSUPPORTED,
+            "#/nullable\"");
+    REFUSED("{\"enum\":[1],\"nullable\":true}", ERROR_UNSUPPORTED, "#/nullable\"");
+    REFUSED("{\"type\":\"integer\",\"nullable\":1}", ERROR_UNSUPPORTED, "#/nullable\"");
+}
+
 static void test_numbers(void **state)
 {
+    SCHEMA("{\"type\":\"number\",\"minimum\":-1.797e308,\"maximum\":1.797e308}", "-1e99", "5", NULL,
+           "\"\"");
+    SCHEMA("{\"type\":\"number\",\"minimum\":-1.797e308,\"exclusiveMaximum\":5}", "4.5", NULL, "5");
+    REFUSED("{\"type\":\"number\",\"minimum\":1.797e308}", ERROR_UNSUPPORTED, "#/minimum\"");
     SCHEMA("{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120}", "-5", "0", "9", "99", "120",
            NULL, "-0", "-6", "121", "1000", "00", "5.0");
     SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":0.5,\"maximum\":10}", "0.51", "10", "10.0",
@@ -136,6 +233,23 @@ static void test_objects(void **state)
            "{\"xy\":\"a\"}", "{\"z\":1}", "{\"x\":\"1\"}");
     SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-z]+$\"}}", "{\"abc\":1}",
            "{}", NULL, "{\"A\":1}");
+    /* few possible keys: each once */
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"$ref\":\"#/$defs/e\"},"
+           "\"additionalProperties\":{\"type\":\"integer\"},\"minProperties\":2,"
+           "\"$defs\":{\"e\":{\"enum\":[\"y\",\"x\",1,\"zz\"],\"maxLength\":1}}}",
+           "{\"y\":3,\"x\":2}", NULL, "{\"y\":3,\"y\":2}", "{\"y\":3}", "{}", "{\"zz\":1}",
+           "{\"y\":\"\",\"x\":1}", "{\"y\":3,\"x\":2,\"x\":2}");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"const\":\"b\"},\"properties\":{\"a\":{},"
+           "\"b\":{\"type\":\"null\"}}}",
+           "{}", "{\"b\":null}", NULL, "{\"a\":1}", "{\"b\":1}", "{\"b\":null,\"b\":null}");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^(b|a[12])$\"},"
+           "\"minProperties\":3}",
+           "{\"a1\":1,\"a2\":2,\"b\":3}", NULL, "{\"a1\":1,\"a2\":2}",
+           "{\"a1\":1,\"a1\":2,\"b\":3}", "{\"a\":1}");
+    SCHEMA("{\"type\":\"object\",\"patternProperties\":{\"^(b|c)$\":{\"type\":\"null\"},"
+           "\"^x\":{\"type\":\"integer\"}},\"additionalProperties\":false}",
+           "{\"b\":null,\"c\":null,\"x1\":1}", "{\"x1\":1,\"x1\":1}", NULL,
+           "{\"b\":null,\"b\":null}", "{\"b\":1}", "{\"bc\":null}");
 }
 
 static void test_arrays(void **state)
@@ -244,7 +358,8 @@ static void test_depth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loosen),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_loosen),      cmocka_unit_test(test_loosen_branches),
+        cmocka_unit_test(test_nullable),    cmocka_unit_test(test_types),
         cmocka_unit_test(test_numbers),     cmocka_unit_test(test_strings),
         cmocka_unit_test(test_enum),        cmocka_unit_test(test_objects),
         cmocka_unit_test(test_arrays),      cmocka_unit_test(test_combinations),
