@@ -134,9 +134,10 @@ static void write_object(struct argument_writer *w, const struct tool *t)
 {
     bool gemma = w->format->body == BODY_GEMMA;
     json_t *document = json_copy((json_t *)w->parameters);
-    const json_t *type = json_object_get(document, "type");
-    if (document && (!type || json_is_array(type))) /* arguments are an object, not null */
+    const char *type = json_string_value(json_object_get(document, "type"));
+    if (document && (!type || !t->strict)) /* arguments are an object, not null */
         json_object_set_new(document, "type", json_string("object"));
+    json_object_del(document, "nullable");
     strbuf_printf(w->out, gemma ? "%%gemma " : "%%unordered ");
     place(w, t, NULL);
     schema_text(w, json_dumps(document, JSON_COMPACT));
@@ -509,7 +510,7 @@ static const char *keyword_without_form(const struct argument_writer *w, const s
         if (!readable || !(json_is_object(value) || json_is_true(value)))
             return "properties";
     }
-    if (required && !json_is_array(required))
+    if (required && !json_is_array(required) && (t->strict || !json_is_null(required)))
         return "required";
     json_array_foreach(required, i, value)
     {

@@ -117,7 +117,7 @@ static unsigned types_at(struct walk *w, const json_t *schema, unsigned depth)
         types_at(w, element, depth);
     if (json_is_string(v = json_object_get(schema, "$ref")))
         types &= types_at(w, resolve(w->root, json_string_value(v)), depth);
-    return types;
+    return json_is_true(json_object_get(schema, "nullable")) ? types | ARGUMENT_NULL : types;
 }
 
 unsigned schema_types(const json_t *root, const json_t *schema)

@@ -210,6 +210,8 @@ static void test_values(void **state)
     check_value("{\"type\":\"integer\"}", "012", "\"012\"");
     check_value("{\"type\":\"integer\"}", "\"7\"", "\"7\"");
     check_value("{\"type\":[\"integer\",\"null\"]}", "None", "null");
+    check_value("{\"type\":\"integer\",\"nullable\":true}", "None", "null");
+    check_value("{\"type\":\"integer\",\"nullable\":false}", "None", "\"None\"");
     check_value("{\"type\":\"array\"}", "[1, {\"a\": []}]", "[1, {\"a\": []}]");
     check_value("{\"type\":\"array\"}", "[1, ", "\"[1, \"");
     check_value("{\"type\":\"array\"}", "['a', \"b'\", None]", "[\"a\",\"b'\",null]");

@@ -148,6 +148,24 @@ static void test_not_strict(void **state)
           "\"</tool_call>\" \n");
 }
 
+/* Arguments are an object, whatever a tool that is not strict calls it; null is as if the keyword
+ * were not there. */
+static void test_not_strict_types(void **state)
+{
+    (void)state;
+    check(automatic, "mistral",
+          "[{\"name\":\"f\",\"parameters\":{\"type\":\"dict\",\"nullable\":true}}]",
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %unordered \"tool \\x22f\\x22: schema at "
+          "\\x22\\x23\" {\"type\":\"object\"} %else json-object \n");
+    check(automatic, "glm",
+          "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":"
+          "\"string\"}},\"required\":null}}]",
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x0a\" ? "
+          "%all ( ? key-begin \"n\" key-end value-0 value-end ");
+}
+
 /* What the format cannot express, and schemas that are too large, are left out one by one. */
 static void test_not_followed(void **state)
 {
@@ -441,12 +459,19 @@ static void test_until(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),        cmocka_unit_test(test_strict),
-        cmocka_unit_test(test_not_strict),    cmocka_unit_test(test_not_followed),
-        cmocka_unit_test(test_reasoning),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_own_keywords),  cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_named_of_many), cmocka_unit_test(test_until),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_not_strict),
+        cmocka_unit_test(test_not_followed),
+        cmocka_unit_test(test_not_strict_types),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_own_keywords),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_named_of_many),
+        cmocka_unit_test(test_until),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
