@@ -327,6 +327,14 @@ static void test_forms(void **state)
         "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
         "\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"enum\":[1]}}}}",
         MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
+    /* other servers' parameters have no strict */
+    expect_form(parse_chat, CHAT(",\"json_schema\":{\"a\":2,\"enum\":[1]}"),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
+    expect_form(parse_chat, CHAT(",\"guided_json\":\"{\\\"a\\\":2,\\\"enum\\\":[1]}\""),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
+    expect_form(parse_chat, CHAT(",\"structured_outputs\":{\"json\":{\"a\":2,\"enum\":[1]}}"),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1]}");
+    expect_form(parse_chat, CHAT(",\"guided_json\":\"{\""), MOED_GRAMMAR_JSON_SCHEMA, "{");
     expect_form(parse_ollama_chat, CHAT(",\"format\":\"json\""), MOED_GRAMMAR_JSON_SCHEMA, NULL);
     expect_form(parse_ollama_chat, CHAT(",\"format\":{\"enum\":[1]}"), MOED_GRAMMAR_JSON_SCHEMA,
                 "{\"enum\":[1]}");

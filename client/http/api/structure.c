@@ -51,12 +51,17 @@ static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
     return taken;
 }
 
-/* An object, or the same as text. */
+/* A schema, or the same as text. The worker says what is wrong with a text that is no JSON. */
 static bool take_schema_or_text(struct ask *ask, json_t *value, struct problem *p)
 {
-    if (json_is_string(value))
-        return set_form(ask, MOED_GRAMMAR_JSON_SCHEMA, strdup(json_string_value(value)), p);
-    return take_schema(ask, value, p);
+    if (!json_is_string(value))
+        return take_loose_schema(ask, value, p);
+    json_t *schema = json_loads(json_string_value(value), JSON_REJECT_DUPLICATES, NULL);
+    bool taken = json_is_object(schema)
+                     ? take_loose_schema(ask, schema, p)
+                     : set_form(ask, MOED_GRAMMAR_JSON_SCHEMA, strdup(json_string_value(value)), p);
+    json_decref(schema);
+    return taken;
 }
 
 static bool take_any_object(struct ask *ask, json_t *value, struct problem *p)
