@@ -225,6 +225,8 @@ static enum error_code prepare(struct bench *b, struct error *e)
     if (!code)
         code = pool_plan_new(b->g, &b->plan, e);
     if (!code)
+        code = pool_plan_read_factors(&b->plan, b->g, e);
+    if (!code)
         code = pool_new("load", (unsigned)b->threads, false, 0, &b->pool, e);
     if (!code)
         code = pool_new("read", DIRECT_READER, false, 0, &b->readers, e);

@@ -307,6 +307,9 @@ static void read_model(struct memd *m)
         daemon_fail(&m->daemon, exit_code_for(code), &e);
     m->gguf = model.gguf;
     m->plan = model.plan;
+    code = pool_plan_read_factors(&m->plan, m->gguf, &e);
+    if (code)
+        daemon_fail(&m->daemon, exit_code_for(code), &e);
 }
 
 /* Workers read in the table's header how much they may compute at once, and for how many requests

@@ -24,7 +24,8 @@
  *     IQ1:                      8 times the level, plus or minus 1
  *     and for Q2_K, Q3_K, Q6_K, IQ2_S, IQ2_XS, IQ1_M: times the scale of its 16 columns
  *     NVFP4:                    as MXFP4; (float)i0 and (float)i1 times the scales of the halves,
- *                               which is exact, take their place, and w = 1
+ *                               which is exact, take their place, and w = 1; at last y times the
+ *                               row's factor (tile.h), before anything is added to it
  * For each block of 32 columns in order:
  *     p   = fmaf((float)i1, d_x1, (float)i0 * d_x0)
  *     acc = fmaf(p, w, acc)     w = d; Q4_K, Q5_K, IQ4_XS: w = d * (float)scale
@@ -224,7 +225,7 @@ struct kernels {
     /* y[t][16 * tile + r] for the tile rows [tile_first, tile_first + tile_count) of m and the
      * tokens with indices tokens[0..n_tokens) of a (NULL: 0..n_tokens). Row i of y belongs to
      * tokens[i]. Writes only rows below m->rows. accumulate: adds to y, by one float addition after
-     * the row's sum. */
+     * the row's sum and its factor. */
     void (*multiply)(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate);

@@ -243,6 +243,14 @@ static void store_rows(float *y, uint32_t n, vf sums, bool accumulate)
         y[r] = accumulate ? y[r] + lanes[r] : lanes[r];
 }
 
+/* The sums of a tile row times the factors of its rows. */
+static vf times_factors(const struct matrix *m, const uint8_t *tile_row, size_t row_bytes, vf sums)
+{
+    if (!tile_has_factors(m->type))
+        return sums;
+    return vf_mul(sums, vf_load((const float *)(tile_row + row_bytes - TILE_VECTOR)));
+}
+
 static uint32_t rows_in(const struct matrix *m, uint32_t tile)
 {
     return m->rows - tile * TILE_ROWS < TILE_ROWS ? m->rows - tile * TILE_ROWS : TILE_ROWS;
@@ -263,7 +271,9 @@ static uint32_t multiply_streams(rows_function *multiply_rows, const struct matr
                       sums);
         for (uint32_t r = 0; r < R; r++) {
             uint32_t row = i + r * count;
-            store_rows(y + (size_t)row * TILE_ROWS, rows_in(m, row), sums[r], accumulate);
+            vf times =
+                times_factors(m, (const uint8_t *)m->tiles + row * row_bytes, row_bytes, sums[r]);
+            store_rows(y + (size_t)row * TILE_ROWS, rows_in(m, row), times, accumulate);
         }
     }
     return tile + R * count;
@@ -441,7 +451,8 @@ static void multiply_batches(const struct product *p, struct packing memory)
                 multiply_row(m, row, row_bytes, &b, sums);
             for (uint32_t t = 0; t < b.n_tokens; t++)
                 store_rows(p->y + (first + t) * p->y_stride + (size_t)tile * TILE_ROWS,
-                           rows_in(m, tile), sums[t], p->accumulate);
+                           rows_in(m, tile), times_factors(m, row, row_bytes, sums[t]),
+                           p->accumulate);
         }
     }
 }

@@ -471,7 +471,10 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
             (is_float ? row_float : row_quantized)(m, tile_row, row % TILE_ROWS, a, chunk, n, sums);
             for (uint32_t k = 0; k < n; k++) {
                 float *out = y + (i + k) * y_stride + row;
-                *out = accumulate ? *out + sums[k] : sums[k];
+                float sum = sums[k];
+                if (tile_has_factors(m->type))
+                    sum *= tile_factor(tile_row, row_bytes, row % TILE_ROWS);
+                *out = accumulate ? *out + sum : sum;
             }
         }
     }

@@ -57,12 +57,17 @@ static const struct packing *packing_of(enum tensor_type type)
     return &packings[index];
 }
 
+static size_t factors_bytes(enum tensor_type type)
+{
+    return tile_has_factors(type) ? TILE_VECTOR : 0;
+}
+
 size_t tile_row_bytes(enum tensor_type type, uint32_t cols)
 {
     const struct packing *p = packing_of(type);
     size_t tiles = ((size_t)cols + p->block_cols - 1) / p->block_cols;
 
-    return round_up(tiles * p->tile_bytes, TILE_ALIGN);
+    return round_up(tiles * p->tile_bytes, TILE_ALIGN) + factors_bytes(type);
 }
 
 size_t tile_matrix_bytes(enum tensor_type type, uint32_t rows, uint32_t cols)
@@ -101,7 +106,8 @@ void tile_pack(enum tensor_type type, uint32_t cols, uint32_t n_rows, const void
 {
     const struct packing *p = packing_of(type);
     uint32_t tiles = cols / p->block_cols;
-    size_t bytes = tile_row_bytes(type, cols), done = (size_t)tiles * p->tile_bytes;
+    size_t bytes = tile_row_bytes(type, cols) - factors_bytes(type);
+    size_t done = (size_t)tiles * p->tile_bytes;
     uint8_t *out = tile_row;
 
     assert(n_rows >= 1 && n_rows <= TILE_ROWS);
@@ -115,13 +121,25 @@ void tile_pack(enum tensor_type type, uint32_t cols, uint32_t n_rows, const void
             memcpy(out + done + 4 * r,
                    (const uint8_t *)rows_in + r * stride + (size_t)tiles * p->block_bytes, 2);
     }
+    if (tile_has_factors(type))
+        tile_set_factor(type, cols, 1, tile_row);
+}
+
+void tile_set_factor(enum tensor_type type, uint32_t cols, float factor, void *tile_row)
+{
+    uint8_t *factors = (uint8_t *)tile_row + tile_row_bytes(type, cols) - TILE_VECTOR;
+
+    assert(tile_has_factors(type));
+    for (uint32_t r = 0; r < TILE_ROWS; r++)
+        memcpy(factors + 4 * r, &factor, sizeof factor);
 }
 
 void tile_unpack_row(const struct matrix *m, uint32_t row, float *out)
 {
     const struct packing *p = packing_of(m->type);
-    const uint8_t *tile =
-        (const uint8_t *)m->tiles + tile_row_bytes(m->type, m->cols) * (row / TILE_ROWS);
+    size_t row_bytes = tile_row_bytes(m->type, m->cols);
+    const uint8_t *tile_row = (const uint8_t *)m->tiles + row_bytes * (row / TILE_ROWS);
+    const uint8_t *tile = tile_row;
     /* Rebuild as many blocks as fit, so that lib/quant converts runs of blocks. */
     uint8_t blocks[16 * BLOCK_BYTES_MAX];
     uint32_t chunk = (uint32_t)(sizeof blocks / p->block_bytes) * p->block_cols;
@@ -137,6 +155,11 @@ void tile_unpack_row(const struct matrix *m, uint32_t row, float *out)
             tile += p->tile_bytes;
         }
         quant_dequantize(m->type, blocks, out + col, n);
+    }
+    if (tile_has_factors(m->type)) {
+        float factor = tile_factor(tile_row, row_bytes, row % TILE_ROWS);
+        for (uint32_t col = 0; col < m->cols; col++)
+            out[col] *= factor;
     }
 }
 

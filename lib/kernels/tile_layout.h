@@ -7,6 +7,7 @@
 #ifndef MOED_KERNELS_TILE_LAYOUT_H
 #define MOED_KERNELS_TILE_LAYOUT_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -135,6 +136,14 @@ static inline uint16_t load_u16(const void *p)
 static inline void store_u16(void *p, uint16_t v)
 {
     memcpy(p, &v, sizeof v);
+}
+
+/* The factor of a row of a tile row of row_bytes, of a type that has factors. */
+static inline float tile_factor(const uint8_t *tile_row, size_t row_bytes, unsigned row)
+{
+    float factor;
+    memcpy(&factor, tile_row + row_bytes - TILE_VECTOR + 4 * row, sizeof factor);
+    return factor;
 }
 
 /* Word `row` of vector `index` at p. */

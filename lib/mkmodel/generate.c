@@ -73,13 +73,30 @@ static bool claim(struct generator *g, struct chunk *c)
     return any;
 }
 
+static void fill_factors(const struct planned_tensor *t, float *values)
+{
+    for (uint64_t i = 0; i < t->ne[0]; i++)
+        values[i] = mkmodel_factor(t->factor, i);
+}
+
+static void divide(float *values, uint64_t n, float by)
+{
+    for (uint64_t i = 0; i < n; i++)
+        values[i] /= by;
+}
+
 static void fill(const struct generator *g, const struct chunk *c, uint8_t *out, float *values)
 {
     const struct planned_tensor *t = &g->plan->tensors[c->tensor];
     for (uint64_t i = 0; i < c->rows; i++) {
         struct random r;
         random_seed(&r, g->plan->options.seed, t->name, c->row + i);
-        random_bell(&r, t->mean, t->deviation, values, (size_t)t->ne[0]);
+        if (t->scale)
+            fill_factors(t, values);
+        else
+            random_bell(&r, t->mean, t->deviation, values, (size_t)t->ne[0]);
+        if (t->factor != 0 && !t->scale)
+            divide(values, t->ne[0], mkmodel_factor(t->factor, (c->row + i) / t->ne[1]));
         quant_quantize(t->type, values, out + i * t->row_bytes, (size_t)t->ne[0]);
     }
 }

@@ -7,6 +7,7 @@
 #include "mkmodel/arch.h"
 #include "mkmodel/mkmodel.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct planned_tensor {
@@ -16,7 +17,17 @@ struct planned_tensor {
     uint64_t ne[3]; /* absent dimensions are 1 */
     uint64_t rows, row_bytes, bytes;
     float mean, deviation;
+    /* Not 0: the file multiplies what matrix i gives by mkmodel_factor(factor, i), and the values
+     * are divided by it. scale: this tensor has these factors. */
+    float factor;
+    bool scale;
 };
+
+/* Matrices of a tensor differ. */
+static inline float mkmodel_factor(float factor, uint64_t matrix)
+{
+    return factor * (1 + (float)(matrix % 4) / 4);
+}
 
 enum { MKMODEL_MOST_LAYERS = 1000 };
 /* Of models that choose positions: heads of twice the rotated values. */

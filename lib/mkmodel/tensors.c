@@ -415,6 +415,42 @@ static bool add_layer(struct plan *p, uint32_t layer)
     return ok && add_experts(p, layer, finer);
 }
 
+/* ---- factors ---- */
+
+static bool has_tensor(const struct plan *p, const char *name)
+{
+    for (uint64_t i = 0; i < p->count; i++)
+        if (strcmp(p->tensors[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* NVFP4 matrices get factors beside them, as converters write them: the 8-bit scales can then be as
+ * large as they may, up to 448 times the largest 4-bit value, 6. Converters leave the embedding in
+ * another type, so it has none. Where the architecture has a tensor of that name, it has that one.
+ */
+static bool add_factors(struct plan *p)
+{
+    const float most = 3.5f / (6 * 448); /* of a deviation; random.h */
+    uint64_t count = p->count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct planned_tensor *t = &p->tensors[i];
+        char name[GGUF_NAME_BYTES];
+        int stem = (int)strlen(t->name) - (int)strlen(".weight");
+        if (t->type != TENSOR_NVFP4 || stem < 0 || strcmp(t->name, "token_embd.weight") == 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s.scale", stem, t->name);
+        if (has_tensor(p, name))
+            continue;
+        float factor = p->tensors[i].factor = most * t->deviation;
+        if (!add_tensor(p, TENSOR_F32, 0, 0, t->ne[2], 0, 0, "%s", name))
+            return false;
+        p->tensors[p->count - 1].factor = factor;
+        p->tensors[p->count - 1].scale = true;
+    }
+    return true;
+}
+
 enum error_code tensors_list(struct plan *p, struct error *e)
 {
     const struct mkmodel_options *o = &p->options;
@@ -436,6 +472,8 @@ enum error_code tensors_list(struct plan *p, struct error *e)
                         "rope_freqs.weight");
     for (uint32_t layer = 0; ok && layer < o->layers; layer++)
         ok = add_layer(p, layer);
+    if (ok)
+        ok = add_factors(p);
     if (!ok)
         return error_set(e, ERROR_MEMORY, "no memory to plan a model of this size");
     return ERROR_OK;

@@ -30,10 +30,11 @@ static bool ends_in(const char *name, const char *end)
     return n >= len && strcmp(name + n - len, end) == 0;
 }
 
-/* Files of NVFP4 have for a matrix "NAME.weight", or for each expert's, a factor NAME.scale, and
- * the scale of 4-bit inputs NAME.input_scale. */
-static bool is_of_nvfp4(const struct planner *p, const char *name, const char *end)
+/* Files of NVFP4 have for a matrix "NAME.weight", or for each expert's, the scale of 4-bit inputs
+ * NAME.input_scale. moed does not compute with 4-bit inputs. */
+static bool is_input_scale(const struct planner *p, const char *name)
 {
+    static const char end[] = ".input_scale";
     char weight[GGUF_NAME_BYTES + sizeof ".weight"];
     if (!ends_in(name, end))
         return false;
@@ -46,7 +47,7 @@ static bool changes_nothing(const struct planner *p, const char *name)
 {
     uint64_t layer;
     const char *part = layer_part(name, &layer);
-    if (is_of_nvfp4(p, name, ".input_scale")) /* moed does not compute with 4-bit inputs */
+    if (is_input_scale(p, name))
         return true;
     if (!part)
         return false;
@@ -70,16 +71,10 @@ void plan_check_unused(struct planner *p)
         const struct gguf_tensor *t = gguf_tensor_at(p->g, i);
         if (p->used[i] || changes_nothing(p, t->name))
             continue;
-        if (is_of_nvfp4(p, t->name, ".scale"))
-            p->failed = error_set(p->e, ERROR_UNSUPPORTED,
-                                  "%s: tensor '%s' scales a matrix of type NVFP4, which moed does "
-                                  "not compute: use a file of another type, such as Q4_K_M",
-                                  gguf_path(p->g, t->file), t->name);
-        else
-            p->failed =
-                error_set(p->e, ERROR_UNSUPPORTED,
-                          "%s: tensor '%s' is no part of architecture %s as moed computes it: the "
-                          "answers would not be the model's",
-                          gguf_path(p->g, t->file), t->name, p->params->arch->name);
+        p->failed =
+            error_set(p->e, ERROR_UNSUPPORTED,
+                      "%s: tensor '%s' is no part of architecture %s as moed computes it: the "
+                      "answers would not be the model's",
+                      gguf_path(p->g, t->file), t->name, p->params->arch->name);
     }
 }

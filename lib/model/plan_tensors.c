@@ -80,7 +80,7 @@ static void plan_projections(struct planner *p, uint32_t layer)
     uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
     struct tensor_name whole = block_tensor(p, "attn_qkv", "weight");
     struct tensor_name whole_bias = block_tensor(p, "attn_qkv", "bias");
-    struct pool_source fused = {NULL, 0, 0, false}, fused_bias = fused;
+    struct pool_source fused = {.tensor = NULL}, fused_bias = fused;
     if (planner_has(p, whole.text))
         fused.tensor = planner_require(p, whole.text, rows, m->d_model, 1);
     if (planner_has(p, whole_bias.text))
@@ -129,7 +129,9 @@ static void plan_latent_expansion(struct planner *p, uint32_t layer)
         return;
     }
     struct pool_source source = {
-        planner_require(p, both.text, (uint64_t)l->n_heads * head, m->kv_rank, 1), 0, head, true};
+        .tensor = planner_require(p, both.text, (uint64_t)l->n_heads * head, m->kv_rank, 1),
+        .plane_rows = head,
+        .transposed = true};
     planner_add_part(p, k_b.text, &source, m->kv_rank, nope, l->n_heads);
     source.first_row = nope;
     source.transposed = false;
@@ -382,8 +384,8 @@ static void find_expert_sources(struct planner *p, uint32_t layer)
     struct tensor_name both = block_tensor(p, "ffn_gate_up_exps", "weight");
     if (activation_has_gate(m->arch->activation) && planner_has(p, both.text)) {
         const struct gguf_tensor *t = planner_require(p, both.text, 2ull * width, m->d_model, n);
-        x->gate = (struct pool_source){t, 0, 2 * width, false};
-        x->up = (struct pool_source){t, width, 2 * width, false};
+        x->gate = (struct pool_source){.tensor = t, .plane_rows = 2 * width};
+        x->up = (struct pool_source){.tensor = t, .first_row = width, .plane_rows = 2 * width};
     } else {
         if (activation_has_gate(m->arch->activation))
             x->gate.tensor = planner_require(p, block_tensor(p, "ffn_gate_exps", "weight").text,

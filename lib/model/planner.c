@@ -78,7 +78,8 @@ void planner_add_part(struct planner *p, const char *name, const struct pool_sou
 void planner_add_matrix(struct planner *p, const char *name, uint32_t rows, uint32_t cols,
                         uint32_t planes)
 {
-    struct pool_source source = {planner_require(p, name, rows, cols, planes), 0, rows, false};
+    struct pool_source source = {.tensor = planner_require(p, name, rows, cols, planes),
+                                 .plane_rows = rows};
     planner_add_part(p, name, &source, rows, cols, planes);
 }
 

@@ -2,6 +2,7 @@
  *
  *     pool_plan.c     makes a plan: tensors, check, offsets
  *      -> plan_tensors.c  lists the tensors of an architecture
+ *      -> plan_factors.c  finds the factors of matrices
  *      -> plan_check.c    refuses files with tensors that the plan does not use
  *      -> planner.c       checks a tensor of the file and adds it to the plan */
 #ifndef MOED_MODEL_PLANNER_H
@@ -47,7 +48,9 @@ bool planner_has(const struct planner *p, const char *name);
 
 /* plan_tensors.c: adds every tensor of the model. */
 void plan_model(struct planner *p);
-/* plan_check.c, after plan_model: ERROR_UNSUPPORTED for a tensor that the plan does not use and
+/* plan_factors.c, after plan_model: sets the factors of the plan's sources. */
+void plan_factors(struct planner *p);
+/* plan_check.c, at last: ERROR_UNSUPPORTED for a tensor that the plan does not use and
  * that would change the answers: a bias, norm or scale that the architecture's row does not have.
  */
 void plan_check_unused(struct planner *p);

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define POOL_MAGIC          0x4c4f4f504445304dull /* "M0EDPOOL" */
-#define POOL_LAYOUT_VERSION 5u
+#define POOL_LAYOUT_VERSION 6u
 #define POOL_MAX_SEGMENTS   16
 
 enum pool_tensor_form {

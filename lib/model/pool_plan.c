@@ -98,6 +98,7 @@ enum error_code pool_plan_new_from(const struct gguf *g, const struct model_para
         return error_set(e, ERROR_MEMORY, "no memory for the plan of %u layers", params.n_layers);
     }
     plan_model(&p);
+    plan_factors(&p);
     plan_check_unused(&p);
     free(p.used);
     if (p.failed) {
@@ -113,6 +114,7 @@ enum error_code pool_plan_new_from(const struct gguf *g, const struct model_para
 void pool_plan_free(struct pool_plan *p)
 {
     free(p->memory);
+    free(p->factors);
     *p = (struct pool_plan){0};
 }
 

@@ -15,6 +15,10 @@ struct pool_source {
     const struct gguf_tensor *tensor;
     uint32_t first_row, plane_rows;
     bool transposed; /* the plane's columns are the file's rows; it becomes float32 */
+    /* Of NVFP4 matrices, the file's NAME.scale: one factor, or one a plane; NULL: none. The first
+     * one is pool_plan.factors[first_factor]. */
+    const struct gguf_tensor *factors;
+    uint32_t first_factor;
 };
 
 /* The experts of a layer. A bias is [n_experts][rows of its matrix] in the file. NULL tensor: no
@@ -31,6 +35,8 @@ struct pool_plan {
     struct pool_slabs *slabs;            /* [n_layers] */
     struct pool_expert_sources *experts; /* [n_layers] */
     void *memory;                        /* of the four arrays */
+    float *factors;                      /* [n_factors]; NaN before pool_plan_read_factors */
+    uint32_t n_factors;
 };
 
 /* The file must have every tensor that the architecture needs, in the right shape and in a type
@@ -47,6 +53,14 @@ enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
 enum error_code pool_plan_new_from(const struct gguf *g, const struct model_params *params,
                                    uint64_t segment_bytes, struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
+
+/* Reads the matrices' factors, which packing needs. ERROR_FORMAT: one is infinite or not a number.
+ */
+enum error_code pool_plan_read_factors(struct pool_plan *plan, const struct gguf *g,
+                                       struct error *e);
+/* The factor of one plane (expert); 1 where the file has none. */
+float pool_source_factor(const struct pool_plan *plan, const struct pool_source *source,
+                         uint32_t plane);
 
 /* Bytes of weights that one token reads, dense and of experts. An embedding matrix that is not also
  * the output's counts as one row. */

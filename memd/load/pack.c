@@ -27,6 +27,7 @@ void pack_dense_items(const struct pool_plan *plan, uint32_t tensor, struct pack
             .cols = file_cols,
             .rows_a_segment = t->rows,
             .column_parts = 1,
+            .factor = pool_source_factor(plan, from, plane),
             .target = t->offset + plane * (t->bytes / t->planes),
             .form = vector             ? PACK_VECTORS
                     : from->transposed ? PACK_TRANSPOSED
@@ -84,6 +85,7 @@ uint32_t pack_expert_items(const struct pool_plan *plan, uint32_t layer, uint32_
             .column_parts = parts[i].column_parts,
             .target = slab + parts[i].at,
             .segment_bytes = s->segment_bytes,
+            .factor = pool_source_factor(plan, part, expert),
             .form = PACK_MATRIX,
         };
     }
@@ -136,10 +138,13 @@ static void pack_matrix(const struct pack_item *item, uint32_t first_row, uint32
         uint32_t row = first_row + done;
         uint32_t n = n_rows - done < TILE_ROWS ? n_rows - done : TILE_ROWS;
         uint64_t target = tile_row_target(item, row, tile_row);
-        for (uint32_t part = 0; part < item->column_parts; part++)
+        for (uint32_t part = 0; part < item->column_parts; part++) {
+            uint8_t *tiles = memory + target + part * item->segment_bytes;
             tile_pack(item->tensor->type, cols, n,
-                      rows + done * item->row_bytes + part * part_bytes, item->row_bytes,
-                      memory + target + part * item->segment_bytes);
+                      rows + done * item->row_bytes + part * part_bytes, item->row_bytes, tiles);
+            if (tile_has_factors(item->tensor->type))
+                tile_set_factor(item->tensor->type, cols, item->factor, tiles);
+        }
     }
 }
 
@@ -164,7 +169,7 @@ static enum error_code pack_transposed(const struct pack_item *item, const uint8
         float *line = plain + (size_t)row * item->cols;
         quant_dequantize(item->tensor->type, rows + row * item->row_bytes, line, item->cols);
         for (uint32_t col = 0; col < item->cols; col++)
-            turned[(size_t)col * item->rows + row] = line[col];
+            turned[(size_t)col * item->rows + row] = line[col] * item->factor;
     }
     size_t tile_row = tile_row_bytes(TENSOR_F32, item->rows);
     for (uint32_t done = 0; done < item->cols; done += TILE_ROWS) {

@@ -17,6 +17,7 @@ struct pack_item {
     uint32_t column_parts;   /* 1: not cut by columns */
     uint64_t target;         /* offset in memory of the first segment's part */
     uint64_t segment_bytes;  /* from one segment's part to the next's */
+    float factor;            /* of every value of the matrix (kernels/tile.h) */
     enum pack_form {
         PACK_MATRIX,     /* packed into tiles */
         PACK_VECTORS,    /* each row as float32, one a segment */
@@ -24,7 +25,7 @@ struct pack_item {
     } form;
 };
 
-/* A dense tensor of the plan: an item for each plane. */
+/* A dense tensor of the plan, whose factors were read: an item for each plane. */
 void pack_dense_items(const struct pool_plan *plan, uint32_t tensor, struct pack_item *items);
 
 /* The items of an expert whose slab begins at offset `slab` of memory. Returns how many. */

@@ -30,6 +30,7 @@ static void put_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, uint
     uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, seed);
     struct matrix m = tiles_of(type, rows, cols, file);
 
+    multiply_factors(&m, 1 + (float)(seed % 7) / 8);
     memcpy(to, m.tiles, tile_matrix_bytes(type, rows, cols));
     free((void *)m.tiles);
     free(file);

@@ -294,6 +294,7 @@ static void check_gated(enum tensor_type gate, enum tensor_type up, uint32_t row
     struct device_activations a = activations_of(&in, true), hidden;
     float *h = malloc(2 * values * sizeof *h), *got = malloc(values * sizeof *got);
 
+    multiply_factors(&m[1], 1.7f);
     for (int i = 0; i < 2; i++) {
         there[i] = m[i];
         there[i].tiles = to_device(m[i].tiles, tile_matrix_bytes(m[i].type, rows, cols));
@@ -331,7 +332,10 @@ static void test_gated(void **state)
             check_gated(TENSOR_Q8_0, TENSOR_Q8_0, 96, 2048, n, quantize);
             check_gated(TENSOR_F32, TENSOR_F32, 32, 96, n, quantize);
             check_gated(TENSOR_Q4_K, TENSOR_Q6_K, 64, 256, n, quantize);
+            check_gated(TENSOR_NVFP4, TENSOR_NVFP4, 96, 576, n, quantize);
+            check_gated(TENSOR_NVFP4, TENSOR_Q8_0, 64, 256, n, quantize);
         }
+    check_gated(TENSOR_NVFP4, TENSOR_NVFP4, 640, 256, 40, true);
     check_gated(TENSOR_Q4_K, TENSOR_Q4_K, 640, 256, 40, true); /* tensor cores */
     check_gated(TENSOR_Q8_0, TENSOR_Q8_0, 40, 64, 2, false);   /* a part of a tile row */
 }
@@ -386,6 +390,7 @@ static void check_planes(enum tensor_type type, uint32_t n)
 
     for (uint32_t i = 0; i < PLANES; i++) {
         struct matrix m = tiles_of(type, ROWS, cols, file + i * file_plane);
+        multiply_factors(&m, 1 + (float)i / 4);
         void *memory = aligned_alloc(TILE_ALIGN, act_bytes(cols, n));
         struct activations a;
 

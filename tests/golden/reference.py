@@ -35,7 +35,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
-from gguf import GGUFReader  # noqa: E402
+from gguf import GGMLQuantizationType, GGUFReader  # noqa: E402
 from gguf.quants import dequantize  # noqa: E402
 
 from reference_parts import (  # noqa: E402
@@ -165,6 +165,11 @@ class Model:
         self.fields = {name: field.contents() for name, field in reader.fields.items()}
         self.types = {t.name: t.tensor_type for t in reader.tensors}
         self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+        for t in reader.tensors:
+            factors = self.weights.get(t.name.removesuffix(".weight") + ".scale")
+            if t.tensor_type == GGMLQuantizationType.NVFP4 and factors is not None:
+                weight = self.weights[t.name]
+                weight *= factors.reshape(-1, 1, 1) if weight.ndim == 3 else factors
         self.arch = self.fields["general.architecture"]
         if self.arch not in TRAITS:
             raise Unsupported(f"{path}: architecture {self.arch!r}, known: {', '.join(TRAITS)}")

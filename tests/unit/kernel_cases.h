@@ -127,7 +127,25 @@ static inline uint8_t *random_rows(enum tensor_type type, uint32_t rows, uint32_
     return file;
 }
 
-/* The file's rows as tiles. matrix.tiles is owned by the caller. */
+/* The factor of a row of tiles_of's tiles; 1 for types without factors. */
+static inline float case_factor(enum tensor_type type, uint32_t row)
+{
+    static const float factors[] = {0.3f, 0x1.234568p-13f, -1.7f, 1, 29.1f};
+
+    return tile_has_factors(type) ? factors[row / TILE_ROWS % 5] : 1;
+}
+
+/* A row of the file as float32, times its factor in tiles_of's tiles. */
+static inline void case_row(enum tensor_type type, uint32_t row, const uint8_t *file_row,
+                            float *out, uint32_t cols)
+{
+    quant_dequantize(type, file_row, out, cols);
+    for (uint32_t c = 0; c < cols; c++)
+        out[c] *= case_factor(type, row);
+}
+
+/* The file's rows as tiles, those of each tile row with a factor of their own. matrix.tiles is
+ * owned by the caller. */
 static inline struct matrix tiles_of(enum tensor_type type, uint32_t rows, uint32_t cols,
                                      const uint8_t *file)
 {
@@ -139,8 +157,18 @@ static inline struct matrix tiles_of(enum tensor_type type, uint32_t rows, uint3
     for (uint32_t t = 0; t < tile_row_count(rows); t++) {
         uint32_t n = rows - t * TILE_ROWS < TILE_ROWS ? rows - t * TILE_ROWS : TILE_ROWS;
         tile_pack(type, cols, n, file + t * TILE_ROWS * stride, stride, tiles + t * row_bytes);
+        if (tile_has_factors(type))
+            tile_set_factor(type, cols, case_factor(type, t * TILE_ROWS), tiles + t * row_bytes);
     }
     return (struct matrix){.type = type, .rows = rows, .cols = cols, .tiles = tiles};
+}
+
+/* Multiplies a matrix's factors, where it has some, so that they differ from another's. */
+static inline void multiply_factors(const struct matrix *m, float by)
+{
+    for (uint32_t t = 0; tile_has_factors(m->type) && t < tile_row_count(m->rows); t++)
+        tile_set_factor(m->type, m->cols, by * case_factor(m->type, t * TILE_ROWS),
+                        (uint8_t *)m->tiles + t * tile_row_bytes(m->type, m->cols));
 }
 
 enum inputs {

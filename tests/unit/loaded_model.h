@@ -37,6 +37,7 @@ static inline void load_file(struct loaded_model *m, const char *path)
     m->made[0] = 0;
     must(gguf_open(path, &m->g, &e), &e);
     must(pool_plan_new(m->g, &m->plan, &e), &e);
+    must(pool_plan_read_factors(&m->plan, m->g, &e), &e);
     m->pool = aligned_alloc(4096, m->plan.header.bytes);
     if (!m->pool)
         abort();

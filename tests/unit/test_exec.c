@@ -106,6 +106,10 @@ static float *weights(const struct loaded_model *m, const char *part, uint32_t e
     quant_dequantize(
         t->type, (const uint8_t *)gguf_tensor_data(m->g, t) + expert * quant_row_bytes(t->type, n),
         w, n);
+    snprintf(name, sizeof name, "blk.0.ffn_%s_exps.scale", part);
+    const struct gguf_tensor *factors = gguf_tensor_find(m->g, name);
+    for (size_t i = 0; factors && i < n; i++)
+        w[i] *= ((const float *)gguf_tensor_data(m->g, factors))[expert];
     return w;
 }
 

@@ -236,7 +236,7 @@ static void test_portable_against_float64(void **state)
 
         portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, TOKENS, y[0], ROWS, false);
         for (uint32_t r = 0; r < ROWS; r++) {
-            quant_dequantize(type, file + r * quant_row_bytes(type, COLS), w, COLS);
+            case_row(type, r, file + r * quant_row_bytes(type, COLS), w, COLS);
             for (uint32_t i = 0; i < TOKENS; i++) {
                 double sum = 0, size = 0;
                 for (uint32_t c = 0; c < COLS; c++) {

@@ -28,14 +28,30 @@ static void options(struct mkmodel_options *o, const char *arch, const char *typ
     o->vocab = 300;
 }
 
+/* What the file multiplies matrix `plane` of a tensor by, beside its 4-bit values. */
+static float file_factor(const struct loaded_model *m, const struct gguf_tensor *t, uint32_t plane)
+{
+    char name[GGUF_NAME_BYTES + sizeof ".scale"];
+    float factor;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    const struct gguf_tensor *factors = gguf_tensor_find(m->g, name);
+    if (t->type != TENSOR_NVFP4 || !factors)
+        return 1;
+    const uint8_t *data = gguf_tensor_data(m->g, factors);
+    memcpy(&factor, data + (factors->ne[0] > 1 ? plane : 0) * sizeof factor, sizeof factor);
+    return factor;
+}
+
 static void check_row(const struct matrix *m, uint32_t row, const struct gguf_tensor *t,
-                      const uint8_t *data, uint32_t first_col)
+                      const uint8_t *data, float factor, uint32_t first_col)
 {
     float *got = malloc(m->cols * sizeof *got), *want = malloc(t->ne[0] * sizeof *want);
     assert_non_null(got);
     assert_non_null(want);
     tile_unpack_row(m, row, got);
     quant_dequantize(t->type, data, want, t->ne[0]);
+    for (uint64_t i = 0; i < t->ne[0]; i++)
+        want[i] *= factor;
     assert_memory_equal(got, want + first_col, m->cols * sizeof *got);
     free(got);
     free(want);
@@ -109,7 +125,8 @@ static void check_dense(const struct loaded_model *m)
             struct matrix plane = {(enum tensor_type)t->type, t->rows, t->cols,
                                    m->map.base + t->offset +
                                        row / t->rows * (t->bytes / t->planes)};
-            check_row(&plane, row % t->rows, source, data + row * row_bytes, 0);
+            check_row(&plane, row % t->rows, source, data + row * row_bytes,
+                      file_factor(m, source, row / t->rows), 0);
         }
     }
 }
@@ -151,7 +168,7 @@ static void check_expert(const struct loaded_model *m, uint32_t layer, uint32_t 
             for (uint32_t row = 0; row < matrices[part]->rows; row++) {
                 uint32_t file_row = part < 2 ? segment * s->segment_width + row : row;
                 check_row(matrices[part], row, t, data + file_row * row_bytes,
-                          part < 2 ? 0 : segment * s->segment_width);
+                          file_factor(m, t, expert), part < 2 ? 0 : segment * s->segment_width);
             }
         }
         check_expert_bias(m, layer, expert, segment, "gate", x.gate_bias);
@@ -202,8 +219,8 @@ static void test_golden_weights(void **state)
 
 static void test_every_weight(void **state)
 {
-    static const char *const types[] = {"F32",  "F16",  "BF16", "Q8_0",  "Q4_0",
-                                        "Q4_K", "Q5_K", "Q6_K", "Q4_K_M"};
+    static const char *const types[] = {"F32",  "F16",  "BF16", "Q8_0",   "Q4_0",
+                                        "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "NVFP4"};
     static const char *const archs[] = {"llama", "qwen2moe", "qwen3moe"};
     struct mkmodel_options o;
     (void)state;
@@ -222,6 +239,11 @@ static void test_segments(void **state)
     (void)state;
     options(&o, "qwen3moe", "F32");
     o.expert_width = 1536; /* 4.7 MB an expert */
+    check_model(&o, 3);
+    options(&o, "qwen3moe", "NVFP4"); /* each segment has its expert's factors */
+    o.hidden = 2048;
+    o.expert_width = 1536; /* 5.3 MB an expert */
+    o.layers = 1;
     check_model(&o, 3);
     options(&o, "llama", "Q4_K");
     o.hidden = 1024;
@@ -460,8 +482,15 @@ static void test_plan_refuses_unused(void **state)
     extra = (struct extra){0};
 }
 
-/* Of a model of NVFP4 matrices and a file's tensor beside them. */
-static enum error_code plan_of_nvfp4(const char *beside, struct error *e)
+/* Of a model of NVFP4 matrices, without one tensor of its file and with another: F32, or F16. */
+struct beside {
+    const char *without, *with;
+    uint64_t values;
+    float value; /* each */
+    bool half;
+};
+
+static enum error_code plan_of_nvfp4(const struct beside *b, struct error *e)
 {
     static const char *const keys[] = {"block_count",
                                        "context_length",
@@ -492,41 +521,86 @@ static enum error_code plan_of_nvfp4(const char *beside, struct error *e)
         must(gguf_get_u32(g, key, &value, e), e);
         gguf_writer_u32(w, key, value);
     }
-    for (uint64_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->ne);
+    for (int write = 0; write < 2; write++) {
+        for (uint64_t i = 0; i < gguf_tensor_count(g); i++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+            if (b->without && strcmp(t->name, b->without) == 0)
+                continue;
+            if (write)
+                must(gguf_writer_data(w, gguf_tensor_data(g, t), t->bytes, e), e);
+            else
+                gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->ne);
+        }
+        if (b->with && !write)
+            gguf_writer_tensor(w, b->with, b->half ? TENSOR_F16 : TENSOR_F32, 1, &b->values);
+        for (uint64_t i = 0; b->with && write && i < b->values; i++)
+            must(gguf_writer_data(w, &b->value, b->half ? 2 : sizeof b->value, e), e);
     }
-    gguf_writer_tensor(w, beside, TENSOR_F32, 1, (uint64_t[]){1});
-    for (uint64_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        must(gguf_writer_data(w, gguf_tensor_data(g, t), t->bytes, e), e);
-    }
-    must(gguf_writer_data(w, &(float){2}, sizeof(float), e), e);
     must(gguf_writer_close(w, e), e);
     gguf_close(g);
     must(gguf_open(to, &g, e), e);
     enum error_code code = pool_plan_new(g, &plan, e);
-    if (!code)
+    if (!code) {
+        code = pool_plan_read_factors(&plan, g, e);
         pool_plan_free(&plan);
+    }
     gguf_close(g);
     unlink(from);
     unlink(to);
     return code;
 }
 
-/* A matrix's factor is refused, and the message says why; the scale of inputs, which are not of 4
- * bits here, is left alone. */
+/* A file may have factors for some matrices only. One, or one an expert, is the right shape; others
+ * are refused, and the message says so. The scale of inputs, which are not of 4 bits here, is left
+ * alone. */
 static void test_plan_of_nvfp4(void **state)
 {
-    struct error e;
+    static const char up[] = "blk.0.ffn_up_exps.scale", q[] = "blk.0.attn_q.scale";
+    const struct {
+        struct beside beside;
+        enum error_code code;
+        const char *words;
+    } cases[] = {
+        {{0}, ERROR_OK, NULL},
+        {{.without = up}, ERROR_OK, NULL},
+        {{.without = "output.scale"}, ERROR_OK, NULL},
+        {{up, up, 3, 2, false}, ERROR_OK, NULL},
+        {{up, up, 1, 2, false}, ERROR_OK, NULL},
+        {{up, up, 2, 2, false}, ERROR_FORMAT, "'blk.0.ffn_up_exps.scale' has type F32 and shape 2"},
+        {{up, up, 3, 2, true}, ERROR_FORMAT, "expected F32 and 1 value or 3"},
+        {{up, up, 3, INFINITY, false}, ERROR_FORMAT, "'blk.0.ffn_up_exps.scale' has a value that"},
+        {{q, q, 3, 2, false}, ERROR_FORMAT, "the factors of 'blk.0.attn_q.weight'"},
+        {{q, q, 1, NAN, false}, ERROR_FORMAT, "is not a finite number"},
+        {{NULL, "blk.0.attn_norm.scale", 1, 2, false}, ERROR_UNSUPPORTED, "is no part of"},
+        {{NULL, "blk.0.ffn_up_exps.input_scale", 1, 2, false}, ERROR_OK, NULL},
+        {{NULL, "blk.0.attn_norm.input_scale", 1, 2, false}, ERROR_UNSUPPORTED, "is no part of"},
+    };
     (void)state;
-    assert_int_equal(plan_of_nvfp4("blk.0.ffn_up_exps.scale", &e), ERROR_UNSUPPORTED);
-    assert_non_null(strstr(e.text, "'blk.0.ffn_up_exps.scale' scales a matrix of type NVFP4"));
-    assert_int_equal(plan_of_nvfp4("output.scale", &e), ERROR_UNSUPPORTED);
-    assert_non_null(strstr(e.text, "of type NVFP4"));
-    assert_int_equal(plan_of_nvfp4("blk.0.ffn_up_exps.input_scale", &e), ERROR_OK);
-    assert_int_equal(plan_of_nvfp4("blk.0.attn_norm.input_scale", &e), ERROR_UNSUPPORTED);
-    assert_null(strstr(e.text, "NVFP4"));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct error e = {0};
+        if (plan_of_nvfp4(&cases[i].beside, &e) != cases[i].code ||
+            (cases[i].words && !strstr(e.text, cases[i].words)))
+            fail_msg("case %zu: %s", i, e.text);
+    }
+}
+
+/* Gemma's factors of the experts' weights have the name of the down matrices' factors. They
+ * multiply once, in the sum. */
+static void test_factors_of_the_sum(void **state)
+{
+    struct mkmodel_options o;
+    struct loaded_model m;
+    (void)state;
+    options(&o, "gemma4", "NVFP4");
+    o.layers = 6;
+    load_model(&m, &o);
+    const struct pool_expert_sources *x = &m.plan.experts[0];
+    assert_non_null(pool_map_find(&m.map, "blk.0.ffn_down_exps.scale"));
+    assert_int_equal(x->down.tensor->type, TENSOR_NVFP4);
+    assert_null(x->down.factors);
+    assert_non_null(x->gate.factors); /* of ffn_gate_up_exps */
+    assert_ptr_equal(x->gate.factors, x->up.factors);
+    unload_model(&m);
 }
 
 /* The file of a llama whose q, k and v, their biases, and gate and up lie in one tensor each: value
@@ -772,19 +846,13 @@ static void test_attach_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_weight),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_golden_weights),
-        cmocka_unit_test(test_split_files),
-        cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_attach_broken),
-        cmocka_unit_test(test_plan_refuses_features),
-        cmocka_unit_test(test_plan_refuses_unused),
-        cmocka_unit_test(test_plan_of_nvfp4),
-        cmocka_unit_test(test_linear_scaling),
-        cmocka_unit_test(test_fused),
-        cmocka_unit_test(test_dense_range),
-        cmocka_unit_test(test_dense_broken),
+        cmocka_unit_test(test_every_weight),          cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_golden_weights),        cmocka_unit_test(test_split_files),
+        cmocka_unit_test(test_plan_refuses),          cmocka_unit_test(test_attach_broken),
+        cmocka_unit_test(test_plan_refuses_features), cmocka_unit_test(test_plan_refuses_unused),
+        cmocka_unit_test(test_plan_of_nvfp4),         cmocka_unit_test(test_factors_of_the_sum),
+        cmocka_unit_test(test_linear_scaling),        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_dense_range),           cmocka_unit_test(test_dense_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Tiles: lossless (against lib/quant on the file's rows), as large as the file, padded with zeros.
+/* Tiles: lossless (against lib/quant on the file's rows), as large as the file but for
+ * factors, padded with zeros.
  */
 #include "tests/unit/kernel_cases.h"
 
@@ -15,7 +16,7 @@ static void check_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, en
     float *row = malloc((size_t)rows * cols * sizeof *row);
 
     for (uint32_t r = 0; r < rows; r++) {
-        quant_dequantize(type, file + r * quant_row_bytes(type, cols), expected, cols);
+        case_row(type, r, file + r * quant_row_bytes(type, cols), expected, cols);
         tile_unpack_row(&m, r, row);
         assert_memory_equal(row, expected, cols * sizeof *row);
     }
@@ -23,7 +24,7 @@ static void check_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, en
     uint32_t first = rows / 3;
     tile_unpack_rows(&m, first, rows - first, row);
     for (uint32_t r = first; r < rows; r++) {
-        quant_dequantize(type, file + r * quant_row_bytes(type, cols), expected, cols);
+        case_row(type, r, file + r * quant_row_bytes(type, cols), expected, cols);
         assert_memory_equal(row + (size_t)(r - first) * cols, expected, cols * sizeof *row);
     }
     free(row);
@@ -87,15 +88,17 @@ static void test_size(void **state)
     for (int t = 0; t < N_COMPUTED_TYPES; t++) {
         enum tensor_type type = computed_types[t];
 
+        size_t factors = tile_has_factors(type) ? 16 * sizeof(float) : 0;
+
         /* 16 rows of 2048 columns need no padding in any type. */
-        assert_int_equal(tile_row_bytes(type, 2048), 16 * quant_row_bytes(type, 2048));
+        assert_int_equal(tile_row_bytes(type, 2048), 16 * quant_row_bytes(type, 2048) + factors);
         assert_int_equal(tile_matrix_bytes(type, 33, 2048), 3 * tile_row_bytes(type, 2048));
         for (uint32_t n = 1; n < 20; n++) {
             uint32_t cols = n * tensor_type_info(type)->block_values;
             size_t bytes = tile_row_bytes(type, cols);
             assert_int_equal(bytes % TILE_ALIGN, 0);
-            assert_true(bytes >= 16 * quant_row_bytes(type, cols));
-            assert_true(bytes < 16 * quant_row_bytes(type, cols) + TILE_ALIGN);
+            assert_true(bytes >= 16 * quant_row_bytes(type, cols) + factors);
+            assert_true(bytes < 16 * quant_row_bytes(type, cols) + factors + TILE_ALIGN);
         }
     }
     assert_int_equal(tile_row_count(1), 1);
@@ -127,6 +130,31 @@ static void test_padding_is_zero(void **state)
     }
 }
 
+/* Packing sets factors to 1; a factor is that of its tile row only, and multiplies its values. */
+static void test_factors(void **state)
+{
+    enum { COLS = 192, ROWS = 32 };
+    size_t stride = quant_row_bytes(TENSOR_NVFP4, COLS), bytes = tile_row_bytes(TENSOR_NVFP4, COLS);
+    uint8_t *file = random_rows(TENSOR_NVFP4, ROWS, COLS, WEIGHTS_USUAL, 3);
+    uint8_t *tiles = aligned_alloc(TILE_ALIGN, 2 * bytes);
+    struct matrix m = {.type = TENSOR_NVFP4, .rows = ROWS, .cols = COLS, .tiles = tiles};
+    float expected[COLS], row[COLS];
+
+    for (int i = 0; i < 2; i++)
+        tile_pack(TENSOR_NVFP4, COLS, 16, file + 16 * i * stride, stride, tiles + i * bytes);
+    tile_set_factor(TENSOR_NVFP4, COLS, 0.375f, tiles + bytes);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        quant_dequantize(TENSOR_NVFP4, file + r * stride, expected, COLS);
+        tile_unpack_row(&m, r, row);
+        for (int c = 0; c < COLS; c++)
+            assert_true(row[c] == (r < 16 ? expected[c] : expected[c] * 0.375f));
+    }
+    for (int t = 0; t < N_COMPUTED_TYPES; t++)
+        assert_int_equal(tile_has_factors(computed_types[t]), computed_types[t] == TENSOR_NVFP4);
+    free(tiles);
+    free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_slice_of_columns),
         cmocka_unit_test(test_size),
         cmocka_unit_test(test_padding_is_zero),
+        cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests_name("tile", tests, NULL, NULL);
 }

@@ -72,6 +72,7 @@ static inline void bench_open(struct bench *b, const struct mkmodel_options *o, 
     load_model(&b->whole, o);
     must(gguf_open(bench_file(b), &b->g, &e), &e);
     must(pool_plan_new(b->g, &b->plan, &e), &e);
+    must(pool_plan_read_factors(&b->plan, b->g, &e), &e);
     char ram[32];
     uint64_t slot_bytes = 0;
     for (uint32_t i = 0; i < b->plan.header.n_layers; i++)

@@ -27,7 +27,8 @@ static __global__ void __launch_bounds__(THREADS) embed_kernel(const struct embe
         float *out = c.out + (size_t)i * c.cols + col;
         if constexpr (T::QUANTIZED)
             unpack_block<T>(tile + (size_t)(col / 256) * tiles_256<T>::BYTES, col % 256 / 32,
-                            row % TILE_ROWS, out);
+                            row % TILE_ROWS,
+                            tiles_row_factor<T>(tile, c.row_bytes, row % TILE_ROWS), out);
         else
             *out = T::read(tile, col, row % TILE_ROWS);
     }

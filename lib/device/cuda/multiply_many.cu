@@ -117,9 +117,9 @@ template <class T>
 static __device__ __forceinline__ void unpack_32(const struct many_call &c, uint32_t col,
                                                  uint32_t row, float v[32])
 {
-    const uint8_t *tile = c.tiles + (c.plane_first + blockIdx.z) * c.plane_bytes +
-                          (c.tile_first + blockIdx.x) * c.row_bytes +
-                          (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
+    const uint8_t *tile_row = c.tiles + (c.plane_first + blockIdx.z) * c.plane_bytes +
+                              (c.tile_first + blockIdx.x) * c.row_bytes;
+    const uint8_t *tile = tile_row + (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
     uint32_t sub = col % COLUMNS / 32;
 
 #pragma unroll
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void unpack_32(const struct many_call &c, uint
         v[k] = 0;
     if constexpr (T::QUANTIZED) {
         if (col < c.cols)
-            unpack_block<T>(tile, sub, row, v);
+            unpack_block<T>(tile, sub, row, tiles_row_factor<T>(tile_row, c.row_bytes, row), v);
     } else {
 #pragma unroll
         for (uint32_t k = 0; k < 32; k++)

@@ -277,14 +277,17 @@ static __device__ __forceinline__ void product_slice(const struct product &p,
             sums[t * TILE_ROWS + threadIdx.x % TILE_ROWS] = acc[t];
 }
 
-/* The groups of one part in order. sums: of its first group. */
-static __device__ __forceinline__ float product_sum(const float *sums, uint32_t groups,
-                                                    uint32_t step)
+/* A row's groups of one part in order, and its factor. sums: of the first part's first group. */
+template <class T>
+static __device__ __forceinline__ float product_sum(const struct product &p,
+                                                    const struct product_job &j, uint32_t part,
+                                                    uint32_t row, const float *sums, uint32_t step)
 {
+    sums += part * p.groups * step;
     float sum = sums[0];
-    for (uint32_t g = 1; g < groups; g++)
+    for (uint32_t g = 1; g < p.groups; g++)
         sum += sums[g * step];
-    return sum;
+    return product_times_factor<T>(p, j, part, row, sum);
 }
 
 /* Quantises 16 rows, one a lane of the half-warp: row `row` of token t. */
@@ -303,16 +306,16 @@ static __device__ __forceinline__ void product_keep_quantized(const struct produ
 
 /* Finishes one row for token t of the job. sums: of the tile row's first slice; `step` from one to
  * the next. */
-static __device__ __forceinline__ void product_finish_row(const struct product &p,
-                                                          const struct product_job &j, uint32_t row,
-                                                          uint32_t t, const float *sums,
-                                                          uint32_t step)
+template <class T>
+static __device__ __forceinline__ void
+product_finish_row(const struct product &p, const struct product_job &j, uint32_t row, uint32_t t,
+                   const float *sums, uint32_t step)
 {
-    float first = product_sum(sums, p.groups, step), *out = j.out + t * p.out_stride + row;
+    float first = product_sum<T>(p, j, 0, row, sums, step), *out = j.out + t * p.out_stride + row;
 
     if (p.finish == PRODUCT_GATED) {
         float gate = j.n_parts == 2 ? first : *out;
-        float up = j.n_parts == 2 ? product_sum(sums + p.groups * step, p.groups, step) : first;
+        float up = j.n_parts == 2 ? product_sum<T>(p, j, 1, row, sums, step) : first;
         if (p.bias_offset) {
             const float *bias = (const float *)(j.segment + p.bias_offset);
             gate += bias[row];
@@ -327,7 +330,7 @@ static __device__ __forceinline__ void product_finish_row(const struct product &
     }
     float total = j.add ? *out + first : first;
     for (uint32_t part = 1; part < j.n_parts; part++)
-        total += product_sum(sums + part * p.groups * step, p.groups, step);
+        total += product_sum<T>(p, j, part, row, sums, step);
     *out = p.row_bias != NULL ? total + p.row_bias[row] : total;
 }
 
@@ -363,8 +366,8 @@ static __device__ __forceinline__ void product_run(const struct product &p, uint
         uint32_t t = i / TILE_ROWS % j.n_tokens, at = i / TILE_ROWS / j.n_tokens;
         uint32_t row = (first_tile + at) * TILE_ROWS + i % TILE_ROWS;
         if (row < p.rows)
-            product_finish_row(p, j, row, t,
-                               sums + at * slices * step + t * TILE_ROWS + i % TILE_ROWS, step);
+            product_finish_row<T>(p, j, row, t,
+                                  sums + at * slices * step + t * TILE_ROWS + i % TILE_ROWS, step);
     }
 }
 

@@ -258,7 +258,7 @@ static __global__ void __launch_bounds__(128, 3) product_float_mma_kernel(const 
     for (uint32_t part = 0; part < j.n_parts; part++) {
         mma_sums total;
         float_mma_part<T, WIDTH>(p, j, part, first_row, shared, total);
-        mma_finish<S>(p, j, part, first_row, shared, total);
+        mma_finish<T, S>(p, j, part, first_row, shared, total);
     }
 #endif
 }

@@ -18,6 +18,20 @@ struct product_job {
     bool add;
 };
 
+/* The sum of one row of a part, times the row's factor where T has them. */
+template <class T>
+static __device__ __forceinline__ float product_times_factor(const struct product &p,
+                                                             const struct product_job &j,
+                                                             uint32_t part, uint32_t row, float sum)
+{
+    if constexpr (T::ROW_FACTORS) {
+        const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
+        return sum * tiles_row_factor<T>(segment + p.offset + row / TILE_ROWS * p.row_bytes,
+                                         p.row_bytes, row % TILE_ROWS);
+    }
+    return sum;
+}
+
 static __device__ __forceinline__ struct product_job product_plane(const struct product &p,
                                                                    uint32_t index)
 {

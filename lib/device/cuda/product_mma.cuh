@@ -523,9 +523,9 @@ static __device__ __forceinline__ void mma_store(const struct product &p,
     *out = p.row_bias != NULL ? sum + p.row_bias[row] : sum;
 }
 
-/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. S: as
- * mma_shape. */
-template <class S>
+/* Stores a part's sums. They go through shared memory, so that a warp stores adjacent rows. T: the
+ * type of the weights; S: as mma_shape. */
+template <class T, class S>
 static __device__ __forceinline__ void
 mma_finish(const struct product &p, const struct product_job &j, uint32_t part, uint32_t first_row,
            typename S::shared &shared, const mma_sums total)
@@ -541,7 +541,8 @@ mma_finish(const struct product &p, const struct product_job &j, uint32_t part, 
     if (first_row + row < p.rows)
 #pragma unroll 1
         for (uint32_t t = threadIdx.x / S::ROWS; t < j.n_tokens; t += S::THREADS / S::ROWS)
-            mma_store(p, j, part, first_row + row, shared.sums[t][row],
+            mma_store(p, j, part, first_row + row,
+                      product_times_factor<T>(p, j, part, first_row + row, shared.sums[t][row]),
                       j.out + (size_t)t * p.out_stride + first_row + row);
     __syncthreads();
 }
@@ -561,7 +562,7 @@ static __global__ void __launch_bounds__(128, 3) product_mma_kernel(const struct
     for (uint32_t part = 0; part < j.n_parts; part++) {
         mma_sums total;
         mma_part<T, WIDTH>(p, j, part, first_row, shared, total);
-        mma_finish<S>(p, j, part, first_row, shared, total);
+        mma_finish<T, S>(p, j, part, first_row, shared, total);
     }
 #endif
 }

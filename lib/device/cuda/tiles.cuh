@@ -10,6 +10,7 @@
  *   OFFSET     to subtract from the quants (0: none, or done); kernels.h
  *   SCALES_16  true: every 16 columns have a scale of integers
  *   FACTORS    true: every 16 columns have a float32 that multiplies their sum exactly
+ *   ROW_FACTORS true: a tile row ends in the rows' factors (kernels/tile.h)
  *   MINIMUM    32 or 16: every 32 or 16 columns have a minimum; 0: none
  *   scales     everything of a tile's row but its quants, as it was read
  *   read_scales(tile, row), read_quants(tile, sub, row, words)
@@ -18,7 +19,8 @@
  *   decode(scales, words, sub, block)
  *              Converts to the definition's terms.
  *
- * The struct of a float type has COLUMNS, BYTES, and read(columns, c, row): column c from there.
+ * The struct of a float type has COLUMNS, BYTES, ROW_FACTORS, and read(columns, c, row): column c
+ * from there.
  *
  * sub is a constant once the loop over it is unrolled. Where it is not, code chooses among words by
  * selection, never by indexing. */
@@ -153,6 +155,7 @@ template <int TILE_BYTES, int QUANTS_AT, int N_WORDS> struct tiles_of_32 {
         OFFSET = 0,
         SCALES_16 = 0,
         FACTORS = 0,
+        ROW_FACTORS = 0,
         MINIMUM = 0
     };
 
@@ -220,7 +223,7 @@ struct tiles_mxfp4 : tiles_of_32<MXFP4_TILE, MXFP4_QUANTS, 4> {
 
 /* Two tiles a block of 64 columns. */
 struct tiles_nvfp4 : tiles_of_32<NVFP4_TILE, NVFP4_QUANTS, 4> {
-    enum { FACTORS = 1 };
+    enum { FACTORS = 1, ROW_FACTORS = 1 };
 
     /* quant_nvfp4_scale. */
     static __device__ __forceinline__ float scale(int bits)
@@ -297,6 +300,7 @@ template <int TILE_BYTES, int QUANTS_AT, int SUB_BYTES> struct tiles_of_256 {
         OFFSET = 0,
         SCALES_16 = 0,
         FACTORS = 0,
+        ROW_FACTORS = 0,
         MINIMUM = 0
     };
 
@@ -484,7 +488,7 @@ struct tiles_iq4_xs : tiles_of_256<IQ4_XS_TILE, IQ4_XS_QUANTS, Q4_K_SUB> {
 /* Float types. */
 
 template <int TILE_COLUMNS, int TILE_BYTES> struct tiles_float {
-    enum { QUANTIZED = 0, COLUMNS = TILE_COLUMNS, BYTES = TILE_BYTES };
+    enum { QUANTIZED = 0, COLUMNS = TILE_COLUMNS, BYTES = TILE_BYTES, ROW_FACTORS = 0 };
 };
 
 struct tiles_f32 : tiles_float<1, 64> {
@@ -513,7 +517,18 @@ struct tiles_bf16 : tiles_float<2, 64> {
 template <class T> static inline uint64_t tiles_row_bytes(uint32_t cols)
 {
     uint64_t tiles = ((uint64_t)cols + T::COLUMNS - 1) / T::COLUMNS;
-    return (tiles * T::BYTES + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+    uint64_t bytes = (tiles * T::BYTES + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
+    return bytes + (T::ROW_FACTORS ? (uint64_t)TILE_VECTOR : 0);
+}
+
+/* The factor of a row of a tile row of row_bytes, where there are ROW_FACTORS; else 1. */
+template <class T>
+static __device__ __forceinline__ float tiles_row_factor(const uint8_t *tile_row,
+                                                         uint64_t row_bytes, uint32_t row)
+{
+    if constexpr (T::ROW_FACTORS)
+        return __int_as_float((int)tile_load_32(tile_row + row_bytes - TILE_VECTOR + 4 * row));
+    return 1;
 }
 
 template <class T> struct tiles_256 {

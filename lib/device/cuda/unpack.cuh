@@ -8,10 +8,11 @@
 #include <stdlib.h>
 
 /* 32 columns of a row: the sub-th of the 256 that the tile, or the tiles of 32 columns from there,
- * have. The terms are those of dequantize.c, (d * scale) * q - dmin * min. */
+ * have. The terms are those of dequantize.c, (d * scale) * q - dmin * min. factor: the row's
+ * (tiles_row_factor). */
 template <class T>
 static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_t sub, uint32_t row,
-                                                    float *out)
+                                                    float factor, float *out)
 {
     uint32_t words[T::WORDS];
     struct tile_block b;
@@ -26,7 +27,7 @@ static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             float value = w * (float)(tile_signed_byte((uint32_t)b.q[g], k) - T::OFFSET);
-            out[4 * g + k] = T::MINIMUM != 0 ? value + c : value;
+            out[4 * g + k] = T::MINIMUM != 0 ? value + c : T::ROW_FACTORS ? value * factor : value;
         }
     }
 }

@@ -5,12 +5,12 @@ from gguf import GGMLQuantizationType as Type
 from .spec import CONTEXT, Delta, Latent, Rope, Router, Spec
 
 
-def quantised(kind, seed, **changes):
-    """A one-layer qwen3moe of a tensor type; wide margins, for kernels round activations."""
+def quantised(kind, seed, arch="qwen3moe", **changes):
+    """A one-layer model of a tensor type; wide margins, for kernels round activations."""
     small = {"d_model": 64, "width": 64, "head_dim": 32, "experts": 4}
     shape = {"heads": 4, "kv_heads": 2, "experts_used": 2, "layers": 1, "tied": True}
     margins = {"router_margin": 0.05, "greedy_margin": 0.05}
-    return Spec(f"quant-{kind.name}", "qwen3moe", seed, type=kind, **(small | shape | margins | changes))
+    return Spec(f"quant-{kind.name}", arch, seed, type=kind, **(small | shape | margins | changes))
 
 
 def phimoe(name, seed, original_context):
@@ -262,6 +262,8 @@ SPECS = [
     quantised(Type.Q4_K, 17, **K_SHAPE),
     quantised(Type.Q5_K, 46, **K_SHAPE),
     quantised(Type.Q6_K, 16, **K_SHAPE),
+    # Factors of matrices and of experts; a shared expert; biases, which the factors must not multiply.
+    quantised(Type.NVFP4, 1, "qwen2moe", head_dim=16, shared_width=64, tied=False),
     # As the published gpt-oss files are: MXFP4 experts, the rest in 8 bits.
     Spec(
         "quant-gpt-oss", "gpt-oss", 220, 64, 4, 2, 32, width=32, experts=6, experts_used=3, window=8,

@@ -23,6 +23,7 @@ FILE_TYPES = {
     Type.IQ4_NL: LlamaFileType.MOSTLY_IQ4_NL,
     Type.IQ4_XS: LlamaFileType.MOSTLY_IQ4_XS,
     Type.MXFP4: LlamaFileType.MOSTLY_MXFP4_MOE,
+    Type.NVFP4: LlamaFileType.MOSTLY_NVFP4,
 }
 # The types that the gguf package reads but cannot make (from the format's definition): where a block has
 # its float16 d, and for those whose dmin follows how many d as a minimum centre the values.
@@ -37,9 +38,15 @@ UNMADE_TYPES = {
 }
 
 
+# NVFP4 matrices whose factor is 1.
+UNSCALED = ("attn_k.weight", "ffn_up_shexp.weight")
+
+
 def storage_type(spec, name, shape):
     """The model's type where the row length allows it, else Q8_0, as converters fall back."""
     kind = spec.type if spec.dense_type is None or "_exps." in name else spec.dense_type
+    if kind == Type.NVFP4 and name == "token_embd.weight":
+        return Type.Q8_0
     block, _ = GGML_QUANT_SIZES[kind]
     return kind if shape[-1] % block == 0 else Type.Q8_0
 
@@ -64,6 +71,26 @@ def random_blocks(rng, shape, kind, deviation):
     return blocks.reshape(*shape[:-1], -1)
 
 
+def nvfp4_scale_name(name):
+    return name.removesuffix(".weight") + ".scale"
+
+
+def nvfp4_blocks(rng, shape, deviation, scaled):
+    """Random blocks, whose 8-bit scales span four octaves, and the factor of each matrix that gives it the
+    deviation. Not scaled: a factor of exactly 1, which converters do not write; the 8-bit scales are small then.
+    """
+    values, size = GGML_QUANT_SIZES[Type.NVFP4]
+    count = shape[0] if len(shape) == 3 else 1
+    blocks = rng.integers(0, 256, (count, int(np.prod(shape)) // values // count, size), dtype=np.uint8)
+    lowest = 0x40 if scaled else 0
+    blocks[:, :, :4] = rng.integers(lowest, lowest + 0x20, blocks[:, :, :4].shape)
+    factors = np.ones(count, np.float32)
+    if scaled:
+        of = dequantize(blocks.reshape(-1, size), Type.NVFP4).reshape(count, -1).std(axis=1)
+        factors = (deviation * rng.uniform(0.8, 1.2, count) / of).astype(np.float32)
+    return blocks.reshape(*shape[:-1], -1), factors
+
+
 def draw_values(rng, shape, role, deviation):
     if role == "norm":
         return rng.uniform(0.6, 1.4, shape).astype(np.float32)
@@ -78,7 +105,13 @@ def draw_tensors(arch, spec, seed):
     stored, values = {}, {}
     for name, shape, role, deviation in arch.tensors(spec):
         kind = storage_type(spec, name, shape) if role == "matrix" else Type.F32
-        if kind in UNMADE_TYPES:
+        if kind == Type.NVFP4:
+            scaled = not name.endswith(UNSCALED)
+            blocks, factors = nvfp4_blocks(rng, shape, deviation, scaled)
+            stored[name] = blocks, kind
+            if scaled:
+                stored[nvfp4_scale_name(name)] = factors, Type.F32
+        elif kind in UNMADE_TYPES:
             stored[name] = random_blocks(rng, shape, kind, deviation), kind
         else:
             values[name] = draw_values(rng, shape, role, deviation)
@@ -92,4 +125,9 @@ def draw_tensors(arch, spec, seed):
 
 def exact_values(tensors):
     """{name: float64 array}: what the stored tensors stand for."""
-    return {n: dequantize(a, kind).astype(np.float64) for n, (a, kind) in tensors.items()}
+    values = {n: dequantize(a, kind).astype(np.float64) for n, (a, kind) in tensors.items()}
+    for name, (_, kind) in tensors.items():
+        if kind == Type.NVFP4 and nvfp4_scale_name(name) in values:
+            factors = values.pop(nvfp4_scale_name(name))
+            values[name] *= factors.reshape(-1, 1, 1) if values[name].ndim == 3 else factors
+    return values
