@@ -129,7 +129,7 @@ static void print_types(const struct inspect *x)
                     tensor_type_info(types[i].type)->name);
         inspect_print_bytes(types[i].bytes);
     }
-    fold_printf("\n");
+    fold_printf("%s\n", x->plan.n_factors ? "; factors beside NVFP4 matrices" : "");
 }
 
 /* Copies a key's text, safe for a terminal. False: the file does not have it. */

@@ -32,10 +32,10 @@ for size in 1 banana 0 -5G 50%% 1e9; do
 done
 
 # -- the same tokens --
-# biases.gguf has experts with biases and several files; dense.gguf has a layer without experts and another type
+# biases.gguf has experts with biases and several files; dense.gguf has a layer without experts, and factors beside its experts
 small="--layers 3 --hidden 256 --experts 16 --top-k 2 --expert-width 256 --vocab 1000 --ctx 512"
 "$MOED" mkmodel --arch gpt-oss --head-dim 64 $small --type MXFP4 --split 3 -o "$WORK/biases.gguf" >/dev/null
-"$MOED" mkmodel --arch deepseek2 $small --type Q5_K -o "$WORK/dense.gguf" >/dev/null
+"$MOED" mkmodel --arch deepseek2 $small --type NVFP4 -o "$WORK/dense.gguf" >/dev/null
 models=("$MODEL" "$LARGE" "$WORK"/biases-00001-of-*.gguf "$WORK/dense.gguf")
 [ -z "${MOED_TEST_SHORT:-}" ] || models=("$WORK"/biases-00001-of-*.gguf "$WORK/dense.gguf") # the others follow below
 for model in "${models[@]}"; do
