@@ -1,0 +1,139 @@
+/* A stream of the HTTP server (client/http/server/exchange.h) over a socket, in one thread: which
+ * clients are given up because they do not read. */
+#include "client/http/server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { STREAM_BYTES = 10000, EVENT_BYTES = 3 * STREAM_BYTES };
+
+static struct loop loop;
+static struct server server;
+static struct exchange *stream; /* the one that is open; NULL: none */
+static bool gone;               /* it was given up */
+
+static void on_left(struct exchange *x)
+{
+    gone = true;
+    stream = NULL;
+}
+
+static void begin(struct exchange *x)
+{
+    stream = x;
+    x->left = on_left;
+    exchange_stream_begin(x, "text/plain");
+}
+
+static const struct route routes[] = {{.method = "GET", .path = "/stream", .handle = begin}, {0}};
+
+static int listen_somewhere(struct sockaddr_in *at)
+{
+    socklen_t len = sizeof *at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    assert_int_equal(bind(fd, (struct sockaddr *)at, sizeof *at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)at, &len), 0);
+    return fd;
+}
+
+static int ask(const struct sockaddr_in *at)
+{
+    static const char request[] = "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), bytes = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    assert_int_equal(connect(fd, (const struct sockaddr *)at, sizeof *at), 0);
+    assert_int_equal(send(fd, request, sizeof request - 1, 0), sizeof request - 1);
+    gone = false;
+    while (!stream)
+        server_run(&server, 100);
+    return fd;
+}
+
+static bool push(char byte, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        strbuf_append(&stream->out, &byte, 1);
+    return exchange_stream_push(stream);
+}
+
+/* Reads until as many of this byte have come. */
+static void read_all(int fd, char byte, size_t bytes)
+{
+    char some[4096];
+    while (bytes) {
+        server_run(&server, 0);
+        ssize_t n = recv(fd, some, sizeof some, MSG_DONTWAIT);
+        assert_true(n > 0 || (n < 0 && errno == EAGAIN));
+        for (ssize_t i = 0; i < n; i++)
+            bytes -= some[i] == byte;
+    }
+}
+
+/* An event may be larger than the limit, which is for what a client leaves unread. */
+static void test_large_events(void **state)
+{
+    const struct sockaddr_in *at = *state;
+    int fd = ask(at);
+    for (int i = 0; i < 3; i++) {
+        assert_true(push('#', EVENT_BYTES));
+        read_all(fd, '#', EVENT_BYTES);
+        while (!stream->suspended) /* until all is sent, as it knows */
+            server_run(&server, 0);
+        assert_true(push('!', 1));
+        read_all(fd, '!', 1);
+    }
+    close(fd);
+    while (!gone)
+        server_run(&server, 100);
+}
+
+static void test_unread_events(void **state)
+{
+    const struct sockaddr_in *at = *state;
+    int fd = ask(at), pushes = 0;
+    while (push('#', EVENT_BYTES)) {
+        assert_true(pushes++ < 1000); /* beyond what the sockets hold */
+        server_run(&server, 0);
+    }
+    assert_true(gone && pushes > 0);
+    close(fd);
+    while (server.connections)
+        server_run(&server, 100);
+}
+
+int main(void)
+{
+    static const struct server_settings settings = {.connections = 8,
+                                                    .body_bytes = 1000,
+                                                    .bodies_bytes = 1000,
+                                                    .header_timeout_s = 600,
+                                                    .idle_timeout_s = 600,
+                                                    .stream_bytes = STREAM_BYTES};
+    struct sockaddr_in at;
+    struct error e;
+    struct metrics *metrics = metrics_new();
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_large_events, &at),
+                                       cmocka_unit_test_prestate(test_unread_events, &at)};
+    if (!metrics || loop_init(&loop, &e))
+        return 1;
+    server = (struct server){.loop = &loop, .settings = &settings, .routes = routes};
+    server_metrics_register(&server.metrics, metrics);
+    if (server_listen(&server, listen_somewhere(&at), false, &e))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    server_close(&server);
+    loop_fini(&loop);
+    metrics_free(metrics);
+    return failed;
+}
