@@ -51,7 +51,7 @@ static void test_many(void **state)
     assert_int_equal(d.count, MANY);
     assert_int_equal(running, MANY);
     remove_all();
-    deployments_look(&d); /* they stay: answers may refer to them */
+    deployments_look(&d); /* they stay for a minute */
     assert_int_equal(d.count, MANY);
     assert_false(d.items[0]->running || d.items[MANY - 1]->running);
     deployments_fini(&d);

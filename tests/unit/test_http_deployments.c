@@ -27,6 +27,7 @@ static char folder[] = "/tmp/moed-test-XXXXXX";
 static struct loop loop;
 static struct deployments all;
 static struct deployed deployed[DEPLOYMENTS];
+static struct deployed again[2]; /* one deployment, one after the other */
 
 static _Noreturn void deployed_main(const struct deployed *d, int in, int out)
 {
@@ -45,11 +46,11 @@ static _Noreturn void deployed_main(const struct deployed *d, int in, int out)
 }
 
 /* Before this process has threads. */
-static void prepare(struct deployed *d, unsigned number)
+static void prepare(struct deployed *d, const char *name, unsigned number)
 {
     int to[2], from[2];
     assert_int_equal(pipe2(to, O_CLOEXEC) | pipe2(from, O_CLOEXEC), 0);
-    snprintf(d->name, sizeof d->name, "model-%u", number);
+    snprintf(d->name, sizeof d->name, "%s-%u", name, number);
     d->pid = fork();
     if (d->pid == 0) {
         close(to[1]);
@@ -112,6 +113,13 @@ static void attach(struct deployment *d)
     assert_non_null(d->session);
 }
 
+static void await_retired(const struct deployment *d)
+{
+    while (!d->retired)
+        loop_wait(&loop, -1);
+    assert_null(d->session);
+}
+
 static void come_and_go(const struct deployed *d)
 {
     run_it(d);
@@ -131,9 +139,7 @@ static void come_and_go(const struct deployed *d)
     assert_true(all.count == 1 && it->session);
     deployment_release(it);
     deployments_look(&all);
-    while (!it->retired)
-        loop_wait(&loop, -1);
-    assert_null(it->session);
+    await_retired(it);
     deployments_look(&all);
     assert_int_equal(all.count, 0);
     all.keep_gone_ns = 60000000000u;
@@ -154,15 +160,44 @@ static void test_come_and_go(void **state)
     assert_int_equal(running_threads(), threads);
 }
 
+/* One whose sessions have ended comes back and gets another, which nobody holds: that ends on its
+ * thread, too, before it is freed. */
+static void test_comes_back(void **state)
+{
+    (void)state;
+    all.keep_gone_ns = 0;
+    run_it(&again[0]);
+    deployments_look(&all);
+    assert_int_equal(all.count, 1);
+    struct deployment *it = all.items[0];
+    attach(it);
+    end_it(&again[0]);
+    deployments_look(&all);
+    await_retired(it);
+    run_it(&again[1]);
+    deployments_look(&all);
+    assert_true(all.count == 1 && it->running);
+    attach(it);
+    end_it(&again[1]);
+    deployments_look(&all);
+    assert_int_equal(all.count, 1);
+    await_retired(it);
+    deployments_look(&all);
+    assert_int_equal(all.count, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_come_and_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_come_and_go),
+                                       cmocka_unit_test(test_comes_back)};
     char runs[sizeof folder + 8];
     struct error e;
     if (!mkdtemp(folder) || setenv("XDG_RUNTIME_DIR", folder, 1) || unsetenv("MOED_RUN"))
         return 1;
     for (unsigned i = 0; i < DEPLOYMENTS; i++)
-        prepare(&deployed[i], i);
+        prepare(&deployed[i], "model", i);
+    for (unsigned i = 0; i < 2; i++)
+        prepare(&again[i], "again", 0);
     if (loop_init(&loop, &e))
         return 1;
     deployments_init(&all, &loop, "own", "/none");

@@ -115,8 +115,9 @@ static struct deployment *add(struct deployments *d, const char *name)
     struct error e = {0};
     if (d->count == DEPLOYMENTS_MAX) {
         if (!d->full)
-            log_warn("cannot serve deployment %s: moed-http knows %u deployments, the most", name,
-                     d->count);
+            log_warn("cannot serve deployment %s: moed-http knows %u deployments, the most; stop "
+                     "one: it leaves after a minute",
+                     name, d->count);
         d->full = true;
         return NULL;
     }
@@ -198,10 +199,12 @@ static void retire_done(struct job *job)
 static bool leaves(struct deployment *d)
 {
     uint64_t now = clock_ns();
-    if (d->running || d->expected)
+    if (d->running || d->expected) {
         d->gone_ns = 0;
-    else if (!d->gone_ns)
+        d->retired = false; /* a probe may attach a session */
+    } else if (!d->gone_ns) {
         d->gone_ns = now;
+    }
     if (!d->gone_ns || now - d->gone_ns < d->all->keep_gone_ns || d->holders ||
         !jobs_are_done(&d->queue) || strcmp(d->name, d->all->own) == 0)
         return false;

@@ -54,7 +54,7 @@ struct deployment {
     unsigned holders;  /* deployment_hold */
     uint64_t gone_ns;  /* since when it neither runs nor is expected; 0: it does */
     struct job retire; /* ends its sessions */
-    bool retired;      /* it has, and nobody held it since */
+    bool retired;      /* it has, and since then it did not come back, nor was it held */
     bool probing;
     struct job_queue queue;
     struct moed_session *session; /* its thread's; NULL: not attached */
