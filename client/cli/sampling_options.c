@@ -1,10 +1,10 @@
 /* Options for the choice of tokens; see sampling_options.h. */
 #include "client/cli/sampling_options.h"
 
+#include "client/chat/sampling_zeros.h"
 #include "client/cli/ask.h"
 
 #include <errno.h>
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +33,6 @@
     X(dry_window, dry_window)                                                                      \
     X(mirostat, mirostat)
 
-/* Those whose 0 libmoed takes for their usual value, though it is a value of its own. */
-#define ZEROS(X)                                                                                   \
-    X(top_p)                                                                                       \
-    X(typical_p)                                                                                   \
-    X(dynamic_exponent)                                                                            \
-    X(xtc_threshold)                                                                               \
-    X(mirostat_tau)                                                                                \
-    X(mirostat_eta)
-
 struct sampling_options sampling_options_unset(void)
 {
     struct sampling_options o = {.seed = UINT64_MAX};
@@ -64,8 +55,7 @@ struct moed_sampling sampling_options_apply(const struct sampling_options *o)
         s.parameter = (uint32_t)o->option;
     FLOATS(APPLY_FLOAT)
     COUNTS(APPLY_COUNT)
-#define KEEP_ZERO(parameter) s.parameter = s.parameter == 0 ? FLT_MIN : s.parameter;
-    ZEROS(KEEP_ZERO)
+    sampling_keep_zeros(&s);
     if (o->seed != UINT64_MAX)
         s.seed = o->seed;
     s.order = o->order;

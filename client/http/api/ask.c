@@ -1,9 +1,9 @@
 /* Requests; see ask.h. */
 #include "client/http/api/ask.h"
 
+#include "client/chat/sampling_zeros.h"
 #include "client/http/api/json_text.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,16 +211,6 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
     return true;
 }
 
-/* libmoed takes a 0 of these for their usual value. */
-static void keep_zeros(struct moed_sampling *s)
-{
-    float *const all[] = {&s->top_p,         &s->typical_p,    &s->dynamic_exponent,
-                          &s->xtc_threshold, &s->mirostat_tau, &s->mirostat_eta};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (*all[i] == 0)
-            *all[i] = FLT_MIN;
-}
-
 struct moed_sampling ask_sampling(const struct ask *ask)
 {
     struct moed_sampling s = ask->sampling;
@@ -235,7 +225,7 @@ struct moed_sampling ask_sampling(const struct ask *ask)
         s.repetition_penalty = 1;
         s.presence_penalty = s.frequency_penalty = 0;
     }
-    keep_zeros(&s);
+    sampling_keep_zeros(&s);
     return s;
 }
 
