@@ -170,7 +170,7 @@ static _Noreturn void child_main(const struct task *t, struct gguf *g, int fd, p
 
 /* ---- The caller ---- */
 
-enum patience { PATIENT, LATE, STALLED };
+enum wait_end { WAIT_ON, WAIT_LATE, WAIT_STALLED };
 
 /* The wait for a child. The file is mapped, so even a slow disk lets it compute a little after each
  * read: a child whose CPU time stands still does nothing, or waits for a single read. */
@@ -179,7 +179,7 @@ struct wait {
     int fd; /* of its messages */
     pid_t child;
     uint64_t cpu_ns, since_ns; /* its CPU time, and when that last changed */
-    enum patience end;         /* why there is no more waiting */
+    enum wait_end end;         /* why there is no more waiting */
 };
 
 static uint64_t cpu_time_ns(pid_t child)
@@ -191,18 +191,18 @@ static uint64_t cpu_time_ns(pid_t child)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static enum patience patience(struct wait *w, uint64_t now_ns)
+static enum wait_end wait_look(struct wait *w, uint64_t now_ns)
 {
     uint64_t cpu_ns = cpu_time_ns(w->child);
     if (w->task->until_ns && now_ns >= w->task->until_ns)
-        return LATE;
+        return WAIT_LATE;
     if (cpu_ns != w->cpu_ns)
         w->since_ns = now_ns;
     w->cpu_ns = cpu_ns;
-    return now_ns - w->since_ns >= w->task->stall_ns ? STALLED : PATIENT;
+    return now_ns - w->since_ns >= w->task->stall_ns ? WAIT_STALLED : WAIT_ON;
 }
 
-/* When patience() may first say otherwise, or is to look at the CPU time. */
+/* When wait_look() may first say otherwise, or is to look at the CPU time. */
 static uint64_t look_ns(const struct wait *w, uint64_t now_ns)
 {
     uint64_t next = w->since_ns + w->task->stall_ns, look = now_ns + LOOK_NS;
@@ -217,7 +217,7 @@ static bool wait_for(struct wait *w)
     int n;
     do {
         uint64_t now = clock_ns();
-        w->end = patience(w, now);
+        w->end = wait_look(w, now);
         if (w->end)
             return false;
         n = poll(&p, 1, clock_ms_until(look_ns(w, now)));
@@ -225,7 +225,7 @@ static bool wait_for(struct wait *w)
     return true;
 }
 
-/* Reads to the end, or while there is patience, at most MOST_BYTES. NULL: no memory. */
+/* Reads to the end, or while wait_for() lets it, at most MOST_BYTES. NULL: no memory. */
 static uint8_t *read_message(struct wait *w, size_t *bytes)
 {
     size_t capacity = sizeof(struct model_message) + 64 * sizeof(struct gguf_tensor), len = 0;
@@ -272,9 +272,9 @@ static enum error_code ended_early(const char *path, int status, const struct wa
                                    struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (w->end == LATE)
+    if (w->end == WAIT_LATE)
         return error_set(e, ERROR_TIMEOUT, "%s: reading its metadata takes too long", path);
-    if (w->end == STALLED)
+    if (w->end == WAIT_STALLED)
         return error_set(e, ERROR_TIMEOUT,
                          "%s: reading its metadata has not gone on for %.3g s: the disk does not "
                          "answer, or the file is damaged or hostile",
@@ -390,7 +390,7 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
     struct wait w = {.task = t, .fd = ends[0], .child = child, .since_ns = clock_ns()};
     *message = read_message(&w, bytes);
     close(ends[0]);
-    bool killed = !reap(child, w.end != PATIENT, &status);
+    bool killed = !reap(child, w.end != WAIT_ON, &status);
     if (!*message)
         return error_set(e, ERROR_MEMORY, "%s: no memory to read its metadata", path);
     if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !w.end)))

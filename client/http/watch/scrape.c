@@ -1,4 +1,4 @@
-/* A scrape; see scrape.h. Its threads take questions from one list until none is left. */
+/* A scrape; see scrape.h. Its threads take processes to ask from one list until none is left. */
 #include "client/http/watch/scrape.h"
 
 #include "base/clock.h"
@@ -17,9 +17,9 @@
 #define NAME_BYTES 40
 
 /* A deployment's processes but http, which comes last, and its supervisor. */
-enum { PROCESSES = SUPERVISE_PROCESSES - 1, SUPERVISOR = PROCESSES, QUESTIONS };
+enum { PROCESSES = SUPERVISE_PROCESSES - 1, SUPERVISOR = PROCESSES, ASKED };
 
-struct question {
+struct asked_process {
     bool asked; /* the process runs */
     bool answered;
     struct strbuf answer; /* its metrics; the supervisor's status */
@@ -28,7 +28,7 @@ struct question {
 struct target {
     char name[NAME_BYTES], run[RUN_DIR_BYTES];
     bool expected; /* it has a model, so it should run */
-    struct question questions[QUESTIONS];
+    struct asked_process processes[ASKED];
 };
 
 struct gathering {
@@ -37,7 +37,7 @@ struct gathering {
     size_t count, capacity;
     bool has_own;
     /* of the threads that ask */
-    atomic_size_t next; /* of all targets' questions */
+    atomic_size_t next; /* of all targets' processes */
     uint64_t begin_until_ns;
 };
 
@@ -57,8 +57,8 @@ static struct target *add_target(struct gathering *g, const char *name, const ch
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", name);
     snprintf(t->run, sizeof t->run, "%s", run);
-    for (int i = 0; i < QUESTIONS; i++)
-        strbuf_init(&t->questions[i].answer);
+    for (int i = 0; i < ASKED; i++)
+        strbuf_init(&t->processes[i].answer);
     return t;
 }
 
@@ -66,10 +66,10 @@ static struct target *add_target(struct gathering *g, const char *name, const ch
 static bool find_processes(struct target *t)
 {
     bool any = false;
-    for (int i = 0; i < QUESTIONS; i++) {
+    for (int i = 0; i < ASKED; i++) {
         const char *process = i == SUPERVISOR ? "supervise" : supervise_process_names[i];
-        t->questions[i].asked = run_dir_hint(t->run, process);
-        any = any || t->questions[i].asked;
+        t->processes[i].asked = run_dir_hint(t->run, process);
+        any = any || t->processes[i].asked;
     }
     return any;
 }
@@ -77,7 +77,7 @@ static bool find_processes(struct target *t)
 static bool has_model_process(const struct target *t)
 {
     for (int i = 0; i < PROCESSES; i++)
-        if (t->questions[i].asked && (i == 0 || supervise_is_worker(supervise_process_names[i])))
+        if (t->processes[i].asked && (i == 0 || supervise_is_worker(supervise_process_names[i])))
             return true;
     return false;
 }
@@ -114,7 +114,7 @@ static void find_targets(struct gathering *g)
 
 /* ---- Asking, on each thread ---- */
 
-static void ask_for_metrics(const struct target *t, const char *process, struct question *q)
+static void ask_for_metrics(const struct target *t, const char *process, struct asked_process *p)
 {
     Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
@@ -125,39 +125,39 @@ static void ask_for_metrics(const struct target *t, const char *process, struct 
                      &reply, NULL))
         return;
     const char *text = reply->metrics->prometheus_text;
-    strbuf_append(&q->answer, text, strlen(text));
-    q->answered = q->answer.len && !q->answer.failed;
+    strbuf_append(&p->answer, text, strlen(text));
+    p->answered = p->answer.len && !p->answer.failed;
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
-static void ask_for_status(const struct target *t, struct question *q)
+static void ask_for_status(const struct target *t, struct asked_process *p)
 {
     struct error e;
-    q->answered = supervisor_command(t->run, "status", SCRAPE_ANSWER_MS, &q->answer, &e) == 0;
+    p->answered = supervisor_command(t->run, "status", SCRAPE_ANSWER_MS, &p->answer, &e) == 0;
 }
 
 static void *ask_all(void *arg)
 {
     struct gathering *g = arg;
     size_t i;
-    while ((i = atomic_fetch_add(&g->next, 1)) < g->count * QUESTIONS &&
+    while ((i = atomic_fetch_add(&g->next, 1)) < g->count * ASKED &&
            clock_ns() < g->begin_until_ns && !atomic_load(g->settings->cancelled)) {
-        struct target *t = &g->targets[i / QUESTIONS];
-        struct question *q = &t->questions[i % QUESTIONS];
-        if (q->asked && i % QUESTIONS == SUPERVISOR)
-            ask_for_status(t, q);
-        else if (q->asked)
-            ask_for_metrics(t, supervise_process_names[i % QUESTIONS], q);
+        struct target *t = &g->targets[i / ASKED];
+        struct asked_process *p = &t->processes[i % ASKED];
+        if (p->asked && i % ASKED == SUPERVISOR)
+            ask_for_status(t, p);
+        else if (p->asked)
+            ask_for_metrics(t, supervise_process_names[i % ASKED], p);
     }
     return NULL;
 }
 
-static size_t count_questions(const struct gathering *g)
+static size_t count_asked(const struct gathering *g)
 {
     size_t n = 0;
     for (size_t i = 0; i < g->count; i++)
-        for (int j = 0; j < QUESTIONS; j++)
-            n += g->targets[i].questions[j].asked;
+        for (int j = 0; j < ASKED; j++)
+            n += g->targets[i].processes[j].asked;
     return n;
 }
 
@@ -165,7 +165,7 @@ static size_t count_questions(const struct gathering *g)
 static void ask_at_once(struct gathering *g)
 {
     pthread_t threads[THREADS - 1];
-    size_t n = count_questions(g), wanted = n < THREADS ? n : THREADS, started = 0;
+    size_t n = count_asked(g), wanted = n < THREADS ? n : THREADS, started = 0;
     g->begin_until_ns = clock_ns() + SCRAPE_BEGIN_MS * 1000000ull;
     while (started + 1 < wanted && !pthread_create(&threads[started], NULL, ask_all, g))
         started++;
@@ -220,14 +220,14 @@ static void add_supervised(struct metrics_merge *m, const struct target *t,
 /* Where there is no supervisor, as under systemd, or it does not answer. */
 static void add_unsupervised(struct metrics_merge *m, const struct target *t)
 {
-    bool memd = t->questions[0].answered, worker_runs = false, worker_answers = false;
+    bool memd = t->processes[0].answered, worker_runs = false, worker_answers = false;
     for (int i = 0; i < PROCESSES; i++) {
-        const struct question *q = &t->questions[i];
+        const struct asked_process *p = &t->processes[i];
         bool worker = supervise_is_worker(supervise_process_names[i]);
-        worker_runs = worker_runs || (worker && q->asked);
-        worker_answers = worker_answers || (worker && q->answered);
-        if (q->asked || (i == 0 && t->expected))
-            add_process_up(m, t, supervise_process_names[i], q->answered);
+        worker_runs = worker_runs || (worker && p->asked);
+        worker_answers = worker_answers || (worker && p->answered);
+        if (p->asked || (i == 0 && t->expected))
+            add_process_up(m, t, supervise_process_names[i], p->answered);
     }
     if (t->expected && !worker_runs)
         add_process_up(m, t, "worker", false);
@@ -237,10 +237,10 @@ static void add_unsupervised(struct metrics_merge *m, const struct target *t)
 
 static void add_state(struct metrics_merge *m, struct target *t)
 {
-    struct question *q = &t->questions[SUPERVISOR];
-    struct deployment_status *s = q->answered ? malloc(sizeof *s) : NULL; /* large */
+    struct asked_process *p = &t->processes[SUPERVISOR];
+    struct deployment_status *s = p->answered ? malloc(sizeof *s) : NULL; /* large */
     if (s) {
-        deployment_status_read(q->answer.data, s);
+        deployment_status_read(p->answer.data, s);
         add_supervised(m, t, s);
     } else {
         add_unsupervised(m, t);
@@ -254,8 +254,8 @@ static void add_metrics(struct metrics_merge *m, const struct target *t)
     for (int i = 0; i < PROCESSES; i++) {
         snprintf(labels, sizeof labels, "deployment=\"%s\",process=\"%s\"", t->name,
                  supervise_process_names[i]);
-        if (t->questions[i].answered)
-            metrics_merge_add(m, t->questions[i].answer.data, labels);
+        if (t->processes[i].answered)
+            metrics_merge_add(m, t->processes[i].answer.data, labels);
     }
 }
 
@@ -268,8 +268,8 @@ void scrape(const struct scrape_settings *settings, struct metrics_merge *m)
         struct target *t = &g.targets[i];
         add_state(m, t);
         add_metrics(m, t);
-        for (int j = 0; j < QUESTIONS; j++)
-            strbuf_fini(&t->questions[j].answer);
+        for (int j = 0; j < ASKED; j++)
+            strbuf_fini(&t->processes[j].answer);
     }
     free(g.targets);
 }
