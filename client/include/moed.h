@@ -365,7 +365,9 @@ struct moed_generate_options {
     bool progress;         /* MOED_EVENT_PROGRESS while the prompt is computed */
     const struct moed_grammar *grammar; /* NULL: any answer */
     enum moed_priority priority;
-    uint32_t deadline_ms; /* fails with MOED_ERROR_TIMEOUT if it has not started by then; 0: none */
+    /* Fails with MOED_ERROR_TIMEOUT if it has not started by then; 0: none. If its worker dies, it
+     * counts as started where an event of it has come: tokens or progress. */
+    uint32_t deadline_ms;
     /* The prefix cache gives this generation only what generations with the same salt computed, so
      * that users of different salts cannot learn each other's prompts from it. 0: none. */
     uint64_t cache_salt;

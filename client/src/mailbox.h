@@ -24,9 +24,9 @@ struct message {
 struct mailbox {
     struct mailbox *next; /* in the session's list */
     uint64_t id;          /* the request's */
-    /* Of the request's message (session_add, resume.c): the worker is still to be sent it; a worker
-     * that has gone was sent it. */
-    bool owed, was_sent;
+    /* Of the request's message (session_add, resume.c): */
+    bool owed, sent;       /* the worker is still to be sent it; its channel has taken it */
+    uint32_t workers_lost; /* whose channels had taken it, and which have gone */
     pthread_cond_t changed;
     struct message *first, *last;
     bool ended; /* no message comes any more */

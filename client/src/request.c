@@ -40,13 +40,13 @@ struct moed_request {
     bool answer_lost;    /* there was no memory for a token */
     bool cancelled;
     uint32_t resumed;
-    size_t n_answer_sent;                     /* of the answer, with the last worker's message */
     uint32_t deadline_ms;                     /* of a generation; 0: none */
     uint64_t submitted_ns, first_ns, last_ns; /* of the answer's tokens; 0: none yet */
+    bool started;                             /* tokens or progress have come */
     bool begun;                               /* the first worker that sent tokens said: */
     uint32_t prompt_tokens, cached_tokens;
     uint64_t queue_ns;
-    uint32_t fruitless; /* workers in a row that have gone without a token of it */
+    uint32_t lost_before; /* mailbox.workers_lost when the last token came */
 };
 
 /* ---- The channel's side; session->lock is held ---- */
@@ -168,6 +168,7 @@ static void remember_tokens(struct moed_request *r, const Moed__V1__Tokens *some
     if (some->n_tokens) {
         r->last_ns = clock_ns();
         r->first_ns = r->first_ns ? r->first_ns : r->last_ns;
+        r->lost_before = r->mailbox.workers_lost;
     }
     if (some->begun)
         note_begin(r, some->begun);
@@ -205,6 +206,8 @@ bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
         measure_whole(r, body->done);
     if (body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS)
         remember_tokens(r, body->tokens);
+    r->started |= body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS ||
+                  body->body_case == MOED__V1__FROM_WORKER__BODY_PROGRESS;
     mailbox_append(&r->mailbox, body);
     if (r->mailbox.ended)
         session_remove(r->session, &r->mailbox);
@@ -213,7 +216,8 @@ bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
 
 /* ---- Another worker ---- */
 
-/* A request that kills its worker must not kill every next one. */
+/* A request that kills its worker must not kill every next one: so many workers may go after the
+ * last token of it, the one that sent it included. */
 #define MOST_FRUITLESS 3
 
 static bool is_question(const struct moed_request *r)
@@ -223,11 +227,11 @@ static bool is_question(const struct moed_request *r)
            r->kind == MOED__V1__TO_WORKER__BODY_MODEL;
 }
 
-/* What is left of the deadline; 0: there is none, or the answer has begun. False: nothing. */
+/* What is left of the deadline; 0: there is none, or the request has started. False: nothing. */
 static bool deadline_left(const struct moed_request *r, uint32_t *left_ms)
 {
     uint64_t waited_ms = (clock_ns() - r->submitted_ns) / 1000000;
-    bool counts = r->deadline_ms && !r->begun && !r->n_answer;
+    bool counts = r->deadline_ms && !r->started;
     *left_ms = counts && waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 0;
     return !counts || *left_ms;
 }
@@ -240,11 +244,7 @@ struct resend request_resend(struct moed_request *r)
     uint32_t left_ms;
     bool generates = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && !r->records;
     if (!r->sent || r->cancelled || r->answer_lost || !(generates || is_question(r)) ||
-        !deadline_left(r, &left_ms))
-        return out;
-    r->fruitless = r->n_answer > r->n_answer_sent ? 1 : r->fruitless + 1;
-    r->n_answer_sent = r->n_answer;
-    if (r->fruitless > MOST_FRUITLESS)
+        !deadline_left(r, &left_ms) || r->mailbox.workers_lost - r->lost_before > MOST_FRUITLESS)
         return out;
     Moed__V1__ToWorker *body = moed__v1__to_worker__unpack(NULL, r->sent_bytes, r->sent);
     if (!body)
@@ -253,7 +253,7 @@ struct resend request_resend(struct moed_request *r)
         body->generate->answer = r->answer;
         body->generate->n_answer = r->n_answer;
         body->generate->answer_bytes = r->text_bytes;
-        body->generate->resumed = r->mailbox.was_sent;
+        body->generate->resumed = r->mailbox.workers_lost > 0;
         body->generate->deadline_ms = left_ms;
         if (body->generate->sampling && r->n_answer) {
             body->generate->sampling->has_mirostat_mu = true;
@@ -301,7 +301,8 @@ void request_give_up(struct moed_request *r, const struct moed_error *why)
     if (deadline_left(r, &left_ms))
         error_report(&usual, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
     else
-        error_report(&usual, MOED_ERROR_TIMEOUT, false, "the request waited beyond its deadline");
+        error_report(&usual, MOED_ERROR_TIMEOUT, false,
+                     "the worker has gone, and nothing of the answer came before the deadline");
     session_remove(r->session, &r->mailbox);
     if (end)
         mailbox_append(&r->mailbox, end);
@@ -400,7 +401,7 @@ enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
         request_destroy(r);
         return code;
     }
-    code = session_send_new(s, epoch, r->sent, r->sent_bytes, error);
+    code = session_send_new(s, &r->mailbox, epoch, r->sent, r->sent_bytes, error);
     if (code) {
         request_destroy(r);
         session_unref(s);

@@ -14,6 +14,7 @@ struct resend {
     uint64_t id;
     uint8_t *data; /* packed */
     size_t len;
+    uint64_t epoch; /* resume.c: of the channel that it is for */
 };
 struct resend request_resend(struct moed_request *r);
 /* Takes a request that cannot be continued off its session and ends it. why NULL: because of what

@@ -131,6 +131,7 @@ static bool next_resend(struct moed_session *s, struct resend *out)
             continue;
         m->owed = false;
         *out = request_resend((struct moed_request *)m);
+        out->epoch = atomic_load(&s->epoch);
         found = out->data != NULL;
         if (!found)
             request_give_up((struct moed_request *)m, NULL);
@@ -150,11 +151,14 @@ static enum moed_code send_waiting(struct moed_session *s, const struct resend *
     return code;
 }
 
-static bool is_wanted(struct moed_session *s, uint64_t id)
+/* The message was sent. True: the request still wants its answer. */
+static bool note_sent(struct moed_session *s, const struct resend *m)
 {
     pthread_mutex_lock(&s->lock);
-    struct moed_request *r = request_find(s, id);
+    struct moed_request *r = request_find(s, m->id);
     bool wanted = r && !request_is_cancelled(r);
+    if (r)
+        session_note_sent(s, (struct mailbox *)r, m->epoch);
     pthread_mutex_unlock(&s->lock);
     return wanted;
 }
@@ -177,7 +181,7 @@ static void resend(struct moed_session *s, const struct resend *m)
     enum moed_code code = send_waiting(s, m, &why);
     if (code && code != MOED_ERROR_UNAVAILABLE)
         fail_request(s, m->id, &why);
-    else if (!code && !is_wanted(s, m->id))
+    else if (!code && !note_sent(s, m))
         while (request_send_cancel(s, m->id) == MOED_ERROR_LIMIT && pause_alive(s))
             ;
 }
@@ -229,7 +233,8 @@ static void owe_all(struct moed_session *s)
 {
     for (struct mailbox *m = s->mailboxes, *next; m; m = next) {
         next = m->next;
-        m->was_sent |= !m->owed;
+        m->workers_lost += m->sent;
+        m->sent = false;
         m->owed = true;
         request_end_cancelled((struct moed_request *)m);
     }

@@ -132,6 +132,14 @@ void session_remove(struct moed_session *s, struct mailbox *m)
         *link = m->next;
 }
 
+void session_note_sent(struct moed_session *s, struct mailbox *m, uint64_t epoch)
+{
+    if (epoch == atomic_load(&s->epoch))
+        m->sent = true;
+    else
+        m->workers_lost++;
+}
+
 void session_fail(struct moed_session *s, const struct moed_error *why)
 {
     pthread_mutex_lock(&s->lock);
@@ -186,14 +194,18 @@ enum moed_code session_send_packed(struct moed_session *s, const uint8_t *data, 
     return code;
 }
 
-enum moed_code session_send_new(struct moed_session *s, uint64_t epoch, const uint8_t *data,
-                                size_t len, struct moed_error *error)
+enum moed_code session_send_new(struct moed_session *s, struct mailbox *m, uint64_t epoch,
+                                const uint8_t *data, size_t len, struct moed_error *error)
 {
-    enum moed_code code = MOED_OK;
     pthread_mutex_lock(&s->send_lock);
-    if (atomic_load(&s->epoch) == epoch)
-        code = send_locked(s, data, len, error);
+    bool current = atomic_load(&s->epoch) == epoch;
+    enum moed_code code = current ? send_locked(s, data, len, error) : MOED_OK;
     pthread_mutex_unlock(&s->send_lock);
+    if (current && !code) {
+        pthread_mutex_lock(&s->lock);
+        session_note_sent(s, m, epoch);
+        pthread_mutex_unlock(&s->lock);
+    }
     /* the channel has closed: its callback will say so, and the request is sent to the next worker
      */
     return code == MOED_ERROR_UNAVAILABLE && s->resume_ms ? MOED_OK : code;

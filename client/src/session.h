@@ -97,6 +97,9 @@ enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *
                            struct moed_error *error);
 /* Takes m off the list, if it is there. The caller holds `lock`. */
 void session_remove(struct moed_session *s, struct mailbox *m);
+/* The channel of `epoch`, which may have closed since, has taken m's message. The caller holds
+ * `lock`. */
+void session_note_sent(struct moed_session *s, struct mailbox *m, uint64_t epoch);
 /* Ends the session: every open mailbox fails. Does nothing where the session is dead. */
 void session_fail(struct moed_session *s, const struct moed_error *why);
 
@@ -132,10 +135,11 @@ enum supervisor_state session_supervisor_state(const struct moed_session *s, int
 /* Sends a packed ToWorker. */
 enum moed_code session_send_packed(struct moed_session *s, const uint8_t *data, size_t len,
                                    struct moed_error *error);
-/* The same for a request that session_add has put into the session at `epoch`. Does nothing where
- * that channel has closed since: the request is then sent with those that continue. */
-enum moed_code session_send_new(struct moed_session *s, uint64_t epoch, const uint8_t *data,
-                                size_t len, struct moed_error *error);
+/* The same for the request of m, which session_add has put into the session at `epoch`. Does
+ * nothing where that channel has closed since: the request is then sent with those that continue.
+ */
+enum moed_code session_send_new(struct moed_session *s, struct mailbox *m, uint64_t epoch,
+                                const uint8_t *data, size_t len, struct moed_error *error);
 enum moed_code session_send(struct moed_session *s, const Moed__V1__ToWorker *body,
                             struct moed_error *error);
 /* Adds events that the program has consumed. Acknowledges them to the worker once they are a

@@ -8,6 +8,7 @@
  * says 6
  *   hold        one Tokens, then nothing until Cancel
  *   quiet       nothing until Cancel
+ *   compute     Progress 1 of 2 if it was asked for, then nothing until Cancel
  *   late        Done, and after it Tokens and another Done
  *   error       Error, code LIMIT, no retry        error-retry  Error, UNAVAILABLE, retry
  *   error-code  Error with an unknown code
@@ -42,6 +43,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,16 +62,17 @@ struct stand_in_job {
 struct peer {
     struct stand_in *worker;
     struct channel *channel;
+    int fd; /* the channel's */
     struct stand_in_job jobs[STAND_IN_JOBS];
     uint32_t sent, acknowledged, acks; /* events sent, acknowledged; Ack messages */
     uint32_t most_outstanding;
     uint32_t cancels;
-    uint32_t generates;
-    uint64_t last_id;         /* of a Generate */
-    bool disordered;          /* an older one came after it */
-    bool closed;              /* the library has gone */
-    bool hung_up;             /* by stand_in_hang_up */
-    Moed__V1__Generate *last; /* as received */
+    uint32_t generates, resumed; /* of those, that a worker that has gone was sent */
+    uint64_t last_id;            /* of a Generate */
+    bool disordered;             /* an older one came after it */
+    bool closed;                 /* the library has gone */
+    bool hung_up;                /* by stand_in_hang_up */
+    Moed__V1__Generate *last;    /* as received */
 };
 
 struct stand_in {
@@ -262,6 +265,19 @@ static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason
     peer_send(p, id, &body);
 }
 
+static void send_progress(struct peer *p, uint64_t id)
+{
+    Moed__V1__Progress progress = MOED__V1__PROGRESS__INIT;
+    progress.computed = 1;
+    progress.prompt_tokens = 2;
+    progress.ns = 3;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_PROGRESS;
+    body.progress = &progress;
+    p->sent++;
+    peer_send(p, id, &body);
+}
+
 static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate *g, unsigned wrong)
 {
     uint32_t ids[] = {5, 6}, top = g->top_logprobs, top_tokens[16];
@@ -270,17 +286,8 @@ static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate 
         top_tokens[i] = i % top;
         top_values[i] = -(float)(i % top);
     }
-    Moed__V1__Progress progress = MOED__V1__PROGRESS__INIT;
-    progress.computed = 1;
-    progress.prompt_tokens = 2;
-    progress.ns = 3;
-    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
-    body.body_case = MOED__V1__FROM_WORKER__BODY_PROGRESS;
-    body.progress = &progress;
-    if (g->progress || wrong == 4) {
-        p->sent++;
-        peer_send(p, id, &body);
-    }
+    if (g->progress || wrong == 4)
+        send_progress(p, id);
     Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
     tokens.n_tokens = 2;
     tokens.tokens = ids;
@@ -291,7 +298,7 @@ static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate 
     tokens.top_logprobs.data = (uint8_t *)top_values;
     tokens.top_logprobs.len = 2 * top * sizeof *top_values - 4 * (wrong == 3);
     tokens.mirostat_mu = 2.5f;
-    body = (Moed__V1__FromWorker)MOED__V1__FROM_WORKER__INIT;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
     body.tokens = &tokens;
     p->sent++;
@@ -488,6 +495,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     memcpy(prompt, g->prompt.data ? (const char *)g->prompt.data : "", len);
     prompt[len] = '\0';
     p->generates++;
+    p->resumed += g->resumed;
     p->disordered |= id < p->last_id;
     p->last_id = id;
     if (g->n_tokens && p->worker->answer) {
@@ -509,10 +517,13 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         j->hidden_phase = g->record ? g->record->hidden_phase : 0;
     } else if (sscanf(prompt, "probable %u", &wrong) == 1) {
         send_probable(p, id, g, wrong);
-    } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0) {
+    } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0 ||
+               strcmp(prompt, "compute") == 0) {
         struct stand_in_job *j = job_new(p, id);
         j->endless = true;
         j->total = prompt[0] == 'h';
+        if (prompt[0] == 'c' && g->progress)
+            send_progress(p, id);
     } else if (strcmp(prompt, "late") == 0) {
         send_done(p, id, MOED__V1__DONE__REASON__END, 0);
         send_tokens(p, id, 1, true, 2);
@@ -662,6 +673,7 @@ static void open_peer(void *arg, int fd)
 {
     struct peer *p = arg;
     pthread_mutex_lock(&p->worker->lock);
+    p->fd = fd;
     if (fd >= 0 && channel_open(fd, NULL, peer_receive, p, &p->channel, NULL))
         abort();
     pthread_mutex_unlock(&p->worker->lock);
@@ -775,6 +787,14 @@ static inline void stand_in_hang_up(struct stand_in *w, unsigned session)
         if (!over)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
+}
+
+/* The same while the stand-in stalls: it gets no more messages of the session. */
+static inline void stand_in_cut(struct stand_in *w, unsigned session)
+{
+    pthread_mutex_lock(&w->lock);
+    shutdown(w->peers[session].fd, SHUT_RDWR);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Lets no more frontends attach. */

@@ -147,15 +147,18 @@ static void test_many_continue(void **state)
 }
 
 /* The message that the next worker gets: that another one had taken the request, and what is left
- * of its deadline, which is for the start of the answer. */
+ * of its deadline, which is for the start of the answer; progress shows that, too. */
 static void test_message_continues(void **state)
 {
-    enum { BEGUN, WAITS, LATE, NONE, CASES };
+    enum { BEGUN, COMPUTED, WAITS, LATE, NONE, CASES };
+    static const char *const prompts[CASES] = {
+        [BEGUN] = "hold", [COMPUTED] = "compute", "quiet", "quiet", "quiet"};
     (void)state;
     for (int how = 0; how < CASES; how++) {
         struct moed_session *s;
-        struct moed_generate_options prompt = prompt_of(how == BEGUN ? "hold" : "quiet");
-        prompt.deadline_ms = how == NONE ? 0 : how == LATE ? 1 : 100000;
+        struct moed_generate_options prompt = prompt_of(prompts[how]);
+        prompt.progress = how == COMPUTED;
+        prompt.deadline_ms = how == NONE ? 0 : how == LATE || how == COMPUTED ? 1 : 100000;
         struct moed_request *r;
         const struct moed_event *event;
         struct moed_error error;
@@ -165,7 +168,7 @@ static void test_message_continues(void **state)
         await_generates(first, 1);
         assert_false(worker.peers[first].last->resumed);
         assert_int_equal(worker.peers[first].last->deadline_ms, prompt.deadline_ms);
-        if (how == BEGUN)
+        if (how == BEGUN || how == COMPUTED)
             assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
         pause_ms(3);
         stand_in_hang_up(&worker, first);
@@ -251,6 +254,77 @@ static void test_cancels_without_worker(void **state)
     for (int i = 0; i < N; i++)
         moed_request_free(r[i]);
     moed_detach(s);
+}
+
+/* Ends the session's worker, and waits until the session knows and no other takes it. */
+static void lose_worker(unsigned peer)
+{
+    unsigned refused = stand_in_refused(&worker);
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, peer);
+    while (stand_in_refused(&worker) == refused)
+        pause_ms(1);
+}
+
+/* A worker goes whose queue was full: the requests that it was not sent are new to the next one. */
+static void test_unsent_are_new(void **state)
+{
+    enum { BYTES = RPC_MESSAGE_BYTES - 4096, QUEUED = CHANNEL_QUEUE_BYTES / BYTES, N = QUEUED + 4 };
+    char *bulk = calloc(1, BYTES);
+    struct moed_generate_options prompt = {
+        .size = sizeof prompt, .prompt = strcpy(bulk, "quiet"), .prompt_bytes = BYTES};
+    struct moed_request *r[N];
+    struct moed_session *s;
+    (void)state;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    unsigned first = stand_in_peers(&worker) - 1, second = first + 1;
+    lose_worker(first);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(moed_generate_start(s, &prompt, &r[i], NULL), MOED_OK);
+    worker.stalls = true;
+    stand_in_refuse(&worker, false);
+    while (!worker.stalled)
+        pause_ms(1);
+    pause_ms(200); /* the queue gets full; else less is tested */
+    stand_in_cut(&worker, second);
+    while (stand_in_peers(&worker) <= second + 1)
+        pause_ms(1);
+    worker.stalls = false;
+    await_generates(second + 1, N);
+    /* the queue's, and the one that was received */
+    assert_in_range(stand_in_look(&worker, second + 1).resumed, 1, QUEUED + 1);
+    for (uint32_t i = 0; i < N; i++)
+        moed_request_free(r[i]);
+    moed_detach(s);
+    free(bulk);
+}
+
+/* A request that ends each worker that is sent it ends four, whether or not there was one when it
+ * started. */
+static void test_deadly_request(void **state)
+{
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        struct moed_session *s;
+        struct moed_generate_options prompt = prompt_of("quiet");
+        struct moed_request *r;
+        const struct moed_event *event;
+        struct moed_error error;
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        unsigned next = stand_in_peers(&worker) - 1;
+        if (later)
+            lose_worker(next++);
+        assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+        stand_in_refuse(&worker, false);
+        for (int workers = 0; workers < 4; workers++) {
+            await_generates(next, 1);
+            stand_in_hang_up(&worker, next++);
+        }
+        assert_int_equal(moed_request_next(r, FOR_EVER, &event, &error), MOED_ERROR_UNAVAILABLE);
+        assert_true(moed_session_alive(s));
+        moed_request_free(r);
+        moed_detach(s);
+    }
 }
 
 /* ---- Sessions ---- */
@@ -488,6 +562,10 @@ int main(void)
         WITH_WORKER(test_many_continue),         WITH_WORKER(test_message_continues),
         WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_cancels_without_worker),
         WITH_WORKER(test_two_reloads),           WITH_WORKER(test_deployment_restarts),
+}
+
+        WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_unsent_are_new),
+        WITH_WORKER(test_deadly_request),        WITH_WORKER(test_deployment_restarts),
         WITH_WORKER(test_no_worker_comes),       WITH_WORKER(test_another_model_comes),
         WITH_WORKER(test_supervisor_gave_up),    cmocka_unit_test(test_supervisor_state),
     };

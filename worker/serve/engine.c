@@ -39,7 +39,7 @@
 
 enum posting { POSTED, STOPPING, FULL };
 
-/* Another worker had taken the request: it is not refused after that. */
+/* Another worker was sent the request: it is not refused after that. */
 static bool is_taken(const struct request *r)
 {
     return r->resumed || r->n_generated;

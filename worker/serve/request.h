@@ -72,7 +72,7 @@ struct request {
     uint64_t submitter;  /* requests of one submitter have the same */
     uint64_t cache_salt; /* it shares conversations with requests of the same one; 0: none */
     enum request_priority priority;
-    bool resumed;                /* a worker that has gone had taken it */
+    bool resumed;                /* a worker that has gone was sent it */
     uint64_t deadline_ns;        /* of clock_ns; 0: none. Not started by then, it is refused */
     struct recording *recording; /* owned; NULL: not asked for */
 

@@ -377,7 +377,7 @@ void exchange_abandon(struct exchange *x, const char *outcome)
         x->log.outcome = outcome;
         counter_add(x->server->metrics.left, 1);
         strbuf_clear(&x->out);
-        x->sent = x->pushed = 0;
+        x->sent = 0;
     }
     void (*left)(struct exchange *) = x->left;
     x->left = NULL;
