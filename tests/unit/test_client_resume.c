@@ -561,10 +561,7 @@ int main(void)
         WITH_WORKER(test_result_continues),      WITH_WORKER(test_closes_at_once),
         WITH_WORKER(test_many_continue),         WITH_WORKER(test_message_continues),
         WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_cancels_without_worker),
-        WITH_WORKER(test_two_reloads),           WITH_WORKER(test_deployment_restarts),
-}
-
-        WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_unsent_are_new),
+        WITH_WORKER(test_two_reloads),           WITH_WORKER(test_unsent_are_new),
         WITH_WORKER(test_deadly_request),        WITH_WORKER(test_deployment_restarts),
         WITH_WORKER(test_no_worker_comes),       WITH_WORKER(test_another_model_comes),
         WITH_WORKER(test_supervisor_gave_up),    cmocka_unit_test(test_supervisor_state),

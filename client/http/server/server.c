@@ -138,7 +138,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *buffer, size_t by
         x->log.bytes_out += n;
         if (x->sent == x->out.len) {
             strbuf_clear(&x->out);
-            x->sent = x->pushed = 0;
+            x->sent = 0;
         }
         return (ssize_t)n;
     }
