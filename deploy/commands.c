@@ -247,10 +247,11 @@ void supervisor_command(void *arg, const char *line, struct strbuf *answer)
         command_restart(s, line + 8, answer);
     } else if (strncmp(line, "workers ", 8) == 0) {
         command_workers(s, line + 8, answer);
-    } else if (strcmp(line, "down") == 0) {
+    } else if (strcmp(line, "down") == 0 || strcmp(line, "down-now") == 0) {
         if (!s->stopping)
-            log_info("down requested");
+            log_info("%s requested", line);
         s->stopping = true;
+        s->hurried |= strcmp(line, "down-now") == 0;
         strbuf_printf(answer, "stopping\tmost_ms=%llu\nok\n",
                       (unsigned long long)(most_stop_ns(s) / 1000000u));
     } else {

@@ -36,6 +36,8 @@
 #define FIRST_BACKOFF_MS 100u
 #define LAST_BACKOFF_MS  10000u
 #define EXIT_NOT_STARTED 127
+#define RESTART_DRAIN_NS 5000000000ull /* as http's own --drain */
+#define HURRY_AGAIN_NS   1000000000ull /* a SIGINT before SIGTERM is handled only stops */
 
 /* Timeouts: a deployment's workers, its memd, and a rest. */
 #define STOPPING_DEPLOYMENTS 3
@@ -332,7 +334,7 @@ void process_end(struct process *p, const struct process_policy *policy)
 {
     p->pid = 0;
     p->ended = false;
-    p->term_ns = p->kill_ns = 0;
+    p->term_ns = p->kill_ns = p->hurry_ns = 0;
     p->status[0] = '\0';
     set_reason(p);
     if (p->state == PROCESS_STOPPING) {
@@ -345,10 +347,25 @@ void process_end(struct process *p, const struct process_policy *policy)
     }
 }
 
+static uint64_t stop_timeout_ns(const struct process *p, uint64_t drain_ns,
+                                const struct process_policy *policy)
+{
+    return policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1) + drain_ns;
+}
+
 uint64_t process_stop_timeout_ns(const struct process *p, const struct process_policy *policy)
 {
-    return policy->stop_timeout_ns * (p->stops_deployments ? STOPPING_DEPLOYMENTS : 1) +
-           p->drain_ns;
+    return stop_timeout_ns(p, p->drain_ns, policy);
+}
+
+static void begin_stop(struct process *p, bool restarts, uint64_t term_ns,
+                       const struct process_policy *policy)
+{
+    bool hurries = restarts && p->drain_ns > RESTART_DRAIN_NS;
+    p->state = PROCESS_STOPPING;
+    p->term_ns = term_ns;
+    p->hurry_ns = hurries ? term_ns + RESTART_DRAIN_NS : 0;
+    p->kill_ns = term_ns + stop_timeout_ns(p, hurries ? RESTART_DRAIN_NS : p->drain_ns, policy);
 }
 
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
@@ -358,13 +375,18 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
         return;
     uint64_t now = clock_ns();
     if (p->state != PROCESS_STOPPING) {
-        p->state = PROCESS_STOPPING;
-        p->term_ns = now + grace_ns;
-        p->kill_ns = p->term_ns + process_stop_timeout_ns(p, policy);
+        begin_stop(p, after_stop == PROCESS_WAITING, now + grace_ns, policy);
     } else if (p->term_ns && now + grace_ns < p->term_ns) {
         p->term_ns = now + grace_ns; /* sooner than before */
     }
     p->after_stop = after_stop;
+    process_send_due_signals(p);
+}
+
+void process_hurry(struct process *p)
+{
+    if (p->state == PROCESS_STOPPING && p->pid && !p->hurry_ns)
+        p->hurry_ns = clock_ns();
     process_send_due_signals(p);
 }
 
@@ -390,6 +412,10 @@ void process_send_due_signals(struct process *p)
          * while the process already ends it can hang a leak checker. */
         kill(p->pid, SIGCONT);
         kill(p->pid, SIGTERM);
+    }
+    if (p->hurry_ns && now >= p->hurry_ns && !p->term_ns) {
+        p->hurry_ns = now + HURRY_AGAIN_NS;
+        kill(p->pid, SIGINT);
     }
     if (p->kill_ns && now >= p->kill_ns) {
         p->kill_ns = 0;
@@ -465,5 +491,7 @@ uint64_t process_deadline(const struct process *p)
         return UINT64_MAX;
     uint64_t term = p->term_ns ? p->term_ns : UINT64_MAX;
     uint64_t last = p->kill_ns ? p->kill_ns : UINT64_MAX;
+    if (p->hurry_ns && !p->term_ns && p->hurry_ns < last)
+        last = p->hurry_ns;
     return term < last ? term : last;
 }

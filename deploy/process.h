@@ -38,14 +38,17 @@ struct process {
     bool leaving;     /* and will not, once it has ended */
     bool runs_setuid; /* a GPU's driver in it may start a program that makes the device's files */
     bool stops_deployments; /* when it is stopped: it has three times as long */
-    uint64_t drain_ns;      /* so much longer it has, for requests that run */
+    /* So much longer it has, for requests that run, when it is not to start again (process_hurry).
+     */
+    uint64_t drain_ns;
     enum process_state state;
     enum process_state after_stop; /* state after PROCESS_STOPPING: waiting or stopped */
     pid_t pid;                     /* 0: none runs */
     uint64_t started_ns, ready_ns;
     uint64_t retry_ns; /* in PROCESS_BACKOFF: when to start again */
     uint64_t term_ns,
-        kill_ns; /* in PROCESS_STOPPING: when to send SIGTERM, SIGKILL; 0: sent, or never */
+        kill_ns;       /* in PROCESS_STOPPING: when to send SIGTERM, SIGKILL; 0: sent, or never */
+    uint64_t hurry_ns; /* the same: when to send SIGINT, next; 0: never */
     unsigned starts;
     unsigned failures;   /* ends in a row before it was ready, but for lack of device memory */
     unsigned lacks;      /* ends in a row for lack of device memory; 0 once it loads */
@@ -79,11 +82,14 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
 /* Handles the end of the process: PROCESS_BACKOFF or PROCESS_FAILED; after process_stop:
  * after_stop. */
 void process_end(struct process *p, const struct process_policy *policy);
-/* From SIGTERM to SIGKILL. */
+/* From SIGTERM to SIGKILL, when it is not to start again. */
 uint64_t process_stop_timeout_ns(const struct process *p, const struct process_policy *policy);
-/* Stops the process with SIGTERM after grace_ns (0: now). Does nothing where none runs. */
+/* Stops the process with SIGTERM after grace_ns (0: now). Does nothing where none runs. With
+ * after_stop PROCESS_WAITING drain_ns is not waited for: clients find nobody until it is back. */
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
                   const struct process_policy *policy);
+/* A process that is being stopped ends with SIGINT, and the requests that run with it. */
+void process_hurry(struct process *p);
 /* Asks the process to take no new work and to end when it has none left; it is stopped after
  * patience_ns. */
 void process_drain(struct process *p, enum process_state after_stop, uint64_t patience_ns,

@@ -85,6 +85,8 @@ static void advance_to_stop(struct supervisor *s)
             process_stop(p, PROCESS_STOPPED, 0, &s->policy);
         else
             set_idle(p, PROCESS_STOPPED);
+        if (i == HTTP && s->hurried)
+            process_hurry(p);
         if (p->pid && !is_worker(i))
             return;
         if (i == WORKER && generation_workers_run(s, 0))
@@ -184,14 +186,6 @@ static void reap(struct supervisor *s)
     }
 }
 
-/* Ctrl-C again: http does not wait for answers that run. */
-static void hurry_http(const struct supervisor *s)
-{
-    const struct process *p = &s->processes[HTTP];
-    if (p->pid && p->state == PROCESS_STOPPING)
-        kill(p->pid, SIGINT);
-}
-
 static void take_signals(struct supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -200,7 +194,7 @@ static void take_signals(struct supervisor *s)
             log_info("%s: stopping all", strsignal((int)info.ssi_signo));
             s->stopping = true;
         } else if (info.ssi_signo == SIGINT) {
-            hurry_http(s);
+            s->hurried = true; /* Ctrl-C again */
         }
     reap(s);
 }

@@ -84,6 +84,7 @@ struct supervisor {
     uint64_t logs_ns;           /* when the logs were looked at */
     uint64_t awake_ns, turn_ns; /* waking time (process_heard); when the last turn began */
     bool stopping;
+    bool hurried;      /* while it stops, http waits for no answer */
     bool restart_memd; /* once the processes that need it are gone */
     bool freed;        /* free_device has restarted memd since the worker was last ready */
 };

@@ -24,6 +24,7 @@
 #define STOP_MORE_NS        15000000000ull
 #define STOP_DEFAULT_MS     70000
 #define LEFTOVER_TIMEOUT_MS 10000
+#define EXPLAIN_NS          1000000000ull
 
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES])
 {
@@ -222,13 +223,14 @@ static enum error_code stop_leftovers(const char *run, struct error *e)
 }
 
 /* Requests that the supervisor stops everything. Returns how long it may take. */
-static uint64_t request_stop(const char *run, pid_t supervisor)
+static uint64_t request_stop(const char *run, pid_t supervisor, bool now)
 {
     unsigned long long most_ms = STOP_DEFAULT_MS;
     struct strbuf answer;
     struct error e;
     strbuf_init(&answer);
-    if (deployment_command(run, "down", &answer, &e)) /* it starts, or its socket was removed */
+    /* where that fails it starts, or its socket was removed */
+    if (deployment_command(run, now ? "down-now" : "down", &answer, &e))
         run_dir_signal(run, "supervise", supervisor, SIGTERM);
     else if (answer.len)
         sscanf(answer.data, "stopping\tmost_ms=%llu", &most_ms);
@@ -236,16 +238,31 @@ static uint64_t request_stop(const char *run, pid_t supervisor)
     return most_ms * 1000000u + STOP_MORE_NS;
 }
 
-enum error_code deployment_stop(const char *run, struct error *e)
+static void explain_waiting(const char *run)
+{
+    struct deployment_status status;
+    if (deployment_status(run, &status, NULL))
+        return;
+    const struct deployment_process *http = deployment_status_find(&status, "http");
+    if (http && strcmp(http->state, "stopping") == 0)
+        cli_complain("moed-http waits for answers that run (--drain); down --now ends them");
+}
+
+enum error_code deployment_stop(const char *run, bool now, struct error *e)
 {
     pid_t supervisor = run_dir_find_holder(run, "supervise");
     if (!supervisor)
         return stop_leftovers(run, e);
-    uint64_t deadline = clock_ns() + request_stop(run, supervisor);
+    uint64_t deadline = clock_ns() + request_stop(run, supervisor, now);
+    uint64_t explain_ns = now ? UINT64_MAX : clock_ns() + EXPLAIN_NS;
     while (run_dir_find_holder(run, "supervise") == supervisor) {
         if (clock_ns() > deadline)
             return error_set(e, ERROR_TIMEOUT, "the supervisor (pid %d) does not stop; see %s",
                              (int)supervisor, "supervise.log");
+        if (clock_ns() >= explain_ns) {
+            explain_ns = UINT64_MAX;
+            explain_waiting(run);
+        }
         poll(NULL, 0, 10);
     }
     /* The supervisor may have been killed: before it stopped the others, or removed its files. */
@@ -273,7 +290,8 @@ static void stop_started(void *arg, const char *name, const char *run)
 {
     struct strbuf *left = arg;
     struct error e;
-    if (run_dir_check(run, NULL) || !deployment_has_processes(run) || !deployment_stop(run, &e))
+    if (run_dir_check(run, NULL) || !deployment_has_processes(run) ||
+        !deployment_stop(run, false, &e))
         return;
     cli_complain("down: deployment %s: %s", name, e.text);
     strbuf_printf(left, "%s%s", left->len ? ", " : "", name);

@@ -43,9 +43,10 @@ bool deployment_systemd_unit(const char *run, char unit[128]);
 
 /* Stops the processes that a supervisor which was killed left. */
 enum error_code deployment_stop_processes(const char *run, struct error *e);
-/* Stops all processes, also those that a killed supervisor left, and waits for their end. Removes
+/* Stops all processes, also those that a killed supervisor left, and waits for their end. now:
+ * moed-http does not wait for answers that run; else says after a moment that it does. Removes
  * sockets and pid files, keeps logs. */
-enum error_code deployment_stop(const char *run, struct error *e);
+enum error_code deployment_stop(const char *run, bool now, struct error *e);
 /* Deployments that the moed-models of RUN has started (daemon/models_started.h), and that it has
  * not stopped: whether any of them runs, and their stop. ERROR_TIMEOUT names those that are left.
  */

@@ -23,8 +23,10 @@ static int nothing_to_stop(const char *name)
 int down_main(int argc, char **argv)
 {
     const char *name = NULL;
+    bool now = false;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "NAME", "stop this deployment (default: default)"},
+        {"now", OPTION_BOOL, &now, 0, 0, NULL, "end answers that run, whatever --drain allows"},
         {0},
     };
     int n, exit_code;
@@ -50,7 +52,7 @@ int down_main(int argc, char **argv)
         !deployment_has_started(run))
         return nothing_to_stop(name);
     struct error e = {0};
-    if (deployment_stop(run, &e) || deployment_stop_started(run, &e)) {
+    if (deployment_stop(run, now, &e) || deployment_stop_started(run, &e)) {
         cli_complain("down: %s", e.text);
         return CLI_FAILURE;
     }

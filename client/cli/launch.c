@@ -288,7 +288,7 @@ static int stop_again(struct launch *l, int exit_code)
     while (waitpid(l->supervisor, NULL, 0) < 0 && errno == EINTR)
         ;
     struct error e = {0};
-    if (deployment_has_processes(l->run) && deployment_stop(l->run, &e))
+    if (deployment_has_processes(l->run) && deployment_stop(l->run, false, &e))
         cli_complain("%s", e.text);
     return exit_code;
 }

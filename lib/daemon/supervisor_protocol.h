@@ -28,6 +28,7 @@
  *   reload-cancel     undoes a reload before its switch
  *   down              stops everything; answers at once: stopping most_ms=  (after which it has
  *                     killed what does not stop). Closes the connection at the end
+ *   down-now          the same, and http does not wait for answers that run (--drain)
  *
  * A process's state:
  *   waiting   for a process that must be ready first

@@ -1,5 +1,6 @@
 #!/bin/bash
 # `moed serve --drain S`: SIGTERM lets a stream end, also one that needs longer than the supervisor's other limits. Ctrl-C after it ends it.
+# `moed down` says that it waits, and --now ends it.
 # usage: drain.sh MOED MODEL
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
@@ -46,4 +47,13 @@ kill -INT $serving
 wait_until 30 no_http || fail "http waits after a second Ctrl-C"
 kill -CONT "$worker" 2>/dev/null || true
 wait $serving || fail "serve ends with $? after two Ctrl-C: $(cat "$WORK/err")"
+serve 3600
+"$MOED" down 2>"$WORK/down.err" & down=$!
+wait_until 30 grep -q 'waits for answers' "$WORK/down.err" || fail "moed down does not say what it waits for: $(cat "$WORK/down.err")"
+"$MOED" down --now >"$WORK/now" 2>&1 & now=$!
+wait_until 30 grep -q 'stopping at once' "$RUN/http.log" || fail "http waits after moed down --now"
+kill -CONT "$worker" 2>/dev/null || true
+wait $now || fail "moed down --now: $(cat "$WORK/now")"
+wait $down || fail "moed down: $(cat "$WORK/down.err")"
+wait $serving || fail "serve ends with $? after moed down --now: $(cat "$WORK/err")"
 say "ok: streams end before the deployment does"

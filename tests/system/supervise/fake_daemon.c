@@ -10,6 +10,7 @@
  *   forge               never ready, but a child of it claims so
  *   stubborn            serves and ignores SIGTERM, and memd's end too
  *   late MS             serves, and ends MS milliseconds after SIGTERM
+ *   drains              serves, and ends with SIGINT after SIGTERM, as http with requests
  *   silent              serves and does not notify the watchdog
  *   unheard             serves, but its first notification that it is ready is lost
  *
@@ -28,12 +29,18 @@
 #include <unistd.h>
 
 static const char *run, *name;
-static volatile sig_atomic_t stopped;
+static volatile sig_atomic_t stopped, hurried;
 
 static void on_stop(int signal_number)
 {
     (void)signal_number;
     stopped = 1;
+}
+
+static void on_hurry(int signal_number)
+{
+    (void)signal_number;
+    hurried = stopped;
 }
 
 static void event(const char *what)
@@ -89,7 +96,9 @@ static _Noreturn void serve(const char *word, int number)
     bool stubborn = strcmp(word, "stubborn") == 0, silent = strcmp(word, "silent") == 0;
     bool needs_memd = strcmp(name, "memd") != 0 && strcmp(name, "http") != 0 &&
                       strcmp(name, "models") != 0 && !stubborn;
+    bool drains = strcmp(word, "drains") == 0;
     signal(SIGTERM, stubborn ? SIG_IGN : on_stop);
+    signal(SIGINT, drains ? on_hurry : SIG_DFL);
     char file[64], path[RUN_PATH_BYTES]; /* stands for the control socket */
     snprintf(file, sizeof file, "%s.ctl", name);
     run_dir_file(run, file, path);
@@ -108,6 +117,8 @@ static _Noreturn void serve(const char *word, int number)
     }
     if (strcmp(word, "late") == 0)
         poll(NULL, 0, number);
+    while (drains && !hurried)
+        poll(NULL, 0, 5);
     event("stop");
     exit(0);
 }

@@ -337,11 +337,32 @@ static void restarts_on_command(void **state)
     assert_contains(fixture_command(f, "dance"), "error unknown command");
 }
 
+/* Clients find no http until it is back, so a restart does not wait for requests as a stop does. */
+static void a_restart_of_http_does_not_drain_for_long(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--http", "80", "--drain", "3600", NULL};
+    fixture_script(f, "http", "drains");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_command(f, "restart http"), "ok\n");
+    assert_true(fixture_until(f, "http", "restarts", "1", LIMIT_MS));
+    assert_true(fixture_until(f, "http", "state", "ready", LIMIT_MS));
+    assert_string_equal(fixture_value(f, "http", "reason"), "exit status 0 when stopped");
+    assert_int_equal(fixture_count_events(f, "stop http"), 1);
+    assert_contains(fixture_command(f, "down"), "ok\n");
+    assert_true(fixture_until(f, "http", "state", "stopping", LIMIT_MS));
+    assert_contains(fixture_command(f, "down-now"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, LIMIT_MS), 0);
+    assert_int_equal(fixture_count_events(f, "stop http"), 2);
+}
+
 int main(int argc, char **argv)
 {
     if (!fixture_programs(argc, argv))
         return 2;
     const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(a_restart_of_http_does_not_drain_for_long),
         FIXTURE_TEST(restarts_the_worker_alone),
         FIXTURE_TEST(restarts_a_stable_one_at_once),
         FIXTURE_TEST(restarts_a_silent_one),
