@@ -2,7 +2,6 @@
 #include "client/http/confine.h"
 
 #include "base/log.h"
-#include "client/http/server/renewal.h"
 #include "confine/calls.h"
 #include "confine/files.h"
 #include "confine/memory.h"
@@ -13,18 +12,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void allow_again(struct confine_files *f, const char *path)
+static void allow_again(struct confine_files *f, struct renewal *r)
 {
-    char own[PATH_MAX], target[PATH_MAX];
-    if (!renewal_directory(path, false, own) || !renewal_directory(path, true, target)) {
-        log_warn("%s is read at the start only: its directory is not for such files alone", path);
+    static struct renewal_directories found[RENEWAL_FILES]; /* large */
+    for (int i = 0; i < RENEWAL_FILES; i++) {
+        found[i].count = 0;
+        if (!r->paths[i] || renewal_directories_find(r->paths[i], &found[i]))
+            continue;
+        log_warn("%s is read at the start only: its directory is not for such files alone",
+                 r->paths[i]);
+        renewal_end(r);
         return;
     }
-    confine_files_allow(f, own, CONFINE_READ);
-    confine_files_allow(f, target, CONFINE_READ);
+    for (int i = 0; i < RENEWAL_FILES; i++) {
+        for (size_t k = 0; k < found[i].count; k++)
+            confine_files_allow(f, found[i].paths[k], CONFINE_READ);
+        if (found[i].count && found[i].fixed[0])
+            log_warn("%s is not read again once %s leads to another directory: restart moed-http "
+                     "then",
+                     r->paths[i], found[i].fixed);
+    }
 }
 
-void frontend_confine_files(const char *run, const char *unix_path, const char *const *again,
+void frontend_confine_files(const char *run, const char *unix_path, struct renewal *const *again,
                             size_t n)
 {
     struct confine_files f;
@@ -40,9 +50,8 @@ void frontend_confine_files(const char *run, const char *unix_path, const char *
     confine_files_allow(&f, only && *only ? only : dirname(parent), CONFINE_READ);
     if (unix_path) /* the socket is removed at the end */
         confine_files_allow(&f, dirname(beside), CONFINE_SOCKETS);
-    for (size_t i = 0; i < n; i++)
-        if (again[i] && confine_files_possible())
-            allow_again(&f, again[i]);
+    for (size_t i = 0; i < n && confine_files_possible(); i++)
+        allow_again(&f, again[i]);
     confine_files_end(&f);
 }
 

@@ -1,7 +1,6 @@
 /* moed-http: the HTTP frontend. It holds no model: a crash ends its clients' connections and
  * nothing else. */
 #include "base/clock.h"
-#include "base/file_map.h"
 #include "base/log.h"
 #include "client/http/api/app.h"
 #include "client/http/api/routes.h"
@@ -10,6 +9,7 @@
 #include "client/http/listen.h"
 #include "client/http/port_file.h"
 #include "client/http/server/renewal.h"
+#include "client/http/text_file.h"
 #include "daemon/daemon.h"
 
 #include <inttypes.h>
@@ -101,23 +101,6 @@ static void parse(struct frontend *f, int argc, char **argv)
     daemon_init(&f->daemon, "http", "Serves the running deployments over HTTP.", table, argc, argv);
 }
 
-static char *read_text(const char *path, struct error *e)
-{
-    FILE *f = fopen(path, "re");
-    struct strbuf b;
-    char block[4096];
-    strbuf_init(&b);
-    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;)
-        strbuf_append(&b, block, n);
-    if (!f || ferror(f) || !b.len) {
-        error_set(e, ERROR_IO, "cannot read %s: %m", path);
-        strbuf_fini(&b);
-    }
-    if (f)
-        fclose(f);
-    return b.data;
-}
-
 static enum error_code read_reasoning_field(struct frontend *f, struct error *e)
 {
     static const char *const names[] = {[REASONING_FIELD_CONTENT] = "content",
@@ -137,7 +120,7 @@ static enum error_code read_template(struct frontend *f, struct error *e)
 {
     struct chat_template *t = NULL;
     struct error why;
-    f->chat_template = read_text(f->template_file, e);
+    f->chat_template = text_file_read(f->template_file, e);
     if (!f->chat_template)
         return e->code;
     struct chat_source source = {.text = f->chat_template};
@@ -149,8 +132,8 @@ static enum error_code read_template(struct frontend *f, struct error *e)
 static enum error_code read_certificate(const struct frontend *f, struct certificate *c,
                                         struct error *e)
 {
-    *c = (struct certificate){.chain = read_text(f->tls_cert, e)};
-    if (c->chain && (c->key = read_text(f->tls_key, e)))
+    *c = (struct certificate){.chain = text_file_read(f->tls_cert, e)};
+    if (c->chain && (c->key = text_file_read(f->tls_key, e)))
         return ERROR_OK;
     certificate_free(c);
     return e->code;
@@ -165,37 +148,59 @@ static void begin_renewals(struct frontend *f)
 
 static bool has_renewals(const struct frontend *f)
 {
-    return f->tls_cert || f->api_key_file || f->admin_key_file;
+    return f->new_certificate.paths[0] || f->new_keys.paths[0] || f->new_admin_keys.paths[0];
+}
+
+/* Streams without an end would keep the right of keys that are withdrawn, and listeners of former
+ * certificates; pages connect again. */
+static void end_watches(struct frontend *f)
+{
+    watches_interrupt(&f->app.watches, "keys or the certificate have changed: connect again");
 }
 
 static void renew_certificate(struct frontend *f)
 {
-    struct certificate c;
+    struct certificate c = {0};
     struct error e = {0};
     if (!renewal_is_due(&f->new_certificate))
         return;
     enum error_code code = read_certificate(f, &c, &e);
+    if (!code && server_has_certificate(&f->server, &c)) {
+        certificate_free(&c);
+        renewal_succeeded(&f->new_certificate);
+        return;
+    }
     if (!code)
         code = server_renew_certificate(&f->server, &c, &e);
-    if (code)
+    if (!code) {
+        renewal_succeeded(&f->new_certificate);
+        end_watches(f);
+        log_info("the certificate in %s was read again", f->tls_cert);
+    } else if (renewal_failed(&f->new_certificate, &e)) {
         log_warn("the certificate in %s has changed and cannot be used: %s; the one before stays",
                  f->tls_cert, e.text);
-    else
-        log_info("the certificate in %s was read again", f->tls_cert);
+    }
 }
 
-static void renew_keys(struct renewal *r, const char *kind, struct auth *keys)
+static void renew_keys(struct frontend *f, struct renewal *r, struct auth *keys)
 {
     struct auth read;
     struct error e = {0};
     if (!renewal_is_due(r))
         return;
-    if (auth_read(r->paths[0], kind, &read, &e)) {
-        log_warn("%s; those of before stay", e.text);
+    if (auth_read(r->paths[0], keys->kind, &read, &e)) {
+        if (renewal_failed(r, &e))
+            log_warn("%s; those of before stay", e.text);
+        return;
+    }
+    renewal_succeeded(r);
+    if (auth_same(keys, &read)) {
+        auth_free(&read);
         return;
     }
     auth_free(keys);
     *keys = read;
+    end_watches(f);
     log_info("%zu API keys were read again from %s", keys->count, r->paths[0]);
 }
 
@@ -341,8 +346,8 @@ static void serve(struct frontend *f)
     while (!f->server.draining) {
         server_run(&f->server, has_renewals(f) ? RENEWAL_INTERVAL_MS : -1);
         renew_certificate(f);
-        renew_keys(&f->new_keys, "key", &f->server.auth);
-        renew_keys(&f->new_admin_keys, "admin", &f->server.admin);
+        renew_keys(f, &f->new_keys, &f->server.auth);
+        renew_keys(f, &f->new_admin_keys, &f->server.admin);
     }
     uint64_t end_ns = clock_ns() + f->drain_s * 1000000000ull;
     while (f->server.exchanges && clock_ns() < end_ns && !atomic_load(&f->daemon.hurried))
@@ -387,7 +392,7 @@ int main(int argc, char **argv)
     if (!code && f.daemon.confine)
         frontend_confine_files(
             f.daemon.run, f.unix_path,
-            (const char *const[]){f.tls_cert, f.tls_key, f.api_key_file, f.admin_key_file}, 4);
+            (struct renewal *const[]){&f.new_certificate, &f.new_keys, &f.new_admin_keys}, 3);
     if (!code)
         code = start_threads(&f, &e);
     if (!code)

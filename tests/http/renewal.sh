@@ -62,6 +62,14 @@ printf x >&4
 turns() { [ "$(grep -c 200 "$WORK/open")" -ge "$1" ]; }
 wait_until 20 turns 2 || fail "the open connection was cut: $(cat "$WORK/open")"
 
+say "files that are written again as they were"
+lines() { grep -c 'read again' "$WORK/log"; }
+before=$(lines)
+touch "$WORK/secret/tls.crt" "$WORK/secret/tls.key" "$WORK/keys/keys"
+printf '# new\nroot key-of-root\nother key-of-other\n' > "$WORK/keys/admin" # moed-http looks at it last
+wait_until 20 grep -q '2 API keys were read again' "$WORK/log" || fail "the admin keys are not read: $(cat "$WORK/log")"
+[ "$(lines)" = $((before + 1)) ] || fail "what is the same counts as new: $(cat "$WORK/log")"
+
 say "a certificate whose key is another's"
 switch ..3
 wait_until 20 grep -q 'has changed and cannot be used.*the one before stays' "$WORK/log" || fail "no line about the certificate: $(cat "$WORK/log")"
@@ -86,12 +94,78 @@ wait $open || fail "the open connection: $(cat "$WORK/open")"
 kill $frontend
 wait $frontend || fail "moed-http ends with $?: $(cat "$WORK/log")"
 
+say "connections of two certificates count together, and those of the former one end"
+: > "$WORK/log" # before the process does it
+"$http" --run "$WORK/run2" --listen 127.0.0.1:0 --tls-cert "$WORK/secret/tls.crt" --tls-key "$WORK/secret/tls.key" \
+    --connections 3 --idle-timeout 3600 --header-timeout 3600 > /dev/null 2> "$WORK/log" & frontend=$!
+wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
+port=$(sed -n 's/.*listening at https:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+mkfifo "$WORK/renewed"
+python3 - "$port" "$WORK/renewed" > "$WORK/three" 2>&1 << 'END' & three=$!
+import http.client, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+def connect():
+    return http.client.HTTPSConnection("127.0.0.1", int(sys.argv[1]), timeout=60, context=context)
+def get(c):
+    c.request("GET", "/livez")
+    reply = c.getresponse()
+    reply.read()
+    assert reply.status == 200, reply.status
+    return reply.headers["Connection"]
+def is_refused():
+    try:
+        get(connect())
+    except (OSError, http.client.HTTPException):
+        return True
+    return False
+old = [connect() for _ in range(3)]
+for c in old:
+    assert get(c) != "close", "a connection ends without a cause"
+print("connected", flush=True)
+with open(sys.argv[2]) as renewed:
+    renewed.read()
+assert is_refused(), "a fourth connection is accepted"
+assert get(old[0]) == "close", "a connection of the former certificate goes on"
+while is_refused():  # until the server has seen its end
+    pass
+END
+wait_until 30 grep -q connected "$WORK/three" || fail "no connections: $(cat "$WORK/three")"
+switch ..2
+wait_until 20 grep -q 'certificate in .* was read again' "$WORK/log" || fail "no new certificate: $(cat "$WORK/log")"
+: > "$WORK/renewed"
+wait $three || fail "$(cat "$WORK/three")"
+kill $frontend
+wait $frontend || fail "moed-http ends with $?: $(cat "$WORK/log")"
+
 say "a directory that is for other files, too"
 mkdir -p "$WORK/home"
 echo "bob key-of-bob" > "$WORK/home/keys"
+: > "$WORK/log"
 HOME=$WORK/home "$http" --run "$WORK/run2" --listen 127.0.0.1:0 --api-key-file "$WORK/home/keys" > /dev/null 2> "$WORK/log" & frontend=$!
 wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
 grep -q 'home/keys is read at the start only' "$WORK/log" || grep -qi 'landlock' "$WORK/log" || fail "no line about the directory: $(cat "$WORK/log")"
+if grep -q 'read at the start only' "$WORK/log"; then
+    echo "carol key-of-carol" > "$WORK/home/keys"
+    sleep 6 # more than two looks
+    ! grep -q 'cannot use' "$WORK/log" || fail "the log blames the file: $(cat "$WORK/log")"
+fi
+kill $frontend
+wait $frontend || fail "moed-http ends with $?"
+
+say "a directory that is replaced by a link"
+mkdir "$WORK/tls"
+cp -r "$WORK/secret/..1" "$WORK/tls/release-1"
+cp -r "$WORK/secret/..2" "$WORK/tls/release-2"
+ln -s release-1 "$WORK/tls/current"
+: > "$WORK/log"
+"$http" --run "$WORK/run2" --listen 127.0.0.1:0 --tls-cert "$WORK/tls/current/tls.crt" --tls-key "$WORK/tls/current/tls.key" \
+    > /dev/null 2> "$WORK/log" & frontend=$!
+wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
+port=$(sed -n 's/.*listening at https:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+serves first || fail "the certificate is $(subject)"
+ln -sfn release-2 "$WORK/tls/next" && mv -T "$WORK/tls/next" "$WORK/tls/current"
+wait_until 20 serves second || fail "the certificate is still $(subject): $(cat "$WORK/log")"
 kill $frontend
 wait $frontend || fail "moed-http ends with $?"
 say "ok: certificates and keys that change"

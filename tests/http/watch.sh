@@ -32,4 +32,21 @@ grep -q 'POST /moed/policy 200 ok key=boss model=demo' "$RUN/http.log" || fail "
 # A deployment without a device cache, with a part of the experts in the file only.
 "$MOED" up "$MODEL" --ctx 256 --ram 50% --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment without a device"
 python3 "$(dirname "$0")/http_watch.py" "$(port)" "$MOED" secret-of-alice secret-of-boss || fail "see above"
+
+# A withdrawn key keeps no stream.
+"$MOED" up "$MODEL" --ctx 256 --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment for a key that is withdrawn"
+cat > "$WORK/watch.py" << 'END'
+import http.client, sys
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+c.request("GET", "/moed/events", headers={"x-api-key": "secret-of-alice"})
+reply = c.getresponse()
+while line := reply.readline():
+    print(line.decode().strip()[:80], flush=True)
+END
+python3 "$WORK/watch.py" "$(port)" > "$WORK/events" 2>&1 & watcher=$!
+wait_until 30 grep -q 'event: map' "$WORK/events" || fail "no events: $(cat "$WORK/events")"
+printf 'bob secret-of-bob\n' > "$WORK/keys"
+stream_has_ended() { ! kill -0 $watcher 2> /dev/null; }
+wait_until 30 stream_has_ended || { kill $watcher; fail "a stream goes on without its key"; }
+grep -q 'keys .*have changed' "$WORK/events" || fail "the stream does not say why it ends: $(tail -n 5 "$WORK/events")"
 say ok

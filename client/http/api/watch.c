@@ -14,6 +14,7 @@ struct watcher {
     struct deployments_waiter waiter;
     struct exchange *x;
     char model[MODEL_NAME_BYTES]; /* as the request names it */
+    unsigned interruptions;       /* of app->watches when its key was checked */
     bool stream, begun, joined;
 };
 
@@ -112,6 +113,12 @@ static void on_deployments(struct deployments_waiter *waiter)
     const struct deployment *d = deployments_find_named(all, w->model);
     struct problem p;
     struct error e = {0};
+    if (w->interruptions != app->watches.interruptions) {
+        problem_fill(&p, 503, "keys or the certificate have changed: connect again");
+        p.retry_s = 1;
+        fail(w, &p);
+        return;
+    }
     if (!d) {
         problem_no_model(&p, all, deployments_named(all, w->model));
         fail(w, &p);
@@ -140,6 +147,7 @@ static void start(struct exchange *x, bool stream)
     *w = (struct watcher){.viewer = {.see = see, .admin = x->admin},
                           .waiter = {.ready = on_deployments},
                           .x = x,
+                          .interruptions = app_of(x)->watches.interruptions,
                           .stream = stream};
     snprintf(w->model, sizeof w->model, "%s", model ? model : "");
     x->work = w;

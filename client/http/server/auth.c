@@ -16,7 +16,7 @@ static enum error_code add_key(struct auth *a, const char *name, const char *key
 {
     struct auth_key *k = &a->keys[a->count];
     if (a->count == AUTH_KEYS_MAX)
-        return error_set(e, ERROR_LIMIT, "more than %d API keys", AUTH_KEYS_MAX);
+        return error_set(e, ERROR_FORMAT, "more than %d API keys", AUTH_KEYS_MAX);
     if (strlen(key) >= sizeof k->key || strlen(key) < 8)
         return error_set(e, ERROR_FORMAT, "an API key must have 8 to %zu characters",
                          sizeof k->key - 1);
@@ -64,6 +64,8 @@ static enum error_code read_lines(FILE *f, struct auth *a, struct error *e)
             code = take_line(a, line, n, e);
     }
     explicit_bzero(line, sizeof line);
+    if (!code && ferror(f))
+        code = error_set(e, ERROR_IO, "%m");
     if (!code && a->count == 0)
         code = error_set(e, ERROR_FORMAT, "it has no key");
     return code;
@@ -77,10 +79,14 @@ enum error_code auth_read(const char *path, const char *kind, struct auth *out, 
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     enum error_code code = f ? check_mode(fd, e) : error_set(e, ERROR_IO, "%m");
+    char buffer[4096]; /* not stdio's own: it stays in freed memory */
+    if (!code)
+        setvbuf(f, buffer, _IOFBF, sizeof buffer);
     if (!code)
         code = read_lines(f, &a, e);
     if (f)
         fclose(f);
+    explicit_bzero(buffer, sizeof buffer);
     if (code) {
         auth_free(&a);
         return error_prefix(e, "cannot use the API keys in %.200s", path);
@@ -95,6 +101,12 @@ void auth_free(struct auth *a)
         explicit_bzero(a->keys, AUTH_KEYS_MAX * sizeof *a->keys);
     free(a->keys);
     *a = (struct auth){0};
+}
+
+bool auth_same(const struct auth *a, const struct auth *b)
+{
+    return a->count == b->count &&
+           (!a->count || memcmp(a->keys, b->keys, a->count * sizeof *a->keys) == 0);
 }
 
 /* 0 where all bytes are the same. */

@@ -23,9 +23,12 @@ struct auth {
     const char *kind; /* of keys without a name: that and a number */
 };
 
-/* Reads the file, which others than its owner must not be able to read. kind: "key"; borrowed. */
+/* Reads the file, which others than its owner must not be able to read. kind: "key"; borrowed.
+ * ERROR_IO: it cannot be read; ERROR_USAGE, its mode is wrong; other errors: what it holds. */
 enum error_code auth_read(const char *path, const char *kind, struct auth *out, struct error *e);
 void auth_free(struct auth *a);
+/* Whether both have the same keys with the same names, in the same order. */
+bool auth_same(const struct auth *a, const struct auth *b);
 
 /* Checks `Authorization: Bearer KEY` and `x-api-key: KEY`; either may be NULL. Returns the key's
  * name, or NULL where no key fits. The time does not depend on which key or how much of it fits. */

@@ -7,6 +7,7 @@
 struct connection {
     struct watch left; /* first: the client has closed its side */
     struct server *server;
+    struct listener *listener;
     struct MHD_Connection *mhd;
     int fd;
     uint64_t deadline_ns; /* 0: none */

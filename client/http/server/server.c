@@ -8,10 +8,12 @@
 
 #include <fcntl.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TICK_NS    1000000000u
@@ -37,8 +39,9 @@ static void on_left(struct watch *w, uint32_t events)
         c->deadline_ns = clock_ns() + GONE_GRACE_NS;
 }
 
-static void open_connection(struct server *s, struct MHD_Connection *mhd, void **context)
+static void open_connection(struct listener *l, struct MHD_Connection *mhd, void **context)
 {
+    struct server *s = l->server;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct connection *c = calloc(1, sizeof *c);
@@ -48,6 +51,7 @@ static void open_connection(struct server *s, struct MHD_Connection *mhd, void *
     }
     *c = (struct connection){.left = {.fd = info->connect_fd, .ready = on_left},
                              .server = s,
+                             .listener = l,
                              .mhd = mhd,
                              .fd = info->connect_fd,
                              .deadline_ns = clock_ns() + s->settings->header_timeout_s * SECOND_NS};
@@ -75,12 +79,54 @@ static void close_connection(struct connection *c)
     free(c);
 }
 
+/* The bytes of the address, without the port. NULL: one that has none, as a unix socket's. */
+static const void *address_bytes(const struct sockaddr *a, size_t *bytes)
+{
+    *bytes = 0;
+    if (a && a->sa_family == AF_INET) {
+        *bytes = sizeof(struct in_addr);
+        return &((const struct sockaddr_in *)a)->sin_addr;
+    }
+    if (a && a->sa_family == AF_INET6) {
+        *bytes = sizeof(struct in6_addr);
+        return &((const struct sockaddr_in6 *)a)->sin6_addr;
+    }
+    return NULL;
+}
+
+static bool is_from(const struct connection *c, const struct sockaddr *address)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    size_t n, m;
+    const void *a = address_bytes(info ? info->client_addr : NULL, &n);
+    const void *b = address_bytes(address, &m);
+    return a && b && n == m && memcmp(a, b, n) == 0;
+}
+
+/* Each instance of libmicrohttpd has limits of its own. Those that share a socket, that of the
+ * certificate and those of former ones, have them together. */
+static enum MHD_Result may_connect(void *arg, const struct sockaddr *address, socklen_t bytes)
+{
+    const struct listener *l = arg;
+    const struct server *s = l->server;
+    uint64_t all = 0, same = 0;
+    if (!l->certificate.chain || s->n_former == 0)
+        return MHD_YES;
+    for (const struct connection *c = s->connections; c; c = c->next) {
+        all += c->listener->certificate.chain != NULL;
+        same += s->settings->connections_per_ip && is_from(c, address);
+    }
+    bool few = !s->settings->connections_per_ip || same < s->settings->connections_per_ip;
+    return all < s->settings->connections && few ? MHD_YES : MHD_NO;
+}
+
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct listener *l = arg;
     if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        open_connection(l->server, mhd, context);
+        open_connection(l, mhd, context);
     else if (*context)
         close_connection(*context);
 }
@@ -169,7 +215,7 @@ static struct MHD_Response *make_response(struct exchange *x)
         MHD_add_response_header(r, "Cache-Control", "no-cache");
     for (size_t i = 0; i < x->n_headers; i++)
         MHD_add_response_header(r, x->headers[i].name, x->headers[i].value);
-    if (x->close || x->server->draining)
+    if (x->close || x->server->draining || x->connection->listener->former)
         MHD_add_response_header(r, "Connection", "close");
     return r;
 }
@@ -310,7 +356,7 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket)
         {MHD_OPTION_END, 0, NULL},
     };
     return MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
+        flags, 0, may_connect, l, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
         MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
         l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
@@ -318,6 +364,15 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket)
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
+}
+
+/* libmicrohttpd closes the socket in some of its failures, and another thread may have its number
+ * by now. */
+static void close_socket(int fd, const struct stat *socket)
+{
+    struct stat now;
+    if (fstat(fd, &now) == 0 && now.st_dev == socket->st_dev && now.st_ino == socket->st_ino)
+        close(fd);
 }
 
 static void listener_free(struct listener *l)
@@ -334,26 +389,39 @@ static void listener_stop(struct listener *l)
     listener_free(l);
 }
 
+static enum error_code cannot_start(bool tls, struct error *e)
+{
+    if (tls)
+        return error_set(e, ERROR_FORMAT,
+                         "cannot start the HTTP server: check the certificate and its key");
+    return error_set(e, ERROR_IO, "cannot start the HTTP server");
+}
+
 enum error_code server_listen(struct server *s, int socket, struct certificate *c, struct error *e)
 {
-    bool tls = c && c->chain;
+    struct stat identity = {0};
     struct listener *l = s->n_listeners < SERVER_LISTENERS ? calloc(1, sizeof *l) : NULL;
-    if (l) {
-        *l = (struct listener){.server = s, .watch = {.fd = -1, .ready = on_daemon}};
-        if (c)
-            l->certificate = *c;
-        l->daemon = start_daemon(l, socket);
-    } else if (c) {
-        certificate_free(c);
-    }
-    if (c)
-        *c = (struct certificate){0};
-    if (!l || !l->daemon) {
+    fstat(socket, &identity);
+    if (!l) {
         close(socket);
-        if (l)
-            listener_free(l);
-        return error_set(e, ERROR_IO, "cannot start the HTTP server%s",
-                         tls ? ": check the certificate and its key" : "");
+        if (c)
+            certificate_free(c);
+        if (s->n_listeners == SERVER_LISTENERS)
+            return error_set(e, ERROR_LIMIT, "connections with %u former certificates are open",
+                             s->n_former);
+        return error_set(e, ERROR_MEMORY, "no memory for the HTTP server");
+    }
+    *l = (struct listener){.server = s, .watch = {.fd = -1, .ready = on_daemon}};
+    if (c) {
+        l->certificate = *c;
+        *c = (struct certificate){0};
+    }
+    l->daemon = start_daemon(l, socket);
+    if (!l->daemon) {
+        bool tls = l->certificate.chain != NULL;
+        close_socket(socket, &identity);
+        listener_free(l);
+        return cannot_start(tls, e);
     }
     l->watch.fd = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     if (loop_add(s->loop, &l->watch, EPOLLIN, e)) {
@@ -372,28 +440,43 @@ static void stop_listening(struct listener *l)
         close(socket);
 }
 
+/* NULL: the server has no TLS. */
+static struct listener *tls_listener(const struct server *s)
+{
+    for (unsigned i = 0; i < s->n_listeners; i++)
+        if (!s->listeners[i]->former && s->listeners[i]->certificate.chain)
+            return s->listeners[i];
+    return NULL;
+}
+
+bool server_has_certificate(const struct server *s, const struct certificate *c)
+{
+    const struct listener *l = tls_listener(s);
+    return l && strcmp(l->certificate.chain, c->chain) == 0 &&
+           strcmp(l->certificate.key, c->key) == 0;
+}
+
 /* libmicrohttpd reads a certificate once. So another instance of it takes the socket. */
 enum error_code server_renew_certificate(struct server *s, struct certificate *c, struct error *e)
 {
-    for (unsigned i = 0, n = s->n_listeners; i < n; i++) {
-        struct listener *l = s->listeners[i];
-        if (l->former || !l->certificate.chain)
-            continue;
-        int listening = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_LISTEN_FD)->listen_fd;
-        int socket = fcntl(listening, F_DUPFD_CLOEXEC, 0);
-        if (socket < 0) {
-            certificate_free(c);
-            return error_set(e, ERROR_IO, "cannot copy the listening socket: %m");
-        }
-        enum error_code code = server_listen(s, socket, c, e);
-        if (code)
-            return code;
-        stop_listening(l);
-        l->former = true;
-        return ERROR_OK;
+    struct listener *l = tls_listener(s);
+    if (!l) {
+        certificate_free(c);
+        return error_set(e, ERROR_USAGE, "the server has no TLS");
     }
-    certificate_free(c);
-    return error_set(e, ERROR_USAGE, "the server has no TLS");
+    int listening = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_LISTEN_FD)->listen_fd;
+    int socket = fcntl(listening, F_DUPFD_CLOEXEC, 0);
+    if (socket < 0) {
+        certificate_free(c);
+        return error_set(e, ERROR_IO, "cannot copy the listening socket: %m");
+    }
+    enum error_code code = server_listen(s, socket, c, e);
+    if (code)
+        return code;
+    stop_listening(l);
+    l->former = true;
+    s->n_former++;
+    return ERROR_OK;
 }
 
 /* Ends those of former certificates that have no connection any more. */
@@ -405,6 +488,7 @@ static void stop_former(struct server *s)
             MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections)
             continue;
         listener_stop(l);
+        s->n_former--;
         s->listeners[i] = s->listeners[--s->n_listeners];
     }
 }

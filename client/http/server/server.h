@@ -29,7 +29,7 @@ struct server_settings {
     bool check_host; /* refuse a Host that is not one of this server's names */
 };
 
-#define SERVER_LISTENERS 16 /* with those of former certificates */
+#define SERVER_LISTENERS 16 /* with those of former certificates, whose replies still run */
 
 enum body_pool { BODIES_OF_SMALL, BODIES_OF_LARGE, BODY_POOLS };
 
@@ -52,7 +52,7 @@ struct listener {
     struct MHD_Daemon *daemon;
     struct server *server;
     struct certificate certificate;
-    bool former; /* another one has its socket: it serves its connections until they end */
+    bool former; /* another one has its socket: each of its connections ends with a reply */
 };
 
 struct server {
@@ -65,6 +65,7 @@ struct server {
     struct server_metrics metrics;
     struct listener *listeners[SERVER_LISTENERS];
     unsigned n_listeners;
+    unsigned n_former; /* of those, of former certificates */
     struct connection *connections;
     unsigned exchanges;          /* that have no whole reply yet */
     unsigned streams;            /* of those, that are being streamed */
@@ -76,10 +77,14 @@ struct server {
     struct origin_log refused;
 };
 
-/* Listens at a socket; takes it and the certificate, also where it fails. NULL: no TLS. */
+/* Listens at a socket; takes it and the certificate, also where it fails. NULL: no TLS.
+ * ERROR_FORMAT: the certificate or its key cannot be used. */
 enum error_code server_listen(struct server *s, int socket, struct certificate *c, struct error *e);
-/* New connections get this certificate, which is taken; those that are open go on. An error: it
- * cannot be used, and the one before stays. */
+/* Whether new connections get this certificate, with this key. */
+bool server_has_certificate(const struct server *s, const struct certificate *c);
+/* New connections get this certificate, which is taken; those that are open end with their next
+ * reply. An error, and the one before stays: ERROR_FORMAT, it cannot be used; else a passing cause.
+ */
 enum error_code server_renew_certificate(struct server *s, struct certificate *c, struct error *e);
 /* Handles what is ready; waits for it at most until timeout_ms. */
 void server_run(struct server *s, int timeout_ms);

@@ -219,15 +219,21 @@ void watches_init(struct watches *w, struct loop *loop, struct metrics *m)
                                "Polls of deployments for clients that watch.");
 }
 
-void watches_end(struct watches *w)
+void watches_interrupt(struct watches *w, const char *why)
 {
-    static const struct watch_view last = {.failed = "the server stops", .ending = true};
-    w->ending = true;
+    const struct watch_view last = {.failed = why, .ending = true};
+    w->interruptions++;
     for (struct deployment_watch *d = w->first; d; d = d->next)
         for (struct viewer *v = d->viewers, *next; v; v = next) {
             next = v->next;
             v->see(v, &last);
         }
+}
+
+void watches_end(struct watches *w)
+{
+    w->ending = true;
+    watches_interrupt(w, "the server stops");
 }
 
 void watches_fini(struct watches *w)

@@ -23,7 +23,7 @@ struct watch_view {
     const struct strbuf *change; /* since the viewer's last map or change */
     const struct strbuf *figures, *processes;
     const char *failed; /* why there is no map; once, until there is one */
-    bool ending;        /* the server stops: the last view */
+    bool ending;        /* the last view */
 };
 
 /* The caller sets `see`, which may call watch_leave for this viewer, and `admin`. */
@@ -43,6 +43,7 @@ struct watches {
     struct deployment_watch *first;
     unsigned viewers;
     bool ending;
+    unsigned interruptions; /* calls of watches_interrupt */
     struct gauge *n_viewers;
     struct counter *polls;
 };
@@ -50,6 +51,8 @@ struct watches {
 void watches_init(struct watches *w, struct loop *loop, struct metrics *m);
 /* Gives each viewer its last view; it must leave. Nobody joins after that. */
 void watches_end(struct watches *w);
+/* The same, but viewers may join again; why: the last view's `failed`. */
+void watches_interrupt(struct watches *w, const char *why);
 /* Ends the threads; nobody may be watching. */
 void watches_fini(struct watches *w);
 
