@@ -8,7 +8,7 @@ cp "$MODEL" "$WORK/model.gguf"
 for verb in "serve --http 0" "up --foreground"; do
     # shellcheck disable=SC2086 # words
     "$MOED" $verb "$WORK/model.gguf" >"$WORK/out" 2>"$WORK/err" & foreground=$!
-    wait_until 30 grep -q 'deployment default answers' "$WORK/out" || fail "$verb: $(cat "$WORK/err")"
+    wait_until 30 grep -q ' answers after ' "$WORK/out" || fail "$verb: $(cat "$WORK/err")"
     worker=$(pid_of worker)
     kill -9 "$worker"
     restarted() { pid=$(pid_of worker) && [ "$pid" != "$worker" ] && "$MOED" run -n 1 x; }
