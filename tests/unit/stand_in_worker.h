@@ -764,6 +764,14 @@ static void stand_in_start(struct stand_in *w, const char *run, uint32_t window)
     }
 }
 
+static inline unsigned stand_in_peers(struct stand_in *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned n = w->n_peers;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
 static struct channel *take_channel(struct peer *p)
 {
     struct channel *channel = p->channel;
@@ -789,6 +797,23 @@ static inline void stand_in_hang_up(struct stand_in *w, unsigned session)
     }
 }
 
+/* Closes the channel that a session has now, whose first attempt to attach was `first`. Under load
+ * an attempt that it gave up may be answered after the one that it uses. */
+static inline void stand_in_hang_up_from(struct stand_in *w, unsigned first)
+{
+    for (bool over = false; !over;) {
+        for (unsigned i = first; i < stand_in_peers(w); i++) {
+            pthread_mutex_lock(&w->lock);
+            struct channel *channel = take_channel(&w->peers[i]);
+            pthread_mutex_unlock(&w->lock);
+            channel_close(channel, 0);
+            over |= channel != NULL;
+        }
+        if (!over)
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+}
+
 /* The same while the stand-in stalls: it gets no more messages of the session. */
 static inline void stand_in_cut(struct stand_in *w, unsigned session)
 {
@@ -809,14 +834,6 @@ static inline unsigned stand_in_refused(struct stand_in *w)
 {
     pthread_mutex_lock(&w->lock);
     unsigned n = w->refused;
-    pthread_mutex_unlock(&w->lock);
-    return n;
-}
-
-static inline unsigned stand_in_peers(struct stand_in *w)
-{
-    pthread_mutex_lock(&w->lock);
-    unsigned n = w->n_peers;
     pthread_mutex_unlock(&w->lock);
     return n;
 }

@@ -377,6 +377,7 @@ static void test_continues(void **state)
     pthread_t threads[N + 1];
     unsigned numbers[N];
     struct moed_session *without = session;
+    unsigned first = stand_in_peers(&worker);
     assert_int_equal(moed_attach(NULL, &session, NULL), MOED_OK);
     for (unsigned i = 0; i < N; i++) {
         numbers[i] = i;
@@ -387,7 +388,7 @@ static void test_continues(void **state)
     for (unsigned i = 0; i < HANG_UPS; i++) {
         unsigned peers = stand_in_peers(&worker);
         pause_ms(i % 2 ? 0 : 7);
-        stand_in_hang_up(&worker, peers - 1);
+        stand_in_hang_up_from(&worker, first);
         WAIT_UNTIL(stand_in_peers(&worker) > peers);
     }
     for (unsigned i = 0; i < N + 1; i++) {
