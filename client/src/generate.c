@@ -124,7 +124,10 @@ static void fill_record(Moed__V1__Record *m, const struct moed_record_options *r
     m->prompt_only = record->prompt_only;
 }
 
-/* False: no memory. */
+/* What a worker that does not know `rendered` refuses: packing only reads it. */
+static uint32_t no_token = UINT32_MAX;
+
+/* After fill_generate. False: no memory. */
 static bool fill_rendered(struct generation *g, const struct moed_generate_options *o)
 {
     Moed__V1__TokenizeRequest *m = &g->rendered;
@@ -135,6 +138,8 @@ static bool fill_rendered(struct generation *g, const struct moed_generate_optio
     m->plain = g->plain;
     m->n_plain = 2 * o->plain_count;
     g->message.rendered = m;
+    g->message.n_tokens = 1;
+    g->message.tokens = &no_token;
     return g->plain != NULL;
 }
 
@@ -179,13 +184,13 @@ static enum moed_code generation_init(struct generation *g, const struct options
         grammar_message_init(&g->grammar, &options->grammar, &g->message.grammar, error);
     if (code)
         return code;
+    fill_generate(&g->message, &options->o);
     if ((options->o.plain && !fill_rendered(g, &options->o)) || !fill_stop(g, &options->o) ||
         (options->o.reasoning && !fill_reasoning(g, &options->reasoning)) ||
         !sampling_message_init(&g->sampling, &options->sampling, random_seed())) {
         generation_fini(g);
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the request");
     }
-    fill_generate(&g->message, &options->o);
     g->message.sampling = &g->sampling.message;
     if (options->o.record) {
         fill_record(&g->record, &options->record);

@@ -93,6 +93,8 @@ struct stand_in {
     bool marks_everywhere;
     _Atomic bool stalls;      /* it reads nothing */
     _Atomic unsigned stalled; /* messages that wait for that to end */
+    bool knows_no_rendered;   /* Generate.rendered: as a worker of an earlier release */
+    uint32_t error_code;      /* to prompts of ids: this Error, no retry; 0: none */
     const char *answer;       /* to prompts of ids: this text, in events of answer_bytes bytes */
     uint32_t answer_bytes;
 };
@@ -479,8 +481,9 @@ static size_t stand_in_tokenize(const struct stand_in *w, const Moed__V1__Tokeni
 /* A prompt of a chat template becomes ids. */
 static void take_rendered(const struct stand_in *w, Moed__V1__Generate *g)
 {
-    if (!g->rendered)
+    if (!g->rendered || w->knows_no_rendered)
         return;
+    free(g->tokens);
     g->tokens = malloc(1024 * sizeof *g->tokens);
     if (!g->tokens)
         abort();
@@ -498,7 +501,18 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     p->resumed += g->resumed;
     p->disordered |= id < p->last_id;
     p->last_id = id;
-    if (g->n_tokens && p->worker->answer) {
+    if (!g->prompt.len &&
+        p->worker->knows_no_rendered) { /* no ids: the begin token is the prompt */
+        bool refused = false;
+        for (size_t i = 0; i < g->n_tokens; i++)
+            refused |= g->tokens[i] >= STAND_IN_VOCAB;
+        if (refused)
+            send_error(p, id, ERROR_USAGE, false);
+        else
+            job_new(p, id)->total = 1;
+    } else if (g->n_tokens && p->worker->error_code) {
+        send_error(p, id, p->worker->error_code, false);
+    } else if (g->n_tokens && p->worker->answer) {
         struct stand_in_job *j = job_new(p, id);
         j->text = p->worker->answer;
         j->total =

@@ -597,6 +597,18 @@ static void test_routing_malformed(void **state)
     }
 }
 
+/* A prompt of a chat template is refused by a worker that does not know Generate.rendered. */
+static void test_rendered_unknown(void **state)
+{
+    const struct moed_range user = {0, 5};
+    struct moed_generate_options options = prompt_of("hello<|im_end|>");
+    struct moed_error error;
+    options.plain = &user;
+    options.plain_count = 1;
+    worker.knows_no_rendered = true;
+    assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error), MOED_ERROR_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -613,6 +625,7 @@ int main(void)
         WITH_WORKER(test_back_pressure),
         WITH_WORKER(test_freed_requests_give_the_window_back),
         WITH_WORKER(test_empty_prompt),
+        WITH_WORKER(test_rendered_unknown),
         WITH_WORKER(test_logits),
         WITH_WORKER(test_logits_malformed),
         WITH_WORKER(test_logprobs),

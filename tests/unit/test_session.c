@@ -487,6 +487,45 @@ static void test_deadline(void **state)
     await_count(count_frontends, 0);
 }
 
+/* ---- The prompt of a chat template ---- */
+
+/* It is the prompt that its text gives; what the client sends as tokens for workers that do not
+ * know the field is not read. */
+static void test_rendered(void **state)
+{
+    static struct client c;
+    static uint8_t text[] = "the cat";
+    uint32_t none = UINT32_MAX;
+    Moed__V1__TokenizeRequest rendered = MOED__V1__TOKENIZE_REQUEST__INIT;
+    rendered.text = (ProtobufCBinaryData){sizeof text - 1, text};
+    rendered.add_special = true;
+    (void)state;
+    client_attach(&c);
+    for (uint64_t id = 1; id <= 2; id++) {
+        Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+        if (id == 1) {
+            generate.prompt = rendered.text;
+        } else {
+            generate.rendered = &rendered;
+            generate.tokens = &none;
+            generate.n_tokens = 1;
+        }
+        generate.max_tokens = 4;
+        generate.ignore_end = true;
+        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+        m.id = id;
+        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+        m.generate = &generate;
+        client_send(&c, &m);
+        client_await(&c, &c.answers[id].n_done, 1);
+    }
+    assert_int_equal(c.answers[1].n_tokens, 4);
+    assert_int_equal(c.answers[2].n_tokens, 4);
+    assert_memory_equal(c.answers[2].tokens, c.answers[1].tokens, 4 * sizeof *c.answers[1].tokens);
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
 /* ---- Grammars ---- */
 
 static void send_generate(struct client *c, uint64_t id, Moed__V1__Generate *generate)
@@ -853,6 +892,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cancel, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_refused, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_rendered, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_grammar_continued, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_reasoning_limit, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_model_defaults, open_worker, close_worker),

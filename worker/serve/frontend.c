@@ -223,10 +223,10 @@ static enum error_code take_prompt(struct frontend *f, struct request *r,
                                    const Moed__V1__Generate *q, struct error *e)
 {
     const struct tokenizer *t = f->sessions->model.tokenizer;
+    if (q->rendered) /* its `tokens` are for workers that do not know it */
+        return tokenize(t, q->rendered, &r->tokens, e);
     if (q->prompt.len == 0 && q->n_tokens)
         return copy_tokens(r, q->tokens, q->n_tokens, e);
-    if (q->prompt.len == 0 && q->rendered)
-        return tokenize(t, q->rendered, &r->tokens, e);
     unsigned flags = TOKENIZE_ADD_SPECIAL | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
     return tokenizer_encode(t, (const char *)q->prompt.data, q->prompt.len, flags, &r->tokens, e);
 }
