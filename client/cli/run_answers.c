@@ -2,6 +2,7 @@
  *
  * The answers are read as they come, whichever it is: the requests of a session share its window,
  * so one that is not read would hold up the others. */
+#include "client/chat/no_event.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupt.h"
@@ -70,7 +71,7 @@ static enum moed_code take_events(struct answers *a, unsigned i, struct moed_err
             run_collect(run, event);
         }
     }
-    return a->done[i] || code == MOED_ERROR_TIMEOUT ? MOED_OK : code;
+    return a->done[i] || no_event_yet(error) ? MOED_OK : code;
 }
 
 static bool print_text(struct answers *a, unsigned i)

@@ -365,8 +365,8 @@ struct moed_generate_options {
     bool progress;         /* MOED_EVENT_PROGRESS while the prompt is computed */
     const struct moed_grammar *grammar; /* NULL: any answer */
     enum moed_priority priority;
-    /* Fails with MOED_ERROR_TIMEOUT if it has not started by then; 0: none. If its worker dies, it
-     * counts as started where an event of it has come: tokens or progress. */
+    /* Fails with MOED_ERROR_TIMEOUT, without retry, if it has not started by then; 0: none. If its
+     * worker dies, it counts as started where an event of it has come: tokens or progress. */
     uint32_t deadline_ms;
     /* The prefix cache gives this generation only what generations with the same salt computed, so
      * that users of different salts cannot learn each other's prompts from it. 0: none. */
@@ -533,7 +533,8 @@ moed_logprobs_start(struct moed_session *session, const uint32_t *tokens, size_t
                     struct moed_error *error);
 
 /* Gets the next event. Waits at most timeout_ms (0: does not wait; -1: no limit).
- * MOED_ERROR_TIMEOUT: no event came. After MOED_EVENT_DONE or any other error, each call returns
+ * MOED_ERROR_TIMEOUT with retry set: no event came; without: the request has ended,
+ * for instance at its deadline. After MOED_EVENT_DONE or any other error, each call returns
  * the same again. */
 MOED_API MOED_MUST_USE enum moed_code moed_request_next(struct moed_request *request,
                                                         int timeout_ms,

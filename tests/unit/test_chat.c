@@ -1,11 +1,13 @@
 /* `moed run --chat` (client/cli/chat.c) against a stand-in worker whose tokens are known: the exact
  * ids of conversations, whatever their texts try, and what is refused. */
 #include "client/cli/chat.h"
+#include "client/cli/commands.h"
 #include "tests/unit/stand_in_worker.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -257,6 +259,17 @@ static void test_worker_gone(void **state)
     assert_int_equal(refused(&nothing, "Hello", "try again"), MOED_ERROR_UNAVAILABLE);
 }
 
+/* A timeout that ends the request ends the commands that wait for the answer. */
+static void test_final_timeout(void **state)
+{
+    (void)state;
+    worker.error_code = ERROR_TIMEOUT;
+    int status = system(MOED_PROGRAM " run --answers 2 'error-code 10' </dev/null");
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == CLI_FAILURE);
+    status = system("echo hello | " MOED_PROGRAM " chat");
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == CLI_FAILURE);
+}
+
 int main(void)
 {
     if (!mkdtemp(run_dir))
@@ -271,6 +284,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_model_without_template, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reasoning_left_open, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_final_timeout, setup, teardown),
     };
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     run_dir_sweep(run_dir);

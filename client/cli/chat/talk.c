@@ -3,6 +3,7 @@
 #include "client/cli/chat/talk.h"
 
 #include "base/clock.h"
+#include "client/chat/no_event.h"
 #include "client/cli/ask.h"
 #include "client/cli/chat/messages.h"
 #include "client/cli/commands.h"
@@ -159,7 +160,7 @@ static enum moed_code stream(struct answer *a, struct moed_request *request,
         if (n < 0 || !fds[0].revents)
             continue;
         enum moed_code code = moed_request_next(request, 0, &event, error);
-        if (code == MOED_ERROR_TIMEOUT)
+        if (code && no_event_yet(error))
             continue;
         if (code)
             return code;

@@ -1,5 +1,6 @@
 /* Answers; see answer.h. */
 #include "client/http/api/answer.h"
+#include "client/chat/no_event.h"
 
 #include "client/http/api/answer_start.h"
 #include "client/http/api/budget.h"
@@ -397,7 +398,7 @@ static bool next_event(struct answer *a, struct moed_request *r, const struct mo
 {
     struct moed_error error;
     enum moed_code code = moed_request_next(r, 0, event, &error);
-    *failed = code && code != MOED_ERROR_TIMEOUT;
+    *failed = code && !no_event_yet(&error);
     if (*failed) {
         struct problem p;
         problem_from_moed(&p, &error);
