@@ -224,6 +224,33 @@ class Sessions(unittest.TestCase):
             unread.close()
             self.assertEqual([m["content"] for m in chat.messages], ["S", "One", "Two"])
 
+    def test_a_reply_that_is_left_takes_no_other_question(self):
+        def left():
+            return [m["content"] for m in chat.messages]
+
+        with moed.Chat(self.session) as chat:
+            reply = chat.stream("a", ignore_end=True)
+            next(iter(reply))
+            chat.truncate(0)
+            reply = chat.stream("b", max_tokens=2)  # the old one ends behind it
+            gc.collect()
+            self.assertEqual(left(), ["b"])
+            self.assertEqual([p for p in reply if p.kind == "call"], [])
+            self.assertEqual([m["role"] for m in chat.messages], ["user", "assistant"])
+        with moed.Chat(self.session) as chat:
+            reply = chat.stream("a", ignore_end=True)
+            next(iter(reply))
+            again = chat.stream("b", ignore_end=True)  # nobody has closed the first one
+            self.assertEqual(left(), ["b"])
+            with self.assertRaises(moed.Error):
+                list(reply)
+            reply = None
+            self.assertEqual(left(), ["b"])
+            another = chat.stream(ignore_end=True)  # a second answer to it
+            again.close()
+            self.assertEqual(left(), ["b"])
+            another.close()
+
     def test_a_silent_worker_does_not_stop_the_event_loop(self):
         with moed.Session(timeout_s=3) as session, moed.Chat(session) as chat:
             async def ask():

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -72,27 +73,30 @@ def _part(part: Any) -> Part:
 
 class Reply(Stream[Part]):
     """An answer as it comes, in parts. At its end it becomes the last message of the chat. Where it fails or is closed before, the
-    message of the user that it answers leaves the chat. before: messages of the chat without that one."""
+    message of the user that it answers leaves the chat, unless the chat was changed since. before: messages of the chat without that
+    one."""
 
     def __init__(self, chat: "Chat", options: Options, before: int) -> None:
         request, error = ffi.new("struct moed_request **"), ffi.new("struct moed_error *")
         self._request = None
         check(lib.moed_chat_start(chat._handle(), options.struct, request, error), error)
         super().__init__(chat._session, request[0])
-        self._chat, self._before, self._asked = chat, before, len(chat)
+        self._chat, self._before, self._changes = chat, before, chat._changes
+        self._open = True  # its question may leave the chat
 
     def _items(self, event: Any) -> list[Part]:
         return [_part(event.parts[i]) for i in range(event.part_count)]
 
     def _ended(self) -> None:
         check(lib.moed_chat_add_answer(self._chat._handle(), self._request, self._error), self._error)
-        self._before = self._asked
+        self._open = False
+        self._chat._changes += 1
 
     def _take_back(self) -> None:
-        """The question, unless the chat has gone on or was closed."""
-        if self._chat._chat is not None and len(self._chat) == self._asked:
+        """The question, unless the chat was changed or closed."""
+        if self._open and self._chat._chat is not None and self._chat._changes == self._changes:
             self._chat.truncate(self._before)
-        self._before = self._asked
+        self._open = False
 
     def _next(self, timeout_ms: int) -> Part | None:
         try:
@@ -103,7 +107,7 @@ class Reply(Stream[Part]):
             raise
 
     def close(self) -> None:
-        if self._request is not None and self._before != self._asked:
+        if self._request is not None:
             self._take_back()
         super().close()
 
@@ -137,6 +141,8 @@ class Chat:
         reasoning_effort: str | None = None, variables: Mapping[str, Any] | None = None, chat_template: str | None = None,
     ) -> None:
         self._chat: Any = None
+        self._changes = 0  # of its messages
+        self._reply: weakref.ref[Reply] | None = None  # the last one
         self._session, self._error = session, ffi.new("struct moed_error *")
         kept: list[Any] = []
 
@@ -169,18 +175,21 @@ class Chat:
     def add(self, role: str, text: str) -> None:
         """Adds a message of "system", "user" or "assistant". A last message of the assistant is continued by the answer."""
         data = text.encode()
+        self._changes += 1
         check(lib.moed_chat_add(self._handle(), role.encode(), data, len(data), self._error), self._error)
 
     def add_result(self, call: Call | str, result: Any) -> None:
         """Adds what a tool returned for a call, or for the id of one: a text, or what becomes JSON."""
         data = (result if isinstance(result, str) else json.dumps(result)).encode()
         id_ = (call.id if isinstance(call, Call) else call).encode()
+        self._changes += 1
         check(lib.moed_chat_add_result(self._handle(), id_, data, len(data), self._error), self._error)
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Adds messages in OpenAI's form."""
         if messages:
             data = json.dumps(list(messages)).encode()
+            self._changes += 1
             check(lib.moed_chat_add_json(self._handle(), data, len(data), self._error), self._error)
 
     @property
@@ -199,6 +208,7 @@ class Chat:
 
     def truncate(self, count: int) -> None:
         """Drops all messages but the first `count`."""
+        self._changes += 1
         lib.moed_chat_truncate(self._handle(), count)
 
     def tokens(self) -> list[int]:
@@ -212,12 +222,19 @@ class Chat:
 
     def stream(self, text: str | None = None, **options: Any) -> Reply:
         """Starts an answer to the conversation, after a message of the user if there is a text. Options as Session.generate; a
-        grammar binds the content, behind reasoning. If no answer comes, the message leaves the conversation."""
+        grammar binds the content, behind reasoning. If no answer comes, the message leaves the conversation. A text ends an answer
+        that still runs, as its `close` does."""
+        last = self._reply() if self._reply is not None else None
+        if text is not None and last is not None and last._open:
+            last.close()
+        self._changes += 1
         before = len(self)
         if text is not None:
             self.add("user", text)
         try:
-            return Reply(self, Options(None, options), before)
+            reply = Reply(self, Options(None, options), before)
+            self._reply = weakref.ref(reply)
+            return reply
         except BaseException:
             self.truncate(before)
             raise
