@@ -151,7 +151,7 @@ bool session_lost_model(struct moed_session *s, struct moed_error *error)
 {
     if (!session_is_replaced(s))
         return false;
-    bool gone = !has_worker_at(s->dir);
+    bool gone = s->resume_ms <= 0 || !has_worker_at(s->dir); /* it attaches to none again */
     pthread_mutex_lock(&s->lock);
     s->other_model |= gone; /* for good: the next reload serves at the session's place again */
     bool lost = s->other_model;

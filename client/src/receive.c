@@ -51,6 +51,7 @@ void session_receive(void *arg, const uint8_t *data, size_t len)
         if (session_resume(s))
             return;
         error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+        session_lost_model(s, &why);
         session_fail(s, &why);
         return;
     }

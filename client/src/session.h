@@ -126,7 +126,8 @@ bool session_has_processes(const struct moed_session *s);
 /* Whether the deployment has another model now than the session: at its place, or because another
  * place serves. */
 bool session_is_replaced(struct moed_session *s);
-/* Whether nothing of the session's model runs any more; then *error says so, and the session stays
+/* Its channel has closed: whether nothing of the session's model runs any more, or the session does
+ * not resume though the deployment has another one; then *error says so, and the session stays
  * replaced. */
 bool session_lost_model(struct moed_session *s, struct moed_error *error);
 /* What the deployment's supervisor does about its processes; see daemon/supervisor_client.h. */
