@@ -5,6 +5,7 @@
 
 #ifdef MOED_HAS_EDIT
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -16,7 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file, locked; -1: it cannot be had. Closing it releases the lock. */
+/* Others may not read what was typed, whoever made the file. */
+static void make_private(int fd, const struct stat *st)
+{
+    if (st->st_mode & (S_IRWXG | S_IRWXO))
+        fchmod(fd, st->st_mode & S_IRWXU);
+}
+
+/* The file, locked; -1: it cannot be had, and errno says why. Closing it releases the lock. */
 static int open_locked(const char *path)
 {
     for (int tries = 0; tries < 100; tries++) {
@@ -26,9 +34,12 @@ static int open_locked(const char *path)
             return -1;
         flock(fd, LOCK_EX); /* where there are no locks, a line may be lost */
         if (fstat(fd, &ours) == 0 && S_ISREG(ours.st_mode) && stat(path, &there) == 0 &&
-            ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+            ours.st_ino == there.st_ino && ours.st_dev == there.st_dev) {
+            make_private(fd, &ours);
             return fd;
+        }
         close(fd);
+        errno = EINVAL;
         if (!S_ISREG(ours.st_mode))
             return -1;
     }
@@ -66,6 +77,25 @@ static bool write_all(int fd, const char *text)
 
 /* ---- Loading ---- */
 
+static bool load(const char *path, History *list)
+{
+    HistEvent event;
+    return history(list, &event, H_LOAD, path) >= 0;
+}
+
+/* A file that cannot be written has no lock. */
+static void load_readonly(const char *path, History *list)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        make_private(fd, &st);
+        load(path, list);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 static long lines_of(int fd)
 {
     long n = 0;
@@ -75,6 +105,17 @@ static long lines_of(int fd)
         for (ssize_t i = 0; i < got; i++)
             n += block[i] == '\n';
     return n;
+}
+
+/* Gives the file a second name. False: it has none. */
+static bool keep_copy(const char *path)
+{
+    char real[PATH_MAX], copy[PATH_MAX + 32];
+    if (!realpath(path, real))
+        return false;
+    snprintf(copy, sizeof copy, "%s.bad", real);
+    unlink(copy);
+    return link(real, copy) == 0 || rename(real, copy) == 0; /* no links: on FAT, for instance */
 }
 
 static void replace(const char *path, History *list)
@@ -95,13 +136,14 @@ static void replace(const char *path, History *list)
 
 void history_file_load(const char *path, History *list, int most)
 {
-    HistEvent event;
+    struct stat st;
     int fd = open_locked(path);
+    if (fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
+        load_readonly(path, list);
     if (fd < 0)
         return;
-    bool loaded = history(list, &event, H_LOAD, path) >= 0;
-    long lines = lines_of(fd);
-    if (lines > most + 1 || (!loaded && lines)) /* libedit reads no file of another format */
+    if (load(path, list) ? lines_of(fd) > most + 1
+                         : fstat(fd, &st) == 0 && st.st_size > 0 && keep_copy(path))
         replace(path, list);
     close(fd);
 }

@@ -8,7 +8,8 @@
 #include <histedit.h>
 
 /* Adds the file's lines to `list`, of which `most` is the size. A file with more lines is
- * replaced by one with the last. */
+ * replaced by one with the last; a file that libedit cannot read gets the name with ".bad" behind
+ * it. From a file that cannot be written the lines are only read. */
 void history_file_load(const char *path, History *list, int most);
 /* Appends a line. */
 void history_file_append(const char *path, const char *line);

@@ -259,6 +259,37 @@ def two_histories():
     assert os.stat(path).st_mode & 0o77 == 0 and sorted(os.listdir(os.path.dirname(path))) == ["chat_history", "chat_history.link"]
 
 
+def other_histories():
+    """A file that libedit cannot read is kept; others may not read one that they could; one that cannot be written is read."""
+    state = os.path.join(folder, "other-state")
+    path = os.path.join(state, "moed/chat_history")
+    os.makedirs(os.path.dirname(path))
+    for text in ("of readline\nand more\n", "no line"):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, 0o644)
+        c = Chat("-n", "4", XDG_STATE_HOME=state)
+        c.line("new")
+        c.bye()
+        with open(path + ".bad", encoding="utf-8") as f:
+            assert f.read() == text
+        with open(path, encoding="utf-8") as f:
+            assert [x.replace("\\012", "").strip() for x in f] == ["_HiStOrY_V2_", "new", "/bye"]
+        assert sorted(os.listdir(os.path.dirname(path))) == ["chat_history", "chat_history.bad"]
+        assert [os.stat(p).st_mode & 0o77 for p in (path, path + ".bad")] == [0, 0]
+    os.chmod(path, 0o644)
+    Chat("-n", "4", XDG_STATE_HOME=state).bye()
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    os.chmod(path, 0o444)
+    before = os.stat(path).st_size
+    c = Chat("-n", "4", XDG_STATE_HOME=state)
+    c.line("\x1b[A\x1b[A\x1b[A")  # two times /bye, new
+    assert c.saved()[0] == ("user", "new"), c.saved()
+    c.bye()
+    assert os.stat(path).st_mode & 0o77 == 0
+    assert os.geteuid() == 0 or os.stat(path).st_size == before  # root may write it
+
+
 def locales():
     """A locale that is not installed counts as none; bytes that are no character are shown."""
     c = Chat("-n", "4", "--no-history", LC_ALL="xx_YY.UTF-8")
@@ -457,9 +488,9 @@ def pipes():
     assert missing.returncode != 0 and missing.stderr == b"moed: cannot read /nonexist: No such file or directory\n", missing
 
 
-for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, pastes, tabs_and_file_names, two_histories, locales, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
+for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, pastes, tabs_and_file_names, two_histories, other_histories, locales, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
              thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
-    if EDITS or test not in (editing_and_history, pastes, tabs_and_file_names, two_histories, locales, ended_by_a_signal, a_shell_that_stops_it):
+    if EDITS or test not in (editing_and_history, pastes, tabs_and_file_names, two_histories, other_histories, locales, ended_by_a_signal, a_shell_that_stops_it):
         print(test.__name__, flush=True)
         test()
