@@ -498,8 +498,9 @@ struct moed_event {
 struct moed_request;
 
 /* Submits a prompt; the answer comes as events. Copies the options. It does not wait for the
- * worker, so an event loop may call it. It may ask memd what the workers do, for a quarter of a
- * second at most, and attach to another one where there are several. */
+ * session's worker, so an event loop may call it. It may ask memd what the workers do, and attach
+ * to another one where there are several: each for a quarter of a second at most, and a process
+ * that did not answer is left alone for some seconds. */
 MOED_API MOED_MUST_USE enum moed_code
 moed_generate_start(struct moed_session *session, const struct moed_generate_options *options,
                     struct moed_request **out, struct moed_error *error);

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long the start of a request waits for another worker than its session's. */
+#define LINK_TIMEOUT_MS 250
+
 struct router {
     pthread_mutex_t lock;
     struct moed_session *front;
@@ -52,15 +55,27 @@ static bool attached_to(struct moed_session *s, char process[WORKER_NAME_BYTES],
     return alive;
 }
 
+/* A session before link i is attached to the worker. Under the lock. */
+static bool is_second(const struct router *r, unsigned i, const char *process)
+{
+    char its[WORKER_NAME_BYTES];
+    bool idle;
+    for (unsigned k = 0; k < i; k++)
+        if (attached_to(r->links[k], its, &idle) && strcmp(its, process) == 0)
+            return true;
+    return false;
+}
+
 /* Takes a link out that is of no use: dead, or idle at a worker that another session is attached
- * to, or that takes no requests. NULL: there is none. Under the lock. */
+ * to, or that takes no requests. Not one that looks for another worker: to end it may take as long
+ * as an attempt. NULL: there is none. Under the lock. */
 static struct moed_session *take_useless(struct router *r, const char *front)
 {
     for (unsigned i = 0; i < r->n_links; i++) {
         char process[WORKER_NAME_BYTES];
         bool idle, alive = attached_to(r->links[i], process, &idle);
-        bool useless =
-            !process[0] || strcmp(process, front) == 0 || !worker_choice_knows(r->workers, process);
+        bool useless = process[0] && (strcmp(process, front) == 0 || is_second(r, i, process) ||
+                                      !worker_choice_knows(r->workers, process));
         if (alive && !(idle && useless))
             continue;
         struct moed_session *link = r->links[i];
@@ -99,7 +114,11 @@ static struct moed_session *open_link(struct router *r, const char *process)
     struct moed_session *link = session_new_link(r->front);
     if (!link)
         return NULL;
-    if (session_open_to(link, process, link->timeout_ms, &why)) {
+    int most_ms = link->timeout_ms < LINK_TIMEOUT_MS ? link->timeout_ms : LINK_TIMEOUT_MS;
+    enum moed_code code = session_open_to(link, process, most_ms, &why);
+    if (code == MOED_ERROR_TIMEOUT)
+        worker_choice_avoid(r->workers, process);
+    if (code) {
         session_unref(link);
         return NULL;
     }

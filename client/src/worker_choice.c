@@ -19,6 +19,8 @@
 /* After memd did not answer. */
 #define RETRY_NS       2000000000u
 #define ASK_TIMEOUT_MS 250
+/* How long a worker gets no prompts after it did not answer. */
+#define SILENT_NS 5000000000u
 
 /* A worker that has a prompt's beginning may have so many requests more than another one. */
 #define SLACK 1
@@ -34,6 +36,11 @@ struct known_worker {
     uint32_t load; /* requests that run or wait, and those started here since */
 };
 
+struct silent_worker {
+    char process[WORKER_NAME_BYTES];
+    uint64_t until_ns; /* over: any */
+};
+
 struct seen_prefix {
     uint64_t hash;      /* 0: none */
     uint16_t next_like; /* the next one of its list; NO_SEEN: none */
@@ -44,6 +51,7 @@ struct worker_choice {
     pthread_mutex_t lock;
     struct known_worker known[SUPERVISE_WORKERS];
     unsigned n_known;
+    struct silent_worker silent[SUPERVISE_WORKERS];
     uint64_t ask_ns;          /* when to ask memd next */
     struct seen_prefix *seen; /* [SEEN], the oldest at `next` */
     uint16_t lists[SEEN];     /* the first one with hash % SEEN; NO_SEEN: none */
@@ -85,6 +93,14 @@ static void know(struct worker_choice *c, const char *process, uint32_t load)
     struct known_worker *k = &c->known[c->n_known++];
     snprintf(k->process, sizeof k->process, "%s", process);
     k->load = load;
+}
+
+static bool is_silent(const struct worker_choice *c, const char *process, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < SUPERVISE_WORKERS; i++)
+        if (now_ns < c->silent[i].until_ns && strcmp(c->silent[i].process, process) == 0)
+            return true;
+    return false;
 }
 
 /* Without memd's answer: the workers whose pid files are locked. */
@@ -157,25 +173,50 @@ static struct known_worker *find_known(struct worker_choice *c, const char *proc
     return NULL;
 }
 
+/* The workers that may be chosen; sessions, which wait longer for an answer, try silent ones too.
+ */
+struct choosable {
+    struct known_worker *list[SUPERVISE_WORKERS];
+    unsigned n;
+};
+
+static struct choosable choosable(struct worker_choice *c, bool for_prompt)
+{
+    struct choosable out = {0};
+    uint64_t now = clock_ns();
+    for (unsigned i = 0; i < c->n_known; i++)
+        if (!for_prompt || !is_silent(c, c->known[i].process, now))
+            out.list[out.n++] = &c->known[i];
+    return out;
+}
+
+static struct known_worker *find_choosable(const struct choosable *of, const char *process)
+{
+    for (unsigned i = 0; i < of->n; i++)
+        if (strcmp(of->list[i]->process, process) == 0)
+            return of->list[i];
+    return NULL;
+}
+
 /* The one with least to do; of equals `preferred`, else any: other programs choose at the same
- * time. NULL: none is known. */
-static struct known_worker *least_busy(struct worker_choice *c, const char *preferred)
+ * time. NULL: there is none. */
+static struct known_worker *least_busy(const struct choosable *of, const char *preferred)
 {
     uint32_t least = UINT32_MAX;
     unsigned n = 0, choice = 0;
-    struct known_worker *best = find_known(c, preferred);
-    for (unsigned i = 0; i < c->n_known; i++)
-        least = c->known[i].load < least ? c->known[i].load : least;
+    struct known_worker *best = find_choosable(of, preferred);
+    for (unsigned i = 0; i < of->n; i++)
+        least = of->list[i]->load < least ? of->list[i]->load : least;
     if (best && best->load == least)
         return best;
-    for (unsigned i = 0; i < c->n_known; i++)
-        n += c->known[i].load == least;
+    for (unsigned i = 0; i < of->n; i++)
+        n += of->list[i]->load == least;
     if (n > 1 && getrandom(&choice, sizeof choice, GRND_NONBLOCK) != sizeof choice)
         choice = 0;
     choice = n ? choice % n : 0;
-    for (unsigned i = 0; i < c->n_known; i++)
-        if (c->known[i].load == least && choice-- == 0)
-            return &c->known[i];
+    for (unsigned i = 0; i < of->n; i++)
+        if (of->list[i]->load == least && choice-- == 0)
+            return of->list[i];
     return NULL;
 }
 
@@ -260,10 +301,10 @@ static void mark_prompt(struct worker_choice *c, const struct choice_prompt *p, 
     }
 }
 
-/* The worker that computed at least half of the prompt. NULL: none did, or it has left. */
-static struct known_worker *who_has(struct worker_choice *c, const struct marks *m)
+/* The worker that computed at least half of the prompt. NULL: none did, or it may not be chosen. */
+static struct known_worker *who_has(const struct choosable *of, const struct marks *m)
 {
-    return m->known && 2 * m->known >= m->all ? find_known(c, m->known_by) : NULL;
+    return m->known && 2 * m->known >= m->all ? find_choosable(of, m->known_by) : NULL;
 }
 
 static void remember(struct worker_choice *c, const struct marks *m, const char *process)
@@ -276,10 +317,11 @@ static void remember(struct worker_choice *c, const struct marks *m, const char 
     }
 }
 
-/* m NULL: for a session, not for a request. NULL: no worker is known. */
+/* m NULL: for a session, not for a request. NULL: there is no worker. */
 static const char *choose(struct worker_choice *c, const char *preferred, const struct marks *m)
 {
-    struct known_worker *best = least_busy(c, preferred), *has = m ? who_has(c, m) : NULL;
+    struct choosable of = choosable(c, m != NULL);
+    struct known_worker *best = least_busy(&of, preferred), *has = m ? who_has(&of, m) : NULL;
     if (has && best && has->load <= best->load + SLACK)
         best = has;
     if (!best)
@@ -311,6 +353,19 @@ void worker_choice_for_prompt(struct worker_choice *c, const char *preferred,
     pthread_mutex_lock(&c->lock);
     const char *best = choose(c, preferred, &marks);
     snprintf(process, WORKER_NAME_BYTES, "%s", best ? best : "");
+    pthread_mutex_unlock(&c->lock);
+}
+
+void worker_choice_avoid(struct worker_choice *c, const char *process)
+{
+    pthread_mutex_lock(&c->lock);
+    struct silent_worker *at = &c->silent[0]; /* its own entry, or the oldest */
+    for (unsigned i = 1; i < SUPERVISE_WORKERS; i++)
+        if (strcmp(at->process, process) != 0 &&
+            (c->silent[i].until_ns < at->until_ns || strcmp(c->silent[i].process, process) == 0))
+            at = &c->silent[i];
+    snprintf(at->process, sizeof at->process, "%s", process);
+    at->until_ns = clock_ns() + SILENT_NS;
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -35,10 +35,13 @@ struct choice_prompt {
     size_t bytes;
     uint64_t salt; /* 0: none */
 };
-/* The worker for a prompt, which is counted as that worker's; of equal ones `preferred`. Empty: no
- * worker is known. */
+/* The worker for a prompt, which is counted as that worker's; of equal ones `preferred`. Empty:
+ * there is none. */
 void worker_choice_for_prompt(struct worker_choice *c, const char *preferred,
                               const struct choice_prompt *prompt, char process[WORKER_NAME_BYTES]);
+
+/* The worker did not answer: for some seconds it is chosen for no prompt. */
+void worker_choice_avoid(struct worker_choice *c, const char *process);
 
 /* Whether the worker takes requests. */
 bool worker_choice_knows(struct worker_choice *c, const char *process);

@@ -609,6 +609,77 @@ static void test_rendered_unknown(void **state)
     assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error), MOED_ERROR_USAGE);
 }
 
+/* ---- Another worker that does not answer ---- */
+
+static _Atomic unsigned silent_calls;
+static _Atomic bool silent_ends;
+
+static void pack_reply(Moed__V1__Reply *reply, struct rpc_reply *out)
+{
+    reply->abi = CONTROL_ABI;
+    out->data = malloc(moed__v1__reply__get_packed_size(reply));
+    out->len = moed__v1__reply__pack(reply, out->data);
+}
+
+static void answer_late(void *arg, const uint8_t *request, size_t len, struct rpc_reply *out)
+{
+    Moed__V1__Error error = MOED__V1__ERROR__INIT;
+    Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
+    silent_calls++;
+    WAIT_UNTIL(silent_ends);
+    error.code = ERROR_UNAVAILABLE;
+    error.message = (char *)"too late";
+    reply.body_case = MOED__V1__REPLY__BODY_ERROR;
+    reply.error = &error;
+    pack_reply(&reply, out);
+}
+
+/* memd: the session's worker has much to do, the other one nothing. */
+static void tell_workers(void *arg, const uint8_t *request, size_t len, struct rpc_reply *out)
+{
+    Moed__V1__WorkerState states[2] = {MOED__V1__WORKER_STATE__INIT, MOED__V1__WORKER_STATE__INIT};
+    Moed__V1__WorkerState *list[2] = {&states[0], &states[1]};
+    Moed__V1__WorkersReply workers = MOED__V1__WORKERS_REPLY__INIT;
+    Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
+    states[0].process = (char *)"worker";
+    states[0].running = 1000;
+    states[1].process = (char *)"worker-2";
+    workers.n_workers = 2;
+    workers.workers = list;
+    reply.body_case = MOED__V1__REPLY__BODY_WORKERS;
+    reply.workers = &workers;
+    pack_reply(&reply, out);
+}
+
+static struct rpc_server *serve(const char *name, rpc_handler *handler)
+{
+    char url[RUN_URL_BYTES];
+    struct rpc_server *server = NULL;
+    struct error e;
+    run_dir_url(run_dir, name, url);
+    assert_int_equal(rpc_serve(url, handler, NULL, &server, &e), ERROR_OK);
+    return server;
+}
+
+/* A request starts at the session's worker then, though each call of the session may take an hour
+ * (setup). */
+static void test_silent_worker(void **state)
+{
+    struct rpc_server *memd = serve("memd.ctl", tell_workers);
+    struct rpc_server *silent = serve("worker-2.ctl", answer_late);
+    silent_ends = false;
+    while (!silent_calls) { /* memd is asked again some time after the session began */
+        struct moed_request *r = start("count 1");
+        const struct moed_event *event;
+        assert_int_equal(moed_request_next(r, FOR_EVER, &event, NULL), MOED_OK);
+        assert_int_equal(event->kind, MOED_EVENT_TOKENS);
+        moed_request_free(r);
+    }
+    silent_ends = true;
+    rpc_server_stop(silent);
+    rpc_server_stop(memd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,6 +697,7 @@ int main(void)
         WITH_WORKER(test_freed_requests_give_the_window_back),
         WITH_WORKER(test_empty_prompt),
         WITH_WORKER(test_rendered_unknown),
+        WITH_WORKER(test_silent_worker),
         WITH_WORKER(test_logits),
         WITH_WORKER(test_logits_malformed),
         WITH_WORKER(test_logprobs),

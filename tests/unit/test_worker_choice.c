@@ -2,6 +2,7 @@
  * program that answers with the table `workers`; worker_choice_for_session asks it in any case. */
 #include "client/src/worker_choice.h"
 
+#include "base/clock.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
 #include "daemon/supervisor_protocol.h"
@@ -161,6 +162,31 @@ static void a_prompt_counts_until_memd_is_asked(void **state)
     assert_string_equal(no_prompt("worker"), "worker-2");
     KNOW(has("worker", 0), has("worker-2", 0));
     assert_string_equal(no_prompt("worker"), "worker");
+}
+
+/* For some seconds: where the machine has taken as long, nothing is said of it. */
+static void a_silent_worker_gets_no_prompts(void **state)
+{
+    enum { SHORT_NS = 3000000000u };
+    uint64_t begin = clock_ns();
+    KNOW(has("worker", 5), has("worker-2", 0), has("worker-3", 9));
+    assert_string_equal(prompt("worker", 'a', 10 * BLOCK), "worker-2");
+    worker_choice_avoid(choice, "worker-2");
+    char after_one[WORKER_NAME_BYTES], after_two[WORKER_NAME_BYTES];
+    strcpy(after_one, prompt("worker-2", 'a', 10 * BLOCK));
+    worker_choice_avoid(choice, "worker");
+    worker_choice_avoid(choice, "worker-2"); /* again */
+    KNOW(has("worker", 5), has("worker-2", 0), has("worker-3", 9));
+    assert_string_equal(process, "worker-2"); /* sessions try it */
+    assert_true(worker_choice_knows(choice, "worker-2"));
+    strcpy(after_two, no_prompt("worker"));
+    worker_choice_avoid(choice, "worker-3");
+    no_prompt("worker");
+    if (clock_ns() - begin > SHORT_NS)
+        return;
+    assert_string_equal(after_one, "worker");
+    assert_string_equal(after_two, "worker-3");
+    assert_string_equal(process, "");
 }
 
 static void who_takes_requests(void **state)
@@ -336,6 +362,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_least_busy, setup, teardown),
         cmocka_unit_test_setup_teardown(of_equal_ones_the_preferred, setup, teardown),
         cmocka_unit_test_setup_teardown(a_prompt_counts_until_memd_is_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_silent_worker_gets_no_prompts, setup, teardown),
         cmocka_unit_test_setup_teardown(who_takes_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(no_more_workers_than_there_can_be, setup, teardown),
         cmocka_unit_test_setup_teardown(a_prompt_returns_to_its_worker, setup, teardown),
