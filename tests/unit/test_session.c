@@ -221,6 +221,19 @@ static void await_count(uint32_t (*count)(void), uint32_t n)
     assert_int_equal(count(), n);
 }
 
+/* Waits until the worker has n requests, or one of them has failed already. */
+static void await_request_or_error(struct client *c, uint64_t id, uint32_t n)
+{
+    uint64_t started = clock_ns();
+    for (bool over = false; !over;) {
+        assert_true(clock_ns() - started < WAIT_S * 1000000000ull);
+        pthread_mutex_lock(&c->lock);
+        over = c->answers[id].n_errors > 0 || count_requests() == n;
+        pthread_mutex_unlock(&c->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 /* ---- Tests ---- */
 
 /* Cancel ends the requests of this frontend that have the id, and no others. */
@@ -461,7 +474,7 @@ static void test_deadline(void **state)
     client_generate(&c, 1, 0);
     client_generate(&c, 2, 0);
     client_await(&c, &c.events, SESSION_WINDOW); /* they keep both slots */
-    for (uint32_t id = 1; id <= 2; id++) {
+    for (uint32_t id = 2; id >= 1; id--) {
         Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
         generate.n_tokens = 3;
         generate.tokens = prompt;
@@ -474,8 +487,10 @@ static void test_deadline(void **state)
         m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
         m.generate = &generate;
         client_send(&other, &m);
+        if (id == 2)
+            await_count(count_requests, 3);
     }
-    await_count(count_requests, 4);
+    await_request_or_error(&other, 1, 4);
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     client_cancel(&c, 1);
     client_cancel(&c, 2);
