@@ -269,14 +269,6 @@ static bool has_length(const struct leaf *l, const json_t *text)
     return bounds_have(l->length, length);
 }
 
-static enum error_code refuse_content(const struct leaf *l, const char *const *keywords)
-{
-    error_fill(l->s->error, ERROR_UNSUPPORTED,
-               "enum or const with objects or arrays, together with keywords for their content, is "
-               "not supported");
-    return schema_locate_in(l->s, l->nodes, keywords);
-}
-
 /* Of the listed values those that satisfy the other keywords. */
 static enum error_code filter_values(struct leaf *l)
 {
@@ -301,7 +293,10 @@ static enum error_code filter_values(struct leaf *l)
         if (!(type_of(value) & l->types))
             continue;
         if ((json_is_object(value) && objects) || (json_is_array(value) && arrays))
-            error = refuse_content(l, json_is_object(value) ? of_objects : of_arrays);
+            error = schema_refuse_in(l->s, ERROR_UNSUPPORTED, l->nodes,
+                                     json_is_object(value) ? of_objects : of_arrays,
+                                     "enum or const with objects or arrays, together with keywords "
+                                     "for their content, is not supported");
         if (json_is_string(value) && texts &&
             !dfa_matches(&text, json_string_value(value), json_string_length(value)))
             continue;

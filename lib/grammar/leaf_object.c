@@ -276,10 +276,9 @@ static enum error_code check_count(const struct object *o)
     static const char *const keywords[] = {"minProperties", NULL};
     if (!o->others || o->leaf->members.min <= o->n_required + 1)
         return ERROR_OK;
-    error_fill(o->leaf->s->error, ERROR_UNSUPPORTED,
-               "minProperties above the number of required properties and one is only supported "
-               "without other properties");
-    return schema_locate_in(o->leaf->s, o->leaf->nodes, keywords);
+    return schema_refuse_in(o->leaf->s, ERROR_UNSUPPORTED, o->leaf->nodes, keywords,
+                            "minProperties above the number of required properties and one is only "
+                            "supported without other properties");
 }
 
 static enum error_code make_cells(struct object *o)
@@ -290,10 +289,9 @@ static enum error_code make_cells(struct object *o)
     uint64_t columns = (most > 1 || l->members.max != BOUNDS_OPEN ? most : 1) + (uint64_t)1;
     if (o->unordered)
         columns = 2;
-    if (columns * (o->rows + 1) > MEMBER_CELLS_MAX) {
-        error_fill(l->s->error, ERROR_LIMIT, "minProperties or maxProperties is too large");
-        return schema_locate_in(l->s, l->nodes, keywords);
-    }
+    if (columns * (o->rows + 1) > MEMBER_CELLS_MAX)
+        return schema_refuse_in(l->s, ERROR_LIMIT, l->nodes, keywords,
+                                "minProperties or maxProperties is too large");
     o->columns = (uint32_t)columns;
     o->cells = malloc(columns * (o->rows + 1) * sizeof *o->cells);
     if (!o->cells)

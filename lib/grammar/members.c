@@ -170,14 +170,12 @@ struct names_context {
 
 static enum error_code take_names(struct schema *s, const struct id_list *leaf, void *context)
 {
+    static const char *const keywords[] = {"anyOf", "oneOf", NULL};
     struct names_context *c = context;
     struct leaf l;
-    if (c->leaves++) {
-        static const char *const keywords[] = {"anyOf", "oneOf", NULL};
-        error_fill(s->error, ERROR_UNSUPPORTED,
-                   "anyOf and oneOf within propertyNames are not supported");
-        return schema_locate_in(s, leaf, keywords);
-    }
+    if (c->leaves++)
+        return schema_refuse_in(s, ERROR_UNSUPPORTED, leaf, keywords,
+                                "anyOf and oneOf within propertyNames are not supported");
     enum error_code error = leaf_init(s, leaf, &l);
     if (error)
         return error;

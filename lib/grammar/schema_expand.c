@@ -3,7 +3,6 @@
 
 #include "grammar/schema_reference.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,20 +146,14 @@ static enum error_code choose(struct expansion *x, struct id_list *list, uint32_
     return error;
 }
 
-static enum error_code refuse_number(const struct expansion *x, const struct id_list *list,
-                                     const char *why)
-{
-    static const char *const keywords[] = {"oneOf", "anyOf", NULL};
-    error_fill(x->s->error, ERROR_LIMIT, "%s", why);
-    return schema_locate_in(x->s, list, keywords);
-}
-
 /* Handles what combines schemas in list[at..), from a stage of the first on. */
 static enum error_code expand_from(struct expansion *x, struct id_list *list, uint32_t at,
                                    enum stage stage)
 {
+    static const char *const keywords[] = {"oneOf", "anyOf", NULL};
     if (++x->s->expansions > EXPANSIONS_MAX)
-        return refuse_number(x, list, "the combinations of anyOf and oneOf are too many");
+        return schema_refuse_in(x->s, ERROR_LIMIT, list, keywords,
+                                "the combinations of anyOf and oneOf are too many");
     for (; at < list->n; at++, stage = STAGE_ALL) {
         json_t *json = x->s->nodes[list->ids[at]];
         enum error_code error = ERROR_OK;
@@ -175,13 +168,11 @@ static enum error_code expand_from(struct expansion *x, struct id_list *list, ui
         if (stage <= STAGE_ONE && json_object_get(json, "oneOf"))
             return choose(x, list, at, STAGE_ONE, json_object_get(json, "oneOf"));
     }
-    if (++x->s->leaves > x->s->limits->alternatives && x->strict) {
-        char why[96];
-        snprintf(why, sizeof why,
-                 "more than %u alternatives after anyOf and oneOf are multiplied out",
-                 x->s->limits->alternatives);
-        return refuse_number(x, list, why);
-    }
+    if (++x->s->leaves > x->s->limits->alternatives && x->strict)
+        return schema_refuse_in(x->s, ERROR_LIMIT, list, keywords,
+                                "more than %u alternatives after anyOf and oneOf are multiplied "
+                                "out",
+                                x->s->limits->alternatives);
     return x->take(x->s, list, x->context);
 }
 

@@ -74,16 +74,33 @@ enum error_code schema_locate_in(struct schema *s, const struct id_list *nodes,
     return schema_locate(s, nodes->ids[0], NULL);
 }
 
+static void fill_error(struct schema *s, enum error_code code, const char *format, va_list args)
+{
+    char text[256];
+    vsnprintf(text, sizeof text, format, args);
+    error_fill(s->error, code, "%s", text);
+}
+
 enum error_code schema_refuse(struct schema *s, enum error_code code, uint32_t node,
                               const char *keyword, const char *format, ...)
 {
-    char text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    fill_error(s, code, format, args);
     va_end(args);
-    error_fill(s->error, code, "%s", text);
     (void)schema_locate(s, node, keyword);
+    return error_same(code);
+}
+
+enum error_code schema_refuse_in(struct schema *s, enum error_code code,
+                                 const struct id_list *nodes, const char *const *keywords,
+                                 const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fill_error(s, code, format, args);
+    va_end(args);
+    (void)schema_locate_in(s, nodes, keywords);
     return error_same(code);
 }
 

@@ -81,6 +81,10 @@ enum error_code schema_locate(struct schema *s, uint32_t node, const char *keywo
  * none has one, at the first node. */
 enum error_code schema_locate_in(struct schema *s, const struct id_list *nodes,
                                  const char *const *keywords);
+/* Sets the error, and locates it so. */
+enum error_code schema_refuse_in(struct schema *s, enum error_code code,
+                                 const struct id_list *nodes, const char *const *keywords,
+                                 const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* The rule of a goal, which may be built later. Takes the list's content. */
 enum error_code schema_goal(struct schema *s, struct id_list *nodes, uint32_t *rule);
