@@ -44,6 +44,8 @@ enum error_code leaf_text(const struct leaf *l, struct dfa *out);
 enum error_code leaf_form(const struct leaf *l, struct dfa *out);
 /* The expression of the leaf's only format; NULL: it has none, two, or a pattern. */
 const char *leaf_sole_format(const struct leaf *l);
+/* Puts the place of the keywords for strings before the text of the present error. */
+enum error_code leaf_locate_text(const struct leaf *l);
 /* Restricts *all to the leaf's lengths. */
 enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all);
 /* The texts that an expression occurs in, or all texts (NULL). The error does not name the place.

@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum error_code locate_text(const struct leaf *l)
-{
-    static const char *const keywords[] = {"maxLength", "minLength", "pattern", "format", NULL};
-    return schema_locate_in(l->s, l->nodes, keywords);
-}
-
 static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_t to)
 {
     static const char *const keywords[] = {"multipleOf",       "minimum",          "maximum",
@@ -95,7 +89,7 @@ static enum error_code add_counted(const struct leaf *l, const struct text_form 
     }
     error = counted_init(&own, l->s, d, f->json, length, added);
     if (error)
-        return locate_text(l);
+        return leaf_locate_text(l);
     if (!*added)
         return ERROR_OK;
     counted_add(&own, n, from, length, to);
@@ -114,7 +108,7 @@ static enum error_code emit_lengths(const struct leaf *l, const struct text_form
     if (!error)
         error = schema_work(l->s, d->work - work);
     if (error)
-        return locate_text(l);
+        return leaf_locate_text(l);
     bool first = counted && d->n_states <= FEW_STATES;
     if (first)
         error = add_counted(l, f, d, length, from, to, &added);
@@ -137,7 +131,7 @@ static enum error_code emit_form(const struct leaf *l, const struct text_form *f
     if (l->has_text && bounds_bind(length))
         error = lengths_leave_out(l->s, d, &length);
     if (error)
-        return locate_text(l);
+        return leaf_locate_text(l);
     if (bounds_bind(length))
         return emit_lengths(l, f, d, length, from, to);
     dfa_emit(d, l->s->n, from, to, f->json);

@@ -170,16 +170,21 @@ const char *leaf_sole_format(const struct leaf *l)
     return expression;
 }
 
-enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
+enum error_code leaf_locate_text(const struct leaf *l)
 {
     static const char *const keywords[] = {"maxLength", "minLength", "pattern", "format", NULL};
+    return schema_locate_in(l->s, l->nodes, keywords);
+}
+
+enum error_code leaf_limit_length(const struct leaf *l, struct dfa *all)
+{
     struct count_bounds length = l->length;
     enum error_code error = lengths_leave_out(l->s, all, &length);
     if (!error && bounds_bind(length))
         error = dfa_limit_length(all, length, l->s->error);
     if (!error)
         error = schema_work(l->s, all->work);
-    return error ? schema_locate_in(l->s, l->nodes, keywords) : ERROR_OK;
+    return error ? leaf_locate_text(l) : ERROR_OK;
 }
 
 enum error_code leaf_text(const struct leaf *l, struct dfa *out)
