@@ -1,19 +1,12 @@
 /* See schema_dialect.h. */
 #include "grammar/schema_dialect.h"
 
+#include "base/word_list.h"
 #include "grammar/subschema.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_one_of(const char *const *list, const char *word)
-{
-    for (; *list; list++)
-        if (strcmp(*list, word) == 0)
-            return true;
-    return false;
-}
 
 static void drop_nulls(json_t *schema)
 {
@@ -23,7 +16,7 @@ static void drop_nulls(json_t *schema)
     void *next;
     json_object_foreach_safe(schema, next, key, value)
     {
-        if (json_is_null(value) && !is_one_of(values, key))
+        if (json_is_null(value) && !word_list_has(values, key))
             json_object_del(schema, key);
     }
 }
@@ -125,7 +118,7 @@ static bool add_literals(const json_t *branch, json_t *out)
     size_t i, before = json_array_size(out);
     json_object_foreach((json_t *)branch, key, value)
     {
-        if (!is_one_of(known, key))
+        if (!word_list_has(known, key))
             return false;
     }
     if (!list == !one)
@@ -189,7 +182,7 @@ json_t *schema_split_nullable(json_t *schema)
     json_t *branches = inner ? json_pack("[O,{s:s}]", inner, "type", "null") : NULL;
     json_object_foreach_safe(schema, next, key, value)
     {
-        if (!branches || is_one_of(outside, key))
+        if (!branches || word_list_has(outside, key))
             continue;
         json_object_set(inner, key, value);
         json_object_del(schema, key);

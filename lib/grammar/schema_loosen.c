@@ -1,6 +1,7 @@
 /* See schema_loosen.h. */
 #include "grammar/schema_loosen.h"
 
+#include "base/word_list.h"
 #include "grammar/leaf.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
@@ -53,18 +54,16 @@ static bool pattern_is_supported(struct loosening *l, const char *pattern)
 static bool keyword_is_supported(struct loosening *l, const char *key, const json_t *value,
                                  bool is_root)
 {
-    static const char *const lists[] = {"anyOf", "allOf", "oneOf"};
+    static const char *const lists[] = {"anyOf", "allOf", "oneOf", NULL};
     static const char *const numbers[] = {"minLength",        "maxLength",     "minItems",
                                           "maxItems",         "minProperties", "maxProperties",
                                           "minimum",          "maximum",       "exclusiveMinimum",
-                                          "exclusiveMaximum", "multipleOf"};
+                                          "exclusiveMaximum", "multipleOf",    NULL};
     const char *text = json_string_value(value);
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (strcmp(key, lists[i]) == 0)
-            return json_array_size(value) > 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(key, numbers[i]) == 0)
-            return json_is_number(value);
+    if (word_list_has(lists, key))
+        return json_array_size(value) > 0;
+    if (word_list_has(numbers, key))
+        return json_is_number(value);
     if (strcmp(key, "required") == 0 || strcmp(key, "enum") == 0)
         return json_is_array(value);
     if (strcmp(key, "type") == 0)

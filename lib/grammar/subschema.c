@@ -2,6 +2,7 @@
 #include "grammar/subschema.h"
 
 #include "base/strbuf.h"
+#include "base/word_list.h"
 #include "grammar/schema_reference.h"
 
 #include <stdarg.h>
@@ -124,7 +125,7 @@ static const char *const keywords[] = {
     "readOnly", "writeOnly", "$schema", "$anchor", "$vocabulary", "contentEncoding",
     "contentMediaType", "contentSchema",
     /* of OpenAPI, also without one */
-    "discriminator", "example", "externalDocs", "xml"};
+    "discriminator", "example", "externalDocs", "xml", NULL};
 
 /* OpenAPI 3.0's nullable has a meaning beside a type. Beside these the specification leaves open
  * what it does. */
@@ -132,10 +133,7 @@ static const char *const not_beside_nullable[] = {"$ref", "allOf", "anyOf", "one
 
 static bool is_known(const char *key)
 {
-    for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
-        if (strcmp(keywords[i], key) == 0)
-            return true;
-    return strncmp(key, "x-", 2) == 0;
+    return word_list_has(keywords, key) || strncmp(key, "x-", 2) == 0;
 }
 
 /* A dialect of json-schema.org is read as 2020-12; others can give keywords other meanings. */

@@ -1,17 +1,11 @@
 /* Strips annotations: those of a large set of tools are most of its bytes. */
 #include "toolcall/schema_strip.h"
 
+#include "base/word_list.h"
+
 #include <string.h>
 
 enum { KEYWORD_BYTES = 128 };
-
-static bool is_one_of(const char *const *list, const char *word)
-{
-    for (; *list; list++)
-        if (strcmp(*list, word) == 0)
-            return true;
-    return false;
-}
 
 bool schema_is_annotation(const char *keyword)
 {
@@ -19,7 +13,7 @@ bool schema_is_annotation(const char *keyword)
         "title",    "description", "default",   "examples",     "example",
         "$comment", "readOnly",    "writeOnly", "externalDocs", "discriminator",
         "xml",      "deprecated",  NULL};
-    return is_one_of(names, keyword) || strncmp(keyword, "x-", 2) == 0;
+    return word_list_has(names, keyword) || strncmp(keyword, "x-", 2) == 0;
 }
 
 /* What a keyword's value is. */
@@ -31,11 +25,11 @@ static enum content content_of(const char *keyword, const json_t *value)
                                        NULL};
     static const char *const lists[] = {"allOf", "anyOf", "oneOf", "prefixItems", NULL};
     static const char *const schemas[] = {"items", "additionalProperties", "propertyNames", NULL};
-    if (json_is_object(value) && is_one_of(maps, keyword))
+    if (json_is_object(value) && word_list_has(maps, keyword))
         return CONTENT_MAP;
-    if (json_is_object(value) && is_one_of(schemas, keyword))
+    if (json_is_object(value) && word_list_has(schemas, keyword))
         return CONTENT_SCHEMA;
-    return json_is_array(value) && is_one_of(lists, keyword) ? CONTENT_LIST : CONTENT_OTHER;
+    return json_is_array(value) && word_list_has(lists, keyword) ? CONTENT_LIST : CONTENT_OTHER;
 }
 
 /* ---- References ---- */
