@@ -30,7 +30,6 @@ struct trial {
 };
 
 struct loosening {
-    json_t *root;
     struct schema_nodes nodes;
     struct trial trial;
     uint32_t states_left;
@@ -255,7 +254,7 @@ static void loosen(struct loosening *l, json_t *schema)
     void *next;
     json_object_foreach_safe(schema, next, key, value)
     {
-        if (!keyword_is_supported(l, key, value, schema == l->root))
+        if (!keyword_is_supported(l, key, value, schema == l->nodes.document))
             remove_key(l, schema, key);
     }
     loosen_places(l, schema);
@@ -331,7 +330,7 @@ static bool remove_blamed(struct loosening *l, const struct schema_blame *blame)
 static void remove_while_refused(struct loosening *l)
 {
     const struct trial *t = &l->trial;
-    bool again = json_is_object(l->root);
+    bool again = json_is_object(l->nodes.document);
     for (unsigned i = 0; i < ATTEMPTS && again && t->steps->done <= t->steps->most; i++) {
         struct network n;
         struct json_rules rules;
@@ -341,7 +340,7 @@ static void remove_while_refused(struct loosening *l)
         network_init(&n, t->limits->states / 4 * 3);
         json_rules_init(&rules);
         enum error_code error =
-            schema_build_document(l->root, &trial_source, &c, &root, &blame, NULL);
+            schema_build_document(l->nodes.document, &trial_source, &c, &root, &blame, NULL);
         t->steps->done += STATE_STEPS * (uint64_t)n.n_states;
         network_fini(&n);
         again = error && error != ERROR_MEMORY && t->steps->done <= t->steps->most &&
@@ -353,7 +352,7 @@ unsigned schema_loosen(json_t *schema, const struct grammar_limits *limits,
                        struct schema_steps *steps, char keyword[SCHEMA_KEYWORD_BYTES])
 {
     struct schema_steps own = {.most = STEPS};
-    struct loosening l = {.root = schema, .states_left = PATTERN_STATES, .keyword = keyword};
+    struct loosening l = {.states_left = PATTERN_STATES, .keyword = keyword};
     l.trial = (struct trial){.limits = limits, .steps = steps ? steps : &own, .good = json_array()};
     network_init(&l.trial.n, limits->states / 4 * 3);
     json_rules_init(&l.trial.rules);
