@@ -36,7 +36,9 @@ bool call_ids_fit(const struct chat_abilities *a, json_t *messages)
     json_t *calls = NULL;
     size_t number = 0, results = 0;
     bool good = true;
-    for (size_t i = 0; i < json_array_size(messages) && good && a->ids_needed; i++) {
+    if (!a->ids_needed)
+        return true;
+    for (size_t i = 0; i < json_array_size(messages) && good; i++) {
         json_t *message = json_array_get(messages, i);
         if (turn_has_role(message, "tool")) {
             good = name_call(message, calls, results++);
