@@ -240,6 +240,19 @@ def random_value(r, schema, depth=3):
     return r.choice([None, True, False])
 
 
+def random_documents(r, schema):
+    """Values near a schema, and the texts of each."""
+    values = [v for v in (random_value(r, schema) for _ in range(12)) if not beyond(v)]
+    return values, [texts_of(v) for v in values]
+
+
+def judged(answer, values, texts):
+    """Each value with its texts, and whether one of them was accepted."""
+    accepts = iter(answer["accepts"])
+    for value, forms in zip(values, texts):
+        yield value, forms, any([next(accepts) for _ in forms])
+
+
 def sure(schema):
     """Does jsonschema judge this schema as the specification does? Its formats are other ones."""
     return "format" not in json.dumps(schema)
@@ -272,8 +285,7 @@ def run_random(oracle, seed, n_schemas):
         schema = random_schema(r, 3)
         validator = jsonschema.Draft202012Validator(
             schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
-        values = [v for v in (random_value(r, schema) for _ in range(12)) if not beyond(v)]
-        texts = [texts_of(v) for v in values]
+        values, texts = random_documents(r, schema)
         answer = oracle.ask(SCHEMA, json.dumps(schema), sum(texts, []), 3, seed + i)
         if "error" in answer:
             if answer["error"] not in (UNSUPPORTED, LIMIT) and "no answer" not in answer["message"]:
@@ -284,9 +296,7 @@ def run_random(oracle, seed, n_schemas):
                         fail("refused as empty", json.dumps(schema), "but valid:", value)
             continue
         supported += 1
-        accepts = iter(answer["accepts"])
-        for value, forms in zip(values, texts):
-            accepted = any([next(accepts) for _ in forms])
+        for value, forms, accepted in judged(answer, values, texts):
             documents += 1
             expected = validator.is_valid(value)
             valid += expected
@@ -433,8 +443,7 @@ def run_draft_4(oracle, seed, n_schemas):
         modern = random_schema(r, 3)
         schema = in_draft_4(r, modern)
         validator = jsonschema.Draft4Validator(schema)
-        values = [v for v in (random_value(r, modern) for _ in range(12)) if not beyond(v)]
-        texts = [texts_of(v) for v in values]
+        values, texts = random_documents(r, modern)
         answer = oracle.ask(SCHEMA, json.dumps(schema), sum(texts, []), 3, seed + i, loosen=True)
         if "error" in answer:
             if "no answer" not in answer["message"] or (
@@ -443,9 +452,7 @@ def run_draft_4(oracle, seed, n_schemas):
             continue
         same = answer["removed"] == 0 and "oneOf" not in json.dumps(schema)
         exact += same
-        accepts = iter(answer["accepts"])
-        for value, forms in zip(values, texts):
-            accepted = any([next(accepts) for _ in forms])
+        for value, forms, accepted in judged(answer, values, texts):
             expected = validator.is_valid(value)
             checked += 1
             if not sure(schema):
@@ -490,17 +497,14 @@ def run_loose(oracle, seed, n_schemas):
         plain = random_schema(r, 3)
         schema = spoil(r, plain)
         validator = jsonschema.Draft202012Validator(schema)
-        values = [v for v in (random_value(r, plain) for _ in range(12)) if not beyond(v)]
-        texts = [texts_of(v) for v in values]
+        values, texts = random_documents(r, plain)
         answer = oracle.ask(SCHEMA, json.dumps(schema), sum(texts, []), 0, seed + i, loosen=True)
         if "error" in answer:
             if "no answer" not in answer["message"] or (
                     sure(plain) and any(map(validator.is_valid, values))):
                 fail("loosened:", json.dumps(schema), "as", answer["loosened"], answer["message"])
             continue
-        accepts = iter(answer["accepts"])
-        for value, forms in zip(values, texts):
-            accepted = any([next(accepts) for _ in forms])
+        for value, forms, accepted in judged(answer, values, texts):
             checked += 1
             if sure(plain) and validator.is_valid(value):
                 valid += 1
