@@ -25,16 +25,24 @@ static unsigned named_type(const json_t *name)
     return 0;
 }
 
-bool type_is_known(const json_t *type)
+/* Of a name or a list of names; 0: one of them is unknown, or there is none. */
+static unsigned named_types(const json_t *type)
 {
+    unsigned types = named_type(type);
     size_t i;
     json_t *name;
-    bool known = named_type(type) || json_array_size(type) > 0;
     json_array_foreach(type, i, name)
     {
-        known = known && named_type(name);
+        if (!named_type(name))
+            return 0;
+        types |= named_type(name);
     }
-    return known;
+    return types;
+}
+
+bool type_is_known(const json_t *type)
+{
+    return named_types(type) != 0;
 }
 
 static unsigned type_of(const json_t *value)
@@ -67,17 +75,11 @@ static bool is_nullable(const struct leaf *l, uint32_t node)
 
 static enum error_code add_type(struct leaf *l, uint32_t node, json_t *value)
 {
-    unsigned types = named_type(value);
-    size_t i;
-    json_t *name;
-    json_array_foreach(value, i, name)
-    {
-        if (!named_type(name))
-            return schema_refuse(l->s, ERROR_USAGE, node, "type", "an unknown type in the list");
-        types |= named_type(name);
-    }
+    unsigned types = named_types(value);
     if (!types)
-        return schema_refuse(l->s, ERROR_USAGE, node, "type", "must be a type or a list of types");
+        return schema_refuse(l->s, ERROR_USAGE, node, "type", "%s",
+                             json_array_size(value) ? "an unknown type in the list"
+                                                    : "must be a type or a list of types");
     l->types &= is_nullable(l, node) ? types | TYPE_NULL : types;
     return ERROR_OK;
 }
