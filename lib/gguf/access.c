@@ -136,6 +136,17 @@ enum error_code gguf_get_string(const struct gguf *g, const char *key, struct gg
     return ERROR_OK;
 }
 
+bool gguf_string_is(struct gguf_string s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
+bool gguf_key_is(const struct gguf *g, const char *key, const char *text)
+{
+    struct gguf_string value = {"", 0};
+    return gguf_get_string(g, key, &value, NULL) == ERROR_OK && gguf_string_is(value, text);
+}
+
 enum error_code gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t absent,
                                 uint32_t *out, struct error *e)
 {

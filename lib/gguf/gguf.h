@@ -143,6 +143,10 @@ enum error_code gguf_get_f32_or(const struct gguf *g, const char *key, float abs
 enum error_code gguf_get_bool_or(const struct gguf *g, const char *key, bool absent, bool *out,
                                  struct error *e);
 
+bool gguf_string_is(struct gguf_string s, const char *text);
+/* Whether the file has the key, and it is this string. */
+bool gguf_key_is(const struct gguf *g, const char *key, const char *text);
+
 /* Reads the next string of an array and advances *cursor, which starts at 0. False at the end. */
 bool gguf_next_string(const struct gguf_kv *array, uint64_t *cursor, struct gguf_string *out);
 

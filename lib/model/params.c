@@ -9,11 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool string_is(struct gguf_string s, const char *text)
-{
-    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
-}
-
 /* Refuses files that lie beside a model: files of these types, and clip, the architecture of an
  * mmproj file that does not say its type. */
 static enum error_code refuse_other_files(const struct gguf *g, struct error *e)
@@ -31,13 +26,9 @@ static enum error_code refuse_other_files(const struct gguf *g, struct error *e)
         {"general.type", "imatrix",
          "an importance matrix, which serves to quantise a model: give the model's own GGUF file"},
     };
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        struct gguf_string value;
-        if (gguf_find(g, files[i].key) &&
-            gguf_get_string(g, files[i].key, &value, NULL) == ERROR_OK &&
-            string_is(value, files[i].value))
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (gguf_key_is(g, files[i].key, files[i].value))
             return error_set(e, ERROR_UNSUPPORTED, "%s: %s", gguf_path(g, 0), files[i].what);
-    }
     return ERROR_OK;
 }
 

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 /* Files without the length mean the original context. */
 static void read_temperature(struct key_reader *r, struct model_params *p)
@@ -43,7 +42,7 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
     if (gguf_find(r->g, key) && (r->failed = gguf_get_string(r->g, key, &type, r->e)))
         return ROPE_SCALING_NONE;
     for (int i = 0; i < 4; i++)
-        if (type.len == strlen(names[i]) && memcmp(type.data, names[i], type.len) == 0)
+        if (gguf_string_is(type, names[i]))
             return (enum rope_scaling)i;
     r->failed = error_set(r->e, ERROR_UNSUPPORTED,
                           "%s: rope scaling '%.*s' (key '%s') is not supported; moed runs none, "

@@ -3,8 +3,6 @@
 
 #include "tokenizer/vocab.h"
 
-#include <string.h>
-
 #define KEY(name)  "tokenizer.ggml." name
 #define TEXTS_MAX  8
 #define LOWER_LINE "\xe2\x96\x81"  /* U+2581 */
@@ -64,7 +62,7 @@ static void found_init(struct found *f)
 static int rank_of(struct gguf_string text, enum fim_role role)
 {
     for (int rank = 0; rank < TEXTS_MAX && roles[role].texts[rank]; rank++)
-        if (vocab_text_is(text, roles[role].texts[rank]))
+        if (gguf_string_is(text, roles[role].texts[rank]))
             return rank;
     return TEXTS_MAX;
 }

@@ -46,11 +46,11 @@ static enum error_code find_model(const struct gguf *g, enum vocab_model *out, s
         return error_set(e, ERROR_FORMAT,
                          "%s: key 'tokenizer.ggml.model' is missing: the file has no tokenizer",
                          gguf_path(g, 0));
-    if (model.len == 4 && memcmp(model.data, "gpt2", 4) == 0)
+    if (gguf_string_is(model, "gpt2"))
         *out = VOCAB_GPT2;
-    else if (model.len == 5 && memcmp(model.data, "llama", 5) == 0)
+    else if (gguf_string_is(model, "llama"))
         *out = VOCAB_LLAMA;
-    else if (model.len == 6 && memcmp(model.data, "gemma4", 6) == 0)
+    else if (gguf_string_is(model, "gemma4"))
         *out = VOCAB_GEMMA4;
     else
         return error_set(

@@ -247,14 +247,9 @@ struct gguf_string vocab_text(const struct vocab *v, uint32_t id)
                                 .len = v->symbols.symbols[id].length};
 }
 
-bool vocab_text_is(struct gguf_string text, const char *other)
-{
-    return text.len == strlen(other) && memcmp(text.data, other, text.len) == 0;
-}
-
 static bool token_is(const struct vocab *v, uint32_t id, const char *text)
 {
-    return vocab_text_is(vocab_text(v, id), text);
+    return gguf_string_is(vocab_text(v, id), text);
 }
 
 /* Texts of tokens at which generation always ends, whatever the file's keys: the ends of a text, a
@@ -299,7 +294,7 @@ static bool text_ends(const struct vocab *v, uint32_t id)
     if (!vocab_may_be_mark(v->tokens[id].type, text))
         return false;
     for (size_t i = 0; i < sizeof END_TEXTS / sizeof END_TEXTS[0]; i++) {
-        if (vocab_text_is(text, END_TEXTS[i]))
+        if (gguf_string_is(text, END_TEXTS[i]))
             return true;
     }
     return false;
@@ -377,11 +372,9 @@ static bool is_phi3(const struct gguf *g)
 {
     static const char *const names[] = {"phi-3", "phi3", "phi 3"};
     struct gguf_string text;
-    if (gguf_find(g, "general.architecture") &&
-        gguf_get_string(g, "general.architecture", &text, NULL) == ERROR_OK && text.len == 6 &&
-        memcmp(text.data, "phimoe", 6) == 0)
+    if (gguf_key_is(g, "general.architecture", "phimoe"))
         return true;
-    if (!gguf_find(g, "general.name") || gguf_get_string(g, "general.name", &text, NULL))
+    if (gguf_get_string(g, "general.name", &text, NULL))
         return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (name_contains(text, names[i]))

@@ -90,7 +90,6 @@ enum error_code vocab_id(const struct gguf *g, const char *key, uint64_t count, 
                          struct error *e);
 
 struct gguf_string vocab_text(const struct vocab *v, uint32_t id);
-bool vocab_text_is(struct gguf_string text, const char *other);
 /* A normal token may have the text of a mark by accident: </s> ends struck-out text in HTML. A text
  * with bars is no accident. */
 bool vocab_may_be_mark(int32_t type, struct gguf_string text);
