@@ -93,10 +93,11 @@ static void fill(const struct generator *g, const struct chunk *c, uint8_t *out,
         random_seed(&r, g->plan->options.seed, t->name, c->row + i);
         if (t->scale)
             fill_factors(t, values);
-        else
+        else {
             random_bell(&r, t->mean, t->deviation, values, (size_t)t->ne[0]);
-        if (t->factor != 0 && !t->scale)
-            divide(values, t->ne[0], mkmodel_factor(t->factor, (c->row + i) / t->ne[1]));
+            if (t->factor != 0)
+                divide(values, t->ne[0], mkmodel_factor(t->factor, (c->row + i) / t->ne[1]));
+        }
         quant_quantize(t->type, values, out + i * t->row_bytes, (size_t)t->ne[0]);
     }
 }
