@@ -229,7 +229,7 @@ static __device__ __forceinline__ const uint8_t *product_slice_at(const struct p
                                                                   uint32_t tile_row, uint32_t slice)
 {
     uint32_t part = slice / p.groups, group = slice % p.groups;
-    const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
+    const uint8_t *segment = product_part(p, j, part);
 
     return segment + p.offset + tile_row * p.row_bytes + (size_t)group * tiles_256<T>::BYTES;
 }

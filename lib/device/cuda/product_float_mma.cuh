@@ -212,7 +212,7 @@ float_mma_part(const struct product &p, const struct product_job &j, uint32_t pa
     typedef float_mma_shape<T, WIDTH> S;
     const uint32_t threads = S::COLUMNS / S::VALUES;
     const struct mma_lane lane = mma_lane_of<WIDTH>(p.rows - first_row, j.n_tokens);
-    const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
+    const uint8_t *segment = product_part(p, j, part);
     uint32_t token = min(threadIdx.x / threads, j.n_tokens - 1); /* those after the last: no use */
     uint32_t row = j.tokens ? j.tokens[token] : j.row + part * j.part_rows + token;
     uint32_t stages = p.cols / S::COLUMNS, last_tile = (p.rows - 1) / TILE_ROWS;

@@ -18,6 +18,13 @@ struct product_job {
     bool add;
 };
 
+/* The beginning of a part's segment or matrix. */
+static __device__ __forceinline__ const uint8_t *
+product_part(const struct product &p, const struct product_job &j, uint32_t part)
+{
+    return j.places ? j.places[part] : j.segment + part * p.part_bytes;
+}
+
 /* The sum of one row of a part, times the row's factor where T has them. */
 template <class T>
 static __device__ __forceinline__ float product_times_factor(const struct product &p,
@@ -25,9 +32,9 @@ static __device__ __forceinline__ float product_times_factor(const struct produc
                                                              uint32_t part, uint32_t row, float sum)
 {
     if constexpr (T::ROW_FACTORS) {
-        const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
-        return sum * tiles_row_factor<T>(segment + p.offset + row / TILE_ROWS * p.row_bytes,
-                                         p.row_bytes, row % TILE_ROWS);
+        const uint8_t *tile_row =
+            product_part(p, j, part) + p.offset + row / TILE_ROWS * p.row_bytes;
+        return sum * tiles_row_factor<T>(tile_row, p.row_bytes, row % TILE_ROWS);
     }
     return sum;
 }

@@ -448,7 +448,7 @@ mma_part(const struct product &p, const struct product_job &j, uint32_t part, ui
     typedef mma_shape<T, WIDTH> S;
     uint32_t blocks = p.cols / 32, stages = (blocks + S::STEP - 1) / S::STEP;
     uint32_t row = min(first_row + threadIdx.x % S::ROWS, p.rows - 1);
-    const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
+    const uint8_t *segment = product_part(p, j, part);
     struct mma_copies copies = mma_copies_of<T, WIDTH>(p, j, part);
     const struct mma_lane lane = mma_lane_of<WIDTH>(p.rows - first_row, j.n_tokens);
     struct mma_reader<T, WIDTH> reader = {
