@@ -63,7 +63,7 @@ static void pack(const struct activations *a, const uint32_t *tokens, uint32_t n
         return;
     }
     for (uint32_t panel = 0, token = 0; panel < p.count; panel++) {
-        uint32_t size = p.size + (panel < p.larger);
+        uint32_t size = panel_size(&p, panel);
         for (uint32_t i = 0; i < size; i++, token++)
             pack_token(a->x + (size_t)act_token(tokens, token) * a->x_stride, a->cols,
                        out + (size_t)i * 2 * STEP, (size_t)size * 2 * STEP);
@@ -185,7 +185,7 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
         b.w[1] = b.w[0] + row_bytes;
         for (uint32_t panel = 0; panel < p.count; panel += 2) {
             for (uint32_t i = 0; i < 2; i++) {
-                b.sizes[i] = panel + i < p.count ? p.size + (panel + i < p.larger) : 0;
+                b.sizes[i] = panel + i < p.count ? panel_size(&p, panel + i) : 0;
                 b.x[i] = x;
                 x += (size_t)b.sizes[i] * 2 * m->cols;
             }

@@ -22,6 +22,11 @@ static inline struct panels panels_of(uint32_t n, uint32_t most)
     return (struct panels){count, n / count, n % count};
 }
 
+static inline uint32_t panel_size(const struct panels *p, uint32_t panel)
+{
+    return p->size + (panel < p->larger);
+}
+
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 

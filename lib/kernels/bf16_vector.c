@@ -40,7 +40,7 @@ static void pack(const struct activations *a, const uint32_t *tokens, uint32_t n
 {
     struct panels p = panels_of(n, PANEL);
     for (uint32_t panel = 0, token = 0; panel < p.count; panel++) {
-        uint32_t size = p.size + (panel < p.larger);
+        uint32_t size = panel_size(&p, panel);
         for (uint32_t i = 0; i < size; i++, token++)
             pack_token(a->x + (size_t)act_token(tokens, token) * a->x_stride, a->cols, packed + i,
                        size);
@@ -128,7 +128,7 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
         uint32_t n_tiles = o.rows.mask[1] ? 2 : 1;
         const uint32_t *x = packed;
         for (uint32_t panel = 0; panel < p.count; panel++) {
-            uint32_t size = p.size + (panel < p.larger);
+            uint32_t size = panel_size(&p, panel);
             run_size(w, n_tiles, pairs, x, size, &o);
             x += (size_t)pairs * size;
             o.at += size * y_stride;
