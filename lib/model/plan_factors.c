@@ -32,8 +32,9 @@ static bool is_planned(const struct pool_plan *plan, const char *name)
 }
 
 /* planes: matrices of the tensor, which have a factor each, or all the same. */
-static void find(struct planner *p, struct pool_source *source, uint32_t planes)
+static void find_of(struct pool_source *source, uint32_t planes, void *arg)
 {
+    struct planner *p = arg;
     const struct gguf_tensor *of = source->tensor;
     const struct gguf_tensor *t =
         of && tile_has_factors(of->type) ? find_factors(p->g, of->name) : NULL;
@@ -68,11 +69,6 @@ static void each_source(struct pool_plan *plan,
         work(&x->up, n, arg);
         work(&x->down, n, arg);
     }
-}
-
-static void find_of(struct pool_source *source, uint32_t planes, void *arg)
-{
-    find(arg, source, planes);
 }
 
 void plan_factors(struct planner *p)
