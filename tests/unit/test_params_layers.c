@@ -8,47 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tests/unit/gguf_bytes.h"
+#include "tests/unit/model_file.h"
 
 #include <stdbool.h>
 
-enum { LAYERS = 6, WIDTH = 16 };
-
-/* A file's keys, and the router of each layer from `first_router` on. */
-struct file {
-    const char *arch;
-    struct strbuf keys;
-    uint64_t n;
-    uint32_t first_router;
-};
-
-static void key(struct file *f, const char *suffix, uint32_t type)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", f->arch, suffix);
-    str(&f->keys, name);
-    u32(&f->keys, type);
-    f->n++;
-}
-
-static void number(struct file *f, const char *suffix, uint32_t value)
-{
-    key(f, suffix, GGUF_U32);
-    u32(&f->keys, value);
-}
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static void real(struct file *f, const char *suffix, float value)
-{
-    key(f, suffix, GGUF_F32);
-    u32(&f->keys, bits_of(value));
-}
+enum { LAYERS = 6 };
 
 static void list(struct file *f, const char *suffix, uint32_t type, const uint32_t *values)
 {
@@ -62,67 +26,41 @@ static void list(struct file *f, const char *suffix, uint32_t type, const uint32
             u32(&f->keys, values[i]);
 }
 
-static struct file file_of(const char *arch)
+/* The layers from first_router on have experts. */
+static struct file file_with_routers(const char *arch, uint32_t first_router)
 {
     static const struct {
         const char *suffix;
         uint32_t value;
-    } keys[] = {{"block_count", LAYERS},          {"context_length", 64},
-                {"embedding_length", WIDTH},      {"attention.key_length", 4},
-                {"attention.value_length", 4},    {"expert_count", 4},
-                {"expert_used_count", 2},         {"feed_forward_length", 8},
+    } keys[] = {{"block_count", LAYERS},
+                {"context_length", 64},
+                {"embedding_length", FILE_COLUMNS},
+                {"attention.key_length", 4},
+                {"attention.value_length", 4},
+                {"expert_count", 4},
+                {"expert_used_count", 2},
+                {"feed_forward_length", 8},
                 {"expert_feed_forward_length", 4}};
-    struct file f = {.arch = arch};
-    strbuf_init(&f.keys);
-    str(&f.keys, "general.architecture");
-    u32(&f.keys, GGUF_STRING);
-    str(&f.keys, arch);
-    f.n = 1;
+    struct file f;
+    file_begin(&f, arch);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         number(&f, keys[i].suffix, keys[i].value);
+    for (uint32_t i = first_router; i < LAYERS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
+        tensor(&f, name);
+    }
     return f;
 }
 
-static enum error_code read_file(struct file *f, struct model_params *p, struct error *e)
+static struct file file_of(const char *arch)
 {
-    struct strbuf b;
-    struct gguf *g;
-    uint64_t routers = LAYERS - f->first_router;
-    strbuf_init(&b);
-    header(&b, 3, 1 + routers, f->n);
-    strbuf_append(&b, f->keys.data, f->keys.len);
-    tensor2(&b, "token_embd.weight", TENSOR_F32, WIDTH, 4, 0);
-    for (uint64_t i = 0; i < routers; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", (unsigned)(f->first_router + i));
-        tensor2(&b, name, TENSOR_F32, WIDTH, 4, (i + 1) * 256);
-    }
-    zeros(&b, (1 + routers) * 256);
-    if (open_bytes(b.data, b.len, &g, e))
-        fail_msg("%s", e->text);
-    enum error_code code = model_params_read(g, p, e);
-    gguf_close(g);
-    strbuf_fini(&b);
-    strbuf_fini(&f->keys);
-    return code;
+    return file_with_routers(arch, 0);
 }
 
-static struct model_params params_of(struct file *f)
+static void expect_refused(struct file *f, const char *part)
 {
-    struct model_params p;
-    struct error e;
-    if (read_file(f, &p, &e))
-        fail_msg("%s", e.text);
-    return p;
-}
-
-static void expect_refused(struct file *f, const char *text)
-{
-    struct model_params p;
-    struct error e;
-    assert_int_equal(read_file(f, &p, &e), ERROR_FORMAT);
-    if (!strstr(e.text, text) || strchr(e.text, '\n'))
-        fail_msg("expected '%s' in: %s", text, e.text);
+    expect_error(f, ERROR_FORMAT, part);
 }
 
 static const uint32_t heads[LAYERS] = {4, 6, 6, 6, 4, 6};
@@ -214,13 +152,12 @@ static void test_limits(void **state)
 static void test_window_beyond(void **state)
 {
     static const uint32_t kv[LAYERS] = {1, 2, 2, 2, 1, 2}, windowed[LAYERS] = {0, 1, 1, 1, 0, 1};
-    struct file f = file_of("mimo2");
+    struct file f = file_with_routers("mimo2", 2);
     number(&f, "attention.head_count", 4);
     list(&f, "attention.head_count_kv", GGUF_I32, kv);
     list(&f, "attention.sliding_window_pattern", GGUF_I32, windowed);
     number(&f, "attention.sliding_window", 5);
     real(&f, "attention.value_scale", 0.5f);
-    f.first_router = 2;
     struct model_params p = params_of(&f);
     for (uint32_t i = 0; i < LAYERS; i++) {
         assert_int_equal(p.layers[i].n_kv_heads, kv[i]);
@@ -241,11 +178,10 @@ static void test_window_beyond(void **state)
     assert_int_equal(p.published, PUBLISHED_VALUE_SCALE);
     p.router.n_experts = 384; /* MiMo-V2.5-Pro */
     assert_true(published_value_scale(&p) == 0.612f);
-    f = file_of("mimo2");
+    f = file_with_routers("mimo2", LAYERS);
     number(&f, "attention.head_count", 4);
     list(&f, "attention.head_count_kv", GGUF_I32, ones);
     number(&f, "attention.sliding_window", 5);
-    f.first_router = LAYERS;
     expect_refused(&f, "is 6: expected less than the 6 layers");
 }
 
@@ -295,7 +231,7 @@ static void test_trinity(void **state)
     f = file_of("afmoe");
     number(&f, "attention.head_count", 4);
     struct error e;
-    assert_int_equal(read_file(&f, &p, &e), ERROR_NOT_FOUND); /* the window */
+    assert_int_equal(read_params(&f, &p, &e), ERROR_NOT_FOUND); /* the window */
 }
 
 int main(void)
