@@ -100,14 +100,20 @@ static bool is_c1(unsigned char c)
     return c >= 0x80 && c <= 0x9f;
 }
 
+bool utf8_is_control(const char *p, size_t length)
+{
+    unsigned char c = (unsigned char)p[0];
+    return (length == 1 && (c < 0x20 || c == 0x7f)) ||
+           (length == 2 && c == 0xc2 && is_c1((unsigned char)p[1]));
+}
+
 void utf8_hide_controls(char *p, size_t len, const char *allowed)
 {
     for (size_t i = 0, n; i < len; i += n) {
         unsigned char c = (unsigned char)p[i];
         n = utf8_valid_length(p + i, len - i);
-        bool hidden = n == 1   ? (c < 0x20 && (!c || !strchr(allowed, c))) || c == 0x7f
-                      : n == 2 ? c == 0xc2 && is_c1((unsigned char)p[i + 1])
-                               : n == 0 && is_c1(c);
+        bool kept = n == 1 && c && c < 0x20 && strchr(allowed, c);
+        bool hidden = n ? utf8_is_control(p + i, n) && !kept : is_c1(c);
         n = n ? n : 1;
         if (hidden)
             memset(p + i, '?', n);

@@ -28,6 +28,10 @@ bool utf8_is_valid(const char *p, size_t len);
  * before them can be emitted without cutting a character. */
 size_t utf8_incomplete_tail(const char *p, size_t len);
 
+/* Whether the well-formed character of `length` bytes at p is a control character: of ASCII, DEL,
+ * or U+0080 to U+009F. */
+bool utf8_is_control(const char *p, size_t length);
+
 /* Replaces what a terminal would obey, each byte by '?': control characters of ASCII except those
  * in `allowed`, DEL, those of Unicode (U+0080 to U+009F), and stray bytes of these values, which
  * are control characters in 8-bit encodings. For text that others wrote: answers, names, messages.

@@ -26,8 +26,7 @@ static bool is_text(const char *name)
 {
     for (size_t n; *name; name += n) {
         n = utf8_valid_length(name, strlen(name));
-        unsigned char c = (unsigned char)name[0];
-        if (!n || c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)name[1] < 0xa0))
+        if (!n || utf8_is_control(name, n))
             return false;
     }
     return true;

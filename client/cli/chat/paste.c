@@ -19,14 +19,6 @@ bool paste_ends(struct strbuf *text, size_t from, struct strbuf *behind)
     return true;
 }
 
-/* n: the character's bytes, 0 for a stray byte. */
-static bool is_control(const char *p, size_t n)
-{
-    unsigned char c = (unsigned char)p[0];
-    return (n == 1 && (c < 0x20 || c == 0x7f) && c != '\n' && c != '\t') ||
-           (n == 2 && c == 0xc2 && (unsigned char)p[1] < 0xa0);
-}
-
 void paste_clean(struct strbuf *text)
 {
     struct strbuf out;
@@ -39,7 +31,7 @@ void paste_clean(struct strbuf *text)
                 strbuf_append(&out, "\n", 1);
         } else if (!n) {
             strbuf_append(&out, "\xef\xbf\xbd", 3);
-        } else if (!is_control(p, n)) {
+        } else if (*p == '\n' || *p == '\t' || !utf8_is_control(p, n)) {
             strbuf_append(&out, p, n);
         }
     }
