@@ -59,8 +59,10 @@ static enum moed_code read_file(struct conversation *c, const char *path, char *
 static enum moed_code open_model(struct conversation *c)
 {
     const char *path = c->options->template_file;
-    enum moed_code code = path && !c->model ? read_file(c, path, &c->source) : MOED_OK;
-    if (!code && !c->model)
+    if (c->model)
+        return MOED_OK;
+    enum moed_code code = path ? read_file(c, path, &c->source) : MOED_OK;
+    if (!code)
         code = chat_model_new(c->session, c->source, &c->model, c->error);
     bool template = code == MOED_ERROR_FORMAT || code == MOED_ERROR_UNSUPPORTED;
     if (template) {
