@@ -5,6 +5,8 @@
 
 #ifdef MOED_HAS_EDIT
 
+#include "client/cli/ask.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -69,12 +71,6 @@ static char *text_of(History *list)
     return text;
 }
 
-static bool write_all(int fd, const char *text)
-{
-    size_t len = strlen(text);
-    return write(fd, text, len) == (ssize_t)len;
-}
-
 /* ---- Loading ---- */
 
 static bool load(const char *path, History *list)
@@ -126,7 +122,7 @@ static void replace(const char *path, History *list)
         return;
     snprintf(fresh, sizeof fresh, "%s.%d.new", real, (int)getpid());
     int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool written = fd >= 0 && write_all(fd, text);
+    bool written = fd >= 0 && ask_write(fd, text, strlen(text), NULL);
     if (fd >= 0 && close(fd) != 0)
         written = false;
     if (fd >= 0 && (!written || rename(fresh, real) != 0))
@@ -174,7 +170,7 @@ void history_file_append(const char *path, const char *line)
             lines = text;
         else if (pread(fd, &last, 1, st.st_size - 1) != 1 || last == '\n') /* else a full disk's */
             lines++;
-        write_all(fd, lines);
+        ask_write(fd, lines, strlen(lines), NULL);
     }
     if (fd >= 0)
         close(fd);
