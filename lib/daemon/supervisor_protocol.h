@@ -9,10 +9,10 @@
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
  *                     process     name= state= pid= restarts= failures= lacks= uptime_ms=
  *                     replaced= status= reason=
- *                     (a line for each process of the deployment; replaced=1: the file of its
- *                     program or GPU module is another than the one that runs; lacks, failures:
- *                     its last starts in a row that ended for lack of device memory, or before it
- *                     was ready for another cause)
+ *                     (a line for each process of the deployment. replaced=1: the file of its
+ *                     program or GPU module is another than the one that runs. lacks: its last
+ *                     starts in a row that ended for lack of device memory; failures: those that
+ *                     ended for another cause before it was ready)
  *                     reload      number= state= model= reason=     (of the last reload)
  *                     other       name= state= pid= status= reason= (during it: a line for each
  *                     process of the model that does not serve: the next one, or the one before)
@@ -41,9 +41,9 @@
  * uptime_ms counts from its start. pid is 0 where it does not run. reason: why it ended last.
  *
  * A deployment's state:
- *   starting  some process is not ready yet. With a reason: memd or all workers (without a model of
- *             its own: models or http) have ended before they were ready at
- *             SUPERVISE_PATIENT_STARTS starts in a row; the supervisor tries on
+ *   starting  some process is not ready yet. With a reason: memd or all workers have ended before
+ *             they were ready, at SUPERVISE_PATIENT_STARTS starts in a row; where it has no model
+ *             of its own, models or http have. The supervisor tries on
  *   ready     all processes are ready
  *   degraded  answers, but its cpuexec, models or http or one of its workers does not run
  *   failed    memd or all workers have failed (reason: which and why); without memd the others stop.
