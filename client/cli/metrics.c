@@ -110,6 +110,5 @@ int metrics_main(int argc, char **argv)
                                                       : "");
         return CLI_FAILURE;
     }
-    exit_code = n == 1 ? print_one(run, argv[1]) : print_all(run, &status);
-    return exit_code;
+    return n == 1 ? print_one(run, argv[1]) : print_all(run, &status);
 }

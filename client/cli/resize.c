@@ -133,9 +133,8 @@ int resize_main(int argc, char **argv)
         return exit_code;
     struct error e = {0};
     enum error_code code = resize(run, vram, no_wait, &e);
-    if (code)
-        cli_complain("resize: %s", e.text);
-    if (code)
-        return code == ERROR_USAGE ? CLI_USAGE : CLI_FAILURE;
-    return CLI_OK;
+    if (!code)
+        return CLI_OK;
+    cli_complain("resize: %s", e.text);
+    return code == ERROR_USAGE ? CLI_USAGE : CLI_FAILURE;
 }
