@@ -215,6 +215,15 @@ static bool join_aliases(const struct option_list *aliases, struct launch *l)
     return !joined.failed;
 }
 
+/* The option's seconds as text; NULL where it is not given (UINT64_MAX). */
+static const char *seconds_text(uint64_t seconds, char text[24])
+{
+    if (seconds == UINT64_MAX)
+        return NULL;
+    snprintf(text, 24, "%" PRIu64, seconds);
+    return text;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
@@ -328,14 +337,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     int n, exit_code;
     if (!ask_arguments(table, verb, "MODEL [OPTION]...", purpose, argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
-    if (watchdog != UINT64_MAX) {
-        snprintf(watchdog_text, sizeof watchdog_text, "%" PRIu64, watchdog);
-        l->watchdog = watchdog_text;
-    }
-    if (drain != UINT64_MAX) {
-        snprintf(drain_text, sizeof drain_text, "%" PRIu64, drain);
-        l->drain = drain_text;
-    }
+    l->watchdog = seconds_text(watchdog, watchdog_text);
+    l->drain = seconds_text(drain, drain_text);
     if (n)
         model_text = argv[1];
     if (!model_text && !l->models) {
