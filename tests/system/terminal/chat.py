@@ -488,9 +488,10 @@ def pipes():
     assert missing.returncode != 0 and missing.stderr == b"moed: cannot read /nonexist: No such file or directory\n", missing
 
 
-for test in (turns_are_those_of_run, commands, longer_than_the_context, editing_and_history, pastes, tabs_and_file_names, two_histories, other_histories, locales, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
+editing = (editing_and_history, pastes, tabs_and_file_names, two_histories, other_histories, locales, ended_by_a_signal, a_shell_that_stops_it)
+for test in (turns_are_those_of_run, commands, longer_than_the_context, *editing, interrupts, nothing_reaches_the_terminal, run_shows_no_controls,
              thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
-    if EDITS or test not in (editing_and_history, pastes, tabs_and_file_names, two_histories, other_histories, locales, ended_by_a_signal, a_shell_that_stops_it):
+    if EDITS or test not in editing:
         print(test.__name__, flush=True)
         test()
