@@ -1,6 +1,6 @@
 /* Sampling parameters that a user gives as 0. */
-#ifndef MOED_CLIENT_SAMPLING_ZEROS_H
-#define MOED_CLIENT_SAMPLING_ZEROS_H
+#ifndef MOED_CLIENT_CHAT_SAMPLING_ZEROS_H
+#define MOED_CLIENT_CHAT_SAMPLING_ZEROS_H
 
 #include "client/include/moed.h"
 
