@@ -22,8 +22,9 @@ struct message {
 };
 
 struct mailbox {
-    struct mailbox *next; /* in the session's list */
-    uint64_t id;          /* the request's */
+    struct mailbox *next;  /* in the session's list */
+    struct mailbox **link; /* the pointer to it in that list; NULL: it is not there */
+    uint64_t id;           /* the request's */
     /* Of the request's message (session_add, resume.c): */
     bool owed, sent;       /* the worker is still to be sent it; its channel has taken it */
     uint32_t workers_lost; /* whose channels had taken it, and which have gone */

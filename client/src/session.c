@@ -21,6 +21,7 @@ struct moed_session *session_new(int timeout_ms)
     pthread_cond_init(&s->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     s->references = 1;
+    s->mailboxes_end = &s->mailboxes;
     s->next_id = 1;
     s->alive = true;
     s->timeout_ms = timeout_ms;
@@ -98,12 +99,12 @@ uint64_t session_new_id(struct moed_session *s)
     return id;
 }
 
-static void append(struct mailbox **list, struct mailbox *m)
+static void append(struct moed_session *s, struct mailbox *m)
 {
-    while (*list)
-        list = &(*list)->next;
-    *list = m;
     m->next = NULL;
+    m->link = s->mailboxes_end;
+    *m->link = m;
+    s->mailboxes_end = &m->next;
 }
 
 enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *epoch,
@@ -113,7 +114,7 @@ enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *
     pthread_mutex_lock(&s->lock);
     if (s->alive) {
         s->references++;
-        append(&s->mailboxes, m);
+        append(s, m);
         m->owed = s->resuming;
         *epoch = s->resuming ? UINT64_MAX : atomic_load(&s->epoch);
     } else {
@@ -125,11 +126,11 @@ enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *
 
 void session_remove(struct moed_session *s, struct mailbox *m)
 {
-    struct mailbox **link = &s->mailboxes;
-    while (*link && *link != m)
-        link = &(*link)->next;
-    if (*link)
-        *link = m->next;
+    if (!m->link)
+        return;
+    *m->link = m->next;
+    *(m->next ? &m->next->link : &s->mailboxes_end) = m->link;
+    m->link = NULL;
 }
 
 void session_note_sent(struct moed_session *s, struct mailbox *m, uint64_t epoch)
@@ -146,9 +147,10 @@ void session_fail(struct moed_session *s, const struct moed_error *why)
     if (s->alive) {
         s->alive = false;
         s->death = *why;
-        for (struct mailbox *m = s->mailboxes; m; m = m->next)
+        for (struct mailbox *m; (m = s->mailboxes);) {
+            session_remove(s, m);
             mailbox_fail(m, why);
-        s->mailboxes = NULL;
+        }
         pthread_cond_broadcast(&s->changed);
     }
     pthread_mutex_unlock(&s->lock);

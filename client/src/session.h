@@ -45,10 +45,11 @@ struct moed_session {
     char worker[WORKER_NAME_BYTES]; /* that it is attached to, or was last */
     /* The place of the model that it is attached to (run_dir.h), and that model. It stays there
      * when another model serves, so no answer begins with one model and ends with another. */
-    char dir[RUN_DIR_BYTES];   /* empty before the first attach */
-    uint64_t model;            /* SessionAttachReply.model; 0: not known */
-    bool other_model;          /* a worker there had another one */
-    struct mailbox *mailboxes; /* in the order of their start */
+    char dir[RUN_DIR_BYTES];        /* empty before the first attach */
+    uint64_t model;                 /* SessionAttachReply.model; 0: not known */
+    bool other_model;               /* a worker there had another one */
+    struct mailbox *mailboxes;      /* in the order of their start */
+    struct mailbox **mailboxes_end; /* the pointer to the next one of them */
     uint64_t next_id;
     uint32_t window;
     uint32_t outstanding; /* events received and not acknowledged */
