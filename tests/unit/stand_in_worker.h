@@ -807,7 +807,7 @@ static inline void stand_in_hang_up(struct stand_in *w, unsigned session)
         pthread_mutex_unlock(&w->lock);
         channel_close(channel, 0);
         if (!over)
-            nanosleep(&(struct timespec){0, 1000000}, NULL);
+            pause_ms(1);
     }
 }
 
@@ -824,7 +824,7 @@ static inline void stand_in_hang_up_from(struct stand_in *w, unsigned first)
             over |= channel != NULL;
         }
         if (!over)
-            nanosleep(&(struct timespec){0, 1000000}, NULL);
+            pause_ms(1);
     }
 }
 

@@ -97,6 +97,16 @@ static const struct moed_event *await_done(struct moed_request *r)
     return event;
 }
 
+/* Ends the session's worker, and waits until the session knows and no other takes it. */
+static void lose_worker(unsigned peer)
+{
+    unsigned refused = stand_in_refused(&worker);
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, peer);
+    while (stand_in_refused(&worker) == refused)
+        pause_ms(1);
+}
+
 /* Requests that are more than a channel's queue takes are sent to the next worker, too, in the
  * order of their start. Those that are cancelled or freed before their message leaves do not run
  * there. */
@@ -197,10 +207,7 @@ static void test_starts_without_worker(void **state)
     (void)state;
     assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
     unsigned first = stand_in_peers(&worker) - 1;
-    stand_in_refuse(&worker, true);
-    stand_in_hang_up(&worker, first);
-    while (!stand_in_refused(&worker))
-        pause_ms(1);
+    lose_worker(first);
     assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
     stand_in_refuse(&worker, false);
     await_done(r);
@@ -231,10 +238,7 @@ static void test_cancels_without_worker(void **state)
     moed_request_cancel(r[BEFORE]);
     while (!stand_in_look(&worker, first).cancels)
         pause_ms(1);
-    stand_in_refuse(&worker, true);
-    stand_in_hang_up(&worker, first);
-    while (!stand_in_refused(&worker))
-        pause_ms(1);
+    lose_worker(first);
     assert_int_equal(moed_generate_start(s, &count, &r[STARTED], NULL), MOED_OK);
     moed_request_cancel(r[BEGUN]);
     moed_request_cancel(r[STARTED]);
@@ -254,16 +258,6 @@ static void test_cancels_without_worker(void **state)
     for (int i = 0; i < N; i++)
         moed_request_free(r[i]);
     moed_detach(s);
-}
-
-/* Ends the session's worker, and waits until the session knows and no other takes it. */
-static void lose_worker(unsigned peer)
-{
-    unsigned refused = stand_in_refused(&worker);
-    stand_in_refuse(&worker, true);
-    stand_in_hang_up(&worker, peer);
-    while (stand_in_refused(&worker) == refused)
-        pause_ms(1);
 }
 
 /* A worker goes whose queue was full: the requests that it was not sent are new to the next one. */
