@@ -134,6 +134,24 @@ static void client_send(struct client *c, Moed__V1__ToWorker *m)
     free(data);
 }
 
+static void client_submit(struct client *c, uint64_t id, Moed__V1__Generate *generate)
+{
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = generate;
+    client_send(c, &m);
+}
+
+/* Sets a prompt of three tokens. */
+static void client_submit_short(struct client *c, uint64_t id, Moed__V1__Generate *generate)
+{
+    static uint32_t prompt[] = {1, 2, 3};
+    generate->n_tokens = 3;
+    generate->tokens = prompt;
+    client_submit(c, id, generate);
+}
+
 static void client_generate_sampled(struct client *c, uint64_t id, uint32_t max_tokens,
                                     Moed__V1__Sampling *sampling)
 {
@@ -148,11 +166,7 @@ static void client_generate_sampled(struct client *c, uint64_t id, uint32_t max_
     generate.max_tokens = max_tokens;
     generate.ignore_end = true;
     generate.sampling = sampling;
-    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-    m.id = id;
-    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-    m.generate = &generate;
-    client_send(c, &m);
+    client_submit(c, id, &generate);
 }
 
 /* Greedy. max_tokens 0: until the context is full. */
@@ -427,11 +441,7 @@ static void generate_with_stop(struct client *c, uint64_t id)
     generate.n_tokens = 1;
     generate.tokens = &prompt;
     generate.ignore_end = true;
-    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-    m.id = id;
-    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-    m.generate = &generate;
-    client_send(c, &m);
+    client_submit(c, id, &generate);
 }
 
 /* So it is with their memory; and all frontends together have a limit. */
@@ -466,7 +476,7 @@ static void test_most_bytes(void **state)
 /* A deadline is for the start of an answer, not for that of its continuation. */
 static void test_deadline(void **state)
 {
-    static uint32_t prompt[] = {1, 2, 3}, before = 7;
+    static uint32_t before = 7;
     static struct client c, other;
     (void)state;
     client_attach(&c);
@@ -476,17 +486,11 @@ static void test_deadline(void **state)
     client_await(&c, &c.events, SESSION_WINDOW); /* they keep both slots */
     for (uint32_t id = 2; id >= 1; id--) {
         Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
-        generate.n_tokens = 3;
-        generate.tokens = prompt;
         generate.max_tokens = 4;
         generate.deadline_ms = 1;
         generate.n_answer = id - 1;
         generate.answer = &before;
-        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-        m.id = id;
-        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-        m.generate = &generate;
-        client_send(&other, &m);
+        client_submit_short(&other, id, &generate);
         if (id == 2)
             await_count(count_requests, 3);
     }
@@ -527,11 +531,7 @@ static void test_rendered(void **state)
         }
         generate.max_tokens = 4;
         generate.ignore_end = true;
-        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-        m.id = id;
-        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-        m.generate = &generate;
-        client_send(&c, &m);
+        client_submit(&c, id, &generate);
         client_await(&c, &c.answers[id].n_done, 1);
     }
     assert_int_equal(c.answers[1].n_tokens, 4);
@@ -542,18 +542,6 @@ static void test_rendered(void **state)
 }
 
 /* ---- Grammars ---- */
-
-static void send_generate(struct client *c, uint64_t id, Moed__V1__Generate *generate)
-{
-    static uint32_t prompt[] = {1, 2, 3};
-    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-    generate->n_tokens = 3;
-    generate->tokens = prompt;
-    m.id = id;
-    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-    m.generate = generate;
-    client_send(c, &m);
-}
 
 static Moed__V1__Grammar grammar_of(Moed__V1__Grammar__Kind kind, const char *text)
 {
@@ -580,14 +568,14 @@ static void test_grammar_continued(void **state)
     sampling.temperature = 2;
     generate.sampling = &sampling;
     generate.grammar = &grammar;
-    send_generate(&c, 0, &generate);
+    client_submit_short(&c, 0, &generate);
     client_await(&c, &whole->n_done, 1);
     assert_int_equal(whole->reason, FINISH_END);
     for (uint32_t cut = 1; cut <= whole->n_tokens; cut++) {
         c.answers[1] = (struct answer){0};
         generate.answer = (uint32_t *)whole->tokens;
         generate.n_answer = cut;
-        send_generate(&c, 1, &generate);
+        client_submit_short(&c, 1, &generate);
         client_await(&c, &rest->n_done, 1);
         assert_int_equal(rest->reason, FINISH_END);
         assert_int_equal(rest->n_tokens, whole->n_tokens - cut);
@@ -598,7 +586,7 @@ static void test_grammar_continued(void **state)
     uint32_t strange[] = {whole->tokens[0], 'x'};
     generate.answer = strange;
     generate.n_answer = 2;
-    send_generate(&c, 1, &generate);
+    client_submit_short(&c, 1, &generate);
     client_await(&c, &rest->n_errors, 1);
     assert_non_null(strstr(rest->message, "does not follow its grammar"));
     channel_close(c.channel, 0);
@@ -638,7 +626,7 @@ static void test_reasoning_limit(void **state)
     generate.ignore_end = true;
     generate.sampling = &sampling;
     generate.reasoning = &limit;
-    send_generate(&c, 0, &generate);
+    client_submit_short(&c, 0, &generate);
     client_await(&c, &whole->n_done, 1);
     assert_int_equal(whole->n_tokens, 20);
     for (uint32_t i = 0; i < 20; i++) { /* the begin's second token is the first of reasoning */
@@ -652,7 +640,7 @@ static void test_reasoning_limit(void **state)
         c.answers[1] = (struct answer){0};
         generate.answer = (uint32_t *)whole->tokens;
         generate.n_answer = cut;
-        send_generate(&c, 1, &generate);
+        client_submit_short(&c, 1, &generate);
         client_await(&c, &rest->n_done, 1);
         assert_int_equal(rest->n_tokens, 20 - cut);
         assert_memory_equal(rest->tokens, whole->tokens + cut,
@@ -860,13 +848,9 @@ static void test_refused(void **state)
         generate.sampling = &sampling;
         if (i < CASES)
             cases[i].how(&generate, &sampling);
-        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-        m.id = id;
-        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-        m.generate = &generate;
         struct answer *a = &c.answers[id];
         uint32_t errors = a->n_errors;
-        client_send(&c, &m);
+        client_submit(&c, id, &generate);
         if (i == CASES) {
             client_await(&c, &a->n_done, 1);
             assert_int_equal(a->n_tokens, 4);
