@@ -4,44 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parameters for which 0 is a value of its own, and those for which it means the usual value, which
- * precedes the model's default. */
-#define PLAIN_FLOATS(X)                                                                            \
-    X(temperature)                                                                                 \
-    X(dynamic_temperature)                                                                         \
-    X(min_p)                                                                                       \
-    X(top_n_sigma)                                                                                 \
-    X(xtc_probability)                                                                             \
-    X(presence_penalty)                                                                            \
-    X(frequency_penalty)                                                                           \
-    X(dry_multiplier)
-#define FLOATS_OF_USE(X)                                                                           \
+/* X(name, usual). usual: what 0 means; it precedes the model's default. Where it is 0, 0 is a value
+ * of its own. */
+#define FLOATS(X)                                                                                  \
+    X(temperature, 0)                                                                              \
+    X(dynamic_temperature, 0)                                                                      \
     X(dynamic_exponent, 1)                                                                         \
     X(top_p, 1)                                                                                    \
+    X(min_p, 0)                                                                                    \
     X(typical_p, 1)                                                                                \
+    X(top_n_sigma, 0)                                                                              \
+    X(xtc_probability, 0)                                                                          \
     X(xtc_threshold, 0.1f)                                                                         \
     X(repetition_penalty, 1)                                                                       \
+    X(presence_penalty, 0)                                                                         \
+    X(frequency_penalty, 0)                                                                        \
+    X(dry_multiplier, 0)                                                                           \
     X(dry_base, 1.75f)                                                                             \
     X(mirostat_tau, 5)                                                                             \
-    X(mirostat_eta, 0.1f)
-#define PLAIN_COUNTS(X)                                                                            \
-    X(top_k)                                                                                       \
-    X(dry_window)                                                                                  \
-    X(mirostat)
-#define COUNTS_OF_USE(X)                                                                           \
+    X(mirostat_eta, 0.1f)                                                                          \
+    X(mirostat_mu, 0)
+#define COUNTS(X)                                                                                  \
+    X(top_k, 0)                                                                                    \
     X(repetition_window, 64)                                                                       \
-    X(dry_allowed_length, 2)
+    X(dry_allowed_length, 2)                                                                       \
+    X(dry_window, 0)                                                                               \
+    X(mirostat, 0)
 
 void moed_sampling_init(struct moed_sampling *sampling, size_t size)
 {
     struct moed_sampling s = {.size = size, .seed = MOED_RANDOM_SEED};
-#define INIT_FLOAT(name, ...) s.name = MOED_DEFAULT_FLOAT;
-#define INIT_COUNT(name, ...) s.name = MOED_DEFAULT_COUNT;
-    PLAIN_FLOATS(INIT_FLOAT)
-    FLOATS_OF_USE(INIT_FLOAT)
-    INIT_FLOAT(mirostat_mu)
-    PLAIN_COUNTS(INIT_COUNT)
-    COUNTS_OF_USE(INIT_COUNT)
+#define INIT_FLOAT(name, usual) s.name = MOED_DEFAULT_FLOAT;
+#define INIT_COUNT(name, usual) s.name = MOED_DEFAULT_COUNT;
+    FLOATS(INIT_FLOAT)
+    COUNTS(INIT_COUNT)
     memset(sampling, 0, size);
     memcpy(sampling, &s, size < sizeof s ? size : sizeof s);
 }
@@ -50,36 +46,25 @@ void moed_sampling_init(struct moed_sampling *sampling, size_t size)
 static bool has_defaults(const struct moed_sampling *in)
 {
     bool any = false;
-#define IS_DEFAULT_FLOAT(name, ...) any |= in->name == MOED_DEFAULT_FLOAT;
-#define IS_DEFAULT_COUNT(name, ...) any |= in->name == MOED_DEFAULT_COUNT;
-    PLAIN_FLOATS(IS_DEFAULT_FLOAT)
-    FLOATS_OF_USE(IS_DEFAULT_FLOAT)
-    IS_DEFAULT_FLOAT(mirostat_mu)
-    PLAIN_COUNTS(IS_DEFAULT_COUNT)
-    COUNTS_OF_USE(IS_DEFAULT_COUNT)
+#define IS_DEFAULT_FLOAT(name, usual) any |= in->name == MOED_DEFAULT_FLOAT;
+#define IS_DEFAULT_COUNT(name, usual) any |= in->name == MOED_DEFAULT_COUNT;
+    FLOATS(IS_DEFAULT_FLOAT)
+    COUNTS(IS_DEFAULT_COUNT)
     return any;
 }
 
 static void fill_parameters(Moed__V1__Sampling *out, const struct moed_sampling *in)
 {
     bool defaults = has_defaults(in);
-#define SEND(name, none)                                                                           \
-    out->has_##name = in->name != (none);                                                          \
-    out->name = in->name;
-#define SEND_FLOAT(name) SEND(name, MOED_DEFAULT_FLOAT)
-#define SEND_COUNT(name) SEND(name, MOED_DEFAULT_COUNT)
-/* without the model's defaults the worker has the usual value */
-#define SEND_OF_USE(name, none, usual)                                                             \
-    out->has_##name = in->name != (none) && (in->name != 0 || defaults);                           \
+/* Without the model's defaults the worker has the usual value. */
+#define SEND(name, none, usual)                                                                    \
+    out->has_##name = in->name != (none) && (in->name != 0 || (usual) == 0 || defaults);           \
     out->name = in->name == 0 ? (usual) : in->name;
-#define SEND_FLOAT_OF_USE(name, usual) SEND_OF_USE(name, MOED_DEFAULT_FLOAT, usual)
-#define SEND_COUNT_OF_USE(name, usual) SEND_OF_USE(name, MOED_DEFAULT_COUNT, usual)
-    PLAIN_FLOATS(SEND_FLOAT)
-    PLAIN_COUNTS(SEND_COUNT)
-    FLOATS_OF_USE(SEND_FLOAT_OF_USE)
-    COUNTS_OF_USE(SEND_COUNT_OF_USE)
-    out->has_mirostat_mu = in->mirostat_mu != MOED_DEFAULT_FLOAT && in->mirostat_mu != 0;
-    out->mirostat_mu = in->mirostat_mu;
+#define SEND_FLOAT(name, usual) SEND(name, MOED_DEFAULT_FLOAT, usual)
+#define SEND_COUNT(name, usual) SEND(name, MOED_DEFAULT_COUNT, usual)
+    FLOATS(SEND_FLOAT)
+    COUNTS(SEND_COUNT)
+    out->has_mirostat_mu &= in->mirostat_mu != 0; /* 0: twice mirostat_tau */
     out->has_model_defaults = true;
     out->model_defaults = defaults;
 }
@@ -130,13 +115,10 @@ struct moed_sampling sampling_from_message(const Moed__V1__Sampling *m, const ch
     struct moed_sampling s = {.size = sizeof s, .order = order};
     if (!m)
         return s;
-#define TAKE(name, ...)                                                                            \
+#define TAKE(name, usual)                                                                          \
     if (m->has_##name)                                                                             \
         s.name = m->name;
-    PLAIN_FLOATS(TAKE)
-    PLAIN_COUNTS(TAKE)
-    FLOATS_OF_USE(TAKE)
-    COUNTS_OF_USE(TAKE)
-    TAKE(mirostat_mu)
+    FLOATS(TAKE)
+    COUNTS(TAKE)
     return s;
 }
