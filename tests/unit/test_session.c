@@ -222,6 +222,11 @@ static uint32_t count_requests(void)
     return s.running + s.waiting;
 }
 
+static uint32_t count_running(void)
+{
+    return engine_status(b.engine).running;
+}
+
 static uint32_t count_frontends(void)
 {
     return sessions_count(sessions);
@@ -483,6 +488,7 @@ static void test_deadline(void **state)
     client_attach(&other);
     client_generate(&c, 1, 0);
     client_generate(&c, 2, 0);
+    await_count(count_running, 2);               /* the first alone may use up the window */
     client_await(&c, &c.events, SESSION_WINDOW); /* they keep both slots */
     for (uint32_t id = 2; id >= 1; id--) {
         Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
