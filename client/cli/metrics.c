@@ -10,23 +10,11 @@
 
 #define METRICS_TIMEOUT_MS 2000
 
-/* *out: owned by the caller. */
-static enum error_code ask_metrics(const char *run, const char *process, Moed__V1__Reply **out,
-                                   struct error *e)
-{
-    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
-    request.metrics = &metrics;
-    return control_call(run, process, &request, MOED__V1__REPLY__BODY_METRICS, METRICS_TIMEOUT_MS,
-                        out, e);
-}
-
 static int print_one(const char *run, const char *process)
 {
     struct error e = {0};
     Moed__V1__Reply *reply;
-    if (ask_metrics(run, process, &reply, &e)) {
+    if (control_metrics(run, process, METRICS_TIMEOUT_MS, &reply, &e)) {
         cli_complain("%s: %s", process, e.text);
         return CLI_FAILURE;
     }
@@ -59,7 +47,7 @@ static int print_all(const char *run, const struct deployment_status *status)
         Moed__V1__Reply *reply;
         if (!is_there(status, run, process))
             continue;
-        if (ask_metrics(run, process, &reply, &e)) {
+        if (control_metrics(run, process, METRICS_TIMEOUT_MS, &reply, &e)) {
             cli_complain("%s: %s", process, e.text);
             exit_code = CLI_FAILURE;
             continue;

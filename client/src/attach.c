@@ -72,13 +72,8 @@ enum moed_code moed_metrics(const char *deployment, const char *process, char **
                             process ? process : "");
     if (run_dir_path(deployment, run, &why) || run_dir_check(run, &why))
         return error_convert(error, &why);
-    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
-    request.metrics = &metrics;
-    Moed__V1__Reply *reply = NULL;
-    if (control_call(run, process, &request, MOED__V1__REPLY__BODY_METRICS, DEFAULT_TIMEOUT_MS,
-                     &reply, &why))
+    Moed__V1__Reply *reply;
+    if (control_metrics(run, process, DEFAULT_TIMEOUT_MS, &reply, &why))
         return session_call_failed(error, deployment, run, process, &why);
     char *copy = strdup(reply->metrics->prometheus_text);
     moed__v1__reply__free_unpacked(reply, NULL);

@@ -138,6 +138,17 @@ enum error_code control_health(const char *run, const char *process, int timeout
     return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH, timeout_ms, reply, e);
 }
 
+enum error_code control_metrics(const char *run, const char *process, int timeout_ms,
+                                Moed__V1__Reply **reply, struct error *e)
+{
+    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
+    request.metrics = &metrics;
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_METRICS, timeout_ms, reply,
+                        e);
+}
+
 enum error_code control_call_open(const char *dir, const char *process, Moed__V1__Request *request,
                                   Moed__V1__Reply__BodyCase want, int timeout_ms,
                                   Moed__V1__Reply **reply, int *fd, struct error *e)

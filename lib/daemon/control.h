@@ -18,6 +18,9 @@ enum error_code control_call_at(const char *dir, const char *process, Moed__V1__
 /* A process's health. */
 enum error_code control_health(const char *run, const char *process, int timeout_ms,
                                Moed__V1__Reply **reply, struct error *e);
+/* A process's metrics. */
+enum error_code control_metrics(const char *run, const char *process, int timeout_ms,
+                                Moed__V1__Reply **reply, struct error *e);
 /* As control_call_at; hands over the connection, for a session (rpc_call_open). */
 enum error_code control_call_open(const char *dir, const char *process, Moed__V1__Request *request,
                                   Moed__V1__Reply__BodyCase want, int timeout_ms,

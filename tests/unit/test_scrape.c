@@ -22,22 +22,19 @@ static pthread_barrier_t all_asked;
 static const char *silent; /* the process that does not answer in time */
 
 /* A scrape waits two seconds for each process, a loaded machine longer. */
-enum error_code __real_control_call(const char *run, const char *process,
-                                    Moed__V1__Request *request, Moed__V1__Reply__BodyCase want,
-                                    int timeout_ms, Moed__V1__Reply **reply, struct error *e);
-enum error_code __wrap_control_call(const char *run, const char *process,
-                                    Moed__V1__Request *request, Moed__V1__Reply__BodyCase want,
-                                    int timeout_ms, Moed__V1__Reply **reply, struct error *e);
-enum error_code __wrap_control_call(const char *run, const char *process,
-                                    Moed__V1__Request *request, Moed__V1__Reply__BodyCase want,
-                                    int timeout_ms, Moed__V1__Reply **reply, struct error *e)
+enum error_code __real_control_metrics(const char *run, const char *process, int timeout_ms,
+                                       Moed__V1__Reply **reply, struct error *e);
+enum error_code __wrap_control_metrics(const char *run, const char *process, int timeout_ms,
+                                       Moed__V1__Reply **reply, struct error *e);
+enum error_code __wrap_control_metrics(const char *run, const char *process, int timeout_ms,
+                                       Moed__V1__Reply **reply, struct error *e)
 {
     assert_true(timeout_ms <= SCRAPE_ANSWER_MS);
     if (silent && strcmp(process, silent) == 0) {
         pthread_barrier_wait(&all_asked);
         return ERROR_TIMEOUT;
     }
-    return __real_control_call(run, process, request, want, 60000, reply, e);
+    return __real_control_metrics(run, process, 60000, reply, e);
 }
 
 /* Answers once all are asked. */

@@ -17,13 +17,8 @@
 /* Asks one process for its metrics. The caller frees the text. NULL: it does not answer. */
 static char *metrics_of(const char *run, const char *process)
 {
-    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
     Moed__V1__Reply *reply;
-    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
-    request.metrics = &metrics;
-    if (control_call(run, process, &request, MOED__V1__REPLY__BODY_METRICS, ASK_TIMEOUT_MS, &reply,
-                     NULL))
+    if (control_metrics(run, process, ASK_TIMEOUT_MS, &reply, NULL))
         return NULL;
     char *text = strdup(reply->metrics->prometheus_text);
     moed__v1__reply__free_unpacked(reply, NULL);

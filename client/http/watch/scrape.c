@@ -116,13 +116,8 @@ static void find_targets(struct gathering *g)
 
 static void ask_for_metrics(const struct target *t, const char *process, struct asked_process *p)
 {
-    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    Moed__V1__Reply *reply = NULL;
-    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
-    request.metrics = &metrics;
-    if (control_call(t->run, process, &request, MOED__V1__REPLY__BODY_METRICS, SCRAPE_ANSWER_MS,
-                     &reply, NULL))
+    Moed__V1__Reply *reply;
+    if (control_metrics(t->run, process, SCRAPE_ANSWER_MS, &reply, NULL))
         return;
     const char *text = reply->metrics->prometheus_text;
     strbuf_append(&p->answer, text, strlen(text));
