@@ -36,7 +36,7 @@ void problem_not_loaded(struct problem *p, const struct deployments_waiter *w)
     const char *meant = deployments_meant(all, w->model);
     if (demand->status && !(demand->status == 404 && deployments_starting(all, meant)))
         *p = *demand;
-    else if (all->demand.enabled && !all->has_own && !*meant)
+    else if (deployments_only_on_demand(all) && !*meant)
         no_default(p, w->model);
     else
         problem_no_model(p, all, meant);

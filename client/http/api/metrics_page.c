@@ -76,12 +76,12 @@ static void start_page(struct exchange *x)
         exchange_fail(x, &p);
         return;
     }
-    deployments_look(all); /* for has_own */
+    deployments_look(all); /* for deployments_only_on_demand */
     page->job = (struct job){.work = page_work, .done = page_done};
     page->x = x;
     page->settings = (struct scrape_settings){.own = all->own,
                                               .own_run = all->own_run,
-                                              .expects_own = !all->demand.enabled || all->has_own,
+                                              .expects_own = !deployments_only_on_demand(all),
                                               .cancelled = &page->left};
     metrics_merge_init(&page->merge);
     x->work = page;

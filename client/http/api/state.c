@@ -14,11 +14,10 @@ void handle_livez(struct exchange *x)
 static void write_health(struct exchange *x)
 {
     const struct deployments *all = &app_of(x)->deployments;
-    bool on_demand = all->demand.enabled && !all->has_own; /* a request loads its model */
     struct problem p = {0};
     if (x->server->draining)
         problem_fill(&p, 503, "the server is stopping");
-    else if (!on_demand && !deployments_find(all, NULL))
+    else if (!deployments_only_on_demand(all) && !deployments_find(all, NULL))
         problem_fill(&p, 503, "the model is not loaded yet");
     p.retry_s = 2;
     if (p.status)

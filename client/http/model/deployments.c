@@ -238,6 +238,11 @@ void deployments_look(struct deployments *d)
     free_gone(d);
 }
 
+bool deployments_only_on_demand(const struct deployments *d)
+{
+    return d->demand.enabled && !d->has_own;
+}
+
 /* ---- On a deployment's thread ---- */
 
 static enum moed_code attach(struct deployment *d, struct moed_session **out,

@@ -113,6 +113,8 @@ void deployments_fini(struct deployments *d);
 
 /* Notes which deployments run now (`running`), and frees those that have gone. */
 void deployments_look(struct deployments *d);
+/* There is no model but those of the folder: a request has one loaded. As of the last look. */
+bool deployments_only_on_demand(const struct deployments *d);
 /* Keeps d, which is in the table, beyond the caller's return to the loop. */
 struct deployment *deployment_hold(struct deployment *d);
 void deployment_release(struct deployment *d); /* takes NULL */
