@@ -36,6 +36,8 @@ skip() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
 
 # pid_of PROCESS: prints the pid from the lock file that the process holds.
 pid_of() { tr -dc 0-9 < "$RUN/$1.pid"; }
+# port_of LOG: where the last moed-http of this log listens.
+port_of() { sed -n 's/.*listening at https\{0,1\}:[^"]*:\([0-9]*\)"\{0,1\}}\{0,1\}$/\1/p' "$1" | tail -n 1; }
 
 # wait_until SECONDS COMMAND...: run the command until it succeeds. On a busy machine it may take three times as long.
 wait_until() {

@@ -22,7 +22,7 @@ start_replicas() {
         run=$WORK/replica$i
         RUNS+=("$run")
         MOED_RUN=$run "$MOED" up "$MODEL" --http 127.0.0.1:0 "$@" >"$WORK/up" 2>&1 || fail "replica $i: $(cat "$WORK/up")"
-        PORTS+=("$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$run/http.log" | tail -n 1)")
+        PORTS+=("$(port_of "$run/http.log")")
     done
 }
 

@@ -15,7 +15,7 @@ fi
 printf 'test secret-of-test\nother secret-of-other\nother its-second-key\n' > "$WORK/keys"
 chmod 600 "$WORK/keys"
 "$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --api-key-file "$WORK/keys" > /dev/null 2>&1 || fail "no deployment with --http"
-port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+port=$(port_of "$RUN/http.log")
 "$VENV/bin/python" "$here/http_clients.py" "$port" secret-of-test || fail "see above"
 if grep ignored= "$RUN/http.log"; then fail "a parameter has no row"; fi
 say ok

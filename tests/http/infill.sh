@@ -5,14 +5,13 @@ MOED=$1 MODEL=$2
 command -v python3 > /dev/null || skip "python3 is not here"
 here=$(dirname "$0")
 up() { "$MOED" up "$1" --ctx 4096 --http 127.0.0.1:0 > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"; }
-port_of() { sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1; }
 
 first=$(python3 "$here/fim_model.py" "$MODEL" "$WORK/fim.gguf") || fail "no model"
 up "$WORK/fim.gguf"
-python3 "$here/http_infill.py" "$(port_of)" "$first" || fail "see above"
+python3 "$here/http_infill.py" "$(port_of "$RUN/http.log")" "$first" || fail "see above"
 grep -q 'POST /infill 200 ok.*ignored=[a-z_,:]*n_indent' "$RUN/http.log" || fail "the access log does not name n_indent: $(tail -n 3 "$RUN/http.log")"
 
 "$MOED" down > /dev/null
 up "$MODEL"
-python3 "$here/http_infill.py" "$(port_of)" none || fail "see above"
+python3 "$here/http_infill.py" "$(port_of "$RUN/http.log")" none || fail "see above"
 say ok

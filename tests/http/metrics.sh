@@ -25,7 +25,7 @@ check_all() {
 }
 
 "$MOED" up "$MODEL" --ctx 512 --device emu:vram=50%,link=1G --http 127.0.0.1:0 > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"
-port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+port=$(port_of "$RUN/http.log")
 # The first request of all: Prometheus may be the only client.
 python3 "$here/http_get.py" "$port" '/metrics?process=all' --body | grep -q '^moed_worker_requests_running' || fail "the first page lacks the worker"
 check_all "before any request"

@@ -20,7 +20,6 @@ end_models() {
 }
 trap end_models EXIT
 RUN=$XDG_RUNTIME_DIR/moed/router
-port_of() { sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$1" | tail -n 1; }
 
 folder=$WORK/models
 mkdir -p "$folder/more" "$XDG_CONFIG_HOME/moed"

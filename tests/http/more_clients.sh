@@ -13,7 +13,7 @@ if ! cmp -s "$here/requirements-more.txt" "$VENV/made-of"; then
     cp "$here/requirements-more.txt" "$VENV/made-of"
 fi
 "$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 > /dev/null 2>&1 || fail "no deployment with --http"
-port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+port=$(port_of "$RUN/http.log")
 mkdir "$WORK/clients"
 "$VENV/bin/python" "$here/http_more_clients.py" "$port" "$WORK/clients" || fail "see above"
 if grep ignored= "$RUN/http.log"; then fail "a parameter has no row"; fi

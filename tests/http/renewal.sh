@@ -29,7 +29,7 @@ echo "root key-of-root" > "$WORK/keys/admin"
 "$http" --run "$WORK/run2" --listen 127.0.0.1:0 --tls-cert "$WORK/secret/tls.crt" --tls-key "$WORK/secret/tls.key" \
     --api-key-file "$WORK/keys/keys" --admin-key-file "$WORK/keys/admin" > /dev/null 2> "$WORK/log" & frontend=$!
 wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
-port=$(sed -n 's/.*listening at https:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+port=$(port_of "$WORK/log")
 get() { python3 "$here/http_get.py" "tls:$port" /v1/models "x-api-key: $1"; }
 answers() { [ "$(get "$1")" = "$2" ]; }
 subject() { openssl s_client -connect "127.0.0.1:$port" < /dev/null 2> /dev/null | openssl x509 -noout -subject; }
@@ -99,7 +99,7 @@ say "connections of two certificates count together, and those of the former one
 "$http" --run "$WORK/run2" --listen 127.0.0.1:0 --tls-cert "$WORK/secret/tls.crt" --tls-key "$WORK/secret/tls.key" \
     --connections 3 --idle-timeout 3600 --header-timeout 3600 > /dev/null 2> "$WORK/log" & frontend=$!
 wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
-port=$(sed -n 's/.*listening at https:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+port=$(port_of "$WORK/log")
 mkfifo "$WORK/renewed"
 python3 - "$port" "$WORK/renewed" > "$WORK/three" 2>&1 << 'END' & three=$!
 import http.client, ssl, sys
@@ -162,7 +162,7 @@ ln -s release-1 "$WORK/tls/current"
 "$http" --run "$WORK/run2" --listen 127.0.0.1:0 --tls-cert "$WORK/tls/current/tls.crt" --tls-key "$WORK/tls/current/tls.key" \
     > /dev/null 2> "$WORK/log" & frontend=$!
 wait_until 20 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
-port=$(sed -n 's/.*listening at https:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+port=$(port_of "$WORK/log")
 serves first || fail "the certificate is $(subject)"
 ln -sfn release-2 "$WORK/tls/next" && mv -T "$WORK/tls/next" "$WORK/tls/current"
 wait_until 20 serves second || fail "the certificate is still $(subject): $(cat "$WORK/log")"

@@ -5,11 +5,9 @@ MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 command -v python3 > /dev/null || skip "python3 is not here"
 
-port() { sed -n 's/.*listening at http:[^ ]*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1; }
-
 # Without an admin key nobody may change anything; without API keys everybody may look.
 "$MOED" up "$MODEL" --ctx 256 --device emu:vram=30%,link=1G --threads 1 --http 127.0.0.1:0 > /dev/null 2>&1 || fail "no deployment"
-python3 - "$(port)" << 'END' || fail "a deployment can be changed without an admin key"
+python3 - "$(port_of "$RUN/http.log")" << 'END' || fail "a deployment can be changed without an admin key"
 import http.client
 import sys
 for path, status in (("/moed/policy", 403), ("/moed/resize", 403)):
@@ -25,13 +23,13 @@ printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/keys" "$WORK/admin"
 with_keys=(--http 127.0.0.1:0 --api-key-file "$WORK/keys" --admin-key-file "$WORK/admin")
 "$MOED" up "$MODEL" --ctx 256 --device emu:vram=30%,link=1G --parallel 3 --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment with an admin key"
-python3 "$(dirname "$0")/http_watch.py" "$(port)" "$MOED" secret-of-alice secret-of-boss "$(pid_of worker)" || fail "see above"
+python3 "$(dirname "$0")/http_watch.py" "$(port_of "$RUN/http.log")" "$MOED" secret-of-alice secret-of-boss "$(pid_of worker)" || fail "see above"
 grep -q 'POST /moed/policy 200 ok key=boss model=demo' "$RUN/http.log" || fail "the access log does not name the admin key"
 ! grep -q secret-of "$RUN/http.log" || fail "a key is in the log"
 
 # A deployment without a device cache, with a part of the experts in the file only.
 "$MOED" up "$MODEL" --ctx 256 --ram 50% --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment without a device"
-python3 "$(dirname "$0")/http_watch.py" "$(port)" "$MOED" secret-of-alice secret-of-boss || fail "see above"
+python3 "$(dirname "$0")/http_watch.py" "$(port_of "$RUN/http.log")" "$MOED" secret-of-alice secret-of-boss || fail "see above"
 
 # A withdrawn key keeps no stream.
 "$MOED" up "$MODEL" --ctx 256 --threads 1 "${with_keys[@]}" > /dev/null 2>&1 || fail "no deployment for a key that is withdrawn"
@@ -43,7 +41,7 @@ reply = c.getresponse()
 while line := reply.readline():
     print(line.decode().strip()[:80], flush=True)
 END
-python3 "$WORK/watch.py" "$(port)" > "$WORK/events" 2>&1 & watcher=$!
+python3 "$WORK/watch.py" "$(port_of "$RUN/http.log")" > "$WORK/events" 2>&1 & watcher=$!
 wait_until 30 grep -q 'event: map' "$WORK/events" || fail "no events: $(cat "$WORK/events")"
 printf 'bob secret-of-bob\n' > "$WORK/keys"
 stream_has_ended() { ! kill -0 $watcher 2> /dev/null; }

@@ -7,8 +7,6 @@ command -v python3 > /dev/null || skip "python3 is not here"
 here=$(dirname "$0")
 http=$(dirname "$MOED")/moed-http
 
-# port_of LOG: where the last moed-http of this log listens.
-port_of() { sed -n 's/.*listening at https\{0,1\}:[^"]*:\([0-9]*\)"\{0,1\}}\{0,1\}$/\1/p' "$1" | tail -n 1; }
 # get PORT PATH [HEADER]: the status, over plain HTTP.
 get() { python3 "$here/http_get.py" "$@"; }
 

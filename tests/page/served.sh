@@ -8,7 +8,7 @@ chmod 600 "$WORK/keys"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 0 --api-key-file "$WORK/keys" > /dev/null 2> "$WORK/log" &
 frontend=$!
 wait_until 10 grep -q ready "$WORK/log" || fail "$(cat "$WORK/log")"
-port=$(sed -n 's/.*listening at http:[^"]*:\([0-9]*\)$/\1/p' "$WORK/log" | tail -n 1)
+port=$(port_of "$WORK/log")
 python3 "$(dirname "$0")/served.py" "$port" secret-of-the-page "$PAGE" || fail "see above"
 kill "$frontend"
 wait "$frontend" || fail "moed-http ended with $?"
