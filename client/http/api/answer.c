@@ -1,7 +1,7 @@
 /* Answers; see answer.h. */
 #include "client/http/api/answer.h"
-#include "client/chat/no_event.h"
 
+#include "client/chat/no_event.h"
 #include "client/http/api/answer_start.h"
 #include "client/http/api/budget.h"
 #include "client/http/api/failure.h"

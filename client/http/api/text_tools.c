@@ -1,8 +1,8 @@
 /* POST /tokenize, /detokenize, /apply-template; GET /props. The fields are those of llama-server,
  * and of vLLM where it has other names. */
+#include "base/utf8.h"
 #include "client/http/api/conversation.h"
 #include "client/http/api/messages.h"
-#include "base/utf8.h"
 #include "client/http/api/prompt.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"
