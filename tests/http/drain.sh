@@ -16,6 +16,7 @@ END
 
 # serve S: starts the deployment, and a stream whose worker is stopped after the first tokens.
 serve() {
+    rm -f "$WORK/out" "$WORK/stream" "$RUN/supervise.log" "$RUN/http.log" # of the call before: they would end the waits below
     "$MOED" serve "$MODEL" --http 127.0.0.1:0 --watchdog 0 --drain "$1" >"$WORK/out" 2>"$WORK/err" & serving=$!
     wait_until 30 grep -q 'serving HTTP' "$WORK/out" || fail "serve: $(cat "$WORK/err")"
     port=$(sed -n 's|^serving HTTP at http://127.0.0.1:\([0-9]*\).*|\1|p' "$WORK/out")
