@@ -474,12 +474,12 @@ int launch_wait(struct launch *l)
         if (!asked && turn % STATUS_TURNS == 0)
             failed = has_failed(l);
         if (!asked && (interrupted || failed)) {
+            interrupted = 0; /* before: the next one may come at once */
             kill(l->supervisor, SIGTERM);
             asked = true;
-            interrupted = 0;
         } else if (asked && interrupted == SIGINT) {
-            kill(l->supervisor, SIGINT); /* do not wait for answers */
             interrupted = 0;
+            kill(l->supervisor, SIGINT); /* do not wait for answers */
         }
         poll(NULL, 0, POLL_MS); /* the signal may have come to another thread */
     }
