@@ -37,9 +37,11 @@ static void report(const char *what, double *us, size_t n)
 static void echo(struct ring *in, struct ring *out, unsigned spin_us, size_t trips)
 {
     uint8_t record[RING_RECORD_BYTES];
+    struct spinner spinner;
+    spinner_init(&spinner, spin_us);
     for (size_t i = 0; i < trips; i++) {
         while (ring_pop(in, record) == 0)
-            ring_wait(in, NULL, spin_us, -1);
+            ring_wait(in, NULL, &spinner, -1);
         ring_push(out, record);
         ring_notify(out);
     }
@@ -68,6 +70,8 @@ static void bench_ring(const char *what, unsigned spin_us, unsigned pause_us, si
     }
     double *us = calloc(trips, sizeof *us);
     uint8_t record[RING_RECORD_BYTES] = {0};
+    struct spinner spinner;
+    spinner_init(&spinner, spin_us);
     for (size_t i = 0; i < trips; i++) {
         if (pause_us > 0)
             nanosleep(&(struct timespec){.tv_nsec = (long)pause_us * 1000}, NULL);
@@ -75,7 +79,7 @@ static void bench_ring(const char *what, unsigned spin_us, unsigned pause_us, si
         ring_push(&there, record);
         ring_notify(&there);
         while (ring_pop(&back, record) == 0)
-            ring_wait(&back, NULL, spin_us, -1);
+            ring_wait(&back, NULL, &spinner, -1);
         us[i] = (double)(clock_ns() - start) * 1e-3;
     }
     waitpid(pid, NULL, 0);

@@ -123,7 +123,7 @@ int main(int argc, char **argv)
          "compute threads; 0: one for each core left"},
         {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores and memory nodes"},
         {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US",
-         "spin for US microseconds before sleeping"},
+         "spin for at least US microseconds before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
          "same bits in every batch: no BLAS, no BF16 inputs"},
         {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME",

@@ -50,7 +50,7 @@ struct serve {
     const struct memory_client *memory;
     struct pool *pool;
     bool blas;
-    unsigned spin_us;
+    unsigned spin_us; /* at least: base/spinner.h */
     struct serve_counters counters;
     struct watch *watch;
     struct lease_listener listener;
@@ -181,9 +181,11 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
 
 static void serve_jobs(struct connection *c)
 {
+    struct spinner spinner;
+    spinner_init(&spinner, c->serve->spin_us);
     while (!atomic_load(&c->stop)) {
         struct expert_job job;
-        if (!ring_wait(&c->channel.jobs, &c->stop, c->serve->spin_us, -1))
+        if (!ring_wait(&c->channel.jobs, &c->stop, &spinner, -1))
             continue;
         int popped = ring_pop(&c->channel.jobs, &job);
         if (popped < 0) {

@@ -662,7 +662,7 @@ int main(int argc, char **argv)
          "measure the costs of experts again, even if some are stored"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL,
          "keep compute threads on their cores and memory nodes"},
-        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin for this long before sleeping"},
+        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin for at least this long before sleeping"},
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME",
          "auto, portable, avx2, avx2-vnni or avx512"},
         {0},

@@ -15,6 +15,7 @@
 #include "exec/pool.h"
 
 #include "base/clock.h"
+#include "base/spinner.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -44,6 +45,7 @@ struct pool {
     bool stopping;
     bool pins;
     unsigned n_threads, spin_us, n_nodes, rank, n_shares;
+    struct spinner spinner; /* the owner's; each helper has its own */
     char name[12];
     struct topology *topology;   /* of all threads */
     struct pool_thread *threads; /* [n_threads]; thread 0 is the caller of pool_run */
@@ -73,13 +75,6 @@ static void futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 static void run_chunks(struct pool *p, unsigned thread)
 {
     for (unsigned i = 0; i < p->n_queues; i++) {
@@ -94,27 +89,34 @@ static void run_chunks(struct pool *p, unsigned thread)
     }
 }
 
-/* Waits until *word differs from seen: spins for spin_us, then sleeps. */
-static void wait_change(struct pool *p, _Atomic uint32_t *word, uint32_t seen,
+struct change {
+    const _Atomic uint32_t *word;
+    uint32_t seen;
+};
+
+static bool has_changed(void *arg)
+{
+    const struct change *c = arg;
+    return atomic_load_explicit(c->word, memory_order_acquire) != c->seen;
+}
+
+/* Waits until *word differs from seen. */
+static void wait_change(struct spinner *spinner, _Atomic uint32_t *word, uint32_t seen,
                         _Atomic uint32_t *sleepers)
 {
-    if (p->spin_us) {
-        uint64_t end = clock_ns() + p->spin_us * 1000ull;
-        do {
-            for (int i = 0; i < 64; i++) {
-                if (atomic_load_explicit(word, memory_order_acquire) != seen)
-                    return;
-                cpu_relax();
-            }
-            sched_yield(); /* to a thread that waits for this core */
-        } while (clock_ns() < end);
+    struct change change = {word, seen};
+    if (has_changed(&change))
+        return;
+    uint64_t start = clock_ns();
+    if (!spinner_spin(spinner, has_changed, &change, start, UINT64_MAX)) {
+        if (sleepers) /* seq_cst, paired with the owner's bump then read of sleepers */
+            atomic_fetch_add(sleepers, 1);
+        while (atomic_load(word) == seen)
+            futex_sleep(word, seen);
+        if (sleepers)
+            atomic_fetch_sub(sleepers, 1);
     }
-    if (sleepers) /* seq_cst, paired with the owner's bump then read of sleepers */
-        atomic_fetch_add(sleepers, 1);
-    while (atomic_load(word) == seen)
-        futex_sleep(word, seen);
-    if (sleepers)
-        atomic_fetch_sub(sleepers, 1);
+    spinner_waited(spinner, clock_ns() - start);
 }
 
 static bool enter(struct pool *p)
@@ -154,9 +156,11 @@ static void *thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "%.10s/%u", p->name, t->index % 1000);
     pthread_setname_np(pthread_self(), name);
+    struct spinner spinner;
+    spinner_init(&spinner, p->spin_us);
     for (uint32_t seen = 0;;) {
         wait_active(p, t->index);
-        wait_change(p, &p->job, seen, &p->sleepers);
+        wait_change(&spinner, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
         if (!enter(p))
             continue;
@@ -216,7 +220,7 @@ void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t
     uint32_t gate =
         atomic_fetch_or_explicit(&p->gate, GATE_CLOSED, memory_order_acquire) | GATE_CLOSED;
     for (; gate != GATE_CLOSED; gate = atomic_load_explicit(&p->gate, memory_order_acquire))
-        wait_change(p, &p->gate, gate, NULL);
+        wait_change(&p->spinner, &p->gate, gate, NULL);
 }
 
 unsigned pool_usable_cores(void)
@@ -336,6 +340,7 @@ enum error_code pool_new_on(const struct topology *t, const char *name, unsigned
     atomic_init(&p->active, n_threads);
     p->n_nodes = t->n_nodes;
     p->spin_us = spin_us;
+    spinner_init(&p->spinner, spin_us);
     p->pins = pin;
     p->threads = threads;
     p->topology = topology;

@@ -17,7 +17,8 @@
 struct pool;
 
 /* n_threads includes the caller of pool_run. 0: one per core that the process may use
- * (topology_threads). */
+ * (topology_threads). spin_us: how long, at the least, a thread spins before it sleeps
+ * (base/spinner.h). */
 enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigned spin_us,
                          struct pool **out, struct error *e);
 /* The same for the described CPUs, real or made up. Borrows t for the call. */

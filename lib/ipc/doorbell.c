@@ -23,7 +23,6 @@
 #include "base/clock.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -33,15 +32,6 @@
 
 _Static_assert(offsetof(struct doorbell, sleeping) == 4, "shared layout");
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "the futex word is the atomic");
-
-static inline void cpu_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t limit_ns)
 {
@@ -58,19 +48,6 @@ void doorbell_ring(struct doorbell *d)
         syscall(SYS_futex, (uint32_t *)&d->count, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-static bool spin(bool (*ready)(void *arg), void *arg, uint64_t until_ns)
-{
-    do {
-        for (int i = 0; i < 32; i++) { /* reading the clock costs more than looking at the ring */
-            if (ready(arg))
-                return true;
-            cpu_pause();
-        }
-        sched_yield(); /* the producer may be waiting for this core */
-    } while (clock_ns() < until_ns);
-    return false;
-}
-
 /* C1 to C6, once. */
 static bool sleep_once(struct doorbell *d, bool (*ready)(void *arg), void *arg, uint64_t limit_ns)
 {
@@ -85,7 +62,19 @@ static bool sleep_once(struct doorbell *d, bool (*ready)(void *arg), void *arg, 
     return found;
 }
 
-bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, unsigned spin_us,
+static bool sleep_until(struct doorbell *d, bool (*ready)(void *arg), void *arg, uint64_t end_ns)
+{
+    for (;;) {
+        uint64_t now = clock_ns();
+        if (now >= end_ns)
+            return ready(arg);
+        uint64_t left = end_ns - now;
+        if (sleep_once(d, ready, arg, left < SLEEP_MAX_NS ? left : SLEEP_MAX_NS))
+            return true;
+    }
+}
+
+bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, struct spinner *spinner,
                    int timeout_ms)
 {
     if (ready(arg))
@@ -94,15 +83,8 @@ bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, unsi
         return false;
     uint64_t start = clock_ns();
     uint64_t end = timeout_ms < 0 ? UINT64_MAX : start + (uint64_t)timeout_ms * 1000000u;
-    uint64_t spin_end = start + (uint64_t)spin_us * 1000u;
-    if (spin_us > 0 && spin(ready, arg, spin_end < end ? spin_end : end))
-        return true;
-    for (;;) {
-        uint64_t now = clock_ns();
-        if (now >= end)
-            return ready(arg);
-        uint64_t left = end - now;
-        if (sleep_once(d, ready, arg, left < SLEEP_MAX_NS ? left : SLEEP_MAX_NS))
-            return true;
-    }
+    bool found = spinner_spin(spinner, ready, arg, start, end) || sleep_until(d, ready, arg, end);
+    if (spinner)
+        spinner_waited(spinner, clock_ns() - start);
+    return found;
 }

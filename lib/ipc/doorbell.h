@@ -8,6 +8,8 @@
 #ifndef MOED_IPC_DOORBELL_H
 #define MOED_IPC_DOORBELL_H
 
+#include "base/spinner.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,9 +23,9 @@ _Static_assert(sizeof(struct doorbell) == 64, "shared layout");
 
 void doorbell_ring(struct doorbell *d);
 
-/* Wait until ready(arg) is true: spin for spin_us, then sleep; at most timeout_ms (-1: no limit).
- * Returns ready's last answer. Handles spurious wake-ups. */
-bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, unsigned spin_us,
+/* Wait until ready(arg) is true: spin as the spinner says (NULL: not at all), then sleep; at most
+ * timeout_ms (-1: no limit). Returns ready's last answer. Handles spurious wake-ups. */
+bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, struct spinner *spinner,
                    int timeout_ms);
 
 #endif

@@ -155,9 +155,9 @@ static bool ready(void *arg)
            (w->stop != NULL && atomic_load_explicit(w->stop, memory_order_acquire));
 }
 
-bool ring_wait(struct ring *r, const _Atomic bool *stop, unsigned spin_us, int timeout_ms)
+bool ring_wait(struct ring *r, const _Atomic bool *stop, struct spinner *spinner, int timeout_ms)
 {
     struct wait_context w = {.ring = r, .stop = stop};
-    doorbell_wait(&r->header->doorbell, ready, &w, spin_us, timeout_ms);
+    doorbell_wait(&r->header->doorbell, ready, &w, spinner, timeout_ms);
     return has_record(r);
 }

@@ -49,6 +49,6 @@ void ring_notify(struct ring *r); /* producer: ring, after one or more pushes */
 /* Consumer: wait until there is a record, or *stop is set and the doorbell rung (by a watcher that
  * noticed a death), or timeout_ms (-1: no limit) is over. stop may be NULL. True: there is a
  * record, or the ring is broken, which ring_pop reports. */
-bool ring_wait(struct ring *r, const _Atomic bool *stop, unsigned spin_us, int timeout_ms);
+bool ring_wait(struct ring *r, const _Atomic bool *stop, struct spinner *spinner, int timeout_ms);
 
 #endif

@@ -383,7 +383,7 @@ static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t 
                                uint32_t prefix)
 {
     struct bench_awaited a = {w, layer, expert, prefix};
-    return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, 0, 10000);
+    return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, NULL, 10000);
 }
 
 /* Within an odd epoch: the resident segments of an expert as the table has them; -1: one is not

@@ -175,7 +175,7 @@ static bool submit(struct side *w, const struct expert_job *job, struct expert_c
     if (ring_push(&w->channel.jobs, job) != 1)
         return false;
     ring_notify(&w->channel.jobs);
-    return ring_wait(&w->channel.completions, NULL, 0, 20000) &&
+    return ring_wait(&w->channel.completions, NULL, NULL, 20000) &&
            ring_pop(&w->channel.completions, done) == 1 && done->sequence == job->sequence;
 }
 

@@ -148,11 +148,11 @@ static void test_wild_indices(void **state)
         atomic_store(&p.header->head, 0);
         assert_int_equal(ring_push(&p, &r), -1);
         atomic_store(&c.header->tail, wild[i]);
-        assert_true(ring_wait(&c, NULL, 0, 1000)); /* at once: ring_pop reports it */
+        assert_true(ring_wait(&c, NULL, NULL, 1000)); /* at once: ring_pop reports it */
         assert_int_equal(ring_pop(&c, &r), -1);
         atomic_store(&c.header->tail, 4);
         assert_int_equal(ring_pop(&c, &r), -1);
-        assert_true(ring_wait(&c, NULL, 0, 1000));
+        assert_true(ring_wait(&c, NULL, NULL, 1000));
         shm_close(&s);
     }
     /* another process writes this end's index */
@@ -172,17 +172,19 @@ static void test_wait_timeout(void **state)
     struct ring p = attach(s.base, s.bytes), c = attach(s.base, s.bytes);
     _Atomic bool stop = false;
     uint64_t start = clock_ns();
-    assert_false(ring_wait(&c, &stop, 0, 0));
+    assert_false(ring_wait(&c, &stop, NULL, 0));
     assert_true(clock_ns() - start < 50000000u);
     start = clock_ns();
-    assert_false(ring_wait(&c, &stop, 50, 60));
+    struct spinner spinner;
+    spinner_init(&spinner, 50);
+    assert_false(ring_wait(&c, &stop, &spinner, 60));
     uint64_t took = clock_ns() - start;
     assert_true(took >= 60000000u && took < 2000000000u);
     atomic_store(&stop, true);
-    assert_false(ring_wait(&c, &stop, 0, -1)); /* does not block */
+    assert_false(ring_wait(&c, &stop, NULL, -1)); /* does not block */
     struct record r = make_record(0);
     assert_int_equal(ring_push(&p, &r), 1);
-    assert_true(ring_wait(&c, &stop, 0, -1));
+    assert_true(ring_wait(&c, &stop, NULL, -1));
     shm_close(&s);
 }
 
@@ -212,6 +214,8 @@ static bool produce(struct ring *r, uint64_t count, unsigned pause_every)
 /* Returns the number of records that arrived whole and in order. longest: the worst single wait. */
 static uint64_t consume(struct ring *r, uint64_t count, unsigned spin_us, uint64_t *longest_ns)
 {
+    struct spinner spinner;
+    spinner_init(&spinner, spin_us);
     uint64_t n = 0;
     while (n < count) {
         struct record record;
@@ -223,7 +227,7 @@ static uint64_t consume(struct ring *r, uint64_t count, unsigned spin_us, uint64
             continue;
         }
         uint64_t start = clock_ns();
-        if (!ring_wait(r, NULL, spin_us, 20000))
+        if (!ring_wait(r, NULL, &spinner, 20000))
             break;
         uint64_t took = clock_ns() - start;
         if (longest_ns != NULL && took > *longest_ns)
@@ -331,7 +335,7 @@ static void test_stopped_by_a_watcher(void **state)
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, watcher_main, &w), 0);
         uint64_t start = clock_ns();
-        assert_false(ring_wait(&c, &stop, 0, -1));
+        assert_false(ring_wait(&c, &stop, NULL, -1));
         assert_true(clock_ns() - start < 900000000u);
         assert_true(atomic_load(&stop));
         pthread_join(thread, NULL);

@@ -242,7 +242,7 @@ static inline bool bench_arrived(void *arg)
 static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
     struct bench_awaited a = {w->bench, layer, expert};
-    return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, 0, 10000);
+    return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, NULL, 10000);
 }
 
 /* Within an odd epoch. Returns 1: in memory and whole; 0: not in memory; -1: not whole. */

@@ -236,7 +236,9 @@ static bool run_job(struct measure_bench *b, uint32_t turn, uint32_t n_tokens, b
     bool ok = push_job(b, &c, n_tokens);
     if (ok && overlap_device)
         compute_overlap(b, turn, n_tokens);
-    ok = ok && ring_wait(&ch->completions, expert_link_dead(b->parts->link), 20, EXPERT_STALL_MS) &&
+    ok = ok &&
+         ring_wait(&ch->completions, expert_link_dead(b->parts->link), &b->spinner,
+                   EXPERT_STALL_MS) &&
          ring_pop(&ch->completions, &done) == 1 && done.sequence == b->sequence &&
          done.status == ERROR_OK;
     release(b);

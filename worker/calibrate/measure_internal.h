@@ -15,6 +15,8 @@
 
 #include "measure.h"
 
+#include "base/spinner.h"
+
 enum { MEASURE_MOST_TOKENS = 32, MEASURE_MOST_EXPERTS = 8, MEASURE_MOST_STORED = 256 };
 
 /* The state of a calibration. A timed call computes the first n_segments segments of n_experts
@@ -27,7 +29,8 @@ struct measure_bench {
     float *values;                  /* [MEASURE_MOST_TOKENS][d_model] */
     struct expert_channel *channel; /* NULL: no executor */
     uint64_t sequence;
-    uint32_t looked; /* position of the search for experts that are not resident */
+    struct spinner spinner; /* the wait for a job */
+    uint32_t looked;        /* position of the search for experts that are not resident */
     /* Segments of the first layer with experts, stored on a device that cannot compute with host
      * memory; the turns use these. */
     const uint8_t *stored[MEASURE_MOST_STORED];
@@ -54,7 +57,7 @@ void measure_bench_fini(struct measure_bench *b);
 double measure_quantile(double *values, uint32_t n, double share);
 void measure_nap(double seconds);
 /* Computes for as long as the dense part of a small model's layer: the thread that gets the next
- * job or load has gone to sleep, and its caches hold other data. */
+ * job or load may have gone to sleep, and its caches hold other data. */
 void measure_pass_time(void);
 
 /* measure_compute.c */

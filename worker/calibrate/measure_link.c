@@ -53,7 +53,7 @@ static bool await_segments(struct measure_bench *b, uint32_t layer, uint32_t exp
     while (device_cache_read(b->parts->cache, layer, expert).resident < segments) {
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
             return false;
-        device_cache_wait(b->parts->cache, layer, expert, segments, 20, LOAD_STALL_MS / 4);
+        device_cache_wait(b->parts->cache, layer, expert, segments, &b->spinner, LOAD_STALL_MS / 4);
     }
     return true;
 }

@@ -59,7 +59,7 @@ bool cpu_backend_await(struct cpu_backend *b, double expected_s, bool patient,
     const _Atomic bool *dead = expert_link_dead(b->link);
     uint64_t progress = atomic_load(&ch->header->progress), started = clock_ns(), since = started;
     for (;;) {
-        if (ring_wait(&ch->completions, dead, b->spin_us, EXPERT_STALL_MS / 4)) {
+        if (ring_wait(&ch->completions, dead, &b->spinner, EXPERT_STALL_MS / 4)) {
             if (ring_pop(&ch->completions, done) != 1)
                 return false;
             if (done->sequence == b->sequence) {

@@ -7,6 +7,7 @@
 #include "circuit_breaker.h"
 #include "worker/links/expert_link.h"
 
+#include "base/spinner.h"
 #include "exec/row_groups.h"
 #include "ipc/expert_channel.h"
 
@@ -17,7 +18,7 @@ struct cpu_backend {
     uint64_t sequence;              /* of the last job */
     uint32_t n_tasks;               /* of the job under way; 0: none is */
     bool inputs_sent;               /* the layer's input lies in the channel */
-    unsigned spin_us;
+    struct spinner spinner;         /* the wait for a job */
 };
 
 /* Before a layer: sets b->channel. */

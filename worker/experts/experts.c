@@ -136,7 +136,9 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->n_experts = p->router.n_experts;
     x->n_segments = pool_map_most_segments(&memory->map);
     x->d_model = p->d_model;
-    x->cpu.spin_us = options->spin_us;
+    spinner_init(&x->cpu.spinner, options->spin_us);
+    spinner_init(&x->copy_spinner, options->spin_us);
+    spinner_init(&x->disk_spinner, options->spin_us);
     x->cost.n_gaps = p->n_layers - p->n_dense - 1;
     x->activity = activity_new(p->n_layers, p->n_dense, x->n_experts);
     enum error_code code = allocate(x) && x->activity ? ERROR_OK : no_memory(e);
@@ -439,7 +441,7 @@ static enum error_code finish_round(struct experts *x, struct error *e)
     struct expert_completion done;
     uint64_t started = clock_ns();
     if (x->cpu.channel &&
-        !ring_wait(&x->cpu.channel->completions, expert_link_dead(x->cpu.link), 0, 0))
+        !ring_wait(&x->cpu.channel->completions, expert_link_dead(x->cpu.link), NULL, 0))
         experts_before_wait(x);
     bool answered = x->cpu.channel && await_job(x, &done);
     uint64_t waited_ns = clock_ns() - started;

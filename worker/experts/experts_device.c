@@ -157,9 +157,9 @@ static bool wait_for(struct experts *x, const struct activated *a, uint32_t segm
         experts_before_wait(x);
     if (device_compute_awaits(x->device.compute))
         device_cache_wait_begun(x->device.cache, x->work.layer, a->expert, segments,
-                                x->options.spin_us, LOAD_STALL_MS / 4);
+                                &x->copy_spinner, LOAD_STALL_MS / 4);
     else
-        device_cache_wait(x->device.cache, x->work.layer, a->expert, segments, x->options.spin_us,
+        device_cache_wait(x->device.cache, x->work.layer, a->expert, segments, &x->copy_spinner,
                           LOAD_STALL_MS / 4);
     count_wait(x, before);
     return missing;
@@ -189,7 +189,7 @@ static enum error_code await_arrival(struct experts *x, const struct activated *
 {
     uint64_t since = clock_ns();
     bool missing = !device_cache_wait_arrived(x->device.cache, x->work.layer, a->expert, segment,
-                                              arrival, 0, 0);
+                                              arrival, NULL, 0);
     for (bool come = !missing; !come;) {
         bool ending = atomic_load(&x->stopping);
         if (clock_ns() - since > (ending ? LAST_COPY_MS : COPY_STALL_MS) * 1000000ull) {
@@ -199,7 +199,7 @@ static enum error_code await_arrival(struct experts *x, const struct activated *
             return e->code;
         }
         come = device_cache_wait_arrived(x->device.cache, x->work.layer, a->expert, segment,
-                                         arrival, x->options.spin_us, LAST_COPY_MS);
+                                         arrival, &x->copy_spinner, LAST_COPY_MS);
     }
     count_wait(x, since);
     if (segment + 1 == a->device + a->load)

@@ -102,6 +102,7 @@ struct experts {
     struct layer *layer;       /* its decisions; where there is a device cache */
     struct activity *activity; /* for people who watch */
     struct layer_work work;
+    struct spinner copy_spinner, disk_spinner; /* waits for memd */
     void *arrays;                /* the memory of work's and device's arrays, and of these: */
     struct layer_expert *inputs; /* [n_experts]: of a round's plan */
     struct cache_hint *hints;    /* [n_experts]: sent to memd */

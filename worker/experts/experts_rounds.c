@@ -197,7 +197,7 @@ static enum error_code wait_for_round(struct experts *x, struct error *e)
         } else if (clock_ns() - since > STALL_MS * 1000000ull) {
             return give_up(x, NULL, e);
         }
-        host_experts_wait(x->host, news, x, x->options.spin_us, reported ? WAIT_MS : 1);
+        host_experts_wait(x->host, news, x, &x->disk_spinner, reported ? WAIT_MS : 1);
     }
 }
 

@@ -283,17 +283,17 @@ static bool arrived(void *arg)
 }
 
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
-                       unsigned spin_us, int timeout_ms)
+                       struct spinner *spinner, int timeout_ms)
 {
     struct awaited a = {c, layer, expert, segments, false};
-    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spinner, timeout_ms);
 }
 
 void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert,
-                             uint32_t segments, unsigned spin_us, int timeout_ms)
+                             uint32_t segments, struct spinner *spinner, int timeout_ms)
 {
     struct awaited a = {c, layer, expert, segments, true};
-    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spinner, timeout_ms);
 }
 
 struct arrival_wait {
@@ -314,8 +314,8 @@ static bool has_come(void *arg)
 
 bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert,
                                uint32_t segment, const struct cached_arrival *arrival,
-                               unsigned spin_us, int timeout_ms)
+                               struct spinner *spinner, int timeout_ms)
 {
     struct arrival_wait a = {c, layer, expert, segment, arrival};
-    return doorbell_wait(&c->channel->header->arrivals, has_come, &a, spin_us, timeout_ms);
+    return doorbell_wait(&c->channel->header->arrivals, has_come, &a, spinner, timeout_ms);
 }

@@ -103,14 +103,14 @@ void device_cache_notify(struct device_cache *c);
 /* Outside: waits until at least `segments` are resident, or another segment arrived, or timeout_ms.
  */
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
-                       unsigned spin_us, int timeout_ms);
+                       struct spinner *spinner, int timeout_ms);
 /* As device_cache_wait, but returns when the last of them is in flight. */
 void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert,
-                             uint32_t segments, unsigned spin_us, int timeout_ms);
+                             uint32_t segments, struct spinner *spinner, int timeout_ms);
 /* Waits until a segment that device_cache_arriving returned is there, or timeout_ms. Allowed within
  * too: a segment in flight has its slot already. False: it is still in flight. */
 bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert,
                                uint32_t segment, const struct cached_arrival *arrival,
-                               unsigned spin_us, int timeout_ms);
+                               struct spinner *spinner, int timeout_ms);
 
 #endif

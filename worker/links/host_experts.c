@@ -88,9 +88,9 @@ uint64_t host_experts_reads(const struct host_experts *h)
 }
 
 void host_experts_wait(struct host_experts *h, bool (*ready)(void *arg), void *arg,
-                       unsigned spin_us, int timeout_ms)
+                       struct spinner *spinner, int timeout_ms)
 {
-    doorbell_wait(&h->header->arrivals, ready, arg, spin_us, timeout_ms);
+    doorbell_wait(&h->header->arrivals, ready, arg, spinner, timeout_ms);
 }
 
 void host_experts_wake(struct host_experts *h)

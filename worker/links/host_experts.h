@@ -39,7 +39,7 @@ uint64_t host_experts_reads(const struct host_experts *h);
 /* Outside of an epoch: waits until ready(arg) or timeout_ms. ready is called again after each
  * arrival and failure, and after host_experts_wake. */
 void host_experts_wait(struct host_experts *h, bool (*ready)(void *arg), void *arg,
-                       unsigned spin_us, int timeout_ms);
+                       struct spinner *spinner, int timeout_ms);
 /* Wakes host_experts_wait. Any thread. */
 void host_experts_wake(struct host_experts *h);
 

@@ -163,7 +163,7 @@ static void *background_main(void *arg)
     if (setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
         log_warn("cannot lower the predictors' priority: %m");
     for (;;) {
-        doorbell_wait(&a->bell, has_work, a, 0, -1);
+        doorbell_wait(&a->bell, has_work, a, NULL, -1);
         if (atomic_load_explicit(&a->stop, memory_order_relaxed))
             return NULL;
         uint64_t place;
