@@ -408,6 +408,75 @@ static void test_value_by_turn(void **state)
     sched_cache_free(o.cache);
 }
 
+struct exchange {
+    struct owner *owner;
+    uint32_t away; /* this expert cannot be copied */
+};
+
+static bool exchange_blocked(void *arg, uint32_t layer, uint32_t expert)
+{
+    return is_blocked(((struct exchange *)arg)->owner, layer, expert);
+}
+
+static bool exchange_away(void *arg, uint32_t layer, uint32_t expert)
+{
+    return expert == ((struct exchange *)arg)->away;
+}
+
+/* The expert that a copy of copy_s brings; 99: none. */
+static uint32_t exchanged(struct owner *o, double copy_s, uint32_t away)
+{
+    struct exchange x = {o, away};
+    uint32_t layer, expert;
+    return sched_cache_exchange(o->cache, copy_s, exchange_blocked, exchange_away, &x, &layer,
+                                &expert)
+               ? expert
+               : 99;
+}
+
+/* Half-life of one step, a segment takes the CPU a second. Steps 1 to 3 activate 0 and 1, which are
+ * resident, then 2, then 2 again: it counts 1/2 + 1, each of them 1/4. Values last for a step, so
+ * the copy saves 1.25 s, and at most 0.05 more for the long run. */
+static void test_value_exchange(void **state)
+{
+    struct sched_cache_options options = {.value_half_life = 1};
+    struct owner o = new_owner(CACHE_VALUE, shape(1, 4, 1, 2), &options);
+    report(&o, 0, 0, 1);
+    report(&o, 0, 1, 1);
+    o.step = 1;
+    route(&o, 0, (const uint16_t[]){0, 1}, (const uint16_t[]){1, 1}, 2);
+    o.step = 2;
+    route_one(&o, 0, 2, 1);
+    assert_int_equal(exchanged(&o, 0, 99), 99); /* costs are not known */
+    sched_cache_costs(o.cache, &(struct sched_cache_costs){.load_s = 1, .cpu_token_s = 1});
+    assert_int_equal(exchanged(&o, 0, 99), 99); /* twice as much is not enough */
+    o.step = 3;
+    route_one(&o, 0, 2, 1);
+    assert_int_equal(exchanged(&o, 1.24, 99), 2);
+    assert_int_equal(exchanged(&o, 1.31, 99), 99);
+    assert_int_equal(exchanged(&o, 0, 2), 99); /* only 2 is worth it */
+    o.blocked[0][0] = o.blocked[0][1] = true;
+    assert_int_equal(exchanged(&o, 0, 99), 99); /* nothing may go */
+    o.blocked[0][0] = o.blocked[0][1] = false;
+    sched_cache_predicted(o.cache, 3, 0, &(uint16_t){3}, &(float){0.9f}, 1);
+    for (o.step = 4; o.step <= 7; o.step++) {
+        assert_int_equal(exchanged(&o, 0, 99), 99); /* not for four steps after a prediction */
+        route_one(&o, 0, 2, 1);
+    }
+    assert_int_equal(exchanged(&o, 0, 99), 2);
+    expect_victim(&o, 0, 2, false, 0, 0);
+    sched_cache_routed(o.cache, o.step, 0, true, &(uint16_t){2}, &(uint16_t){1}, 1);
+    assert_int_equal(exchanged(&o, 0, 99), 99); /* a prompt */
+    sched_cache_free(o.cache);
+
+    o = new_owner(CACHE_LRU, shape(1, 4, 1, 2), NULL);
+    report(&o, 0, 0, 1);
+    for (o.step = 1; o.step < 9; o.step++)
+        route_one(&o, 0, 2, 1);
+    assert_int_equal(exchanged(&o, 0, 99), 99); /* the published caches load what they demand */
+    sched_cache_free(o.cache);
+}
+
 /* A profile of 10, 30, 0 and 20, the mean 15. An expert that every step activates has 45.7 with the
  * first half-life, 32 steps; so 45.7 / 24 * 30 / 16 = 3.57, then 2.38, 1.19 and nothing. What is
  * activated once has 1; twice, 1.98 and 0.11 of the long run, more than the 1.15 of the profile's
@@ -732,6 +801,7 @@ int main(void)
         cmocka_unit_test(test_dali_random),
         cmocka_unit_test(test_value),
         cmocka_unit_test(test_value_by_turn),
+        cmocka_unit_test(test_value_exchange),
         cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_value_of_many_answers),

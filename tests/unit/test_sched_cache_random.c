@@ -141,6 +141,8 @@ static bool lacks_some(const struct owner *o, uint32_t layer)
     return false;
 }
 
+static unsigned exchanges; /* of all runs */
+
 static void check_wanted(const struct owner *o, bool found, uint32_t layer, uint32_t expert)
 {
     long double best = 0;
@@ -226,6 +228,20 @@ static void report_more(struct owner *o, uint32_t l, const uint16_t *experts, ui
     }
 }
 
+/* What is exchanged can be copied, and finds a victim. */
+static void exchange(struct owner *o)
+{
+    uint32_t layer, expert;
+    if (!sched_cache_exchange(o->cache, 0.01 * below(100), is_blocked, NULL, o, &layer, &expert))
+        return;
+    assert_int_equal(o->kind, CACHE_VALUE);
+    assert_true(!o->prompt && layer >= o->shape.first_layer);
+    assert_true(o->resident[layer][expert] < o->shape.n_segments);
+    note(o, 5000 + layer * 100 + expert);
+    assert_true(load(o, layer, expert, false));
+    exchanges++;
+}
+
 static void step_through(struct owner *o, double half_life, double alpha)
 {
     long double decay = exp2l(-1 / (long double)half_life);
@@ -272,6 +288,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
             assert_true(wanted_layer >= o->shape.first_layer);
             load(o, wanted_layer, wanted_expert, false);
         }
+        exchange(o);
         if (!sched_cache_keeps_loads(o->cache) && below(2)) /* given up after their use */
             for (uint32_t i = 0; i < n; i++)
                 if (o->resident[l][experts[i]])
@@ -305,6 +322,8 @@ static uint64_t random_run(enum sched_cache_kind kind, enum sched_budget budget,
                                           .seed = seed};
     o = new_owner(kind, s, &options);
     o.decay = exp2l(-1 / (long double)options.value_half_life);
+    if (kind == CACHE_VALUE)
+        sched_cache_costs(o.cache, &(struct sched_cache_costs){.cpu_s = 1}); /* counts by steps */
     for (unsigned i = 0; i < steps; i++)
         step_through(&o, options.value_half_life, options.score_alpha);
     sched_cache_free(o.cache);
@@ -325,6 +344,7 @@ static void test_random(void **state)
         random_run(CACHE_SCORE, BUDGET_UNIFORM, seed, 5000);
         random_run(CACHE_LCP, BUDGET_CONFIGURED, seed, 3000);
     }
+    assert_true(exchanges > 100);
 }
 
 static void test_deterministic(void **state)

@@ -347,6 +347,42 @@ static void test_wanted_not_obtainable(void **state)
     close_bench(&b);
 }
 
+/* Experts 0 and 1 of layer 0 fill the device, and then only 2 is activated. The CPU computes it, as
+ * a copy takes ten times as long, and nothing is predicted. So an idle link exchanges one of them
+ * for it, once the costs are known. Loads and predictions go first. */
+static void test_exchange(void **state)
+{
+    const struct sched_costs costs = {
+        .load_s = 10, .load_contended_s = 10, .cpu_s = 1, .cpu_contended_s = 1};
+    const uint16_t first[] = {0, 1}, later[] = {2}, tokens[] = {1, 1};
+    struct bench b;
+    open_bench(&b, CACHE_VALUE, PREFETCH_PROBABLE, 4, 0);
+    for (uint64_t step = 1; step <= 40; step++) {
+        transfer_scheduler_place(b.copies, 0, step << 16);
+        transfer_scheduler_routed(b.copies, 0, step, step << 16, false, step == 1 ? first : later,
+                                  tokens, step == 1 ? 2 : 1);
+        if (step == 1)
+            EXPECT_COPIES(&b, 0, 1, 10, 11);
+        for (uint32_t layer = 1; layer < LAYERS; layer++)
+            transfer_scheduler_routed(b.copies, 0, step, step << 16 | layer, false, later, tokens,
+                                      0);
+    }
+    EXPECT_COPIES(&b, -1);
+    transfer_scheduler_costs(b.copies, &costs);
+    sched_cache_costs(b.cache, &(struct sched_cache_costs){.load_s = 10, .cpu_s = 1});
+    b.away[0][2] = true; /* and nothing is hinted: it is not in host memory, so never computed */
+    EXPECT_COPIES(&b, -1);
+    b.away[0][2] = false;
+    b.held = true; /* the slot comes back after the layer: the choice stays */
+    EXPECT_COPIES(&b, -1);
+    assert_int_equal(b.n_retired, 1);
+    b.held = false;
+    transfer_scheduler_load(b.copies, 0, 2, 3, 1, 1);
+    EXPECT_COPIES(&b, 230);
+    EXPECT_COPIES(&b, 20, 21, -1);
+    close_bench(&b);
+}
+
 static void route_all(struct bench *b, uint64_t step, uint32_t layer)
 {
     static const uint16_t experts[EXPERTS] = {0, 1, 2, 3}, workloads[EXPERTS] = {10, 10, 10, 10};
@@ -706,6 +742,7 @@ int main(void)
         cmocka_unit_test(test_dropped_when_routed),
         cmocka_unit_test(test_not_obtainable),
         cmocka_unit_test(test_wanted_not_obtainable),
+        cmocka_unit_test(test_exchange),
         cmocka_unit_test(test_free_ahead),
         cmocka_unit_test(test_slots_and_waste),
         cmocka_unit_test(test_capacity_while_read),

@@ -213,6 +213,19 @@ bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
     return true;
 }
 
+bool sched_cache_exchange(const struct sched_cache *c, double copy_s, sched_blocked *blocked,
+                          sched_blocked *unobtainable, void *arg, uint32_t *layer, uint32_t *expert)
+{
+    struct cache_search s = {
+        .layer = UINT32_MAX, .blocked = blocked, .unobtainable = unobtainable, .arg = arg};
+    uint32_t slab;
+    if (!c->policy->exchange || !c->policy->exchange(c, copy_s, &s, &slab))
+        return false;
+    *layer = cache_layer_of(c, slab);
+    *expert = slab % c->shape.n_experts;
+    return true;
+}
+
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
                         void *arg, uint32_t *layer, uint32_t *expert)
 {

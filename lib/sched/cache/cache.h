@@ -187,4 +187,11 @@ bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
                         void *arg, uint32_t *layer, uint32_t *expert);
 
+/* While the link has nothing else to copy: finds an absent expert that is worth a copy in place of
+ * the least valuable resident one, which sched_cache_victim then finds for it (value). copy_s: what
+ * a copy of a segment costs others. blocked, unobtainable: as in sched_cache_passed. */
+bool sched_cache_exchange(const struct sched_cache *c, double copy_s, sched_blocked *blocked,
+                          sched_blocked *unobtainable, void *arg, uint32_t *layer,
+                          uint32_t *expert);
+
 #endif

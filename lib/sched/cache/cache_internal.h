@@ -65,6 +65,9 @@ struct cache_policy {
     /* s: only `blocked` and `arg` are set */
     bool (*wanted)(struct sched_cache *c, uint64_t free_segments, const struct cache_search *s,
                    uint32_t *slab);
+    /* s: as for `passed` */
+    bool (*exchange)(const struct sched_cache *c, double copy_s, const struct cache_search *s,
+                     uint32_t *slab);
     /* As the sched_cache_ functions of the same names; the first two decide sched_cache_reads. */
     void (*scored)(struct sched_cache *c, uint32_t slab, float score);
     void (*predicted)(struct sched_cache *c, uint64_t step, uint32_t slab, uint32_t rank,

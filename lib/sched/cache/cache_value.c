@@ -38,6 +38,12 @@
  * last layer that lacked experts were MIN_TOKENS_PER_ABSENT or more for each of these. Otherwise
  * experts of passed layers go only for absent ones that are worth EVICT_AHEAD_RATIO times as much.
  *
+ * Exchanges. The CPU may compute misses sooner than the link brings them. Where nothing is
+ * predicted either, nothing enters the cache then, however often it is activated. So while the link
+ * is idle, the most valuable absent expert replaces the least valuable resident one: if it is worth
+ * EXCHANGE_RATIO times as much, and if the difference, for as long as values last, is more than the
+ * copy costs. Not in prompts.
+ *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable
  * first. */
@@ -67,6 +73,11 @@
 #define MIN_TOKENS_PER_ABSENT 2
 /* With 1, what is evicted is often loaded again in the next step; from 1.5 to 4 it is the same. */
 #define EVICT_AHEAD_RATIO 2
+/* With 1.5, two experts of about the same value take turns. With 2 a link as fast as the memory
+ * loses up to 1 % more, with 3 a slow one saves up to 2 % less. */
+#define EXCHANGE_RATIO 3
+/* Steps without predictions: what exchanges evict, they would bring back. */
+#define EXCHANGE_AFTER 4
 
 struct value_cache {
     /* [layer][expert]: by recent activations and the next one added, or the last where it is larger
@@ -83,6 +94,7 @@ struct value_cache {
     double sooner; /* SOONER by the number of layers */
     double saved;  /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over;     /* of the current step */
+    uint32_t unpredicted;     /* steps since something was predicted */
     uint32_t n_activated;     /* of the current layer */
     uint32_t n_absent;        /* of the current layer's experts, */
     uint64_t absent_tokens;   /* and the tokens that activated these */
@@ -152,6 +164,7 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
         return false;
     v->saved = 1;
     v->sooner = SOONER / c->shape.n_layers;
+    v->unpredicted = EXCHANGE_AFTER;
     v->noted_layer = UINT32_MAX;
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
         reckon_usual(c, layer);
@@ -295,6 +308,7 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
+    v->unpredicted++;
     double before = half_lives_always(&v->recent);
     enum half_lives_change change = half_lives_step_over(&v->recent);
     long_run_step_over(&v->long_run);
@@ -315,6 +329,7 @@ static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab,
                             float probability)
 {
     struct value_cache *v = c->state;
+    v->unpredicted = 0;
     v->predicted[slab] = value_of_predicted(v, (double)probability);
     set_value(c, slab);
 }
@@ -454,6 +469,47 @@ static bool value_wanted(struct sched_cache *c, uint64_t free_segments,
     return free_segments && heap_first(&v->lacking, may_come, &in, slab);
 }
 
+/* CPU seconds that a segment saves which is worth so much, in the time over which values last. */
+static double saved_s(const struct value_cache *v, double worth)
+{
+    double turns = 1 / (half_lives_used(&v->recent)->growth - 1);
+    return worth / half_lives_always(&v->recent) * (v->cpu_s + v->cpu_token_s) * turns;
+}
+
+struct exchange_search {
+    struct search_in in;
+    double too_small; /* a value that no turn makes worth an exchange: the search ends there */
+};
+
+static bool ends_search(const void *arg, uint32_t slab)
+{
+    const struct exchange_search *x = arg;
+    const struct value_cache *v = x->in.cache->state;
+    return v->values[slab] <= x->too_small || cache_obtainable(x->in.cache, x->in.search, slab);
+}
+
+static bool value_exchange(const struct sched_cache *c, double copy_s, const struct cache_search *s,
+                           uint32_t *slab)
+{
+    const struct value_cache *v = c->state;
+    const struct cache_search obtainable = {.blocked = s->unobtainable, .arg = s->arg};
+    uint32_t victim, best;
+    double least;
+    if (c->prompt || uses_most(c) || v->unpredicted < EXCHANGE_AFTER ||
+        !least_resident(c, s, c->shape.n_layers, &victim, &least))
+        return false;
+    double growth = half_lives_used(&v->recent)->growth;
+    double most_turn = growth * growth * (1 + v->sooner * c->shape.n_layers);
+    const struct exchange_search x = {{c, &obtainable, 0}, EXCHANGE_RATIO * least / most_turn};
+    if (!heap_first(&v->lacking, ends_search, &x, &best) || v->values[best] <= x.too_small)
+        return false;
+    double worth = v->values[best] * by_turn(c, cache_layer_of(c, best));
+    if (worth <= EXCHANGE_RATIO * least || !(saved_s(v, worth - least) > copy_s))
+        return false;
+    *slab = best;
+    return true;
+}
+
 const struct cache_policy cache_policy_value = {
     .keeps_loads = true,
     .init = value_init,
@@ -466,4 +522,5 @@ const struct cache_policy cache_policy_value = {
     .victim = value_victim,
     .passed = value_passed,
     .wanted = value_wanted,
+    .exchange = value_exchange,
 };

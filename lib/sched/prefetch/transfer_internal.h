@@ -111,6 +111,9 @@ void transfer_tidy(struct transfer_scheduler *c);
  * not now. */
 bool transfer_evict_for_demand(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                                uint64_t now_ns);
+/* An expert for an exchange (sched_cache_exchange) that can be copied. */
+bool transfer_find_exchange(struct transfer_scheduler *c, double copy_s, uint32_t *layer,
+                            uint32_t *expert);
 bool transfer_evict_for_prefetch(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                                  double probability);
 /* Evicts a few segments of the layers that a large step has passed (sched_cache_passed), until

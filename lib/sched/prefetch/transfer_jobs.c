@@ -2,6 +2,7 @@
 #include "transfer_internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* The requester with the oldest load that is not served; TRANSFER_NOBODY. */
@@ -118,6 +119,25 @@ static bool predicted_job(struct transfer_scheduler *c, struct copy_job *job)
            prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
 }
 
+/* What a copy costs others: it slows the CPU down, and a load that comes meanwhile waits for half
+ * of it. */
+static double copy_cost_s(const struct sched_costs *costs)
+{
+    return fmax(-sched_prefetch_gain(costs, 0), 0) + costs->load_s / 2;
+}
+
+static bool exchange_job(struct transfer_scheduler *c, struct copy_job *job)
+{
+    uint32_t layer, expert;
+    double copy_s = copy_cost_s(&c->costs);
+    if (!c->has_costs || c->hinting || !transfer_find_exchange(c, copy_s, &layer, &expert))
+        return false;
+    c->hinting = true;
+    c->hint_layer = layer;
+    c->hint_expert = expert;
+    return wanted_job(c, job);
+}
+
 /* The policy decides as if the copies under way had ended. */
 static void report_under_way(struct transfer_scheduler *c)
 {
@@ -155,7 +175,7 @@ enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_
         return load;
     bool predicted_first = c->prefetcher == PREFETCH_LOADED;
     if ((predicted_first && predicted_job(c, job)) || wanted_job(c, job) ||
-        (!predicted_first && predicted_job(c, job)))
+        (!predicted_first && predicted_job(c, job)) || exchange_job(c, job))
         return TRANSFER_JOB;
     if (c->tidying)
         transfer_tidy(c);

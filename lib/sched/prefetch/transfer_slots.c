@@ -182,6 +182,15 @@ void transfer_free_ahead(struct transfer_scheduler *c)
     }
 }
 
+bool transfer_find_exchange(struct transfer_scheduler *c, double copy_s, uint32_t *layer,
+                            uint32_t *expert)
+{
+    struct blocked_by b = {c, true, UINT32_MAX, UINT32_MAX};
+    return sched_cache_exchange(c->policy, copy_s, blocked, unobtainable, &b, layer, expert) &&
+           *layer < c->shape.n_layers && *expert < c->shape.n_experts &&
+           !transfer_is_whole(c, *layer, *expert);
+}
+
 static void reclaim(const struct transfer_scheduler *c)
 {
     c->owner.reclaim(c->owner.arg);
