@@ -41,14 +41,14 @@ static bool memd_gone(void *arg, int fd)
     return false;
 }
 
-/* What a file says about sampling is advice: where it is of no use, the usual defaults hold. */
+/* What a file says about sampling is advice: the worker starts without it, too. */
 static void read_sampling(struct worker *w, const struct gguf *g)
 {
-    struct error e;
-    if (!sampling_of_model(g, &w->sampling, &e))
-        return;
-    log_warn("%s; the model's sampling defaults are not used", e.text);
-    w->sampling = sampling_usual();
+    struct strbuf notes = {0};
+    w->sampling = sampling_of_model(g, &notes);
+    if (notes.len)
+        log_warn("left out of the model's sampling defaults: %s", notes.data);
+    strbuf_fini(&notes);
 }
 
 static enum error_code list_end_tokens(struct worker *w, struct error *e)

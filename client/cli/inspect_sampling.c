@@ -27,22 +27,19 @@ static void print_parameters(const struct sampling *s)
 
 void inspect_print_sampling(const struct gguf *g)
 {
-    struct sampling s;
-    struct error e;
+    struct strbuf notes = {0};
+    struct sampling s = sampling_of_model(g, &notes);
     fold_printf("sampling        ");
-    if (sampling_of_model(g, &s, &e)) {
-        s = sampling_usual();
-        fold_printf("%s: ", e.text);
-    }
     print_parameters(&s);
+    if (notes.len)
+        fold_printf("; left out: %.2000s", notes.data);
     fold_printf("\n");
+    strbuf_fini(&notes);
 }
 
 void inspect_add_sampling(struct strbuf *b, const struct gguf *g)
 {
-    struct sampling s;
-    if (sampling_of_model(g, &s, NULL))
-        s = sampling_usual();
+    struct sampling s = sampling_of_model(g, NULL);
     strbuf_printf(b, ", \"sampling\": {\"order\": \"%s\"", s.order);
 #define ADD_FLOAT(name, low, high, neutral)                                                        \
     if (strcmp(#name, "mirostat_mu") != 0)                                                         \

@@ -91,6 +91,29 @@ enum error_code gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ou
     return code;
 }
 
+enum error_code gguf_get_number(const struct gguf *g, const char *key, double *out, struct error *e)
+{
+    const struct gguf_kv *kv = gguf_find(g, key);
+    uint64_t value;
+    bool negative;
+    float narrow;
+    if (!kv)
+        return absent_key(g->files[0].path, key, e);
+    if (read_integer(kv, &value, &negative)) {
+        *out = negative ? (double)(int64_t)value : (double)value;
+        return ERROR_OK;
+    }
+    if (kv->type == GGUF_F32) {
+        memcpy(&narrow, kv->data, sizeof narrow);
+        *out = (double)narrow;
+        return ERROR_OK;
+    }
+    if (kv->type != GGUF_F64)
+        return wrong_type(kv, g->files[0].path, "a number", e);
+    memcpy(out, kv->data, sizeof *out);
+    return ERROR_OK;
+}
+
 enum error_code gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *e)
 {
     const struct gguf_kv *kv = gguf_find(g, key);

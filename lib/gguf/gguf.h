@@ -132,6 +132,9 @@ enum error_code gguf_read_tensor(const struct gguf *g, const struct gguf_tensor 
  * key is ERROR_NOT_FOUND with the key and the file. */
 enum error_code gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *e);
 enum error_code gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *e);
+/* Any integer or float. */
+enum error_code gguf_get_number(const struct gguf *g, const char *key, double *out,
+                                struct error *e);
 enum error_code gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *e);
 enum error_code gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
                                 struct error *e);

@@ -4,13 +4,14 @@
 #define MOED_MODEL_SAMPLING_H
 
 #include "base/error.h"
+#include "base/strbuf.h"
 #include "gguf/gguf.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-/* The samplers of a chain, by the letters that GGUF's general.sampling.sequence and llama.cpp's
- * --sampling-seq use. */
+/* The samplers of a chain, by the letters of llama.cpp's --sampling-seq. */
 enum sampler_letter {
     SAMPLER_PENALTIES = 'e',
     SAMPLER_DRY = 'd',
@@ -70,11 +71,14 @@ struct sampling sampling_neutral(void);
 /* Temperature 0.8 and min_p 0.05, all else neutral. */
 struct sampling sampling_usual(void);
 
-/* The model's defaults: the file's general.sampling.* keys, or sampling_usual where it has none of
- * them. Where it has some, but no temperature, that is 0.8. ERROR_FORMAT: a
- * key's value is of the wrong type or out of range. ERROR_UNSUPPORTED: it asks for what moed does
- * not have (mirostat 1). */
-enum error_code sampling_of_model(const struct gguf *g, struct sampling *out, struct error *e);
+/* The letter of a sampler's name in llama.cpp ("top_k"), or 0. The name needs no NUL. */
+char sampling_letter(const char *name, size_t n);
+
+/* The model's defaults: sampling_usual, changed by the file's general.sampling.* keys. Where the
+ * file has one of temp, top_k, top_p and min_p, its author has chosen the cut: then min_p is 0
+ * unless the file sets it. A key, or a sampler of the sequence, that moed cannot use is left out;
+ * the others count. notes: gets what is left out and why, in one line; NULL: nobody asks. */
+struct sampling sampling_of_model(const struct gguf *g, struct strbuf *notes);
 
 /* Checks each range, that order has known letters, each once, and that mirostat is 0 or 2. The
  * message names the parameter. ERROR_USAGE. */

@@ -3,6 +3,8 @@
  * the function here translates. */
 #include "client/http/api/ask.h"
 
+#include "model/sampling.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -114,24 +116,7 @@ static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
 
 /* ---- The order of the samplers ---- */
 
-#define LETTERS "edskypmxt" /* docs/sampling.md; llama-server's are the same */
-_Static_assert(sizeof LETTERS <= sizeof((struct ask *)0)->order, "each once");
-
-static char sampler_letter(const char *name)
-{
-    static const struct {
-        const char *name;
-        char letter;
-    } names[] = {
-        {"penalties", 'e'}, {"dry", 'd'},         {"top_n_sigma", 's'}, {"top_k", 'k'},
-        {"typ_p", 'y'},     {"typical_p", 'y'},   {"top_p", 'p'},       {"min_p", 'm'},
-        {"xtc", 'x'},       {"temperature", 't'},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i].name, name) == 0)
-            return names[i].letter;
-    return '\0';
-}
+_Static_assert(sizeof SAMPLING_ORDER <= sizeof((struct ask *)0)->order, "each once");
 
 /* Notes for the access log that a sampler of the list is none of moed's. */
 static void ignore_sampler(struct ask *ask, const char *name, int bytes)
@@ -163,8 +148,8 @@ static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
         const char *name = letters ? letters + i : json_string_value(json_array_get(value, i));
         if (!name)
             return problem_set(p, 400, "item %zu is no name", i);
-        char letter = letters ? letters[i] : sampler_letter(name);
-        if (!letter || !strchr(LETTERS, letter))
+        char letter = letters ? letters[i] : sampling_letter(name, strlen(name));
+        if (!letter || !strchr(SAMPLING_ORDER, letter))
             ignore_sampler(ask, name, letters ? 1 : 20);
         else if (!add_sampler(ask, &n, letter, i, p))
             return false;
