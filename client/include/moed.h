@@ -183,7 +183,7 @@ struct moed_sampling {
     uint32_t mirostat;                /* 0: off; 2 */
     float mirostat_tau, mirostat_eta; /* 0: 5, 0.1 */
     float mirostat_mu;                /* to continue an answer: the last event's; 0: 2 tau */
-    const char *order;                /* letters of samplers; NULL: "edskypmxt" */
+    const char *order;                /* letters of samplers; "": none; NULL: the default */
     const struct moed_bias *bias;     /* the last one of a token counts */
     size_t bias_count;
 };

@@ -92,6 +92,9 @@ grep -q "\"finish_reason\": \"end\", \"end_token\": $first," "$WORK/json" || fai
 grep -q '"finish_reason": "stop", "stop_index": 1,' "$WORK/json" || fail "stop string: $(cat "$WORK/json")"
 "$MOED" run -n 5 --ignore-end --bias 7=1000000 --json "Hello" > "$WORK/json"
 [ "$(tokens_of "$WORK/json")" = "[7, 7, 7, 7, 7]" ] || fail "bias: $(cat "$WORK/json")"
+"$MOED" run -n 20 --ignore-end --temp 0.01 --seed 7 --order '' --json "Hello" > "$WORK/json"
+"$MOED" run -n 20 --ignore-end --temp 1 --seed 7 --order t --json "Hello" > "$WORK/again"
+[ "$(tokens_of "$WORK/json")" = "$(tokens_of "$WORK/again")" ] || fail "an empty order is no plain draw: $(cat "$WORK/json" "$WORK/again")"
 code "$MOED" run --order kq x
 [ $CODE -eq 1 ] && grep -q "letter 'q'" "$WORK/err" || fail "an unknown sampler: $CODE $(cat "$WORK/err")"
 

@@ -117,7 +117,8 @@ static void test_llama_completion(void **state)
     ask_fini(&a);
     a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"n_predict\":0,\"t_max_predict_ms\":9,"
                                        "\"samplers\":[],\"t_max_prompt_ms\":5,\"n_indent\":4}");
-    assert_true(a.prompt_only && a.predict_ms == 9 && !a.order[0]);
+    assert_true(a.prompt_only && a.predict_ms == 9);
+    assert_string_equal(ask_sampling(&a).order, ""); /* as llama-server: a plain draw */
     assert_string_equal(a.ignored, "t_max_prompt_ms,n_indent");
     ask_fini(&a);
     refuse(parse_llama_completion, "{}", "prompt");
@@ -585,6 +586,12 @@ static void test_unknown_samplers_are_left_out(void **state)
     assert_string_equal(a.ignored, "samplers:a");
     ask_fini(&a);
     a = accept(parse_chat, CHAT(",\"samplers\":[\"infill\"]")); /* the usual ones */
+    assert_null(ask_sampling(&a).order);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"samplers\":\"\""));
+    assert_string_equal(ask_sampling(&a).order, "");
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"samplers\":null"));
     assert_null(ask_sampling(&a).order);
     ask_fini(&a);
 }

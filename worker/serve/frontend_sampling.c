@@ -48,7 +48,7 @@ static enum error_code take_parameters(struct frontend *f, struct request *r,
     SAMPLING_FLOATS(TAKE_FLOAT)
     SAMPLING_COUNTS(TAKE_COUNT)
     s.seed = q->has_seed ? q->seed : 0;
-    if (q->order && *q->order) {
+    if (q->order) {
         enum error_code code = sampling_set_order(&s, q->order, strlen(q->order), e);
         if (code)
             return code;

@@ -214,7 +214,7 @@ bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, st
 struct moed_sampling ask_sampling(const struct ask *ask)
 {
     struct moed_sampling s = ask->sampling;
-    s.order = ask->order[0] ? ask->order : NULL;
+    s.order = ask->ordered ? ask->order : NULL;
     s.dry_breakers = ask->breakers;
     s.dry_breaker_count = ask->breaker_count;
     s.bias = ask->bias;

@@ -68,6 +68,7 @@ struct ask {
     bool seeded;
     bool dry_off;    /* a window of none */
     bool repeat_off; /* the same, of the penalties */
+    bool ordered;    /* `order` is the request's, an empty one too */
     char order[16];
     struct moed_bytes breakers[ASK_BREAKERS_MAX];
     size_t breaker_count;

@@ -136,8 +136,9 @@ static bool add_sampler(struct ask *ask, size_t *n, char letter, size_t at, stru
     return true;
 }
 
-/* A string of letters, or an array of names; none: the usual ones. Samplers that moed does not have
- * are left out, as llama-server does: clients list all that they know, also those that are off. */
+/* A string of letters, or an array of names; empty: none of them. Samplers that moed does not have
+ * are left out, as llama-server does: clients list all that they know, also those that are off. If
+ * no other is left, the usual ones hold. */
 static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
 {
     const char *letters = json_string_value(value);
@@ -154,6 +155,7 @@ static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
         else if (!add_sampler(ask, &n, letter, i, p))
             return false;
     }
+    ask->ordered = n || !count;
     return true;
 }
 
