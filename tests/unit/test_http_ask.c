@@ -47,6 +47,9 @@ static void test_values_arrive(void **state)
                                 "\"repeat_last_n\":0"));
     assert_true(ask_sampling(&a).repetition_penalty == 1 && ask_sampling(&a).presence_penalty == 0);
     ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"repetition_penalty\":0"));
+    assert_true(ask_sampling(&a).repetition_penalty == 1);
+    ask_fini(&a);
 }
 
 static void expect_model_defaults(const struct ask *a)
@@ -648,8 +651,12 @@ static void test_silly_tavern(void **state)
     ask_fini(&a);
 }
 
+#define LONG_BREAKER "12345678901234567890123456789012345678901"
+
 static void test_samplers_are_refused_by_name(void **state)
 {
+    refuse_because(parse_chat, CHAT(",\"dry_sequence_breakers\":[\":\",\"" LONG_BREAKER "\"]"),
+                   "dry_sequence_breakers", "item 1 has more than 40 bytes");
     static const char *const wrong[][2] = {
         {CHAT(",\"presence_penalty\":101"), "presence_penalty"},
         {CHAT(",\"mirostat\":1"), "mirostat"},

@@ -451,9 +451,9 @@ bool take_min_p(struct ask *ask, json_t *value, struct problem *p)
 bool take_repetition_penalty(struct ask *ask, json_t *value, struct problem *p)
 {
     double v;
-    if (!read_number(value, 0.01, 100, &v, p))
+    if (!read_number(value, 0, 100, &v, p))
         return false;
-    ask->sampling.repetition_penalty = (float)v;
+    ask->sampling.repetition_penalty = v > 0 ? (float)v : 1; /* both off */
     return true;
 }
 

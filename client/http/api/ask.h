@@ -16,11 +16,12 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#define ASK_STOPS_MAX    128 /* as many as the worker takes */
-#define ASK_CHOICES_MAX  128 /* prompts times n */
-#define ASK_BREAKERS_MAX 16
-#define ASK_BIASES_MAX   4096
-#define ASK_TOP_MAX      64 /* most probable tokens at a place, as many as the worker gives */
+#define ASK_STOPS_MAX     128 /* as many as the worker takes */
+#define ASK_CHOICES_MAX   128 /* prompts times n */
+#define ASK_BREAKERS_MAX  16
+#define ASK_BREAKER_BYTES 40 /* as many as the worker takes */
+#define ASK_BIASES_MAX    4096
+#define ASK_TOP_MAX       64 /* most probable tokens at a place, as many as the worker gives */
 
 /* Whether and how tools may be called. */
 enum ask_calls { CALLS_AUTO, CALLS_NONE, CALLS_REQUIRED, CALLS_NAMED };

@@ -106,6 +106,8 @@ static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
         struct moed_bytes text = {json_string_value(each), json_string_length(each)};
         if (!json_is_string(each))
             return problem_set(p, 400, "item %zu is not a text", i);
+        if (text.len > ASK_BREAKER_BYTES)
+            return problem_set(p, 400, "item %zu has more than %d bytes", i, ASK_BREAKER_BYTES);
         if (text.len)
             ask->breakers[ask->breaker_count++] = text;
     }
