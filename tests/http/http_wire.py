@@ -444,6 +444,16 @@ def check_logprobs():
     assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
 
 
+def check_ignored_end():
+    """llama-server's ignore_eos forbids the end; vLLM's goes on behind it."""
+    eos = post("/tokenize", content=call("GET", "/props")[2]["eos_token"])["tokens"][-1]
+    ask = {"prompt": "Once upon", "temperature": 0, "ignore_eos": True, "logit_bias": [[eos, 1000]], "logprobs": 1}
+    got = post("/completion", **{**ask, "logprobs": None}, n_predict=4, return_tokens=True)
+    assert len(got["tokens"]) == 4 and eos not in got["tokens"] and got["stop_type"] == "limit", got
+    got = post("/v1/completions", **ask, max_tokens=4)
+    assert got["usage"]["completion_tokens"] == 4 and got["choices"][0]["logprobs"]["tokens"] == ["<|im_end|>"] * 4, got
+
+
 def check_scores_with_an_answer():
     """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
     prompt is computed once."""

@@ -147,6 +147,13 @@ static void test_llama_completion(void **state)
     a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"n_probs\":5}");
     assert_true(a.logprobs && a.top_logprobs == 5 && !a.return_tokens);
     ask_fini(&a);
+    a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"ignore_eos\":true}");
+    assert_true(a.ban_end && a.ignore_end && ask_ban_token(&a, 7));
+    assert_true(a.bias_count == 1 && a.bias[0].token == 7 && isinf(a.bias[0].bias));
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"ignore_eos\":true}");
+    assert_true(a.ignore_end && !a.ban_end); /* as vLLM */
+    ask_fini(&a);
     a = accept(parse_llama_completion, "{\"prompt\":\"a\",\"return_tokens\":true}");
     assert_true(a.return_tokens && !a.logprobs);
     ask_fini(&a);

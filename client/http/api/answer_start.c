@@ -97,6 +97,24 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     return code;
 }
 
+/* Where the request asks for it. */
+static enum moed_code ban_end_tokens(struct answer *a, struct moed_error *error)
+{
+    struct moed_model *model = NULL;
+    bool good = true;
+    enum moed_code code =
+        a->ask.ban_end ? moed_model_get(a->deployment->session, &model, error) : MOED_OK;
+    if (code || !model)
+        return code;
+    for (size_t i = 0; i < model->end_token_count && good; i++)
+        good = ask_ban_token(&a->ask, model->end_tokens[i]);
+    moed_model_free(model);
+    if (good)
+        return MOED_OK;
+    *error = (struct moed_error){.code = MOED_ERROR_MEMORY, .message = "no memory for the biases"};
+    return error->code;
+}
+
 /* The first token of a text has no probability. The first choice of a prompt has it scored for all,
  * and the worker has their answers wait for it. */
 static enum moed_code start_scoring(struct answer *a, struct choice *c, struct moed_error *error)
@@ -140,6 +158,8 @@ void answer_start_work(struct job *job)
         code = worker_limit_init(a, &error);
     if (!code)
         code = prepare_prompts(a, &error);
+    if (!code)
+        code = ban_end_tokens(a, &error);
     if (!code && (a->ask.logprobs || a->ask.reasoning_budget))
         code = vocabulary_get(a->deployment, &a->vocabulary, &error);
     for (unsigned i = 0; i < a->n_choices && !code; i++)

@@ -64,7 +64,7 @@ struct ask {
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     enum limit_name limit_name;
-    bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
+    bool max_tokens_given, ignore_end, ban_end, parse_special, add_special, special_text;
     struct moed_sampling sampling; /* a 0 is a 0; ask_sampling adds what follows */
     bool seeded;
     bool dry_off;    /* a window of none */
@@ -127,6 +127,8 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
 /* Takes the members of `object` by the table, which ends with a NULL name. Removes those without a
  * row, and arrays and objects of rows without `take`. */
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
+/* Forbids a token, whatever its biases. False: no memory. */
+bool ask_ban_token(struct ask *ask, uint32_t token);
 /* Notes for the access log that `name` has no effect. */
 void ask_ignore(struct ask *ask, const char *name);
 /* The sampling parameters as libmoed has them, with pointers into *ask. */

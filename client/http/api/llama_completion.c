@@ -26,6 +26,14 @@ static bool take_llama_seed(struct ask *ask, json_t *value, struct problem *p)
     return random || take_seed(ask, value, p);
 }
 
+/* The end cannot be chosen; elsewhere it can, and the answer goes on, as vLLM has it. */
+static bool take_ban_end(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool good = take_ignore_end(ask, value, p);
+    ask->ban_end = ask->ignore_end;
+    return good;
+}
+
 static bool take_return_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     return read_bool(value, &ask->return_tokens, p);
@@ -40,8 +48,9 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "n", .take = take_n},
     {.name = "n_cmpl", .take = take_n},
     {.name = "parse_special", .take = take_parse_special},
-    {.name = "seed", .take = take_llama_seed}, /* before the shared row */
-    {.name = "n_probs", .take = take_n_probs}, /* before the shared row, which refuses it */
+    {.name = "seed", .take = take_llama_seed},    /* before the shared row */
+    {.name = "n_probs", .take = take_n_probs},    /* before the shared row, which refuses it */
+    {.name = "ignore_eos", .take = take_ban_end}, /* before the shared row */
     {.name = "logprobs", .refused = "use n_probs"},
     {.name = "post_sampling_probs", .refused = "the probabilities are the model's own"},
     {.name = "return_tokens", .take = take_return_tokens},

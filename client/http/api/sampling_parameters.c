@@ -184,16 +184,26 @@ static bool read_bias(const json_t *value, float *out, struct problem *p)
     return true;
 }
 
+static bool append_bias(struct ask *ask, const struct moed_bias *b)
+{
+    struct moed_bias *grown = realloc(ask->bias, (ask->bias_count + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    ask->bias = grown;
+    ask->bias[ask->bias_count++] = *b;
+    return true;
+}
+
 static bool add_bias(struct ask *ask, const struct moed_bias *b, struct problem *p)
 {
     if (ask->bias_count == ASK_BIASES_MAX)
         return problem_set(p, 400, "more than %d biases", ASK_BIASES_MAX);
-    struct moed_bias *grown = realloc(ask->bias, (ask->bias_count + 1) * sizeof *grown);
-    if (!grown)
-        return problem_set(p, 503, "no memory for the biases");
-    ask->bias = grown;
-    ask->bias[ask->bias_count++] = *b;
-    return true;
+    return append_bias(ask, b) || problem_set(p, 503, "no memory for the biases");
+}
+
+bool ask_ban_token(struct ask *ask, uint32_t token)
+{
+    return append_bias(ask, &(struct moed_bias){.token = token, .bias = -INFINITY});
 }
 
 /* A key is a token's id; one that is no number is a text, as llama-server has it. */
