@@ -26,13 +26,22 @@ static const struct {
     {"-sys", "system"},
     {"--system-prompt", "system"},
     {"--repeat-last-n", "repeat-window"},
+    {"--mirostat-lr", "mirostat-eta"},
+    {"--mirostat-ent", "mirostat-tau"},
+    {"--sampling-seq", "order"},
+    {"--sampler-seq", "order"},
+    {"--top-nsigma", "top-n-sigma"},
+    {"--typical-p", "typical"},
+    {"--grammar-file", "grammar"},
     {"--served-model-name", "name"},
 };
 
 #define NOTHING_DOWNLOADED "moed downloads no models: give the path of a GGUF file"
 #define TEXT_ONLY          "moed reads text only: the file of a model's image part is not needed"
 #define SEVERAL_GPUS       "moed splits no model: --device cuda:0,1 has a worker on each GPU"
-#define NUMA               "on several NUMA nodes moed places experts and threads by itself"
+#define REQUESTS_SAMPLING                                                                          \
+    "requests set sampling; what they leave out is in the model file, as general.sampling.*"
+#define NUMA "on several NUMA nodes moed places experts and threads by itself"
 
 /* Names of what moed does in another way, in tables that have the option `where`. */
 static const struct {
@@ -90,6 +99,35 @@ static const struct {
     {"--api-key", "http", "--api-key-file FILE names a file with the keys"},
     {"--port", "http", "--http [HOST:]PORT serves HTTP"},
     {"--host", "http", "--http [HOST:]PORT serves HTTP"},
+    {"--temp", "http", REQUESTS_SAMPLING},
+    {"--temperature", "http", REQUESTS_SAMPLING},
+    {"-s", "http", REQUESTS_SAMPLING},
+    {"--seed", "http", REQUESTS_SAMPLING},
+    {"--top-k", "http", REQUESTS_SAMPLING},
+    {"--top-p", "http", REQUESTS_SAMPLING},
+    {"--min-p", "http", REQUESTS_SAMPLING},
+    {"--typical", "http", REQUESTS_SAMPLING},
+    {"--top-n-sigma", "http", REQUESTS_SAMPLING},
+    {"--top-nsigma", "http", REQUESTS_SAMPLING},
+    {"--xtc-probability", "http", REQUESTS_SAMPLING},
+    {"--dynatemp-range", "http", REQUESTS_SAMPLING},
+    {"--repeat-penalty", "http", REQUESTS_SAMPLING},
+    {"--repeat-last-n", "http", REQUESTS_SAMPLING},
+    {"--presence-penalty", "http", REQUESTS_SAMPLING},
+    {"--frequency-penalty", "http", REQUESTS_SAMPLING},
+    {"--dry-multiplier", "http", REQUESTS_SAMPLING},
+    {"--mirostat", "http", REQUESTS_SAMPLING},
+    {"--samplers", "http", REQUESTS_SAMPLING},
+    {"--sampling-seq", "http", REQUESTS_SAMPLING},
+    {"--sampler-seq", "http", REQUESTS_SAMPLING},
+    {"--logit-bias", "http", REQUESTS_SAMPLING},
+    {"--logit-bias", "temp", "--bias ID=B adds B to a token's logit, --bias TEXT=B to its tokens'"},
+    {"--samplers", "temp",
+     "--order edskypmxt has a letter for each: penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+     "min_p, xtc, temperature"},
+    {"--dry-penalty-last-n", "temp",
+     "--dry-window N searches the last N tokens, and 0 all (there -1); --dry-multiplier 0 is off"},
+    {"--dry-sequence-breaker", "temp", "--dry-breaker TEXT, once for each; '' alone: none"},
     {"-hf", "temp", NOTHING_DOWNLOADED},
     {"-m", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
     {"--model", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},

@@ -250,13 +250,17 @@ static void other_names(void **state)
 {
     const char *device = NULL;
     uint64_t ctx = 0, n = 0;
-    double temp = 0;
+    double temp = 0, tau = 0, eta = 0;
+    const char *order = NULL;
     const struct option_spec rows[] = {
         {"device", OPTION_STRING, &device, 0, 0, "D", "a device"},
         {"ctx", OPTION_UINT, &ctx, 0, 0, "N", "a number"},
         {"More", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
         {"temp", OPTION_FLOAT, &temp, 0, 0, "T", "a number"},
         {"n", OPTION_UINT, &n, 0, 0, "N", "a number"},
+        {"mirostat-tau", OPTION_FLOAT, &tau, 0, 0, "X", "a number"},
+        {"mirostat-eta", OPTION_FLOAT, &eta, 0, 0, "X", "a number"},
+        {"order", OPTION_STRING, &order, 0, 0, "LETTERS", "a text"},
         {0},
     };
     char *familiar[] = {"p", "-c", "512", "--temperature=0.5", "--n-predict", "7", NULL};
@@ -264,9 +268,18 @@ static void other_names(void **state)
     assert_int_equal(ctx, 512);
     assert_true(temp == 0.5);
     assert_int_equal(n, 7);
+    char *mirostat[] = {"p", "--mirostat-ent", "3", "--mirostat-lr=0.5", "--sampling-seq", "kt",
+                        NULL};
+    assert_int_equal(options_parse(rows, 6, mirostat, NULL, &why), 0);
+    assert_true(tau == 3 && eta == 0.5);
+    assert_string_equal(order, "kt");
     static const struct {
         const char *flag, *expected_text;
     } wrong[] = {
+        {"--logit-bias", "--bias ID=B"},
+        {"--samplers", "--order edskypmxt has a letter for each"},
+        {"--dry-penalty-last-n", "0 all (there -1)"},
+        {"--dry-sequence-breaker", "--dry-breaker TEXT"},
         {"--devcie", "did you mean --device?"},
         {"--tmep=1", "did you mean --temp?"},
         {"--temprature", "did you mean --temperature?"}, /* another program's name */
@@ -289,6 +302,11 @@ static void other_names(void **state)
         if (!strstr(why.text, wrong[i].expected_text) || !strstr(why.text, wrong[i].flag))
             fail_msg("%s: %s", wrong[i].flag, why.text);
     }
+    const char *http = NULL;
+    const struct option_spec up[] = {{"http", OPTION_STRING, &http, 0, 0, "PORT", "a port"}, {0}};
+    char *sampling[] = {"p", "--temp=0.6", NULL};
+    assert_int_equal(options_parse(up, 2, sampling, NULL, &why), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "general.sampling.*"));
     char text[2048];
     help_text(rows, text, sizeof text);
     assert_non_null(strstr(text, "\n\nMore:\n  --temp T"));
