@@ -444,6 +444,16 @@ def check_logprobs():
     assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
 
 
+def check_breakers_are_free():
+    """DRY deters what would go on with a repetition, but no breaker."""
+    colon, word = (post("/tokenize", content=text)["tokens"][-1] for text in (":", " and"))
+    ask = {"prompt": "Alice Smith the old king%s yes. Alice Smith the old king", "n_predict": 1, "temperature": 0, "return_tokens": True,
+           "dry_multiplier": 100}
+    for text, token, more, chosen in ((":", colon, {}, True), (":", colon, {"dry_sequence_breakers": []}, False), (" and", word, {}, False)):
+        got = post("/completion", **{**ask, "prompt": ask["prompt"] % text, "logit_bias": [[token, 60]], **more})
+        assert (got["tokens"] == [token]) == chosen, (text, more, got)
+
+
 def check_ignored_end():
     """llama-server's ignore_eos forbids the end; vLLM's goes on behind it."""
     eos = post("/tokenize", content=call("GET", "/props")[2]["eos_token"])["tokens"][-1]

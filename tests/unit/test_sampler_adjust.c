@@ -73,6 +73,12 @@ static void test_presence_and_frequency(void **state)
     assert_int_equal(greedy_after(&s, (uint32_t[]){0}, 1, (float[]){4, 3.39f}, 2), 1);
 }
 
+/* arg: a set of tokens. */
+static bool is_breaking(void *arg, uint32_t token)
+{
+    return *(const uint32_t *)arg >> token & 1;
+}
+
 static void test_dry(void **state)
 {
     /* "abc" stands at the end, and before "d": the repetition of 3 tokens would become 4. */
@@ -98,14 +104,19 @@ static void test_dry(void **state)
     assert_int_equal(pick(&s, &turn, (float[]){0, 0, 0, 5, 4.1f}, 5), 4);
     turn.n_unbroken = 1;
     assert_int_equal(pick(&s, &turn, (float[]){0, 0, 0, 5, 4.9f}, 5), 3);
+    turn.n_unbroken = 7;
+    turn.breaks = is_breaking; /* the next token has a breaker in its text: it is free */
+    turn.breaks_arg = &(uint32_t){1 << 3};
+    assert_int_equal(pick(&s, &turn, (float[]){0, 0, 0, 5, 4.9f}, 5), 3);
     uint32_t same[CONTEXT] = {0}; /* an endless penalty leaves a number */
     s.dry_base = 100;
     assert_int_equal(greedy_after(&s, same, CONTEXT, (float[]){5, -1e30f}, 2), 1);
 }
 
-/* DRY by its definition: every place compared with the end, token by token. */
+/* DRY by its definition: every place compared with the end, token by token. breaking: the tokens
+ * whose text has a breaker. */
 static void dry_slowly(const struct sampling *s, const uint32_t *tokens, uint32_t n,
-                       uint32_t n_unbroken, float *logits, uint32_t vocab)
+                       uint32_t n_unbroken, uint32_t breaking, float *logits, uint32_t vocab)
 {
     uint32_t window = s->dry_window && s->dry_window < n ? s->dry_window : n, first = n - window;
     for (uint32_t token = 0; token < vocab; token++) {
@@ -121,7 +132,7 @@ static void dry_slowly(const struct sampling *s, const uint32_t *tokens, uint32_
             found = true;
             longest = length > longest ? length : longest;
         }
-        if (found && n_unbroken >= s->dry_allowed_length)
+        if (found && n_unbroken >= s->dry_allowed_length && !(breaking >> token & 1))
             logits[token] -=
                 (float)((double)s->dry_multiplier *
                         pow((double)s->dry_base, (double)longest - (double)s->dry_allowed_length));
@@ -145,9 +156,13 @@ static void test_dry_definition(void **state)
         s.dry_multiplier = (float)(1 + rand() % 3);
         s.dry_allowed_length = (uint32_t)rand() % 4;
         s.dry_window = rand() % 2 ? (uint32_t)rand() % 40 : 0;
-        struct sampler_turn turn = {
-            .tokens = tokens, .n_tokens = n, .n_unbroken = (uint32_t)rand() % (n + 1)};
-        dry_slowly(&s, tokens, n, turn.n_unbroken, slow, VOCAB);
+        uint32_t breaking = (uint32_t)rand() % 4 ? (uint32_t)rand() % (1 << VOCAB) : 0;
+        struct sampler_turn turn = {.tokens = tokens,
+                                    .n_tokens = n,
+                                    .n_unbroken = (uint32_t)rand() % (n + 1),
+                                    .breaks = breaking ? is_breaking : NULL,
+                                    .breaks_arg = &breaking};
+        dry_slowly(&s, tokens, n, turn.n_unbroken, breaking, slow, VOCAB);
         uint32_t want = 0;
         for (uint32_t i = 1; i < VOCAB; i++)
             want = slow[i] > slow[want] ? i : want;
@@ -283,6 +298,16 @@ static void test_breakers(void **state)
                          count_tokens(t, "one two thre"));
     }
     struct breakers b = {0};
+    struct token_list ids = {0};
+    breakers_add_usual(&b);
+    assert_int_equal(tokenizer_encode(t, "a:b", 3, 0, &ids, NULL), ERROR_OK);
+    assert_int_equal(ids.count, 3);
+    breakers_follow(&b, t, ids.ids, 3);
+    assert_false(breakers_has(&b, ids.ids[0]) || breakers_has(&b, ids.ids[2]));
+    assert_true(breakers_has(&b, ids.ids[1]));
+    token_list_fini(&ids);
+    breakers_fini(&b);
+    b = (struct breakers){0};
     assert_false(breakers_add(&b, "", 0));
     assert_false(breakers_add(&b, "12345678901234567890123456789012345678901", 41));
     for (int i = 0; i < BREAKERS_MOST; i++)

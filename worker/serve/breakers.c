@@ -22,12 +22,13 @@ bool breakers_add(struct breakers *b, const char *text, size_t n)
 void breakers_fini(struct breakers *b)
 {
     strbuf_fini(&b->text);
+    strbuf_fini(&b->piece);
 }
 
-static bool has_breaker(const struct breakers *b)
+static bool has_breaker(const struct breakers *b, const struct strbuf *text)
 {
     for (uint32_t i = 0; i < b->n; i++)
-        if (b->text.len && memmem(b->text.data, b->text.len, b->texts[i], b->lengths[i]))
+        if (text->len && memmem(text->data, text->len, b->texts[i], b->lengths[i]))
             return true;
     return false;
 }
@@ -47,14 +48,23 @@ static void keep_end(struct breakers *b)
 void breakers_follow(struct breakers *b, const struct tokenizer *t, const uint32_t *tokens,
                      uint32_t n_tokens)
 {
+    b->tokenizer = t;
     for (; b->n_tokens < n_tokens; b->n_tokens++) {
         tokenizer_piece(t, tokens[b->n_tokens], true, &b->text);
         b->n_unbroken++;
-        if (has_breaker(b)) {
+        if (has_breaker(b, &b->text)) {
             b->n_unbroken = 0;
             strbuf_clear(&b->text);
         } else {
             keep_end(b);
         }
     }
+}
+
+bool breakers_has(void *breakers, uint32_t token)
+{
+    struct breakers *b = breakers;
+    strbuf_clear(&b->piece);
+    tokenizer_piece(b->tokenizer, token, true, &b->piece);
+    return has_breaker(b, &b->piece);
 }

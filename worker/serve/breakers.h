@@ -17,9 +17,11 @@ struct breakers {
     uint32_t n;
     size_t lengths[BREAKERS_MOST];
     char texts[BREAKERS_MOST][BREAKER_BYTES];
-    struct strbuf text;  /* the end of the conversation's text */
-    uint32_t n_tokens;   /* of the conversation, seen */
-    uint32_t n_unbroken; /* of those, after the token in which a breaker last ended */
+    const struct tokenizer *tokenizer; /* of breakers_follow */
+    struct strbuf text;                /* the end of the conversation's text */
+    struct strbuf piece;               /* the text of breakers_has's token */
+    uint32_t n_tokens;                 /* of the conversation, seen */
+    uint32_t n_unbroken;               /* of those, after the token in which a breaker last ended */
 };
 
 /* Adds "\n", ":", "\"" and "*". */
@@ -32,5 +34,8 @@ void breakers_fini(struct breakers *b);
  * longer than all before. */
 void breakers_follow(struct breakers *b, const struct tokenizer *t, const uint32_t *tokens,
                      uint32_t n_tokens);
+
+/* Whether the token's own text has a breaker. After breakers_follow; b: a struct breakers. */
+bool breakers_has(void *b, uint32_t token);
 
 #endif

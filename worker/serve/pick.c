@@ -36,8 +36,8 @@ static void observe_token(struct engine *g, struct request *r)
 /* Whether memory was short for the text of r's answer; then r has ended. */
 static bool is_text_lost(struct engine *g, struct request *r)
 {
-    bool lost =
-        g->text.failed || request_has_lost_text(r) || r->unsent.failed || r->breakers.text.failed;
+    bool lost = g->text.failed || request_has_lost_text(r) || r->unsent.failed ||
+                r->breakers.text.failed || r->breakers.piece.failed;
     if (lost)
         engine_fail(g, r, ERROR_MEMORY, "no memory for another token's text");
     return lost;
@@ -75,6 +75,8 @@ static struct sampler_turn turn_of(struct engine *g, struct request *r)
     return (struct sampler_turn){.tokens = r->tokens.ids,
                                  .n_tokens = (uint32_t)r->tokens.count,
                                  .n_unbroken = r->breakers.n_unbroken,
+                                 .breaks = breakers_has,
+                                 .breaks_arg = &r->breakers,
                                  .biases = r->biases,
                                  .n_biases = r->n_biases,
                                  .banned = r->ends,

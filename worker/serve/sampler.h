@@ -17,7 +17,7 @@
  * d  DRY. Let n be the most tokens for which the end of the conversation stands elsewhere in the
  *    last dry_window tokens with this token after it, at most the tokens since the last breaker.
  *    Where n >= dry_allowed_length, dry_multiplier * dry_base^(n - dry_allowed_length) is
- *    subtracted.
+ *    subtracted, unless the token's own text has a breaker.
  * s  Leaves logits within top_n_sigma standard deviations of the largest (Tang et al. 2024).
  * k  Leaves the top_k largest logits; of equal ones the lower tokens.
  * y  Leaves the fewest candidates whose -ln p is nearest to the entropy and whose probabilities sum
@@ -71,9 +71,12 @@ struct sampler_guard {
 
 /* What changes from token to token; borrowed for a call. */
 struct sampler_turn {
-    const uint32_t *tokens;            /* the conversation so far: prompt and answer */
-    uint32_t n_tokens;                 /* also the position of the token to choose */
-    uint32_t n_unbroken;               /* DRY: tokens since the last breaker */
+    const uint32_t *tokens; /* the conversation so far: prompt and answer */
+    uint32_t n_tokens;      /* also the position of the token to choose */
+    uint32_t n_unbroken;    /* DRY: tokens since the last breaker */
+    /* DRY: whether a token's own text has a breaker. NULL: no token's has. */
+    bool (*breaks)(void *arg, uint32_t token);
+    void *breaks_arg;
     const struct sampler_bias *biases; /* the last one of a token counts */
     uint32_t n_biases;
     const uint32_t *banned;

@@ -131,6 +131,8 @@ static void find_repeats(struct sampler *s, const uint32_t *last, uint32_t n)
 
 static float deterred(const struct sampling *settings, const struct adjustment *a, float logit)
 {
+    if (a->breaks)
+        return logit;
     double power = (double)a->repeat - (double)settings->dry_allowed_length;
     double penalty = (double)settings->dry_multiplier * pow((double)settings->dry_base, power);
     return (float)((double)logit - fmin(penalty, 0x1p100)); /* a sum of them stays finite */
@@ -154,5 +156,7 @@ void adjust_dry(struct sampler *s, const struct sampling *settings, const struct
         if (a && a->repeat < repeat)
             a->repeat = repeat;
     }
+    for (uint32_t i = 0; i < s->n_adjustments && turn->breaks; i++)
+        s->adjustments[i].breaks = turn->breaks(turn->breaks_arg, s->adjustments[i].token);
     apply(s, settings, deterred, c);
 }

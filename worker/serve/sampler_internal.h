@@ -18,6 +18,7 @@ struct adjustment {
     uint32_t token;
     uint32_t count;  /* how many times it stands in the penalties' window */
     uint32_t repeat; /* DRY: tokens that it would repeat */
+    bool breaks;     /* DRY: its text has a breaker */
     float bias;
 };
 
