@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/sort_doubles.h"
+#include "worker/serve/logprob.h"
 #include "worker/serve/sampler.h"
 #include "yardsticks.h"
 
@@ -23,13 +24,14 @@ static struct setting {
     const char *name;
     struct sampling sampling;
     bool largest; /* from the device's 256 largest */
+    bool logprob; /* nothing is chosen: the sum that log-probabilities need */
 } settings[16];
 static uint32_t n_settings;
 
 static struct sampling *add(const char *name)
 {
     struct setting *s = &settings[n_settings++];
-    *s = (struct setting){name, sampling_neutral(), false};
+    *s = (struct setting){name, sampling_neutral(), false, false};
     s->sampling.temperature = 0.8f;
     return &s->sampling;
 }
@@ -61,6 +63,8 @@ static void make_settings(void)
     s->xtc_probability = 1;
     add("dynamic temp")->dynamic_temperature = 0.5f;
     add("mirostat 2")->mirostat = 2;
+    add("logprob_norm");
+    settings[n_settings - 1].logprob = true;
 }
 
 static uint64_t state = 1;
@@ -110,10 +114,13 @@ static void find_largest(const float *row, uint32_t vocab, float *values, uint32
     }
 }
 
-static uint32_t choose(struct sampler *s, uint32_t k, const struct sampler_turn *turn, float *row,
-                       const float *largest, const uint32_t *tokens)
+static uint32_t choose(struct sampler *s, uint32_t vocab, uint32_t k,
+                       const struct sampler_turn *turn, float *row, const float *largest,
+                       const uint32_t *tokens)
 {
     const struct sampling *sampling = &settings[k].sampling;
+    if (settings[k].logprob)
+        return (uint32_t)logprob_norm(row, vocab);
     return settings[k].largest
                ? sampler_pick_largest(s, sampling, turn, largest, tokens, SAMPLER_LARGEST)
                : sampler_pick(s, sampling, turn, row);
@@ -144,7 +151,7 @@ static void measure(uint32_t vocab, bool peaked, float *rows, float *copy)
             if (k == n_settings)
                 sink = yardstick_read((const uint8_t *)copy, vocab * sizeof *copy / 256 * 256);
             else
-                sink = choose(s, k, &turn, copy, largest, tokens);
+                sink = choose(s, vocab, k, &turn, copy, largest, tokens);
             us[k][sample] = (clock_s() - start) * 1e6;
         }
     double read = median(us[n_settings]);

@@ -255,6 +255,9 @@ struct kernels {
      * as above. */
     void (*softmax)(float *x, size_t n);
 
+    /* The sum of exp(x[i] - top); 16 partial sums as above. */
+    float (*exp_sum)(const float *x, float top, size_t n);
+
     /* w[i] = exp(scale * (x[i] - top)) in units of 1 / WEIGH_ONE, rounded to nearest even; 0 if
      * that is NaN or less than `least`. top is at least the largest of x. n is at most WEIGH_MOST.
      * Returns the sum of w. */

@@ -371,6 +371,18 @@ static void softmax(float *x, size_t n)
         store_part(x + i, n - i, vf_mul(load_part(x + i, n - i, 0), inverse));
 }
 
+static float exp_sum(const float *x, float top, size_t n)
+{
+    vf sum = vf_set1(0), most = vf_set1(top);
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16)
+        sum = vf_add(sum, vf_exp(vf_sub(vf_load(x + i), most)));
+    if (i < n)
+        sum = vf_add(sum, vf_exp(vf_sub(load_part(x + i, n - i, -INFINITY), most)));
+    return vf_fold_add(sum);
+}
+
 static inline vi vf_weights(vf x, float top, float scale, int32_t least)
 {
     vf e = vf_exp(vf_mul(vf_sub(x, vf_set1(top)), vf_set1(scale)));
@@ -457,8 +469,8 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
         .soft_cap = soft_cap, .rms_norm = rms_norm, .layer_norm = layer_norm,                      \
-        .exponential = exponential, .sigmoid = sigmoid, .softmax = softmax, .weigh = weigh,        \
-        .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,                          \
+        .exponential = exponential, .sigmoid = sigmoid, .softmax = softmax, .exp_sum = exp_sum,    \
+        .weigh = weigh, .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,          \
         .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
         .attend_merge = attend_merge, .attend_finish = attend_finish, .delta = delta,              \
         .mamba2 = mamba2, .convolve = convolve,                                                    \

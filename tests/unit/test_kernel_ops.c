@@ -346,6 +346,28 @@ static void test_rms_norm(void **state)
     }
 }
 
+static void test_exp_sum(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 10, n);
+        double exact = 0;
+
+        x[n / 2] = -INFINITY;
+        x[0] = 12;
+        for (size_t i = 0; i < n; i++)
+            exact += exp((double)x[i] - 12);
+        float sum = builds[0]->exp_sum(x, 12, n);
+        assert_close((double)sum, exact, exact * (n < 300 ? 4e-7 : 2e-6));
+        for (int b = 1; b < n_builds; b++)
+            assert_true(builds[b]->exp_sum(x, 12, n) == sum);
+        x[n - 1] = NAN;
+        for (int b = 0; b < n_builds; b++)
+            assert_true(isnan(builds[b]->exp_sum(x, 12, n)));
+        free(x);
+    }
+}
+
 /* n logits up to top, among them NaNs and logits without weight. */
 static void check_weigh(size_t n, float top, float scale, int32_t least)
 {
@@ -523,8 +545,9 @@ int main(void)
         cmocka_unit_test(test_relu_squared),  cmocka_unit_test(test_gated_nan),
         cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_exp_sum),       cmocka_unit_test(test_weigh),
+        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rotate),
     };
     int failed = cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 

@@ -1,16 +1,20 @@
 /* Log-probabilities; see logprob.h. */
 #include "logprob.h"
 
+#include "kernels/kernels.h"
+#include "sampler_internal.h"
+
 #include <math.h>
+
+enum { BLOCK = 256 };
 
 double logprob_norm(const float *logits, uint32_t n)
 {
-    float most = logits[0];
-    for (uint32_t i = 1; i < n; i++)
-        most = logits[i] > most ? logits[i] : most;
+    const struct kernels *kernels = kernels_get();
+    float most = logits[select_largest(logits, n)];
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)expf(logits[i] - most);
+    for (uint32_t i = 0; i < n; i += BLOCK)
+        sum += (double)kernels->exp_sum(logits + i, most, n - i < BLOCK ? n - i : BLOCK);
     return (double)most + log(sum);
 }
 

@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* ln of the sum of e^logit: a logit minus it is the logarithm of its token's probability. The sum
- * is in double precision, so its error does not grow with n. */
+/* ln of the sum of e^logit: a logit minus it is the logarithm of its token's probability. Of each
+ * 256 logits the kernels compute the sum (kernels.h, exp_sum), which is the same on every CPU. The
+ * sums are added in double precision, so the error does not grow with n. */
 double logprob_norm(const float *logits, uint32_t n);
 
 /* The token's log-probability, at most 0. A logit that is NaN gives NaN. */
