@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* Of one worker, before the next one's turn: a worker that writes as fast as the thread reads stops
- * nobody. */
+ * nobody. Its doorbell has rung already for the records after them, so the thread must not sleep
+ * before the next turn. */
 enum { RECORDS_AT_ONCE = 128 };
 
 void slot_server_init(struct slot_server *s, const struct slot_owner *owner)
@@ -138,28 +139,33 @@ struct cache_worker *slot_server_next(struct slot_server *s, uint32_t *i)
     return NULL;
 }
 
-static void take_records_of(struct slot_server *s, uint32_t i)
+/* True: there may be more. */
+static bool take_records_of(struct slot_server *s, uint32_t i)
 {
     struct cache_worker *w = &s->workers[i];
     const struct slot_owner *o = &s->owner;
     struct cache_record r;
     const char *what = NULL;
-    for (int n = 0; n < RECORDS_AT_ONCE &&
-                    cache_worker_take(w, ring_of(s, w), o->asks, o->slabs, o->n_layers, &r, &what);
-         n++)
+    int n = 0;
+    while (n < RECORDS_AT_ONCE &&
+           cache_worker_take(w, ring_of(s, w), o->asks, o->slabs, o->n_layers, &r, &what)) {
         o->take(o->arg, i, &r);
+        n++;
+    }
     if (what) {
         cache_worker_break(w, what);
         o->forget(o->arg, i);
     }
+    return n == RECORDS_AT_ONCE;
 }
 
 void slot_server_take_records(struct slot_server *s)
 {
     struct cache_worker *w;
+    s->records_left = false;
     for (uint32_t i = 0; (w = slot_server_next(s, &i)); i++)
-        if (!w->leaving)
-            take_records_of(s, i);
+        if (!w->leaving && take_records_of(s, i))
+            s->records_left = true;
 }
 
 /* ---- Waiting ---- */
@@ -176,7 +182,7 @@ void slot_server_watch(struct slot_server *s)
 void slot_server_sleep(struct slot_server *s, uint64_t timeout_ns)
 {
     pthread_mutex_unlock(&s->lock);
-    cache_wait_sleep(&s->wait, timeout_ns);
+    cache_wait_sleep(&s->wait, s->records_left ? 0 : timeout_ns);
     pthread_mutex_lock(&s->lock);
 }
 

@@ -56,6 +56,7 @@ struct slot_server {
     struct cache_worker workers[CACHE_MAX_WORKERS];
     struct doorbell bell; /* rung when a caller of the owner's interface changed something */
     struct cache_wait wait;
+    bool records_left; /* slot_server_take_records may have left some in a ring */
     pthread_t thread;
     bool has_thread, stop;
 };
@@ -85,7 +86,8 @@ void slot_server_watch(struct slot_server *s);
 /* Takes the records of all rings, at most 128 of one worker. */
 void slot_server_take_records(struct slot_server *s);
 void slot_server_report_broken(struct slot_server *s);
-/* Gives up the lock until a watched doorbell has rung, or for timeout_ns. */
+/* Gives up the lock until a watched doorbell has rung, or for timeout_ns; for a moment only where
+ * slot_server_take_records may have left records. */
 void slot_server_sleep(struct slot_server *s, uint64_t timeout_ns);
 /* Rings every worker: something has arrived that it may wait for. */
 void slot_server_ring_workers(struct slot_server *s);

@@ -116,6 +116,29 @@ static void test_real_model(void **state)
     unload_model(&m);
 }
 
+/* A load arrives soon behind any number of records that cause no copy, though memd takes a limited
+ * number of records of a worker at once. They ring once; memd would sleep for a second. */
+static void test_behind_many_records(void **state)
+{
+    static const int before[] = {127, 128, 129, 500};
+    for (size_t n = 0; n < sizeof before / sizeof before[0]; n++) {
+        struct bench b;
+        struct bench_worker w;
+        bench_open(&b, CACHE_LRU, ALL_SEGMENTS, FAST);
+        bench_attach(&w, &b, 1);
+        bench_nap(20000000); /* the engine thread sleeps */
+        struct cache_record r = {.kind = CACHE_ROUTED, .layer = 1, .n_entries = 1, .step = 1};
+        r.entries[0] = (struct cache_entry){7, 1};
+        for (int i = 0; i < before[n]; i++)
+            assert_int_equal(ring_push(&w.channel.requests, &r), 1);
+        uint64_t began = clock_ns();
+        bench_load(&w, 1, 0, 2);
+        assert_true(bench_await(&w, 1, 0, 2));
+        assert_in_range(clock_ns() - began, 0, 500000000);
+        bench_close(&b);
+    }
+}
+
 /* Under each policy, far more loads than slots: each load arrives and stays until its worker
  * consumes it, and the slots add up. */
 static void test_policies(void **state)
@@ -587,6 +610,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_order),
         cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_behind_many_records),
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_waves),
