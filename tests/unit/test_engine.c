@@ -216,6 +216,28 @@ static void test_cancel_before(void **state)
     bench_close(&b);
 }
 
+static void submit_and_cancel(void *arg)
+{
+    bench_submit(arg);
+    bench_cancel(arg);
+}
+
+/* The request comes and is cancelled after the engine has taken its inbox, before it ends cancelled
+ * requests. */
+static void test_cancel_in_inbox(void **state)
+{
+    static struct engine_bench b;
+    static struct recorder c;
+    (void)state;
+    bench_open(&b, 1);
+    bench_start(&b);
+    bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_PROMPT);
+    assert_true(engine_call(b.engine, submit_and_cancel, &c));
+    check_done(&c, FINISH_CANCELLED);
+    assert_int_equal(c.n_tokens, 0);
+    bench_close(&b);
+}
+
 /* The computed tokens have arrived; the slot is free again. */
 static void test_cancel_during(void **state)
 {
@@ -775,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_at_once),
         cmocka_unit_test(test_routing),
         cmocka_unit_test(test_cancel_before),
+        cmocka_unit_test(test_cancel_in_inbox),
         cmocka_unit_test(test_cancel_during),
         cmocka_unit_test(test_cancel_at_any_time),
         cmocka_unit_test(test_behind),

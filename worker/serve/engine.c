@@ -79,18 +79,26 @@ enum error_code engine_submit(struct engine *g, struct request *r, struct error 
                      g->config.queue);
 }
 
+/* Under the lock. */
+static void wake(struct engine *g)
+{
+    g->woken = true;
+    pthread_cond_signal(&g->changed);
+}
+
 void engine_cancel(struct engine *g, struct request *r)
 {
     atomic_store(&r->cancelled, true);
-    atomic_store(&g->n_cancelled, 1);
-    engine_resume(g);
+    pthread_mutex_lock(&g->lock);
+    g->cancels = true;
+    wake(g);
+    pthread_mutex_unlock(&g->lock);
 }
 
 void engine_resume(struct engine *g)
 {
     pthread_mutex_lock(&g->lock);
-    g->woken = true;
-    pthread_cond_signal(&g->changed);
+    wake(g);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -154,13 +162,15 @@ static void run_errands(struct engine *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Under the lock. */
+/* Under the lock: every request that was cancelled before has been taken, too. */
 static struct request *take_inbox(struct engine *g)
 {
     struct request *list = g->inbox;
     g->inbox = NULL;
     g->inbox_end = &g->inbox;
     g->woken = false;
+    g->ends_cancelled |= g->cancels;
+    g->cancels = false;
     return list;
 }
 

@@ -61,10 +61,11 @@ struct engine {
     pthread_t thread;
     bool started;
 
-    pthread_mutex_t lock; /* guards the next six */
+    pthread_mutex_t lock; /* guards the next seven */
     pthread_cond_t changed, errand_done;
     struct request *inbox, **inbox_end; /* submitted, in order; linked by request.next */
     bool woken, stopping;
+    bool cancels;                  /* a request was cancelled after take_inbox */
     uint32_t n_queued;             /* in the inbox and waiting */
     struct engine_errand *errands; /* of engine_call */
 
@@ -72,6 +73,7 @@ struct engine {
     struct request_queue waiting;
     struct request *running; /* in order of their start */
     uint32_t n_slots_used;
+    bool ends_cancelled;             /* one of these is cancelled, or one that has ended since */
     double token_ns, decode_step_ns; /* recent: of a prompt's token in a prefill step; of a decode
                                         step */
     struct prompt_pace prompt_pace;
@@ -102,7 +104,7 @@ struct engine {
 
     struct engine_counters counters;
     char reason_labels[FINISH_CANCELLED + 1][24];
-    _Atomic uint32_t n_running, n_waiting, n_cancelled; /* n_cancelled: not looked at yet */
+    _Atomic uint32_t n_running, n_waiting;
     struct token_rate rate;
 };
 

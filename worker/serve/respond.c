@@ -68,8 +68,9 @@ void engine_fail(struct engine *g, struct request *r, enum error_code code, cons
 void engine_end_cancelled(struct engine *g)
 {
     struct request *lists[] = {g->waiting.first, g->running};
-    if (!atomic_exchange(&g->n_cancelled, 0))
+    if (!g->ends_cancelled)
         return;
+    g->ends_cancelled = false;
     for (int i = 0; i < 2; i++)
         for (struct request *r = lists[i], *next; r; r = next) {
             next = r->next;
