@@ -735,6 +735,36 @@ static void test_continued_queue(void **state)
 
 /* ---- Stopping ---- */
 
+static bool (*real_put_page)(struct dense *, uint32_t, struct kv_place, uint8_t *, uint32_t);
+static struct engine *watched;
+static bool was_idle;
+
+static bool put_page_and_look(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
+                              uint32_t n)
+{
+    was_idle |= engine_is_idle(watched);
+    return real_put_page(d, slot, place, page, n);
+}
+
+/* A request that leaves the queue for its slot is seen on one side or the other. */
+static void test_not_idle_at_start(void **state)
+{
+    static struct engine_bench b;
+    static struct recorder c;
+    (void)state;
+    bench_open(&b, 1);
+    watched = b.engine;
+    was_idle = false;
+    real_put_page = b.ops.put_page;
+    b.ops.put_page = put_page_and_look;
+    assert_true(engine_is_idle(b.engine));
+    bench_start(&b);
+    bench_ask(&b, &c, MOST_RECORDED);
+    check_done(&c, FINISH_LENGTH);
+    assert_false(was_idle);
+    bench_close(&b);
+}
+
 static void test_stop(void **state)
 {
     enum { RUNNING = 2, N = 5 };
@@ -813,6 +843,7 @@ int main(void)
         cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_continued_queue),
+        cmocka_unit_test(test_not_idle_at_start),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_at_any_time),
     };

@@ -247,10 +247,11 @@ static void append(struct request **list, struct request *r)
 
 static void start_request(struct engine *g, struct request *r, int64_t slot)
 {
-    engine_leave_queue(g, r);
-    r->next = NULL;
     g->slot_used[slot] = true;
     g->n_slots_used++;
+    atomic_store(&g->n_running, g->n_slots_used); /* before: engine_is_idle always finds r */
+    engine_leave_queue(g, r);
+    r->next = NULL;
     r->slot = slot;
     r->overtaken_from = 0;
     r->serial = ++g->n_admitted;
