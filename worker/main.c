@@ -539,13 +539,16 @@ static void set_state(struct worker *w, enum kv_worker_state state)
     atomic_store(&w->kv_pool.workers[w->memory.kv_worker].state, state);
 }
 
-/* Ends the process once no request runs or waits. */
+/* Ends the process once no request runs or waits, unless it ends before. */
 static void *drain_main(void *arg)
 {
     struct worker *w = arg;
     pthread_setname_np(pthread_self(), "worker/drain");
-    for (int idle = 0; idle < DRAIN_LOOKS; poll(NULL, 0, DRAIN_MS))
+    for (int idle = 0; idle < DRAIN_LOOKS; poll(NULL, 0, DRAIN_MS)) {
+        if (atomic_load(&w->drain_cancelled))
+            return NULL;
         idle = engine_is_idle(w->engine) ? idle + 1 : 0;
+    }
     log_info("all requests have ended");
     daemon_request_stop(&w->daemon, EXIT_CLEAN);
     return NULL;
@@ -555,22 +558,28 @@ static void *drain_main(void *arg)
 static void drain(void *arg)
 {
     struct worker *w = arg;
-    pthread_t thread;
     if (w->draining)
         return;
     w->draining = true;
     set_state(w, KV_WORKER_LEAVES);
-    if (pthread_create(&thread, NULL, drain_main, w) == 0)
-        pthread_detach(thread);
-    else
+    w->has_drain_thread = pthread_create(&w->drain_thread, NULL, drain_main, w) == 0;
+    if (!w->has_drain_thread)
         daemon_request_stop(&w->daemon, EXIT_CLEAN);
+}
+
+static void stop_draining(struct worker *w)
+{
+    atomic_store(&w->drain_cancelled, true);
+    if (w->has_drain_thread)
+        pthread_join(w->drain_thread, NULL);
 }
 
 static void stop(struct worker *w)
 {
     set_state(w, KV_WORKER_LEAVES);
     sessions_end(w->sessions);
-    daemon_stop(&w->daemon);
+    daemon_stop(&w->daemon); /* its thread begins to drain */
+    stop_draining(w);
     watch_free(w->watch); /* its thread uses the experts */
     experts_stop(w->experts);
     engine_stop(w->engine);

@@ -15,6 +15,9 @@
 #include "memory/memory_client.h"
 #include "metrics/recent.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 struct worker {
     struct daemon daemon;
     /* options */
@@ -47,10 +50,12 @@ struct worker {
     struct prediction_counters prediction; /* with device memory or a host tier; else zero */
     struct experts *experts;
     _Atomic bool device_failed;
-    uint64_t model_identity;   /* for clients that continue an answer at another worker */
-    bool draining;             /* the thread "signals" sets it */
-    struct strbuf calibration; /* as text; empty where the device has no memory of its own */
-    struct recent *recent;     /* NULL: neither device memory nor a host tier */
+    uint64_t model_identity;         /* for clients that continue an answer at another worker */
+    bool draining, has_drain_thread; /* the thread "signals" sets these two */
+    pthread_t drain_thread;          /* it uses the engine */
+    _Atomic bool drain_cancelled;    /* the worker stops before all requests have ended */
+    struct strbuf calibration;       /* as text; empty where the device has no memory of its own */
+    struct recent *recent;           /* NULL: neither device memory nor a host tier */
     /* Counters when the current policy was chosen; 0 where the device has no memory of its own. */
     struct worker_since {
         uint64_t resident, loaded, on_cpu; /* segments */
