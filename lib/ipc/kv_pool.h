@@ -60,8 +60,8 @@ struct kv_pool_worker {
     _Atomic uint32_t running, waiting; /* requests */
     _Atomic uint32_t state;            /* enum kv_worker_state */
     uint32_t pad;
-    /* Since when its first request waits for pages (clock_ns, 0: none does), and when it last said
-     * so. */
+    /* Since when its first request waits for pages of the pool (clock_ns, 0: none does), and when
+     * it last said so. */
     _Atomic uint64_t waits_since_ns, waits_seen_ns;
 };
 _Static_assert(sizeof(struct kv_pool_worker) == 64, "shared layout");

@@ -1,5 +1,6 @@
 /* The worker's engine (worker/serve/engine.h) with the golden models. The truth: the answers and
  * logits that PyTorch's transformers gave for them; and the rules of response_sink.h. */
+#include "bench_wait.h"
 #include "engine_bench.h"
 
 #include <math.h>
@@ -603,6 +604,55 @@ static void test_pages_of_another_worker(void **state)
     bench_close(&b);
 }
 
+static struct dense_kv_use full_device(const struct dense *d)
+{
+    (void)d;
+    return (struct dense_kv_use){.bytes = 1, .pages_most = 1000};
+}
+
+/* As if the dense part was on a device whose pages are all in use. */
+static void fill_device(struct engine_bench *b)
+{
+    struct engine_counters *k = &b->engine->counters;
+    k->pages_reserved = k->pages_free = metrics_gauge(b->metrics, "test_pages", NULL, "Pages.");
+    b->engine->paged = true;
+    b->ops.kv_use = full_device;
+}
+
+/* Whether another worker may start a request that comes now, while one of this worker waits for
+ * pages: of its own device, or of the pool. */
+static bool others_may_start(bool device)
+{
+    static struct engine_bench b;
+    static struct recorder running, waiting;
+    static struct kv_pool_worker entries[KV_POOL_WORKERS];
+    const struct siblings other = {entries, 1};
+    bench_open_pages(&b, 2, 1);
+    b.engine->config.siblings = (struct siblings){entries, 0};
+    if (device)
+        fill_device(&b);
+    bench_start(&b);
+    if (!device) {
+        bench_ask(&b, &running, 1);
+        bench_await(&running, 1);
+        assert_true(siblings_may_start(&other, clock_ns()));
+    }
+    bench_ask(&b, &waiting, MOST_RECORDED);
+    BENCH_UNTIL(engine_status(b.engine).waiting == 1);
+    bool may_start = siblings_may_start(&other, clock_ns());
+    bench_cancel(&waiting);
+    check_done(&waiting, FINISH_CANCELLED);
+    bench_close(&b);
+    return may_start;
+}
+
+static void test_other_workers_wait(void **state)
+{
+    (void)state;
+    assert_false(others_may_start(false));
+    assert_true(others_may_start(true));
+}
+
 /* ---- The prefix cache ---- */
 
 /* A second turn finds the first one's prompt and answer, and its answer is as from an empty cache.
@@ -839,6 +889,7 @@ int main(void)
         cmocka_unit_test(test_overtaking),
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_pages_of_another_worker),
+        cmocka_unit_test(test_other_workers_wait),
         cmocka_unit_test(test_second_turn),
         cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),

@@ -307,6 +307,7 @@ static void admit(struct engine *g)
 {
     int64_t slot;
     struct request *r, *first = NULL; /* that waits for pages */
+    uint64_t for_pool_ns = 0;         /* when it was submitted, if it waits for the pool's */
     begin_admission(g);
     for (int passed = 0; passed < OVERTAKING && (slot = free_slot(g)) >= 0 &&
                          (r = request_queue_next(&g->waiting, g->running)) != NULL;) {
@@ -322,10 +323,12 @@ static void admit(struct engine *g)
             passed++;
             if (!first && !r->overtaken_from)
                 r->overtaken_from = g->n_admitted + 1;
+            if (!first && supply == PAGES_FROM_POOL)
+                for_pool_ns = r->submitted_ns;
             first = first ? first : r;
         }
     }
-    siblings_wait(&g->config.siblings, first ? first->submitted_ns : 0);
+    siblings_wait(&g->config.siblings, for_pool_ns);
     g->waits_for_pages = first != NULL;
 }
 

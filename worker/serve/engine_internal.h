@@ -163,7 +163,12 @@ void engine_share_beginnings(struct engine *g);
 
 /* The positions that a request alone could have. */
 uint64_t engine_most_positions(const struct engine *g);
-enum page_supply { PAGES_NOW, PAGES_LATER, PAGES_NEVER };
+enum page_supply {
+    PAGES_NOW,
+    PAGES_FROM_DEVICE, /* later: this worker's device lacks pages */
+    PAGES_FROM_POOL,   /* later: the pool lacks pages, which other workers may leave */
+    PAGES_NEVER
+};
 /* Whether there are pages for r, which waits, beside those that running prompts still need. */
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r);
 /* Whether r may start before `first`, which waits for pages: together with all that overtook it

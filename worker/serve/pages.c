@@ -238,10 +238,11 @@ enum page_supply engine_page_supply(const struct engine *g, const struct request
     uint64_t available = prefix_cache_available(g->config.prefixes);
     if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
+    if (g->paged && needed > use.pages_free)
+        return PAGES_FROM_DEVICE;
     if ((needed > available && needed > available + shared_pages(g, r)) ||
-        (g->paged && needed > use.pages_free) ||
         !siblings_may_start(&g->config.siblings, r->submitted_ns))
-        return PAGES_LATER;
+        return PAGES_FROM_POOL;
     return PAGES_NOW;
 }
 

@@ -18,8 +18,8 @@ void siblings_report(const struct siblings *s, uint32_t running, uint32_t waitin
 /* Gives the pool an equal share of the cores, among the workers that have something to do. */
 void siblings_share_cores(const struct siblings *s, struct pool *pool);
 
-/* Says that this worker's first request, submitted then, waits for pages; 0: none does. To be
- * repeated while it waits. */
+/* Says that this worker's first request, submitted then, waits for pages of the pool; 0: none does.
+ * To be repeated while it waits. Other workers then start no later request. */
 void siblings_wait(const struct siblings *s, uint64_t submitted_ns);
 /* False: a request of another worker waits for pages, and came before. */
 bool siblings_may_start(const struct siblings *s, uint64_t submitted_ns);
