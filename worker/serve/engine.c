@@ -275,18 +275,11 @@ static void refuse(struct engine *g, struct request *r)
     engine_fail(g, r, e.code, e.text);
 }
 
-static bool is_late(const struct request *r)
-{
-    return r->deadline_ns && !r->started_ns && clock_ns() > r->deadline_ns;
-}
-
 /* Ends r, which waits, if it need not or cannot run. True: it has ended. */
 static bool end_early(struct engine *g, struct request *r)
 {
     struct error e;
-    if (is_late(r))
-        engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
-    else if (begin(g, r, &e))
+    if (begin(g, r, &e))
         engine_fail(g, r, e.code, e.text);
     else if (r->ended_before)
         engine_finish(g, r, r->ended_before);
@@ -295,9 +288,31 @@ static bool end_early(struct engine *g, struct request *r)
     return true;
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Ends the requests that are late, whether a slot is free or not. */
+static void end_late(struct engine *g)
+{
+    uint64_t now = clock_ns();
+    g->deadline_ns = UINT64_MAX;
+    for (struct request *r = g->waiting.first, *next; r; r = next) {
+        next = r->next;
+        if (!r->deadline_ns || r->started_ns)
+            continue;
+        if (now < r->deadline_ns)
+            g->deadline_ns = earlier(g->deadline_ns, r->deadline_ns);
+        else
+            engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
+    }
+}
+
 /* Looks at the queue anew. */
 static void begin_admission(struct engine *g)
 {
+    end_late(g);
     engine_end_waits(g);
     for (struct request *r = g->waiting.first; r; r = r->next)
         r->passed_over = false;
@@ -364,26 +379,35 @@ static void follow_kv_limit(struct engine *g)
     experts_report_kv(x, use.bytes);
 }
 
+/* When an engine that waits looks again without being woken; UINT64_MAX: never. */
+static uint64_t next_look_ns(const struct engine *g)
+{
+    uint64_t look_ns = UINT64_MAX;
+    if (g->waits_for_pages)
+        look_ns = clock_ns() + PAGES_NS;
+    else if (experts_share_memory(g->config.experts))
+        look_ns = clock_ns() + (uint64_t)g->idle_ns;
+    return earlier(look_ns, g->deadline_ns);
+}
+
 /* Waits until something may have changed; under the lock. Other workers may leave pages that a
- * request waits for. Where the experts share the device's memory with memd, an idle engine also
- * follows what memd wants, now and then without the lock: memd may want memory back, or allow a KV
- * cache in which a waiting request fits. The longer nothing changes, the less often. */
+ * request waits for, and its deadline may pass. Where the experts share the device's memory with
+ * memd, an idle engine also follows what memd wants, now and then without the lock: memd may want
+ * memory back, or allow a KV cache in which a waiting request fits. The longer nothing changes, the
+ * less often. */
 static void wait_for_work(struct engine *g)
 {
     struct experts *x = g->config.experts;
-    struct timespec until;
+    uint64_t until_ns = next_look_ns(g);
+    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     heartbeat_rest(g->config.heartbeat);
-    if (!experts_share_memory(x) && !g->waits_for_pages) {
+    if (until_ns == UINT64_MAX) {
         pthread_cond_wait(&g->changed, &g->lock);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(g->waits_for_pages ? PAGES_NS : g->idle_ns);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
         return;
-    g->woken |= g->waits_for_pages;
+    g->woken |= g->waits_for_pages || clock_ns() >= g->deadline_ns;
     if (!experts_share_memory(x))
         return;
     pthread_mutex_unlock(&g->lock);
@@ -514,6 +538,7 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->config = *config;
     g->paged = config->dense->ops->kv_use(config->dense).bytes > 0;
     g->inbox_end = &g->inbox;
+    g->deadline_ns = UINT64_MAX;
     request_queue_init(&g->waiting);
     /* A draft that is wrong cannot be taken out of a state. */
     speculation_init(&g->speculation, config->snapshots ? 0 : config->speculate);
