@@ -9,7 +9,7 @@
  *     claimed  even, a writer, n is 0        kv_page_begin -> written, kv_page_release -> free
  *     written  odd, a writer                 kv_page_finish -> resting
  *     resting  odd, no writer                kv_page_take_over -> written
- *                                            kv_page_evict, where there are no pins -> claimed
+ *                                            kv_page_claim, where there are no pins -> claimed
  *
  * Reading a page:
  *  - With a pin the content stays, and grows only behind its first `n` positions.
