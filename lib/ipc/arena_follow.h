@@ -16,8 +16,9 @@
  *
  * So every worker has mapped every slot that the table names, and memory that a worker has mapped
  * exists. A worker that attaches follows once before it reads anything; memd waits for it from the
- * moment it accepts the channel. A worker that cannot map an extent reports it (arena_refused), and
- * memd removes the extent instead of using it. memd does not wait for a worker that has gone.
+ * moment it accepts the channel. A worker that cannot map an extent stores arena_refused in place
+ * of arena_seen (F3), and memd removes the extent instead of using it. memd does not wait for a
+ * worker that has gone.
  *
  * The first extent never changes: the worker has it by its lease.
  *

@@ -1,6 +1,7 @@
 /* Model of how memd adds an extent to the device's arena and removes it while workers read there: lib/ipc/arena_follow.h (A1 to A4,
  * W1 to W4, F1 to F3) with the epochs of slots.pml. One extent of one slot, which memd adds and removes again and again, at changing
- * addresses; memd may remove it before any worker has followed.
+ * addresses; memd may remove it before any worker has followed. A worker may fail to map it: then it does not store arena_seen. That
+ * it stores arena_refused instead needs no variable: memd, which sees it, removes the extent, as it may at any time.
  *
  * Checked: a worker that finds the slot in the table has the present extent mapped, with the expert's bytes in it, for as long as its
  * epoch lasts; no worker maps memory that does not exist, and memd frees no memory that a worker has mapped; all this also when a
@@ -12,6 +13,7 @@
  *   -DFAULT_IN_GRACE      W4 without W1 and W3: with the slot in its grace
  *   -DFAULT_SERIAL_FIRST  the serial before the handle
  *   -DFAULT_SEEN_LAST     F1 after F2
+ *   -DFAULT_REFUSED_SEEN  F3 stores arena_seen also where the extent could not be mapped
  * must each be found. */
 
 #define WORKERS 2
@@ -94,6 +96,7 @@ active proctype memd()
 active [WORKERS] proctype worker()
 {
 	byte now, from, mine; /* the serial of what is mapped */
+	bool refused;
 	seen[_pid - 1] = NEVER;
 	goto follow;
 	do
@@ -110,6 +113,7 @@ follow:
 			:: from != 0 ->
 				atomic { has[_pid - 1] = handle; mine = from };
 				assert(has[_pid - 1] == memory)
+			:: from != 0 -> refused = true   /* it cannot map the extent */
 			:: else
 			fi
 		:: else
@@ -117,7 +121,17 @@ follow:
 #ifdef FAULT_SEEN_LAST
 		now = changes;
 #endif
-		atomic { seen[_pid - 1] = now; now = 0; from = 0 } /* F3 */
+		atomic {
+			if
+			:: !refused -> seen[_pid - 1] = now /* F3 */
+			:: else ->
+#ifdef FAULT_REFUSED_SEEN
+				seen[_pid - 1] = now;
+#endif
+				refused = false
+			fi;
+			now = 0; from = 0
+		}
 	:: true ->
 		epoch[_pid - 1] = (epoch[_pid - 1] + 1) % 4;
 		if

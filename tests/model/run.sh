@@ -79,4 +79,5 @@ check arena wrong -DFAULT_FREE_AT_ONCE
 check arena wrong -DFAULT_IN_GRACE
 check arena wrong -DFAULT_SERIAL_FIRST
 check arena wrong -DFAULT_SEEN_LAST
+check arena wrong -DFAULT_REFUSED_SEEN
 [ "$failures" -eq 0 ]
