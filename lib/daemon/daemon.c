@@ -168,9 +168,11 @@ static void stop(struct daemon *d)
 
 static void take_drain(struct daemon *d)
 {
-    const struct daemon_handlers *handlers = d->internal->handlers;
+    const struct daemon_handlers *handlers = NULL;
     drain(d->internal->drain_event);
-    if (!atomic_load(&d->ready) || !handlers || !handlers->drain) {
+    if (atomic_load(&d->ready)) /* the handlers stay from then on */
+        handlers = d->internal->handlers;
+    if (!handlers || !handlers->drain) {
         stop(d);
         return;
     }

@@ -180,6 +180,14 @@ wait_until 5 idle || fail "a request without a reader still runs"
 "$MOED" map > "$WORK/map"
 [ "$(grep -c 'experts of' "$WORK/map")" -eq 8 ] && grep -q 'blk.7.attn_q.weight' "$WORK/map" || fail "map: $(cat "$WORK/map")"
 "$MOED" ps --json | grep -q '"worker"' || fail "ps --json"
+
+# A worker that is stopped while it drains (ThreadSanitizer looks at it).
+worker=$(pid_of worker)
+kill -USR1 "$worker"
+sleep 0.03
+kill -TERM "$worker"
+wait_until 10 grep -q 'worker has .* exit status 0' "$RUN/supervise.log" || fail "a worker that drains does not stop with 0"
+
 "$MOED" down >/dev/null
 code "$MOED" run "x"
 [ $CODE -eq 3 ] || fail "run without a deployment: exit code $CODE, expected 3"
