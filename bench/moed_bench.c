@@ -11,6 +11,7 @@
 #include "report.h"
 #include "streams.h"
 
+#include "base/clock.h"
 #include "base/strbuf.h"
 #include "client/include/moed.h"
 #include "daemon/options.h"
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define EXIT_INTERRUPTED 130        /* 128 + SIGINT, as shells report it */
 #define PARALLEL_LEAST   4          /* the smallest default of --parallel */
@@ -43,6 +45,7 @@ struct bench {
     struct moed_session *session;
     struct bandwidth *bandwidth;
     uint32_t vocab, context;
+    uint64_t seed; /* of the next measurement's prompts */
     struct report report;
     struct strbuf command;
 };
@@ -212,6 +215,7 @@ static int attach(struct bench *b)
     snprintf(r->name, sizeof r->name, "%s", slash ? slash + 1 : model->path);
     snprintf(r->path, sizeof r->path, "%s", b->model ? b->model : model->path);
     r->file_bytes = model->file_bytes;
+    r->on_host = strcmp(model->device, "host") == 0;
     b->vocab = model->vocab;
     b->context = model->context;
     moed_model_free(model);
@@ -230,7 +234,9 @@ static void lay_out_rows(struct bench *b)
                                                 .prompt_tokens = b->prompts.values[k]};
 }
 
-static enum moed_code measure_row(struct bench *b, const struct row *row, uint64_t seed,
+/* No two measurements have the same prompts, nor those of another moed-bench: the KV cache would
+ * have them. */
+static enum moed_code measure_row(struct bench *b, const struct row *row,
                                   struct streams_speed *speed, struct moed_error *error)
 {
     struct streams_plan plan = {.streams = row->streams,
@@ -238,7 +244,7 @@ static enum moed_code measure_row(struct bench *b, const struct row *row, uint64
                                 .generate = (uint32_t)b->generate,
                                 .vocab = b->vocab,
                                 .context = b->context,
-                                .seed = seed,
+                                .seed = b->seed++,
                                 .stopping = &interrupted};
     return streams_run(b->session, &plan, speed, error);
 }
@@ -254,14 +260,14 @@ static int measure_memory(struct bench *b)
 }
 
 /* Adds a sample to the row. One that cannot be measured fails, and the others go on. */
-static int sample_row(struct bench *b, struct row *row, uint64_t run)
+static int sample_row(struct bench *b, struct row *row)
 {
     struct streams_speed speed;
     struct moed_error error;
     int failed = measure_memory(b);
     if (failed)
         return failed;
-    if (measure_row(b, row, run, &speed, &error)) {
+    if (measure_row(b, row, &speed, &error)) {
         if (interrupted)
             return EXIT_INTERRUPTED;
         row->failed = true;
@@ -270,6 +276,7 @@ static int sample_row(struct bench *b, struct row *row, uint64_t run)
         return moed_session_alive(b->session) ? 0 : 1;
     }
     samples_add(&row->decode, speed.decode_tokens_per_s);
+    row->drafts_accepted |= speed.drafts_accepted;
     if (row->streams == 1)
         samples_add(&row->prefill, speed.prefill_tokens_per_s);
     return 0;
@@ -281,12 +288,12 @@ static int measure(struct bench *b)
     struct streams_speed speed;
     struct moed_error error;
     int failed = 0;
-    if (measure_row(b, &r->rows[0], 0, &speed, &error) && interrupted) /* warm-up */
+    if (measure_row(b, &r->rows[0], &speed, &error) && interrupted) /* warm-up */
         return EXIT_INTERRUPTED;
     for (uint64_t run = 1; !failed && run <= b->runs; run++)
         for (uint32_t i = 0; !failed && i < r->n_rows; i++) {
             struct row *row = &r->rows[i];
-            failed = row->failed ? 0 : sample_row(b, row, run);
+            failed = row->failed ? 0 : sample_row(b, row);
             if (!failed && run == b->runs && !b->json)
                 report_print_row(r, row, stdout);
         }
@@ -313,6 +320,8 @@ static int bench(struct bench *b)
     b->report.runs = (uint32_t)b->runs;
     b->report.generate = (uint32_t)b->generate;
     b->report.command = b->command.data;
+    if (getrandom(&b->seed, sizeof b->seed, GRND_NONBLOCK) != sizeof b->seed)
+        b->seed = clock_ns();
     if (!b->json)
         report_print_head(stdout);
     failed = measure(b);

@@ -37,6 +37,13 @@ static double bytes_a_token(const struct report *r)
     return (double)(r->dense_bytes_a_token + r->expert_bytes_a_token);
 }
 
+/* Whether each decoded token read its weights from host memory: a device has memory of its own,
+ * streams share experts, and a step with right drafts gives several tokens. */
+static bool reads_memory(const struct report *r, const struct row *row)
+{
+    return r->on_host && row->streams == 1 && row->decode.n && !row->drafts_accepted;
+}
+
 /* ---- The machine ---- */
 
 /* The value behind "key : " in a file of /proc. */
@@ -121,8 +128,7 @@ void report_print_row(const struct report *r, const struct row *row, FILE *out)
             (double)r->file_bytes * 1e-9, row->streams, row->prompt_tokens);
     print_cell(out, &row->prefill, 1);
     print_cell(out, &row->decode, 1);
-    if (row->streams > 1 || row->decode.n == 0) {
-        /* Streams share experts, so the bytes read are not a fixed number. */
+    if (!reads_memory(r, row)) {
         fprintf(out, " - | - | - |\n");
         fflush(out);
         return;
@@ -176,7 +182,7 @@ static void append_row(struct strbuf *b, const struct report *r, const struct ro
     append_samples(b, "prefill_tokens_per_s", &row->prefill);
     strbuf_printf(b, ", ");
     append_samples(b, "decode_tokens_per_s", &row->decode);
-    if (row->streams == 1 && row->decode.n)
+    if (reads_memory(r, row))
         strbuf_printf(b, ", \"decode_weight_bytes_per_s\": %.6g",
                       spread_of(&row->decode).median * bytes_a_token(r));
     strbuf_printf(b, "}");

@@ -20,6 +20,7 @@ struct row {
     uint32_t prompt_tokens, streams;
     struct samples prefill, decode; /* tokens a second; prefill is empty with several streams */
     bool failed;                    /* not measured any more */
+    bool drafts_accepted;           /* in some run */
 };
 
 struct report {
@@ -28,6 +29,7 @@ struct report {
     uint64_t dense_bytes_a_token,
         expert_bytes_a_token; /* of weights that decoding one token reads */
     uint32_t generate, runs, threads;
+    bool on_host; /* no weights are on a device */
     struct row rows[MAX_ROWS];
     uint32_t n_rows;
     struct samples read_bandwidth; /* bytes a second */

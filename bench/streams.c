@@ -195,8 +195,10 @@ static enum moed_code read_all(struct run *r, struct moed_error *error)
 static void time_one(const struct run *r, struct streams_speed *out)
 {
     const struct moed_result *result = &r->streams[0].result;
-    out->prefill_tokens_per_s = result->prompt_tokens / ((double)result->prefill_ns * 1e-9);
+    uint32_t computed = result->prompt_tokens - result->cached_tokens;
+    out->prefill_tokens_per_s = computed / ((double)result->prefill_ns * 1e-9);
     out->decode_tokens_per_s = (result->generated_tokens - 1) / ((double)result->decode_ns * 1e-9);
+    out->drafts_accepted = result->accepted_tokens > 0;
 }
 
 static void time_several(const struct run *r, struct streams_speed *out)
@@ -208,6 +210,7 @@ static void time_several(const struct run *r, struct streams_speed *out)
         for (uint32_t t = 0; t < r->streams[i].n_tokens; t++)
             tokens += r->streams[i].token_s[t] > from_s && r->streams[i].token_s[t] <= to_s;
     out->prefill_tokens_per_s = 0;
+    out->drafts_accepted = false; /* not asked: the streams are cancelled */
     out->decode_tokens_per_s = tokens / (to_s - from_s);
 }
 

@@ -5,6 +5,7 @@
 #include "client/include/moed.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MAX_STREAMS 256
@@ -12,13 +13,15 @@
 struct streams_plan {
     uint32_t streams, prompt_tokens, generate;
     uint32_t vocab, context;               /* of the deployment */
-    uint64_t seed;                         /* of the prompts' tokens */
+    uint64_t seed;                         /* of the prompts' tokens; others for each measurement */
     const volatile sig_atomic_t *stopping; /* not 0: cancel, and return MOED_ERROR_CANCELLED */
 };
 
 struct streams_speed {
-    double prefill_tokens_per_s; /* 0 with several streams, whose prefills and decodes alternate */
+    double prefill_tokens_per_s; /* without cached tokens; 0 with several streams, whose prefills
+                                    and decodes alternate */
     double decode_tokens_per_s;  /* of all streams together, while all of them decode */
+    bool drafts_accepted;        /* a step of a single stream may have given several tokens */
 };
 
 /* The most tokens that an answer may get. While the prompts of several streams are computed, the
