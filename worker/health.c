@@ -14,6 +14,7 @@
 enum {
     RECENT_SEGMENTS,
     RECENT_RESIDENT,
+    RECENT_ON_DEVICE,
     RECENT_PREDICTIONS,
     RECENT_RIGHT,
     RECENT_ACTIVATED,
@@ -41,6 +42,7 @@ static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
         values[RECENT_RESIDENT] = counter_read(k->resident);
         values[RECENT_SEGMENTS] =
             values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
+        values[RECENT_ON_DEVICE] = counter_read(k->found_on_device);
         values[RECENT_LOADED] = counter_read(k->loaded);
         values[RECENT_DEVICE_NS] = counter_read(k->device_ns);
         values[RECENT_CPU_NS] = counter_read(k->cpu_ns);
@@ -149,7 +151,7 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
         moed__v1__cache_health__init(&cache);
         cache.window_ns = window_ns;
         cache.segments = growth[RECENT_SEGMENTS];
-        cache.segments_resident = growth[RECENT_RESIDENT];
+        cache.segments_resident = growth[RECENT_ON_DEVICE];
         cache.predictions = growth[RECENT_PREDICTIONS];
         cache.predictions_right = growth[RECENT_RIGHT];
         cache.predictor = (char *)sched_predictor_name(w->predictor);

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { RECENT_SECONDS = 5, RECENT_MOST = 16, RECENT_REPORT_SECONDS = 60 };
+enum { RECENT_SECONDS = 5, RECENT_MOST = 17, RECENT_REPORT_SECONDS = 60 };
 
 struct recent;
 

@@ -130,6 +130,26 @@ wait_until 10 "$MOED" metrics worker
 [ "$(correction)" = "$before" ] || fail "the correction was $before, and is $(correction) after the restart"
 down
 
+# A device that is too slow to compute experts: the plan gives its resident segments to the CPU, and they count as found. Without
+# cpuexec the worker computes them, and they count as well.
+say "a slow device"
+forget_logs
+device=emu:vram=100%,link=4G,speed=0.2,call=1ms
+up --speculate off
+long_answer() { "$MOED" run -n 8 --ignore-end --temp 0 "Once upon a time" >/dev/null || fail "no answer"; }
+counts() { "$MOED" metrics worker | awk '/^moed_worker_segments_total/ { n += $2 } /^moed_worker_segments_total.*cpu/ { cpu = $2 }
+    /^moed_worker_segments_found_total/ { found = $2 } END { print n, found, cpu }'; }
+computed() { read -r n found cpu < <(counts); long_answer; read -r n2 found2 cpu2 < <(counts); }
+all_found() { [ $((found2 - found)) = $((n2 - n)) ] && [ "$cpu2" -gt "$cpu" ]; }
+again_until all_found computed || fail "the hit rate counts segments as missed that are resident: $n $found $cpu, then $n2 $found2 $cpu2"
+usual=$((n2 - n))
+kill -STOP "$(pid_of cpuexec)"
+computed
+kill -CONT "$(pid_of cpuexec)"
+[ "$(metric worker moed_worker_jobs_reclaimed_total)" -gt 0 ] || fail "the worker took no job"
+[ $((n2 - n)) = $usual ] || fail "without cpuexec $((n2 - n)) segments were counted, else $usual"
+down
+
 say "host"
 start_deployment "$MODEL"
 "$MOED" run -n 4 --ignore-end --temp 0 "Once upon a time" >/dev/null || fail "no answer on the host"

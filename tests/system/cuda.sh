@@ -301,6 +301,11 @@ graphs_used() {
 }
 again_until graphs_used check "device-only layers with all experts resident" ||
     fail "no device-only layer, or the worker replays none as a graph: $("$MOED" metrics worker | grep layers)"
+# device_computes: the device computes experts while no layer is planned.
+figures() { echo "$(metric worker moed_worker_plan_seconds_count) $(metric worker moed_worker_device_busy_seconds_total)"; }
+device_computes() { [ "${now% *}" = "${then% *}" ] && awk -v was="${then#* }" -v is="${now#* }" 'BEGIN { exit !(is > was) }'; }
+answer_alone() { then=$(figures) && "$MOED" run -n 12 --ignore-end --temp 0 "${prompts[0]}" >/dev/null && now=$(figures); }
+again_until device_computes answer_alone || fail "device-only layers do not count as busy: plans and seconds $then, then $now"
 before=$(copied)
 kill -9 "$(pid_of worker)"
 wait_until 30 answers || fail "no answer after the worker died"

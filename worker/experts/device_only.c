@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "sched/cache/cache.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define LIKELY_LAYERS 4
@@ -229,6 +230,7 @@ static double account(struct experts *x, uint32_t layer, const uint32_t *selecte
     }
     prefetch_cpu_only(x->prefetch, experts_cpu_only_s(x) - experts_s);
     counter_add(x->counters.resident, (uint64_t)x->work.n_activated * n_segments);
+    counter_add(x->counters.found_on_device, (uint64_t)x->work.n_activated * n_segments);
     prefetch_set_all_resident(x->prefetch, device_cache_holds_all(x->device.cache));
     x->work.has_waited = false;
     prefetch_done(x->prefetch, x->work.step, false);
@@ -248,6 +250,13 @@ void device_only_give_up(struct experts *x)
     leave(x);
 }
 
+/* Nothing times the experts apart from the rest of their layers: they count with the predicted
+ * time. */
+static void count_busy(struct experts *x, double experts_s, double run_s)
+{
+    counter_add(x->counters.device_ns, (uint64_t)(fmin(experts_s, run_s) * 1e9));
+}
+
 static void follow(struct device_only *a, uint32_t done, uint32_t most)
 {
     a->streak = 0;
@@ -261,16 +270,16 @@ uint32_t device_only_end(struct experts *x, const uint32_t *selected, uint32_t s
 {
     struct device_only *a = x->device.only;
     uint32_t done = *a->was_missed ? *a->was_missed - 1 - a->first : a->n_layers;
-    double experts_s = 0;
     uint64_t ended_ns = clock_ns();
+    double experts_s = 0, run_s = (double)(ended_ns - x->work.begun_ns) * 1e-9;
     if (done) /* the next use of experts is behind them */
         device_cache_pass(x->device.cache, experts_step_of(x, a->first), a->first + done - 1);
     leave(x);
     experts_find_channel(x, ended_ns);
     for (uint32_t i = 0; i < done; i++)
         experts_s += account(x, a->first + i, selected + (size_t)i * stride);
-    cost_model_unplanned(&x->cost, done == a->n_layers ? done : 0,
-                         (double)(ended_ns - x->work.begun_ns) * 1e-9, experts_s);
+    cost_model_unplanned(&x->cost, done == a->n_layers ? done : 0, run_s, experts_s);
+    count_busy(x, experts_s, run_s);
     counter_add(x->counters.device_only, done);
     counter_add(x->counters.device_only_missed, done < a->n_layers);
     counter_add(x->counters.device_only_discarded, done < a->n_layers ? a->n_layers - done - 1 : 0);

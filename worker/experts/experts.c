@@ -369,8 +369,11 @@ static void compute_cpu_share(struct experts *x)
     if (!n)
         return;
     exec_experts(x->own, &x->memory->map, x->work.layer, experts_input(x), x->work.tasks, n);
+    uint64_t took_ns = clock_ns() - started;
+    if (x->device.cache)
+        experts_count_on_cpu(x, n_segments, took_ns);
     counter_add(x->counters.local, n);
-    counter_add(x->counters.local_ns, clock_ns() - started);
+    counter_add(x->counters.local_ns, took_ns);
     counter_add(x->counters.local_bytes,
                 n_segments * x->memory->map.slabs[x->work.layer].segment_bytes);
 }
@@ -417,8 +420,7 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
         segments += a->cpu;
     }
     layer_costs_cpu(&x->cost.costs, uncontended_s, (double)done->compute_ns * 1e-9, copying);
-    counter_add(x->counters.on_cpu, segments);
-    counter_add(x->counters.cpu_ns, done->compute_ns);
+    experts_count_on_cpu(x, segments, done->compute_ns);
 }
 
 enum error_code experts_lose_device(struct experts *x, struct error *e)
@@ -484,6 +486,8 @@ static void give_rows(struct experts *x)
 static enum error_code finish_and_give(struct experts *x, struct error *e)
 {
     enum error_code code = finish_round(x, e);
+    if (!code && x->device.cache)
+        counter_add(x->counters.found_on_device, x->work.found);
     if (!code && x->options.rows_stay)
         give_rows(x);
     experts_end_round(x);

@@ -28,9 +28,11 @@ struct experts_counters {
     struct counter *local_ns,
         *local_bytes; /* time of `local`, and bytes of the weights that it read */
     /* Of a device with memory of its own, else NULL: segments computed there that were resident,
-     * and after a load; segments computed on the CPU; loads that did not arrive in time; time
+     * and after a load; segments computed on the CPU; segments that were resident when their layer
+     * was planned, wherever they were computed; loads that did not arrive in time; time
      * waited for loads; layers computed in one call after their load. */
-    struct counter *resident, *loaded, *on_cpu, *loads_reclaimed, *load_wait_ns, *at_once;
+    struct counter *resident, *loaded, *on_cpu, *found_on_device, *loads_reclaimed, *load_wait_ns,
+        *at_once;
     /* Of a CUDA device: device-only layers; attempts that missed an expert; layers that were queued
      * behind a miss; layers that were queued as a graph. */
     struct counter *device_only, *device_only_missed, *device_only_discarded, *replayed;

@@ -132,9 +132,11 @@ static enum error_code reclaim(struct experts *x, struct activated *a, uint32_t 
         code = device_compute_fetch(x->device.compute, a->first_row, a->n_rows, e);
     if (code)
         return code;
+    uint64_t started = clock_ns();
     a->on_host = true;
     x->work.tasks[0] = experts_task(x, a, first, n);
     exec_experts(x->own, &x->memory->map, x->work.layer, experts_input(x), x->work.tasks, 1);
+    experts_count_on_cpu(x, n, clock_ns() - started);
     counter_add(x->counters.loads_reclaimed, n);
     return ERROR_OK;
 }

@@ -60,6 +60,7 @@ struct layer_work {
     bool device_waits;             /* for the round's one load: sched_device_waits */
     bool has_waited;               /* for cpuexec or for a load */
     uint64_t loads;                /* segments that the layer has requested */
+    uint64_t found;                /* segments of the round that were resident at its plan */
     uint64_t begun_ns, round_begun_ns, disk_wait_ns;
     uint64_t copies;           /* device_cache_copies when the round began */
     double copying_s;          /* age of the copy under way when the round began */
@@ -127,6 +128,8 @@ struct expert_task experts_task(struct experts *x, const struct activated *a, ui
 
 /* Before a wait for the CPU or for a load. */
 void experts_before_wait(struct experts *x);
+/* The CPU has computed segments; only where there is a device cache. */
+void experts_count_on_cpu(struct experts *x, uint64_t segments, uint64_t ns);
 
 /* experts_plan.c */
 

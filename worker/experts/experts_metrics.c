@@ -5,11 +5,16 @@
 /* device_only: the device computes the dense part too, so it may run device-only layers. */
 static void register_cache_metrics(struct metrics *m, bool device_only, struct experts_counters *k)
 {
-    const char *segments = "Expert segments computed, by where they were found.";
+    const char *segments = "Expert segments computed, by where: on the device that were resident, "
+                           "there after a load, or on the CPU.";
     k->resident =
         metrics_counter(m, "moed_worker_segments_total", "where=\"resident\"", 1, segments);
     k->loaded = metrics_counter(m, "moed_worker_segments_total", "where=\"loaded\"", 1, segments);
     k->on_cpu = metrics_counter(m, "moed_worker_segments_total", "where=\"cpu\"", 1, segments);
+    k->found_on_device = metrics_counter(
+        m, "moed_worker_segments_found_total", NULL, 1,
+        "Of these segments, those that were resident when the layer was planned, wherever they "
+        "were computed.");
     k->loads_reclaimed =
         metrics_counter(m, "moed_worker_loads_reclaimed_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
@@ -65,9 +70,11 @@ static void register_cache_metrics(struct metrics *m, bool device_only, struct e
 static void register_cost_metrics(struct metrics *m, struct experts_counters *k)
 {
     k->device_ns = metrics_counter(m, "moed_worker_device_busy_seconds_total", NULL, 1e-9,
-                                   "Time that the device computed experts.");
+                                   "Time that the device computed experts; the predicted time for "
+                                   "those of device-only layers.");
     k->cpu_ns = metrics_counter(m, "moed_worker_cpu_busy_seconds_total", NULL, 1e-9,
-                                "Time that cpuexec computed this worker's experts.");
+                                "Time that cpuexec, or the worker in its place, computed this "
+                                "worker's experts.");
     k->layers = metrics_counter(m, "moed_worker_layers_total", NULL, 1,
                                 "Layers of experts whose time was predicted.");
     k->layer_ns =

@@ -180,8 +180,10 @@ static void take_plan(struct experts *x, const struct layer_plan *plan)
         layer_mean_add(&x->cost.misses_s, plan->misses_s);
     prefetch_set_all_resident(x->prefetch, plan->all_resident && whole_layer &&
                                                device_cache_holds_all(x->device.cache));
+    x->work.found = 0;
     for (uint32_t i = 0; i < x->work.n_round; i++) {
         struct activated *a = &x->work.round[i];
+        x->work.found += a->there.resident;
         bool nowhere_else = x->host && !a->slab; /* it is whole on the device */
         a->device = nowhere_else ? n_segments : plan->experts[i].device;
         a->load = nowhere_else ? 0 : plan->experts[i].load;

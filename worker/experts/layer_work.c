@@ -72,3 +72,9 @@ void experts_before_wait(struct experts *x)
     if (x->prefetch)
         prefetch_before_wait(x->prefetch, x->work.step);
 }
+
+void experts_count_on_cpu(struct experts *x, uint64_t segments, uint64_t ns)
+{
+    counter_add(x->counters.on_cpu, segments);
+    counter_add(x->counters.cpu_ns, ns);
+}
