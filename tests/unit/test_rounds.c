@@ -144,9 +144,16 @@ static void check_rows(struct side *s, uint32_t layer, uint32_t n_tokens)
         }
 }
 
+static uint64_t disk_waits(const struct side *s)
+{
+    return counter_read(s->counters.disk_wait_decode_ns) +
+           counter_read(s->counters.disk_wait_prefill_ns);
+}
+
 static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_tokens, struct error *e)
 {
     struct experts *x = s->experts;
+    uint64_t before = disk_waits(s);
     draw_layer(s, n_tokens);
     const struct mirrored_values values = {s->values, s->values};
     experts_begin(x, layer, &(struct layer_input){&values, NULL}, n_tokens, s->selected,
@@ -159,6 +166,8 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
     for (uint32_t i = 0; experts_predict_gate(x, seen, i, &target, &input); i++)
         experts_predict_from_gate(x, seen, &target, s->selected);
     enum error_code code = experts_finish(x, NULL, e);
+    assert_int_equal(disk_waits(s), before); /* they count with the step's time */
+    experts_count_disk_wait(x, n_tokens > 4);
     /* in every case the worker holds no slot afterwards */
     assert_int_equal(atomic_load(&x->cache_link.channel.header->host_epoch) % 2, 0);
     assert_int_equal(x->work.n_fetched, x->work.n_fetches);

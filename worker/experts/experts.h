@@ -186,6 +186,10 @@ const uint32_t *experts_row_of(const struct experts *x);
 /* The same on the device, for device-only layers; NULL: it is in host memory. */
 const uint32_t *experts_own_row_of(const struct experts *x);
 
+/* At the end of a step: counts the time that its layers waited for reads, where the step's whole
+ * time is counted. prompts: the step had rows of prompts. */
+void experts_count_disk_wait(struct experts *x, bool prompts);
+
 /* As device_cache_kv_limit and device_cache_report_kv. Where the device has no memory of its own:
  * UINT64_MAX, and no effect. */
 uint64_t experts_kv_limit(const struct experts *x);

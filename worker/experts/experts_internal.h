@@ -104,6 +104,7 @@ struct experts {
     struct activity *activity; /* for people who watch */
     struct layer_work work;
     struct spinner copy_spinner, disk_spinner; /* waits for memd */
+    uint64_t disk_wait_ns;                     /* since experts_count_disk_wait */
     void *arrays;                /* the memory of work's and device's arrays, and of these: */
     struct layer_expert *inputs; /* [n_experts]: of a round's plan */
     struct cache_hint *hints;    /* [n_experts]: sent to memd */

@@ -207,8 +207,14 @@ enum error_code experts_next_round(struct experts *x, struct error *e)
     enum error_code code = wait_for_round(x, e);
     uint64_t waited_ns = clock_ns() - started;
     x->work.disk_wait_ns += waited_ns;
-    counter_add(x->work.kind.prompt_rows ? x->counters.disk_wait_prefill_ns
-                                         : x->counters.disk_wait_decode_ns,
-                waited_ns);
+    x->disk_wait_ns += waited_ns;
     return code;
+}
+
+void experts_count_disk_wait(struct experts *x, bool prompts)
+{
+    if (x->host)
+        counter_add(prompts ? x->counters.disk_wait_prefill_ns : x->counters.disk_wait_decode_ns,
+                    x->disk_wait_ns);
+    x->disk_wait_ns = 0;
 }

@@ -182,6 +182,5 @@ uint32_t engine_finish_answers(struct engine *g, uint32_t n_answers, const float
             n_accepted += finish_answer(g, &g->answers[i]);
         else
             engine_fail_step(g, g->answers[i].request, true, &e);
-    counter_add(g->counters.decode_steps, done);
     return n_accepted;
 }

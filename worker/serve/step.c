@@ -413,6 +413,7 @@ static uint32_t prompt_rows_at_once(const struct engine *g, uint32_t n_decode)
 static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, uint64_t ns)
 {
     counter_add(g->counters.prefill_ns, ns);
+    experts_count_disk_wait(g->config.experts, true);
     if (rows >= LEAST_ROWS) {
         average(&g->token_ns, (double)ns / rows);
         prompt_pace_add(&g->prompt_pace, rows, (double)ns);
@@ -424,6 +425,8 @@ static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, 
 static void account_decode(struct engine *g, const struct step_rows *s, uint64_t ns)
 {
     counter_add(g->counters.decode_ns, ns);
+    counter_add(g->counters.decode_steps, 1);
+    experts_count_disk_wait(g->config.experts, false);
     g->prefill_debt_ns = g->prefill_debt_ns > ns ? g->prefill_debt_ns - ns : 0;
     speculation_account(&g->speculation, s->n_answers, s->n_decode - s->n_answers, s->n_accepted,
                         (double)ns);
