@@ -339,9 +339,12 @@ def check_seeds():
 
 
 def check_usage_of_several():
-    """A prompt counts once, whatever n is; each answer counts."""
+    """A prompt counts once, whatever n is; each answer counts. So in the metrics."""
     ids = [post("/tokenize", content=text)["tokens"] for text in ("Once upon a time", "The cat")]
+    counters = ("moed_http_prompt_tokens_total", "moed_http_generation_tokens_total", 'moed_http_answers_total{reason="length"}')
+    before = [metric(name) for name in counters]
     usage = post("/v1/completions", prompt=ids, n=3, max_tokens=4, **GREEDY)["usage"]
+    assert [metric(name) - b for name, b in zip(counters, before)] == [usage["prompt_tokens"], usage["completion_tokens"], 6], usage
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (sum(map(len, ids)), 24), usage
     last = json.loads(events("/v1/completions", prompt=ids, n=3, max_tokens=4, stream_options={"include_usage": True}, **GREEDY)[-2][1])
     assert last["usage"] == {**usage, "prompt_tokens_details": last["usage"]["prompt_tokens_details"]}, (last, usage)
@@ -819,9 +822,17 @@ def check_leaving_cancels():
             wait_for(lambda: metric("moed_http_answers_running") == 1)
             wait_for(lambda: sum(slot["is_processing"] for slot in call("GET", "/slots")[2]) == 4)
             before = worker_metric('moed_worker_requests_total{reason="cancelled"}')
+            cancelled, left = metric('moed_http_answers_total{reason="cancelled"}'), metric("moed_http_disconnects_total")
+            tokens = metric("moed_http_generation_tokens_total")
         wait_for(lambda: metric("moed_http_answers_running") == 0)
         wait_for(lambda: worker_metric("moed_worker_requests_running") == 0)
         assert worker_metric('moed_worker_requests_total{reason="cancelled"}') == before + 4, "answers without a reader came to their end"
+        assert metric('moed_http_answers_total{reason="cancelled"}') == cancelled + 4 and metric("moed_http_disconnects_total") == left + 1
+        assert not stream or metric("moed_http_generation_tokens_total") > tokens, "the tokens of those who left are not counted"
+    with open(os.environ["MOED_RUN"] + "/http.log") as log:
+        lines = [json.loads(line) for line in log if '"outcome":"left"' in line]
+    # the worker counts a text's tokens: of an answer that is not done they are not known, nor those that the cache had
+    assert "tokens_out" in lines[-1] and "tokens_in" not in lines[-1] and "tokens_cached" not in lines[-1], lines[-1]
 
 
 def worker_metric(name):
@@ -880,7 +891,7 @@ def check_bodies_of_addresses():
 def check_slow_reader_harms_itself():
     """A client that does not read is given up (the test's --stream-bytes is small); others go on. Log-probabilities: without them the
     answers take few bytes on a busy machine, where an event has many tokens."""
-    before = metric("moed_http_slow_readers_total")
+    before, left = metric("moed_http_slow_readers_total"), metric("moed_http_disconnects_total")
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect(("127.0.0.1", PORT))
@@ -889,6 +900,7 @@ def check_slow_reader_harms_itself():
     while metric("moed_http_slow_readers_total") == before:
         assert time.monotonic() - begun < LIMIT_S, "it was not given up"
         post("/v1/completions", prompt="a", max_tokens=2)
+    assert metric("moed_http_disconnects_total") == left, "it counts as a client that left"
     s.close()
     wait_for(lambda: metric("moed_http_answers_running") == 0)
 

@@ -77,16 +77,25 @@ static uint64_t cached_of_prompt(const struct answer *a, unsigned first)
     return least;
 }
 
+/* Of the choice's prompt. 0: the worker has to find them in the text, and is not done. */
+static uint64_t prompt_tokens(const struct choice *c)
+{
+    return c->done ? c->result.prompt_tokens : c->answer->ask.prompts[c->prompt].token_count;
+}
+
 struct answer_usage answer_usage(const struct answer *a)
 {
     struct answer_usage u = {0};
+    u.in_known = u.cached_known = true;
     for (unsigned i = 0; i < a->n_choices; i++) {
         const struct choice *c = &a->choices[i];
         u.out += c->done ? c->result.generated_tokens : c->tokens;
+        u.cached_known &= c->done;
         u.reasoning += output_reasoning_tokens(&c->output);
         if (i > 0 && c->prompt == a->choices[i - 1].prompt)
             continue; /* they share it */
-        u.in += c->done ? c->result.prompt_tokens : a->ask.prompts[c->prompt].token_count;
+        u.in += prompt_tokens(c);
+        u.in_known &= prompt_tokens(c) > 0;
         u.cached += cached_of_prompt(a, i);
     }
     u.reasoning = u.reasoning < u.out ? u.reasoning : u.out;
@@ -110,12 +119,43 @@ static void note_usage(struct answer *a)
     struct answer_usage u = answer_usage(a);
     struct access_entry *log = &a->x->log;
     log->tokens = true;
+    log->in_known = u.in_known;
     log->tokens_in = u.in;
+    log->cached_known = u.cached_known;
     log->tokens_cached = u.cached;
     log->tokens_out = u.out;
 }
 
 /* ---- The end ---- */
+
+/* Whether an earlier end of a choice has counted the prompt's tokens. */
+static bool prompt_is_counted(const struct choice *c)
+{
+    const struct answer *a = c->answer;
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (a->choices[i].prompt == c->prompt && a->choices[i].counts_prompt)
+            return true;
+    return false;
+}
+
+static void count_choice(struct choice *c, enum moed_reason why, uint64_t tokens)
+{
+    struct answer_metrics *m = &c->answer->app->metrics;
+    unsigned reason = (unsigned)why;
+    counter_add(m->ended[reason < 6 ? reason : 0], 1);
+    counter_add(m->tokens_out, tokens);
+    if (prompt_is_counted(c))
+        return;
+    counter_add(m->tokens_in, prompt_tokens(c));
+    c->counts_prompt = true;
+}
+
+static void count_cancelled(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (!a->choices[i].done)
+            count_choice(&a->choices[i], MOED_REASON_CANCELLED, a->choices[i].tokens);
+}
 
 /* The exchange is over, or gone. The last job that still has the answer frees it. */
 static void release(struct answer *a)
@@ -130,8 +170,10 @@ static void release(struct answer *a)
 static void on_exchange_left(struct exchange *x)
 {
     struct answer *a = x->work;
-    if (a->n_choices && !a->starting) /* else the prompts are the job's */
+    if (a->n_choices && !a->starting) { /* else the prompts are the job's */
         note_usage(a);
+        count_cancelled(a);
+    }
     deployments_cancel(&a->app->deployments, &a->waiter);
     if (a->starting && jobs_withdraw(&a->deployment->queue, &a->job)) {
         a->jobs--;
@@ -162,13 +204,9 @@ static void fail(struct answer *a, const struct problem *p)
 
 static void observe(struct choice *c)
 {
-    struct answer_metrics *m = &c->answer->app->metrics;
     uint64_t now = clock_ns(), begin = c->answer->x->log.begin_ns;
-    unsigned reason = (unsigned)c->result.reason;
-    counter_add(m->ended[reason < 6 ? reason : 0], 1);
-    counter_add(m->tokens_out, c->result.generated_tokens);
-    counter_add(m->tokens_in, c->result.prompt_tokens);
-    histogram_observe(m->whole, (double)(now - begin) * 1e-9);
+    count_choice(c, c->result.reason, c->result.generated_tokens);
+    histogram_observe(c->answer->app->metrics.whole, (double)(now - begin) * 1e-9);
 }
 
 static void finish(struct answer *a)

@@ -19,8 +19,9 @@ void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dia
 /* Sums over the prompts (in, cached) and over the choices. */
 struct answer_usage {
     uint64_t in, out;
-    uint64_t cached;    /* of `in`: what no choice had to compute */
-    uint64_t reasoning; /* of `out` */
+    uint64_t cached;             /* of `in`: what no choice had to compute */
+    bool in_known, cached_known; /* else they are too small: choices are not done */
+    uint64_t reasoning;          /* of `out` */
 };
 struct answer_usage answer_usage(const struct answer *a);
 

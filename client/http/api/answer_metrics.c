@@ -16,12 +16,13 @@ void answer_metrics_register(struct answer_metrics *m, struct metrics *r)
                                            "reason=\"stop\"",    "reason=\"length\"",
                                            "reason=\"context\"", "reason=\"cancelled\""};
     m->tokens_in = metrics_counter(r, "moed_http_prompt_tokens_total", NULL, 1,
-                                   "tokens of the prompts of ended answers");
+                                   "tokens of the prompts of ended answers, each prompt once");
     m->tokens_out =
         metrics_counter(r, "moed_http_generation_tokens_total", NULL, 1, "tokens of ended answers");
     for (int i = 0; i < 6; i++)
-        m->ended[i] = metrics_counter(r, "moed_http_answers_total", reasons[i], 1,
-                                      "ended answers by why they ended");
+        m->ended[i] =
+            metrics_counter(r, "moed_http_answers_total", reasons[i], 1,
+                            "ended answers by why they ended; each choice of a request is one");
     m->failed = metrics_counter(r, "moed_http_failed_answers_total", NULL, 1,
                                 "answers with a status from 500 on, and streams that broke");
     m->refused = metrics_counter(r, "moed_http_refused_answers_total", NULL, 1,

@@ -75,6 +75,7 @@ struct choice {
     bool lines;                 /* the answer has an end of line */
     bool late;                  /* it took longer than ask.predict_ms */
     bool done;
+    bool counts_prompt; /* the metrics have the prompt's tokens from it */
 };
 
 /* How an API writes answers. Each function appends to answer->x->out. */

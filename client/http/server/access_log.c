@@ -46,6 +46,12 @@ static void member(struct strbuf *b, const char *name, const char *value)
     strbuf_json_string(b, value, strlen(value));
 }
 
+static void count_member(struct strbuf *b, const char *name, bool known, uint64_t count)
+{
+    if (known)
+        strbuf_printf(b, ",\"%s\":%llu", name, (unsigned long long)count);
+}
+
 static void write_json(const struct access_entry *a, enum log_level level)
 {
     char time[LOG_TIME_BYTES];
@@ -63,10 +69,9 @@ static void write_json(const struct access_entry *a, enum log_level level)
     member(&b, "outcome", a->outcome);
     member(&b, "key", a->key);
     member(&b, "model", a->model);
-    if (a->tokens)
-        strbuf_printf(&b, ",\"tokens_in\":%llu,\"tokens_cached\":%llu,\"tokens_out\":%llu",
-                      (unsigned long long)a->tokens_in, (unsigned long long)a->tokens_cached,
-                      (unsigned long long)a->tokens_out);
+    count_member(&b, "tokens_in", a->tokens && a->in_known, a->tokens_in);
+    count_member(&b, "tokens_cached", a->tokens && a->cached_known, a->tokens_cached);
+    count_member(&b, "tokens_out", a->tokens, a->tokens_out);
     if (a->first_token_ns)
         strbuf_printf(&b, ",\"first_token_s\":%.6f", seconds(a->begin_ns, a->first_token_ns));
     strbuf_printf(&b, ",\"duration_s\":%.6f,\"bytes_out\":%llu", seconds(a->begin_ns, a->end_ns),
@@ -81,6 +86,14 @@ static void write_json(const struct access_entry *a, enum log_level level)
     ssize_t n = b.failed ? 0 : write(STDERR_FILENO, b.data, b.len);
     (void)n; /* there is no place left to report a failure to log */
     strbuf_fini(&b);
+}
+
+static const char *count_field(char out[32], const char *name, bool known, uint64_t count)
+{
+    out[0] = '\0';
+    if (known)
+        snprintf(out, 32, " %s=%llu", name, (unsigned long long)count);
+    return out;
 }
 
 static const char *or_dash(const char *text)
@@ -123,19 +136,19 @@ void access_write(const struct access_entry *a, bool json)
         write_json(a, level);
         return;
     }
-    char tokens[64] = "", first[32] = "", path[3 * sizeof a->path], model[3 * sizeof a->model],
-         ignored[3 * sizeof a->ignored];
-    if (a->tokens)
-        snprintf(tokens, sizeof tokens, " in=%llu cached=%llu out=%llu",
-                 (unsigned long long)a->tokens_in, (unsigned long long)a->tokens_cached,
-                 (unsigned long long)a->tokens_out);
+    char in[32], cached[32], out[32], first[32] = "", path[3 * sizeof a->path],
+                                      model[3 * sizeof a->model], ignored[3 * sizeof a->ignored];
     if (a->first_token_ns)
         snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
-    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id,
+    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id,
              a->method, one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
-             or_dash(one_field(a->model, model)), tokens, first, seconds(a->begin_ns, a->end_ns),
-             (unsigned long long)a->bytes_out, a->trace[0] ? " trace=" : "", a->trace,
-             a->ignored[0] ? " ignored=" : "", one_field(a->ignored, ignored));
+             or_dash(one_field(a->model, model)),
+             count_field(in, "in", a->tokens && a->in_known, a->tokens_in),
+             count_field(cached, "cached", a->tokens && a->cached_known, a->tokens_cached),
+             count_field(out, "out", a->tokens, a->tokens_out), first,
+             seconds(a->begin_ns, a->end_ns), (unsigned long long)a->bytes_out,
+             a->trace[0] ? " trace=" : "", a->trace, a->ignored[0] ? " ignored=" : "",
+             one_field(a->ignored, ignored));
     if (a->body)
         log_info("%s body %.*s", a->id, (int)a->body_bytes, a->body);
 }

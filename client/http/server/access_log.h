@@ -17,7 +17,8 @@ struct access_entry {
     char ignored[96]; /* parameters that no table has */
     int status;
     const char *outcome; /* "ok", "left", "broken", "slow": a literal */
-    bool tokens;         /* the next three are known */
+    bool tokens;         /* there is tokens_out, and what the next two say */
+    bool in_known, cached_known;
     uint64_t tokens_in, tokens_cached, tokens_out;
     uint64_t begin_ns, first_token_ns, end_ns; /* first_token_ns 0: none came */
     uint64_t bytes_out;

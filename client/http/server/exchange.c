@@ -375,7 +375,8 @@ void exchange_abandon(struct exchange *x, const char *outcome)
     if (!complete) {
         x->broken = true;
         x->log.outcome = outcome;
-        counter_add(x->server->metrics.left, 1);
+        if (strcmp(outcome, "left") == 0)
+            counter_add(x->server->metrics.left, 1);
         strbuf_clear(&x->out);
         x->sent = 0;
     }
