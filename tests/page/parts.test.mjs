@@ -267,6 +267,7 @@ const MAP = { model: 'm', policy: 'lru', layers: [1, 3], experts: 3, experts_use
 test('the map and its changes', () => {
   const map = new ExpertMap(MAP);
   assert.deepEqual(map.counts(), [1, 1, 1, 1, 2]);
+  assert.deepEqual([map.step, new ExpertMap({ ...MAP, step: 7 }).step], [0, 7]);
   assert.equal(map.describe(0, 1), 'Layer 1, expert 1: host memory, in 100 % of recent steps, chosen by the latest step');
   assert.equal(map.describe(1, 0), 'Layer 3, expert 0: partly on the device, not used lately');
   assert.equal(map.describe(1, 2), 'Layer 3, expert 2: wholly on the device, in 1.0 % of recent steps');

@@ -22,7 +22,7 @@ export class ExpertMap {
     this.experts = event.experts;
     this.used = event.experts_used;
     this.policy = event.policy;
-    this.step = 0;
+    this.step = event.step ?? 0; // null: no step yet
     const cells = this.layers.length * this.experts;
     this.place = decode(event.place, cells, 'place');
     this.use = decode(event.use, cells, 'use');

@@ -26,7 +26,7 @@ class ProcessRow {
     this.state.textContent = process.state;
     this.state.className = GOOD.has(process.state) ? '' : 'warn';
     this.memory.textContent = process.rss_bytes ? bytes(process.rss_bytes) : '';
-    this.restarts.textContent = String(process.restarts ?? 0);
+    this.restarts.textContent = String(process.restarts ?? '');
     const log = (process.log ?? []).join('\n') || 'no lines';
     if (this.text.textContent !== log) this.text.textContent = log;
   }

@@ -44,9 +44,10 @@ static size_t read_end(const char *path, char *text)
 /* The last lines of a log, as JSON strings with commas. */
 static void log_json(const char *run, const char *process, struct strbuf *out)
 {
-    char file[64], path[RUN_PATH_BYTES], text[LOG_BYTES];
+    char file[64], place[RUN_DIR_BYTES], path[RUN_PATH_BYTES], text[LOG_BYTES];
     snprintf(file, sizeof file, "%s.log", process);
-    run_dir_file(run, file, path);
+    run_dir_of(run, process, place);
+    run_dir_file(place, file, path);
     size_t len = read_end(path, text);
     const char *separator = "", *end = text + len;
     for (const char *line = last_lines(text, len); line < end;) {
