@@ -237,6 +237,10 @@ for wrong in ("soon", "5 parsecs", [], "1e99h"):
 assert call("POST", "/api/chat", {"model": "alpha", "messages": [], "keep_alive": "1s"})[0] == 200
 wait_until("alpha is unloaded", lambda: up() == [])
 
+status, body = call("POST", "/api/generate", {"model": "alpha", "prompt": "Once", "stream": False, "options": {"num_predict": 4}})
+status, again = call("POST", "/api/generate", {"model": "alpha", "prompt": "Once", "stream": False, "options": {"num_predict": 4}})
+assert body["total_duration"] > body["load_duration"] > 50e6 > again["load_duration"], (body, again)
+
 print("a busy model is not unloaded")
 c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)
 c.request("POST", "/v1/completions", json.dumps({"model": "alpha", "prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "stream": True}))

@@ -296,6 +296,7 @@ def check_chats():
     assert "".join(e["delta"] for e in numbered if e["type"] == "response.output_text.delta") == text, numbered
     ollama = post("/api/chat", messages=messages[:1] + [user], stream=False, options={"num_predict": 8, "temperature": 0})
     assert ollama["message"]["content"] == text and ollama["done"], ollama
+    assert ollama["total_duration"] >= sum(ollama[name] for name in ("load_duration", "prompt_eval_duration", "eval_duration")) > 0, ollama
 
 
 def check_claude_code_is_cached():

@@ -662,6 +662,7 @@ static void on_deployments(struct deployments_waiter *w)
         return;
     }
     a->deployment = deployment_hold(d);
+    a->found_ns = clock_ns();
     snprintf(a->model, sizeof a->model, "%s", d->model);
     snprintf(a->x->log.model, sizeof a->x->log.model, "%s", d->model);
     if (!make_choices(a)) {

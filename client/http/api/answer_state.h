@@ -104,6 +104,7 @@ struct answer {
     char id[40];                   /* "chatcmpl-..." */
     char model[MODEL_NAME_BYTES];
     time_t created;
+    uint64_t found_ns;             /* when the deployment was there: a model may have been loaded */
     uint64_t cache_salt;           /* of the request's API key; 0: none */
     struct chat_rendered chat;     /* of a conversation: how its answer is read */
     struct structure structure;    /* what binds the answer */

@@ -5,6 +5,8 @@
 #include "client/http/api/loading.h"
 #include "client/http/api/stream.h"
 
+#include "base/clock.h"
+
 /* What an object has of an answer. */
 struct piece {
     struct moed_bytes text, thinking;
@@ -75,7 +77,8 @@ static void last_json(struct answer *a, write_piece_as *write)
     struct strbuf *out = &a->x->out, text, thinking;
     struct choice *c = &a->choices[0];
     const struct moed_result *r = &c->result;
-    unsigned long long total = r->queue_ns + r->prefill_ns + r->decode_ns;
+    uint64_t begin_ns = a->x->log.begin_ns, total_ns = clock_ns() - begin_ns;
+    uint64_t load_ns = a->found_ns - begin_ns + r->queue_ns; /* until the model had a free slot */
     strbuf_init(&text);
     strbuf_init(&thinking);
     output_text(&c->output, PART_TEXT, &text);
@@ -89,9 +92,9 @@ static void last_json(struct answer *a, write_piece_as *write)
                   ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,"
                   "\"load_duration\":%llu,\"prompt_eval_count\":%u,\"prompt_eval_duration\":%llu,"
                   "\"eval_count\":%u,\"eval_duration\":%llu}\n",
-                  choice_is_cut(c) ? "length" : "stop", total, (unsigned long long)r->queue_ns,
-                  r->prompt_tokens, (unsigned long long)r->prefill_ns, r->generated_tokens,
-                  (unsigned long long)r->decode_ns);
+                  choice_is_cut(c) ? "length" : "stop", (unsigned long long)total_ns,
+                  (unsigned long long)load_ns, r->prompt_tokens, (unsigned long long)r->prefill_ns,
+                  r->generated_tokens, (unsigned long long)r->decode_ns);
     out->failed = out->failed || text.failed || thinking.failed;
     strbuf_fini(&text);
     strbuf_fini(&thinking);
