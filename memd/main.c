@@ -259,8 +259,8 @@ static void register_metrics(struct memd *m)
               (int64_t)h->dense_bytes);
     metrics_gauge_function(r, "moed_memd_leases", NULL, read_clients, m,
                            "Processes that hold a lease of the pool.");
-    metrics_gauge_function(r, "moed_memd_leases_ended", NULL, read_freed, m,
-                           "Leases that ended since the start: their holder left or died.");
+    metrics_counter_function(r, "moed_memd_leases_ended_total", NULL, read_freed, m,
+                             "Leases that ended since the start: their holder left or died.");
 }
 
 /* memd goes on without a file that it cannot use. But if the chosen predictor needs training, and

@@ -363,6 +363,7 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
         cache.window_ns = window_ns;
         cache.slots = now.slots.total;
         cache.resident = now.slots.resident;
+        cache.devices = m->caches.n;
         cache.link_bytes = growth[RECENT_LINK_BYTES];
         cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS] / m->caches.n; /* the mean of the links */
         cache.wasted_bytes = growth[RECENT_WASTED_BYTES];

@@ -43,7 +43,8 @@ static const struct metrics_row cache_rows[] = {
     SLOTS_METRICS_ROWS("moed_memd_slots", "Slots in the device's memory, by state."),
     {"moed_memd_link_bytes_total", NULL,
      "Bytes copied over the link to the device, without calibrations."},
-    {"moed_memd_link_busy_seconds_total", NULL, "Time that these copies took."},
+    {"moed_memd_link_busy_seconds_total", NULL, "Time that these copies took, of all links."},
+    {"moed_memd_devices", NULL, "Devices that experts are copied to, each over a link of its own."},
 };
 
 static void read_cache(void *arg, double *values)
@@ -53,6 +54,7 @@ static void read_cache(void *arg, double *values)
     values = slots_metrics_values(&s.slots, values);
     *values++ = (double)s.link_bytes;
     *values++ = (double)s.link_busy_ns / 1e9;
+    *values++ = ((const struct caches *)arg)->n;
 }
 
 #define DEVICE_HELP                                                                                \

@@ -198,7 +198,7 @@ static void read_values(void *arg, double *values)
 
 static const struct metrics_row file_rows[] = {
     {"moed_memd_kv_file_bytes", NULL, "Bytes of conversations in the file of --kv-dir."},
-    {"moed_memd_kv_file_pages_written", NULL, "Pages written to that file since the start."},
+    {"moed_memd_kv_file_pages_written_total", NULL, "Pages written to that file since the start."},
 };
 
 static void read_file_values(void *arg, double *values)

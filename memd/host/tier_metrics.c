@@ -10,7 +10,8 @@ struct tier_counters tier_metrics_counters(struct metrics *r)
         "of them.";
     return (struct tier_counters){
         .read_bytes = metrics_counter(r, "moed_memd_disk_read_bytes_total", NULL, 1,
-                                      "Bytes read from the model file while serving, whole pages."),
+                                      "Bytes of experts read from the model file, whole pages: "
+                                      "the first filling of host memory, and since."),
         .reads = metrics_counter(r, "moed_memd_disk_reads_total", NULL, 1,
                                  "Reads of an expert from the model file."),
         .failed_reads = metrics_counter(r, "moed_memd_disk_reads_failed_total", NULL, 1,

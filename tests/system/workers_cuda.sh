@@ -42,7 +42,9 @@ up --device cuda:0,1,vram=30%
 grep -q 'device 0 of' "$RUN/worker.log" && grep -q 'device 1 of' "$RUN/worker-2.log" || fail "the workers are not on different devices"
 for policy in moed dali ondemand; do
     "$MOED" policy $policy > /dev/null && check "two devices, $policy"
+    [ $policy != moed ] || share=$("$MOED" top --once --json | tr ',{}' '\n' | sed -n 's/.*"experts_on_device_share": *//p')
 done
+awk -v share="$share" 'BEGIN { exit !(share > 0.2 && share <= 0.31) }' || fail "moed top: two devices that have 30 % of the experts each hold $share"
 expect_both "two devices"
 [ "$(lines 'host memory pinned')" = 1 ] || fail "the host memory is not pinned once"
 [ "$(lines 'memd cache: ')" = 2 ] || fail "not an arena for each device"

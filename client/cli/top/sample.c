@@ -80,6 +80,7 @@ static void read_cache(struct sample *s, const Moed__V1__CacheHealth *c)
 {
     s->slots = (double)c->slots;
     s->resident = (double)c->resident;
+    s->devices = c->devices ? (double)c->devices : 1;
     s->link_bytes_per_s = share(c->link_bytes, c->window_ns) * 1e9;
     s->link_busy = share(c->link_busy_ns, c->window_ns);
 }
@@ -284,7 +285,7 @@ struct sample_places sample_places(const struct sample *s)
 {
     struct sample_places p = {.device = NAN, .host = 1, .file = 0};
     if (s->segments > 0 && !isnan(s->resident))
-        p.device = s->resident / s->segments;
+        p.device = s->resident / (s->segments * s->devices);
     if (s->experts > 0 && !isnan(s->host_experts)) {
         p.host = s->host_experts / s->experts;
         p.file = 1 - p.host;

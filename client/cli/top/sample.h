@@ -45,7 +45,8 @@ struct sample {
     double kv_used_bytes, kv_free_bytes, kv_tokens;
 
     /* The model's experts by place, each in the unit that its owner counts. */
-    double slots, resident;   /* device: segments that fit, that are there */
+    double slots, resident; /* devices: segments that fit, that are there */
+    double devices;
     double experts, segments; /* of the model */
     double host_experts;      /* in host memory; NaN: all */
 };
