@@ -23,7 +23,7 @@ const struct report_column report_columns[] = {
     FIGURE(fetch_rate, "fetched", "%", 100, REPORT_SHARE,
            "share of predicted experts resident before their layer"),
     FIGURE(good_pred, "GoodPred", "%", 100, REPORT_SHARE, "accuracy times fetched (ProMoE)"),
-    FIGURE(moved_bytes, "moved", "GB", 1e-9, REPORT_DIGITS, "copied over the link"),
+    FIGURE(moved_bytes, "moved", "GB", 1e-9, REPORT_DIGITS, "copied over the link, in prompts too"),
     FIGURE(wasted_bytes, "wasted", "GB", 1e-9, REPORT_DIGITS, "of that, evicted before use"),
     FIGURE(cpu_busy, "CPU", "%", 100, REPORT_SHARE,
            "share of time in which the CPU computes experts"),

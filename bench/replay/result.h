@@ -19,8 +19,8 @@ struct replay_result {
     double prefetch_accuracy;      /* share of the predicted experts that were activated */
     double fetch_rate; /* share of the predicted experts that were resident before their layer */
     double good_pred;  /* the product (ProMoE) */
-    double moved_bytes, wasted_bytes;        /* over the link; of those, evicted unused */
-    double cpu_busy, link_busy, device_busy; /* shares of the time */
+    double moved_bytes, wasted_bytes; /* over the link, in prompts too; of those, evicted unused */
+    double cpu_busy, link_busy, device_busy; /* shares of the time of decode steps */
     double decision_s; /* mean real time of planning a layer; differs between runs */
     /* only in CSV: shares of the activated experts' segments that the device computed without a
      * load, that it computed after a load, and that the CPU computed */
