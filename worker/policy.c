@@ -3,6 +3,7 @@
  * a time. */
 #include "worker.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control.h"
 #include "sched/policy.h"
@@ -41,9 +42,15 @@ enum error_code worker_ask_policy(struct worker *w, struct error *e)
     return ask_policy(w, &w->assigner, &w->predictor, &w->prefetcher, e);
 }
 
+static uint64_t device_only_ns(const struct experts_counters *k)
+{
+    return k->device_only_ns ? counter_read(k->device_only_ns) : 0;
+}
+
 /* The counters that `moed policy` shows for the time of one policy. */
 static struct worker_since count_experts(const struct worker *w)
 {
+    /* device-only layers are not among `layers` */
     const struct experts_counters *k = &w->counters;
     struct worker_since s = {0};
     if (w->memory.arena_bytes)
@@ -55,7 +62,7 @@ static struct worker_since count_experts(const struct worker *w)
                                   .predicted_ns = counter_read(k->predicted_ns),
                                   .wrong_ns = counter_read(k->wrong_ns),
                                   .plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9),
-                                  .device_ns = counter_read(k->device_ns),
+                                  .device_ns = counter_read(k->device_ns) - device_only_ns(k),
                                   .cpu_ns = counter_read(k->cpu_ns)};
     return s;
 }
@@ -77,6 +84,7 @@ static enum error_code follow_policy(struct worker *w, struct error *e)
     w->prefetcher = prefetcher;
     w->predictor = predictor;
     w->since = count_experts(w);
+    w->since_ns = clock_ns();
     log_info("assigner %s, predictor %s", sched_assigner_name(w->assigner),
              sched_predictor_name(w->predictor));
     return ERROR_OK;
@@ -108,6 +116,7 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
 static void fill_computed(const struct worker *w, Moed__V1__PolicyReply *policy)
 {
     struct worker_since now = count_experts(w), then = w->since;
+    policy->since_ns = clock_ns() - (w->since_ns ? w->since_ns : w->daemon.started_ns);
     policy->segments_resident = now.resident - then.resident;
     policy->segments_loaded = now.loaded - then.loaded;
     policy->segments_cpu = now.on_cpu - then.on_cpu;

@@ -61,6 +61,7 @@ struct worker {
         uint64_t resident, loaded, on_cpu; /* segments */
         uint64_t layers, layer_ns, predicted_ns, wrong_ns, plan_ns, device_ns, cpu_ns;
     } since;
+    uint64_t since_ns; /* when that was; 0: the counters are of this process's whole time */
     struct forward *forward;
     struct kv_pool kv_pool; /* memd's */
     struct prefix_cache *prefixes;

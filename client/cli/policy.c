@@ -26,6 +26,7 @@ static enum error_code call(const char *run, const char *process, Moed__V1__Poli
  * trials stay the first one's: workers learn them for themselves. */
 static void add_worker(Moed__V1__PolicyReply *all, const Moed__V1__PolicyReply *one)
 {
+    all->since_ns = one->since_ns < all->since_ns ? one->since_ns : all->since_ns;
     all->segments_resident += one->segments_resident;
     all->segments_loaded += one->segments_loaded;
     all->segments_cpu += one->segments_cpu;
@@ -160,6 +161,17 @@ static void print_tier(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
     fold_printf("\n");
 }
 
+/* The time that the following lines cover. A worker counts from its start, so after a restart its
+ * time is shorter than memd's. */
+static void print_since(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
+{
+    double set_s = (double)memd->since_ns * 1e-9, worker_s = (double)worker->since_ns * 1e-9;
+    fold_printf("          since the policy was set, %.0f s ago", set_s);
+    if (worker->since_ns && worker_s < 0.9 * set_s && worker_s < set_s - 1)
+        fold_printf("; computed, layers: since a worker's start, %.0f s ago", worker_s);
+    fold_printf(":\n");
+}
+
 static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
@@ -177,8 +189,7 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
                 (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
                 (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
     if (segments || memd->link_busy_ns)
-        fold_printf("          since the policy was set, %.0f s ago:\n",
-                    (double)memd->since_ns * 1e-9);
+        print_since(memd, worker);
     if (segments)
         fold_printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
                     " segments\n",
@@ -237,13 +248,13 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
         printf(", \"cache\": \"%s\", \"slot_bytes\": %" PRIu64 ", \"slots\": %" PRIu64
                ", \"free\": %" PRIu64 ", \"resident\": %" PRIu64 ", \"filling\": %" PRIu64
                ", \"retired\": %" PRIu64 ", \"since_s\": %.3f, \"link_bytes\": %" PRIu64
-               ", \"link_busy_s\": %.6f"
+               ", \"link_busy_s\": %.6f, \"worker_since_s\": %.3f"
                ", \"segments_resident\": %" PRIu64 ", \"segments_loaded\": %" PRIu64
                ", \"segments_cpu\": %" PRIu64,
                memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
                memd->retired, (double)memd->since_ns * 1e-9, memd->link_bytes,
-               (double)memd->link_busy_ns * 1e-9, worker->segments_resident,
-               worker->segments_loaded, worker->segments_cpu);
+               (double)memd->link_busy_ns * 1e-9, (double)worker->since_ns * 1e-9,
+               worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
     if (memd->has_cache || memd->has_tier)
         print_predictor_json(memd, worker);
     if (worker->layers)

@@ -127,6 +127,8 @@ kill -KILL "$(pid_of worker)"
 wait_until 10 log_has "calibration of an earlier start is used" || fail "the restarted worker calibrates again"
 wait_until 10 log_has "using the corrections of the worker before this one" || fail "the corrections are lost"
 wait_until 10 "$MOED" metrics worker
+awk -v worker="$(policy_field worker_since_s)" -v memd="$(policy_field since_s)" 'BEGIN { exit !(worker > 0 && worker < memd - 0.3) }' ||
+    fail "policy does not say that the new worker's counts cover less time: $("$MOED" policy --json)"
 [ "$(correction)" = "$before" ] || fail "the correction was $before, and is $(correction) after the restart"
 down
 

@@ -254,7 +254,9 @@ void device_only_give_up(struct experts *x)
  * time. */
 static void count_busy(struct experts *x, double experts_s, double run_s)
 {
-    counter_add(x->counters.device_ns, (uint64_t)(fmin(experts_s, run_s) * 1e9));
+    uint64_t ns = (uint64_t)(fmin(experts_s, run_s) * 1e9);
+    counter_add(x->counters.device_ns, ns);
+    counter_add(x->counters.device_only_ns, ns);
 }
 
 static void follow(struct device_only *a, uint32_t done, uint32_t most)

@@ -34,8 +34,10 @@ struct experts_counters {
     struct counter *resident, *loaded, *on_cpu, *found_on_device, *loads_reclaimed, *load_wait_ns,
         *at_once;
     /* Of a CUDA device: device-only layers; attempts that missed an expert; layers that were queued
-     * behind a miss; layers that were queued as a graph. */
-    struct counter *device_only, *device_only_missed, *device_only_discarded, *replayed;
+     * behind a miss; predicted time of the experts of device-only layers, which device_ns has too;
+     * layers that were queued as a graph. */
+    struct counter *device_only, *device_only_missed, *device_only_discarded, *device_only_ns,
+        *replayed;
     struct counter *awaited; /* of a CUDA device: loaded segments whose kernels were queued before
                                 they arrived, because the device waits for them */
     struct prefetch_counters prefetch;

@@ -30,6 +30,9 @@ static void register_cache_metrics(struct metrics *m, bool device_only, struct e
         k->device_only_discarded =
             metrics_counter(m, "moed_worker_device_only_layers_discarded_total", NULL, 1,
                             "Layers that were queued behind such a miss, and discarded.");
+        k->device_only_ns = metrics_counter(
+            m, "moed_worker_device_only_seconds_total", NULL, 1e-9,
+            "Predicted time of the experts of device-only layers, which nothing times apart.");
         k->replayed =
             metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
                             "Layers, or parts before a plan, that were queued as a graph.");
@@ -70,8 +73,8 @@ static void register_cache_metrics(struct metrics *m, bool device_only, struct e
 static void register_cost_metrics(struct metrics *m, struct experts_counters *k)
 {
     k->device_ns = metrics_counter(m, "moed_worker_device_busy_seconds_total", NULL, 1e-9,
-                                   "Time that the device computed experts; the predicted time for "
-                                   "those of device-only layers.");
+                                   "Time that the device computed experts, with "
+                                   "moed_worker_device_only_seconds_total.");
     k->cpu_ns = metrics_counter(m, "moed_worker_cpu_busy_seconds_total", NULL, 1e-9,
                                 "Time that cpuexec, or the worker in its place, computed this "
                                 "worker's experts.");
