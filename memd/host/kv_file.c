@@ -116,20 +116,78 @@ static bool goes_before(const struct kv_store_page *a, const struct kv_store_pag
     return a->used_s != b->used_s ? a->used_s < b->used_s : a->depth > b->depth;
 }
 
+/* ---- Keys that pages continue ---- */
+
+static uint32_t place_of(const struct kv_file *f, uint64_t key)
+{
+    uint32_t at = (uint32_t)key & f->continued_mask; /* keys are hashes */
+    while (f->continued[at] != 0 && f->continued[at] != key)
+        at = (at + 1) & f->continued_mask;
+    return at;
+}
+
+/* Collects the keys that the pages of the file, and this one, continue. */
+static void collect_continued(struct kv_file *f, const struct kv_store_page *page)
+{
+    memset(f->continued, 0, (f->continued_mask + (size_t)1) * sizeof *f->continued);
+    f->continued[place_of(f, page->parent_key)] = page->parent_key;
+    for (uint32_t slot = 0; slot < f->index.n_slots; slot++) {
+        uint64_t key = atomic_load_explicit(&f->index.parents[slot], memory_order_relaxed);
+        if (key)
+            f->continued[place_of(f, key)] = key;
+    }
+}
+
+static bool is_continued(const struct kv_file *f, uint64_t key)
+{
+    return f->continued[place_of(f, key)] != 0;
+}
+
+/* At least twice as many places as keys. */
+static bool make_continued(struct kv_file *f)
+{
+    uint32_t n = 2;
+    while (n < 2 * (f->index.n_slots + 1))
+        n *= 2;
+    f->continued_mask = n - 1;
+    f->continued = malloc(n * sizeof *f->continued);
+    return f->continued != NULL;
+}
+
+/* ---- Writing pages ---- */
+
+static uint32_t find_free(const struct kv_file *f)
+{
+    uint32_t slot = 0;
+    while (slot < f->index.n_slots && is_used(f, slot))
+        slot++;
+    return slot < f->index.n_slots ? slot : NONE;
+}
+
+/* Of the pages that no other one continues, the one that goes first. NONE: there is none. */
+static uint32_t find_first_to_go(struct kv_file *f, const struct kv_store_page *page)
+{
+    const struct kv_store_record *records = f->index.records;
+    uint32_t first = NONE;
+    collect_continued(f, page);
+    for (uint32_t slot = 0; slot < f->index.n_slots; slot++)
+        if (!is_continued(f, records[slot].page.key) &&
+            (first == NONE || goes_before(&records[slot].page, &records[first].page)))
+            first = slot;
+    return first;
+}
+
 /* A free slot, or that of the page that goes first. NONE: that would be the new page. */
 static uint32_t take_slot(struct kv_file *f, const struct kv_store_page *page)
 {
-    uint32_t first = 0;
-    for (uint32_t slot = 0; slot < f->index.n_slots; slot++) {
-        if (!is_used(f, slot))
-            return slot;
-        if (goes_before(&f->index.records[slot].page, &f->index.records[first].page))
-            first = slot;
-    }
-    if (goes_before(page, &f->index.records[first].page))
+    uint32_t slot = find_free(f);
+    if (slot != NONE)
+        return slot;
+    slot = find_first_to_go(f, page);
+    if (slot == NONE || goes_before(page, &f->index.records[slot].page))
         return NONE;
-    drop(f, first);
-    return first;
+    drop(f, slot);
+    return slot;
 }
 
 void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memory,
@@ -216,7 +274,10 @@ static enum error_code make_index(struct kv_file *f, const struct kv_file_option
     if (code)
         return code;
     kv_store_init(f->region.base, n, o->page_bytes, seed);
-    return kv_store_attach(&f->index, f->region.base, f->region.bytes, f->read_fd, e);
+    code = kv_store_attach(&f->index, f->region.base, f->region.bytes, f->read_fd, e);
+    if (!code && !make_continued(f))
+        code = error_set(e, ERROR_MEMORY, "no memory for the keys of %" PRIu32 " KV pages", n);
+    return code;
 }
 
 static enum error_code make_header(struct kv_file *f, const struct kv_file_options *o,
@@ -351,6 +412,7 @@ void kv_file_close(struct kv_file *f)
     if (f->fd >= 0)
         close(f->fd);
     free(f->copy);
+    free(f->continued);
     *f = (struct kv_file){.fd = -1, .read_fd = -1, .region.fd = -1};
 }
 

@@ -5,7 +5,8 @@
  *
  * The record is written after its page, and both have checksums. So a file that a crash, a full
  * disk or another program damaged loses the damaged pages and nothing else. If all slots are used,
- * the page that was used longest ago goes.
+ * the page that was used longest ago goes, of those that no other page of the file continues: a
+ * page whose predecessor is missing is of no use.
  *
  * Threads: one at a time; other processes read the index (ipc/kv_store.h). */
 #ifndef MOED_MEMD_HOST_KV_FILE_H
@@ -21,7 +22,9 @@ struct kv_file {
     int read_fd;       /* the same file, read-only; to lend */
     struct shm region; /* the index; to lend */
     struct kv_store index;
-    void *copy;               /* of the page that is written */
+    void *copy;          /* of the page that is written */
+    uint64_t *continued; /* [continued_mask + 1]: a table of the keys that pages continue */
+    uint32_t continued_mask;
     _Atomic uint32_t n_used;  /* slots in use */
     bool failed;              /* a write failed: nothing more is written */
     _Atomic uint64_t written; /* pages, since it was opened */

@@ -301,6 +301,39 @@ static void test_full(void **state)
     kv_file_close(&f);
 }
 
+static void put(struct kv_file *f, uint64_t parent, uint64_t key, uint64_t used_s)
+{
+    const uint8_t memory[PAGE_BYTES] = {0};
+    struct kv_store_page page = {.parent_key = parent, .key = key, .n = 1, .used_s = used_s};
+    kv_file_put(f, &page, memory, NULL, NULL);
+}
+
+static bool has(const struct kv_file *f, uint64_t parent, uint64_t key)
+{
+    return kv_file_find(f, parent, key) != UINT32_MAX;
+}
+
+/* A full file loses a conversation from its end, also where the first pages were used before the
+ * last ones; a new page never takes the place of the one that it continues. */
+static void test_full_path(void **state)
+{
+    struct kv_file_options options = options_of(7, 3);
+    struct kv_file f;
+    struct error e;
+    assert_int_equal(kv_file_open(&f, &options, &e), ERROR_OK);
+    for (uint64_t i = 0; i < 3; i++)
+        put(&f, i ? 9 + i : 1, 10 + i, 10 + i);
+    for (uint64_t i = 0; i < 3; i++) {
+        put(&f, i ? 19 + i : 1, 20 + i, 40 - i);
+        assert_false(has(&f, i < 2 ? 11 - i : 1, 12 - i));
+        assert_true(has(&f, i ? 19 + i : 1, 20 + i));
+    }
+    put(&f, 22, 23, 50); /* only pages that it needs are there */
+    assert_false(has(&f, 22, 23));
+    assert_int_equal(atomic_load(&f.n_used), 3);
+    kv_file_close(&f);
+}
+
 /* A page that a worker writes while it is saved has the checksum of what is in the file. */
 static void test_changes_meanwhile(void **state)
 {
@@ -366,6 +399,7 @@ int main(void)
                                        cmocka_unit_test(test_clear),
                                        cmocka_unit_test(test_other_files),
                                        cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_full_path),
                                        cmocka_unit_test(test_changes_meanwhile),
                                        cmocka_unit_test(test_checksum)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
