@@ -317,7 +317,8 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
                                            .vocab = w->memory.map.params.vocab,
                                            .exact = exact,
                                            .n_windowed = kv_layout_windowed(kv),
-                                           .window = kv->window};
+                                           .window = kv->window,
+                                           .heartbeat = &w->heartbeat};
     const struct shm *index = &w->memory.kv_index_shm;
     enum error_code code = ERROR_OK;
     if (index->base)

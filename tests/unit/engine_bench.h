@@ -95,8 +95,9 @@ struct bench_options {
     uint32_t queue;     /* 0: enough */
     uint32_t speculate; /* of model/speculate.h */
     enum tensor_type kv_type;
-    uint32_t context; /* 0: that of short answers */
-    bool groups;      /* prompts are computed in groups, as where products round otherwise */
+    uint32_t context;      /* 0: that of short answers */
+    bool groups;           /* prompts are computed in groups, as where products round otherwise */
+    struct kv_store store; /* header NULL: none */
 };
 
 /* The engine is made, but not started. */
@@ -122,7 +123,8 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
                                             .vocab = VOCAB,
                                             .exact = !options->groups,
                                             .n_windowed = kv_layout_windowed(&b->dense->kv),
-                                            .window = b->dense->kv.window};
+                                            .window = b->dense->kv.window,
+                                            .store = options->store};
     must(prefix_cache_new(&prefixes, &b->prefixes, &e), &e);
     struct state_snapshots_options snapshots = {.count = memory_state_snapshots(parallel),
                                                 .context = b->context,

@@ -10,6 +10,7 @@ enum { N = 4, LENGTH = 40 }; /* requests at once; tokens of an answer */
 
 static uint32_t turns_context = 512;
 static bool turns_groups;
+static struct kv_store turns_store;
 static struct engine_bench b;
 
 static inline void open_bench_stopped(const char *model, uint32_t n_pages)
@@ -20,7 +21,8 @@ static inline void open_bench_stopped(const char *model, uint32_t n_pages)
                                                 .speculate = SPECULATE_MOST,
                                                 .kv_type = TENSOR_F16,
                                                 .context = turns_context,
-                                                .groups = turns_groups});
+                                                .groups = turns_groups,
+                                                .store = turns_store});
 }
 
 static inline void open_bench(const char *model, uint32_t n_pages)

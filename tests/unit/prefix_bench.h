@@ -40,7 +40,8 @@ struct bench {
     void *memory;
     struct kv_pool pool;
     struct prefix_cache *cache;
-    struct kv_store store; /* header NULL: none */
+    struct kv_store store;       /* header NULL: none */
+    struct heartbeat *heartbeat; /* NULL: none */
     bool exact;
     bool shared;                 /* with other workers: what is found may change at any time */
     uint32_t worker;             /* its number */
@@ -56,7 +57,8 @@ static inline void bench_attach(struct bench *b, uint64_t format)
                                            .exact = b->exact,
                                            .n_windowed = b->n_windowed,
                                            .window = b->window,
-                                           .store = b->store};
+                                           .store = b->store,
+                                           .heartbeat = b->heartbeat};
     pthread_mutex_lock(&memd_lock);
     int worker = kv_pool_join(&b->pool, 1);
     pthread_mutex_unlock(&memd_lock);

@@ -3,6 +3,8 @@
  * same bits as alone. */
 #include "engine_turns.h"
 
+#include "memd/host/kv_saver.h"
+
 enum { LONG = 1500, SHORT = 80, MOST = 12 };
 
 static const char *const models[] = {GOLDEN("olmoe.gguf"), GOLDEN("qwen35moe.gguf"),
@@ -375,6 +377,102 @@ static void test_scores_suspended(void **state)
     }
 }
 
+/* ---- A conversation in a file that is read slowly ---- */
+
+/* A page when the request starts, and those of a step. */
+enum { READ_MS = 20, READS_AT_ONCE = 1 + 250 / READ_MS + 1 };
+
+bool __real_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
+                          void *memory);
+bool __wrap_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
+                          void *memory);
+
+static struct recorder *stream;                /* an answer that runs meanwhile */
+static uint32_t n_read, n_since_token, n_most; /* pages; since a token of that answer */
+
+bool __wrap_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
+                          void *memory)
+{
+    usleep(READ_MS * 1000);
+    n_read++;
+    n_since_token++;
+    n_most = n_since_token > n_most ? n_since_token : n_most;
+    return __real_kv_store_read(s, slot, page, memory);
+}
+
+/* The stream goes on until the conversation is there. */
+static void note_token(void *arg, const struct response_tokens *event)
+{
+    n_since_token = 0;
+    usleep(1000); /* so that the context is long enough for it */
+    record_tokens(arg, event);
+    if (recorder_read(&c[1], &c[1].n_tokens) > 0)
+        bench_cancel(stream);
+    else
+        record_return_credit(arg);
+}
+
+/* The file gets what the pool has, as if it had taken long to compute. */
+static void save_pool(struct kv_file *file, const char *dir)
+{
+    struct error e;
+    struct kv_saver *saver;
+    const struct kv_file_options options = {
+        .dir = dir, .page_bytes = b.kv_pool.page_bytes, .most_bytes = 1 << 30};
+    for (uint32_t i = 0; i < b.kv_pool.n_pages; i++)
+        atomic_store(&b.kv_pool.records[i].cost_ns, 1000000000);
+    must(kv_file_open(file, &options, &e), &e);
+    must(kv_saver_new_idle(&b.kv_pool, file, &saver, &e), &e);
+    kv_saver_free(saver);
+}
+
+static void check_slow_file(const char *model, struct response_sink *sink)
+{
+    char dir[] = "/tmp/moed-test-engine-XXXXXX", path[80];
+    struct kv_file file;
+    assert_non_null(mkdtemp(dir));
+    turns_context = 2048;
+    open_bench(model, 0);
+    request_of(&cold[0], LONG, LONG);
+    answer(&cold[0]);
+    engine_stop(b.engine); /* the pool has all of the request then */
+    save_pool(&file, dir);
+    bench_close(&b);
+
+    turns_store = file.index;
+    open_bench(model, 0);
+    n_read = n_most = 0;
+    struct request *r = request_of(&c[0], SHORT, 1);
+    r->sink = sink;
+    r->max_tokens = 0;
+    request_of(&c[1], LONG, LONG);
+    stream = &c[0];
+    bench_submit(&c[0]);
+    bench_await(&c[0], 1);
+    bench_submit(&c[1]);
+    check_done(&c[1], FINISH_LENGTH);
+    assert_same(&c[1], &cold[0]);
+    assert_true(c[1].summary.cached_tokens >= LONG - 1 - KV_POOL_TOKENS);
+    assert_in_range(n_read, LONG / KV_POOL_TOKENS, 2 * LONG / KV_POOL_TOKENS);
+    assert_in_range(n_most, 1, READS_AT_ONCE);
+    bench_close(&b);
+    turns_store = (struct kv_store){0};
+    snprintf(path, sizeof path, "%s/%016x.kv", dir, 0);
+    kv_file_close(&file);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* Beside it an answer goes on, and the conversation has its bits. */
+static void test_slow_file(void **state)
+{
+    struct response_sink sink = recording_sink;
+    (void)state;
+    sink.tokens = note_token;
+    check_slow_file(GOLDEN("olmoe.gguf"), &sink);
+    check_slow_file(GOLDEN("gpt-oss.gguf"), &sink);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,7 +481,7 @@ int main(void)
         cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
         cmocka_unit_test(test_forks_at_two_places), cmocka_unit_test(test_scores_first),
         cmocka_unit_test(test_scores_salted),       cmocka_unit_test(test_scores_suspended),
-        cmocka_unit_test(test_scores_used),
+        cmocka_unit_test(test_scores_used),         cmocka_unit_test(test_slow_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

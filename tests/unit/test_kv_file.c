@@ -47,6 +47,7 @@ struct memd_bench {
     struct kv_saver *saver;
     struct kv_file_options options;
     uint32_t n_windowed, window; /* of the cache */
+    struct heartbeat *heartbeat;
 };
 
 static void open_memd(struct memd_bench *m, uint32_t n_pages, bool exact)
@@ -56,6 +57,7 @@ static void open_memd(struct memd_bench *m, uint32_t n_pages, bool exact)
     assert_int_equal(kv_file_open(&m->file, &m->options, &e), ERROR_OK);
     assert_int_equal(kv_saver_new_idle(&m->bench.pool, &m->file, &m->saver, &e), ERROR_OK);
     m->bench.store = m->file.index;
+    m->bench.heartbeat = m->heartbeat;
     prefix_cache_free(m->bench.cache);
     bench_attach(&m->bench, 1);
 }
@@ -198,6 +200,38 @@ static void test_comes_back(void **state)
     ask(&m, &t, 100, 7, 99);
     assert_int_equal(prefix_cache_stats(m.bench.cache).restored, 2);
     close_memd(&m);
+}
+
+/* With a limit each opening reads one page more, or a page's windowed pages. */
+static void check_in_parts(uint64_t model, uint32_t n_windowed, uint32_t openings)
+{
+    static struct talk t;
+    struct heartbeat heartbeat = {0};
+    struct memd_bench m = {.options = options_of(model, SLOTS),
+                           .n_windowed = n_windowed,
+                           .window = 10,
+                           .heartbeat = &heartbeat};
+    const struct kv_prefix prefix = {t.tokens, 250, 250, 0};
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 250, 7, 0);
+    reopen(&m);
+    t.path.reading.most_ns = 1;
+    for (uint32_t i = 1; i <= openings; i++) {
+        prefix_cache_close(m.bench.cache, &t.path);
+        heartbeat_rest(&heartbeat);
+        prefix_cache_open(m.bench.cache, &prefix, &t.path);
+        assert_true(atomic_load(&heartbeat.since_ns) > 0);
+        assert_int_equal(t.path.reading.more, i < openings);
+    }
+    assert_int_equal(t.path.n, 250);
+    prefix_cache_close(m.bench.cache, &t.path);
+    close_memd(&m);
+}
+
+static void test_in_parts(void **state)
+{
+    check_in_parts(8, 0, 4);
+    check_in_parts(9, 2, 4 + 1);
 }
 
 /* Of the windowed pages the file has those that a conversation goes on with. */
@@ -396,6 +430,7 @@ int main(void)
                                        cmocka_unit_test(test_damage),
                                        cmocka_unit_test(test_comes_back),
                                        cmocka_unit_test(test_windows_come_back),
+                                       cmocka_unit_test(test_in_parts),
                                        cmocka_unit_test(test_clear),
                                        cmocka_unit_test(test_other_files),
                                        cmocka_unit_test(test_full),

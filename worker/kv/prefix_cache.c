@@ -378,6 +378,7 @@ enum error_code prefix_cache_new(const struct prefix_cache_options *options,
     }
     c->exact = options->exact;
     c->format = options->format;
+    c->heartbeat = options->heartbeat;
     if (options->store.header && options->store.page_bytes == options->pool.page_bytes)
         c->store = options->store;
     page_tree_follow(c->tree);

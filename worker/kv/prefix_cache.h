@@ -28,6 +28,7 @@
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_H
 #define MOED_WORKER_KV_PREFIX_CACHE_H
 
+#include "base/heartbeat.h"
 #include "ipc/kv_store.h"
 
 #include <stdbool.h>
@@ -65,6 +66,13 @@ struct kv_prefix {
     uint64_t salt; /* 0: none */
 };
 
+/* How the pages of a path come from the store. The caller sets most_ns. */
+struct kv_reading {
+    uint64_t most_ns; /* how long prefix_cache_open may read, but for one page; 0: no limit */
+    bool more;        /* it ended at this limit: to go on, close the path and open it again */
+    uint64_t spent_ns, saved_ns; /* of all calls; saved: what computing the pages took */
+};
+
 /* Pages of a running request. The caller owns the array, and sets kept, the salt and passing. */
 struct kv_path {
     uint32_t *pages; /* [capacity] */
@@ -78,6 +86,7 @@ struct kv_path {
     /* Windowed pages at once, for a path of unknown tokens (prefix_cache_pass); 0: all. */
     uint32_t window_pages;
     struct kv_kept kept[KV_PATH_KEPT];
+    struct kv_reading reading;
 };
 
 struct prefix_cache_options {
@@ -90,6 +99,7 @@ struct prefix_cache_options {
     uint32_t window;     /* of those layers: positions that one attends to, its own included */
     struct kv_store
         store; /* pages in a file, which a path that needs them reads; header NULL: none */
+    struct heartbeat *heartbeat; /* of the calling thread: beats at each page read; NULL: none */
 };
 
 /* Reads the pool's records. */
@@ -106,9 +116,9 @@ uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefi
 uint32_t prefix_cache_shareable(struct prefix_cache *c, const struct kv_prefix *prefix,
                                 const struct kv_path *path);
 
-/* Begins a path, which was {0} but for its array and its salt, the prefix's, with pages of the
- * longest part of the prefix; the caller passes fewer than all tokens of which it needs a result.
- * Reads pages of the prefix that only the store has. Sets path->n. */
+/* Begins a path, which has no pages, with pages of the longest part of the prefix; the caller
+ * passes fewer than all tokens of which it needs a result. path->salt is the prefix's. Reads pages
+ * of the prefix that only the store has, as path->reading says. Sets path->n. */
 void prefix_cache_open(struct prefix_cache *c, const struct kv_prefix *prefix,
                        struct kv_path *path);
 /* Adds pages until the path has `positions`, with at most path->window_pages windowed ones at once.

@@ -13,6 +13,7 @@
 struct prefix_cache {
     struct page_tree *tree;
     struct kv_store store; /* header NULL: none */
+    struct heartbeat *heartbeat;
     bool exact;
     uint64_t format;
     struct prefix_cache_stats stats; /* this worker's counts */
@@ -78,8 +79,8 @@ void prefix_cache_close_windows(struct prefix_cache *c, struct kv_path *path);
 /* ---- prefix_store.c ---- */
 
 /* Reads those pages of the prefix that the pool has not, and the store has. path: empty; its array
- * is used. No effect without a store. */
+ * is used, and sets path->reading. No effect without a store. */
 void prefix_cache_restore(struct prefix_cache *c, const struct kv_prefix *prefix,
-                          const struct kv_path *path);
+                          struct kv_path *path);
 
 #endif

@@ -2,6 +2,7 @@
 #include "prefix_cache_internal.h"
 
 #include "base/clock.h"
+#include "base/heartbeat.h"
 
 #include <string.h>
 
@@ -45,6 +46,7 @@ static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint64_t s
     uint32_t page = prefix_cache_new_page(c, parent, salt);
     if (page == NONE)
         return NONE;
+    heartbeat_beat(c->heartbeat);
     if (!kv_store_read(&c->store, slot, from, kv_pool_page(&c->tree->pool, page))) {
         page_tree_finish(c->tree, page);
         page_tree_release(c->tree, page);
@@ -72,6 +74,7 @@ static bool read_windowed(struct prefix_cache *c, uint32_t page, uint32_t group,
         page_field(&page_tree_record(c->tree, page)->kind) | group << KV_STORE_GROUP_SHIFT;
     uint64_t key = kv_store_key(parent, kind, tokens, n);
     struct kv_store_page found;
+    heartbeat_beat(c->heartbeat);
     for (uint32_t at = 0; kv_store_next(&c->store, parent, &at, &found); at++)
         if (found.key == key)
             return kv_store_read(&c->store, at, &found, prefix_cache_memory(c, page, group));
@@ -107,13 +110,22 @@ struct restoring {
     const struct kv_prefix *prefix;
     uint32_t *pages; /* of the prefix; the first `held` are held */
     uint32_t held, most;
-    uint64_t start_ns, saved_ns;
-    bool passing; /* as the path's */
+    struct kv_reading *reading; /* the path's; its spent_ns up to this call */
+    uint64_t start_ns;
+    bool passing;  /* as the path's */
+    bool has_read; /* a page */
 };
 
-static bool is_patient(const struct restoring *r)
+/* Whether the next page, which the store has, is to be read now. */
+static bool may_read(struct restoring *r)
 {
-    return clock_ns() - r->start_ns <= r->saved_ns;
+    struct kv_reading *g = r->reading;
+    uint64_t ns = clock_ns() - r->start_ns;
+    if (g->spent_ns + ns > g->saved_ns + RESTORE_PATIENCE_NS)
+        return false;
+    g->more = r->has_read && g->most_ns > 0 && ns >= g->most_ns;
+    r->has_read = true;
+    return !g->more;
 }
 
 static uint64_t root_key(const struct restoring *r)
@@ -148,11 +160,12 @@ static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, ui
     struct kv_match m = prefix_cache_best_child(c, parent, r->prefix, at);
     struct kv_store_page page;
     *last = false;
-    if (m.n < KV_POOL_TOKENS && is_patient(r) &&
+    if (m.n < KV_POOL_TOKENS &&
         best_in_store(c, key, kv_kind_of(at, r->prefix->n_prompt, c->exact), tokens, n, m.n, &slot,
-                      &page)) {
+                      &page) &&
+        may_read(r)) {
         uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
-        r->saved_ns += page.cost_ns;
+        r->reading->saved_ns += page.cost_ns;
         *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
         return restore_page(c, parent, r->prefix->salt, slot, &page, r->passing);
     }
@@ -175,16 +188,22 @@ static void restore_pages(struct restoring *r)
     }
 }
 
+/* False: the path cannot begin with the page's windowed pages, or not yet. */
+static bool restore_windows_of(struct restoring *r, uint32_t page, uint64_t key)
+{
+    return page_tree_has_windows(r->c->tree, page) ||
+           (may_read(r) && restore_windows(r->c, page, key, r->passing));
+}
+
 /* Reads the windowed pages that a path with all known positions would begin with. */
 static void restore_last_window(struct restoring *r)
 {
     struct prefix_cache *c = r->c;
     uint32_t known, found = prefix_cache_find(c, r->prefix, &known);
     uint64_t key = root_key(r);
-    for (uint32_t i = 0; found < known && i < r->held && is_patient(r); i++) {
+    for (uint32_t i = 0; found < known && i < r->held; i++) {
         uint32_t page = r->pages[i];
-        if (i >= page_tree_window_begin(c->tree, known) && !page_tree_has_windows(c->tree, page) &&
-            !restore_windows(c, page, key, r->passing))
+        if (i >= page_tree_window_begin(c->tree, known) && !restore_windows_of(r, page, key))
             return;
         if (page_tree_valid(c->tree, page) < KV_POOL_TOKENS)
             return;
@@ -193,20 +212,22 @@ static void restore_last_window(struct restoring *r)
 }
 
 void prefix_cache_restore(struct prefix_cache *c, const struct kv_prefix *prefix,
-                          const struct kv_path *path)
+                          struct kv_path *path)
 {
     struct restoring r = {.c = c,
                           .prefix = prefix,
                           .pages = path->pages,
                           .most = path->capacity,
-                          .passing = path->passing,
+                          .reading = &path->reading,
                           .start_ns = clock_ns(),
-                          .saved_ns = RESTORE_PATIENCE_NS};
+                          .passing = path->passing};
+    path->reading.more = false;
     if (!has_store(c))
         return;
     restore_pages(&r);
-    if (c->tree->n_windowed)
+    if (c->tree->n_windowed && !path->reading.more)
         restore_last_window(&r);
+    path->reading.spent_ns += clock_ns() - r.start_ns;
     while (r.held > 0)
         page_tree_release(c->tree, r.pages[--r.held]);
 }

@@ -93,6 +93,7 @@ struct engine {
     struct answer_rows *answers; /* [parallel]: of the batch's rows that decode */
     struct prompt_rows *prompts; /* [parallel]: of the rows after them */
     struct request **order;      /* [parallel]: prompts, while rows are chosen */
+    bool read_last;           /* the last step for prompts read pages of the conversations' file */
     bool others_first;        /* the last batch had rows of its prompt alone: others come first */
     uint32_t rows_most;       /* that decode, and of these arrays */
     float *largest;           /* [rows_most][SAMPLER_LARGEST]: each row's largest logits, */
@@ -180,6 +181,14 @@ bool engine_may_overtake(const struct engine *g, const struct request *r,
 /* Gives r, which has a slot, pages: the prefix cache's, then pages for one position more; all that
  * it may need if it does not share pages. False: there are not enough. */
 bool engine_open_pages(struct engine *g, struct request *r);
+/* Whether r waits for pages of the conversations' file, which engine_read_pages reads. Until then
+ * it has no pages in its slot, and computes nothing. */
+static inline bool engine_reads_pages(const struct request *r)
+{
+    return r->path.reading.more;
+}
+/* Reads some of them; then as engine_open_pages. */
+bool engine_read_pages(struct engine *g, struct request *r);
 /* Opens r's pages again if the prefix cache now has a page or more beyond those that r began with.
  * Nothing of r is computed yet. False: there are not enough. */
 bool engine_reopen_pages(struct engine *g, struct request *r);

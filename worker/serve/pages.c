@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 
+#define READ_NS 250000000 /* at once, of the conversations' file */
+
 static uint32_t pages_of(uint32_t positions)
 {
     return (positions + KV_POOL_TOKENS - 1) / KV_POOL_TOKENS;
@@ -89,13 +91,28 @@ static void count_cached(struct engine *g, struct request *r)
     r->n_cached = n;
 }
 
-bool engine_open_pages(struct engine *g, struct request *r)
+static bool open_pages(struct engine *g, struct request *r, uint64_t read_ns)
 {
+    r->path.reading.most_ns = read_ns;
     open_path(g, r);
+    if (engine_reads_pages(r))
+        return true;
     if (!engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most))
         return false;
     count_cached(g, r);
     return true;
+}
+
+/* Beside other requests no page but one: several may start in a step. */
+bool engine_open_pages(struct engine *g, struct request *r)
+{
+    return open_pages(g, r, g->n_slots_used > 1 ? 1 : READ_NS);
+}
+
+bool engine_read_pages(struct engine *g, struct request *r)
+{
+    prefix_cache_close(g->config.prefixes, &r->path);
+    return open_pages(g, r, READ_NS);
 }
 
 bool engine_reopen_pages(struct engine *g, struct request *r)

@@ -15,6 +15,9 @@
  * batch has as many of these prompts' ends as fit within GRAMMAR_STEPS, and at least one; the
  * others are computed in later steps.
  *
+ * A conversation that comes back from a file is read in steps of their own, which alternate with
+ * those of other prompts. No step reads for longer than a batch with a prompt takes.
+ *
  * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
  * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
  * while there are answers a prompt's rows are as few as take STALL_NS, unless every batch takes
@@ -35,7 +38,8 @@ static void average(double *mean, double value)
 
 static bool has_prompt(const struct request *r)
 {
-    return r->n_past < r->n_prefill && !engine_has_rows(r) && !engine_has_routing(r);
+    return r->n_past < r->n_prefill && !engine_reads_pages(r) && !engine_has_rows(r) &&
+           !engine_has_routing(r);
 }
 
 static bool shares_batch(const struct request *r)
@@ -255,7 +259,7 @@ static bool must_wait(const struct engine *g, const struct request *r, uint32_t 
                       const struct gathered *b)
 {
     uint32_t n = chunk_tokens(g, r, most);
-    return n == 0 || waits_for_grammars(r, n, b);
+    return n == 0 || engine_reads_pages(r) || waits_for_grammars(r, n, b);
 }
 
 static bool has_rows(const struct engine *g, const struct request *r, const struct gathered *b)
@@ -275,6 +279,8 @@ static bool add_prompt(struct engine *g, struct request *r, uint32_t most, struc
         return true;
     if (r->follows && add_prompt(g, r->follows, most, b))
         return true;
+    if (engine_reads_pages(r))
+        return false;
     if (b->n == b->begin && most < least)
         most = least;
     for (const struct request *f = r->follows; f; f = f->follows)
@@ -409,7 +415,14 @@ static uint32_t prompt_rows_at_once(const struct engine *g, uint32_t n_decode)
     return n_decode ? prompt_pace_rows(&g->prompt_pace, STALL_NS, LEAST_ROWS, most) : most;
 }
 
-/* A batch with rows of prompts took this long: the answers get their share of time next. */
+/* Answers waited so long for prompts: they get their share of time next. */
+static void owe_answers(struct engine *g, bool answers_wait, uint64_t ns)
+{
+    uint32_t share = g->config.decode_share;
+    g->prefill_debt_ns = answers_wait ? ns * share / (100 - share) : 0;
+}
+
+/* A batch with rows of prompts took this long. */
 static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, uint64_t ns)
 {
     counter_add(g->counters.prefill_ns, ns);
@@ -418,8 +431,7 @@ static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, 
         average(&g->token_ns, (double)ns / rows);
         prompt_pace_add(&g->prompt_pace, rows, (double)ns);
     }
-    uint32_t share = g->config.decode_share;
-    g->prefill_debt_ns = answers_wait ? ns * share / (100 - share) : 0;
+    owe_answers(g, answers_wait, ns);
 }
 
 static void account_decode(struct engine *g, const struct step_rows *s, uint64_t ns)
@@ -486,6 +498,22 @@ static bool step_apart(struct engine *g)
     return true;
 }
 
+/* Reads pages for the oldest request that waits for them. False: there is none. */
+static bool step_read(struct engine *g)
+{
+    struct request *r = g->running;
+    while (r && !engine_reads_pages(r))
+        r = r->next;
+    if (!r)
+        return false;
+    uint64_t started = clock_ns();
+    engine_send_all_unsent(g);
+    if (!engine_read_pages(g, r))
+        engine_suspend(g, r);
+    owe_answers(g, any_generates(g), clock_ns() - started);
+    return true;
+}
+
 bool engine_step(struct engine *g)
 {
     bool did = engine_send_routing(g);
@@ -493,8 +521,9 @@ bool engine_step(struct engine *g)
     bool answers_first = g->prefill_debt_ns > 0;
     if (answers_first && step_shared(g, false))
         return true;
-    if (step_apart(g))
+    g->read_last = !g->read_last && step_read(g);
+    if (g->read_last || step_apart(g))
         return true;
     g->prefill_debt_ns = 0; /* no request generates now */
-    return step_shared(g, true) || did;
+    return step_shared(g, true) || step_read(g) || did;
 }
