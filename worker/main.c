@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "base/machine_memory.h"
 #include "device/worker_memory.h"
 #include "gguf/file_type.h"
 #include "ipc/watch.h"
@@ -332,11 +333,22 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
     return code;
 }
 
+/* Memory for snapshots: a share of the KV cache, which their conversations fill, and of what is
+ * free beside it. */
+static uint64_t snapshot_bytes(const struct worker *w)
+{
+    enum { KV_PART = 4, FREE_PART = 2 };
+    uint64_t kv = w->kv_pool.n_pages * w->kv_pool.page_bytes, available = memory_available_bytes();
+    uint64_t beside = available > kv ? (available - kv) / FREE_PART : 0;
+    return kv / KV_PART < beside ? kv / KV_PART : beside;
+}
+
 /* Of the states of recurrent layers, where the model has some. */
 static enum error_code make_snapshots(struct worker *w, struct error *e)
 {
     struct state_snapshots_options options = {
-        .count = memory_state_snapshots((uint32_t)w->parallel),
+        .count = memory_state_snapshots_in(&w->memory.map.params, (uint32_t)w->parallel,
+                                           snapshot_bytes(w)),
         .context = (uint32_t)w->context,
         .state_bytes = params_state_bytes(&w->memory.map.params),
         .exact = w->exact};

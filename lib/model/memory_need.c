@@ -12,6 +12,7 @@
 #define LEAST_PARALLEL       4
 #define RESERVE_PART         50
 #define DEFAULT_STATES_BYTES (256ull << 20)
+#define MOST_SNAPSHOTS       256
 
 uint64_t memory_margin_bytes(uint64_t weights_bytes)
 {
@@ -116,6 +117,14 @@ uint32_t memory_parallel(const struct model_params *p, uint64_t asked)
 uint32_t memory_state_snapshots(uint32_t parallel)
 {
     return 2 * parallel + 4;
+}
+
+uint32_t memory_state_snapshots_in(const struct model_params *p, uint32_t parallel, uint64_t bytes)
+{
+    uint32_t least = memory_state_snapshots(parallel);
+    uint64_t state = params_state_bytes(p), fit = state ? bytes / state : 0;
+    fit = fit < MOST_SNAPSHOTS ? fit : MOST_SNAPSHOTS;
+    return fit > least ? (uint32_t)fit : least;
 }
 
 uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel)

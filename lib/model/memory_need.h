@@ -40,4 +40,7 @@ uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel);
 /* How many snapshots of states go with so many requests at once: each has two as it runs, before
  * its prompt's end and at a branch, and leaves one when it ends. */
 uint32_t memory_state_snapshots(uint32_t parallel);
+/* As many as these bytes hold, but at least memory_state_snapshots and at most 256, among which the
+ * worker still finds one quickly. */
+uint32_t memory_state_snapshots_in(const struct model_params *p, uint32_t parallel, uint64_t bytes);
 #endif

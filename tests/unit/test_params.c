@@ -324,6 +324,20 @@ static void test_parallel(void **state)
     assert_int_equal(memory_parallel(&p, 64), 64);
 }
 
+/* Snapshots follow the memory that they may take, from 2 for each request and 4 to 256. */
+static void test_snapshots(void **state)
+{
+    struct model_params p = params_of(&(struct file){.arch = "qwen35moe", .shared_count = 1});
+    uint64_t each = params_state_bytes(&p);
+    assert_int_equal(memory_state_snapshots_in(&p, 4, 0), 12);
+    assert_int_equal(memory_state_snapshots_in(&p, 4, 12 * each), 12);
+    assert_int_equal(memory_state_snapshots_in(&p, 4, 40 * each - 1), 39);
+    assert_int_equal(memory_state_snapshots_in(&p, 4, 1ull << 50), 256);
+    assert_int_equal(memory_state_snapshots_in(&p, 200, 1ull << 50), 404);
+    p = params_of(&(struct file){.arch = "qwen3moe"}); /* has no states */
+    assert_int_equal(memory_state_snapshots_in(&p, 4, 1ull << 50), 12);
+}
+
 /* Layers with a window have heads and a rotation of their own. */
 static void test_windowed_heads(void **state)
 {
@@ -373,7 +387,8 @@ int main(void)
         cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
         cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
         cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_windowed_heads),   cmocka_unit_test(test_of_other_gemmas),
+        cmocka_unit_test(test_snapshots),        cmocka_unit_test(test_windowed_heads),
+        cmocka_unit_test(test_of_other_gemmas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,6 +127,22 @@ static void test_cheapest_goes(void **state)
     state_snapshots_free(s);
 }
 
+/* The beginning of several conversations counts for each of them. */
+static void test_common_beginning(void **state)
+{
+    enum { BEGIN = 60, END = 80 };
+    struct state_snapshots *s = make_of(COUNT + 1, true);
+    (void)state;
+    assert_true(put(s, BEGIN, 70, 1));
+    for (uint32_t i = 0; i < 2 * COUNT; i++) {
+        tokens[BEGIN] = CONTEXT + i;
+        assert_true(put(s, END, 70, 2)); /* in place of an end, whose loss costs 4 * 20 */
+    }
+    tokens[BEGIN] = 0;
+    assert_int_equal(longest(s, CONTEXT, 70, 0), BEGIN);
+    state_snapshots_free(s);
+}
+
 /* Of equal ones the one that is least recently used. Of an empty place nothing is lost. */
 static void test_equal_ones(void **state)
 {
@@ -250,10 +266,15 @@ static void test_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_longest),    cmocka_unit_test(test_cheapest_goes),
-        cmocka_unit_test(test_equal_ones), cmocka_unit_test(test_one_that_rests),
-        cmocka_unit_test(test_reserved),   cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_salts),      cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_longest),
+        cmocka_unit_test(test_cheapest_goes),
+        cmocka_unit_test(test_equal_ones),
+        cmocka_unit_test(test_one_that_rests),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_common_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

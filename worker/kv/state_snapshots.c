@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 
 /* A conversation goes on at its end far more often than at an earlier place, so the tokens before a
- * snapshot that none continues count so many times. See docs/design/conversations.md.
- */
+ * snapshot that none continues count so many times; before another one, once for each such end that
+ * begins with it. See docs/design/conversations.md. */
 #define END_WEIGHT 4
 
 struct entry {
@@ -22,6 +22,7 @@ struct entry {
     uint32_t reserved;              /* the position that it will have; 0: it is not reserved */
     uint32_t n_prompt;
     bool passing; /* only passing requests have used it */
+    bool is_end;  /* find_victim's: no other snapshot begins with it */
     uint64_t salt;
     uint64_t age;     /* last_evicted when it was last used */
     uint64_t used;    /* a count; of equal values the lowest goes first */
@@ -93,25 +94,40 @@ static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
     return x->snapshot.position < prefix.n && is_of(s, x, &prefix);
 }
 
+static bool counts(const struct entry *x)
+{
+    return x->snapshot.position > 0 && !x->passing;
+}
+
+static void find_ends(struct state_snapshots *s)
+{
+    const struct entry *end = s->entries + s->options.count;
+    for (struct entry *x = s->entries; x < end; x++) {
+        x->is_end = counts(x);
+        for (const struct entry *y = s->entries; y < end && x->is_end; y++)
+            x->is_end = y == x || !counts(y) || !*begins(s, x, y);
+    }
+}
+
 /* What the loss of a snapshot costs, and how long ago it was used (GreedyDual, as for pages:
  * prefix_cache.h). That of a passing request costs nothing, and may go before the others. 0: there
  * is nothing to lose. */
 static uint64_t value(const struct state_snapshots *s, const struct entry *x)
 {
-    uint32_t before = 0;
-    bool is_end = true;
+    uint32_t before = 0, ends = 0;
     if (x->snapshot.position == 0)
         return 0;
     if (x->passing)
         return x->age;
     for (const struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
-        if (y == x || y->snapshot.position == 0 || y->passing)
+        if (y == x || !counts(y))
             continue;
         if (*begins(s, y, x) && y->snapshot.position > before)
             before = y->snapshot.position;
-        is_end &= !*begins(s, x, y);
+        ends += y->is_end && *begins(s, x, y);
     }
-    return x->age + (uint64_t)(x->snapshot.position - before) * (is_end ? END_WEIGHT : 1);
+    uint32_t weight = x->is_end ? END_WEIGHT : ends > 0 ? ends : 1; /* 0: their kinds differ */
+    return x->age + (uint64_t)(x->snapshot.position - before) * weight;
 }
 
 /* NULL: all are reserved. */
@@ -119,6 +135,7 @@ static struct entry *find_victim(struct state_snapshots *s)
 {
     struct entry *victim = NULL;
     uint64_t least = 0;
+    find_ends(s);
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
         uint64_t v = x->reserved ? 0 : value(s, x);
         if (x->reserved || (victim && (v > least || (v == least && x->used >= victim->used))))
