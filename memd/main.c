@@ -13,7 +13,6 @@
 #include "daemon/supervisor_protocol.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
-#include "model/memory_need.h"
 #include "model/serving_limits.h"
 #include "reader/model_reader.h"
 
@@ -186,14 +185,52 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* A device's batch is planned by its own memory. */
+static struct memory_worker worker_of(const struct memd *m)
+{
+    bool on_host = m->device_spec.kind == DEVICE_HOST;
+    return (struct memory_worker){.batch = on_host ? (uint32_t)m->batch : 0,
+                                  .parallel = (uint32_t)m->parallel,
+                                  .workers = (uint32_t)m->workers,
+                                  .threads = pool_useful_threads((unsigned)m->threads),
+                                  .reproducible = m->reproducible};
+}
+
+/* The default batch of a worker on the host. */
+static uint32_t default_batch(const struct memd *m, const struct memory_worker *worker,
+                              uint64_t tier_bytes)
+{
+    struct memory_worker with = *worker;
+    uint32_t context =
+        serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    uint32_t most =
+        serving_batch(m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY, context);
+    uint64_t left = memory_left_bytes(&m->plan, tier_bytes, worker);
+    with.batch = memory_batch(&m->plan, worker, most, left);
+    if (with.batch < most)
+        log_info("workers compute %" PRIu32 " tokens of prompts at once, with %.2f GB of scratch: "
+                 "%" PRIu32 " would take too much of the memory that is left",
+                 with.batch, (double)memory_scratch_bytes(&m->plan, &with) * 1e-9, most);
+    return with.batch;
+}
+
+/* That the model fits, and how much a worker on the host computes at once. */
+static enum error_code plan_memory(struct memd *m, struct error *e)
+{
+    const struct memory_worker worker = worker_of(m);
+    uint64_t tier_bytes = m->tier_plan.bytes + m->tier_plan.read_bytes;
+    enum error_code code = memory_need_check(&m->plan, tier_bytes, &worker, e);
+    if (!code && m->device_spec.kind == DEVICE_HOST)
+        m->batch_planned = m->batch ? (uint32_t)m->batch : default_batch(m, &worker, tier_bytes);
+    return code;
+}
+
 /* Tokens of prompts that a worker computes at once, of several devices the most. */
 static uint32_t batch_of(const struct memd *m)
 {
-    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY, batch = 0,
-             context =
-                 serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    uint32_t batch = 0;
     if (m->device_spec.kind == DEVICE_HOST)
-        return m->batch ? (uint32_t)m->batch : serving_batch(most, context);
+        return m->batch_planned;
     for (unsigned i = 0; i < m->device_spec.n_devices; i++)
         batch = m->devices[i].plan.batch > batch ? m->devices[i].plan.batch : batch;
     return batch;
@@ -209,6 +246,16 @@ static uint64_t promised_bytes(struct memd *m)
     return kv_promises_bytes(&m->promises);
 }
 
+/* What the processes will take that have not started yet, but for the states. */
+static uint64_t others_bytes(const struct memd *m)
+{
+    struct memory_worker worker = worker_of(m);
+    if (m->device_spec.kind == DEVICE_HOST)
+        worker.batch = m->batch_planned;
+    return memory_margin_bytes(m->plan.header.bytes + m->tier_plan.bytes) +
+           memory_scratch_bytes(&m->plan, &worker);
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {
@@ -220,7 +267,7 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
         .gguf = m->gguf,
         .parallel = memory_parallel(&m->plan.header.params, m->parallel),
         .batch = batch_of(m),
-        .margin = memory_margin_bytes(m->plan.header.bytes + m->tier_plan.bytes),
+        .margin = others_bytes(m),
         .promised = promised_bytes(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
@@ -341,7 +388,7 @@ static enum error_code start(struct memd *m, struct error *e)
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
     memd_keep_dense_on_host(m);
-    code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
+    code = plan_memory(m, e);
     if (!code)
         code = load_predictors(m, has_memory || m->tier_plan.n_slots, e);
     if (!code && has_memory)

@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "ipc/shm.h"
 #include "metrics/recent.h"
+#include "model/memory_need.h"
 
 struct memd_device {
     struct device_spec spec;
@@ -49,6 +50,7 @@ struct memd {
     struct pool_map map;            /* for the cache */
     uint64_t generation;
     struct tier_plan tier_plan;
+    uint32_t batch_planned;            /* on the host */
     struct tier *tier;                 /* NULL: all experts are in the pool */
     struct caches caches;              /* one a device with memory of its own */
     struct predictors_file predictors; /* region.base NULL: none */

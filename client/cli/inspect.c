@@ -8,6 +8,7 @@
 #include "client/cli/deployment.h"
 #include "client/cli/fold.h"
 #include "client/cli/model_file.h"
+#include "exec/pool.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
 #include "reader/model_reader.h"
@@ -37,9 +38,10 @@ static void print_kv_cache(const struct inspect *x)
 static void print_too_little(const struct pool_plan *plan, uint64_t available)
 {
     char ram[24];
-    bool little = memory_need_bytes(plan, 0) > available;
+    const struct memory_worker worker = {.threads = pool_usable_cores()};
+    bool little = memory_need_bytes(plan, 0, &worker) > available;
     fold_printf("%s", little ? ": too little" : "");
-    if (little && memory_need_ram(plan, available, ram))
+    if (little && memory_need_ram(plan, available, &worker, ram))
         fold_printf("; `moed up --ram %s` reads the other experts from the file", ram);
     fold_printf("\n");
 }

@@ -5,6 +5,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress.h"
+#include "exec/pool.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
 #include "daemon/supervisor_protocol.h"
@@ -73,6 +74,17 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
                      l->ctx, p->context_trained);
 }
 
+/* A device's batch is planned by its own memory. */
+static struct memory_worker worker_of(const struct launch *l)
+{
+    bool on_host = !l->device || strcmp(l->device, "host") == 0;
+    return (struct memory_worker){.batch = on_host ? (uint32_t)l->batch : 0,
+                                  .parallel = (uint32_t)l->parallel,
+                                  .workers = (uint32_t)l->workers,
+                                  .threads = pool_useful_threads((unsigned)l->threads),
+                                  .reproducible = l->reproducible};
+}
+
 int launch_check_model(const struct launch *l, bool beside)
 {
     struct read_model m;
@@ -87,6 +99,7 @@ int launch_check_model(const struct launch *l, bool beside)
     code = model_reader_read(l->model, POOL_SEGMENT_BYTES, &m, &e);
     if (!code) {
         struct tier_plan tier = {0};
+        const struct memory_worker worker = worker_of(l);
         const struct model_params *params = &m.plan.header.params;
         warn_of_context(l, params);
         code = params_check_context(params, l->ctx, &e);
@@ -97,7 +110,7 @@ int launch_check_model(const struct launch *l, bool beside)
         if (tier.n_slots)
             pool_plan_keep_dense(&m.plan);
         if (!code && beside)
-            code = memory_need_check(&m.plan, tier.bytes + tier.read_bytes, &e);
+            code = memory_need_check(&m.plan, tier.bytes + tier.read_bytes, &worker, &e);
         read_model_free(&m);
     }
     if (code)

@@ -10,6 +10,7 @@
 #include "gguf/file_type.h"
 #include "ipc/kv_pool.h"
 #include "model/kv_layout.h"
+#include "exec/pool.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
 #include "model/tier_plan.h"
@@ -173,8 +174,9 @@ static struct timespec find_options(const char *deployment, char path[PATH_MAX])
 
 /* What a deployment's options say about memory. */
 struct memory_options {
-    const char *ram, *kv_type, *kv_cache;
-    uint64_t context, parallel, batch;
+    const char *device, *ram, *kv_type, *kv_cache;
+    uint64_t context, parallel, batch, workers, threads;
+    bool reproducible;
 };
 
 static enum error_code read_options(struct catalogue_entry *x, struct memory_options *m,
@@ -182,12 +184,16 @@ static enum error_code read_options(struct catalogue_entry *x, struct memory_opt
 {
     char path[PATH_MAX];
     const struct option_spec options[] = {
+        {"device", OPTION_STRING, &m->device, 0, 0, "DEVICE", ""},
         {"ram", OPTION_STRING, &m->ram, 0, 0, "SIZE", ""},
         {"kv-type", OPTION_STRING, &m->kv_type, 0, 0, "TYPE", ""},
         {"kv-cache", OPTION_STRING, &m->kv_cache, 0, 0, "SIZE", ""},
         {"ctx", OPTION_UINT, &m->context, 0, 1 << 24, "N", ""},
         {"parallel", OPTION_UINT, &m->parallel, 0, 256, "N", ""},
         {"batch", OPTION_UINT, &m->batch, 0, BATCH_MOST, "N", ""},
+        {"workers", OPTION_UINT, &m->workers, 0, UINT32_MAX, "N", ""},
+        {"threads", OPTION_UINT, &m->threads, 0, 1024, "N", ""},
+        {"reproducible", OPTION_BOOL, &m->reproducible, 0, 0, NULL, ""},
         {0}};
     x->options_modified = find_options(x->deployment, path);
     return x->options_modified.tv_sec ? options_read_some(options, path, e) : ERROR_OK;
@@ -238,10 +244,21 @@ static enum error_code find_kv(const struct model_params *p, uint64_t weights,
     return ERROR_OK;
 }
 
+/* A device's batch is planned by its own memory. */
+static struct memory_worker worker_of(const struct memory_options *m)
+{
+    bool on_host = strcmp(m->device, "host") == 0;
+    return (struct memory_worker){.batch = on_host ? (uint32_t)m->batch : 0,
+                                  .parallel = (uint32_t)m->parallel,
+                                  .workers = (uint32_t)m->workers,
+                                  .threads = pool_useful_threads((unsigned)m->threads),
+                                  .reproducible = m->reproducible};
+}
+
 /* Host memory that `moed up` will want for the model. */
 static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
 {
-    struct memory_options m = {.kv_type = KV_TYPE_DEFAULT};
+    struct memory_options m = {.device = "host", .kv_type = KV_TYPE_DEFAULT};
     const struct model_params *p = &plan->header.params;
     struct tier_plan tier;
     struct error e;
@@ -252,7 +269,8 @@ static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
     if (tier.n_slots)
         pool_plan_keep_dense(plan);
     /* memory_need_bytes counts the states of one request */
-    x->need_bytes = memory_need_bytes(plan, tier.bytes + tier.read_bytes) +
+    const struct memory_worker worker = worker_of(&m);
+    x->need_bytes = memory_need_bytes(plan, tier.bytes + tier.read_bytes, &worker) +
                     memory_state_bytes(p, memory_parallel(p, m.parallel)) -
                     memory_state_bytes(p, 1);
 }

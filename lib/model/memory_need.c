@@ -2,6 +2,7 @@
 #include "model/memory_need.h"
 
 #include "base/machine_memory.h"
+#include "model/host_scratch.h"
 #include "model/kv_layout.h"
 #include "model/serving_limits.h"
 #include "model/tier_plan.h"
@@ -11,6 +12,7 @@
 
 #define LEAST_PARALLEL       4
 #define RESERVE_PART         50
+#define SCRATCH_PART         4
 #define DEFAULT_STATES_BYTES (256ull << 20)
 #define MOST_SNAPSHOTS       256
 
@@ -21,10 +23,50 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes)
     return margin < least ? least : margin > most ? most : margin;
 }
 
-uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes)
+static bool is_float(uint32_t type)
+{
+    return tensor_type_info(type)->block_values == 1;
+}
+
+/* Whether products of float weights run through BLAS or the BF16 instructions, which gather rows.
+ */
+static bool gathers(const struct pool_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->header.n_layers; i++)
+        if (plan->slabs[i].n_experts &&
+            (is_float(plan->slabs[i].up_type) || is_float(plan->slabs[i].down_type)))
+            return true;
+    for (uint32_t i = 0; i < plan->header.n_tensors; i++)
+        if (plan->tensors[i].form == POOL_MATRIX && plan->tensors[i].type == TENSOR_BF16)
+            return true;
+    return false;
+}
+
+uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_worker *w)
+{
+    const struct pool_map map = pool_plan_map(plan);
+    uint32_t parallel = memory_parallel(&map.params, w->parallel);
+    uint32_t tokens = serving_batch_tokens(w->batch ? w->batch : BATCH_LEAST, parallel);
+    return (w->workers ? w->workers : 1) *
+           host_scratch_bytes(&map.params, tokens, w->threads, !w->reproducible && gathers(plan));
+}
+
+uint32_t memory_batch(const struct pool_plan *plan, const struct memory_worker *w, uint32_t most,
+                      uint64_t left)
+{
+    struct memory_worker with = *w;
+    for (with.batch = most; with.batch > BATCH_LEAST; with.batch /= 2)
+        if (memory_scratch_bytes(plan, &with) <= left / SCRATCH_PART)
+            return with.batch;
+    return BATCH_LEAST;
+}
+
+uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes,
+                           const struct memory_worker *w)
 {
     uint64_t weights = plan->header.bytes + tier_bytes;
-    return weights + memory_margin_bytes(weights) + memory_state_bytes(&plan->header.params, 1);
+    return weights + memory_margin_bytes(weights) + memory_scratch_bytes(plan, w) +
+           memory_state_bytes(&plan->header.params, 1);
 }
 
 /* Rounded down. */
@@ -36,11 +78,13 @@ static void format_ram(uint64_t bytes, char out[24])
         snprintf(out, 24, "%" PRIu64 "M", bytes / 1000000);
 }
 
-bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[24])
+bool memory_need_ram(const struct pool_plan *plan, uint64_t available,
+                     const struct memory_worker *w, char out[24])
 {
     struct tier_plan tier;
     /* the margin of fewer bytes is not larger */
-    uint64_t others = memory_state_bytes(&plan->header.params, 1) + memory_margin_bytes(available);
+    uint64_t others = memory_state_bytes(&plan->header.params, 1) + memory_margin_bytes(available) +
+                      memory_scratch_bytes(plan, w);
     available -= available / RESERVE_PART; /* less may be free when the model is started */
     if (plan->header.tiered || available <= others)
         return false;
@@ -54,34 +98,63 @@ bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[
 
 /* What to do beside the other advice. */
 static void advise(const struct pool_plan *plan, uint64_t tier_bytes, uint64_t available,
-                   char out[80])
+                   const struct memory_worker *w, char out[80])
 {
     char ram[24];
     if (tier_bytes)
         snprintf(out, 80, "give a smaller --ram");
-    else if (memory_need_ram(plan, available, ram))
+    else if (memory_need_ram(plan, available, w, ram))
         snprintf(out, 80, "leave some of its experts in the file with --ram %s", ram);
     else
         snprintf(out, 80, "add memory: it is too little for --ram, too");
 }
 
+/* Without weights that will lie in reserved huge pages (shm_create_large), which do not count as
+ * available. */
+static uint64_t need_of_available(const struct pool_plan *plan, uint64_t tier_bytes,
+                                  const struct memory_worker *w)
+{
+    uint64_t weights = plan->header.bytes + tier_bytes, page;
+    uint64_t need = memory_need_bytes(plan, tier_bytes, w);
+    return weights <= memory_reserved_bytes(&page) ? need - weights : need;
+}
+
+uint64_t memory_left_bytes(const struct pool_plan *plan, uint64_t tier_bytes,
+                           const struct memory_worker *w)
+{
+    uint64_t need = need_of_available(plan, tier_bytes, w), available = memory_available_bytes();
+    return available > need ? available - need : 0;
+}
+
+/* Huge pages that are reserved, and too few for the weights, are lost to everybody. */
+static void format_reserved(uint64_t weights, char out[160])
+{
+    uint64_t page, reserved = memory_reserved_bytes(&page);
+    out[0] = '\0';
+    if (reserved && reserved < weights)
+        snprintf(out, 160,
+                 " (in addition to %.2f GB of free reserved huge pages, too few for the weights: "
+                 "reserve more, or none with sysctl vm.nr_hugepages)",
+                 (double)reserved * 1e-9);
+}
+
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
-                                  struct error *e)
+                                  const struct memory_worker *w, struct error *e)
 {
     uint64_t weights = plan->header.bytes + tier_bytes;
-    uint64_t need = memory_need_bytes(plan, tier_bytes);
-    uint64_t available = memory_available_bytes(), page;
-    if (weights <= memory_reserved_bytes(&page)) /* they will lie there (shm_create_large) */
-        need -= weights;
-    if (need <= available)
+    uint64_t available = memory_available_bytes();
+    if (need_of_available(plan, tier_bytes, w) <= available)
         return ERROR_OK;
-    char advice[80];
-    advise(plan, tier_bytes, available, advice);
+    char advice[80], reserved[160];
+    advise(plan, tier_bytes, available, w, advice);
+    format_reserved(weights, reserved);
     return error_set(e, ERROR_MEMORY,
-                     "not enough memory for %s: it needs %.2f GB (%.2f GB of weights), %.2f GB are "
-                     "available; end other programs, take a smaller quantisation, or %s",
-                     plan->header.path, (double)need * 1e-9, (double)weights * 1e-9,
-                     (double)available * 1e-9, advice);
+                     "not enough memory for %s: it needs %.2f GB (%.2f GB of weights, %.2f GB to "
+                     "compute), %.2f GB are available%s; end other programs, take a smaller "
+                     "quantisation, or %s",
+                     plan->header.path, (double)memory_need_bytes(plan, tier_bytes, w) * 1e-9,
+                     (double)weights * 1e-9, (double)memory_scratch_bytes(plan, w) * 1e-9,
+                     (double)available * 1e-9, reserved, advice);
 }
 
 struct memory_kv memory_kv_bytes(const struct model_params *p, enum tensor_type type)

@@ -7,21 +7,41 @@
 
 #include <stdbool.h>
 
-/* The memory that the processes need in addition to the pool, for loading buffers, scratch, the
- * 8-bit routers and the first pages of the KV cache: a tenth of the weights, between 64 and 512
- * MiB. */
+/* The memory that the processes need in addition to the pool and the worker's scratch, for loading
+ * buffers, the 8-bit routers and the first pages of the KV cache: a tenth of the weights, between
+ * 64 and 512 MiB. */
 uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
-/* Bytes of host memory that serving needs: the plan's pool, tier_bytes, the margin, and the states
- * of one request. */
-uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes);
+/* The workers whose memory is planned, as their options say. */
+struct memory_worker {
+    uint32_t batch;    /* 0: the least, as the default is made smaller (memory_batch) */
+    uint32_t parallel; /* 0: the default */
+    uint32_t workers;  /* 0: one */
+    unsigned threads;
+    bool reproducible;
+};
+/* Of the workers' scratch (model/host_scratch.h). */
+uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_worker *w);
+
+/* Bytes of host memory that serving needs: the plan's pool, tier_bytes, the margin, the worker's
+ * scratch, and the states of one request. */
+uint64_t memory_need_bytes(const struct pool_plan *plan, uint64_t tier_bytes,
+                           const struct memory_worker *w);
 /* The largest --ram with which the model fits in so many bytes, as text for that option ("5.3G").
  * plan: of the whole model, which does not fit. False: no --ram is small enough. */
-bool memory_need_ram(const struct pool_plan *plan, uint64_t available, char out[24]);
+bool memory_need_ram(const struct pool_plan *plan, uint64_t available,
+                     const struct memory_worker *w, char out[24]);
 /* ERROR_MEMORY with the numbers if the plan's pool and tier_bytes do not fit together. tier_bytes:
  * of the host tier and its readers; 0: there is no tier. */
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
-                                  struct error *e);
+                                  const struct memory_worker *w, struct error *e);
+/* The default batch on the host: `most`, halved until its scratch takes at most a quarter of `left`
+ * bytes, but at least BATCH_LEAST. Half of what is left is the KV cache's. */
+uint32_t memory_batch(const struct pool_plan *plan, const struct memory_worker *w, uint32_t most,
+                      uint64_t left);
+/* What memory_need_bytes leaves of the available memory; 0: nothing. */
+uint64_t memory_left_bytes(const struct pool_plan *plan, uint64_t tier_bytes,
+                           const struct memory_worker *w);
 
 /* Bytes of the KV cache, for a type that kv_type_check allows. */
 struct memory_kv {

@@ -65,6 +65,7 @@ static void test_plan(void **state)
 /* The --ram that is proposed where the whole model does not fit, for what is free. */
 static void test_ram_that_fits(void **state)
 {
+    const struct memory_worker worker = {.threads = 2};
     struct mkmodel_options o;
     struct loaded_model m;
     struct tier_plan t;
@@ -73,21 +74,21 @@ static void test_ram_that_fits(void **state)
     bench_options(&o);
     o.expert_width *= 4; /* experts of some hundred kB: --ram comes in whole MB */
     load_model(&m, &o);
-    uint64_t whole = memory_need_bytes(&m.plan, 0), proposed = 0;
+    uint64_t whole = memory_need_bytes(&m.plan, 0, &worker), proposed = 0;
     uint64_t slab = m.plan.slabs[0].slab_bytes, step = slab / 3;
     for (uint64_t available = step; available < whole; available += step) {
-        if (!memory_need_ram(&m.plan, available, text))
+        if (!memory_need_ram(&m.plan, available, &worker, text))
             continue;
         struct pool_plan dense = m.plan;
         must(tier_plan_new(&m.plan, text, &t, &e), &e);
         dense.header.bytes = m.plan.slabs[0].offset; /* as pool_plan_keep_dense */
-        uint64_t need = memory_need_bytes(&dense, t.bytes + t.read_bytes);
+        uint64_t need = memory_need_bytes(&dense, t.bytes + t.read_bytes, &worker);
         assert_true(t.n_slots > 0 && need <= available);
         assert_true(need + 2 * slab + (8 << 20) > available); /* and not much less */
         proposed++;
     }
     assert_true(proposed > 3);
-    assert_false(memory_need_ram(&m.plan, 64 << 20, text)); /* the margin alone */
+    assert_false(memory_need_ram(&m.plan, 64 << 20, &worker, text)); /* the margin alone */
     unload_model(&m);
 }
 

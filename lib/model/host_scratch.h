@@ -1,0 +1,19 @@
+/* The host memory that a worker takes for the largest batch, in addition to the weights: computed
+ * before anything is allocated, so that what does not fit is refused or made smaller. */
+#ifndef MOED_MODEL_HOST_SCRATCH_H
+#define MOED_MODEL_HOST_SCRATCH_H
+
+#include "model/params.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* An upper bound, for the dense part and the experts on the host: of lib/exec, of dense_host.c, of
+ * worker/forward/scratch.c and of the experts' rows. Not the states of recurrent layers
+ * (memory_state_bytes). max_tokens: rows of the batch (serving_batch_tokens). threads: of the
+ * worker. gathers: BLAS or the BF16 instructions multiply rows of float weights, for which each
+ * thread keeps a copy of its inputs. */
+uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
+                            bool gathers);
+
+#endif

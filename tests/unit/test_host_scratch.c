@@ -1,0 +1,131 @@
+/* The worker's scratch as memd plans it (model/host_scratch.h), against what the worker's parts
+ * allocate for every architecture. */
+#include "engine_bench.h"
+
+#include "model/host_scratch.h"
+
+#include <dirent.h>
+#include <malloc.h>
+
+enum { PARALLEL = 4, THREADS = 2, NEAR_BYTES = 256 << 10 };
+
+static uint64_t allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* Bytes of bench_make_compute's parts without the threads, the weights' table and the states, and
+ * what is planned for them. */
+static void measure(const char *path, uint64_t *there, uint64_t *planned)
+{
+    static struct engine_bench b;
+    b = (struct engine_bench){0};
+    load_file(&b.model, path);
+    b.memory = (struct memory_client){.lease_fd = -1, .map = b.model.map};
+    b.context = 4 * GOLDEN_TOKENS;
+    b.metrics = metrics_new();
+    const struct model_params *p = &b.memory.map.params;
+    uint64_t before = allocated();
+    bench_make_compute(&b, PARALLEL, TENSOR_F16);
+    *there = allocated() - before - PARALLEL * params_state_bytes(p);
+    *planned =
+        host_scratch_bytes(p, serving_batch_tokens(BATCH_IN_MEMORY, PARALLEL), THREADS, false);
+    forward_free(b.forward);
+    experts_free(b.experts);
+    dense_free(b.dense);
+    weights_free(&b.weights);
+    exec_free(b.exec);
+    pool_free(b.pool);
+    metrics_free(b.metrics);
+    unload_model(&b.model);
+}
+
+static void test_all_architectures(void **state)
+{
+    (void)state;
+    const char *dir = GOLDEN("");
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    int n = 0;
+    assert_non_null(d);
+    while ((entry = readdir(d))) {
+        char path[1024];
+        uint64_t there, planned;
+        const char *end = strrchr(entry->d_name, '.');
+        if (!end || strcmp(end, ".gguf") != 0 || strncmp(entry->d_name, "vocab", 5) == 0)
+            continue;
+        snprintf(path, sizeof path, "%s%s", dir, entry->d_name);
+        measure(path, &there, &planned);
+        if (there > planned || planned > there + NEAR_BYTES)
+            fail_msg("%s: %.2f MB are allocated, %.2f are planned", entry->d_name,
+                     (double)there * 1e-6, (double)planned * 1e-6);
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 30);
+}
+
+/* Each thread's copies of inputs, with BLAS. */
+static void test_gathers(void **state)
+{
+    struct loaded_model m;
+    struct pool *pool;
+    struct exec *x;
+    struct error e;
+    (void)state;
+    load_file(&m, GOLDEN("quant-F16.gguf"));
+    const struct model_params *p = &m.map.params;
+    const struct exec_limits limits = {512, params_widest_input(p), 512 * p->router.n_used,
+                                       p->d_expert};
+    must(pool_new("test", THREADS, false, 0, &pool, &e), &e);
+    uint64_t bytes[2], planned[2];
+    for (int blas = 0; blas < 2; blas++) {
+        uint64_t before = allocated();
+        must(exec_new(pool, &limits, blas, &x, &e), &e);
+        bytes[blas] = allocated() - before;
+        planned[blas] = host_scratch_bytes(p, 512, THREADS, blas);
+        exec_free(x);
+    }
+    assert_in_range(planned[1] - planned[0], bytes[1] - bytes[0] - 4096,
+                    bytes[1] - bytes[0] + 4096);
+    pool_free(pool);
+    unload_model(&m);
+}
+
+/* The scratch of the batch is part of the need, and the default batch leaves most of what is left.
+ */
+static void test_batch(void **state)
+{
+    struct loaded_model m;
+    struct memory_worker w = {.parallel = PARALLEL, .threads = THREADS, .reproducible = true};
+    (void)state;
+    load_file(&m, GOLDEN("deepseek2-v3.gguf"));
+    const struct pool_plan *plan = &m.plan;
+    uint64_t least = memory_need_bytes(plan, 0, &w), scratch = memory_scratch_bytes(plan, &w);
+    for (w.batch = 512; w.batch <= 2048; w.batch *= 2) {
+        uint64_t more = memory_scratch_bytes(plan, &w) - scratch;
+        assert_true(more > 0);
+        assert_int_equal(memory_need_bytes(plan, 0, &w), least + more);
+        assert_int_equal(memory_batch(plan, &w, 2048, 4 * (scratch + more)), w.batch);
+        assert_int_equal(memory_batch(plan, &w, 2048, 4 * (scratch + more) - 1), w.batch / 2);
+    }
+    assert_int_equal(memory_batch(plan, &w, 2048, 0), BATCH_LEAST);
+    assert_int_equal(memory_batch(plan, &w, 2048, UINT64_MAX), 2048);
+    w.batch = 0;
+    w.workers = 3;
+    assert_int_equal(memory_scratch_bytes(plan, &w), 3 * scratch);
+    unload_model(&m);
+}
+
+int main(void)
+{
+    void *probe = malloc(1 << 16);
+    bool counted = allocated() >= 1 << 16; /* not with a sanitizer's malloc */
+    free(probe);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_all_architectures),
+                                       cmocka_unit_test(test_gathers)};
+    return counted ? cmocka_run_group_tests(tests, NULL, NULL)
+                   : _cmocka_run_group_tests("batch", tests, 1, NULL, NULL);
+}
