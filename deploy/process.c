@@ -12,6 +12,7 @@
  */
 #include "deploy/process.h"
 
+#include "base/cgroup_memory.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -41,6 +42,9 @@
 
 /* Timeouts: a deployment's workers, its memd, and a rest. */
 #define STOPPING_DEPLOYMENTS 3
+
+/* Of cgroup_memory_oom_kills, what the ends so far account for. */
+static uint64_t oom_kills_seen;
 
 const char *process_state_name(enum process_state state)
 {
@@ -89,6 +93,17 @@ void process_rotate_log(struct process *p)
     close(fd);
 }
 
+/* Where memory runs out the kernel kills the process with the largest number. The worker takes
+ * seconds to start, memd as long as the model to load. Anybody may raise a number. */
+static void offer_to_end_first(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "1000", 4) != 4)
+        dprintf(STDERR_FILENO, "/proc/self/oom_score_adj: %s\n", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Runs in the child after fork. The supervisor has one thread, so any call is allowed here. */
 static _Noreturn void become(struct process *p, pid_t supervisor, int log)
 {
@@ -106,6 +121,8 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     dup2(null, STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
+    if (p->ends_first)
+        offer_to_end_first();
     if (!p->runs_setuid)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     /* The processes have threads of their own, and are to have one until they are confined. */
@@ -192,8 +209,9 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
     p->started_ns = clock_ns();
     p->ready_ns = 0;
     process_heard(p, awake_ns);
-    p->silent = false;
+    p->silent = p->stopped_hard = false;
     p->starts++;
+    oom_kills_seen = cgroup_memory_oom_kills("");
     p->status[0] = '\0';
     if (pid < 0) {
         log_error("cannot start %s: fork: %m", p->name);
@@ -263,6 +281,16 @@ static bool ended_without_device_memory(const struct process *p)
     return WIFEXITED(p->wait_status) && WEXITSTATUS(p->wait_status) == EXIT_NO_DEVICE_MEMORY;
 }
 
+/* The process was killed, not by us, and since the last look the kernel has killed one. */
+static bool killed_for_memory(const struct process *p)
+{
+    bool killed = WIFSIGNALED(p->wait_status) && WTERMSIG(p->wait_status) == SIGKILL;
+    if (!killed || p->stopped_hard || cgroup_memory_oom_kills("") <= oom_kills_seen)
+        return false;
+    oom_kills_seen++; /* the next one may be of another process */
+    return true;
+}
+
 static void set_reason(struct process *p)
 {
     char line[400] = "";
@@ -277,6 +305,8 @@ static void set_reason(struct process *p)
         snprintf(p->reason, sizeof p->reason, "no device memory%s: %s", when, line);
     else if (p->silent && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         snprintf(p->reason, sizeof p->reason, "killed by the watchdog: silent%s", when);
+    else if (killed_for_memory(p))
+        snprintf(p->reason, sizeof p->reason, "killed by the kernel for lack of memory%s", when);
     else if (WIFSIGNALED(status))
         snprintf(p->reason, sizeof p->reason, "killed by signal %d (%s)%s%s%s", WTERMSIG(status),
                  strsignal(WTERMSIG(status)), when, line[0] ? ": " : "", line);
@@ -420,6 +450,7 @@ void process_send_due_signals(struct process *p)
     if (p->kill_ns && now >= p->kill_ns) {
         p->kill_ns = 0;
         log_warn("%s does not stop: killing it", p->name);
+        p->stopped_hard = true;
         kill(p->pid, SIGKILL);
     }
 }
@@ -479,7 +510,7 @@ void process_check_silence(struct process *p, uint64_t awake_ns,
               (double)(awake_ns - p->heard_ns) * 1e-9);
     bool served = p->ready_ns && clock_ns() - p->ready_ns > SILENCE_FORGIVEN * policy->watchdog_ns;
     p->silences = served ? 1 : p->silences + 1;
-    p->silent = true;
+    p->silent = p->stopped_hard = true;
     kill(p->pid, SIGKILL); /* it is stopped or hangs: nothing else ends it for sure */
 }
 

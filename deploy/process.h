@@ -36,6 +36,7 @@ struct process {
 
     bool unused;      /* the deployment does not have this process */
     bool leaving;     /* and will not, once it has ended */
+    bool ends_first;  /* where the kernel lacks memory: before memd, which loads the model anew */
     bool runs_setuid; /* a GPU's driver in it may start a program that makes the device's files */
     bool stops_deployments; /* when it is stopped: it has three times as long */
     /* So much longer it has, for requests that run, when it is not to start again (process_hurry).
@@ -57,6 +58,7 @@ struct process {
     unsigned silences;   /* kills by the watchdog in a row */
     bool was_ready;      /* in this start or before: it is not given up for its failures */
     bool silent;         /* the watchdog has killed it; process_end has not run yet */
+    bool stopped_hard;   /* this supervisor has sent SIGKILL */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;
     struct process_file program_file; /* that was started */

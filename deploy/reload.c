@@ -148,7 +148,8 @@ static void prepare_processes(struct supervisor *s, struct generation *g)
         const struct process *from = &s->processes[i];
         struct process *p = other(s, i);
         char file[64];
-        *p = (struct process){.name = from->name, .runs_setuid = from->runs_setuid};
+        *p = (struct process){
+            .name = from->name, .ends_first = from->ends_first, .runs_setuid = from->runs_setuid};
         memcpy(p->program, from->program, sizeof p->program);
         p->unused = is_worker(i) ? i - WORKER >= (int)g->settings.workers : from->unused;
         p->state = p->unused ? PROCESS_STOPPED : PROCESS_WAITING;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MS      50
+#define MEMD_ENDS    3  /* each time it has loaded the model */
 #define STATUS_TURNS 20 /* of POLL_MS between two looks of launch_wait at the deployment */
 
 /* ---- Signals: while it starts, and while launch_wait waits ---- */
@@ -319,6 +320,17 @@ static const struct deployment_process *failed_process(const struct deployment_s
     return NULL;
 }
 
+/* memd, where it has ended too often after it was ready, before the deployment answered: for lack
+ * of memory, most likely. Starts that end before memd is ready are failed_process's. NULL: it has
+ * not.
+ */
+static const struct deployment_process *ending_memd(const struct deployment_status *s)
+{
+    const struct deployment_process *memd = deployment_status_find(s, "memd");
+    bool ends = memd && memd->restarts >= MEMD_ENDS && !memd->failures && !memd->lacks;
+    return ends && memd->reason[0] ? memd : NULL;
+}
+
 static bool is_ready(const struct launch *l, const char *process)
 {
     const struct deployment_process *p = deployment_status_find(&l->status, process);
@@ -423,6 +435,14 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
             progress_end(progress);
             cli_complain("%s does not start: %s; its log is %s/%s.log", failed->name,
                          failed->reason, l->run, failed->name);
+            return stop_again(l, CLI_FAILURE);
+        }
+        const struct deployment_process *ending = code ? NULL : ending_memd(&l->status);
+        if (ending) {
+            progress_end(progress);
+            cli_complain("memd has ended %u times before the deployment answered, the last time: "
+                         "%s; its log is %s/memd.log",
+                         (unsigned)ending->restarts, ending->reason, l->run);
             return stop_again(l, CLI_FAILURE);
         }
         if (!code) {

@@ -11,13 +11,14 @@
 
 /* The two versions' files. */
 struct version {
-    const char *mount, *limit, *used, *inactive, *active;
+    const char *mount, *limit, *used, *inactive, *active, *events;
 };
 
 static const struct version versions[] = {
-    {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"},
+    {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file",
+     "memory.events"},
     {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-     "total_inactive_file", "total_active_file"},
+     "total_inactive_file", "total_active_file", "memory.oom_control"},
 };
 
 struct group {
@@ -103,25 +104,81 @@ static const char *path_in(char *line, bool second)
     return NULL;
 }
 
-uint64_t cgroup_memory_available(const char *root)
+static FILE *open_groups(const char *root)
 {
-    char file[PATH_BYTES], line[LINE_BYTES];
-    uint64_t least = UINT64_MAX;
+    char file[PATH_BYTES];
     snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(file, "re");
+    return fopen(file, "re");
+}
+
+/* The next of this process's groups that may limit memory. */
+static bool next_group(FILE *f, const char *root, struct group *g)
+{
+    char line[LINE_BYTES];
     while (f != NULL && fgets(line, sizeof line, f) != NULL)
         for (int i = 0; i < 2; i++) {
             char copy[LINE_BYTES];
-            struct group g = {.root = root, .version = &versions[i]};
             memcpy(copy, line, sizeof copy);
             const char *path = path_in(copy, i == 0);
             if (path == NULL)
                 continue;
-            snprintf(g.path, sizeof g.path, "%s", strcmp(path, "/") == 0 ? "" : path);
-            uint64_t available = available_upwards(&g);
-            least = available < least ? available : least;
+            *g = (struct group){.root = root, .version = &versions[i]};
+            snprintf(g->path, sizeof g->path, "%s", strcmp(path, "/") == 0 ? "" : path);
+            return true;
         }
+    return false;
+}
+
+uint64_t cgroup_memory_available(const char *root)
+{
+    uint64_t least = UINT64_MAX;
+    struct group g;
+    FILE *f = open_groups(root);
+    while (next_group(f, root, &g)) {
+        uint64_t available = available_upwards(&g);
+        least = available < least ? available : least;
+    }
     if (f != NULL)
         fclose(f);
     return least;
+}
+
+/* The number behind "oom_kill" in a line of the file. */
+static bool read_oom_kills(FILE *f, uint64_t *out)
+{
+    char line[256];
+    unsigned long long n = 0;
+    bool found = false;
+    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL)
+        found = sscanf(line, "oom_kill %llu", &n) == 1;
+    if (f != NULL)
+        fclose(f);
+    *out = n;
+    return found;
+}
+
+/* In a container the group may be the root of the mount, as in available_upwards(). */
+static bool group_oom_kills(struct group *g, uint64_t *out)
+{
+    if (read_oom_kills(open_file(g, g->version->events), out))
+        return true;
+    g->path[0] = '\0';
+    return read_oom_kills(open_file(g, g->version->events), out);
+}
+
+uint64_t cgroup_memory_oom_kills(const char *root)
+{
+    char file[PATH_BYTES];
+    uint64_t kills = 0;
+    struct group g;
+    bool found = false;
+    FILE *f = open_groups(root);
+    while (!found && next_group(f, root, &g))
+        found = group_oom_kills(&g, &kills);
+    if (f != NULL)
+        fclose(f);
+    snprintf(file, sizeof file, "%s/proc/vmstat", root);
+    if (!found)
+        read_oom_kills(fopen(file, "re"), &kills);
+    return kills;
 }

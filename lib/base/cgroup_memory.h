@@ -1,4 +1,4 @@
-/* What this process's control groups still allow it to allocate. */
+/* What this process's control groups still allow it to allocate, and what that has cost. */
 #ifndef MOED_BASE_CGROUP_MEMORY_H
 #define MOED_BASE_CGROUP_MEMORY_H
 
@@ -9,5 +9,9 @@
  * root: "" for this machine; a test has a tree of files there, with proc/self/cgroup and
  * sys/fs/cgroup. */
 uint64_t cgroup_memory_available(const char *root);
+
+/* How many processes the kernel has killed for lack of memory, in the process's own group where its
+ * version counts them, else on the machine (proc/vmstat). It counts before it kills. */
+uint64_t cgroup_memory_oom_kills(const char *root);
 
 #endif

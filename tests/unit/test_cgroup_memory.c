@@ -49,11 +49,27 @@ static void container_of_the_first_version(void **state)
     assert_int_equal(cgroup_memory_available(root), 6000);
 }
 
+static void oom_kills(void **state)
+{
+    assert_int_equal(cgroup_memory_oom_kills(root), 0);
+    put("proc/vmstat", "nr_free_pages 9\noom_kill 12\n");
+    assert_int_equal(cgroup_memory_oom_kills(root), 12);
+    put("proc/self/cgroup", "4:memory:/docker/abc\n0::/user");
+    assert_int_equal(cgroup_memory_oom_kills(root), 12);
+    put(V2 "user/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n");
+    assert_int_equal(cgroup_memory_oom_kills(root), 2);
+    put(V1 "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
+    assert_int_equal(cgroup_memory_oom_kills(root), 7); /* in a container: the mount's root */
+    put(V1 "docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+    assert_int_equal(cgroup_memory_oom_kills(root), 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(without_groups), TEST(second_version),
-                                       TEST(first_version), TEST(container_of_the_first_version)};
+                                       TEST(first_version), TEST(container_of_the_first_version),
+                                       TEST(oom_kills)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The commands that wait for a process for which the device has no memory, or that was ready before and ends now: they say so, and give
-# up after five starts in a row. The daemons are stand-ins.
+# up after five starts in a row. `moed up` gives up where memd ends three times after it was ready. The daemons are stand-ins.
 #   lacking.sh MOED SUPERVISE FAKE_DAEMON
 MOED=$1 SUPERVISE=$2 FAKE=$3
 . "$(dirname "$0")/../../deployment.sh"
@@ -48,4 +48,19 @@ refuses memd 5 upgrade
 script memd serve
 script worker serve
 "$MOED" restart memd >/dev/null || fail "memd does not start again"
+"$MOED" down >/dev/null 2>&1
+
+# memd is killed each time that it is ready, as by the kernel for lack of memory; the worker never is.
+cp "$MOED" "$SUPERVISE" "$WORK/bin"
+script worker hang
+rm "$RUN/events"
+timeout 60 "$WORK/bin/moed" up "$(dirname "$0")/../../golden/olmoe.gguf" >"$WORK/out" 2>&1 &
+up=$!
+is_ready() { [ "$(grep -cx "ready memd" "$RUN/events")" -ge "$1" ]; }
+for i in 1 2 3; do
+    wait_until 20 is_ready $i || fail "memd is not ready for the ${i}th time: $(cat "$WORK/out")"
+    kill -KILL "$(pid_of memd)"
+done
+wait $up && fail "moed up waits for a deployment whose memd ends: $(cat "$WORK/out")"
+grep -q "memd has ended 3 times before the deployment answered, the last time: killed by signal 9" "$WORK/out" || fail "moed up: $(cat "$WORK/out")"
 say "ok: commands that wait for a process that does not start"

@@ -44,6 +44,32 @@ static void starts_in_order_and_stops_in_reverse(void **state)
     assert_true(fixture_exists(f, "worker.log"));
 }
 
+static int oom_score_adj(pid_t pid)
+{
+    char path[64];
+    int number = -9999;
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%d", &number) != 1)
+        number = -9999;
+    if (f)
+        fclose(f);
+    return number;
+}
+
+/* Where memory runs out the kernel kills the processes that start quickly. */
+static void memd_ends_last(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--http", "[::1]:80", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    assert_int_equal(oom_score_adj(fixture_pid(f, "memd")), oom_score_adj(getpid()));
+    assert_int_equal(oom_score_adj(fixture_pid(f, "worker")), 1000);
+    assert_int_equal(oom_score_adj(fixture_pid(f, "cpuexec")), 1000);
+    assert_int_equal(oom_score_adj(fixture_pid(f, "http")), 1000);
+}
+
 static void hands_each_process_its_options(void **state)
 {
     struct fixture *f = *state;
@@ -407,6 +433,7 @@ int main(int argc, char **argv)
         return 2;
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(starts_in_order_and_stops_in_reverse),
+        FIXTURE_TEST(memd_ends_last),
         FIXTURE_TEST(hands_each_process_its_options),
         FIXTURE_TEST(http_stands_alone),
         FIXTURE_TEST(without_it_there_is_no_http),
