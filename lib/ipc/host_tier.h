@@ -21,7 +21,8 @@
  *
  * The worker requests a missing expert by a CACHE_FETCH record. It never waits for one with an odd
  * epoch: memd may need a slot that the epoch protects. `reads` counts the reads that have ended, of
- * any expert, also failed ones.
+ * any expert, also failed ones; `pieces` the parts of reads that have come: a disk that is slow,
+ * but reads, is told by it from one that does not answer.
  */
 #ifndef MOED_IPC_HOST_TIER_H
 #define MOED_IPC_HOST_TIER_H
@@ -34,7 +35,7 @@
 #include <stdint.h>
 
 #define HOST_TIER_MAGIC          0x5245495444454f4dull
-#define HOST_TIER_LAYOUT_VERSION 1u
+#define HOST_TIER_LAYOUT_VERSION 2u
 #define HOST_TIER_PAGE           4096u
 
 struct host_tier_header {
@@ -47,6 +48,7 @@ struct host_tier_header {
     uint64_t slots_offset;
     uint8_t pad[16];
     _Alignas(64) _Atomic uint64_t reads; /* memd: reads that have ended */
+    _Atomic uint64_t pieces;             /* memd: parts of reads that have come */
 };
 _Static_assert(sizeof(struct host_tier_header) == 128, "shared layout");
 

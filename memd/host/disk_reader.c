@@ -62,18 +62,14 @@ struct lane {
 };
 
 struct disk_reader {
-    const struct gguf *g;
-    const struct pool_plan *plan;
-    struct doorbell *bell;
+    struct disk_reader_options o;
     struct disk_file *files; /* [gguf_file_count] */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stop;
     struct lane lanes[DISK_LANES];
-    uint64_t *sums; /* [layer][expert]: of the bytes that were read first; 0: not read yet */
-    disk_file_changed *on_changed; /* NULL: none */
-    void *on_changed_arg;
-    atomic_bool reported;           /* on_changed was called */
+    uint64_t *sums;       /* [layer][expert]: of the bytes that were read first; 0: not read yet */
+    atomic_bool reported; /* o.changed was called */
     _Atomic uint64_t complained_ns; /* when a failure was logged last; 0: never */
 };
 
@@ -110,7 +106,7 @@ static int chunk_fd(const struct disk_reader *r, struct chunk *p)
 {
     const struct disk_file *f = &r->files[p->item->tensor->file];
     p->direct = atomic_load_explicit(&f->direct, memory_order_relaxed);
-    return p->direct ? f->direct_fd : gguf_fd(r->g, p->item->tensor->file);
+    return p->direct ? f->direct_fd : gguf_fd(r->o.g, p->item->tensor->file);
 }
 
 /* Not too often: a broken disk fails every read. */
@@ -125,7 +121,7 @@ static void complain(struct disk_reader *r, const struct chunk *p, int error_num
 {
     if (!may_complain(r))
         return;
-    const char *path = gguf_path(r->g, p->item->tensor->file);
+    const char *path = gguf_path(r->o.g, p->item->tensor->file);
     uint64_t at = p->start + p->done;
     if (error_number)
         log_error("%s: reading tensor '%s' at byte %" PRIu64 ": %s (errno %d)", path,
@@ -139,6 +135,12 @@ static void complain(struct disk_reader *r, const struct chunk *p, int error_num
 
 enum advance { CHUNK_WHOLE, CHUNK_AGAIN, CHUNK_FAILED };
 
+static uint64_t next_piece(const struct chunk *p)
+{
+    uint64_t left = p->length - p->done;
+    return left < DISK_PIECE_BYTES ? left : DISK_PIECE_BYTES;
+}
+
 /* got: what a read of the chunk's rest returned, bytes or a negative errno. */
 static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
 {
@@ -148,7 +150,7 @@ static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
         struct disk_file *f = &r->files[p->item->tensor->file];
         if (atomic_exchange(&f->direct, false))
             log_info("%s: direct reads are refused: reading through the page cache",
-                     gguf_path(r->g, p->item->tensor->file));
+                     gguf_path(r->o.g, p->item->tensor->file));
         p->done = 0;
         return CHUNK_AGAIN;
     }
@@ -157,6 +159,7 @@ static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
         return CHUNK_FAILED;
     }
     p->done += (uint64_t)got;
+    atomic_fetch_add_explicit(r->o.pieces, 1, memory_order_relaxed);
     if (p->done >= p->needed)
         return CHUNK_WHOLE;
     /* A direct read ends within a page only at the end of the file. */
@@ -213,8 +216,8 @@ static void report_change(struct disk_reader *r, const struct error *e)
     if (atomic_exchange(&r->reported, true))
         return;
     log_error("%s", e->text);
-    if (r->on_changed)
-        r->on_changed(r->on_changed_arg, e);
+    if (r->o.changed)
+        r->o.changed(r->o.changed_arg, e);
 }
 
 /* After the expert was read, or could not be. False: the file has changed. */
@@ -224,17 +227,18 @@ static bool is_unchanged(struct lane *l, const struct pack_item *items, uint32_t
     struct error e;
     enum error_code code = ERROR_OK;
     for (uint32_t i = 0; i < n && !code; i++)
-        code = gguf_check_unchanged(r->g, items[i].tensor->file, &e);
-    uint64_t *first = &r->sums[(size_t)l->result.layer * r->plan->header.params.router.n_experts +
+        code = gguf_check_unchanged(r->o.g, items[i].tensor->file, &e);
+    uint64_t *first = &r->sums[(size_t)l->result.layer * r->o.plan->header.params.router.n_experts +
                                l->result.expert];
     if (!code && whole && !*first)
         *first = l->sum;
     else if (!code && whole && *first != l->sum)
-        code = error_set(&e, ERROR_FORMAT,
-                         "%s: expert %" PRIu32 " of layer %" PRIu32
-                         " is not what it was when it was first read: the file was changed, or "
-                         "the disk returns wrong data; restart the deployment",
-                         gguf_path(r->g, items[0].tensor->file), l->result.expert, l->result.layer);
+        code =
+            error_set(&e, ERROR_FORMAT,
+                      "%s: expert %" PRIu32 " of layer %" PRIu32
+                      " is not what it was when it was first read: the file was changed, or "
+                      "the disk returns wrong data; restart the deployment",
+                      gguf_path(r->o.g, items[0].tensor->file), l->result.expert, l->result.layer);
     if (code)
         report_change(r, &e);
     return !code;
@@ -249,7 +253,7 @@ static bool pack_chunk(struct lane *l, const struct chunk *p)
     if (pack_item_rows(p->item, 0, p->item->rows, rows, l->to, &e) == ERROR_OK)
         return true;
     if (may_complain(l->reader))
-        log_error("%s: %s", gguf_path(l->reader->g, p->item->tensor->file), e.text);
+        log_error("%s: %s", gguf_path(l->reader->o.g, p->item->tensor->file), e.text);
     return false;
 }
 
@@ -260,7 +264,7 @@ static bool read_one_by_one(struct lane *l, struct chunk *chunks, uint32_t n)
         struct chunk *p = &chunks[i];
         enum advance a;
         do {
-            ssize_t got = pread(chunk_fd(r, p), p->buffer + p->done, p->length - p->done,
+            ssize_t got = pread(chunk_fd(r, p), p->buffer + p->done, next_piece(p),
                                 (off_t)(p->start + p->done));
             a = advance(r, p, got < 0 ? -errno : got);
         } while (a == CHUNK_AGAIN);
@@ -274,9 +278,8 @@ static void queue_chunk(struct lane *l, struct chunk *p)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
     assert(sqe); /* the ring is large enough for all chunks of an expert */
-    uint64_t left = p->length - p->done;
-    io_uring_prep_read(sqe, chunk_fd(l->reader, p), p->buffer + p->done,
-                       left < 1u << 30 ? (unsigned)left : 1u << 30, p->start + p->done);
+    io_uring_prep_read(sqe, chunk_fd(l->reader, p), p->buffer + p->done, (unsigned)next_piece(p),
+                       p->start + p->done);
     io_uring_sqe_set_data(sqe, p);
 }
 
@@ -318,7 +321,7 @@ static enum error_code read_expert(struct lane *l)
     struct disk_result *result = &l->result;
     struct pack_item items[PACK_EXPERT_ITEMS];
     struct chunk chunks[PACK_EXPERT_ITEMS];
-    uint32_t n = pack_expert_items(r->plan, result->layer, result->expert, 0, items);
+    uint32_t n = pack_expert_items(r->o.plan, result->layer, result->expert, 0, items);
     uint64_t started = clock_ns();
     make_chunks(l, items, n, chunks);
     l->sum = 1; /* and so hardly ever 0 */
@@ -347,7 +350,7 @@ static void *lane_main(void *arg)
         pthread_mutex_lock(&r->lock);
         l->result.code = code;
         l->state = LANE_DONE;
-        doorbell_ring(r->bell);
+        doorbell_ring(r->o.bell);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
@@ -359,12 +362,13 @@ static void *lane_main(void *arg)
 static void open_direct(struct disk_reader *r, uint32_t file)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", gguf_fd(r->g, file));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", gguf_fd(r->o.g, file));
     struct disk_file *f = &r->files[file];
     f->direct_fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     atomic_init(&f->direct, f->direct_fd >= 0);
     if (f->direct_fd < 0)
-        log_info("%s: no direct reads (%m): reading through the page cache", gguf_path(r->g, file));
+        log_info("%s: no direct reads (%m): reading through the page cache",
+                 gguf_path(r->o.g, file));
 }
 
 static enum error_code start_lane(struct disk_reader *r, struct lane *l, uint64_t bytes,
@@ -388,10 +392,11 @@ static enum error_code start_lane(struct disk_reader *r, struct lane *l, uint64_
     return ERROR_OK;
 }
 
-enum error_code disk_reader_new(const struct gguf *g, const struct pool_plan *plan,
-                                struct doorbell *bell, disk_file_changed *changed,
-                                void *changed_arg, struct disk_reader **out, struct error *e)
+enum error_code disk_reader_new(const struct disk_reader_options *options, struct disk_reader **out,
+                                struct error *e)
 {
+    const struct gguf *g = options->g;
+    const struct pool_plan *plan = options->plan;
     struct disk_reader *r = calloc(1, sizeof *r);
     struct disk_file *files = calloc(gguf_file_count(g), sizeof *files);
     uint64_t *sums =
@@ -402,13 +407,7 @@ enum error_code disk_reader_new(const struct gguf *g, const struct pool_plan *pl
         free(sums);
         return error_set(e, ERROR_MEMORY, "no memory to read experts");
     }
-    *r = (struct disk_reader){.g = g,
-                              .plan = plan,
-                              .bell = bell,
-                              .files = files,
-                              .sums = sums,
-                              .on_changed = changed,
-                              .on_changed_arg = changed_arg};
+    *r = (struct disk_reader){.o = *options, .files = files, .sums = sums};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     for (uint32_t i = 0; i < gguf_file_count(g); i++)
@@ -441,7 +440,7 @@ void disk_reader_free(struct disk_reader *r)
             io_uring_queue_exit(&l->ring);
         free(l->buffer);
     }
-    for (uint32_t i = 0; i < gguf_file_count(r->g); i++)
+    for (uint32_t i = 0; i < gguf_file_count(r->o.g); i++)
         if (r->files[i].direct_fd >= 0)
             close(r->files[i].direct_fd);
     pthread_mutex_destroy(&r->lock);

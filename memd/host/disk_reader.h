@@ -2,6 +2,7 @@
  * (`memd/read`) that reads one expert at a time: it submits the reads of all the expert's chunks at
  * once through io_uring, past the page cache where the file system allows that, and packs each
  * chunk as it comes. Where io_uring is not permitted, a lane reads the chunks one after the other.
+ * A read is of DISK_PIECE_BYTES at most, so that a slow disk shows that it goes on.
  *
  * The lanes know nothing of slots and tables. One thread, the owner, submits experts and takes
  * results. */
@@ -10,11 +11,15 @@
 
 #include "base/error.h"
 #include "ipc/doorbell.h"
+#include "gguf/gguf.h"
 #include "model/tier_plan.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
 
 struct disk_reader;
 
-enum { DISK_LANES = TIER_READERS };
+enum { DISK_LANES = TIER_READERS, DISK_PIECE_BYTES = 2 << 20 };
 
 struct disk_result {
     uint32_t layer, expert;
@@ -28,11 +33,17 @@ struct disk_result {
  * first (a checksum). The expert that was being read is a failed read. */
 typedef void disk_file_changed(void *arg, const struct error *e);
 
-/* Borrows its arguments until it is freed. Rings bell after each result. changed: NULL, or as
- * above. */
-enum error_code disk_reader_new(const struct gguf *g, const struct pool_plan *plan,
-                                struct doorbell *bell, disk_file_changed *changed,
-                                void *changed_arg, struct disk_reader **out, struct error *e);
+struct disk_reader_options {
+    const struct gguf *g;
+    const struct pool_plan *plan;
+    struct doorbell *bell;      /* rung after each result */
+    _Atomic uint64_t *pieces;   /* counts the reads that have returned bytes */
+    disk_file_changed *changed; /* NULL, or as above */
+    void *changed_arg;
+};
+/* Borrows what the options point to until it is freed. */
+enum error_code disk_reader_new(const struct disk_reader_options *options, struct disk_reader **out,
+                                struct error *e);
 void disk_reader_free(struct disk_reader *r); /* takes NULL; waits for the reads under way */
 
 uint32_t disk_reader_idle(struct disk_reader *r); /* lanes without a read and without a result */

@@ -153,9 +153,14 @@ static enum error_code make(struct tier *t, const struct gguf *g, struct error *
     enum error_code code = make_region(t, e);
     if (!code)
         code = make_tables(t, e);
+    const struct disk_reader_options reader = {.g = g,
+                                               .plan = t->pool,
+                                               .bell = &t->server.bell,
+                                               .pieces = code ? NULL : &t->table.header->pieces,
+                                               .changed = t->options.file_changed,
+                                               .changed_arg = t->options.file_changed_arg};
     if (!code)
-        code = disk_reader_new(g, t->pool, &t->server.bell, t->options.file_changed,
-                               t->options.file_changed_arg, &t->reader, e);
+        code = disk_reader_new(&reader, &t->reader, e);
     if (code)
         return code;
     t->started_ns = clock_ns();

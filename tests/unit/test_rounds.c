@@ -12,7 +12,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SLOTS = 8, USED = 4, EXPERTS = 16, LAYERS = 3, HIDDEN = 256, MOST_TOKENS = 48 };
+enum {
+    SLOTS = 8,
+    USED = 4,
+    EXPERTS = 16,
+    LAYERS = 3,
+    HIDDEN = 256,
+    MOST_TOKENS = 48,
+    STALL_MS = 250
+};
 
 /* A worker's experts, connected to the bench's tier like a worker to memd. */
 struct side {
@@ -251,12 +259,66 @@ static void test_stopped_neighbour(void **state)
     side_close(&s);
 }
 
+/* memd decides nothing while its lock is held, like one whose disk is slow: with pieces of reads
+ * that come, or without. */
+struct slow_disk {
+    struct side *s;
+    struct heartbeat *heartbeat;
+    bool reads;
+    uint32_t beats;
+    atomic_bool held;
+};
+
+static void *hold(void *arg)
+{
+    struct slow_disk *d = arg;
+    struct tier *t = d->s->bench.tier;
+    pthread_mutex_lock(&t->server.lock);
+    atomic_store(&d->held, true);
+    for (uint64_t began = clock_ns(), before = 0; clock_ns() - began < 5 * STALL_MS * 1000000ull;) {
+        uint64_t since = atomic_load(&d->heartbeat->since_ns);
+        d->beats += since != before;
+        before = since;
+        if (d->reads)
+            atomic_fetch_add(&t->table.header->pieces, 1);
+        bench_nap(10000000);
+    }
+    pthread_mutex_unlock(&t->server.lock);
+    return NULL;
+}
+
+/* A slow disk is waited for as long as it reads, and the watchdog's heart beats; one that does not
+ * answer is not. */
+static void test_slow_disk(void **state)
+{
+    static struct side s;
+    struct heartbeat heartbeat = {0};
+    struct error e;
+    (void)state;
+    side_open(&s);
+    experts_set_heartbeat(s.experts, &heartbeat);
+    s.experts->disk_stall_ms = STALL_MS;
+    for (int reads = 0; reads < 2; reads++) {
+        struct slow_disk d = {.s = &s, .heartbeat = &heartbeat, .reads = reads};
+        pthread_t holder;
+        assert_int_equal(pthread_create(&holder, NULL, hold, &d), 0);
+        BENCH_UNTIL(atomic_load(&d.held));
+        enum error_code code = run_layer(&s, 2, MOST_TOKENS, &e);
+        pthread_join(holder, NULL);
+        assert_int_equal(code, reads ? ERROR_OK : ERROR_TIMEOUT);
+        assert_true(reads ? d.beats > 3 : d.beats <= 1);
+    }
+    check_rows(&s, 2, MOST_TOKENS);
+    side_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_failure),
         cmocka_unit_test(test_stopped_neighbour),
+        cmocka_unit_test(test_slow_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,7 @@ static void test_reading(void **state)
         assert_true(most - least <= 1);
         bench_check(&b);
         read_all(&b, &o);
+        assert_true(atomic_load(&b.tier->table.header->pieces) >= 2 * counter_read(&b.reads));
         bench_close(&b);
     }
 }

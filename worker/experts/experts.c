@@ -136,6 +136,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->n_experts = p->router.n_experts;
     x->n_segments = pool_map_most_segments(&memory->map);
     x->d_model = p->d_model;
+    x->disk_stall_ms = DISK_STALL_MS;
     spinner_init(&x->cpu.spinner, options->spin_us);
     spinner_init(&x->copy_spinner, options->spin_us);
     spinner_init(&x->disk_spinner, options->spin_us);
@@ -175,6 +176,11 @@ void experts_free(struct experts *x)
     activity_free(x->activity);
     free(x->arrays);
     free(x);
+}
+
+void experts_set_heartbeat(struct experts *x, struct heartbeat *h)
+{
+    x->heartbeat = h;
 }
 
 struct activity *experts_activity(const struct experts *x)

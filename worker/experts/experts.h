@@ -8,6 +8,7 @@
 #define MOED_WORKER_EXPERTS_EXPERTS_H
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "calibration/calibration.h"
 #include "device/device.h"
 #include "exec/exec.h"
@@ -96,6 +97,10 @@ double experts_outside_s(const struct experts *x);
 
 /* The result of the trials of the device. Any thread. */
 struct device_trial_result experts_trial_result(const struct experts *x);
+
+/* The heartbeat of the thread that computes: a beat while a disk, however slow, reads what it waits
+ * for. Borrows h. */
+void experts_set_heartbeat(struct experts *x, struct heartbeat *h);
 
 /* memd has gone, or the worker ends: waits for reads and copies of experts give up. Any thread. */
 void experts_stop(struct experts *x);

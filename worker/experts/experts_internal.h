@@ -27,6 +27,8 @@
 
 /* A shorter wait does not count as one. */
 #define WAITED_NS 2000u
+/* A disk of which no part of a read has come for so long does not answer. */
+#define DISK_STALL_MS 10000
 
 /* One activated expert of the layer under way. */
 struct activated {
@@ -95,6 +97,8 @@ struct experts {
     _Atomic int assigner;
     _Atomic bool stopping;        /* memd reads no more for this worker */
     struct cache_link cache_link; /* where there is a device cache or a host tier */
+    struct heartbeat *heartbeat;  /* of the thread that computes; NULL: none */
+    uint32_t disk_stall_ms;       /* without a part of a read: DISK_STALL_MS, less in tests */
     struct host_experts *host;    /* NULL: all experts are in the pool */
     struct cpu_backend cpu;
     struct device_backend device;

@@ -12,8 +12,7 @@
 
 #include <inttypes.h>
 
-#define WAIT_MS  100
-#define STALL_MS 10000 /* without a completed read */
+#define WAIT_MS 100
 
 static void enter(struct experts *x)
 {
@@ -172,14 +171,14 @@ static enum error_code give_up(struct experts *x, const struct activated *failed
                          "): memd's log says why",
                          x->work.layer, failed->expert);
     return error_set(e, ERROR_TIMEOUT,
-                     "the model file was not read for %d s (layer %" PRIu32
+                     "the model file was not read for %" PRIu32 " s (layer %" PRIu32
                      "): the disk does not answer, or memd or another worker is stopped",
-                     STALL_MS / 1000, x->work.layer);
+                     x->disk_stall_ms / 1000, x->work.layer);
 }
 
 static enum error_code wait_for_round(struct experts *x, struct error *e)
 {
-    uint64_t since = clock_ns(), reads = host_experts_reads(x->host);
+    uint64_t since = clock_ns(), progress = host_experts_progress(x->host);
     for (;;) {
         const struct activated *failed = failed_one(x);
         if (failed || atomic_load(&x->stopping))
@@ -190,11 +189,12 @@ static enum error_code wait_for_round(struct experts *x, struct error *e)
             return ERROR_OK;
         leave(x);
         bool reported = request(x);
-        uint64_t now = host_experts_reads(x->host);
-        if (now != reads) {
-            reads = now;
+        uint64_t now = host_experts_progress(x->host);
+        if (now != progress) {
+            progress = now;
             since = clock_ns();
-        } else if (clock_ns() - since > STALL_MS * 1000000ull) {
+            heartbeat_beat(x->heartbeat);
+        } else if (clock_ns() - since > x->disk_stall_ms * 1000000ull) {
             return give_up(x, NULL, e);
         }
         host_experts_wait(x->host, news, x, &x->disk_spinner, reported ? WAIT_MS : 1);

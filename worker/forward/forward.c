@@ -484,6 +484,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h)
 {
     f->heartbeat = h;
+    experts_set_heartbeat(f->experts, h);
 }
 
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,

@@ -21,7 +21,8 @@ struct forward;
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
                             struct dense *dense, struct experts *experts, uint32_t context,
                             struct forward **out, struct error *e);
-/* The heartbeat of the thread that computes: a beat at each layer. Borrows h. */
+/* The heartbeat of the thread that computes: a beat at each layer, and while experts are read.
+ * Borrows h. */
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h);
 void forward_free(struct forward *f); /* takes NULL; before dense */
 

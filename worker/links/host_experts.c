@@ -82,9 +82,11 @@ uint32_t host_experts_failures(const struct host_experts *h, uint32_t layer, uin
     return host_tier_read(h->tier, layer, expert).failures;
 }
 
-uint64_t host_experts_reads(const struct host_experts *h)
+uint64_t host_experts_progress(const struct host_experts *h)
 {
-    return atomic_load_explicit(&h->tier->header->reads, memory_order_acquire);
+    const struct host_tier_header *header = h->tier->header;
+    return atomic_load_explicit(&header->reads, memory_order_acquire) +
+           atomic_load_explicit(&header->pieces, memory_order_relaxed);
 }
 
 void host_experts_wait(struct host_experts *h, bool (*ready)(void *arg), void *arg,

@@ -33,9 +33,10 @@ void host_experts_count(struct host_experts *h, uint32_t n);
 /* Rings memd: call it after routed, predicted and fetch. */
 void host_experts_notify(struct host_experts *h);
 
-/* How often reading this expert has failed; how many reads of any expert have ended. */
+/* How often reading this expert has failed; what changes while memd reads any
+ * expert. */
 uint32_t host_experts_failures(const struct host_experts *h, uint32_t layer, uint32_t expert);
-uint64_t host_experts_reads(const struct host_experts *h);
+uint64_t host_experts_progress(const struct host_experts *h);
 /* Outside of an epoch: waits until ready(arg) or timeout_ms. ready is called again after each
  * arrival and failure, and after host_experts_wake. */
 void host_experts_wait(struct host_experts *h, bool (*ready)(void *arg), void *arg,
