@@ -98,14 +98,15 @@ enum error_code file_map_open(const char *path, const char *expected, struct fil
     return code;
 }
 
-bool file_map_is_unchanged(const struct file_map *m)
+enum file_change file_map_change(const struct file_map *m)
 {
     struct stat st;
     if (fstat(m->fd, &st) != 0)
-        return false;
+        return FILE_CHANGE_UNKNOWN;
     struct file_identity now = identity_of(&st), then = m->identity;
-    return now.device == then.device && now.inode == then.inode && now.bytes == then.bytes &&
-           now.modified_ns == then.modified_ns;
+    bool same = now.device == then.device && now.inode == then.inode && now.bytes == then.bytes &&
+                now.modified_ns == then.modified_ns;
+    return same ? FILE_UNCHANGED : FILE_CHANGED;
 }
 
 void file_map_close(struct file_map *m)

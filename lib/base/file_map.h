@@ -31,8 +31,10 @@ enum error_code file_map_open(const char *path, const char *expected, struct fil
 enum error_code file_map_open_only(const char *path, const char *expected, struct file_map *out,
                                    struct error *e);
 enum error_code file_map_map(struct file_map *m, const char *path, struct error *e);
-/* False: the file was written or cut since then. A write through another mapping may show late. */
-bool file_map_is_unchanged(const struct file_map *m);
+/* Whether the file was written or cut since then. A write through another mapping may show late.
+ * UNKNOWN: the kernel does not say, as on a network file system whose server is away; errno. */
+enum file_change { FILE_UNCHANGED, FILE_CHANGED, FILE_CHANGE_UNKNOWN };
+enum file_change file_map_change(const struct file_map *m);
 void file_map_close(struct file_map *m); /* a zeroed one: no effect */
 
 #endif

@@ -236,8 +236,12 @@ int gguf_fd(const struct gguf *g, uint32_t file)
 
 enum error_code gguf_check_unchanged(const struct gguf *g, uint32_t file, struct error *e)
 {
-    if (file_map_is_unchanged(&g->files[file].map))
+    enum file_change change = file_map_change(&g->files[file].map);
+    if (change == FILE_UNCHANGED)
         return ERROR_OK;
+    if (change == FILE_CHANGE_UNKNOWN)
+        return error_set(e, ERROR_IO, "%s: cannot be looked at: %s", g->files[file].path,
+                         strerror(errno));
     return error_set(e, ERROR_FORMAT,
                      "%s: the file was changed while it is in use: answers would mix two files; "
                      "restart the deployment",

@@ -117,20 +117,37 @@ static bool may_complain(struct disk_reader *r)
            atomic_compare_exchange_strong(&r->complained_ns, &last, now);
 }
 
-static void complain(struct disk_reader *r, const struct chunk *p, int error_number)
+/* The expert's read has failed: its first error is the result's. */
+static void fail(struct lane *l, enum error_code code, const struct error *e)
 {
-    if (!may_complain(r))
-        return;
+    if (may_complain(l->reader))
+        log_error("%s", e->text);
+    if (!l->result.code) {
+        l->result.code = code;
+        l->result.error = *e;
+    }
+}
+
+static void describe(const struct disk_reader *r, const struct chunk *p, int error_number,
+                     struct error *e)
+{
     const char *path = gguf_path(r->o.g, p->item->tensor->file);
     uint64_t at = p->start + p->done;
     if (error_number)
-        log_error("%s: reading tensor '%s' at byte %" PRIu64 ": %s (errno %d)", path,
+        error_set(e, ERROR_IO, "%s: reading tensor '%s' at byte %" PRIu64 ": %s (errno %d)", path,
                   p->item->tensor->name, at, strerror(error_number), error_number);
     else
-        log_error("%s: ends at byte %" PRIu64
-                  " within tensor '%s': the file was cut while it is in "
-                  "use",
+        error_set(e, ERROR_IO,
+                  "%s: ends at byte %" PRIu64
+                  " within tensor '%s': the file was cut while it is in use",
                   path, at, p->item->tensor->name);
+}
+
+static void fail_read(struct lane *l, const struct chunk *p, int error_number)
+{
+    struct error e;
+    describe(l->reader, p, error_number, &e);
+    fail(l, ERROR_IO, &e);
 }
 
 enum advance { CHUNK_WHOLE, CHUNK_AGAIN, CHUNK_FAILED };
@@ -142,8 +159,9 @@ static uint64_t next_piece(const struct chunk *p)
 }
 
 /* got: what a read of the chunk's rest returned, bytes or a negative errno. */
-static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
+static enum advance advance(struct lane *l, struct chunk *p, int64_t got)
 {
+    struct disk_reader *r = l->reader;
     if (got == -EINTR || got == -EAGAIN)
         return CHUNK_AGAIN;
     if (got < 0 && p->direct && (got == -EINVAL || got == -EOPNOTSUPP)) {
@@ -155,7 +173,7 @@ static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
         return CHUNK_AGAIN;
     }
     if (got < 0) {
-        complain(r, p, (int)-got);
+        fail_read(l, p, (int)-got);
         return CHUNK_FAILED;
     }
     p->done += (uint64_t)got;
@@ -164,7 +182,7 @@ static enum advance advance(struct disk_reader *r, struct chunk *p, int64_t got)
         return CHUNK_WHOLE;
     /* A direct read ends within a page only at the end of the file. */
     if (got == 0 || (p->direct && p->done % PAGE)) {
-        complain(r, p, 0);
+        fail_read(l, p, 0);
         return CHUNK_FAILED;
     }
     return CHUNK_AGAIN;
@@ -220,14 +238,20 @@ static void report_change(struct disk_reader *r, const struct error *e)
         r->o.changed(r->o.changed_arg, e);
 }
 
-/* After the expert was read, or could not be. False: the file has changed. */
-static bool is_unchanged(struct lane *l, const struct pack_item *items, uint32_t n, bool whole)
+/* After the expert was read, or could not be. Answers from another file would be wrong, so a change
+ * is reported; where the kernel does not say, only this read fails. */
+static void check_unchanged(struct lane *l, const struct pack_item *items, uint32_t n)
 {
     struct disk_reader *r = l->reader;
     struct error e;
     enum error_code code = ERROR_OK;
+    bool whole = !l->result.code;
     for (uint32_t i = 0; i < n && !code; i++)
         code = gguf_check_unchanged(r->o.g, items[i].tensor->file, &e);
+    if (code == ERROR_IO) {
+        fail(l, code, &e);
+        return;
+    }
     uint64_t *first = &r->sums[(size_t)l->result.layer * r->o.plan->header.params.router.n_experts +
                                l->result.expert];
     if (!code && whole && !*first)
@@ -239,25 +263,28 @@ static bool is_unchanged(struct lane *l, const struct pack_item *items, uint32_t
                       " is not what it was when it was first read: the file was changed, or "
                       "the disk returns wrong data; restart the deployment",
                       gguf_path(r->o.g, items[0].tensor->file), l->result.expert, l->result.layer);
-    if (code)
-        report_change(r, &e);
-    return !code;
+    if (!code)
+        return;
+    report_change(r, &e);
+    l->result.code = code;
+    l->result.error = e;
 }
 
 /* Packs the chunk into its place while others are still being read. */
 static bool pack_chunk(struct lane *l, const struct chunk *p)
 {
-    struct error e;
+    struct error e, why;
     const uint8_t *rows = p->buffer + (p->item->source - p->start);
     l->sum += checksum(rows, item_bytes(p->item), p->item->source); /* chunks come in any order */
-    if (pack_item_rows(p->item, 0, p->item->rows, rows, l->to, &e) == ERROR_OK)
+    enum error_code code = pack_item_rows(p->item, 0, p->item->rows, rows, l->to, &e);
+    if (!code)
         return true;
-    if (may_complain(l->reader))
-        log_error("%s: %s", gguf_path(l->reader->o.g, p->item->tensor->file), e.text);
+    error_set(&why, code, "%s: %s", gguf_path(l->reader->o.g, p->item->tensor->file), e.text);
+    fail(l, code, &why);
     return false;
 }
 
-static bool read_one_by_one(struct lane *l, struct chunk *chunks, uint32_t n)
+static void read_one_by_one(struct lane *l, struct chunk *chunks, uint32_t n)
 {
     struct disk_reader *r = l->reader;
     for (uint32_t i = 0; i < n; i++) {
@@ -266,12 +293,11 @@ static bool read_one_by_one(struct lane *l, struct chunk *chunks, uint32_t n)
         do {
             ssize_t got = pread(chunk_fd(r, p), p->buffer + p->done, next_piece(p),
                                 (off_t)(p->start + p->done));
-            a = advance(r, p, got < 0 ? -errno : got);
+            a = advance(l, p, got < 0 ? -errno : got);
         } while (a == CHUNK_AGAIN);
         if (a == CHUNK_FAILED || !pack_chunk(l, p))
-            return false;
+            return;
     }
-    return true;
 }
 
 static void queue_chunk(struct lane *l, struct chunk *p)
@@ -286,7 +312,7 @@ static void queue_chunk(struct lane *l, struct chunk *p)
 /* Waits for every submitted read, also after a failure: the buffer is theirs until then. If the
  * kernel takes no submission (it lacks memory for one, say), logs that and tries again: memd goes
  * on, and the worker that waits gives up. */
-static bool read_all_at_once(struct lane *l, struct chunk *chunks, uint32_t n)
+static void read_all_at_once(struct lane *l, struct chunk *chunks, uint32_t n)
 {
     bool ok = true;
     uint32_t waiting = n;
@@ -296,14 +322,17 @@ static bool read_all_at_once(struct lane *l, struct chunk *chunks, uint32_t n)
         struct io_uring_cqe *cqe;
         int submitted = io_uring_submit_and_wait(&l->ring, 1);
         if (submitted < 0 && submitted != -EINTR) {
-            complain(l->reader, &chunks[0], -submitted);
+            struct error e;
+            describe(l->reader, &chunks[0], -submitted, &e);
+            if (may_complain(l->reader))
+                log_error("%s", e.text);
             usleep(SUBMIT_AGAIN_US);
         }
         while (waiting && io_uring_peek_cqe(&l->ring, &cqe) == 0) {
             struct chunk *p = io_uring_cqe_get_data(cqe);
             int64_t got = cqe->res;
             io_uring_cqe_seen(&l->ring, cqe);
-            enum advance a = advance(l->reader, p, got);
+            enum advance a = advance(l, p, got);
             if (a == CHUNK_AGAIN && ok) {
                 queue_chunk(l, p);
                 continue;
@@ -312,10 +341,9 @@ static bool read_all_at_once(struct lane *l, struct chunk *chunks, uint32_t n)
             ok = ok && a == CHUNK_WHOLE && pack_chunk(l, p);
         }
     }
-    return ok;
 }
 
-static enum error_code read_expert(struct lane *l)
+static void read_expert(struct lane *l)
 {
     const struct disk_reader *r = l->reader;
     struct disk_result *result = &l->result;
@@ -325,13 +353,14 @@ static enum error_code read_expert(struct lane *l)
     uint64_t started = clock_ns();
     make_chunks(l, items, n, chunks);
     l->sum = 1; /* and so hardly ever 0 */
-    bool ok = l->has_ring ? read_all_at_once(l, chunks, n) : read_one_by_one(l, chunks, n);
+    if (l->has_ring)
+        read_all_at_once(l, chunks, n);
+    else
+        read_one_by_one(l, chunks, n);
     result->read_ns = clock_ns() - started;
     for (uint32_t i = 0; i < n; i++)
         result->bytes += chunks[i].done;
-    if (!is_unchanged(l, items, n, ok))
-        return ERROR_FORMAT;
-    return ok ? ERROR_OK : ERROR_IO;
+    check_unchanged(l, items, n);
 }
 
 static void *lane_main(void *arg)
@@ -346,9 +375,8 @@ static void *lane_main(void *arg)
         if (r->stop)
             break;
         pthread_mutex_unlock(&r->lock);
-        enum error_code code = read_expert(l);
+        read_expert(l);
         pthread_mutex_lock(&r->lock);
-        l->result.code = code;
         l->state = LANE_DONE;
         doorbell_ring(r->o.bell);
     }

@@ -23,9 +23,12 @@ enum { DISK_LANES = TIER_READERS, DISK_PIECE_BYTES = 2 << 20 };
 
 struct disk_result {
     uint32_t layer, expert;
-    enum error_code code; /* not OK: the error has been logged; the target holds anything */
-    uint64_t bytes;       /* read from the file */
-    uint64_t read_ns;     /* until all bytes were read and packed */
+    /* Not OK: `error` says why, and has been logged, but for all but one in ten seconds; the target
+     * holds anything. ERROR_FORMAT: another read does not help. */
+    enum error_code code;
+    struct error error;
+    uint64_t bytes;   /* read from the file */
+    uint64_t read_ns; /* until all bytes were read and packed */
 };
 
 /* Called once, on a lane's thread: the model file is not what it was. Either the kernel says that

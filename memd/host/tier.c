@@ -228,7 +228,7 @@ enum error_code tier_fill(struct tier *t,
 {
     uint64_t percent = 0;
     pthread_mutex_lock(&t->server.lock);
-    while (t->fill_done < t->fill_total && !t->fill_failed) {
+    while (t->fill_done < t->fill_total && !t->fill_code) {
         pthread_cond_wait(&t->filled, &t->server.lock);
         uint64_t done = t->fill_done, now = done * 100 / t->fill_total;
         if (now == percent || !progress)
@@ -238,11 +238,11 @@ enum error_code tier_fill(struct tier *t,
         progress(arg, done * t->plan->slot_bytes, t->fill_total * t->plan->slot_bytes);
         pthread_mutex_lock(&t->server.lock);
     }
-    bool failed = t->fill_failed;
+    enum error_code code = t->fill_code;
+    if (code)
+        *e = t->fill_error;
     pthread_mutex_unlock(&t->server.lock);
-    return failed ? error_set(e, ERROR_IO, "%s: experts cannot be read; see the log",
-                              t->pool->header.path)
-                  : ERROR_OK;
+    return code;
 }
 
 enum error_code tier_add_worker(struct tier *t, uint64_t key, const struct shm *region,

@@ -55,7 +55,7 @@ enum error_code tier_new(const struct gguf *g, const struct pool_plan *pool,
 void tier_free(struct tier *t); /* takes NULL; stops the thread */
 
 /* Waits until the slots are filled for the first time, evenly over the layers. Calls progress for
- * each per cent. ERROR_IO: the file cannot be read. */
+ * each per cent. ERROR_IO: the file cannot be read. ERROR_FORMAT: an expert cannot be used. */
 enum error_code tier_fill(struct tier *t,
                           void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                           struct error *e);

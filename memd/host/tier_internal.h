@@ -64,7 +64,8 @@ struct tier {
 
     /* the first filling */
     uint64_t fill_next, fill_asked, fill_done, fill_total;
-    bool fill_failed;
+    enum error_code fill_code; /* of the first expert that could not be read */
+    struct error fill_error;
     pthread_cond_t filled;
 
     uint32_t reading; /* reads under way */

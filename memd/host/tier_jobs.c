@@ -255,7 +255,7 @@ static bool fetch_job(struct tier *t, struct tier_job *job, bool *stuck)
 static bool fill_job(struct tier *t, struct tier_job *job)
 {
     uint64_t last = (uint64_t)t->n_layers * t->n_experts;
-    while (t->fill_asked < t->fill_total && t->fill_next < last && !t->fill_failed) {
+    while (t->fill_asked < t->fill_total && t->fill_next < last && !t->fill_code) {
         uint32_t layer = (uint32_t)(t->fill_next % t->n_layers);
         uint32_t expert = (uint32_t)(t->fill_next++ / t->n_layers), slot;
         if (expert >= tier_slabs(t, layer)->n_experts)
@@ -418,7 +418,10 @@ void tier_finish_job(struct tier *t, const struct disk_result *result)
     }
     if (t->fill_done < t->fill_total) {
         t->fill_done++;
-        t->fill_failed |= result->code != ERROR_OK;
+        if (!t->fill_code && result->code) {
+            t->fill_code = result->code;
+            t->fill_error = result->error;
+        }
         pthread_cond_signal(&t->filled);
     }
     atomic_fetch_add_explicit(&t->table.header->reads, 1, memory_order_release);

@@ -618,6 +618,53 @@ static void test_cut_file(void **state)
     bench_close(&b);
 }
 
+/* At the start an expert that cannot be used is named, and another start does not help. */
+static void test_unusable_expert(void **state)
+{
+    struct mkmodel_options o;
+    struct bench b;
+    struct error e;
+    static const uint8_t not_a_number[2] = {0xff, 0x7f}; /* the scale of a block */
+    (void)state;
+    bench_options(&o);
+    bench_plan(&b, &o, 8);
+    const struct gguf_tensor *t = gguf_tensor_find(b.g, "blk.1.ffn_gate_exps.weight");
+    int fd = open(bench_file(&b), O_WRONLY);
+    assert_int_equal(pwrite(fd, not_a_number, 2, (off_t)t->offset), 2);
+    close(fd);
+    gguf_close(b.g);
+    pool_plan_free(&b.plan);
+    must(gguf_open(bench_file(&b), &b.g, &e), &e);
+    must(pool_plan_new(b.g, &b.plan, &e), &e);
+    must(pool_plan_read_factors(&b.plan, b.g, &e), &e);
+    pool_plan_keep_dense(&b.plan);
+    assert_int_equal(bench_fill(&b, &e), ERROR_FORMAT);
+    assert_non_null(strstr(e.text, "blk.1.ffn_gate_exps.weight"));
+    bench_close(&b);
+}
+
+/* The kernel does not say whether the file has changed, as when the server of a network file system
+ * is away: the read has failed, and the next one may not. */
+static void test_unknown_file(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    (void)state;
+    bench_start(&b);
+    bench_attach(&w, &b, 1);
+    int fd = gguf_fd(b.g, 0), kept = dup(fd);
+    close(fd);
+    bench_fetch(&w, 2, 9);
+    BENCH_UNTIL(host_tier_read(&b.tier->table, 2, 9).failures == 1);
+    bench_count(&w, 1);
+    assert_int_equal(dup2(kept, fd), fd);
+    close(kept);
+    fetch_once(&w, 2, 9);
+    assert_int_equal(atomic_load(&b.changes), 0);
+    assert_int_equal(counter_read(&b.failed), 1);
+    bench_close(&b);
+}
+
 /* The file is written in place, with the time of its last change restored: the checksum of an
  * expert that was read before differs. Before, answers changed in silence. */
 static void test_overwritten_file(void **state)
@@ -765,6 +812,8 @@ int main(void)
         cmocka_unit_test(test_hints_expire),
         cmocka_unit_test(test_hints_of_passed_layers),
         cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_unusable_expert),
+        cmocka_unit_test(test_unknown_file),
         cmocka_unit_test(test_overwritten_file),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_nonsense),

@@ -64,8 +64,8 @@ static inline const char *bench_file(const struct bench *b)
     return b->whole.made;
 }
 
-/* slots: of the tier. */
-static inline void bench_open(struct bench *b, const struct mkmodel_options *o, uint32_t slots)
+/* The file and the plan. slots: of the tier. */
+static inline void bench_plan(struct bench *b, const struct mkmodel_options *o, uint32_t slots)
 {
     struct error e;
     memset(b, 0, sizeof *b);
@@ -85,6 +85,11 @@ static inline void bench_open(struct bench *b, const struct mkmodel_options *o, 
     must(tier_plan_new(&b->plan, ram, &b->tier_plan, &e), &e);
     assert_int_equal(b->tier_plan.n_slots, slots);
     pool_plan_keep_dense(&b->plan);
+}
+
+/* The tier, filled for the first time. */
+static inline enum error_code bench_fill(struct bench *b, struct error *e)
+{
     b->seconds.bounds = histogram_seconds_bounds;
     b->seconds.n_bounds = histogram_seconds_count;
     struct tier_counters counters = {&b->read_bytes, &b->reads,   &b->failed,
@@ -96,8 +101,15 @@ static inline void bench_open(struct bench *b, const struct mkmodel_options *o, 
                                    .worker_broken_arg = b,
                                    .file_changed = bench_file_changed,
                                    .file_changed_arg = b};
-    must(tier_new(b->g, &b->plan, &options, &counters, &b->tier, &e), &e);
-    must(tier_fill(b->tier, NULL, NULL, &e), &e);
+    must(tier_new(b->g, &b->plan, &options, &counters, &b->tier, e), e);
+    return tier_fill(b->tier, NULL, NULL, e);
+}
+
+static inline void bench_open(struct bench *b, const struct mkmodel_options *o, uint32_t slots)
+{
+    struct error e;
+    bench_plan(b, o, slots);
+    must(bench_fill(b, &e), &e);
 }
 
 /* The usual model on 8 slots. */
