@@ -173,14 +173,16 @@ static enum error_code make_tier(struct memd *m, struct error *e)
                                    .worker_broken_arg = m,
                                    .file_changed = file_changed,
                                    .file_changed_arg = m};
-    enum error_code code = tier_new(m->gguf, &m->plan, &options, &m->tier_counters, &m->tier, e);
     uint64_t started = clock_ns();
+    enum error_code code = tier_new(m->gguf, &m->plan, &options, &m->tier_counters, &m->tier, e);
     if (!code)
         code = tier_fill(m->tier, show_progress, m, e);
     if (!code) {
         tier_metrics_state(m->daemon.metrics, m->tier);
         m->load_ns += clock_ns() - started;
-        m->bytes_loaded += counter_read(m->tier_counters.read_bytes);
+        uint64_t read = counter_read(m->tier_counters.read_bytes);
+        counter_add(m->loaded_bytes, read);
+        m->bytes_loaded += read;
     }
     return code;
 }
@@ -295,8 +297,10 @@ static void register_metrics(struct memd *m)
 {
     struct metrics *r = m->daemon.metrics;
     const struct pool_header *h = &m->plan.header;
-    m->loaded_bytes = metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
-                                      "Bytes of weights loaded from the model file into the pool.");
+    m->loaded_bytes =
+        metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
+                        "Bytes of weights loaded from the model file at the start: into the "
+                        "pool, and into the host tier at its first filling.");
     gauge_set(
         metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
                       "Bytes of weights in the host pool."),

@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine_memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -52,8 +53,9 @@ struct lane {
     struct disk_reader *reader;
     pthread_t thread;
     bool started;
-    enum lane_state state; /* guarded by the reader's lock, like the next two */
+    enum lane_state state; /* guarded by the reader's lock, like the next three */
     uint8_t *to;
+    uint64_t new_bytes;
     struct disk_result result;
     bool has_ring;
     struct io_uring ring;
@@ -351,6 +353,11 @@ static void read_expert(struct lane *l)
     struct chunk chunks[PACK_EXPERT_ITEMS];
     uint32_t n = pack_expert_items(r->o.plan, result->layer, result->expert, 0, items);
     uint64_t started = clock_ns();
+    struct error e;
+    if (l->new_bytes && memory_populate(l->to, l->new_bytes, &e)) {
+        fail(l, ERROR_MEMORY, &e);
+        return;
+    }
     make_chunks(l, items, n, chunks);
     l->sum = 1; /* and so hardly ever 0 */
     if (l->has_ring)
@@ -496,12 +503,14 @@ uint32_t disk_reader_idle(struct disk_reader *r)
     return n;
 }
 
-void disk_reader_submit(struct disk_reader *r, uint32_t layer, uint32_t expert, uint8_t *to)
+void disk_reader_submit(struct disk_reader *r, uint32_t layer, uint32_t expert, uint8_t *to,
+                        uint64_t new_bytes)
 {
     pthread_mutex_lock(&r->lock);
     struct lane *l = lane_that_is(r, LANE_IDLE);
     assert(l);
     l->to = to;
+    l->new_bytes = new_bytes;
     l->result = (struct disk_result){.layer = layer, .expert = expert};
     l->state = LANE_BUSY;
     pthread_cond_broadcast(&r->changed);

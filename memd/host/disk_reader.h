@@ -51,8 +51,11 @@ void disk_reader_free(struct disk_reader *r); /* takes NULL; waits for the reads
 
 uint32_t disk_reader_idle(struct disk_reader *r); /* lanes without a read and without a result */
 /* There must be an idle lane. to: space for the layer's slab; the lane's until the result is taken.
+ * new_bytes: the lane first makes the pages of so many bytes there; ERROR_MEMORY: there are too
+ * few.
  */
-void disk_reader_submit(struct disk_reader *r, uint32_t layer, uint32_t expert, uint8_t *to);
+void disk_reader_submit(struct disk_reader *r, uint32_t layer, uint32_t expert, uint8_t *to,
+                        uint64_t new_bytes);
 bool disk_reader_take(struct disk_reader *r, struct disk_result *out); /* false: none */
 
 #endif

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POPULATE_BYTES (64ull << 20) /* with one system call */
-
 /* -- the thread -- */
 
 static void count_busy(struct tier *t, int32_t change)
@@ -47,7 +45,9 @@ static uint64_t give_out_jobs(struct tier *t)
         uint8_t *to = (uint8_t *)t->region.base + t->table.header->slots_offset +
                       job.slot * t->table.slot_bytes;
         count_busy(t, 1);
-        disk_reader_submit(t->reader, job.layer, job.expert, to);
+        disk_reader_submit(t->reader, job.layer, job.expert, to,
+                           t->paged[job.slot] ? 0 : t->table.slot_bytes);
+        t->paged[job.slot] = true;
         timeout_ns = UINT64_MAX;
     }
     return timeout_ns;
@@ -90,15 +90,10 @@ static enum error_code make_region(struct tier *t, struct error *e)
     enum shm_pages pages;
     enum error_code code =
         shm_create_large("moed-host-tier", t->plan->bytes, &t->region, &pages, e);
-    uint8_t *base = t->region.base;
-    if (!code)
-        spread(base, t->region.bytes);
-    for (uint64_t at = 0; !code && at < t->plan->bytes; at += POPULATE_BYTES) {
-        uint64_t left = t->plan->bytes - at;
-        code = memory_populate(base + at, left < POPULATE_BYTES ? left : POPULATE_BYTES, e);
-    }
     if (code)
         return code;
+    uint8_t *base = t->region.base;
+    spread(base, t->region.bytes);
     host_tier_init(base, t->n_layers, t->n_experts, t->plan->slot_bytes, t->plan->n_slots,
                    t->options.generation);
     code = host_tier_attach(&t->table, base, t->region.bytes, e);
@@ -130,7 +125,8 @@ static uint32_t reserve_of(const struct tier *t)
 static enum error_code make_tables(struct tier *t, struct error *e)
 {
     size_t n = (size_t)t->n_layers * t->n_experts;
-    t->memory = ARRAYS_NEW(ARRAY(t->experts, n), ARRAY(t->owner, t->plan->n_slots));
+    t->memory = ARRAYS_NEW(ARRAY(t->experts, n), ARRAY(t->owner, t->plan->n_slots),
+                           ARRAY(t->paged, t->plan->n_slots));
     if (!t->memory)
         return error_set(e, ERROR_MEMORY, "no memory for the table of experts");
     for (size_t i = 0; i < n; i++)
@@ -222,6 +218,21 @@ void tier_free(struct tier *t)
 
 /* -- the interface -- */
 
+/* The pages of the slots that the first filling did not use, so that memory is short now and not in
+ * a request. No worker is there yet. */
+static enum error_code make_other_pages(struct tier *t, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    for (uint32_t slot = 0; slot < t->plan->n_slots && !code; slot++) {
+        uint8_t *at =
+            (uint8_t *)t->region.base + t->table.header->slots_offset + slot * t->table.slot_bytes;
+        if (!t->paged[slot])
+            code = memory_populate(at, t->table.slot_bytes, e);
+        t->paged[slot] = true;
+    }
+    return code;
+}
+
 enum error_code tier_fill(struct tier *t,
                           void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                           struct error *e)
@@ -241,6 +252,8 @@ enum error_code tier_fill(struct tier *t,
     enum error_code code = t->fill_code;
     if (code)
         *e = t->fill_error;
+    else
+        code = make_other_pages(t, e);
     pthread_mutex_unlock(&t->server.lock);
     return code;
 }

@@ -50,6 +50,7 @@ struct tier {
     uint32_t reserve;            /* slots kept free, so that a fetch begins at once */
     uint32_t *owner;             /* [n_slots] layer * n_experts + expert */
     struct tier_expert *experts; /* [n_layers][n_experts] */
+    bool *paged;                 /* [n_slots] a lane has made its pages, or makes them */
     void *memory;                /* of these arrays */
     uint32_t n_layers, n_experts;
     uint64_t total; /* experts of the model */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -618,6 +619,22 @@ static void test_cut_file(void **state)
     bench_close(&b);
 }
 
+/* After the first filling all slots have their pages, also those that it did not use. */
+static void test_pages(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b);
+    const struct shm *region = tier_region(b.tier);
+    size_t n = (region->bytes + 4095) / 4096;
+    unsigned char *there = calloc(n, 1);
+    assert_int_equal(mincore(region->base, region->bytes, there), 0);
+    for (size_t i = 0; i < n; i++)
+        assert_true(there[i] & 1);
+    free(there);
+    bench_close(&b);
+}
+
 /* At the start an expert that cannot be used is named, and another start does not help. */
 static void test_unusable_expert(void **state)
 {
@@ -812,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_hints_expire),
         cmocka_unit_test(test_hints_of_passed_layers),
         cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_pages),
         cmocka_unit_test(test_unusable_expert),
         cmocka_unit_test(test_unknown_file),
         cmocka_unit_test(test_overwritten_file),
