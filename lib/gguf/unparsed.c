@@ -3,9 +3,15 @@
 
 #include "base/checked.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define START_BYTES (256ull << 20) /* metadata is hardly ever longer */
+#define READ_BYTES  (1u << 20)
 
 /* ---- Opening ---- */
 
@@ -63,6 +69,46 @@ enum error_code gguf_map_unparsed(struct gguf *g, struct error *e)
     for (uint32_t i = 0; i < g->opened_count && !code; i++)
         code = file_map_map(&g->opened[i].map, g->opened[i].path, e);
     return code;
+}
+
+/* Reads the start of the file, in which the metadata lies. The number of the error, and where; 0:
+ * none. */
+static int read_start(const struct gguf_file *f, uint8_t *buffer, uint64_t *at)
+{
+    for (*at = 0; *at < f->bytes && *at < START_BYTES;) {
+        ssize_t n = pread(f->fd, buffer, READ_BYTES, (off_t)*at);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        if (n == 0)
+            return 0;
+        *at += n > 0 ? (uint64_t)n : 0;
+    }
+    return 0;
+}
+
+enum error_code gguf_explain_fault(const struct gguf *g, struct error *e)
+{
+    uint8_t *buffer = malloc(READ_BYTES);
+    enum error_code code = ERROR_OK;
+    for (uint32_t i = 0; i < g->opened_count && !code; i++) {
+        const struct gguf_file *f = &g->opened[i];
+        struct stat now;
+        uint64_t at = 0;
+        int number = fstat(f->fd, &now) != 0 ? errno : 0;
+        if (!number && (uint64_t)now.st_size < f->bytes)
+            code = error_set(e, ERROR_IO, "%s: the file was cut while it was read", f->path);
+        else if (number || (buffer && (number = read_start(f, buffer, &at))))
+            code = error_set(e, ERROR_IO,
+                             "%s: reading its metadata at byte %" PRIu64 ": %s (errno %d)", f->path,
+                             at, strerror(number), number);
+    }
+    free(buffer);
+    return code
+               ? code
+               : error_set(e, ERROR_IO,
+                           "%s: a part of its metadata could not be read: the kernel's log has the "
+                           "disk's error",
+                           g->opened[0].path);
 }
 
 enum error_code gguf_parse(struct gguf *g, struct error *e)

@@ -268,8 +268,8 @@ static bool reap(pid_t child, bool at_once, int *status)
 }
 
 /* What its end says, where it has sent no message. */
-static enum error_code ended_early(const char *path, int status, const struct wait *w, bool killed,
-                                   struct error *e)
+static enum error_code ended_early(const struct gguf *g, const char *path, int status,
+                                   const struct wait *w, bool killed, struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (w->end == WAIT_LATE)
@@ -284,7 +284,7 @@ static enum error_code ended_early(const char *path, int status, const struct wa
                          "%s: reading its metadata does not end: the file is damaged or hostile",
                          path);
     if (number == SIGBUS)
-        return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
+        return gguf_explain_fault(g, e);
     if (number == SIGKILL)
         return error_set(e, ERROR_MEMORY, "%s: the process that reads its metadata was killed",
                          path);
@@ -396,7 +396,7 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
     if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !w.end)))
         return ERROR_OK;
     free(*message);
-    return ended_early(path, status, &w, killed, e);
+    return ended_early(g, path, status, &w, killed, e);
 }
 
 static enum error_code read_by(const struct task *t, const char *path, struct read_model *out,

@@ -254,6 +254,27 @@ static void cut_and_read(struct gguf *g, uint64_t segment_bytes, int fd)
     model_reader_run(g, segment_bytes, fd);
 }
 
+/* The disk returns an error for a page of the mapping, and again when it is read. */
+static bool disk_fails;
+
+ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at);
+ssize_t __real_pread(int fd, void *to, size_t bytes, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at)
+{
+    if (!disk_fails)
+        return __real_pread(fd, to, bytes, at);
+    if (at < 8192)
+        return __real_pread(fd, to, 8192 - (size_t)at, at);
+    errno = EIO;
+    return -1;
+}
+
+static void fault(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    (void)g, (void)segment_bytes, (void)fd;
+    raise(SIGBUS);
+}
+
 /* An error without a text, and one that would clear a terminal. */
 static void fail_silently(struct gguf *g, uint64_t segment_bytes, int fd)
 {
@@ -286,6 +307,10 @@ static void test_bad_process(void **state)
     dies(crash_late, GOLDEN("olmoe"), ERROR_FORMAT, "Aborted");
     dies(end_early, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(lie, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
+    disk_fails = true;
+    dies(fault, GOLDEN("olmoe"), ERROR_IO, "at byte 8192: Input/output error (errno 5)");
+    disk_fails = false;
+    dies(fault, GOLDEN("olmoe"), ERROR_IO, "could not be read: the kernel's log");
     dies(hang_quietly, GOLDEN("olmoe"), ERROR_FORMAT, "does not end");
     dies(hang_openly, GOLDEN("olmoe"), ERROR_TIMEOUT, "has not gone on for 0.3 s");
     dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
