@@ -5,6 +5,7 @@
 #include "memd.h"
 
 #include "memd/host/tier_metrics.h"
+#include "memd/load/pages_log.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,21 +46,6 @@ static void place_pool(struct memd *m)
     numa_place_pool(&t, &m->plan, page, m->pool.base, m->pool.bytes);
 }
 
-/* Logs the kind of the pool's pages, which matters to the speed of reading it. */
-static void log_pages(const struct memd *m)
-{
-    double gb = (double)m->pool.bytes * 1e-9;
-    if (m->pages == SHM_PAGES_RESERVED)
-        log_info("host pool: %.2f GB in reserved huge pages", gb);
-    else if (m->pages == SHM_PAGES_TRANSPARENT)
-        log_info("host pool: %.2f of %.2f GB in transparent huge pages",
-                 (double)memory_huge_bytes(m->pool.base) * 1e-9, gb);
-    else
-        log_info("host pool: %.2f GB in ordinary pages; huge ones are loaded faster "
-                 "(docs/operations.md)",
-                 gb);
-}
-
 /* A number that no earlier load on this machine had: wall-clock nanoseconds. */
 static uint64_t new_generation(void)
 {
@@ -93,7 +79,7 @@ static enum error_code load_model(struct memd *m, struct error *e)
     log_info("loaded %s: %.2f GB of experts, %.2f GB dense, in %.1f s (%.2f GB/s)", h->path,
              (double)experts * 1e-9, (double)h->dense_bytes * 1e-9, s,
              (double)m->bytes_loaded * 1e-9 / s);
-    log_pages(m);
+    pages_log("host pool", &m->pool, m->pages);
     return shm_seal_writes(&m->pool, e);
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "exec/numa.h"
+#include "memd/load/pages_log.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -87,9 +88,8 @@ static void spread(void *memory, uint64_t bytes)
 
 static enum error_code make_region(struct tier *t, struct error *e)
 {
-    enum shm_pages pages;
     enum error_code code =
-        shm_create_large("moed-host-tier", t->plan->bytes, &t->region, &pages, e);
+        shm_create_large("moed-host-tier", t->plan->bytes, &t->region, &t->pages, e);
     if (code)
         return code;
     uint8_t *base = t->region.base;
@@ -255,6 +255,8 @@ enum error_code tier_fill(struct tier *t,
     else
         code = make_other_pages(t, e);
     pthread_mutex_unlock(&t->server.lock);
+    if (!code)
+        pages_log("tier", &t->region, t->pages);
     return code;
 }
 

@@ -46,6 +46,7 @@ struct tier {
     struct tier_options options;
     struct tier_counters counters;
     struct shm region;
+    enum shm_pages pages; /* of the region */
     struct host_tier table;
     uint32_t reserve;            /* slots kept free, so that a fetch begins at once */
     uint32_t *owner;             /* [n_slots] layer * n_experts + expert */
