@@ -51,18 +51,20 @@ bool spinner_spin(struct spinner *s, bool (*ready)(void *arg), void *arg, uint64
     uint64_t until_ns = start_ns + spinner_limit_ns(s), now_ns = start_ns;
     if (until_ns > end_ns)
         until_ns = end_ns;
-    do {
-        if (look(ready, arg))
-            return true;
-        sched_yield(); /* whoever makes it ready may be waiting for this core */
+    for (;;) {
+        bool found = look(ready, arg);
+        if (!found)
+            sched_yield(); /* whoever makes it ready may be waiting for this core */
         uint64_t before_ns = now_ns;
         now_ns = clock_ns();
-        if (now_ns - before_ns > SPINNER_LOST_NS && ready(arg)) {
-            s->late_ns = now_ns - before_ns;
+        bool absent = now_ns - before_ns > SPINNER_LOST_NS;
+        if (found || (absent && ready(arg))) {
+            s->late_ns = absent ? now_ns - before_ns : 0;
             return true;
         }
-    } while (now_ns < until_ns);
-    return false;
+        if (now_ns >= until_ns)
+            return false;
+    }
 }
 
 /* Towards twice a wait that is within reach, towards the least for a longer one. */
@@ -80,7 +82,9 @@ static void follow(struct spinner *s, uint64_t waited_ns)
 
 static void balance(struct spinner *s, uint64_t waited_ns)
 {
-    if (waited_ns > s->least_ns && waited_ns <= s->reach_ns)
+    if (waited_ns > s->reach_ns)
+        s->balance_ns -= (int64_t)((s->reach_ns - s->least_ns) / SPINNER_SPENT);
+    else if (waited_ns > s->least_ns)
         s->balance_ns += SPINNER_SAVED_NS;
     if (s->balance_ns > SPINNER_MOST_NS)
         s->balance_ns = SPINNER_MOST_NS;

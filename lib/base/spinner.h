@@ -1,12 +1,13 @@
 /* How long a thread spins before it sleeps.
  *
  * To wake a thread takes 5 to 50 us, and its next work often comes only a little later than a short
- * spin. So a spinner follows the waits that were longer than its least: while most of them end
- * within reach it spins that long, otherwise for its least.
+ * spin. So a spinner follows the waits that were longer than its least: it spins for twice their
+ * mean, where those beyond reach count as the least.
  *
- * A spinning thread gives way. If another thread then has its core beyond the moment when the work
- * is there, spinning cost more than a sleep. Once such losses exceed what spinning has saved, the
- * next waits spin for the least only.
+ * A spinning thread gives way. If another thread has its core when the work comes, spinning may
+ * cost more than a sleep, from which the work wakes it. And spins that do not reach the work take
+ * time from others. Once both exceed what spinning has saved, the next waits spin for the least
+ * only.
  *
  * One thread at a time. */
 #ifndef MOED_BASE_SPINNER_H
@@ -19,6 +20,7 @@ enum {
     SPINNER_TIMES = 25,         /* the most is so many times the least */
     SPINNER_SAVED_NS = 10000,   /* by a wait that ends between the least and the limit */
     SPINNER_LOST_NS = 50000,    /* a shorter absence from the core does not count */
+    SPINNER_SPENT = 4,          /* a spin that does not reach the work costs 1 / 4 of its time */
     SPINNER_FIRST_NS = 300000,  /* what losses may exceed savings by at first, and */
     SPINNER_MOST_NS = 1000000,  /* at most */
     SPINNER_HOLD = 64,          /* waits that spin for the least after that; */

@@ -45,7 +45,6 @@ struct pool {
     bool stopping;
     bool pins;
     unsigned n_threads, spin_us, n_nodes, rank, n_shares;
-    struct spinner spinner; /* the owner's; each helper has its own */
     char name[12];
     struct topology *topology;   /* of all threads */
     struct pool_thread *threads; /* [n_threads]; thread 0 is the caller of pool_run */
@@ -55,6 +54,7 @@ struct pool {
     _Atomic uint32_t active;            /* futex word: threads that compute */
     _Alignas(64) _Atomic uint32_t gate; /* futex word: GATE_CLOSED | helpers inside */
     struct pool_queue queues[TOPOLOGY_MAX_NODES];
+    _Alignas(64) struct spinner spinner; /* the owner's; each helper has its own */
 };
 
 struct pool_thread {

@@ -117,7 +117,7 @@ struct cache_record {
         struct cache_record_costs costs;
     };
     uint32_t prompt; /* CACHE_ROUTED: 1 if most of the step's tokens are of prompts */
-    uint32_t reserved;
+    uint32_t unused; /* CACHE_ROUTED: 1 if the worker leaves the device's experts out */
 };
 _Static_assert(sizeof(struct cache_record) == RING_RECORD_BYTES, "ring record");
 

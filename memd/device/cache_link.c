@@ -31,10 +31,11 @@ _Static_assert((int)DEVICE_LINK_QUEUE *(int)DEVICE_COPY_SIGNALS <= (int)TRANSFER
 
 /* ---- What is queued ---- */
 
-/* Whether a copy may be queued now; *loads_only: a load. */
+/* Whether a copy may be queued now; *loads_only: a load. A measurement times nothing else. */
 static bool may_queue(const struct cache *c, bool *loads_only)
 {
-    *loads_only = c->n_queued > 1 || (c->n_queued && device_link_left_ns(c->link) > LEAD_NS);
+    *loads_only =
+        c->measuring || c->n_queued > 1 || (c->n_queued && device_link_left_ns(c->link) > LEAD_NS);
     return c->n_queued < 2 ||
            (c->n_queued < DEVICE_LINK_QUEUE && device_link_all_left_ns(c->link) < LOADS_NS);
 }

@@ -139,6 +139,8 @@ void cache_take_record(void *arg, uint32_t requester, const struct cache_record 
             transfer_scheduler_load(c->transfers, requester, r->layer, experts[i], values[i],
                                     now_ns);
     }
+    if (r->kind == CACHE_ROUTED)
+        transfer_scheduler_unused(c->transfers, requester, r->unused != 0);
     if (r->kind == CACHE_ROUTED && cache_worker_routed(w, r, &c->step))
         transfer_scheduler_routed(c->transfers, requester, c->step, r->step << 16 | r->layer,
                                   r->prompt != 0, experts, values, r->n_entries);

@@ -232,7 +232,7 @@ static void report_more(struct owner *o, uint32_t l, const uint16_t *experts, ui
 static void exchange(struct owner *o)
 {
     uint32_t layer, expert;
-    if (!sched_cache_exchange(o->cache, 0.01 * below(100), is_blocked, NULL, o, &layer, &expert))
+    if (!sched_cache_exchange(o->cache, 0.001 * below(100), is_blocked, NULL, o, &layer, &expert))
         return;
     assert_int_equal(o->kind, CACHE_VALUE);
     assert_true(!o->prompt && layer >= o->shape.first_layer);

@@ -84,6 +84,20 @@ static void test_seldom_lost(void **state)
     }
 }
 
+/* Half of the waits are beyond reach, and the others beyond their mean. */
+static void test_spins_in_vain(void **state)
+{
+    struct spinner s = fresh();
+    uint64_t spun_ns = 0, waits = 10000;
+    (void)state;
+    for (uint64_t i = 0; i < waits; i++) {
+        uint64_t waited_ns = i % 2 ? 300 * US : 1 * MS;
+        spun_ns += spinner_limit_ns(&s) < waited_ns ? spinner_limit_ns(&s) : waited_ns;
+        spinner_waited(&s, waited_ns);
+    }
+    assert_in_range(spun_ns / waits, LEAST_US * US, LEAST_US * US * 11 / 10);
+}
+
 static unsigned held(struct spinner *s)
 {
     unsigned n = 0;
@@ -153,9 +167,13 @@ static void test_spins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_the_next_work), cmocka_unit_test(test_short_waits),
-        cmocka_unit_test(test_work_beyond_reach),     cmocka_unit_test(test_seldom_lost),
-        cmocka_unit_test(test_scarce_core),           cmocka_unit_test(test_spins),
+        cmocka_unit_test(test_reaches_the_next_work),
+        cmocka_unit_test(test_short_waits),
+        cmocka_unit_test(test_work_beyond_reach),
+        cmocka_unit_test(test_seldom_lost),
+        cmocka_unit_test(test_scarce_core),
+        cmocka_unit_test(test_spins_in_vain),
+        cmocka_unit_test(test_spins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -347,39 +347,75 @@ static void test_wanted_not_obtainable(void **state)
     close_bench(&b);
 }
 
+/* A step over all layers that activates these experts of layer 0. */
+static void step_of(struct bench *b, uint64_t step, const uint16_t *experts, uint32_t n)
+{
+    static const uint16_t tokens[EXPERTS] = {1, 1, 1, 1};
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        transfer_scheduler_place(b->copies, 0, step << 16 | layer);
+        transfer_scheduler_routed(b->copies, 0, step, step << 16 | layer, false, experts, tokens,
+                                  layer ? 0 : n);
+    }
+}
+
 /* Experts 0 and 1 of layer 0 fill the device, and then only 2 is activated. The CPU computes it, as
  * a copy takes ten times as long, and nothing is predicted. So an idle link exchanges one of them
- * for it, once the costs are known. Loads and predictions go first. */
-static void test_exchange(void **state)
+ * for it, once the costs are known. */
+static void open_exchange(struct bench *b)
 {
     const struct sched_costs costs = {
         .load_s = 10, .load_contended_s = 10, .cpu_s = 1, .cpu_contended_s = 1};
-    const uint16_t first[] = {0, 1}, later[] = {2}, tokens[] = {1, 1};
+    open_bench(b, CACHE_VALUE, PREFETCH_PROBABLE, 4, 0);
+    step_of(b, 1, (const uint16_t[]){0, 1}, 2);
+    EXPECT_COPIES(b, 0, 1, 10, 11);
+    for (uint64_t step = 2; step <= 60; step++)
+        step_of(b, step, (const uint16_t[]){2}, 1);
+    EXPECT_COPIES(b, -1);
+    transfer_scheduler_costs(b->copies, &costs);
+    sched_cache_costs(b->cache, &(struct sched_cache_costs){.load_s = 10, .cpu_s = 1});
+}
+
+static void test_exchange(void **state)
+{
     struct bench b;
-    open_bench(&b, CACHE_VALUE, PREFETCH_PROBABLE, 4, 0);
-    for (uint64_t step = 1; step <= 40; step++) {
-        transfer_scheduler_place(b.copies, 0, step << 16);
-        transfer_scheduler_routed(b.copies, 0, step, step << 16, false, step == 1 ? first : later,
-                                  tokens, step == 1 ? 2 : 1);
-        if (step == 1)
-            EXPECT_COPIES(&b, 0, 1, 10, 11);
-        for (uint32_t layer = 1; layer < LAYERS; layer++)
-            transfer_scheduler_routed(b.copies, 0, step, step << 16 | layer, false, later, tokens,
-                                      0);
-    }
-    EXPECT_COPIES(&b, -1);
-    transfer_scheduler_costs(b.copies, &costs);
-    sched_cache_costs(b.cache, &(struct sched_cache_costs){.load_s = 10, .cpu_s = 1});
-    b.away[0][2] = true; /* and nothing is hinted: it is not in host memory, so never computed */
+    open_exchange(&b);
+    b.away[0][2] = true;
     EXPECT_COPIES(&b, -1);
     b.away[0][2] = false;
+    transfer_scheduler_unused(b.copies, 0, true); /* what is on the device, nobody computes */
+    EXPECT_COPIES(&b, -1);
+    transfer_scheduler_unused(b.copies, 0, false);
     b.held = true; /* the slot comes back after the layer: the choice stays */
     EXPECT_COPIES(&b, -1);
     assert_int_equal(b.n_retired, 1);
     b.held = false;
-    transfer_scheduler_load(b.copies, 0, 2, 3, 1, 1);
+    transfer_scheduler_load(b.copies, 0, 2, 3, 1, 1); /* loads go first */
     EXPECT_COPIES(&b, 230);
-    EXPECT_COPIES(&b, 20, 21, -1);
+    struct copy_job job;
+    assert_int_equal(begin_copy(&b, false, &job), 20);
+    EXPECT_COPIES(&b, -1); /* one at a time */
+    transfer_scheduler_end(b.copies, &job);
+    EXPECT_COPIES(&b, 21, -1);
+    close_bench(&b);
+}
+
+/* Not for four steps after a prediction, which may also come after the choice. */
+static void test_exchange_beside_predictions(void **state)
+{
+    struct bench b;
+    open_exchange(&b);
+    b.held = true;
+    EXPECT_COPIES(&b, -1);
+    assert_int_equal(b.n_retired, 1); /* for 2 */
+    b.held = false;
+    predict(&b, 61, 1, 3, 65535);
+    EXPECT_COPIES(&b, 130);
+    for (uint64_t step = 61; step <= 64; step++) {
+        int last = copy(&b);
+        assert_true(last == -1 || last == 131);
+        step_of(&b, step, (const uint16_t[]){2}, 1);
+    }
+    EXPECT_COPIES(&b, 20);
     close_bench(&b);
 }
 
@@ -743,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_not_obtainable),
         cmocka_unit_test(test_wanted_not_obtainable),
         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_exchange_beside_predictions),
         cmocka_unit_test(test_free_ahead),
         cmocka_unit_test(test_slots_and_waste),
         cmocka_unit_test(test_capacity_while_read),

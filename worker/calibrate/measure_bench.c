@@ -14,7 +14,6 @@
 #define SET_BYTES  (64u << 20) /* of the weights that the turns cycle through */
 #define MOST_TURNS 64
 #define PASS_S     200e-6 /* about the dense part of a small model's layer */
-#define SPIN_US    20     /* as the worker */
 /* The engine's jobs have smaller numbers. */
 #define FIRST_SEQUENCE (1ull << 63)
 
@@ -39,7 +38,7 @@ bool measure_bench_init(struct measure_bench *b, const struct calibration_parts 
                                         : MOST_TURNS,
         .max_tokens = p->max_tokens < MEASURE_MOST_TOKENS ? p->max_tokens : MEASURE_MOST_TOKENS,
         .sequence = FIRST_SEQUENCE};
-    spinner_init(&b->spinner, SPIN_US);
+    spinner_init(&b->spinner, MEASURE_SPIN_US);
     b->values = calloc((size_t)MEASURE_MOST_TOKENS * params->d_model, sizeof *b->values);
     for (size_t i = 0; b->values && i < (size_t)MEASURE_MOST_TOKENS * params->d_model; i++)
         b->values[i] = (float)((int)(i * 37 % 17) - 8) / 8;

@@ -18,6 +18,7 @@
 #include "base/spinner.h"
 
 enum { MEASURE_MOST_TOKENS = 32, MEASURE_MOST_EXPERTS = 8, MEASURE_MOST_STORED = 256 };
+enum { MEASURE_SPIN_US = 20 }; /* the worker's default */
 
 /* The state of a calibration. A timed call computes the first n_segments segments of n_experts
  * experts for some tokens; turn t uses other weights than turn t + 1. */

@@ -50,10 +50,12 @@ static bool await_segments(struct measure_bench *b, uint32_t layer, uint32_t exp
                            uint32_t segments)
 {
     uint64_t since = clock_ns();
+    struct spinner spinner;
+    spinner_init(&spinner, MEASURE_SPIN_US);
     while (device_cache_read(b->parts->cache, layer, expert).resident < segments) {
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
             return false;
-        device_cache_wait(b->parts->cache, layer, expert, segments, &b->spinner, LOAD_STALL_MS / 4);
+        device_cache_wait(b->parts->cache, layer, expert, segments, &spinner, LOAD_STALL_MS / 4);
     }
     return true;
 }

@@ -83,6 +83,12 @@ static bool is_prompt(const struct experts *x)
     return !x->work.kind.stepwise && 2 * x->work.kind.prompt_rows > x->work.n_tokens;
 }
 
+/* For the trial, or by its result. cpuexec may have gone since the step began. */
+static bool leaves_device_out(const struct experts *x)
+{
+    return x->cost.has_cpu && !prefetch_may_use_device(x->prefetch);
+}
+
 void experts_report(struct experts *x, const uint32_t *selected)
 {
     count_activity(x);
@@ -95,14 +101,16 @@ void experts_report(struct experts *x, const uint32_t *selected)
     prefetch_routed(x->prefetch, &seen);
     for (uint32_t i = 0; i < x->work.n_activated; i++)
         x->hints[i] = (struct cache_hint){x->work.activated[i].expert, x->work.activated[i].n_rows};
+    const struct cache_turn turn = {.step = x->work.step,
+                                    .layer = x->work.layer,
+                                    .prompt = is_prompt(x),
+                                    .unused = leaves_device_out(x)};
     if (x->device.cache)
-        device_cache_routed(x->device.cache, x->work.step, x->work.layer, is_prompt(x), x->hints,
-                            x->work.n_activated);
+        device_cache_routed(x->device.cache, &turn, x->hints, x->work.n_activated);
     if (x->device.cache && is_time_to_wake(x))
         device_cache_notify(x->device.cache);
     if (x->host)
-        host_experts_routed(x->host, x->work.step, x->work.layer, is_prompt(x), x->hints,
-                            x->work.n_activated);
+        host_experts_routed(x->host, &turn, x->hints, x->work.n_activated);
     if (x->host && is_time_to_wake(x))
         host_experts_notify(x->host);
 }
@@ -138,15 +146,9 @@ static bool loads_are_stopped(struct experts *x)
     return x->device.breaker.on;
 }
 
-/* For the trial, or by its result. cpuexec may have gone since the step began. */
 static bool leaves_loads_out(const struct experts *x)
 {
     return x->cost.has_cpu && !prefetch_may_load(x->prefetch);
-}
-
-static bool leaves_device_out(const struct experts *x)
-{
-    return x->cost.has_cpu && !prefetch_may_use_device(x->prefetch);
 }
 
 double experts_cpu_only_s(const struct experts *x)

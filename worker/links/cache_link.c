@@ -67,10 +67,13 @@ uint32_t cache_link_hint(struct ring *ring, enum cache_record_kind kind, uint64_
     return write_hints(ring, &head, experts, n);
 }
 
-uint32_t cache_link_routed(struct ring *ring, uint64_t step, uint32_t layer, bool prompt,
+uint32_t cache_link_routed(struct ring *ring, const struct cache_turn *turn,
                            const struct cache_hint *experts, uint32_t n)
 {
-    const struct cache_record head = {
-        .kind = CACHE_ROUTED, .layer = (uint16_t)layer, .step = step, .prompt = prompt};
+    const struct cache_record head = {.kind = CACHE_ROUTED,
+                                      .layer = (uint16_t)turn->layer,
+                                      .step = turn->step,
+                                      .prompt = turn->prompt,
+                                      .unused = turn->unused};
     return write_hints(ring, &head, experts, n);
 }

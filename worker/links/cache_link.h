@@ -24,8 +24,15 @@ struct cache_hint {
  * fewer than n where the ring is full. */
 uint32_t cache_link_hint(struct ring *ring, enum cache_record_kind kind, uint64_t step,
                          uint32_t layer, const struct cache_hint *experts, uint32_t n);
-/* The same of CACHE_ROUTED. prompt: most of the step's tokens are of prompts. */
-uint32_t cache_link_routed(struct ring *ring, uint64_t step, uint32_t layer, bool prompt,
+/* A layer of a step. */
+struct cache_turn {
+    uint64_t step;
+    uint32_t layer;
+    bool prompt; /* most of the step's tokens are of prompts */
+    bool unused; /* the worker leaves the device's experts out */
+};
+/* The same of CACHE_ROUTED. */
+uint32_t cache_link_routed(struct ring *ring, const struct cache_turn *turn,
                            const struct cache_hint *experts, uint32_t n);
 
 #endif

@@ -196,10 +196,10 @@ double device_cache_copying_s(const struct device_cache *c)
     return now > began ? (double)(now - began) * 1e-9 : 0;
 }
 
-bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer, bool prompt,
+bool device_cache_routed(struct device_cache *c, const struct cache_turn *turn,
                          const struct cache_hint *experts, uint32_t n)
 {
-    return cache_link_routed(&c->channel->requests, step, layer, prompt, experts, n) == n;
+    return cache_link_routed(&c->channel->requests, turn, experts, n) == n;
 }
 
 bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t layer,

@@ -70,8 +70,8 @@ bool device_cache_arriving(const struct device_cache *c, uint32_t layer, uint32_
 /* Messages to memd, several entries to a record. False: the ring is full, and the rest was not
  * written; memd does not perform a load that was not written.
  *
- * routed: the experts that a layer activates. prompt: as in cache_link_routed. */
-bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer, bool prompt,
+ * routed: the experts that a layer activates. */
+bool device_cache_routed(struct device_cache *c, const struct cache_turn *turn,
                          const struct cache_hint *experts, uint32_t n);
 /* Prefetch hints for a coming layer. value: 65535 times the probability that it activates the
  * expert.

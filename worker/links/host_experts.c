@@ -46,10 +46,10 @@ const uint8_t *host_experts_slab(const struct host_experts *h, uint32_t slot)
     return host_tier_slot(h->tier, slot);
 }
 
-void host_experts_routed(struct host_experts *h, uint64_t step, uint32_t layer, bool prompt,
+void host_experts_routed(struct host_experts *h, const struct cache_turn *turn,
                          const struct cache_hint *experts, uint32_t n)
 {
-    cache_link_routed(h->fetches, step, layer, prompt, experts, n);
+    cache_link_routed(h->fetches, turn, experts, n);
 }
 
 void host_experts_predicted(struct host_experts *h, uint64_t step, uint32_t layer,

@@ -21,7 +21,7 @@ bool host_experts_find(const struct host_experts *h, uint32_t layer, uint32_t ex
 const uint8_t *host_experts_slab(const struct host_experts *h, uint32_t slot);
 
 /* As device_cache_routed and device_cache_predicted. */
-void host_experts_routed(struct host_experts *h, uint64_t step, uint32_t layer, bool prompt,
+void host_experts_routed(struct host_experts *h, const struct cache_turn *turn,
                          const struct cache_hint *experts, uint32_t n);
 void host_experts_predicted(struct host_experts *h, uint64_t step, uint32_t layer,
                             const struct cache_hint *experts, uint32_t n);

@@ -6,15 +6,16 @@
  * cores that have other work, nor what a layer of both sides costs beyond its parts. With few
  * cores, a weak device or experts whose time is shorter than a wake-up, either may cost more than
  * it saves. So blocks of steps take turns: without prefetches, without any copy that the worker
- * requests, without the device's experts, and with all copies. The fastest kind serves for a while,
- * and then a new trial begins. That time doubles as long as the result stays the same.
+ * requests (memd goes on to exchange experts, which a block is too short to judge), without the
+ * device's experts, and with all copies. The fastest kind serves for a while, and then a new trial
+ * begins. That time doubles as long as the result stays the same.
  *
  * A machine is not always equally fast. So a block is compared only with the block of the same
  * round that has loads but no prefetches, and the median over the rounds decides.
  *
- * Without copies the device keeps its experts, while later tokens activate other ones. So the
- * caller reports what misses cost. Once that has grown by what the steps without copies saved, a
- * new trial begins, and they must save more to win again.
+ * Without copies the device keeps its experts, but for exchanges, while later tokens activate other
+ * ones. So the caller reports what misses cost. Once that has grown by what the steps without
+ * copies saved, a new trial begins, and they must save more to win again.
  *
  * On most machines the CPU alone is far slower. So the caller also reports what it should have
  * taken, and it is tried only where that is near.

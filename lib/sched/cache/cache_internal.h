@@ -44,7 +44,8 @@ struct cache_search {
     uint32_t layer, expert;
     bool demanded;
     double probability;
-    sched_blocked *blocked, *unobtainable; /* the latter for `passed`; NULL: none is */
+    sched_blocked *blocked,
+        *unobtainable; /* the latter for `passed` and `exchange`; NULL: none is */
     void *arg;
 };
 
@@ -60,7 +61,7 @@ struct cache_policy {
     /* resident[slab] was `before` until now. */
     void (*changed)(struct sched_cache *c, uint32_t slab, uint32_t before);
     bool (*victim)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
-    /* s: only `blocked` and `arg` are set */
+    /* s: only the functions and `arg` are set */
     bool (*passed)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
     /* s: only `blocked` and `arg` are set */
     bool (*wanted)(struct sched_cache *c, uint64_t free_segments, const struct cache_search *s,

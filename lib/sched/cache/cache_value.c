@@ -41,8 +41,8 @@
  * Exchanges. The CPU may compute misses sooner than the link brings them. Where nothing is
  * predicted either, nothing enters the cache then, however often it is activated. So while the link
  * is idle, the most valuable absent expert replaces the least valuable resident one: if it is worth
- * EXCHANGE_RATIO times as much, and if the difference, for as long as values last, is more than the
- * copy costs. Not in prompts.
+ * EXCHANGE_RATIO times as much, and if it should save more than the copy costs. Not in prompts, and
+ * not beside predictions (transfer_jobs.c).
  *
  * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
  * first; for all layers, of those that lack some and have been activated, the most valuable
@@ -76,8 +76,7 @@
 /* With 1.5, two experts of about the same value take turns. With 2 a link as fast as the memory
  * loses up to 1 % more, with 3 a slow one saves up to 2 % less. */
 #define EXCHANGE_RATIO 3
-/* Steps without predictions: what exchanges evict, they would bring back. */
-#define EXCHANGE_AFTER 4
+#define DOUBT          1
 
 struct value_cache {
     /* [layer][expert]: by recent activations and the next one added, or the last where it is larger
@@ -94,7 +93,6 @@ struct value_cache {
     double sooner; /* SOONER by the number of layers */
     double saved;  /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over;     /* of the current step */
-    uint32_t unpredicted;     /* steps since something was predicted */
     uint32_t n_activated;     /* of the current layer */
     uint32_t n_absent;        /* of the current layer's experts, */
     uint64_t absent_tokens;   /* and the tokens that activated these */
@@ -164,7 +162,6 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
         return false;
     v->saved = 1;
     v->sooner = SOONER / c->shape.n_layers;
-    v->unpredicted = EXCHANGE_AFTER;
     v->noted_layer = UINT32_MAX;
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
         reckon_usual(c, layer);
@@ -308,7 +305,6 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
-    v->unpredicted++;
     double before = half_lives_always(&v->recent);
     enum half_lives_change change = half_lives_step_over(&v->recent);
     long_run_step_over(&v->long_run);
@@ -329,7 +325,6 @@ static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab,
                             float probability)
 {
     struct value_cache *v = c->state;
-    v->unpredicted = 0;
     v->predicted[slab] = value_of_predicted(v, (double)probability);
     set_value(c, slab);
 }
@@ -469,11 +464,20 @@ static bool value_wanted(struct sched_cache *c, uint64_t free_segments,
     return free_segments && heap_first(&v->lacking, may_come, &in, slab);
 }
 
-/* CPU seconds that a segment saves which is worth so much, in the time over which values last. */
-static double saved_s(const struct value_cache *v, double worth)
+/* CPU seconds that a segment of one expert saves over one of another. Counts last for as long as
+ * their half-life says, the last turn for LAST_TURN_STAYS turns. Two counts that chance has made
+ * differ are expected to be alike again: counts of activations have about half their number as
+ * variance, and DOUBT deviations do not count. */
+static double saved_over(const struct value_cache *v, uint32_t slab, uint32_t victim)
 {
-    double turns = 1 / (half_lives_used(&v->recent)->growth - 1);
-    return worth / half_lives_always(&v->recent) * (v->cpu_s + v->cpu_token_s) * turns;
+    const struct half_lives *h = &v->recent;
+    const struct half_life *u = half_lives_used(h);
+    double a = h->counts[slab][h->used], b = h->counts[victim][h->used];
+    double turn_a = half_lives_recent(h, slab) - a, turn_b = half_lives_recent(h, victim) - b;
+    double doubt = DOUBT * sqrt((a + b) / 2 * u->now * v->saved);
+    double lasting = a + v->usual[slab] - b - v->usual[victim] - doubt;
+    double counted = lasting / (u->growth - 1) + (turn_a - turn_b) * LAST_TURN_STAYS;
+    return counted / half_lives_always(h) * (v->cpu_s + v->cpu_token_s);
 }
 
 struct exchange_search {
@@ -495,8 +499,7 @@ static bool value_exchange(const struct sched_cache *c, double copy_s, const str
     const struct cache_search obtainable = {.blocked = s->unobtainable, .arg = s->arg};
     uint32_t victim, best;
     double least;
-    if (c->prompt || uses_most(c) || v->unpredicted < EXCHANGE_AFTER ||
-        !least_resident(c, s, c->shape.n_layers, &victim, &least))
+    if (c->prompt || uses_most(c) || !least_resident(c, s, c->shape.n_layers, &victim, &least))
         return false;
     double growth = half_lives_used(&v->recent)->growth;
     double most_turn = growth * growth * (1 + v->sooner * c->shape.n_layers);
@@ -504,7 +507,7 @@ static bool value_exchange(const struct sched_cache *c, double copy_s, const str
     if (!heap_first(&v->lacking, ends_search, &x, &best) || v->values[best] <= x.too_small)
         return false;
     double worth = v->values[best] * by_turn(c, cache_layer_of(c, best));
-    if (worth <= EXCHANGE_RATIO * least || !(saved_s(v, worth - least) > copy_s))
+    if (worth <= EXCHANGE_RATIO * least || !(saved_over(v, best, victim) > copy_s))
         return false;
     *slab = best;
     return true;

@@ -61,8 +61,11 @@ struct transfer_scheduler {
     uint64_t
         sparing_since_ns; /* since when that load waits for other loads' slots; 0: it does not */
     struct transfer_routed routed[TRANSFER_MAX_REQUESTERS];
-    bool hinting; /* the policy wants the next segment of this expert */
+    bool hinting;       /* the policy wants the next segment of this expert, */
+    bool hint_exchange; /* in place of a resident one */
     uint32_t hint_layer, hint_expert;
+    uint32_t unpredicted;                 /* layers that were routed since a prediction */
+    bool unused[TRANSFER_MAX_REQUESTERS]; /* the requester leaves the device out */
     /* Segments copied on a prediction, not used, and those being copied: of even and odd layers. */
     uint32_t upcoming[2];
     struct transfer_under_way under_way[TRANSFER_MAX_UNDER_WAY]; /* the oldest first */
@@ -111,7 +114,7 @@ void transfer_tidy(struct transfer_scheduler *c);
  * not now. */
 bool transfer_evict_for_demand(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                                uint64_t now_ns);
-/* An expert for an exchange (sched_cache_exchange) that can be copied. */
+/* An expert for an exchange (sched_cache_exchange). */
 bool transfer_find_exchange(struct transfer_scheduler *c, double copy_s, uint32_t *layer,
                             uint32_t *expert);
 bool transfer_evict_for_prefetch(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,

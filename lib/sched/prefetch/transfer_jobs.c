@@ -102,6 +102,7 @@ static bool wanted_job(struct transfer_scheduler *c, struct copy_job *job)
                 return false;
         }
         c->hinting = true;
+        c->hint_exchange = false;
         c->hint_layer = layer;
         c->hint_expert = expert;
     }
@@ -126,13 +127,28 @@ static double copy_cost_s(const struct sched_costs *costs)
     return fmax(-sched_prefetch_gain(costs, 0), 0) + costs->load_s / 2;
 }
 
+/* Steps without predictions. */
+#define EXCHANGE_AFTER 4
+
+static bool may_exchange(const struct transfer_scheduler *c)
+{
+    uint32_t n_layers = 0, n_requesters = 0, n_using = 0;
+    for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
+        n_layers += c->layer_segments[layer] > 0;
+    for (uint32_t i = 0; i < c->n_requesters; i++) {
+        n_requesters += c->queues[i] != NULL;
+        n_using += c->queues[i] && !c->unused[i];
+    }
+    return c->has_costs && !c->hinting && !c->n_under_way && n_using &&
+           c->unpredicted >= EXCHANGE_AFTER * n_layers * n_requesters;
+}
+
 static bool exchange_job(struct transfer_scheduler *c, struct copy_job *job)
 {
     uint32_t layer, expert;
-    double copy_s = copy_cost_s(&c->costs);
-    if (!c->has_costs || c->hinting || !transfer_find_exchange(c, copy_s, &layer, &expert))
+    if (!may_exchange(c) || !transfer_find_exchange(c, copy_cost_s(&c->costs), &layer, &expert))
         return false;
-    c->hinting = true;
+    c->hinting = c->hint_exchange = true;
     c->hint_layer = layer;
     c->hint_expert = expert;
     return wanted_job(c, job);

@@ -86,6 +86,7 @@ void transfer_scheduler_join(struct transfer_scheduler *c, uint32_t requester,
     if (requester >= c->n_requesters)
         c->n_requesters = requester + 1;
     c->places[requester] = 0;
+    c->unused[requester] = false;
     c->routed[requester] = (struct transfer_routed){0};
 }
 
@@ -159,8 +160,10 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
 {
     uint32_t layer = (uint32_t)(place & UINT16_MAX);
     struct transfer_routed *routed = &c->routed[requester];
-    if (place != routed->place)
+    if (place != routed->place) {
         *routed = (struct transfer_routed){.place = place};
+        c->unpredicted++;
+    }
     routed->n_experts += n; /* a layer may be reported in parts */
     for (uint32_t i = 0; i < n; i++) {
         struct transfer_expert *x = transfer_expert_at(c, layer, experts[i]);
@@ -173,6 +176,18 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
         c->queues[requester]->n_predictions = 0;
     }
     sched_cache_routed(c->policy, step, layer, prompt, experts, workloads, n);
+}
+
+void transfer_scheduler_unused(struct transfer_scheduler *c, uint32_t requester, bool unused)
+{
+    c->unused[requester] = unused;
+}
+
+/* What exchanges evict, predictions would bring back. */
+static void end_exchanges(struct transfer_scheduler *c)
+{
+    c->unpredicted = 0;
+    c->hinting &= !c->hint_exchange;
 }
 
 void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, uint32_t layer,
@@ -197,6 +212,7 @@ void transfer_scheduler_expected(struct transfer_scheduler *c, uint64_t step, ui
                                  const uint16_t *experts, const uint16_t *probabilities, uint32_t n)
 {
     float p[CACHE_PREDICTIONS];
+    end_exchanges(c);
     n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS;
     for (uint32_t i = 0; i < n; i++)
         p[i] = (float)probabilities[i] / UINT16_MAX;
@@ -207,6 +223,7 @@ void transfer_scheduler_predicted(struct transfer_scheduler *c, uint32_t request
                                   uint32_t layer, const uint16_t *experts,
                                   const uint16_t *probabilities, uint32_t n)
 {
+    end_exchanges(c);
     for (uint32_t i = 0; i < n; i++) {
         struct cache_prediction new = {.deadline = step << 16 | layer,
                                        .layer = (uint16_t)layer,

@@ -146,6 +146,9 @@ void transfer_scheduler_routed(struct transfer_scheduler *c, uint32_t requester,
                                uint64_t place, bool prompt, const uint16_t *experts,
                                const uint16_t *workloads, uint32_t n);
 /* Demands the first `prefix` segments of an expert; the queue must have a free entry. */
+/* Whether the requester leaves the device's experts out for now. While all do, nothing is exchanged
+ * (sched_cache_exchange). */
+void transfer_scheduler_unused(struct transfer_scheduler *c, uint32_t requester, bool unused);
 void transfer_scheduler_load(struct transfer_scheduler *c, uint32_t requester, uint32_t layer,
                              uint32_t expert, uint32_t prefix, uint64_t now_ns);
 /* A coming layer is predicted to activate these experts, in the predictor's order (the most
