@@ -53,6 +53,7 @@ static struct worker_since count_experts(const struct worker *w)
     /* device-only layers are not among `layers` */
     const struct experts_counters *k = &w->counters;
     struct worker_since s = {0};
+    uint64_t only_ns = device_only_ns(k); /* before device_ns, which contains it */
     if (w->memory.arena_bytes)
         s = (struct worker_since){.resident = counter_read(k->resident),
                                   .loaded = counter_read(k->loaded),
@@ -62,7 +63,7 @@ static struct worker_since count_experts(const struct worker *w)
                                   .predicted_ns = counter_read(k->predicted_ns),
                                   .wrong_ns = counter_read(k->wrong_ns),
                                   .plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9),
-                                  .device_ns = counter_read(k->device_ns) - device_only_ns(k),
+                                  .device_ns = counter_read(k->device_ns) - only_ns,
                                   .cpu_ns = counter_read(k->cpu_ns)};
     return s;
 }
@@ -125,7 +126,7 @@ static void fill_computed(const struct worker *w, Moed__V1__PolicyReply *policy)
     policy->layer_predicted_ns = now.predicted_ns - then.predicted_ns;
     policy->layer_wrong_ns = now.wrong_ns - then.wrong_ns;
     policy->plan_ns = now.plan_ns - then.plan_ns;
-    policy->device_busy_ns = now.device_ns - then.device_ns;
+    policy->device_busy_ns = now.device_ns > then.device_ns ? now.device_ns - then.device_ns : 0;
     policy->cpu_busy_ns = now.cpu_ns - then.cpu_ns;
     policy->outside_ns = (uint64_t)(experts_outside_s(w->experts) * 1e9);
 }

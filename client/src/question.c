@@ -208,7 +208,8 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         moed_model_free(&box->facts);
         return NULL;
     }
-    box->sampling = sampling_from_message(m->sampling, box->strings[6]);
+    bool has_order = m->sampling && m->sampling->order;
+    box->sampling = sampling_from_message(m->sampling, has_order ? box->strings[6] : NULL);
     box->facts = (struct moed_model){
         .name = box->strings[0],
         .architecture = box->strings[1],

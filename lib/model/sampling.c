@@ -90,13 +90,23 @@ char sampling_letter(const char *name, size_t n)
         {"penalties", SAMPLER_PENALTIES},
         {"dry", SAMPLER_DRY},
         {"top_n_sigma", SAMPLER_TOP_N_SIGMA},
+        {"top-n-sigma", SAMPLER_TOP_N_SIGMA},
         {"top_k", SAMPLER_TOP_K},
+        {"top-k", SAMPLER_TOP_K},
         {"typ_p", SAMPLER_TYPICAL},
+        {"typ-p", SAMPLER_TYPICAL},
         {"typical_p", SAMPLER_TYPICAL},
+        {"typical-p", SAMPLER_TYPICAL},
+        {"typical", SAMPLER_TYPICAL},
+        {"typ", SAMPLER_TYPICAL},
         {"top_p", SAMPLER_TOP_P},
+        {"top-p", SAMPLER_TOP_P},
+        {"nucleus", SAMPLER_TOP_P},
         {"min_p", SAMPLER_MIN_P},
+        {"min-p", SAMPLER_MIN_P},
         {"xtc", SAMPLER_XTC},
         {"temperature", SAMPLER_TEMPERATURE},
+        {"temp", SAMPLER_TEMPERATURE},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i].name) == n && memcmp(names[i].name, name, n) == 0)

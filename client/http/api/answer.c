@@ -83,6 +83,16 @@ static uint64_t prompt_tokens(const struct choice *c)
     return c->done ? c->result.prompt_tokens : c->answer->ask.prompts[c->prompt].token_count;
 }
 
+/* Of a choice's prompt, as any of its choices knows them. */
+static uint64_t known_prompt_tokens(const struct answer *a, unsigned first)
+{
+    uint64_t known = 0;
+    for (unsigned i = first; i < a->n_choices && !known; i++)
+        if (a->choices[i].prompt == a->choices[first].prompt)
+            known = prompt_tokens(&a->choices[i]);
+    return known;
+}
+
 struct answer_usage answer_usage(const struct answer *a)
 {
     struct answer_usage u = {0};
@@ -94,8 +104,9 @@ struct answer_usage answer_usage(const struct answer *a)
         u.reasoning += output_reasoning_tokens(&c->output);
         if (i > 0 && c->prompt == a->choices[i - 1].prompt)
             continue; /* they share it */
-        u.in += prompt_tokens(c);
-        u.in_known &= prompt_tokens(c) > 0;
+        uint64_t in = known_prompt_tokens(a, i);
+        u.in += in;
+        u.in_known &= in > 0;
         u.cached += cached_of_prompt(a, i);
     }
     u.reasoning = u.reasoning < u.out ? u.reasoning : u.out;
