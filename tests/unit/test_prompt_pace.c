@@ -150,6 +150,35 @@ static void test_long_batches(void **state)
     assert_in_range(rows_of(&p), 198, 202);
 }
 
+/* Computes batches of `group` rows, or of several such groups, of b ns a row. Returns the rows of
+ * the last one. */
+static uint32_t run_groups(struct prompt_pace *p, uint32_t group, double b)
+{
+    uint32_t rows = 0;
+    for (unsigned i = 0; i < 3 * PROMPT_PACE_KEPT; i++) {
+        rows = prompt_pace_rows(p, STALL, group > LEAST ? group : LEAST, MOST);
+        rows = rows < group ? group : rows - rows % group;
+        prompt_pace_add(p, rows, b * rows);
+    }
+    return rows;
+}
+
+/* Batches of the fewest rows, of which half as many cannot be, grow where more rows fit. */
+static void test_fewest_rows(void **state)
+{
+    struct prompt_pace p = {0};
+    (void)state;
+    for (int i = 0; i < PROMPT_PACE_KEPT; i++)
+        prompt_pace_add(&p, 31, 31e6);
+    assert_int_equal(rows_of(&p), 62);
+    p = (struct prompt_pace){0};
+    assert_in_range(run_groups(&p, 1, 10e6), LEAST, 25);
+    assert_in_range(run_groups(&p, 1, 1e6), 125, 250);
+    p = (struct prompt_pace){0};
+    assert_int_equal(run_groups(&p, 256, 2e6), 256);
+    assert_int_equal(run_groups(&p, 256, 0.1e6), MOST);
+}
+
 /* Times that no line from above 0 on fits: more rows took less. */
 static void test_falling(void **state)
 {
@@ -170,7 +199,7 @@ int main(void)
         cmocka_unit_test(test_nothing_known), cmocka_unit_test(test_one_size),
         cmocka_unit_test(test_line),          cmocka_unit_test(test_long_batches),
         cmocka_unit_test(test_falling),       cmocka_unit_test(test_smaller_one),
-        cmocka_unit_test(test_deeper),
+        cmocka_unit_test(test_deeper),        cmocka_unit_test(test_fewest_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

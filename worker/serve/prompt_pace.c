@@ -71,7 +71,8 @@ uint32_t prompt_pace_rows(const struct prompt_pace *p, double stall_ns, uint32_t
     double left_ns = stall_ns - line.base_ns, rows = 2.0 * last->rows;
     if (left_ns >= stall_ns / 2)
         rows = smaller(left_ns / line.row_ns, larger(rows, other ? 2.0 * other->rows : 0));
-    if (!other && is_full(p) && rows < most)
-        rows = last->rows / CONTRAST; /* shows what a row takes */
+    uint32_t fewer = last->rows / CONTRAST;
+    if (!other && is_full(p) && rows < most && fewer >= least)
+        rows = fewer; /* shows what a row takes */
     return rows < least ? least : rows < most ? (uint32_t)rows : most;
 }

@@ -25,8 +25,8 @@ struct prompt_pace {
 /* rows: at least 1. */
 void prompt_pace_add(struct prompt_pace *p, uint32_t rows, double ns);
 /* The most rows that take at most stall_ns, from least to most; at most twice as many as in a batch
- * before. Where any batch takes more than half of stall_ns they grow to `most`: fewer rows would
- * only make more batches. */
+ * before. least: no batch has fewer, also if it is given fewer. Where any batch takes more than
+ * half of stall_ns they grow to `most`: fewer rows would only make more batches. */
 uint32_t prompt_pace_rows(const struct prompt_pace *p, double stall_ns, uint32_t least,
                           uint32_t most);
 

@@ -353,9 +353,20 @@ static uint32_t share_of_first(const struct engine *g, uint32_t n, uint32_t all)
     return others < all / 2 ? all - (uint32_t)others : all - all / 2;
 }
 
-/* Adds at most `most` rows of prompts to the batch, but for a first group that has more. Where a
- * group takes the whole batch the first prompt and the others take turns. */
-static void gather_prompts(struct engine *g, uint32_t most, struct gathered *b)
+/* How many rows of prompts the batch may have, of which the first are r's. */
+static uint32_t rows_at_once(const struct engine *g, const struct request *r,
+                             const struct gathered *b)
+{
+    uint32_t most = g->config.batch, least = least_tokens(g, r);
+    if (b->begin == 0)
+        return most;
+    return prompt_pace_rows(&g->prompt_pace, STALL_NS, least > LEAST_ROWS ? least : LEAST_ROWS,
+                            most);
+}
+
+/* Adds rows of prompts to the batch. Where a group takes the whole batch the first prompt and the
+ * others take turns. */
+static void gather_prompts(struct engine *g, struct gathered *b)
 {
     engine_share_beginnings(g);
     uint32_t n = order_prompts(g);
@@ -367,6 +378,7 @@ static void gather_prompts(struct engine *g, uint32_t most, struct gathered *b)
         g->order[0] = g->order[other];
         g->order[other] = oldest;
     }
+    uint32_t most = rows_at_once(g, leader_of(g->order[0]), b);
     uint32_t first = share_of_first(g, n, most);
     for (uint32_t i = 0; i < n && b->n - b->begin < most; i++) {
         uint32_t left = most - (b->n - b->begin);
@@ -406,13 +418,6 @@ static void run_shared(struct engine *g, struct step_rows *s)
         s->n_accepted = engine_finish_answers(g, s->n_answers, hidden);
     for (uint32_t i = 0; i < s->n_prompts; i++)
         finish_rows(g, &g->prompts[i], hidden, ns * g->prompts[i].n / s->n);
-}
-
-/* How many rows a batch may have besides n_decode. */
-static uint32_t prompt_rows_at_once(const struct engine *g, uint32_t n_decode)
-{
-    uint32_t most = g->config.batch;
-    return n_decode ? prompt_pace_rows(&g->prompt_pace, STALL_NS, LEAST_ROWS, most) : most;
 }
 
 /* Answers waited so long for prompts: they get their share of time next. */
@@ -462,7 +467,7 @@ static bool step_shared(struct engine *g, bool prompts)
     s.n = s.n_decode = engine_gather_answers(g, !prompts, &s.n_answers);
     if (prompts) {
         struct gathered b = {.begin = s.n, .n = s.n};
-        gather_prompts(g, prompt_rows_at_once(g, s.n), &b);
+        gather_prompts(g, &b);
         s.n = b.n;
         s.n_prompts = b.n_prompts;
     }
