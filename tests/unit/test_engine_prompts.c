@@ -387,8 +387,9 @@ bool __real_kv_store_read(const struct kv_store *s, uint32_t slot, const struct 
 bool __wrap_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
                           void *memory);
 
-static struct recorder *stream;                /* an answer that runs meanwhile */
-static uint32_t n_read, n_since_token, n_most; /* pages; since a token of that answer */
+static struct recorder *stream;        /* an answer that runs meanwhile */
+static _Atomic uint32_t n_read;        /* pages */
+static uint32_t n_since_token, n_most; /* pages, since a token of that answer */
 
 bool __wrap_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
                           void *memory)
@@ -426,22 +427,40 @@ static void save_pool(struct kv_file *file, const char *dir)
     kv_saver_free(saver);
 }
 
-static void check_slow_file(const char *model, struct response_sink *sink)
+/* The benches that are opened until close_file have a file with the conversation of cold[0]. */
+static struct kv_file conversation_file;
+static char file_dir[32];
+
+static void make_file(const char *model)
 {
-    char dir[] = "/tmp/moed-test-engine-XXXXXX", path[80];
-    struct kv_file file;
-    assert_non_null(mkdtemp(dir));
+    snprintf(file_dir, sizeof file_dir, "/tmp/moed-test-engine-XXXXXX");
+    assert_non_null(mkdtemp(file_dir));
     turns_context = 2048;
     open_bench(model, 0);
     request_of(&cold[0], LONG, LONG);
     answer(&cold[0]);
     engine_stop(b.engine); /* the pool has all of the request then */
-    save_pool(&file, dir);
+    save_pool(&conversation_file, file_dir);
     bench_close(&b);
+    turns_store = conversation_file.index;
+    n_read = 0;
+    n_most = 0;
+}
 
-    turns_store = file.index;
+static void close_file(void)
+{
+    char path[80];
+    turns_store = (struct kv_store){0};
+    snprintf(path, sizeof path, "%s/%016x.kv", file_dir, 0);
+    kv_file_close(&conversation_file);
+    unlink(path);
+    rmdir(file_dir);
+}
+
+static void check_slow_file(const char *model, struct response_sink *sink)
+{
+    make_file(model);
     open_bench(model, 0);
-    n_read = n_most = 0;
     struct request *r = request_of(&c[0], SHORT, 1);
     r->sink = sink;
     r->max_tokens = 0;
@@ -456,11 +475,7 @@ static void check_slow_file(const char *model, struct response_sink *sink)
     assert_in_range(n_read, LONG / KV_POOL_TOKENS, 2 * LONG / KV_POOL_TOKENS);
     assert_in_range(n_most, 1, READS_AT_ONCE);
     bench_close(&b);
-    turns_store = (struct kv_store){0};
-    snprintf(path, sizeof path, "%s/%016x.kv", dir, 0);
-    kv_file_close(&file);
-    unlink(path);
-    rmdir(dir);
+    close_file();
 }
 
 /* Beside it an answer goes on, and the conversation has its bits. */
@@ -473,15 +488,89 @@ static void test_slow_file(void **state)
     check_slow_file(GOLDEN("gpt-oss.gguf"), &sink);
 }
 
+/* A device with few pages. */
+enum { DEVICE_PAGES = 28 };
+static struct dense_ops host_ops;
+static uint32_t n_put[N]; /* pages of each slot */
+
+static struct dense_kv_use use_of_device(const struct dense *d)
+{
+    uint32_t left = DEVICE_PAGES;
+    (void)d;
+    for (int i = 0; i < N; i++)
+        left -= n_put[i];
+    return (struct dense_kv_use){
+        .bytes = 1, .pages_reserved = DEVICE_PAGES, .pages_free = left, .pages_most = DEVICE_PAGES};
+}
+
+static bool put_on_device(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
+                          uint32_t filled)
+{
+    if (place.index >= n_put[slot] && use_of_device(d).pages_free == 0)
+        return false;
+    if (place.index >= n_put[slot])
+        n_put[slot] = place.index + 1;
+    return host_ops.put_page(d, slot, place, page, filled);
+}
+
+static void release_on_device(struct dense *d, uint32_t slot)
+{
+    n_put[slot] = 0;
+    host_ops.release_slot(d, slot);
+}
+
+/* As if the dense part was on that device. */
+static void use_small_device(void)
+{
+    struct engine_counters *k = &b.engine->counters;
+    k->pages_reserved = k->pages_free = metrics_gauge(b.metrics, "test_pages", NULL, "Pages.");
+    b.engine->paged = true;
+    host_ops = b.ops;
+    b.ops.kv_use = use_of_device;
+    b.ops.put_page = put_on_device;
+    b.ops.release_slot = release_on_device;
+}
+
+/* A request that comes while a conversation is read does not take the device's pages that this one
+ * needs. */
+static void test_slow_file_scarce_pages(void **state)
+{
+    enum { LATER = 900, LATER_ANSWER = 110 };
+    (void)state;
+    make_file(GOLDEN("olmoe.gguf"));
+    open_bench_stopped(GOLDEN("olmoe.gguf"), 0);
+    use_small_device();
+    bench_start(&b);
+    request_of(&c[0], LONG, LONG);
+    request_of(&c[1], LATER, 1)->max_tokens = LATER_ANSWER;
+    bench_submit(&c[0]);
+    while (n_read == 0)
+        usleep(1000);
+    bench_submit(&c[1]);
+    for (int i = 0; i < 2; i++)
+        check_done(&c[i], FINISH_LENGTH);
+    assert_same(&c[0], &cold[0]);
+    assert_int_equal(counter_read(b.engine->counters.suspended), 0);
+    bench_close(&b);
+    close_file();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_with_long),     cmocka_unit_test(test_long_with_many),
-        cmocka_unit_test(test_forks_at_once),       cmocka_unit_test(test_forks_later),
-        cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
-        cmocka_unit_test(test_forks_at_two_places), cmocka_unit_test(test_scores_first),
-        cmocka_unit_test(test_scores_salted),       cmocka_unit_test(test_scores_suspended),
-        cmocka_unit_test(test_scores_used),         cmocka_unit_test(test_slow_file),
+        cmocka_unit_test(test_short_with_long),
+        cmocka_unit_test(test_long_with_many),
+        cmocka_unit_test(test_forks_at_once),
+        cmocka_unit_test(test_forks_later),
+        cmocka_unit_test(test_forks_apart),
+        cmocka_unit_test(test_scarce_pages),
+        cmocka_unit_test(test_forks_at_two_places),
+        cmocka_unit_test(test_scores_first),
+        cmocka_unit_test(test_scores_salted),
+        cmocka_unit_test(test_scores_suspended),
+        cmocka_unit_test(test_scores_used),
+        cmocka_unit_test(test_slow_file),
+        cmocka_unit_test(test_slow_file_scarce_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

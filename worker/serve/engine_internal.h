@@ -187,7 +187,7 @@ static inline bool engine_reads_pages(const struct request *r)
 {
     return r->path.reading.more;
 }
-/* Reads some of them; then as engine_open_pages. */
+/* Reads some of them; then as engine_open_pages. False: the device has not enough. */
 bool engine_read_pages(struct engine *g, struct request *r);
 /* Opens r's pages again if the prefix cache now has a page or more beyond those that r began with.
  * Nothing of r is computed yet. False: there are not enough. */

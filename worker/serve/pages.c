@@ -97,10 +97,8 @@ static bool open_pages(struct engine *g, struct request *r, uint64_t read_ns)
     open_path(g, r);
     if (engine_reads_pages(r))
         return true;
-    if (!engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most))
-        return false;
     count_cached(g, r);
-    return true;
+    return engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most);
 }
 
 /* Beside other requests no page but one: several may start in a step. */
@@ -234,14 +232,22 @@ static uint64_t pages_to_start(const struct engine *g, const struct request *r)
     return pages_for(g, r->shares_batch ? r->n_prefill + 1 : r->n_most);
 }
 
+/* The pages that q, which runs, has in the pool, or on the device. */
+static uint64_t pages_had(const struct engine *g, const struct request *q, bool device)
+{
+    const struct kv_path *path = &q->path;
+    uint64_t windowed = path->n_windowed - path->first_windowed;
+    if (device && engine_reads_pages(q))
+        return 0;
+    return path->n_pages + windowed * kv_layout_windowed(&g->config.dense->kv);
+}
+
 /* The pages that running requests still need for their prompts and a token. */
-static uint64_t pages_lacking(const struct engine *g)
+static uint64_t pages_lacking(const struct engine *g, bool device)
 {
     uint64_t lacking = 0;
     for (const struct request *q = g->running; q; q = q->next) {
-        const struct kv_path *path = &q->path;
-        uint64_t windowed = path->n_windowed - path->first_windowed;
-        uint64_t has = path->n_pages + windowed * kv_layout_windowed(&g->config.dense->kv);
+        uint64_t has = pages_had(g, q, device);
         uint64_t needed = q->n_past < q->n_prefill ? pages_to_start(g, q) : 0;
         lacking += needed > has ? needed - has : 0;
     }
@@ -251,11 +257,11 @@ static uint64_t pages_lacking(const struct engine *g)
 enum page_supply engine_page_supply(const struct engine *g, const struct request *r)
 {
     struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
-    uint64_t needed = pages_to_start(g, r) + pages_lacking(g);
+    uint64_t needed = pages_to_start(g, r) + pages_lacking(g, false);
     uint64_t available = prefix_cache_available(g->config.prefixes);
     if (pages_for(g, r->n_most) > most_pages(g))
         return PAGES_NEVER;
-    if (g->paged && needed > use.pages_free)
+    if (g->paged && pages_to_start(g, r) + pages_lacking(g, true) > use.pages_free)
         return PAGES_FROM_DEVICE;
     if ((needed > available && needed > available + shared_pages(g, r)) ||
         !siblings_may_start(&g->config.siblings, r->submitted_ns))

@@ -514,7 +514,7 @@ static bool step_read(struct engine *g)
     uint64_t started = clock_ns();
     engine_send_all_unsent(g);
     if (!engine_read_pages(g, r))
-        engine_suspend(g, r);
+        engine_need_pages(g, r, r->n_past + 1);
     owe_answers(g, any_generates(g), clock_ns() - started);
     return true;
 }
