@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
+
 #include <string.h>
 
 enum { COUNT = 3, CONTEXT = 1000, STATE = 100 };
@@ -263,6 +265,116 @@ static void test_kinds(void **state)
     state_snapshots_free(s);
 }
 
+/* ---- Many conversations that begin alike ---- */
+
+/* A prefix whose tokens differ from `tokens` from position `differs` on. */
+struct branch {
+    uint32_t differs, branch, n, n_prompt;
+};
+
+static void take_branch(const struct branch *b)
+{
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        tokens[i] = i < b->differs ? i : i + b->branch * CONTEXT;
+}
+
+static uint32_t random_below(uint32_t n)
+{
+    static uint32_t x = 1;
+    x = x * 1664525 + 1013904223;
+    return (x >> 8) % n;
+}
+
+static struct branch random_branch(void)
+{
+    uint32_t branch = random_below(3);
+    return (struct branch){branch ? 100 * random_below(10) : CONTEXT, branch,
+                           1 + random_below(CONTEXT), 1 + random_below(CONTEXT)};
+}
+
+static bool is_beginning_of(const struct branch *a, const struct branch *b)
+{
+    uint32_t alike = a->differs < b->differs ? a->differs : b->differs;
+    if (a->branch == b->branch && a->differs == b->differs)
+        alike = CONTEXT;
+    return a->n <= b->n && a->n <= alike &&
+           kv_same_kinds(a->n, a->n_prompt, b->n_prompt, false) == a->n;
+}
+
+/* Against the definition; some are reserved twice before they are kept. */
+static void test_random(void **state)
+{
+    enum { KEPT = 100 };
+    static struct branch kept[KEPT];
+    struct state_snapshots *s = make_of(2 * KEPT, false);
+    (void)state;
+    for (uint32_t n = 0; n < KEPT; n++) {
+        struct state_snapshot *to[2];
+        kept[n] = random_branch();
+        take_branch(&kept[n]);
+        for (int i = 0; i < 2; i++)
+            to[i] = reserve(s, kept[n].n, kept[n].n_prompt, 0);
+        for (int i = 0; i < 2; i++)
+            if (to[i])
+                state_snapshots_keep(s, to[i]);
+        for (int i = 0; i < 20; i++) {
+            struct branch b = random_branch();
+            uint32_t most = 0;
+            for (uint32_t k = 0; k <= n; k++)
+                if (is_beginning_of(&kept[k], &b) && kept[k].n > most)
+                    most = kept[k].n;
+            take_branch(&b);
+            assert_int_equal(longest(s, b.n, b.n_prompt, 0), most);
+            const struct kv_prefix prefix = {tokens, b.n, b.n_prompt, 0};
+            const struct state_snapshot *found = state_snapshots_find(s, &prefix, false);
+            assert_int_equal(found ? found->position : 0, most);
+        }
+    }
+    state_snapshots_free(s);
+}
+
+/* The shorter of two times, of which other processes may make one longer. */
+static uint64_t shorter(uint64_t a, uint64_t since_ns)
+{
+    uint64_t ns = clock_ns() - since_ns;
+    return ns < a ? ns : a;
+}
+
+/* With many snapshots of one long conversation a look-up takes a few times as long as to compare
+ * the conversation's tokens once, and so does to keep another one. */
+static void test_time(void **state)
+{
+    enum { MANY = 256, TOKENS = MANY * 256, TRIES = 5 };
+    static uint32_t all[TOKENS], same[TOKENS];
+    uint64_t compare_ns = UINT64_MAX, look_up_ns = UINT64_MAX, keep_ns = UINT64_MAX;
+    struct state_snapshots_options options = {MANY, TOKENS, STATE, true};
+    struct kv_prefix prefix = {all, 0, 70, 0};
+    struct state_snapshots *s;
+    struct error e;
+    (void)state;
+    assert_int_equal(state_snapshots_new(&options, &s, &e), ERROR_OK);
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t start = clock_ns();
+        assert_int_equal(memcmp(all, same, sizeof all), 0);
+        compare_ns = shorter(compare_ns, start);
+    }
+    for (int i = 0; i < MANY; i++) {
+        prefix.n = TOKENS / MANY * (i + 1u);
+        struct state_snapshot *to = state_snapshots_reserve(s, &prefix, false);
+        uint64_t start = clock_ns();
+        state_snapshots_keep(s, to);
+        if (i >= MANY - TRIES)
+            keep_ns = shorter(keep_ns, start);
+    }
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t start = clock_ns();
+        assert_int_equal(state_snapshots_longest(s, &prefix), TOKENS);
+        look_up_ns = shorter(look_up_ns, start);
+    }
+    assert_true(look_up_ns < 20 * compare_ns && keep_ns < 20 * compare_ns);
+    state_snapshots_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +387,8 @@ int main(void)
         cmocka_unit_test(test_salts),
         cmocka_unit_test(test_passing),
         cmocka_unit_test(test_common_beginning),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,10 @@
 /* Snapshots of states; see state_snapshots.h.
  *
  * `begins` has which kept snapshot is the beginning of which other one. A snapshot's loss costs the
- * tokens from the longest of its beginnings to it. */
+ * tokens from the longest of its beginnings to it.
+ *
+ * Snapshots have up to the tokens of a context, and the engine waits for each look-up. So the
+ * tokens of a prefix are compared once, with the longest snapshot; `begins` tells the rest. */
 #include "worker/kv/state_snapshots.h"
 
 #include "base/arrays.h"
@@ -39,13 +42,54 @@ struct state_snapshots {
     size_t memory_bytes;
 };
 
+/* Whether tokens [first, end) are the same. Conversations that differ do so to their end, so that
+ * is compared first. */
+static bool same_tokens(const uint32_t *a, const uint32_t *b, uint32_t first, uint32_t end)
+{
+    enum { TAIL = 16 };
+    uint32_t tail = end - first > TAIL ? end - TAIL : first;
+    return memcmp(a + tail, b + tail, (end - tail) * sizeof *a) == 0 &&
+           memcmp(a + first, b + first, (tail - first) * sizeof *a) == 0;
+}
+
+/* Whether the prefix begins with x, of which the first n tokens are known to be the same. */
 static bool is_of(const struct state_snapshots *s, const struct entry *x,
-                  const struct kv_prefix *prefix)
+                  const struct kv_prefix *prefix, uint32_t n)
 {
     uint32_t position = x->snapshot.position;
     return position > 0 && position <= prefix->n && x->salt == prefix->salt &&
            kv_same_kinds(position, x->n_prompt, prefix->n_prompt, s->options.exact) == position &&
-           memcmp(x->tokens, prefix->tokens, position * sizeof *x->tokens) == 0;
+           same_tokens(x->tokens, prefix->tokens, n, position);
+}
+
+static bool *begins(const struct state_snapshots *s, const struct entry *x, const struct entry *y)
+{
+    return &s->begins[(size_t)(x - s->entries) * s->options.count + (size_t)(y - s->entries)];
+}
+
+/* The longest kept snapshot that the prefix begins with; NULL: there is none. A shorter one is the
+ * beginning of it. */
+static struct entry *find_longest(const struct state_snapshots *s, const struct kv_prefix *prefix)
+{
+    struct entry *best = NULL;
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
+        uint32_t same = best ? best->snapshot.position : 0;
+        if (x->snapshot.position > same && (!best || *begins(s, best, x)) &&
+            is_of(s, x, prefix, same))
+            best = x;
+    }
+    return best;
+}
+
+/* Whether the prefix, for which find_longest gives `longest`, begins with x. */
+static bool has_beginning(const struct state_snapshots *s, const struct kv_prefix *prefix,
+                          const struct entry *longest, const struct entry *x)
+{
+    if (!longest || x->snapshot.position == 0)
+        return false;
+    if (x != longest && x->snapshot.position == longest->snapshot.position) /* reserved at once */
+        return is_of(s, x, prefix, 0);
+    return x == longest || *begins(s, x, longest);
 }
 
 static void use(struct state_snapshots *s, struct entry *x, bool passing)
@@ -60,39 +104,20 @@ static void use(struct state_snapshots *s, struct entry *x, bool passing)
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s,
                                                   const struct kv_prefix *prefix, bool passing)
 {
-    struct entry *best = NULL;
-    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
-        if (!is_of(s, x, prefix))
-            continue;
-        use(s, x, passing);
-        if (!best || x->snapshot.position > best->snapshot.position)
-            best = x;
-    }
-    return best ? &best->snapshot : NULL;
+    struct entry *longest = find_longest(s, prefix);
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
+        if (has_beginning(s, prefix, longest, x))
+            use(s, x, passing);
+    return longest ? &longest->snapshot : NULL;
 }
 
 uint32_t state_snapshots_longest(const struct state_snapshots *s, const struct kv_prefix *prefix)
 {
-    uint32_t longest = 0;
-    for (const struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (x->snapshot.position > longest && is_of(s, x, prefix))
-            longest = x->snapshot.position;
-    return longest;
+    const struct entry *longest = find_longest(s, prefix);
+    return longest ? longest->snapshot.position : 0;
 }
 
 /* ---- Which one goes ---- */
-
-static bool *begins(const struct state_snapshots *s, const struct entry *x, const struct entry *y)
-{
-    return &s->begins[(size_t)(x - s->entries) * s->options.count + (size_t)(y - s->entries)];
-}
-
-static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
-                         const struct entry *y)
-{
-    const struct kv_prefix prefix = {y->tokens, y->snapshot.position, y->n_prompt, y->salt};
-    return x->snapshot.position < prefix.n && is_of(s, x, &prefix);
-}
 
 static bool counts(const struct entry *x)
 {
@@ -155,7 +180,7 @@ struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
     if (n == 0 || n > s->options.context)
         return NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
-        if (x->snapshot.position == n && is_of(s, x, prefix)) {
+        if (x->snapshot.position == n && is_of(s, x, prefix, 0)) {
             use(s, x, passing);
             return NULL;
         }
@@ -171,16 +196,46 @@ struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s,
     return &victim->snapshot;
 }
 
+static bool is_beginning(const struct state_snapshots *s, const struct entry *x,
+                         const struct entry *y)
+{
+    const struct kv_prefix prefix = {y->tokens, y->snapshot.position, y->n_prompt, y->salt};
+    return x->snapshot.position < prefix.n && is_of(s, x, &prefix, 0);
+}
+
+/* x is kept now: finds its beginnings. */
+static void find_beginnings(struct state_snapshots *s, const struct entry *x)
+{
+    const struct kv_prefix before = {x->tokens, x->snapshot.position - 1, x->n_prompt, x->salt};
+    const struct entry *longest = find_longest(s, &before);
+    for (const struct entry *y = s->entries; y < s->entries + s->options.count; y++)
+        *begins(s, y, x) = has_beginning(s, &before, longest, y);
+}
+
+/* Finds the snapshots that begin with x. Where one does, so do all longer ones that begin with it,
+ * and those that it begins with. */
+static void find_continuations(struct state_snapshots *s, const struct entry *x)
+{
+    const struct entry *end = s->entries + s->options.count;
+    for (const struct entry *y = s->entries; y < end; y++)
+        *begins(s, x, y) = false;
+    for (const struct entry *y = s->entries; y < end; y++) {
+        if (*begins(s, x, y) || !is_beginning(s, x, y))
+            continue;
+        for (const struct entry *z = s->entries; z < end; z++)
+            if (z->snapshot.position > x->snapshot.position)
+                *begins(s, x, z) |= z == y || *begins(s, y, z) || *begins(s, z, y);
+    }
+}
+
 void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot)
 {
     struct entry *x = (struct entry *)snapshot;
     snapshot->position = x->reserved;
     x->reserved = 0;
     use(s, x, x->passing);
-    for (struct entry *y = s->entries; y < s->entries + s->options.count; y++) {
-        *begins(s, x, y) = is_beginning(s, x, y);
-        *begins(s, y, x) = is_beginning(s, y, x);
-    }
+    find_beginnings(s, x);
+    find_continuations(s, x);
 }
 
 void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot)
