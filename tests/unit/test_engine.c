@@ -653,6 +653,49 @@ static void test_other_workers_wait(void **state)
     assert_true(others_may_start(true));
 }
 
+static _Atomic uint32_t device_pages; /* free */
+
+static struct dense_kv_use device_with_few(const struct dense *d)
+{
+    (void)d;
+    return (struct dense_kv_use){.bytes = 1, .pages_free = device_pages, .pages_most = 1000};
+}
+
+/* The first request that waits lacks pages of the device, a smaller one behind it those of the
+ * pool: no other worker takes them. */
+static void test_other_workers_wait_for_second(void **state)
+{
+    enum { PAGES = 3 };
+    static struct engine_bench b;
+    static struct recorder running, first, second;
+    static struct kv_pool_worker entries[KV_POOL_WORKERS];
+    const struct siblings other = {entries, 1};
+    (void)state;
+    bench_open_with(&b, &(struct bench_options){.path = GOLDEN("olmoe.gguf"),
+                                                .parallel = 3,
+                                                .n_pages = PAGES,
+                                                .context = PAGES * KV_POOL_TOKENS});
+    b.engine->config.siblings = (struct siblings){entries, 0};
+    fill_device(&b);
+    b.ops.kv_use = device_with_few;
+    device_pages = PAGES;
+    bench_start(&b);
+    push_tokens(bench_request(&b, &running, REQUEST_GENERATE, GOLDEN_TOKENS),
+                (PAGES - 1) * KV_POOL_TOKENS, 1);
+    running.window = 1;
+    bench_submit(&running);
+    bench_await(&running, 1);
+    device_pages = 1;
+    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_PROMPT), KV_POOL_TOKENS, 2);
+    bench_submit(&first);
+    BENCH_UNTIL(engine_status(b.engine).waiting == 1);
+    assert_true(siblings_may_start(&other, clock_ns()));
+    bench_ask(&b, &second, MOST_RECORDED);
+    BENCH_UNTIL(engine_status(b.engine).waiting == 2);
+    assert_false(siblings_may_start(&other, clock_ns()));
+    bench_close(&b);
+}
+
 /* ---- The prefix cache ---- */
 
 /* A second turn finds the first one's prompt and answer, and its answer is as from an empty cache.
@@ -890,6 +933,7 @@ int main(void)
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_pages_of_another_worker),
         cmocka_unit_test(test_other_workers_wait),
+        cmocka_unit_test(test_other_workers_wait_for_second),
         cmocka_unit_test(test_second_turn),
         cmocka_unit_test(test_continued),
         cmocka_unit_test(test_full_queue),

@@ -322,7 +322,7 @@ static void admit(struct engine *g)
 {
     int64_t slot;
     struct request *r, *first = NULL; /* that waits for pages */
-    uint64_t for_pool_ns = 0;         /* when it was submitted, if it waits for the pool's */
+    uint64_t for_pool_ns = 0;         /* when the first was submitted that waits for the pool's */
     begin_admission(g);
     for (int passed = 0; passed < OVERTAKING && (slot = free_slot(g)) >= 0 &&
                          (r = request_queue_next(&g->waiting, g->running)) != NULL;) {
@@ -338,9 +338,10 @@ static void admit(struct engine *g)
             passed++;
             if (!first && !r->overtaken_from)
                 r->overtaken_from = g->n_admitted + 1;
-            if (!first && supply == PAGES_FROM_POOL)
-                for_pool_ns = r->submitted_ns;
             first = first ? first : r;
+            if (!for_pool_ns && supply == PAGES_FROM_POOL &&
+                (r == first || engine_may_overtake(g, r, first)))
+                for_pool_ns = r->submitted_ns;
         }
     }
     siblings_wait(&g->config.siblings, for_pool_ns);
