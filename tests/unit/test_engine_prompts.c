@@ -379,8 +379,7 @@ static void test_scores_suspended(void **state)
 
 /* ---- A conversation in a file that is read slowly ---- */
 
-/* A page when the request starts, and those of a step. */
-enum { READ_MS = 20, READS_AT_ONCE = 1 + 250 / READ_MS + 1 };
+enum { READ_MS = 20, READS_AT_ONCE = 250 / READ_MS + 1 /* in a step */ };
 
 bool __real_kv_store_read(const struct kv_store *s, uint32_t slot, const struct kv_store_page *page,
                           void *memory);
@@ -473,6 +472,7 @@ static void check_slow_file(const char *model, struct response_sink *sink)
     assert_same(&c[1], &cold[0]);
     assert_true(c[1].summary.cached_tokens >= LONG - 1 - KV_POOL_TOKENS);
     assert_in_range(n_read, LONG / KV_POOL_TOKENS, 2 * LONG / KV_POOL_TOKENS);
+    assert_true(c[1].summary.queue_ns > n_read * READ_MS * 1000000ull); /* it computed nothing */
     assert_in_range(n_most, 1, READS_AT_ONCE);
     bench_close(&b);
     close_file();
@@ -486,6 +486,20 @@ static void test_slow_file(void **state)
     sink.tokens = note_token;
     check_slow_file(GOLDEN("olmoe.gguf"), &sink);
     check_slow_file(GOLDEN("gpt-oss.gguf"), &sink);
+}
+
+/* A deadline is for the reading, too. */
+static void test_slow_file_deadline(void **state)
+{
+    (void)state;
+    make_file(GOLDEN("olmoe.gguf"));
+    open_bench(GOLDEN("olmoe.gguf"), 0);
+    request_of(&c[0], LONG, LONG)->deadline_ns = clock_ns() + 5 * READ_MS * 1000000ull;
+    bench_submit(&c[0]);
+    check_failed(&c[0], ERROR_TIMEOUT);
+    assert_in_range(n_read, 1, READS_AT_ONCE);
+    bench_close(&b);
+    close_file();
 }
 
 /* A device with few pages. */
@@ -571,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_scores_used),
         cmocka_unit_test(test_slow_file),
         cmocka_unit_test(test_slow_file_scarce_pages),
+        cmocka_unit_test(test_slow_file_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

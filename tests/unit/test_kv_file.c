@@ -32,7 +32,7 @@ static void path_of(uint64_t model, const char *end, char out[80])
 static int remove_dir(void **state)
 {
     char path[80];
-    for (uint64_t model = 1; model <= 9; model++)
+    for (uint64_t model = 1; model <= 10; model++)
         for (int i = 0; i < 2; i++) {
             path_of(model, i ? ".bad" : "", path);
             unlink(path);
@@ -234,6 +234,35 @@ static void test_in_parts(void **state)
     check_in_parts(9, 2, 4 + 1);
 }
 
+/* Pages that an earlier opening has read, and that others have evicted, do not save their time
+ * again. */
+static void test_read_again(void **state)
+{
+    static struct talk t, other;
+    struct memd_bench m = {.options = options_of(10, SLOTS), .n_windowed = 2, .window = 10};
+    const struct kv_prefix prefix = {t.tokens, 250, 250, 0};
+    uint32_t known;
+    (void)state;
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 250, 7, 0);
+    reopen(&m);
+    other.path = (struct kv_path){.pages = other.pages, .capacity = PAGES};
+    t.path.reading.most_ns = 1;
+    uint64_t saved_ns = 0;
+    for (int i = 0; i < 3; i++) {
+        prefix_cache_open(m.bench.cache, &prefix, &t.path);
+        prefix_cache_close(m.bench.cache, &t.path);
+        assert_true(t.path.reading.more && t.path.reading.saved_ns > 0);
+        assert_true(i == 0 || t.path.reading.saved_ns == saved_ns);
+        saved_ns = t.path.reading.saved_ns;
+        assert_false(prefix_cache_extend(m.bench.cache, &other.path, PAGES * KV_POOL_TOKENS));
+        prefix_cache_close(m.bench.cache, &other.path);
+        prefix_cache_find(m.bench.cache, &prefix, &known);
+        assert_int_equal(known, 0);
+    }
+    close_memd(&m);
+}
+
 /* Of the windowed pages the file has those that a conversation goes on with. */
 static void test_windows_come_back(void **state)
 {
@@ -431,6 +460,7 @@ int main(void)
                                        cmocka_unit_test(test_comes_back),
                                        cmocka_unit_test(test_windows_come_back),
                                        cmocka_unit_test(test_in_parts),
+                                       cmocka_unit_test(test_read_again),
                                        cmocka_unit_test(test_clear),
                                        cmocka_unit_test(test_other_files),
                                        cmocka_unit_test(test_full),

@@ -66,11 +66,13 @@ struct kv_prefix {
     uint64_t salt; /* 0: none */
 };
 
-/* How the pages of a path come from the store. The caller sets most_ns. */
+/* How the pages of a path come from the store. The caller sets later and most_ns. */
 struct kv_reading {
-    uint64_t most_ns; /* how long prefix_cache_open may read, but for one page; 0: no limit */
-    bool more;        /* it ended at this limit: to go on, close the path and open it again */
+    bool later;       /* prefix_cache_open reads nothing */
+    uint64_t most_ns; /* how long it may read, but for one page; 0: no limit */
+    bool more;        /* it ended at one of these: to go on, close the path and open it again */
     uint64_t spent_ns, saved_ns; /* of all calls; saved: what computing the pages took */
+    uint32_t n_saved;            /* positions of the pages in saved_ns */
 };
 
 /* Pages of a running request. The caller owns the array, and sets kept, the salt and passing. */

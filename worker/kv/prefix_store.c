@@ -123,9 +123,19 @@ static bool may_read(struct restoring *r)
     uint64_t ns = clock_ns() - r->start_ns;
     if (g->spent_ns + ns > g->saved_ns + RESTORE_PATIENCE_NS)
         return false;
-    g->more = r->has_read && g->most_ns > 0 && ns >= g->most_ns;
+    g->more = g->later || (r->has_read && g->most_ns > 0 && ns >= g->most_ns);
     r->has_read = true;
     return !g->more;
+}
+
+/* The page with the positions before `end` has been read. It may have been evicted after an earlier
+ * call that read it: the patience is for computing it once. */
+static void count_saved(struct kv_reading *g, uint32_t end, uint64_t cost_ns)
+{
+    if (end <= g->n_saved)
+        return;
+    g->n_saved = end;
+    g->saved_ns += cost_ns;
 }
 
 static uint64_t root_key(const struct restoring *r)
@@ -165,7 +175,7 @@ static uint32_t next_page(struct restoring *r, uint32_t parent, uint64_t key, ui
                       &page) &&
         may_read(r)) {
         uint32_t most = n < KV_POOL_TOKENS ? n : KV_POOL_TOKENS;
-        r->reading->saved_ns += page.cost_ns;
+        count_saved(r->reading, at + page.n, page.cost_ns);
         *last = page.n < KV_POOL_TOKENS || memcmp(page.tokens, tokens, most * sizeof *tokens) != 0;
         return restore_page(c, parent, r->prefix->salt, slot, &page, r->passing);
     }

@@ -260,8 +260,7 @@ static void start_request(struct engine *g, struct request *r, int64_t slot)
         engine_suspend(g, r);
         return;
     }
-    if (!r->started_ns)
-        r->started_ns = clock_ns();
+    engine_note_start(r);
 }
 
 static void refuse(struct engine *g, struct request *r)
@@ -293,12 +292,9 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Ends the requests that are late, whether a slot is free or not. */
-static void end_late(struct engine *g)
+static void end_late_in(struct engine *g, struct request *list, uint64_t now)
 {
-    uint64_t now = clock_ns();
-    g->deadline_ns = UINT64_MAX;
-    for (struct request *r = g->waiting.first, *next; r; r = next) {
+    for (struct request *r = list, *next; r; r = next) {
         next = r->next;
         if (!r->deadline_ns || r->started_ns)
             continue;
@@ -307,6 +303,16 @@ static void end_late(struct engine *g)
         else
             engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
     }
+}
+
+/* Ends the requests that are late, whether a slot is free or not: also those that have one, but
+ * wait for pages of the conversations' file. */
+static void end_late(struct engine *g)
+{
+    uint64_t now = clock_ns();
+    g->deadline_ns = UINT64_MAX;
+    end_late_in(g, g->waiting.first, now);
+    end_late_in(g, g->running, now);
 }
 
 /* Looks at the queue anew. */

@@ -13,6 +13,7 @@
 #include "speculation.h"
 #include "token_rate.h"
 
+#include "base/clock.h"
 #include "device/worker_memory.h"
 
 #include <pthread.h>
@@ -186,6 +187,12 @@ bool engine_open_pages(struct engine *g, struct request *r);
 static inline bool engine_reads_pages(const struct request *r)
 {
     return r->path.reading.more;
+}
+/* r has pages, and perhaps those of the file: then it computes from now on. */
+static inline void engine_note_start(struct request *r)
+{
+    if (!r->started_ns && !engine_reads_pages(r))
+        r->started_ns = clock_ns();
 }
 /* Reads some of them; then as engine_open_pages. False: the device has not enough. */
 bool engine_read_pages(struct engine *g, struct request *r);

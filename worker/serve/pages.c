@@ -91,9 +91,10 @@ static void count_cached(struct engine *g, struct request *r)
     r->n_cached = n;
 }
 
-static bool open_pages(struct engine *g, struct request *r, uint64_t read_ns)
+static bool open_pages(struct engine *g, struct request *r, bool read)
 {
-    r->path.reading.most_ns = read_ns;
+    r->path.reading.later = !read;
+    r->path.reading.most_ns = READ_NS;
     open_path(g, r);
     if (engine_reads_pages(r))
         return true;
@@ -101,16 +102,17 @@ static bool open_pages(struct engine *g, struct request *r, uint64_t read_ns)
     return engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most);
 }
 
-/* Beside other requests no page but one: several may start in a step. */
+/* Several requests may start in a step: none reads now. */
 bool engine_open_pages(struct engine *g, struct request *r)
 {
-    return open_pages(g, r, g->n_slots_used > 1 ? 1 : READ_NS);
+    r->path.reading = (struct kv_reading){0};
+    return open_pages(g, r, false);
 }
 
 bool engine_read_pages(struct engine *g, struct request *r)
 {
     prefix_cache_close(g->config.prefixes, &r->path);
-    return open_pages(g, r, READ_NS);
+    return open_pages(g, r, true);
 }
 
 bool engine_reopen_pages(struct engine *g, struct request *r)
@@ -121,7 +123,7 @@ bool engine_reopen_pages(struct engine *g, struct request *r)
         return true;
     prefix_cache_close(g->config.prefixes, &r->path);
     g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
-    return engine_open_pages(g, r);
+    return open_pages(g, r, false);
 }
 
 bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions)

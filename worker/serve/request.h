@@ -114,7 +114,7 @@ struct request {
     struct strbuf text; /* decoded, but held back: it may be the start of a stop string */
     uint32_t n_generated;
     uint64_t grammar_steps; /* grammar_matcher_steps of the last step that gave it tokens */
-    uint64_t submitted_ns, started_ns; /* started: got a slot */
+    uint64_t submitted_ns, started_ns; /* started: computes from then on */
     uint64_t first_ns, last_ns;        /* tokens computed here; 0: none yet */
     /* The last n_unsent tokens and their text wait for the next event. While there are any, the
      * request holds one credit of its sink. */

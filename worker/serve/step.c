@@ -16,7 +16,8 @@
  * others are computed in later steps.
  *
  * A conversation that comes back from a file is read in steps of their own, which alternate with
- * those of other prompts. No step reads for longer than a batch with a prompt takes.
+ * those of other prompts. No step reads for longer than a batch with a prompt takes, but for one
+ * page.
  *
  * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
  * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
@@ -513,8 +514,8 @@ static bool step_read(struct engine *g)
         return false;
     uint64_t started = clock_ns();
     engine_send_all_unsent(g);
-    if (!engine_read_pages(g, r))
-        engine_need_pages(g, r, r->n_past + 1);
+    if (engine_read_pages(g, r) || engine_need_pages(g, r, r->n_past + 1))
+        engine_note_start(r);
     owe_answers(g, any_generates(g), clock_ns() - started);
     return true;
 }
