@@ -333,14 +333,10 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
     return code;
 }
 
-/* Memory for snapshots: a share of the KV cache, which their conversations fill, and of what is
- * free beside it. */
 static uint64_t snapshot_bytes(const struct worker *w)
 {
-    enum { KV_PART = 4, FREE_PART = 2 };
-    uint64_t kv = w->kv_pool.n_pages * w->kv_pool.page_bytes, available = memory_available_bytes();
-    uint64_t beside = available > kv ? (available - kv) / FREE_PART : 0;
-    return kv / KV_PART < beside ? kv / KV_PART : beside;
+    uint64_t page = w->kv_pool.page_bytes, used = kv_pool_use(&w->kv_pool).pages_used;
+    return memory_snapshot_bytes(w->kv_pool.n_pages * page, used * page, memory_available_bytes());
 }
 
 /* Of the states of recurrent layers, where the model has some. */

@@ -200,6 +200,14 @@ uint32_t memory_state_snapshots_in(const struct model_params *p, uint32_t parall
     return fit > least ? (uint32_t)fit : least;
 }
 
+uint64_t memory_snapshot_bytes(uint64_t kv, uint64_t kv_used, uint64_t available)
+{
+    enum { KV_PART = 4, FREE_PART = 2 };
+    uint64_t unused = kv - kv_used;
+    uint64_t beside = available > unused ? (available - unused) / FREE_PART : 0;
+    return kv / KV_PART < beside ? kv / KV_PART : beside;
+}
+
 uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel)
 {
     return ((uint64_t)parallel + memory_state_snapshots(parallel)) * params_state_bytes(p);

@@ -63,4 +63,9 @@ uint32_t memory_state_snapshots(uint32_t parallel);
 /* As many as these bytes hold, but at least memory_state_snapshots and at most 256, among which the
  * worker still finds one quickly. */
 uint32_t memory_state_snapshots_in(const struct model_params *p, uint32_t parallel, uint64_t bytes);
+/* The memory that snapshots may take: a share of the KV cache, which their conversations fill, and
+ * of what is available beside the rest of it. kv_used: bytes of the KV cache that are not among
+ * those available any more. */
+uint64_t memory_snapshot_bytes(uint64_t kv, uint64_t kv_used, uint64_t available);
+
 #endif

@@ -338,6 +338,19 @@ static void test_snapshots(void **state)
     assert_int_equal(memory_state_snapshots_in(&p, 4, 1ull << 50), 12);
 }
 
+/* A quarter of the KV cache, and half of what is left when it is full: the same whatever it has
+ * already. */
+static void test_snapshot_bytes(void **state)
+{
+    enum { KV = 800 };
+    (void)state;
+    for (uint64_t used = 0; used <= KV; used += 100) {
+        assert_int_equal(memory_snapshot_bytes(KV, used, 3000 - used), KV / 4);
+        assert_int_equal(memory_snapshot_bytes(KV, used, KV + 100 - used), 50);
+        assert_int_equal(memory_snapshot_bytes(KV, used, KV - used), 0);
+    }
+}
+
 /* Layers with a window have heads and a rotation of their own. */
 static void test_windowed_heads(void **state)
 {
@@ -387,8 +400,8 @@ int main(void)
         cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
         cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
         cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_snapshots),        cmocka_unit_test(test_windowed_heads),
-        cmocka_unit_test(test_of_other_gemmas),
+        cmocka_unit_test(test_snapshots),        cmocka_unit_test(test_snapshot_bytes),
+        cmocka_unit_test(test_windowed_heads),   cmocka_unit_test(test_of_other_gemmas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
