@@ -426,7 +426,9 @@ static void save_pool(struct kv_file *file, const char *dir)
     kv_saver_free(saver);
 }
 
-/* The benches that are opened until close_file have a file with the conversation of cold[0]. */
+/* The benches that are opened until close_file have a file with the conversations of cold[0], which
+ * is long, and cold[1]. */
+enum { SHORTER = 300 };
 static struct kv_file conversation_file;
 static char file_dir[32];
 
@@ -438,7 +440,9 @@ static void make_file(const char *model)
     open_bench(model, 0);
     request_of(&cold[0], LONG, LONG);
     answer(&cold[0]);
-    engine_stop(b.engine); /* the pool has all of the request then */
+    request_of(&cold[1], SHORTER, 1);
+    answer(&cold[1]);
+    engine_stop(b.engine); /* the pool has all of the requests then */
     save_pool(&conversation_file, file_dir);
     bench_close(&b);
     turns_store = conversation_file.index;
@@ -498,6 +502,32 @@ static void test_slow_file_deadline(void **state)
     bench_submit(&c[0]);
     check_failed(&c[0], ERROR_TIMEOUT);
     assert_in_range(n_read, 1, READS_AT_ONCE);
+    bench_close(&b);
+    close_file();
+}
+
+/* A short conversation does not wait until a long one is read. */
+static void test_slow_file_short_one(void **state)
+{
+    struct response_sink sink = recording_sink;
+    (void)state;
+    sink.done = note_end;
+    make_file(GOLDEN("olmoe.gguf"));
+    open_bench(GOLDEN("olmoe.gguf"), 0);
+    n_ended = 0;
+    struct request *r = request_of(&c[0], LONG, LONG);
+    r->sink = &sink;
+    r->max_tokens = 1;
+    request_of(&c[1], SHORTER, 1)->sink = &sink;
+    bench_submit(&c[0]);
+    while (n_read == 0)
+        usleep(1000);
+    bench_submit(&c[1]);
+    for (int i = 0; i < 2; i++)
+        check_done(&c[i], FINISH_LENGTH);
+    assert_same(&c[1], &cold[1]);
+    assert_int_equal(c[0].tokens[0], cold[0].tokens[0]);
+    assert_int_equal(long_ended, 1);
     bench_close(&b);
     close_file();
 }
@@ -586,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_slow_file),
         cmocka_unit_test(test_slow_file_scarce_pages),
         cmocka_unit_test(test_slow_file_deadline),
+        cmocka_unit_test(test_slow_file_short_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,7 @@ struct engine {
     struct prompt_rows *prompts; /* [parallel]: of the rows after them */
     struct request **order;      /* [parallel]: prompts, while rows are chosen */
     bool read_last;           /* the last step for prompts read pages of the conversations' file */
+    bool oldest_read;         /* the last such step, for the request that started first */
     bool others_first;        /* the last batch had rows of its prompt alone: others come first */
     uint32_t rows_most;       /* that decode, and of these arrays */
     float *largest;           /* [rows_most][SAMPLER_LARGEST]: each row's largest logits, */

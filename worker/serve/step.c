@@ -17,7 +17,8 @@
  *
  * A conversation that comes back from a file is read in steps of their own, which alternate with
  * those of other prompts. No step reads for longer than a batch with a prompt takes, but for one
- * page.
+ * page. Of several conversations the one that started first and the one with the fewest tokens left
+ * take turns.
  *
  * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
  * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
@@ -504,12 +505,24 @@ static bool step_apart(struct engine *g)
     return true;
 }
 
-/* Reads pages for the oldest request that waits for them. False: there is none. */
+/* The request that reads pages next. NULL: none waits for any. */
+static struct request *next_reader(struct engine *g)
+{
+    struct request *oldest = NULL, *shortest = NULL;
+    for (struct request *r = g->running; r; r = r->next) {
+        if (!engine_reads_pages(r))
+            continue;
+        oldest = oldest ? oldest : r;
+        shortest = shortest && tokens_left(shortest) <= tokens_left(r) ? shortest : r;
+    }
+    g->oldest_read = !g->oldest_read || shortest == oldest;
+    return g->oldest_read ? oldest : shortest;
+}
+
+/* Reads pages for a request that waits for them. False: there is none. */
 static bool step_read(struct engine *g)
 {
-    struct request *r = g->running;
-    while (r && !engine_reads_pages(r))
-        r = r->next;
+    struct request *r = next_reader(g);
     if (!r)
         return false;
     uint64_t started = clock_ns();
@@ -531,5 +544,8 @@ bool engine_step(struct engine *g)
     if (g->read_last || step_apart(g))
         return true;
     g->prefill_debt_ns = 0; /* no request generates now */
-    return step_shared(g, true) || step_read(g) || did;
+    if (step_shared(g, true))
+        return true;
+    g->read_last = step_read(g);
+    return g->read_last || did;
 }
