@@ -103,10 +103,10 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
         if (p->unused)
             continue;
         strbuf_printf(answer,
-                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tfailures=%u\tlacks=%u\t"
-                      "uptime_ms=%llu\treplaced=%d\tstatus=%s\treason=%s\n",
+                      "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tready_ends=%u\t"
+                      "failures=%u\tlacks=%u\tuptime_ms=%llu\treplaced=%d\tstatus=%s\treason=%s\n",
                       p->name, process_state_name(p->state), (int)p->pid,
-                      p->starts ? p->starts - 1 : 0, p->failures, p->lacks,
+                      p->starts ? p->starts - 1 : 0, p->ready_ends, p->failures, p->lacks,
                       p->pid ? milliseconds_since(p->started_ns) : 0, process_is_replaced(p),
                       p->status, p->reason);
     }

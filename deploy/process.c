@@ -348,6 +348,7 @@ static void back_off(struct process *p, const struct process_policy *policy)
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
     p->failures = p->ready_ns ? 0 : p->failures + !ended_without_device_memory(p);
+    p->ready_ends += p->ready_ns != 0;
     p->lacks = ended_without_device_memory(p) ? p->lacks + 1 : 0;
     if (p->ready_ns && !p->silent) /* another end: the row of silences is over */
         p->silences = 0;

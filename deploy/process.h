@@ -52,6 +52,7 @@ struct process {
     uint64_t hurry_ns; /* the same: when to send SIGINT, next; 0: never */
     unsigned starts;
     unsigned failures;   /* ends in a row before it was ready, but for lack of device memory */
+    unsigned ready_ends; /* ends after it was ready, when nobody had stopped it */
     unsigned lacks;      /* ends in a row for lack of device memory; 0 once it loads */
     unsigned backoff_ms; /* the last delay; doubles */
     uint64_t heard_ns;   /* of the supervisor's waking time: the last beat of the watchdog */

@@ -52,6 +52,8 @@ static void read_process_field(struct deployment_process *p, const char *key, co
         p->pid = (pid_t)to_number(value);
     else if (strcmp(key, "restarts") == 0)
         p->restarts = to_number(value);
+    else if (strcmp(key, "ready_ends") == 0)
+        p->ready_ends = to_number(value);
     else if (strcmp(key, "lacks") == 0)
         p->lacks = to_number(value);
     else if (strcmp(key, "failures") == 0)

@@ -20,9 +20,10 @@ struct deployment_process {
     char name[32], state[32], status[256], reason[512];
     pid_t pid; /* 0: none runs */
     uint64_t restarts, uptime_ms;
-    uint64_t lacks;    /* its last starts in a row that ended for lack of device memory */
-    uint64_t failures; /* and those that ended before it was ready for another cause */
-    bool replaced;     /* the file of its program or GPU module is another than the one that runs */
+    uint64_t ready_ends; /* ends after it was ready, when nobody had stopped it */
+    uint64_t lacks;      /* its last starts in a row that ended for lack of device memory */
+    uint64_t failures;   /* and those that ended before it was ready for another cause */
+    bool replaced; /* the file of its program or GPU module is another than the one that runs */
 };
 
 /* A deployment, as the supervisor reports it. */

@@ -322,13 +322,12 @@ static const struct deployment_process *failed_process(const struct deployment_s
 
 /* memd, where it has ended too often after it was ready, before the deployment answered: for lack
  * of memory, most likely. Starts that end before memd is ready are failed_process's. NULL: it has
- * not.
- */
+ * not, or it is ready once more. */
 static const struct deployment_process *ending_memd(const struct deployment_status *s)
 {
     const struct deployment_process *memd = deployment_status_find(s, "memd");
-    bool ends = memd && memd->restarts >= MEMD_ENDS && !memd->failures && !memd->lacks;
-    return ends && memd->reason[0] ? memd : NULL;
+    bool ends = memd && memd->ready_ends >= MEMD_ENDS && strcmp(memd->state, "ready") != 0;
+    return ends ? memd : NULL;
 }
 
 static bool is_ready(const struct launch *l, const char *process)
@@ -442,7 +441,7 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
             progress_end(progress);
             cli_complain("memd has ended %u times before the deployment answered, the last time: "
                          "%s; its log is %s/memd.log",
-                         (unsigned)ending->restarts, ending->reason, l->run);
+                         (unsigned)ending->ready_ends, ending->reason, l->run);
             return stop_again(l, CLI_FAILURE);
         }
         if (!code) {

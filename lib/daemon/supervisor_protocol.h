@@ -7,10 +7,11 @@
  * newline.
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
- *                     process     name= state= pid= restarts= failures= lacks= uptime_ms=
- *                     replaced= status= reason=
+ *                     process     name= state= pid= restarts= ready_ends= failures= lacks=
+ *                     uptime_ms= replaced= status= reason=
  *                     (a line for each process of the deployment. replaced=1: the file of its
- *                     program or GPU module is another than the one that runs. lacks: its last
+ *                     program or GPU module is another than the one that runs. ready_ends: how
+ *                     often it has ended after it was ready, unasked. lacks: its last
  *                     starts in a row that ended for lack of device memory; failures: those that
  *                     ended for another cause before it was ready)
  *                     reload      number= state= model= reason=     (of the last reload)

@@ -50,15 +50,22 @@ script worker serve
 "$MOED" restart memd >/dev/null || fail "memd does not start again"
 "$MOED" down >/dev/null 2>&1
 
-# memd is killed each time that it is ready, as by the kernel for lack of memory; the worker never is.
+# memd ends three times before it is ready, which is no reason to stop it once it serves. Then it is killed each time that it is ready, as
+# by the kernel for lack of memory. The worker never is ready.
 cp "$MOED" "$SUPERVISE" "$WORK/bin"
 script worker hang
+script memd 'exit 1'
 rm "$RUN/events"
 timeout 60 "$WORK/bin/moed" up "$(dirname "$0")/../../golden/olmoe.gguf" >"$WORK/out" 2>&1 &
 up=$!
+has_started() { [ "$(starts memd)" -ge "$1" ]; }
+wait_until 20 has_started 3 || fail "memd does not start three times: $(cat "$WORK/out")"
+script memd serve
 is_ready() { [ "$(grep -cx "ready memd" "$RUN/events")" -ge "$1" ]; }
 for i in 1 2 3; do
-    wait_until 20 is_ready $i || fail "memd is not ready for the ${i}th time: $(cat "$WORK/out")"
+    wait_until 20 is_ready "$i" || fail "memd is not ready for the ${i}th time: $(cat "$WORK/out")"
+    [ "$i" -gt 1 ] || sleep 0.5 # ten looks of moed up
+    kill -0 $up 2>/dev/null || fail "moed up has stopped a deployment whose memd serves: $(cat "$WORK/out")"
     kill -KILL "$(pid_of memd)"
 done
 wait $up && fail "moed up waits for a deployment whose memd ends: $(cat "$WORK/out")"
