@@ -5,15 +5,13 @@
 
 #include "model/params.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* An upper bound, for the dense part and the experts on the host: of lib/exec, of dense_host.c, of
  * worker/forward/scratch.c and of the experts' rows. Not the states of recurrent layers
  * (memory_state_bytes). max_tokens: rows of the batch (serving_batch_tokens). threads: of the
- * worker. gathers: BLAS or the BF16 instructions multiply rows of float weights, for which each
- * thread keeps a copy of its inputs. */
+ * worker. copied: bytes that each thread copies for products of float weights. */
 uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
-                            bool gathers);
+                            uint64_t copied);
 
 #endif

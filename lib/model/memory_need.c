@@ -2,6 +2,7 @@
 #include "model/memory_need.h"
 
 #include "base/machine_memory.h"
+#include "kernels/bf16.h"
 #include "model/host_scratch.h"
 #include "model/kv_layout.h"
 #include "model/serving_limits.h"
@@ -13,6 +14,7 @@
 #define LEAST_PARALLEL       4
 #define RESERVE_PART         50
 #define SCRATCH_PART         4
+#define UNPACKED_ROWS        64 /* lib/exec/exec.c: BLAS_TILES tile rows */
 #define DEFAULT_STATES_BYTES (256ull << 20)
 #define MOST_SNAPSHOTS       256
 
@@ -28,18 +30,39 @@ static bool is_float(uint32_t type)
     return tensor_type_info(type)->block_values == 1;
 }
 
-/* Whether products of float weights run through BLAS or the BF16 instructions, which gather rows.
- */
-static bool gathers(const struct pool_plan *plan)
+/* What a thread copies for products of float weights (lib/exec/exec.c). */
+struct copies {
+    uint64_t inputs, weights; /* bytes: of a token; of the rows that BLAS multiplies at once */
+};
+
+/* The BF16 instructions have packed inputs. BLAS has unpacked weights, and the rows of the input
+ * where they lie apart: those of an expert's gate and up. */
+static void copy_for(struct copies *c, uint32_t type, uint32_t cols, bool apart)
 {
-    for (uint32_t i = 0; i < plan->header.n_layers; i++)
-        if (plan->slabs[i].n_experts &&
-            (is_float(plan->slabs[i].up_type) || is_float(plan->slabs[i].down_type)))
-            return true;
+    bool bf16 = type == TENSOR_BF16 && bf16_get();
+    uint64_t input = bf16 ? 2 * (uint64_t)cols + 2 : apart ? cols * sizeof(float) : 0;
+    uint64_t weights = bf16 ? 0 : UNPACKED_ROWS * (uint64_t)cols * sizeof(float);
+    if (!is_float(type))
+        return;
+    c->inputs = input > c->inputs ? input : c->inputs;
+    c->weights = weights > c->weights ? weights : c->weights;
+}
+
+static uint64_t copied_bytes(const struct pool_plan *plan, uint32_t tokens)
+{
+    struct copies c = {0};
+    for (uint32_t i = 0; i < plan->header.n_layers; i++) {
+        const struct pool_slabs *s = &plan->slabs[i];
+        if (s->n_experts == 0)
+            continue;
+        copy_for(&c, s->gate_type, s->d_model, true);
+        copy_for(&c, s->up_type, s->d_model, true);
+        copy_for(&c, s->down_type, s->segment_width, false);
+    }
     for (uint32_t i = 0; i < plan->header.n_tensors; i++)
-        if (plan->tensors[i].form == POOL_MATRIX && plan->tensors[i].type == TENSOR_BF16)
-            return true;
-    return false;
+        if (plan->tensors[i].form == POOL_MATRIX)
+            copy_for(&c, plan->tensors[i].type, plan->tensors[i].cols, false);
+    return tokens * c.inputs + c.weights;
 }
 
 uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_worker *w)
@@ -47,15 +70,17 @@ uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_
     const struct pool_map map = pool_plan_map(plan);
     uint32_t parallel = memory_parallel(&map.params, w->parallel);
     uint32_t tokens = serving_batch_tokens(w->batch ? w->batch : BATCH_LEAST, parallel);
+    uint64_t copied = w->reproducible ? 0 : copied_bytes(plan, tokens);
     return (w->workers ? w->workers : 1) *
-           host_scratch_bytes(&map.params, tokens, w->threads, !w->reproducible && gathers(plan));
+           host_scratch_bytes(&map.params, tokens, w->threads, copied);
 }
 
 uint32_t memory_batch(const struct pool_plan *plan, const struct memory_worker *w, uint32_t most,
                       uint64_t left)
 {
     struct memory_worker with = *w;
-    for (with.batch = most; with.batch > BATCH_LEAST; with.batch /= 2)
+    for (with.batch = most; with.batch > BATCH_LEAST;
+         with.batch = with.batch / 2 / BATCH_LEAST * BATCH_LEAST)
         if (memory_scratch_bytes(plan, &with) <= left / SCRATCH_PART)
             return with.batch;
     return BATCH_LEAST;

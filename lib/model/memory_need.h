@@ -36,7 +36,7 @@ bool memory_need_ram(const struct pool_plan *plan, uint64_t available,
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   const struct memory_worker *w, struct error *e);
 /* The default batch on the host: `most`, halved until its scratch takes at most a quarter of `left`
- * bytes, but at least BATCH_LEAST. Half of what is left is the KV cache's. */
+ * bytes, in whole groups of a prompt (BATCH_LEAST). Half of what is left is the KV cache's. */
 uint32_t memory_batch(const struct pool_plan *plan, const struct memory_worker *w, uint32_t most,
                       uint64_t left);
 /* What memory_need_bytes leaves of the available memory; 0: nothing. */
