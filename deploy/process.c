@@ -43,8 +43,7 @@
 /* Timeouts: a deployment's workers, its memd, and a rest. */
 #define STOPPING_DEPLOYMENTS 3
 
-/* Of cgroup_memory_oom_kills, what the ends so far account for. */
-static uint64_t oom_kills_seen;
+static struct cgroup_oom_kills oom_kills;
 
 const char *process_state_name(enum process_state state)
 {
@@ -211,7 +210,6 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
     process_heard(p, awake_ns);
     p->silent = p->stopped_hard = false;
     p->starts++;
-    oom_kills_seen = cgroup_memory_oom_kills("");
     p->status[0] = '\0';
     if (pid < 0) {
         log_error("cannot start %s: fork: %m", p->name);
@@ -281,14 +279,16 @@ static bool ended_without_device_memory(const struct process *p)
     return WIFEXITED(p->wait_status) && WEXITSTATUS(p->wait_status) == EXIT_NO_DEVICE_MEMORY;
 }
 
-/* The process was killed, not by us, and since the last look the kernel has killed one. */
+void process_look_for_oom_kills(void)
+{
+    cgroup_oom_kills_look(&oom_kills, "", clock_ns());
+}
+
+/* The process was killed, not by us, and the kernel has killed one. */
 static bool killed_for_memory(const struct process *p)
 {
     bool killed = WIFSIGNALED(p->wait_status) && WTERMSIG(p->wait_status) == SIGKILL;
-    if (!killed || p->stopped_hard || cgroup_memory_oom_kills("") <= oom_kills_seen)
-        return false;
-    oom_kills_seen++; /* the next one may be of another process */
-    return true;
+    return killed && !p->stopped_hard && cgroup_oom_kills_claim(&oom_kills, "", clock_ns());
 }
 
 static void set_reason(struct process *p)

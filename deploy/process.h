@@ -82,6 +82,9 @@ struct process_policy {
 /* Starts the process: PROCESS_STARTING, or the state that process_end gives where it cannot start.
  * That counts as a beat at awake_ns (process_heard). */
 void process_start(struct process *p, uint64_t awake_ns, const struct process_policy *policy);
+/* Notes the kernel's kills for lack of memory, by which process_end knows one: at least once a
+ * second. */
+void process_look_for_oom_kills(void);
 /* Handles the end of the process: PROCESS_BACKOFF or PROCESS_FAILED; after process_stop:
  * after_stop. */
 void process_end(struct process *p, const struct process_policy *policy);

@@ -39,7 +39,8 @@
 /* More notifications than this wait for the next turn of the loop. */
 #define NOTIFICATIONS_A_TURN 64
 
-#define LOGS_NS 10000000000ull
+#define LOGS_NS     10000000000ull
+#define OOM_LOOK_NS 1000000000ull /* process_look_for_oom_kills */
 
 /* The watchdog's clock may go on by this share of its interval in a turn of the loop. */
 #define WATCHDOG_TURNS 4
@@ -303,6 +304,8 @@ static int poll_timeout_ms(const struct supervisor *s)
         next = now + watchdog_turn_ns(s);
     if (!all_gone(s) && s->logs_ns + LOGS_NS < next)
         next = s->logs_ns + LOGS_NS;
+    if (!all_gone(s) && now + OOM_LOOK_NS < next)
+        next = now + OOM_LOOK_NS;
     if (next == UINT64_MAX)
         return -1;
     return next <= now ? 0 : (int)((next - now) / 1000000u) + 1;
@@ -316,6 +319,7 @@ static void loop(struct supervisor *s)
         advance(s);
         if (s->stopping && all_gone(s))
             return;
+        process_look_for_oom_kills();
         struct pollfd fds[3 + 1 + CLIENTS_MAX] = {
             {s->signal_fd, POLLIN, 0}, {s->notify_fd, POLLIN, 0}, {s->watch.fd, POLLIN, 0}};
         clients_poll_set(&s->clients, fds + 3);

@@ -2,12 +2,12 @@
  * Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. */
 #include "base/cgroup_memory.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PATH_BYTES 8192
 #define LINE_BYTES 4200
+#define END_NS     5000000000ull /* a killed process with large mappings takes seconds to end */
 
 /* The two versions' files. */
 struct version {
@@ -181,4 +181,26 @@ uint64_t cgroup_memory_oom_kills(const char *root)
     if (!found)
         read_oom_kills(fopen(file, "re"), &kills);
     return kills;
+}
+
+void cgroup_oom_kills_look(struct cgroup_oom_kills *k, const char *root, uint64_t now_ns)
+{
+    uint64_t count = cgroup_memory_oom_kills(root);
+    if (now_ns - k->rise_ns > END_NS)
+        k->unclaimed = 0;
+    if (k->looked && count > k->count) {
+        k->unclaimed += count - k->count;
+        k->rise_ns = now_ns;
+    }
+    k->count = count;
+    k->looked = true;
+}
+
+bool cgroup_oom_kills_claim(struct cgroup_oom_kills *k, const char *root, uint64_t now_ns)
+{
+    cgroup_oom_kills_look(k, root, now_ns);
+    if (k->unclaimed == 0)
+        return false;
+    k->unclaimed--; /* the next one may be of another process */
+    return true;
 }

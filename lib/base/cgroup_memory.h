@@ -2,6 +2,7 @@
 #ifndef MOED_BASE_CGROUP_MEMORY_H
 #define MOED_BASE_CGROUP_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The least that the process's group and the groups above it allow, of version 2, or version 1's
@@ -13,5 +14,16 @@ uint64_t cgroup_memory_available(const char *root);
 /* How many processes the kernel has killed for lack of memory, in the process's own group where its
  * version counts them, else on the machine (proc/vmstat). It counts before it kills. */
 uint64_t cgroup_memory_oom_kills(const char *root);
+
+/* The kernel's kills, as a process that looks at least once a second sees them. All zeros before
+ * the first look, for which there are none. now_ns: clock_ns. */
+struct cgroup_oom_kills {
+    bool looked;
+    uint64_t count, unclaimed;
+    uint64_t rise_ns; /* when count rose last */
+};
+void cgroup_oom_kills_look(struct cgroup_oom_kills *k, const char *root, uint64_t now_ns);
+/* Looks. True: the kernel has killed one in the last seconds, which was not claimed yet. */
+bool cgroup_oom_kills_claim(struct cgroup_oom_kills *k, const char *root, uint64_t now_ns);
 
 #endif

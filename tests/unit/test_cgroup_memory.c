@@ -64,12 +64,34 @@ static void oom_kills(void **state)
     assert_int_equal(cgroup_memory_oom_kills(root), 1);
 }
 
+/* A kill belongs to an end soon after it, and to one end. */
+static void claims(void **state)
+{
+    struct cgroup_oom_kills k = {0};
+    const uint64_t second = 1000000000, start = 3600 * second;
+    (void)state;
+    put("proc/vmstat", "oom_kill 12\n");
+    assert_false(cgroup_oom_kills_claim(&k, root, start)); /* before the first look */
+    put("proc/vmstat", "oom_kill 13\n");
+    cgroup_oom_kills_look(&k, root, start + second);
+    cgroup_oom_kills_look(&k, root, start + 2 * second);
+    assert_true(cgroup_oom_kills_claim(&k, root, start + 3 * second));
+    assert_false(cgroup_oom_kills_claim(&k, root, start + 3 * second));
+    put("proc/vmstat", "oom_kill 14\n");
+    cgroup_oom_kills_look(&k, root, start + 4 * second);
+    assert_false(cgroup_oom_kills_claim(&k, root, start + 60 * second)); /* of another program */
+    put("proc/vmstat", "oom_kill 16\n");
+    assert_true(cgroup_oom_kills_claim(&k, root, start + 61 * second));
+    assert_true(cgroup_oom_kills_claim(&k, root, start + 61 * second));
+    assert_false(cgroup_oom_kills_claim(&k, root, start + 61 * second));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(without_groups), TEST(second_version),
-                                       TEST(first_version), TEST(container_of_the_first_version),
-                                       TEST(oom_kills)};
+                                       TEST(first_version),  TEST(container_of_the_first_version),
+                                       TEST(oom_kills),      TEST(claims)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
