@@ -240,7 +240,6 @@ static void choose_processes(struct supervisor *s)
         s->processes[i].runs_setuid = has_gpu(o);
     for (int i = CPUEXEC; i <= LAST_WORKER; i++)
         s->processes[i].ends_first = true;
-    s->processes[HTTP].ends_first = true;
     s->processes[MODELS].stops_deployments = true;
     if (o->http_drain_s > 0)
         s->processes[HTTP].drain_ns = (uint64_t)(o->http_drain_s * 1e9);

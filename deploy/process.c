@@ -40,6 +40,11 @@
 #define RESTART_DRAIN_NS 5000000000ull /* as http's own --drain */
 #define HURRY_AGAIN_NS   1000000000ull /* a SIGINT before SIGTERM is handled only stops */
 
+/* The worker takes seconds to start, memd as long as the model to load. They map the same pool, so
+ * this much makes the order, and leaves programs that are far larger before them. */
+#define OOM_SCORE_MORE 300
+#define OOM_SCORE_MOST 1000
+
 /* Timeouts: a deployment's workers, its memd, and a rest. */
 #define STOPPING_DEPLOYMENTS 3
 
@@ -92,15 +97,33 @@ void process_rotate_log(struct process *p)
     close(fd);
 }
 
-/* Where memory runs out the kernel kills the process with the largest number. The worker takes
- * seconds to start, memd as long as the model to load. Anybody may raise a number. */
-static void offer_to_end_first(void)
+/* Where memory runs out the kernel kills the process whose size and oom_score_adj are the largest
+ * together, in thousandths of the memory. memd has this process's. False: errno. */
+static bool raise_oom_score(int by)
 {
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, "1000", 4) != 4)
-        dprintf(STDERR_FILENO, "/proc/self/oom_score_adj: %s\n", strerror(errno));
+    char text[16] = "";
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC), score = 0;
+    bool done = fd >= 0 && read(fd, text, sizeof text - 1) > 0;
+    if (done) {
+        score = atoi(text) + by;
+        int n = snprintf(text, sizeof text, "%d", score < OOM_SCORE_MOST ? score : OOM_SCORE_MOST);
+        done = write(fd, text, (size_t)n) == n;
+    }
+    int number = errno;
     if (fd >= 0)
         close(fd);
+    errno = number;
+    return done;
+}
+
+/* Says once if the processes will not be able to raise their own. */
+static void check_oom_score(void)
+{
+    static bool checked;
+    if (!checked && !raise_oom_score(0))
+        log_warn("/proc/self/oom_score_adj: %m: where memory runs out the kernel may kill memd "
+                 "first");
+    checked = true;
 }
 
 /* Runs in the child after fork. The supervisor has one thread, so any call is allowed here. */
@@ -121,7 +144,7 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     if (p->ends_first)
-        offer_to_end_first();
+        raise_oom_score(OOM_SCORE_MORE);
     if (!p->runs_setuid)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     /* The processes have threads of their own, and are to have one until they are confined. */
@@ -197,6 +220,8 @@ void process_start(struct process *p, uint64_t awake_ns, const struct process_po
         log_warn("cannot write %s: %m", p->log_path);
         log = open("/dev/null", O_WRONLY | O_CLOEXEC);
     }
+    if (p->ends_first)
+        check_oom_score();
     p->program_file = identify(p->program);
     p->module[0] = '\0';
     pid_t self = getpid(), pid = fork();

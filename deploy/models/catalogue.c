@@ -7,6 +7,7 @@
 #include "base/same_file.h"
 #include "daemon/options.h"
 #include "daemon/options_file.h"
+#include "daemon/supervisor_protocol.h"
 #include "gguf/file_type.h"
 #include "ipc/kv_pool.h"
 #include "model/kv_layout.h"
@@ -191,7 +192,7 @@ static enum error_code read_options(struct catalogue_entry *x, struct memory_opt
         {"ctx", OPTION_UINT, &m->context, 0, 1 << 24, "N", ""},
         {"parallel", OPTION_UINT, &m->parallel, 0, 256, "N", ""},
         {"batch", OPTION_UINT, &m->batch, 0, BATCH_MOST, "N", ""},
-        {"workers", OPTION_UINT, &m->workers, 0, UINT32_MAX, "N", ""},
+        {"workers", OPTION_UINT, &m->workers, 0, SUPERVISE_WORKERS, "N", ""},
         {"threads", OPTION_UINT, &m->threads, 0, 1024, "N", ""},
         {"reproducible", OPTION_BOOL, &m->reproducible, 0, 0, NULL, ""},
         {0}};

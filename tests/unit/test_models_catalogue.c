@@ -99,6 +99,10 @@ static void need_with_options(void **state)
     write_options("kv-cache = 99999999999T\n", 18); /* more than 64 bits */
     assert_int_equal(scanned_need(&c), whole);
     assert_int_equal(x->kv_most_bytes, 0);
+    write_options("workers = 3\n", 17);
+    assert_true(scanned_need(&c) > whole);
+    write_options("workers = 17\n", 16); /* `moed up` refuses it */
+    assert_int_equal(scanned_need(&c), 0);
     write_options("kv-type = f17\n", 15);
     assert_int_equal(scanned_need(&c), 0);
     unlink(in_directory(OPTIONS));
