@@ -81,15 +81,17 @@ enum error_code gguf_open_metadata(const void *data, size_t len, const char *nam
 void gguf_close(struct gguf *g); /* takes NULL */
 
 /* For a program that has another process parse the file (reader/model_reader.h). Opens the files
- * and reads nothing in them. Until gguf_parse or gguf_adopt has succeeded only gguf_close and
- * gguf_explain_fault may follow. */
+ * and reads nothing in them. Until gguf_parse or gguf_adopt has succeeded only gguf_close may
+ * follow. */
 enum error_code gguf_open_unparsed(const char *path, struct gguf **out, struct error *e);
 /* In the other process: maps the files; parses and checks them as gguf_open does, without opening
  * any. */
 enum error_code gguf_map_unparsed(struct gguf *g, struct error *e);
-/* ERROR_IO: why reading such a mapping raised SIGBUS. The file was cut, or the disk returns an
- * error, which reading the file's start shows again. */
-enum error_code gguf_explain_fault(const struct gguf *g, struct error *e);
+/* There too: the least file descriptor of these files from `from` on; -1: none. */
+int gguf_next_descriptor(const struct gguf *g, int from);
+/* There, in a handler of SIGBUS: why reading the address fails. ERROR_IO: the file was cut, or the
+ * disk returns an error, which reading that page shows again. ERROR_OK: it is in no mapping. */
+enum error_code gguf_explain_fault(const struct gguf *g, const void *address, struct error *e);
 enum error_code gguf_parse(struct gguf *g, struct error *e);
 /* What gguf_parse found, apart from keys and tensors. */
 struct gguf_parsed {

@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define START_BYTES (256ull << 20) /* metadata is hardly ever longer */
-#define READ_BYTES  (1u << 20)
+#define PAGE_BYTES 4096 /* of the kernel's, or a part of one */
 
 /* ---- Opening ---- */
 
@@ -71,44 +70,48 @@ enum error_code gguf_map_unparsed(struct gguf *g, struct error *e)
     return code;
 }
 
-/* Reads the start of the file, in which the metadata lies. The number of the error, and where; 0:
- * none. */
-static int read_start(const struct gguf_file *f, uint8_t *buffer, uint64_t *at)
+int gguf_next_descriptor(const struct gguf *g, int from)
 {
-    for (*at = 0; *at < f->bytes && *at < START_BYTES;) {
-        ssize_t n = pread(f->fd, buffer, READ_BYTES, (off_t)*at);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        if (n == 0)
-            return 0;
-        *at += n > 0 ? (uint64_t)n : 0;
+    int next = -1;
+    for (uint32_t i = 0; i < g->opened_count; i++) {
+        int fd = g->opened[i].map.fd;
+        if (fd >= from && (next < 0 || fd < next))
+            next = fd;
     }
-    return 0;
+    return next;
 }
 
-enum error_code gguf_explain_fault(const struct gguf *g, struct error *e)
+/* The file whose mapping has the address; NULL: none has. */
+static const struct file_map *map_of(const struct gguf *g, uintptr_t address, const char **path)
 {
-    uint8_t *buffer = malloc(READ_BYTES);
-    enum error_code code = ERROR_OK;
-    for (uint32_t i = 0; i < g->opened_count && !code; i++) {
-        const struct gguf_file *f = &g->opened[i];
-        struct stat now;
-        uint64_t at = 0;
-        int number = fstat(f->fd, &now) != 0 ? errno : 0;
-        if (!number && (uint64_t)now.st_size < f->bytes)
-            code = error_set(e, ERROR_IO, "%s: the file was cut while it was read", f->path);
-        else if (number || (buffer && (number = read_start(f, buffer, &at))))
-            code = error_set(e, ERROR_IO,
-                             "%s: reading its metadata at byte %" PRIu64 ": %s (errno %d)", f->path,
-                             at, strerror(number), number);
+    for (uint32_t i = 0; i < g->opened_count; i++) {
+        const struct file_map *m = &g->opened[i].map;
+        *path = g->opened[i].path;
+        if (m->data && address - (uintptr_t)m->data < m->bytes)
+            return m;
     }
-    free(buffer);
-    return code
-               ? code
-               : error_set(e, ERROR_IO,
-                           "%s: a part of its metadata could not be read: the kernel's log has the "
-                           "disk's error",
-                           g->opened[0].path);
+    return NULL;
+}
+
+enum error_code gguf_explain_fault(const struct gguf *g, const void *address, struct error *e)
+{
+    uint8_t page[PAGE_BYTES];
+    const char *path;
+    const struct file_map *m = map_of(g, (uintptr_t)address, &path);
+    struct stat now;
+    if (!m)
+        return ERROR_OK;
+    uint64_t at = ((uintptr_t)address - (uintptr_t)m->data) / PAGE_BYTES * PAGE_BYTES;
+    bool cut = fstat(m->fd, &now) == 0 && (uint64_t)now.st_size < m->bytes;
+    if (cut)
+        return error_set(e, ERROR_IO, "%s: the file was cut while it was read", path);
+    if (pread(m->fd, page, sizeof page, (off_t)at) < 0)
+        return error_set(e, ERROR_IO, "%s: reading at byte %" PRIu64 ": %s (errno %d)", path, at,
+                         strerror(errno), errno);
+    return error_set(e, ERROR_IO,
+                     "%s: could not be read at byte %" PRIu64 ": the kernel's log has the disk's "
+                     "error",
+                     path, at);
 }
 
 enum error_code gguf_parse(struct gguf *g, struct error *e)

@@ -132,14 +132,45 @@ static void limit_memory(void)
 #endif
 }
 
-/* All of the caller's but the standard ones and fd: it might write to them. The numbers of the
- * model's files, which are mapped, are not used again: parsing may close them. */
-static void close_others(int fd)
+/* All of the caller's but the standard ones, the model's files and fd: it might write to them. */
+static void close_others(const struct gguf *g, int fd)
 {
-    const int first = STDERR_FILENO + 1;
-    if (fd > first)
-        syscall(SYS_close_range, first, fd - 1, 0); /* Linux 5.9; without it they stay open */
-    syscall(SYS_close_range, fd < first ? first : fd + 1, ~0u, 0);
+    int first = STDERR_FILENO + 1;
+    for (int next; (next = gguf_next_descriptor(g, first)) >= 0 || fd >= first; first = next + 1) {
+        next = fd >= first && (next < 0 || fd < next) ? fd : next;
+        if (next > first)
+            syscall(SYS_close_range, first, next - 1, 0); /* Linux 5.9; else they stay open */
+    }
+    syscall(SYS_close_range, first, ~0u, 0);
+}
+
+/* For on_fault. */
+static const struct gguf *mapped;
+static int message_fd;
+
+/* The handler of SIGBUS. It does what is not safe in other handlers, but this process has one
+ * thread, which has not come to its fault in a call that it makes here. */
+static void on_fault(int signal_number, siginfo_t *info, void *context)
+{
+    static struct model_message failed = {.magic = MODEL_MESSAGE_MAGIC};
+    struct error e;
+    (void)context;
+    failed.code = (uint32_t)gguf_explain_fault(mapped, info->si_addr, &e);
+    if (failed.code) {
+        snprintf(failed.text, sizeof failed.text, "%s", e.text);
+        write_all(message_fd, &failed, sizeof failed);
+        _exit(0);
+    }
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void explain_faults(const struct gguf *g, int fd)
+{
+    const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    mapped = g;
+    message_fd = fd;
+    sigaction(SIGBUS, &action, NULL);
 }
 
 static _Noreturn void child_main(const struct task *t, struct gguf *g, int fd, pid_t parent)
@@ -162,7 +193,8 @@ static _Noreturn void child_main(const struct task *t, struct gguf *g, int fd, p
         write_all(fd, &failed, sizeof failed);
         _exit(0);
     }
-    close_others(fd);
+    close_others(g, fd);
+    explain_faults(g, fd);
     confine_calls(CONFINE_READER, false);
     t->work(g, t->segment_bytes, fd);
     _exit(0);
@@ -268,8 +300,8 @@ static bool reap(pid_t child, bool at_once, int *status)
 }
 
 /* What its end says, where it has sent no message. */
-static enum error_code ended_early(const struct gguf *g, const char *path, int status,
-                                   const struct wait *w, bool killed, struct error *e)
+static enum error_code ended_early(const char *path, int status, const struct wait *w, bool killed,
+                                   struct error *e)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (w->end == WAIT_LATE)
@@ -283,8 +315,6 @@ static enum error_code ended_early(const struct gguf *g, const char *path, int s
         return error_set(e, ERROR_FORMAT,
                          "%s: reading its metadata does not end: the file is damaged or hostile",
                          path);
-    if (number == SIGBUS)
-        return gguf_explain_fault(g, e);
     if (number == SIGKILL)
         return error_set(e, ERROR_MEMORY, "%s: the process that reads its metadata was killed",
                          path);
@@ -396,7 +426,7 @@ static enum error_code run_child(const struct task *t, struct gguf *g, const cha
     if (is_message(*message, *bytes) && (WIFEXITED(status) || (killed && !w.end)))
         return ERROR_OK;
     free(*message);
-    return ended_early(g, path, status, &w, killed, e);
+    return ended_early(path, status, &w, killed, e);
 }
 
 static enum error_code read_by(const struct task *t, const char *path, struct read_model *out,

@@ -254,25 +254,41 @@ static void cut_and_read(struct gguf *g, uint64_t segment_bytes, int fd)
     model_reader_run(g, segment_bytes, fd);
 }
 
-/* The disk returns an error for a page of the mapping, and again when it is read. */
-static bool disk_fails;
+/* What the disk does with the page of a mapping that it could not read, when it is read again. The
+ * file is cut for it, but its size does not say so. */
+static enum disk { DISK_REAL, DISK_FAILS, DISK_RECOVERS, DISK_HANGS } disk, disk_then;
+
+int __wrap_fstat(int fd, struct stat *s);
+int __real_fstat(int fd, struct stat *s);
+int __wrap_fstat(int fd, struct stat *s)
+{
+    int failed = __real_fstat(fd, s);
+    if (disk)
+        s->st_size = 1 << 30;
+    return failed;
+}
 
 ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at);
 ssize_t __real_pread(int fd, void *to, size_t bytes, off_t at);
 ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at)
 {
-    if (!disk_fails)
+    if (disk == DISK_HANGS)
+        hang_openly(NULL, 0, fd);
+    if (disk == DISK_RECOVERS)
+        return (ssize_t)bytes;
+    if (disk == DISK_REAL)
         return __real_pread(fd, to, bytes, at);
-    if (at < 8192)
-        return __real_pread(fd, to, 8192 - (size_t)at, at);
     errno = EIO;
     return -1;
 }
 
+/* The file, which is its standard input, is cut after it was mapped, and `disk` is what reads it.
+ */
 static void fault(struct gguf *g, uint64_t segment_bytes, int fd)
 {
-    (void)g, (void)segment_bytes, (void)fd;
-    raise(SIGBUS);
+    assert_int_equal(ftruncate(STDIN_FILENO, 4096), 0);
+    disk = disk_then;
+    model_reader_run(g, segment_bytes, fd);
 }
 
 /* An error without a text, and one that would clear a terminal. */
@@ -298,19 +314,35 @@ static void dies(model_reader_work *work, const char *path, enum error_code code
         fail_msg("'%s' does not say '%s'", why.text, says);
 }
 
+/* Reads a file that is cut after it was mapped. until_ns: 0: the reader's own patience. */
+static void faults(model_reader_work *work, enum disk then, uint64_t until_ns, enum error_code code,
+                   const char *says)
+{
+    char path[64];
+    size_t len;
+    struct read_model m;
+    uint8_t *data = read_file(GOLDEN("olmoe"), &len);
+    int fd = make_file(data, len, path), input = dup(STDIN_FILENO);
+    dup2(fd, STDIN_FILENO);
+    disk_then = then;
+    if (until_ns)
+        assert_int_equal(model_reader_describe_by(work, path, until_ns, &m, &why), code);
+    else
+        dies(work, path, code, says);
+    dup2(input, STDIN_FILENO);
+    free(data);
+    close(input);
+    close(fd);
+}
+
 static void test_bad_process(void **state)
 {
-    size_t len;
     (void)state;
     int before = open_fds();
     dies(crash, GOLDEN("olmoe"), ERROR_FORMAT, "Segmentation fault");
     dies(crash_late, GOLDEN("olmoe"), ERROR_FORMAT, "Aborted");
     dies(end_early, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(lie, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
-    disk_fails = true;
-    dies(fault, GOLDEN("olmoe"), ERROR_IO, "at byte 8192: Input/output error (errno 5)");
-    disk_fails = false;
-    dies(fault, GOLDEN("olmoe"), ERROR_IO, "could not be read: the kernel's log");
     dies(hang_quietly, GOLDEN("olmoe"), ERROR_FORMAT, "does not end");
     dies(hang_openly, GOLDEN("olmoe"), ERROR_TIMEOUT, "has not gone on for 0.3 s");
     dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
@@ -319,17 +351,12 @@ static void test_bad_process(void **state)
     callers_fd = dup2(STDERR_FILENO, 50);
     dies(try_forbidden, GOLDEN("olmoe"), ERROR_USAGE, "open 0 socket 0 fork 0 descriptor 0");
     close(callers_fd);
-    char path[64];
-    uint8_t *data = read_file(GOLDEN("olmoe"), &len);
-    int fd = make_file(data, len, path), input = dup(STDIN_FILENO);
-    dup2(fd, STDIN_FILENO);
-    dies(cut_and_read, path, ERROR_IO, "was cut while it was read");
-    dup2(input, STDIN_FILENO);
-    free(data);
-    close(input);
-    close(fd);
+    faults(cut_and_read, DISK_REAL, 0, ERROR_IO, "was cut while it was read");
+    faults(fault, DISK_FAILS, 0, ERROR_IO, "reading at byte 4096: Input/output error (errno 5)");
+    faults(fault, DISK_RECOVERS, 0, ERROR_IO, "could not be read at byte 4096: the kernel's log");
+    faults(fault, DISK_HANGS, clock_end_ns(300), ERROR_TIMEOUT, NULL);
 #else
-    (void)len, (void)try_forbidden, (void)cut_and_read;
+    (void)try_forbidden, (void)cut_and_read, (void)faults, (void)fault;
 #endif
     struct read_model m;
     assert_int_equal(model_reader_read_by(hang_after_message, GOLDEN("olmoe"), SEGMENT,
