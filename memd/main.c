@@ -12,6 +12,7 @@
 #include "base/machine_memory.h"
 #include "base/quantity.h"
 #include "daemon/supervisor_protocol.h"
+#include "device/batch_plan.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/serving_limits.h"
@@ -173,11 +174,14 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
-/* A device's batch is planned by its own memory. */
+/* Before a device's memory is planned. */
 static struct memory_worker worker_of(const struct memd *m)
 {
-    bool on_host = m->device_spec.kind == DEVICE_HOST;
-    return (struct memory_worker){.batch = on_host ? (uint32_t)m->batch : 0,
+    const struct device_spec *s = &m->device_spec;
+    uint32_t batch =
+        batch_plan_known(s, &m->plan.header.params, (uint32_t)m->batch, (uint32_t)m->context);
+    return (struct memory_worker){.batch = batch,
+                                  .cpuexec = s->kind != DEVICE_HOST,
                                   .parallel = (uint32_t)m->parallel,
                                   .workers = (uint32_t)m->workers,
                                   .threads = pool_useful_threads((unsigned)m->threads),
@@ -238,8 +242,7 @@ static uint64_t promised_bytes(struct memd *m)
 static uint64_t others_bytes(const struct memd *m)
 {
     struct memory_worker worker = worker_of(m);
-    if (m->device_spec.kind == DEVICE_HOST)
-        worker.batch = m->batch_planned;
+    worker.batch = batch_of(m);
     return memory_margin_bytes(m->plan.header.bytes + m->tier_plan.bytes) +
            memory_scratch_bytes(&m->plan, &worker);
 }

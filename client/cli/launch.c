@@ -5,6 +5,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress.h"
+#include "device/batch_plan.h"
 #include "exec/pool.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
@@ -75,11 +76,15 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
                      l->ctx, p->context_trained);
 }
 
-/* A device's batch is planned by its own memory. */
-static struct memory_worker worker_of(const struct launch *l)
+/* A device that memd will refuse counts as none. */
+static struct memory_worker worker_of(const struct launch *l, const struct model_params *p)
 {
-    bool on_host = !l->device || strcmp(l->device, "host") == 0;
-    return (struct memory_worker){.batch = on_host ? (uint32_t)l->batch : 0,
+    struct device_spec s = {.kind = DEVICE_HOST};
+    if (l->device && device_parse(l->device, &s, NULL))
+        s.kind = DEVICE_HOST;
+    return (struct memory_worker){.batch =
+                                      batch_plan_known(&s, p, (uint32_t)l->batch, (uint32_t)l->ctx),
+                                  .cpuexec = l->cpuexec || s.kind != DEVICE_HOST,
                                   .parallel = (uint32_t)l->parallel,
                                   .workers = (uint32_t)l->workers,
                                   .threads = pool_useful_threads((unsigned)l->threads),
@@ -100,8 +105,8 @@ int launch_check_model(const struct launch *l, bool beside)
     code = model_reader_read(l->model, POOL_SEGMENT_BYTES, &m, &e);
     if (!code) {
         struct tier_plan tier = {0};
-        const struct memory_worker worker = worker_of(l);
         const struct model_params *params = &m.plan.header.params;
+        const struct memory_worker worker = worker_of(l, params);
         warn_of_context(l, params);
         code = params_check_context(params, l->ctx, &e);
         if (!code)

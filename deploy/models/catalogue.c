@@ -8,6 +8,7 @@
 #include "daemon/options.h"
 #include "daemon/options_file.h"
 #include "daemon/supervisor_protocol.h"
+#include "device/batch_plan.h"
 #include "gguf/file_type.h"
 #include "ipc/kv_pool.h"
 #include "model/kv_layout.h"
@@ -177,7 +178,7 @@ static struct timespec find_options(const char *deployment, char path[PATH_MAX])
 struct memory_options {
     const char *device, *ram, *kv_type, *kv_cache;
     uint64_t context, parallel, batch, workers, threads;
-    bool reproducible;
+    bool reproducible, cpuexec;
 };
 
 static enum error_code read_options(struct catalogue_entry *x, struct memory_options *m,
@@ -195,6 +196,7 @@ static enum error_code read_options(struct catalogue_entry *x, struct memory_opt
         {"workers", OPTION_UINT, &m->workers, 0, SUPERVISE_WORKERS, "N", ""},
         {"threads", OPTION_UINT, &m->threads, 0, 1024, "N", ""},
         {"reproducible", OPTION_BOOL, &m->reproducible, 0, 0, NULL, ""},
+        {"cpuexec", OPTION_BOOL, &m->cpuexec, 0, 0, NULL, ""},
         {0}};
     x->options_modified = find_options(x->deployment, path);
     return x->options_modified.tv_sec ? options_read_some(options, path, e) : ERROR_OK;
@@ -245,15 +247,19 @@ static enum error_code find_kv(const struct model_params *p, uint64_t weights,
     return ERROR_OK;
 }
 
-/* A device's batch is planned by its own memory. */
-static struct memory_worker worker_of(const struct memory_options *m)
+/* A device that memd will refuse counts as none. */
+static struct memory_worker worker_of(const struct memory_options *m, const struct model_params *p)
 {
-    bool on_host = strcmp(m->device, "host") == 0;
-    return (struct memory_worker){.batch = on_host ? (uint32_t)m->batch : 0,
-                                  .parallel = (uint32_t)m->parallel,
-                                  .workers = (uint32_t)m->workers,
-                                  .threads = pool_useful_threads((unsigned)m->threads),
-                                  .reproducible = m->reproducible};
+    struct device_spec s = {.kind = DEVICE_HOST};
+    if (device_parse(m->device, &s, NULL))
+        s.kind = DEVICE_HOST;
+    return (struct memory_worker){
+        .batch = batch_plan_known(&s, p, (uint32_t)m->batch, (uint32_t)m->context),
+        .cpuexec = m->cpuexec || s.kind != DEVICE_HOST,
+        .parallel = (uint32_t)m->parallel,
+        .workers = (uint32_t)m->workers,
+        .threads = pool_useful_threads((unsigned)m->threads),
+        .reproducible = m->reproducible};
 }
 
 /* Host memory that `moed up` will want for the model. */
@@ -270,7 +276,7 @@ static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
     if (tier.n_slots)
         pool_plan_keep_dense(plan);
     /* memory_need_bytes counts the states of one request */
-    const struct memory_worker worker = worker_of(&m);
+    const struct memory_worker worker = worker_of(&m, p);
     x->need_bytes = memory_need_bytes(plan, tier.bytes + tier.read_bytes, &worker) +
                     memory_state_bytes(p, memory_parallel(p, m.parallel)) -
                     memory_state_bytes(p, 1);

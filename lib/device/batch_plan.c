@@ -42,3 +42,11 @@ uint32_t batch_plan(const struct worker_memory_needs *needs, const struct device
     }
     return BATCH_LEAST;
 }
+
+uint32_t batch_plan_known(const struct device_spec *s, const struct model_params *p, uint32_t asked,
+                          uint32_t context)
+{
+    if (asked || s->kind != DEVICE_EMU)
+        return asked;
+    return serving_batch(BATCH_READ_ONCE, serving_context(p, context, UINT32_MAX, true));
+}

@@ -17,4 +17,9 @@
  * Pure. */
 uint32_t batch_plan(const struct worker_memory_needs *needs, const struct device_plan *p);
 
+/* The batch before any memory of the device is planned: `asked`, or that of an emulated device. 0:
+ * it follows from the memory, of the device or of the host. asked, context: 0: not given. */
+uint32_t batch_plan_known(const struct device_spec *s, const struct model_params *p, uint32_t asked,
+                          uint32_t context);
+
 #endif

@@ -365,8 +365,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
     p.n_flags = device_link_signals(link) ? p.total_segments : 0;
     device_link_facts(link, &facts);
     if (!module) {
-        uint32_t context = serving_context(&map->params, o->context, UINT32_MAX, true);
-        p.batch = o->batch ? o->batch : serving_batch(BATCH_READ_ONCE, context);
+        p.batch = batch_plan_known(o->device, &map->params, o->batch, o->context);
         p.free_bytes = facts.free_bytes;
         device_share(&p); /* always fits: memory is as large as asked */
         *out = p;

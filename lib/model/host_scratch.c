@@ -3,6 +3,7 @@
 #include "model/host_scratch.h"
 
 #include "base/checked.h"
+#include "ipc/expert_channel.h"
 #include "kernels/kernels.h"
 #include "model/pool_map.h"
 
@@ -76,4 +77,11 @@ uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, u
     row += (uint64_t)most.heads * sizeof(struct attend_part);
     return TABLES_BYTES + max_tokens * row + threads * thread_bytes(p, max_tokens) +
            product_bytes(p, max_tokens, threads, copied);
+}
+
+uint64_t host_scratch_executor_bytes(const struct model_params *p, uint32_t max_tokens,
+                                     unsigned threads, uint64_t copied)
+{
+    return TABLES_BYTES + product_bytes(p, max_tokens, threads, copied) +
+           expert_channel_bytes(max_tokens, p->router.n_used, p->router.n_experts, p->d_model);
 }

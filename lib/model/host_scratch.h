@@ -13,5 +13,8 @@
  * worker. copied: bytes that each thread copies for products of float weights. */
 uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
                             uint64_t copied);
+/* Of cpuexec for a worker with such batches: of lib/exec, and of their channel. */
+uint64_t host_scratch_executor_bytes(const struct model_params *p, uint32_t max_tokens,
+                                     unsigned threads, uint64_t copied);
 
 #endif

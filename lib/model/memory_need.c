@@ -71,8 +71,10 @@ uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_
     uint32_t parallel = memory_parallel(&map.params, w->parallel);
     uint32_t tokens = serving_batch_tokens(w->batch ? w->batch : BATCH_LEAST, parallel);
     uint64_t copied = w->reproducible ? 0 : copied_bytes(plan, tokens);
-    return (w->workers ? w->workers : 1) *
-           host_scratch_bytes(&map.params, tokens, w->threads, copied);
+    uint64_t each = host_scratch_bytes(&map.params, tokens, w->threads, copied);
+    if (w->cpuexec)
+        each += host_scratch_executor_bytes(&map.params, tokens, w->threads, copied);
+    return (w->workers ? w->workers : 1) * each;
 }
 
 uint32_t memory_batch(const struct pool_plan *plan, const struct memory_worker *w, uint32_t most,

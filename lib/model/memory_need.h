@@ -14,13 +14,16 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
 /* The workers whose memory is planned, as their options say. */
 struct memory_worker {
-    uint32_t batch;    /* 0: the least, as the default is made smaller (memory_batch) */
+    /* 0: the least, as the default is made smaller (memory_batch), or planned by a device's memory
+     */
+    uint32_t batch;
     uint32_t parallel; /* 0: the default */
     uint32_t workers;  /* 0: one */
     unsigned threads;
     bool reproducible;
+    bool cpuexec; /* it runs, with scratch for each worker */
 };
-/* Of the workers' scratch (model/host_scratch.h). */
+/* Of the workers' scratch, and cpuexec's (model/host_scratch.h). */
 uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_worker *w);
 
 /* Bytes of host memory that serving needs: the plan's pool, tier_bytes, the margin, the worker's

@@ -1,6 +1,7 @@
 /* memd/device/device_plan.c and device/worker_memory.c: how memd divides a device's memory, with
  * results worked out by hand. The device is a stand-in with free memory that the test sets, because
  * the simulations have no other users of the device. */
+#include "device/batch_plan.h"
 #include "device/device_plan.h"
 
 #include "device/link_internal.h"
@@ -768,6 +769,11 @@ static void test_emulated(void **state)
     assert_int_equal(device_link_new(&spec, &link, &e), ERROR_OK);
     assert_int_equal(device_plan_new(link, &map, &o, &p, &e), ERROR_OK);
     assert_int_equal(p.n_slots, 4);
+    assert_int_equal(batch_plan_known(&spec, &map.params, 0, 0), p.batch);
+    assert_int_equal(batch_plan_known(&spec, &map.params, 0, 1000), 1024);
+    assert_int_equal(batch_plan_known(&spec, &map.params, 300, 1000), 300);
+    spec.kind = DEVICE_CUDA;
+    assert_int_equal(batch_plan_known(&spec, &map.params, 0, 1000), 0);
     assert_true(p.dense_bytes == 0 && p.kv_bytes == 0 && p.scratch_bytes == 0 &&
                 p.driver_bytes == 0);
     device_link_free(link);

@@ -2,6 +2,7 @@
  * allocate for every architecture. */
 #include "engine_bench.h"
 
+#include "ipc/expert_channel.h"
 #include "kernels/bf16.h"
 #include "model/host_scratch.h"
 
@@ -138,6 +139,33 @@ static void test_gathers(void **state)
     unload_model(&m);
 }
 
+/* cpuexec has scratch for each worker's batches: cpuexec/serve.c. */
+static void test_executor(void **state)
+{
+    struct loaded_model m;
+    struct pool *pool;
+    struct exec *x;
+    struct error e;
+    struct memory_worker w = {.batch = 512, .parallel = PARALLEL, .threads = THREADS};
+    (void)state;
+    load_file(&m, GOLDEN("quant-F16.gguf"));
+    const struct model_params *p = &m.map.params;
+    const uint32_t tokens = 512 + PARALLEL, used = p->router.n_used;
+    const struct exec_limits limits = {tokens, p->d_model, tokens * used, p->d_expert};
+    must(pool_new("test", THREADS, false, 0, &pool, &e), &e);
+    uint64_t before = allocated();
+    must(exec_new(pool, &limits, true, &x, &e), &e);
+    uint64_t there =
+        allocated() - before + expert_channel_bytes(tokens, used, p->router.n_experts, p->d_model);
+    w.workers = 2;
+    uint64_t without = memory_scratch_bytes(&m.plan, &w);
+    w.cpuexec = true;
+    assert_in_range((memory_scratch_bytes(&m.plan, &w) - without) / 2, there, there + (1 << 20));
+    exec_free(x);
+    pool_free(pool);
+    unload_model(&m);
+}
+
 /* The scratch of the batch is part of the need, and the default batch leaves most of what is left.
  */
 static void test_batch(void **state)
@@ -172,7 +200,8 @@ int main(void)
     free(probe);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch), cmocka_unit_test(test_dense_bf16),
-        cmocka_unit_test(test_all_architectures), cmocka_unit_test(test_gathers)};
+        cmocka_unit_test(test_all_architectures), cmocka_unit_test(test_gathers),
+        cmocka_unit_test(test_executor)};
     if (counted)
         return cmocka_run_group_tests(tests, NULL, NULL);
     int failed = _cmocka_run_group_tests("without allocations", tests, 2, NULL, NULL);

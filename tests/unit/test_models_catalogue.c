@@ -101,6 +101,11 @@ static void need_with_options(void **state)
     assert_int_equal(x->kv_most_bytes, 0);
     write_options("workers = 3\n", 17);
     assert_true(scanned_need(&c) > whole);
+    write_options("cpuexec = true\n", 19);
+    uint64_t with_cpuexec = scanned_need(&c);
+    assert_true(with_cpuexec > whole);
+    write_options("device = emu:vram=50%,link=1G\n", 21); /* its batch is larger */
+    assert_true(scanned_need(&c) > with_cpuexec);
     write_options("workers = 17\n", 16); /* `moed up` refuses it */
     assert_int_equal(scanned_need(&c), 0);
     write_options("kv-type = f17\n", 15);
