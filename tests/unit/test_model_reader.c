@@ -258,7 +258,10 @@ static void cut_and_read(struct gguf *g, uint64_t segment_bytes, int fd)
  * file is cut for it, but its size does not say so. */
 static enum disk { DISK_REAL, DISK_FAILS, DISK_RECOVERS, DISK_HANGS } disk, disk_then;
 
-int __wrap_fstat(int fd, struct stat *s);
+/* Visible: with a sanitizer the linker takes its library to refer to them. */
+#define WRAP __attribute__((visibility("default")))
+
+WRAP int __wrap_fstat(int fd, struct stat *s);
 int __real_fstat(int fd, struct stat *s);
 int __wrap_fstat(int fd, struct stat *s)
 {
@@ -268,7 +271,7 @@ int __wrap_fstat(int fd, struct stat *s)
     return failed;
 }
 
-ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at);
+WRAP ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at);
 ssize_t __real_pread(int fd, void *to, size_t bytes, off_t at);
 ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at)
 {
