@@ -187,17 +187,22 @@ bool sched_cache_keeps_loads(const struct sched_cache *c)
     return c->policy->keeps_loads;
 }
 
+/* Where an answer is. Returns true. */
+static bool tell(const struct sched_cache *c, uint32_t slab, uint32_t *layer, uint32_t *expert)
+{
+    *layer = cache_layer_of(c, slab);
+    *expert = slab % c->shape.n_experts;
+    return true;
+}
+
 bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert)
 {
     struct cache_search s = {layer, expert, demanded, probability, blocked, NULL, arg};
     uint32_t slab;
-    if (!has_experts(c, layer) || expert >= c->shape.n_experts || !c->policy->victim(c, &s, &slab))
-        return false;
-    *victim_layer = cache_layer_of(c, slab);
-    *victim_expert = slab % c->shape.n_experts;
-    return true;
+    return has_experts(c, layer) && expert < c->shape.n_experts &&
+           c->policy->victim(c, &s, &slab) && tell(c, slab, victim_layer, victim_expert);
 }
 
 bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
@@ -206,11 +211,7 @@ bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,
     struct cache_search s = {
         .layer = UINT32_MAX, .blocked = blocked, .unobtainable = unobtainable, .arg = arg};
     uint32_t slab;
-    if (!c->policy->passed || !c->policy->passed(c, &s, &slab))
-        return false;
-    *layer = cache_layer_of(c, slab);
-    *expert = slab % c->shape.n_experts;
-    return true;
+    return c->policy->passed && c->policy->passed(c, &s, &slab) && tell(c, slab, layer, expert);
 }
 
 bool sched_cache_exchange(const struct sched_cache *c, double copy_s, sched_blocked *blocked,
@@ -219,11 +220,8 @@ bool sched_cache_exchange(const struct sched_cache *c, double copy_s, sched_bloc
     struct cache_search s = {
         .layer = UINT32_MAX, .blocked = blocked, .unobtainable = unobtainable, .arg = arg};
     uint32_t slab;
-    if (!c->policy->exchange || !c->policy->exchange(c, copy_s, &s, &slab))
-        return false;
-    *layer = cache_layer_of(c, slab);
-    *expert = slab % c->shape.n_experts;
-    return true;
+    return c->policy->exchange && c->policy->exchange(c, copy_s, &s, &slab) &&
+           tell(c, slab, layer, expert);
 }
 
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
@@ -231,9 +229,6 @@ bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blo
 {
     struct cache_search s = {.blocked = blocked, .arg = arg};
     uint32_t slab;
-    if (!c->policy->wanted || !c->policy->wanted(c, free_segments, &s, &slab))
-        return false;
-    *layer = cache_layer_of(c, slab);
-    *expert = slab % c->shape.n_experts;
-    return true;
+    return c->policy->wanted && c->policy->wanted(c, free_segments, &s, &slab) &&
+           tell(c, slab, layer, expert);
 }

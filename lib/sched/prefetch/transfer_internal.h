@@ -93,6 +93,14 @@ static inline bool transfer_is_whole(const struct transfer_scheduler *c, uint32_
     return transfer_there(c, layer, expert) >= c->layer_segments[layer];
 }
 
+/* What a policy wants to be copied: a policy's mistake must not break the scheduler. */
+static inline bool transfer_may_copy(const struct transfer_scheduler *c, uint32_t layer,
+                                     uint32_t expert)
+{
+    return layer < c->shape.n_layers && expert < c->shape.n_experts &&
+           !transfer_is_whole(c, layer, expert);
+}
+
 /* The owner can copy segments of this expert now. */
 static inline bool transfer_is_obtainable(const struct transfer_scheduler *c, uint32_t layer,
                                           uint32_t expert)

@@ -77,8 +77,23 @@ static bool ask_policy(struct transfer_scheduler *c, uint64_t spare, sched_block
                        uint32_t *layer, uint32_t *expert)
 {
     return sched_cache_wanted(c->policy, spare, blocked, c, layer, expert) &&
-           *layer < c->shape.n_layers && *expert < c->shape.n_experts &&
-           !transfer_is_whole(c, *layer, *expert);
+           transfer_may_copy(c, *layer, *expert);
+}
+
+static void choose(struct transfer_scheduler *c, uint32_t layer, uint32_t expert, bool exchange)
+{
+    c->hinting = true;
+    c->hint_exchange = exchange;
+    c->hint_layer = layer;
+    c->hint_expert = expert;
+}
+
+static bool chosen_job(struct transfer_scheduler *c, struct copy_job *job)
+{
+    bool found = prefetch_job(c, c->hint_layer, c->hint_expert, 0, COPY_WANTED, job);
+    /* No slot, and none on its way: the policy may choose again. */
+    c->hinting = !found && c->owner.retired_slots(c->owner.arg) > 0;
+    return found;
 }
 
 /* The copy that the cache policy wants. It is kept while a slot is being freed for it and while
@@ -101,15 +116,9 @@ static bool wanted_job(struct transfer_scheduler *c, struct copy_job *job)
                 !transfer_is_obtainable(c, layer, expert))
                 return false;
         }
-        c->hinting = true;
-        c->hint_exchange = false;
-        c->hint_layer = layer;
-        c->hint_expert = expert;
+        choose(c, layer, expert, false);
     }
-    bool found = prefetch_job(c, c->hint_layer, c->hint_expert, 0, COPY_WANTED, job);
-    /* No slot, and none on its way: the policy may choose again. */
-    c->hinting = !found && c->owner.retired_slots(c->owner.arg) > 0;
-    return found;
+    return chosen_job(c, job);
 }
 
 static bool predicted_job(struct transfer_scheduler *c, struct copy_job *job)
@@ -133,14 +142,15 @@ static double copy_cost_s(const struct sched_costs *costs)
 static bool may_exchange(const struct transfer_scheduler *c)
 {
     uint32_t n_layers = 0, n_requesters = 0, n_using = 0;
+    if (!c->has_costs || c->hinting || c->n_under_way)
+        return false;
     for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
         n_layers += c->layer_segments[layer] > 0;
     for (uint32_t i = 0; i < c->n_requesters; i++) {
         n_requesters += c->queues[i] != NULL;
         n_using += c->queues[i] && !c->unused[i];
     }
-    return c->has_costs && !c->hinting && !c->n_under_way && n_using &&
-           c->unpredicted >= EXCHANGE_AFTER * n_layers * n_requesters;
+    return n_using && c->unpredicted >= EXCHANGE_AFTER * n_layers * n_requesters;
 }
 
 static bool exchange_job(struct transfer_scheduler *c, struct copy_job *job)
@@ -148,10 +158,8 @@ static bool exchange_job(struct transfer_scheduler *c, struct copy_job *job)
     uint32_t layer, expert;
     if (!may_exchange(c) || !transfer_find_exchange(c, copy_cost_s(&c->costs), &layer, &expert))
         return false;
-    c->hinting = c->hint_exchange = true;
-    c->hint_layer = layer;
-    c->hint_expert = expert;
-    return wanted_job(c, job);
+    choose(c, layer, expert, true);
+    return chosen_job(c, job);
 }
 
 /* The policy decides as if the copies under way had ended. */

@@ -187,8 +187,7 @@ bool transfer_find_exchange(struct transfer_scheduler *c, double copy_s, uint32_
 {
     struct blocked_by b = {c, true, UINT32_MAX, UINT32_MAX};
     return sched_cache_exchange(c->policy, copy_s, blocked, unobtainable, &b, layer, expert) &&
-           *layer < c->shape.n_layers && *expert < c->shape.n_experts &&
-           !transfer_is_whole(c, *layer, *expert);
+           transfer_may_copy(c, *layer, *expert);
 }
 
 static void reclaim(const struct transfer_scheduler *c)
