@@ -28,12 +28,13 @@ struct experts_counters {
     struct counter *sent, *local, *reclaimed, *wait_ns;
     struct counter *local_ns,
         *local_bytes; /* time of `local`, and bytes of the weights that it read */
-    /* Of a device with memory of its own, else NULL: segments computed there that were resident,
-     * and after a load; segments computed on the CPU; segments that were resident when their layer
-     * was planned, wherever they were computed; loads that did not arrive in time; time
-     * waited for loads; layers computed in one call after their load. */
-    struct counter *resident, *loaded, *on_cpu, *found_on_device, *loads_reclaimed, *load_wait_ns,
-        *at_once;
+    /* Of a device with memory of its own, else NULL. Segments by where they were computed: on the
+     * device where they were resident, there after a load, on the CPU. found_on_device: segments
+     * that were resident when their layer was planned, wherever they were computed. */
+    struct counter *resident, *loaded, *on_cpu, *found_on_device;
+    /* Loads that did not arrive in time; time waited for loads; layers computed in one call after
+     * their load. */
+    struct counter *loads_reclaimed, *load_wait_ns, *at_once;
     /* Of a CUDA device: device-only layers; attempts that missed an expert; layers that were queued
      * behind a miss; predicted time of the experts of device-only layers, which device_ns has too;
      * layers that were queued as a graph. */
