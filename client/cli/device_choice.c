@@ -167,16 +167,16 @@ static void find_gpu(const struct launch *l, const struct device_spec *given, st
     read_model_free(&m);
 }
 
-/* Makes --vram or --reserve (name) a part of the device, in `text`. Complains. */
-static bool add_part(struct launch *l, const char *name, const char *value, char text[400])
+/* Makes --vram or --reserve (name) a part of *device, in `text`. Complains. */
+static bool add_part(const char **device, const char *name, const char *value, char text[400])
 {
     struct device_spec spec;
     struct error e;
     if (!value)
         return true;
-    bool bare = strcmp(l->device, "emu") == 0; /* no option yet */
-    snprintf(text, 400, "%.300s%c%s=%.60s", l->device, bare ? ':' : ',', name, value);
-    if (strcmp(l->device, "host") == 0) {
+    bool bare = strcmp(*device, "emu") == 0; /* no option yet */
+    snprintf(text, 400, "%.300s%c%s=%.60s", *device, bare ? ':' : ',', name, value);
+    if (strcmp(*device, "host") == 0) {
         cli_complain("--%s needs a device with memory of its own, --device host has none", name);
         return false;
     }
@@ -184,15 +184,15 @@ static bool add_part(struct launch *l, const char *name, const char *value, char
         cli_complain("--%s %s: %s", name, value, e.text);
         return false;
     }
-    l->device = text;
+    *device = text;
     return true;
 }
 
-static bool add_parts(struct launch *l, const struct device_parts *parts)
+static bool add_parts(const char **device, const struct device_parts *parts)
 {
     static char with_vram[400], with_reserve[400];
-    return add_part(l, "vram", parts->vram, with_vram) &&
-           add_part(l, "reserve", parts->reserve, with_reserve);
+    return add_part(device, "vram", parts->vram, with_vram) &&
+           add_part(device, "reserve", parts->reserve, with_reserve);
 }
 
 /* A worker for each device, unless the user gave a number. Complains. */
@@ -228,17 +228,11 @@ static const char *needs_gpu(const struct device_parts *parts)
     return parts->vram ? "vram" : parts->reserve ? "reserve" : NULL;
 }
 
-/* What any GPU is to leave free. Complains. */
-static bool read_reserve(const struct device_parts *parts, struct device_spec *out)
+bool device_choice_read(const struct device_parts *parts, struct device_spec *out)
 {
-    char text[100] = "cuda";
+    const char *device = "cuda";
     struct error e;
-    if (parts->reserve)
-        snprintf(text, sizeof text, "cuda,reserve=%.60s", parts->reserve);
-    if (!device_parse(text, out, &e))
-        return true;
-    cli_complain("--reserve %s: %s", parts->reserve, e.text);
-    return false;
+    return add_parts(&device, parts) && !device_parse(device, out, &e);
 }
 
 /* Returns an exit code. */
@@ -247,7 +241,7 @@ static int choose_gpu(struct launch *l, const struct device_parts *parts)
     static struct choice c;
     struct device_spec given;
     const char *needs = needs_gpu(parts);
-    if (!read_reserve(parts, &given))
+    if (!device_choice_read(&(struct device_parts){.reserve = parts->reserve}, &given))
         return CLI_USAGE;
     find_gpu(l, &given, &c);
     l->device = c.found ? c.device : NULL;
@@ -265,7 +259,7 @@ int device_choice_make(struct launch *l, const struct device_parts *parts)
 {
     bool given = l->device && l->device[0];
     int exit_code = given ? CLI_OK : choose_gpu(l, parts);
-    if (!exit_code && (!add_parts(l, parts) || !choose_workers(l)))
+    if (!exit_code && (!add_parts(&l->device, parts) || !choose_workers(l)))
         exit_code = CLI_USAGE;
     return exit_code;
 }

@@ -18,6 +18,9 @@ struct device_parts {
  * code; where it is not CLI_OK, it has complained. */
 int device_choice_make(struct launch *l, const struct device_parts *parts);
 
+/* CUDA devices with these parts. False: it has complained of one. */
+bool device_choice_read(const struct device_parts *parts, struct device_spec *out);
+
 #define DEVICES_MOST 64 /* that are looked at */
 
 /* What of a model fits on an open device now, with the options of `moed up` in l except the

@@ -4,6 +4,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/device_choice.h"
 #include "client/cli/model_file.h"
+#include "daemon/supervisor_protocol.h"
 #include "gguf/gguf.h"
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
@@ -48,14 +49,21 @@ static void print_link(const char *pci)
         printf("         link not known\n");
 }
 
+/* What the options give. */
+struct given {
+    const struct launch *launch;
+    struct device_spec device;
+};
+
 static void print_fit(const struct device_module *module, const struct device_facts *facts,
-                      unsigned ordinal, const struct pool_map *map, const struct launch *l)
+                      unsigned ordinal, const struct pool_map *map, const struct given *given)
 {
-    struct device_spec spec = {.kind = DEVICE_CUDA, .ordinal = ordinal};
+    struct device_spec spec = given->device;
     struct device_plan plan;
     struct error e;
     char dense[24], kv[24], experts[24];
-    if (device_choice_fit(module, facts, map, l, &spec, &plan, &e)) {
+    spec.ordinal = ordinal;
+    if (device_choice_fit(module, facts, map, given->launch, &spec, &plan, &e)) {
         printf("         does not fit: %s\n", e.text);
         return;
     }
@@ -72,7 +80,7 @@ static void print_fit(const struct device_module *module, const struct device_fa
 
 /* Prints every device; map NULL: no model. Returns an exit code. */
 static int print_devices(const struct device_module *module, const struct pool_map *map,
-                         const struct launch *l)
+                         const struct given *given)
 {
     struct device *d;
     struct error e;
@@ -98,7 +106,7 @@ static int print_devices(const struct device_module *module, const struct pool_m
         if (facts.exclusive && device_exclusive(&facts, n, &e))
             fprintf(stderr, "moed: %s\n", e.text);
         if (map)
-            print_fit(module, &facts, n, map, l);
+            print_fit(module, &facts, n, map, given);
         module->close(d);
     }
     if (!opened && e.code == ERROR_NOT_FOUND)
@@ -106,12 +114,12 @@ static int print_devices(const struct device_module *module, const struct pool_m
     return opened ? CLI_OK : CLI_FAILURE;
 }
 
-static int devices_of_model(const struct device_module *module, const struct launch *l)
+static int devices_of_model(const struct device_module *module, const struct given *given)
 {
     struct gguf *g;
     struct pool_plan plan;
     struct error e;
-    enum error_code code = gguf_open(l->model, &g, &e);
+    enum error_code code = gguf_open(given->launch->model, &g, &e);
     if (code) {
         cli_complain("%s", e.text);
         return CLI_FAILURE;
@@ -122,7 +130,7 @@ static int devices_of_model(const struct device_module *module, const struct lau
         cli_complain("%s", e.text);
     } else {
         struct pool_map map = pool_plan_map(&plan);
-        result = print_devices(module, &map, l);
+        result = print_devices(module, &map, given);
         pool_plan_free(&plan);
     }
     gguf_close(g);
@@ -135,10 +143,17 @@ int devices_main(int argc, char **argv)
     struct launch *l = calloc(1, sizeof *l); /* large */
     if (!l)
         return CLI_FAILURE;
+    struct device_parts parts = {0};
+    struct given given = {.launch = l};
     const struct option_spec table[] = {
         {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N", "as of `moed up`"},
         {"parallel", OPTION_UINT, &l->parallel, 0, 256, "N", "as of `moed up`"},
         {"kv-type", OPTION_STRING, &l->kv_type, 0, 0, "TYPE", "as of `moed up`"},
+        {"batch", OPTION_UINT, &l->batch, 0, 8192, "N", "as of `moed up`"},
+        {"workers", OPTION_UINT, &l->workers, 0, SUPERVISE_WORKERS, "N", "as of `moed up`"},
+        {"reproducible", OPTION_BOOL, &l->reproducible, 0, 0, NULL, "as of `moed up`"},
+        {"vram", OPTION_STRING, &parts.vram, 0, 0, "SIZE", "as of `moed up`"},
+        {"reserve", OPTION_STRING, &parts.reserve, 0, 0, "SIZE", "as of `moed up`"},
         {0},
     };
     int n, exit_code;
@@ -149,13 +164,15 @@ int devices_main(int argc, char **argv)
                       "MODEL would fit with these options of `moed up`.",
                       argc, argv, 0, 1, &n, &exit_code)) {
         l->model = model;
-        if (device_module_load("cuda", &module, &e)) {
+        if (!device_choice_read(&parts, &given.device)) {
+            exit_code = CLI_USAGE;
+        } else if (device_module_load("cuda", &module, &e)) {
             cli_complain("%s", e.text);
             exit_code = CLI_FAILURE;
         } else if (n && !model_file_find(argv[1], model)) {
             exit_code = CLI_FAILURE;
         } else {
-            exit_code = n ? devices_of_model(module, l) : print_devices(module, NULL, l);
+            exit_code = n ? devices_of_model(module, &given) : print_devices(module, NULL, &given);
         }
     }
     free(l);

@@ -2,6 +2,7 @@
 #include "deploy/models/models_internal.h"
 
 #include "base/clock.h"
+#include "base/file_writer.h"
 #include "base/log.h"
 #include "daemon/models_started.h"
 #include "daemon/program_find.h"
@@ -120,18 +121,17 @@ static void take_scan(struct models *m)
 void models_save_started(const struct models *m)
 {
     char path[RUN_PATH_BYTES];
-    size_t written = 0;
+    struct strbuf names = {0};
+    struct error e;
     models_started_file(m->run, path);
-    FILE *f = fopen(path, "we");
-    for (size_t i = 0; f && i < m->count; i++) {
-        const struct model_facts *x = &m->items[i]->facts;
-        if (x->own)
-            written += fprintf(f, "%s\n", m->items[i]->deployment) > 0;
-    }
-    if (!f || fclose(f) != 0)
-        log_warn("cannot write %s: %m", path);
-    else if (!written)
+    for (size_t i = 0; i < m->count; i++)
+        if (m->items[i]->facts.own)
+            strbuf_printf(&names, "%s\n", m->items[i]->deployment);
+    if (file_write_text(path, &names, &e))
+        log_warn("%s", e.text);
+    else if (!names.len)
         unlink(path);
+    strbuf_fini(&names);
 }
 
 static void adopt(void *arg, const char *name, const char *run)

@@ -90,7 +90,7 @@ fi
 say "ok: messages of failed starts"
 
 # moed devices, and what `moed up` chooses without --device
-devices() { "$MOED" devices "$MODEL" >"$WORK/devices" 2>&1 || true; }
+devices() { "$MOED" devices "$MODEL" "$@" >"$WORK/devices" 2>&1 || true; } # OPTION...
 has() { grep -qE -- "$1" "$WORK/devices" || fail "moed devices lacks '$1': $(cat "$WORK/devices")"; }
 devices
 has '^cuda:0 +.*, [0-9.]+ .B of [0-9.]+ .B free, [0-9]+ multiprocessors'
@@ -98,6 +98,10 @@ has '^ +fits: [0-9.]+ .B of experts, [0-9]+ % of them; [0-9.]+ .B dense weights,
 if [ $SIMULATED = yes ]; then
     MOED_CUSIM_DEVICES=2 devices
     has '^cuda:1 '
+    MOED_CUSIM_MEMORY=40M devices --reserve 39M
+    has '^ +does not fit: .* after 39 MB for other programs \(reserve=\)'
+    devices --reserve 1x
+    has '^moed: --reserve 1x: device cuda: reserve is not bytes'
     MOED_CUSIM_MEMORY=2M devices
     has '^ +does not fit: .* no space for .* dense weights'
     MOED_CUSIM_DEVICES=0 devices
