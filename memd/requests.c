@@ -330,8 +330,8 @@ enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
         return reply_resize(m, request->resize, reply, e);
     case MOED__V1__REQUEST__BODY_MEMORY_MAP:
         return reply_map(m, request->memory_map, reply);
-    case MOED__V1__REQUEST__BODY_EXPERT_MAP:
-        return memd_reply_expert_map(m, request->expert_map, reply, e);
+    case MOED__V1__REQUEST__BODY_PLACEMENT_MAP:
+        return memd_reply_placement_map(m, request->placement_map, reply, e);
     default:
         return daemon_unknown(request, e);
     }

@@ -1,5 +1,5 @@
-/* The reply with the expert map; see watch.h. The message is static: memd answers one request at a
- * time. */
+/* The reply with the placement map; see watch.h. The message is static: memd answers one request at
+ * a time. */
 #include "watch.h"
 
 /* The first request makes the map. */
@@ -26,16 +26,17 @@ static enum error_code make_map(struct memd *m, struct error *e)
     return place_map_new(&sources, &m->watch.map, e);
 }
 
-enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapRequest *request,
-                                      Moed__V1__Reply *reply, struct error *e)
+enum error_code memd_reply_placement_map(struct memd *m,
+                                         const Moed__V1__PlacementMapRequest *request,
+                                         Moed__V1__Reply *reply, struct error *e)
 {
-    static Moed__V1__ExpertMapReply answer;
+    static Moed__V1__PlacementMapReply answer;
     enum error_code code = m->watch.map ? ERROR_OK : make_map(m, e);
     if (code)
         return code;
     struct place_map *map = m->watch.map;
     place_map_update(map);
-    moed__v1__expert_map_reply__init(&answer);
+    moed__v1__placement_map_reply__init(&answer);
     answer.generation = m->generation;
     answer.version = map->version;
     answer.model_path = m->plan.header.path;
@@ -51,7 +52,7 @@ enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapR
     } else {
         answer.places = (ProtobufCBinaryData){map->n_cells, map->places};
     }
-    reply->body_case = MOED__V1__REPLY__BODY_EXPERT_MAP;
-    reply->expert_map = &answer;
+    reply->body_case = MOED__V1__REPLY__BODY_PLACEMENT_MAP;
+    reply->placement_map = &answer;
     return ERROR_OK;
 }

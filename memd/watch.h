@@ -4,7 +4,8 @@
 
 #include "memd.h"
 
-enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapRequest *request,
-                                      Moed__V1__Reply *reply, struct error *e);
+enum error_code memd_reply_placement_map(struct memd *m,
+                                         const Moed__V1__PlacementMapRequest *request,
+                                         Moed__V1__Reply *reply, struct error *e);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/strbuf.h"
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/run_dir.h"
 
 #include "control.pb-c.h"

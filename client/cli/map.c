@@ -3,7 +3,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
-#include "client/cli/expert_map.h"
+#include "client/state/placement_map.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>
@@ -80,27 +80,27 @@ static enum error_code print_tables(const char *run, struct error *e)
 }
 
 /* The worker counts activations only while it is asked, so this asks once a second. */
-static enum error_code print_expert_map(const char *name, const char *run, uint64_t seconds,
-                                        struct error *e)
+static enum error_code print_placement_map(const char *name, const char *run, uint64_t seconds,
+                                           struct error *e)
 {
-    struct expert_map map;
+    struct placement_map map;
     struct strbuf text;
-    expert_map_init(&map);
+    placement_map_init(&map);
     strbuf_init(&text);
-    enum error_code code = expert_map_fetch(&map, run, e);
+    enum error_code code = placement_map_fetch(&map, run, e);
     for (uint64_t i = 0; i < seconds && !code; i++) {
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-        code = expert_map_fetch(&map, run, e);
+        code = placement_map_fetch(&map, run, e);
     }
     if (!code) {
-        expert_map_json(&map, name ? name : "default", &text);
+        placement_map_json(&map, name ? name : "default", &text);
         if (text.failed)
             code = error_set(e, ERROR_MEMORY, "no memory for the text");
         else
             puts(text.data);
     }
     strbuf_fini(&text);
-    expert_map_fini(&map);
+    placement_map_fini(&map);
     return code;
 }
 
@@ -129,7 +129,7 @@ int map_main(int argc, char **argv)
     if (!deployment_choose(&name, &exit_code) || !deployment_find_running(name, run, &exit_code))
         return exit_code;
     struct error e = {0};
-    if (json ? print_expert_map(name, run, seconds, &e) : print_tables(run, &e)) {
+    if (json ? print_placement_map(name, run, seconds, &e) : print_tables(run, &e)) {
         cli_complain("map: %s", e.text);
         return CLI_FAILURE;
     }

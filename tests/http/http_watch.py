@@ -1,4 +1,4 @@
-"""The expert map of a running moed-http: once, as events, under activity and another policy.
+"""The placement map of a running moed-http: once, as events, under activity and another policy.
 
 usage: http_watch.py PORT MOED KEY ADMIN_KEY WORKER_PID   (a deployment with a device cache; keys of moed-http)
        http_watch.py PORT MOED KEY ADMIN_KEY              (one without)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The expert map over HTTP: where each expert is and how often it is used, as events; policy and memory with an admin key;
+# The placement map over HTTP: where each expert is and how often it is used, as events; policy and memory with an admin key;
 # the same from `moed map --json`. usage: watch.sh MOED MODEL
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"

@@ -303,7 +303,7 @@ def pixel(page, row, expert):
                    row, expert)
 
 
-def expert_map(page, state):
+def placement_map(page, state):
     page.click("Experts")
     page.wait(lambda: page.text("#watch .muted").startswith("16 layers of 64 experts, 6 used by a token; policy moed"), "the map")
     page.wait(lambda: "step" in page.text("#watch .muted"), "changes")
@@ -344,7 +344,7 @@ def nobody_looks(page, state):
     page.wait(lambda: state.streams == 0, "the stream closes with the panel")
     state.map = False
     page.click("Experts")
-    page.wait(lambda: "no expert map" in page.text("#watch .muted"), "a server without a map")
+    page.wait(lambda: "no placement map" in page.text("#watch .muted"), "a server without a map")
     page.ask("still there")
     assert page.answered() == "You said: still there"
 
@@ -366,7 +366,7 @@ def phone(page, _):
 
 
 def chosen(page, state):
-    for step in (hostile_answer, markdown_and_reasoning, call_and_result, stop_closes, keys, expert_map, policy_change,
+    for step in (hostile_answer, markdown_and_reasoning, call_and_result, stop_closes, keys, placement_map, policy_change,
                  nobody_looks, phone):
         print(step.__name__, flush=True)
         step(page, state)

@@ -1,4 +1,4 @@
-"""A server with the page's files and answers of our own choice: reasoning, calls, hostile text, an expert map, keys. So the
+"""A server with the page's files and answers of our own choice: reasoning, calls, hostile text, a placement map, keys. So the
 browser test sees what no small model says on request. It counts what the page does: streams that were left, requests."""
 import base64
 import http.server

@@ -9,7 +9,7 @@ const conversations = await import(`${page}conversation.js`);
 const { exportJson, exportMarkdown, importJson } = await import(`${page}transfer.js`);
 const { requestParameters, PARAMETERS, PRESETS } = await import(`${page}parameters.js`);
 const { streamAnswer, takeChunk, takeTimes } = await import(`${page}answer.js`);
-const { ExpertMap } = await import(`${page}map_model.js`);
+const { PlacementMap } = await import(`${page}map_model.js`);
 const { labelStep } = await import(`${page}map_canvas.js`);
 const { answerFigures, bytes, percent, scaled, seconds } = await import(`${page}format.js`);
 
@@ -265,9 +265,9 @@ const MAP = { model: 'm', policy: 'lru', layers: [1, 3], experts: 3, experts_use
               place: base64([0, 1, 2, 3, 4, 4]), use: base64([0, 255, 128, 0, 0, 25]), chosen: base64([0, 1, 0, 0, 0, 0]) };
 
 test('the map and its changes', () => {
-  const map = new ExpertMap(MAP);
+  const map = new PlacementMap(MAP);
   assert.deepEqual(map.counts(), [1, 1, 1, 1, 2]);
-  assert.deepEqual([map.step, new ExpertMap({ ...MAP, step: 7 }).step], [0, 7]);
+  assert.deepEqual([map.step, new PlacementMap({ ...MAP, step: 7 }).step], [0, 7]);
   assert.equal(map.describe(0, 1), 'Layer 1, expert 1: host memory, in 100 % of recent steps, chosen by the latest step');
   assert.equal(map.describe(1, 0), 'Layer 3, expert 0: partly on the device, not used lately');
   assert.equal(map.describe(1, 2), 'Layer 3, expert 2: wholly on the device, in 1.0 % of recent steps');
@@ -275,7 +275,7 @@ test('the map and its changes', () => {
   assert.equal(map.step, 5);
   assert.deepEqual([...map.place], [4, 4, 2, 3, 4, 4]);
   assert.deepEqual([...map.chosen], [1, 0, 0, 0, 0, 0]);
-  assert.throws(() => new ExpertMap({ ...MAP, use: base64([1]) }), /use has 1 cells, not 6/);
+  assert.throws(() => new PlacementMap({ ...MAP, use: base64([1]) }), /use has 1 cells, not 6/);
 });
 
 test('labels leave space', () => {

@@ -3,7 +3,7 @@
 #ifndef MOED_CLI_TOP_SAMPLE_H
 #define MOED_CLI_TOP_SAMPLE_H
 
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/run_dir.h"
 #include "daemon/supervisor_protocol.h"
 

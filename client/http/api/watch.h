@@ -1,4 +1,5 @@
-/* GET /moed/map and /moed/events: the expert map of a deployment, once or as events (docs/http.md).
+/* GET /moed/map and /moed/events: the placement map of a deployment, once or as events
+ * (docs/http.md).
  */
 #ifndef MOED_HTTP_API_WATCH_H
 #define MOED_HTTP_API_WATCH_H

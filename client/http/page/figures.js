@@ -1,4 +1,4 @@
-// The figures beside the expert map: rows of a table, some with a bar. A figure that this deployment has never had is left
+// The figures beside the placement map: rows of a table, some with a bar. A figure that this deployment has never had is left
 // out.
 import { el } from './dom.js';
 import { bytes, percent, scaled, seconds } from './format.js';

@@ -1,4 +1,4 @@
-// The expert map as a picture: a row a layer, a column an expert. The pointer and the arrow keys choose a cell.
+// The placement map as a picture: a row a layer, a column an expert. The pointer and the arrow keys choose a cell.
 import { PLACES } from './map_model.js';
 
 const GUTTER = 26; // pixels for the layers' numbers

@@ -1,4 +1,4 @@
-// The expert map's state: of each expert of each layer where it is, how much it was used lately, whether the latest step
+// The placement map's state: of each expert of each layer where it is, how much it was used lately, whether the latest step
 // activated it. docs/http.md describes the events that it is made of.
 
 export const PLACES = [
@@ -15,7 +15,7 @@ function decode(base64, length, what) {
   return Uint8Array.from(text, (c) => c.charCodeAt(0));
 }
 
-export class ExpertMap {
+export class PlacementMap {
   /** event: the data of the event `map`. Throws where it does not fit together. */
   constructor(event) {
     this.layers = event.layers;

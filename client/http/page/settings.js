@@ -7,7 +7,7 @@ import { titleOf } from './conversation.js';
 
 const THEMES = [['auto', 'As the system'], ['light', 'Light'], ['dark', 'Dark']];
 const KEYS = [['Enter', 'send'], ['Shift+Enter', 'begin a line'], ['Esc', 'stop the answer'], ['Alt+N', 'new conversation'],
-              ['Alt+E', 'edit the last question'], ['Alt+M', 'expert map'], ['Alt+S', 'settings']];
+              ['Alt+E', 'edit the last question'], ['Alt+M', 'placement map'], ['Alt+S', 'settings']];
 
 export function applyTheme(theme) {
   if (theme === 'auto') delete document.documentElement.dataset.theme;

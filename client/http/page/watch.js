@@ -3,7 +3,7 @@
 import { byId, el } from './dom.js';
 import { openStream } from './api.js';
 import { responseEvents } from './event_stream.js';
-import { ExpertMap, PLACES } from './map_model.js';
+import { PlacementMap, PLACES } from './map_model.js';
 import { MapCanvas } from './map_canvas.js';
 import { Figures } from './figures.js';
 import { Controls } from './controls.js';
@@ -29,7 +29,7 @@ export class Watch {
   }
 
   #build() {
-    const canvas = el('canvas', { tabIndex: 0, role: 'application', 'aria-label': 'Expert map: a row a layer, a column an expert. Arrow keys choose a cell.',
+    const canvas = el('canvas', { tabIndex: 0, role: 'application', 'aria-label': 'Placement map: a row a layer, a column an expert. Arrow keys choose a cell.',
                                   'aria-describedby': 'map-cell' });
     this.cell = el('p', { id: 'map-cell', class: 'map-cell', 'aria-live': 'polite' });
     this.state = el('p', { class: 'muted', role: 'status' });
@@ -110,8 +110,8 @@ export class Watch {
   #giveUp(error) {
     this.live.hidden = true;
     this.state.textContent = error.status === 404 || error.status === 501
-      ? 'This server has no expert map. The chat works without it.'
-      : `The expert map is not available: ${error.message}.`;
+      ? 'This server has no placement map. The chat works without it.'
+      : `The placement map is not available: ${error.message}.`;
   }
 
   #take(name, data) {
@@ -119,11 +119,11 @@ export class Watch {
     else if (name === 'change' && this.#map) this.#takeChange(data);
     else if (name === 'figures') this.#takeFigures(data);
     else if (name === 'processes') this.#takeProcesses(data);
-    else if (name === 'failed') this.state.textContent = `No expert map: ${data.message}.`;
+    else if (name === 'failed') this.state.textContent = `No placement map: ${data.message}.`;
   }
 
   #takeMap(data) {
-    this.#map = new ExpertMap(data);
+    this.#map = new PlacementMap(data);
     this.live.hidden = false;
     this.controls.showPolicy(data.policy);
     this.canvas.show(this.#map);

@@ -1,7 +1,7 @@
 /* Capacities; see capacity.h. */
 #include "client/http/watch/capacity.h"
 
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/run_dir.h"
 
 uint64_t capacity_device_bytes(const char *deployment)

@@ -1,7 +1,7 @@
 /* Changing a deployment; see control.h. */
 #include "client/http/watch/control.h"
 
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>

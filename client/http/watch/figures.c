@@ -1,7 +1,7 @@
 /* Figures; see figures.h. They come from the health of memd and the worker. */
 #include "client/http/watch/figures.h"
 
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "sched/policy.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * systemd, each process's own health does. */
 #include "client/http/watch/processes.h"
 
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/run_dir.h"
 
 #include <fcntl.h>

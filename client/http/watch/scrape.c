@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
 #include "daemon/supervisor_client.h"

@@ -9,7 +9,7 @@
 #include "client/http/watch/watch.h"
 
 #include "base/clock.h"
-#include "client/cli/expert_map.h"
+#include "client/state/placement_map.h"
 #include "client/http/server/jobs.h"
 #include "client/http/watch/figures.h"
 #include "client/http/watch/processes.h"
@@ -44,7 +44,7 @@ struct deployment_watch {
     struct watches *all;
     char name[40], run[RUN_DIR_BYTES];
     struct job_queue queue;
-    struct expert_map map;
+    struct placement_map map;
     struct viewer *viewers;
     uint64_t figures_ns, processes_ns; /* when they are due */
     bool polling;
@@ -69,11 +69,11 @@ static void poll_work(struct job *job)
     strbuf_clear(&p->figures_text);
     strbuf_clear(&p->processes_text);
     strbuf_clear(&p->processes_all);
-    enum error_code code = expert_map_fetch(&d->map, d->run, &p->failed);
+    enum error_code code = placement_map_fetch(&d->map, d->run, &p->failed);
     if (!code && (p->map || d->map.is_new))
-        expert_map_json(&d->map, d->name, &p->map_text);
+        placement_map_json(&d->map, d->name, &p->map_text);
     if (!code && !d->map.is_new)
-        p->has_change = expert_map_change_json(&d->map, &p->change_text);
+        p->has_change = placement_map_change_json(&d->map, &p->change_text);
     if (p->figures)
         figures_json(d->run, &p->figures_text);
     if (p->processes)
@@ -176,7 +176,7 @@ static enum error_code watch_new(struct watches *w, const char *deployment,
     int fd = d->timer.fd;
     snprintf(d->name, sizeof d->name, "%s", deployment);
     snprintf(thread, sizeof thread, "watch/%.8s", deployment);
-    expert_map_init(&d->map);
+    placement_map_init(&d->map);
     enum error_code code = fd < 0 ? error_set(e, ERROR_IO, "cannot create a timer: %m")
                                   : run_dir_path(deployment, d->run, e);
     if (!code)
@@ -201,7 +201,7 @@ static void watch_free(struct deployment_watch *d)
     jobs_stop(&d->queue);
     loop_remove(d->all->loop, &d->timer);
     close(fd);
-    expert_map_fini(&d->map);
+    placement_map_fini(&d->map);
     strbuf_fini(&d->poll.map_text);
     strbuf_fini(&d->poll.change_text);
     strbuf_fini(&d->poll.figures_text);

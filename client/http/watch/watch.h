@@ -3,9 +3,9 @@
  *     viewers join ---> the loop's timer, 4 times a second ---> a poll on the deployment's thread
  *     viewer->see() <--------------- the loop <------------------- (memd, worker, supervisor)
  *
- * Without viewers there is no timer and no poll. A poll asks for the expert map; once a second it
- * also asks for the figures, and once in two seconds for the processes. The loop never waits. All
- * functions are for the loop's thread. */
+ * Without viewers there is no timer and no poll. A poll asks for the placement map; once a second
+ * it also asks for the figures, and once in two seconds for the processes. The loop never waits.
+ * All functions are for the loop's thread. */
 #ifndef MOED_HTTP_WATCH_H
 #define MOED_HTTP_WATCH_H
 

@@ -1,8 +1,8 @@
-/* The expert map of a deployment, for `moed map --json` and moed-http: where each routed expert is
- * (memd), how often it was activated lately and whether by the latest step (the worker). memd sends
- * what has changed since the last fetch. One thread at a time. */
-#ifndef MOED_CLI_EXPERT_MAP_H
-#define MOED_CLI_EXPERT_MAP_H
+/* The placement map of a deployment, for `moed map --json` and moed-http: where each routed expert
+ * is (memd), how often it was activated lately and whether by the latest step (the worker). memd
+ * sends what has changed since the last fetch. One thread at a time. */
+#ifndef MOED_CLIENT_STATE_PLACEMENT_MAP_H
+#define MOED_CLIENT_STATE_PLACEMENT_MAP_H
 
 #include "base/error.h"
 #include "base/strbuf.h"
@@ -17,7 +17,7 @@ struct expert_cells {
     uint8_t *chosen; /* 1: the latest step activated it */
 };
 
-struct expert_map {
+struct placement_map {
     uint64_t generation, version; /* memd's */
     uint64_t step;                /* of all workers, that were counted; 0: none */
     uint64_t step_before;
@@ -29,17 +29,17 @@ struct expert_map {
     bool is_new; /* another model or policy than at the fetch before: the map must be shown whole */
 };
 
-void expert_map_init(struct expert_map *m);
-void expert_map_fini(struct expert_map *m);
+void placement_map_init(struct placement_map *m);
+void placement_map_fini(struct placement_map *m);
 
 /* Asks memd and the worker of the deployment in RUN. `now` becomes `before`. A worker that does not
  * answer counts as one that has activated nothing. */
-enum error_code expert_map_fetch(struct expert_map *m, const char *run, struct error *e);
+enum error_code placement_map_fetch(struct placement_map *m, const char *run, struct error *e);
 
 /* Appends the object of GET /moed/map. deployment: its name, "default" where nobody chose one. */
-void expert_map_json(const struct expert_map *m, const char *deployment, struct strbuf *out);
+void placement_map_json(const struct placement_map *m, const char *deployment, struct strbuf *out);
 /* Appends {"step", "cells": [[index, place, use, chosen], ...]}: what the last fetch changed.
  * Returns false, and appends nothing, where that is nothing. */
-bool expert_map_change_json(const struct expert_map *m, struct strbuf *out);
+bool placement_map_change_json(const struct placement_map *m, struct strbuf *out);
 
 #endif

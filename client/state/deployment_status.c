@@ -1,5 +1,5 @@
 /* The state of a deployment; see deployment_status.h. */
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 
 #include "daemon/control.h"
 #include "daemon/run_dir.h"

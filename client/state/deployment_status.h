@@ -1,7 +1,7 @@
 /* The state of a deployment: commands to its supervisor, and the health of its processes. Any
  * thread. */
-#ifndef MOED_CLI_DEPLOYMENT_STATUS_H
-#define MOED_CLI_DEPLOYMENT_STATUS_H
+#ifndef MOED_CLIENT_STATE_DEPLOYMENT_STATUS_H
+#define MOED_CLIENT_STATE_DEPLOYMENT_STATUS_H
 
 #include "base/error.h"
 #include "base/strbuf.h"

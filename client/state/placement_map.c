@@ -1,8 +1,8 @@
-/* The expert map; see expert_map.h. */
-#include "client/cli/expert_map.h"
+/* The placement map; see placement_map.h. */
+#include "client/state/placement_map.h"
 
 #include "base/arrays.h"
-#include "client/cli/deployment_status.h"
+#include "client/state/deployment_status.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>
@@ -16,25 +16,25 @@
 #define LEVEL_BITS 0x1f
 #define CHOSEN_BIT 0x80
 
-void expert_map_init(struct expert_map *m)
+void placement_map_init(struct placement_map *m)
 {
-    *m = (struct expert_map){0};
+    *m = (struct placement_map){0};
 }
 
-void expert_map_fini(struct expert_map *m)
+void placement_map_fini(struct placement_map *m)
 {
     free(m->layers); /* the first array: its memory holds all */
-    expert_map_init(m);
+    placement_map_init(m);
 }
 
 /* ---- memd ---- */
 
 static enum error_code impossible(struct error *e)
 {
-    return error_set(e, ERROR_PROTOCOL, "memd sent an impossible expert map");
+    return error_set(e, ERROR_PROTOCOL, "memd sent an impossible placement map");
 }
 
-static void take_model(struct expert_map *m, const char *path)
+static void take_model(struct placement_map *m, const char *path)
 {
     const char *slash = strrchr(path, '/');
     snprintf(m->model, sizeof m->model, "%s", slash ? slash + 1 : path);
@@ -43,17 +43,17 @@ static void take_model(struct expert_map *m, const char *path)
         *end = '\0';
 }
 
-static enum error_code take_whole(struct expert_map *m, const Moed__V1__ExpertMapReply *r,
+static enum error_code take_whole(struct placement_map *m, const Moed__V1__PlacementMapReply *r,
                                   struct error *e)
 {
     uint64_t n = (uint64_t)r->n_layers * r->experts;
     if (!n || n > MOST_CELLS || r->places.len != n)
         return impossible(e);
-    struct expert_map new = {0};
+    struct placement_map new = {0};
     if (!ARRAYS_NEW(ARRAY(new.layers, r->n_layers), ARRAY(new.now.place, n), ARRAY(new.now.use, n),
                     ARRAY(new.now.chosen, n), ARRAY(new.before.place, n), ARRAY(new.before.use, n),
                     ARRAY(new.before.chosen, n)))
-        return error_set(e, ERROR_MEMORY, "no memory for the expert map");
+        return error_set(e, ERROR_MEMORY, "no memory for the placement map");
     new.n_layers = r->n_layers;
     new.experts = r->experts;
     new.experts_used = r->experts_used;
@@ -62,12 +62,12 @@ static enum error_code take_whole(struct expert_map *m, const Moed__V1__ExpertMa
     take_model(&new, r->model_path);
     memcpy(new.layers, r->layers, r->n_layers * sizeof *new.layers);
     memcpy(new.now.place, r->places.data, n);
-    expert_map_fini(m);
+    placement_map_fini(m);
     *m = new;
     return ERROR_OK;
 }
 
-static enum error_code take_changes(struct expert_map *m, const Moed__V1__ExpertMapReply *r,
+static enum error_code take_changes(struct placement_map *m, const Moed__V1__PlacementMapReply *r,
                                     struct error *e)
 {
     for (size_t i = 0; i < r->n_changes; i++) {
@@ -78,20 +78,20 @@ static enum error_code take_changes(struct expert_map *m, const Moed__V1__Expert
     return ERROR_OK;
 }
 
-static enum error_code fetch_places(struct expert_map *m, const char *run, struct error *e)
+static enum error_code fetch_places(struct placement_map *m, const char *run, struct error *e)
 {
-    Moed__V1__ExpertMapRequest ask = MOED__V1__EXPERT_MAP_REQUEST__INIT;
+    Moed__V1__PlacementMapRequest ask = MOED__V1__PLACEMENT_MAP_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
     Moed__V1__Reply *reply;
     ask.generation = m->generation;
     ask.version = m->version;
-    request.body_case = MOED__V1__REQUEST__BODY_EXPERT_MAP;
-    request.expert_map = &ask;
-    enum error_code code = control_call(run, "memd", &request, MOED__V1__REPLY__BODY_EXPERT_MAP,
+    request.body_case = MOED__V1__REQUEST__BODY_PLACEMENT_MAP;
+    request.placement_map = &ask;
+    enum error_code code = control_call(run, "memd", &request, MOED__V1__REPLY__BODY_PLACEMENT_MAP,
                                         FETCH_TIMEOUT_MS, &reply, e);
     if (code)
         return code;
-    const Moed__V1__ExpertMapReply *r = reply->expert_map;
+    const Moed__V1__PlacementMapReply *r = reply->placement_map;
     code = r->places.len ? take_whole(m, r, e) : take_changes(m, r, e);
     if (!code) {
         m->generation = r->generation;
@@ -106,7 +106,7 @@ static enum error_code fetch_places(struct expert_map *m, const char *run, struc
 /* ---- The workers ---- */
 
 /* Adds a worker's steps. An expert is used as much as by the worker that uses it most. */
-static void take_activity(struct expert_map *m, const Moed__V1__ActivityReply *r)
+static void take_activity(struct placement_map *m, const Moed__V1__ActivityReply *r)
 {
     if (r->experts.len != m->n_cells)
         return;
@@ -119,7 +119,7 @@ static void take_activity(struct expert_map *m, const Moed__V1__ActivityReply *r
     }
 }
 
-static void fetch_activity_of(struct expert_map *m, const char *run, const char *process)
+static void fetch_activity_of(struct placement_map *m, const char *run, const char *process)
 {
     Moed__V1__ActivityRequest ask = MOED__V1__ACTIVITY_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
@@ -134,7 +134,7 @@ static void fetch_activity_of(struct expert_map *m, const char *run, const char 
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
-static void fetch_activity(struct expert_map *m, const char *run)
+static void fetch_activity(struct placement_map *m, const char *run)
 {
     const char *names[SUPERVISE_WORKERS];
     unsigned n = deployment_workers(run, names);
@@ -145,7 +145,7 @@ static void fetch_activity(struct expert_map *m, const char *run)
         fetch_activity_of(m, run, names[i]);
 }
 
-enum error_code expert_map_fetch(struct expert_map *m, const char *run, struct error *e)
+enum error_code placement_map_fetch(struct placement_map *m, const char *run, struct error *e)
 {
     m->is_new = false;
     m->step_before = m->step;
@@ -185,7 +185,7 @@ static void cells_json(struct strbuf *out, const char *key, const uint8_t *bytes
     strbuf_printf(out, "\"");
 }
 
-static void step_json(const struct expert_map *m, struct strbuf *out)
+static void step_json(const struct placement_map *m, struct strbuf *out)
 {
     if (m->step)
         strbuf_printf(out, "\"step\":%" PRIu64, m->step);
@@ -193,7 +193,7 @@ static void step_json(const struct expert_map *m, struct strbuf *out)
         strbuf_printf(out, "\"step\":null");
 }
 
-void expert_map_json(const struct expert_map *m, const char *deployment, struct strbuf *out)
+void placement_map_json(const struct placement_map *m, const char *deployment, struct strbuf *out)
 {
     const char *model = strcmp(deployment, "default") == 0 ? m->model : deployment;
     strbuf_printf(out, "{\"model\":");
@@ -225,7 +225,7 @@ static char *put_number(char *end, uint32_t value)
 }
 
 /* ",[index,place,use,chosen]", four times a second for thousands of experts: without printf. */
-static void cell_json(const struct expert_map *m, uint32_t i, struct strbuf *out)
+static void cell_json(const struct placement_map *m, uint32_t i, struct strbuf *out)
 {
     char text[32], *end = text + sizeof text, *at = end;
     *--at = ']';
@@ -242,13 +242,13 @@ static void cell_json(const struct expert_map *m, uint32_t i, struct strbuf *out
     strbuf_append(out, at, (size_t)(end - at));
 }
 
-static bool is_same(const struct expert_map *m, uint32_t i)
+static bool is_same(const struct placement_map *m, uint32_t i)
 {
     return m->now.place[i] == m->before.place[i] && m->now.use[i] == m->before.use[i] &&
            m->now.chosen[i] == m->before.chosen[i];
 }
 
-bool expert_map_change_json(const struct expert_map *m, struct strbuf *out)
+bool placement_map_change_json(const struct placement_map *m, struct strbuf *out)
 {
     bool changed = m->step != m->step_before;
     size_t begin = out->len;
