@@ -1,4 +1,4 @@
-/* bench-sampler: the time of choosing a token from one row of logits (worker/serve/sampler.h),
+/* bench-sampler: the time of choosing a token from one row of logits (worker/sample/sampler.h),
  * compared with reading the row once.
  *
  * Rows of two kinds: "peaked", as a trained model's (the token of rank r has r^-1.5 times the
@@ -7,8 +7,8 @@
  */
 #include "base/clock.h"
 #include "base/sort_doubles.h"
-#include "worker/serve/logprob.h"
-#include "worker/serve/sampler.h"
+#include "worker/sample/logprob.h"
+#include "worker/sample/sampler.h"
 #include "yardsticks.h"
 
 #include <math.h>

@@ -138,7 +138,7 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->drafted_total = s.drafted;
     health->accepted_total = s.accepted;
     health->experts_total = counter_read(w->counters.local);
-    health->clients = sessions_count(w->sessions);
+    health->clients = frontends_count(w->frontends);
     health->context = (uint32_t)w->context;
     health->parallel = (uint32_t)w->parallel;
     describe_short_kv(w, health);

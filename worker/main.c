@@ -36,7 +36,7 @@ static bool memd_gone(void *arg, int fd)
     struct worker *w = arg;
     (void)fd;
     log_warn("memd is gone: stopping; the supervisor starts both again");
-    sessions_end(w->sessions);
+    frontends_end(w->frontends);
     experts_stop(w->experts);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
     return false;
@@ -191,7 +191,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
 static void device_lost(void *arg, const struct error *e)
 {
     struct worker *w = arg;
-    sessions_end(w->sessions);
+    frontends_end(w->frontends);
     log_error("the device has failed: %s", e->text);
     atomic_store(&w->device_failed, true);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
@@ -418,9 +418,9 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     return engine_new(&config, &w->engine, e);
 }
 
-static enum error_code make_sessions(struct worker *w, struct error *e)
+static enum error_code make_frontends(struct worker *w, struct error *e)
 {
-    struct session_model model = {
+    struct frontends_model model = {
         .map = &w->memory.map,
         .tokenizer = w->tokenizer,
         .chat_template = w->chat_template,
@@ -432,12 +432,12 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
         .context = (uint32_t)w->context,
         /* a quarter of the queue is for other frontends */
         .most_requests = (uint32_t)(w->parallel + w->queue - w->queue / 4),
-        .most_bytes = SESSION_REQUEST_BYTES,
-        .most_bytes_all = SESSIONS_REQUEST_BYTES,
+        .most_bytes = FRONTEND_REQUEST_BYTES,
+        .most_bytes_all = FRONTENDS_REQUEST_BYTES,
         .schemas_replaced =
             metrics_counter(w->daemon.metrics, "moed_worker_grammar_schemas_replaced_total", NULL,
                             1, "Schemas of tools that new grammars could not follow.")};
-    return sessions_new(&model, w->engine, &w->sessions, e);
+    return frontends_new(&model, w->engine, &w->frontends, e);
 }
 
 /* Checks that memd's memory is on the worker's device. */
@@ -487,7 +487,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (!code)
         take_kv(w);
     if (!code)
-        code = make_sessions(w, e);
+        code = make_frontends(w, e);
     if (!code) /* after the last reply was read from the lease's socket */
         code = watch_new("worker/memd", &w->watch, e);
     if (!code)
@@ -511,7 +511,7 @@ static double read_threads(void *arg)
 
 static double read_frontends(void *arg)
 {
-    return sessions_count(((struct worker *)arg)->sessions);
+    return frontends_count(((struct worker *)arg)->frontends);
 }
 
 static double read_kv_bytes(void *arg)
@@ -586,13 +586,13 @@ static void stop_draining(struct worker *w)
 static void stop(struct worker *w)
 {
     set_state(w, KV_WORKER_LEAVES);
-    sessions_end(w->sessions);
+    frontends_end(w->frontends);
     daemon_stop(&w->daemon); /* its thread begins to drain */
     stop_draining(w);
     watch_free(w->watch); /* its thread uses the experts */
     experts_stop(w->experts);
     engine_stop(w->engine);
-    sessions_free(w->sessions);
+    frontends_free(w->frontends);
     if (atomic_load(&w->device_failed)) /* calls of its driver may never return */
         _exit(EXIT_RETRY);
     recent_free(w->recent); /* its thread uses the engine */

@@ -14,12 +14,12 @@ static enum error_code reply_attach(struct worker *w, const Moed__V1__SessionAtt
     static Moed__V1__SessionAttachReply attached;
     struct frontend *frontend;
     enum error_code code =
-        sessions_attach(w->sessions, request->client, request->pid, &frontend, e);
+        frontends_attach(w->frontends, request->client, request->pid, &frontend, e);
     if (code)
         return code;
-    daemon_adopt(&w->daemon, sessions_open, frontend);
+    daemon_adopt(&w->daemon, frontends_open, frontend);
     moed__v1__session_attach_reply__init(&attached);
-    attached.window = SESSION_WINDOW;
+    attached.window = FRONTEND_WINDOW;
     attached.model = w->model_identity;
     reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
     reply->session_attach = &attached;

@@ -7,7 +7,7 @@
 #include "worker/serve/engine.h"
 #include "worker/experts/experts.h"
 #include "worker/forward/forward.h"
-#include "worker/serve/session.h"
+#include "worker/frontends/frontends.h"
 
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
@@ -68,7 +68,7 @@ struct worker {
     struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     struct engine *engine;
     struct heartbeat heartbeat; /* of its thread */
-    struct sessions *sessions;
+    struct frontends *frontends;
     uint8_t *activity; /* of the last reply to people who watch; NULL: nobody has asked */
 };
 

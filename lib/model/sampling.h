@@ -1,5 +1,5 @@
 /* The parameters of sampling, their ranges, and the defaults that a model file carries.
- * docs/sampling.md describes each of them; worker/serve/sampler.h defines what they compute. */
+ * docs/sampling.md describes each of them; worker/sample/sampler.h defines what they compute. */
 #ifndef MOED_MODEL_SAMPLING_H
 #define MOED_MODEL_SAMPLING_H
 

@@ -40,7 +40,7 @@ def to_worker(field, body, request=7):
     return ABI + number(2, request) + data(field, body)
 
 
-SESSION = {
+FRONTENDS = {
     "generate": to_worker(10, data(1, "Once upon") + number(4, 5) + data(6, "end") + data(6, ".") + number(7, 1)),
     "sampling": to_worker(10, packed(2, [1, 2, 3]) + data(5, real(2, 0.8) + number(5, 40) + real(6, 0.9) + number(26, 7)
                                                              + data(25, "edtskypmx") + data(20, "x")
@@ -137,7 +137,7 @@ HTTP_HEAD = {
 
 
 def main():
-    for folder, seeds in (("session", SESSION), ("control", CONTROL), ("records", RECORDS), ("regions", REGIONS),
+    for folder, seeds in (("frontends", FRONTENDS), ("control", CONTROL), ("records", RECORDS), ("regions", REGIONS),
                           ("lease", LEASE), ("tokenizer", TOKENIZER), ("reader", READER), ("kv_file", KV_FILE),
                           ("config", CONFIG), ("http_head", HTTP_HEAD)):
         os.makedirs(os.path.join(sys.argv[1], folder), exist_ok=True)

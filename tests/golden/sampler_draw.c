@@ -5,7 +5,7 @@
  *
  * LOGITS: numbers in text, one for each token of the vocabulary. Prints how many times each came.
  */
-#include "worker/serve/sampler.h"
+#include "worker/sample/sampler.h"
 
 #include <stdio.h>
 #include <stdlib.h>

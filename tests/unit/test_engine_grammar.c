@@ -1,8 +1,8 @@
-/* Answers under a grammar (worker/serve/answer_grammar.h), by the engine. The model is random, so
+/* Answers under a grammar (worker/sample/grammar_cursor.h), by the engine. The model is random, so
  * every token that fits comes by the grammar; the truth is the definition, worked by hand. */
 #include "engine_bench.h"
 
-#include "worker/serve/answer_grammar.h"
+#include "worker/sample/grammar_cursor.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -36,8 +36,8 @@ static void bind(struct request *r, enum grammar_kind kind, const char *text,
     struct shared_grammar *g;
     struct grammar_definition d = {.kind = kind, .text = text, .len = strlen(text)};
     must(grammars_get(grammars, &d, &g, &e), &e);
-    must(answer_grammar_new(g, start, &r->stop_tokens, VOCAB, &r->grammar, &e), &e);
-    r->guard = answer_grammar_guard(r->grammar);
+    must(grammar_cursor_new(g, start, &r->stop_tokens, VOCAB, &r->grammar, &e), &e);
+    r->guard = grammar_cursor_guard(r->grammar);
     r->ignore_end = false;
 }
 

@@ -3,7 +3,7 @@
  * the same tokens to the bit, and computes no position twice. */
 #include "engine_turns.h"
 
-#include "worker/serve/answer_grammar.h"
+#include "worker/sample/grammar_cursor.h"
 
 #include <math.h>
 
@@ -332,8 +332,8 @@ static struct request *bound(struct grammars *grammars, struct recorder *c, cons
     struct grammar_definition d = {.kind = GRAMMAR_REGEX, .text = regex, .len = strlen(regex)};
     struct request *r = limited(c, PROMPT);
     must(grammars_get(grammars, &d, &g, &e), &e);
-    must(answer_grammar_new(g, NULL, &r->stop_tokens, VOCAB, &r->grammar, &e), &e);
-    r->guard = answer_grammar_guard(r->grammar);
+    must(grammar_cursor_new(g, NULL, &r->stop_tokens, VOCAB, &r->grammar, &e), &e);
+    r->guard = grammar_cursor_guard(r->grammar);
     r->ignore_end = false;
     r->logprobs = false;
     return r;

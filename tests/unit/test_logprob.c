@@ -1,6 +1,6 @@
-/* Log-probabilities (worker/serve/logprob.h) against their definition in long double, and edge
+/* Log-probabilities (worker/sample/logprob.h) against their definition in long double, and edge
  * cases. */
-#include "worker/serve/logprob.h"
+#include "worker/sample/logprob.h"
 
 #include <math.h>
 #include <setjmp.h>

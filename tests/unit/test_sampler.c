@@ -3,7 +3,7 @@
  * in the whole text. Penalties, DRY, biases, guards: test_sampler_adjust.c. */
 #include "kernels/kernels.h"
 #include "worker/serve/request.h"
-#include "worker/serve/sampler.h"
+#include "worker/sample/sampler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

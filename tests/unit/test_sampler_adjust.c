@@ -1,7 +1,7 @@
 /* Samplers that change single logits, against hand-worked cases and DRY's quadratic definition;
  * guards; the breakers of DRY. */
-#include "worker/serve/breakers.h"
-#include "worker/serve/sampler.h"
+#include "worker/sample/breakers.h"
+#include "worker/sample/sampler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "engine_internal.h"
 
 #include "base/clock.h"
-#include "logprob.h"
+#include "worker/sample/logprob.h"
 
 /* The tokens of a request go in one event as long as they come within this time: a frame of a
  * screen. Each event wakes a thread here and the frontend, which takes some 40 us of the cores that
@@ -222,24 +222,24 @@ static bool follow_grammar(struct engine *g, struct request *r, uint32_t token, 
     if (!r->grammar)
         return true;
     bool allowed =
-        ending ? answer_grammar_may_end(r->grammar) : answer_grammar_advance(r->grammar, token);
-    struct answer_grammar_cost cost = answer_grammar_take_cost(r->grammar);
+        ending ? grammar_cursor_may_end(r->grammar) : grammar_cursor_advance(r->grammar, token);
+    struct grammar_cursor_cost cost = grammar_cursor_take_cost(r->grammar);
     counter_add(g->counters.grammar_ns, cost.ns);
     counter_add(g->counters.grammar_masks, cost.masks);
     r->grammar_steps += cost.steps;
     if (r->n_generated == 0)
-        answer_grammar_note_first_steps(r->grammar, cost.steps);
+        grammar_cursor_note_first_steps(r->grammar, cost.steps);
     if (allowed)
         return true;
     engine_return_credit(r);
-    (void)answer_grammar_error(r->grammar, &e);
+    (void)grammar_cursor_error(r->grammar, &e);
     engine_fail(g, r, e.code, e.text);
     return false;
 }
 
 static enum finish_reason reason_to_finish(const struct engine *g, const struct request *r)
 {
-    if (r->grammar && answer_grammar_must_end(r->grammar))
+    if (r->grammar && grammar_cursor_must_end(r->grammar))
         return FINISH_END;
     return request_is_full(r, g->config.context);
 }

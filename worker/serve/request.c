@@ -40,7 +40,7 @@ void request_free(struct request *r)
     strbuf_fini(&r->text);
     strbuf_fini(&r->unsent);
     recording_free(r->recording);
-    answer_grammar_free(r->grammar);
+    grammar_cursor_free(r->grammar);
     free(r->path.pages);
     free(r->hidden);
     free(r);
@@ -215,9 +215,9 @@ enum error_code request_begin_grammar(struct request *r, struct error *e)
 {
     if (!r->grammar)
         return ERROR_OK;
-    enum error_code code = answer_grammar_begin(r->grammar, r->tokens.ids + r->n_prompt,
+    enum error_code code = grammar_cursor_begin(r->grammar, r->tokens.ids + r->n_prompt,
                                                 r->tokens.count - r->n_prompt, e);
-    if (!code && answer_grammar_must_end(r->grammar))
+    if (!code && grammar_cursor_must_end(r->grammar))
         r->ended_before = FINISH_END;
     return code;
 }

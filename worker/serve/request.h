@@ -6,13 +6,13 @@
 #ifndef MOED_WORKER_SERVE_REQUEST_H
 #define MOED_WORKER_SERVE_REQUEST_H
 
-#include "answer_grammar.h"
+#include "worker/sample/grammar_cursor.h"
 #include "base/strbuf.h"
-#include "breakers.h"
+#include "worker/sample/breakers.h"
 #include "draft.h"
 #include "reasoning_limit.h"
 #include "response_sink.h"
-#include "sampler.h"
+#include "worker/sample/sampler.h"
 #include "tokenizer/stream.h"
 #include "tokenizer/tokenizer.h"
 #include "worker/forward/recording.h"
@@ -50,7 +50,7 @@ struct request {
                                     the forbidden tokens */
     uint32_t n_biases;
     const struct sampler_guard *guard; /* what may come next; NULL: anything */
-    struct answer_grammar *grammar;    /* owned; what the guard asks. NULL: none */
+    struct grammar_cursor *grammar;    /* owned; what the guard asks. NULL: none */
     uint32_t max_tokens;               /* 0: no limit but the context */
     uint32_t min_tokens;               /* the answer does not end before as many */
     uint32_t *ends;                    /* [n_ends]: of min_tokens, what may not come before */
@@ -180,7 +180,7 @@ bool request_has_lost_text(const struct request *r);
  * end the answer, within a context of this size. False: out of memory. */
 bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint64_t text_bytes,
                       uint32_t context);
-/* answer_grammar_begin, where there is a grammar, with the answer so far. Sets ended_before where
+/* grammar_cursor_begin, where there is a grammar, with the answer so far. Sets ended_before where
  * nothing can follow. */
 enum error_code request_begin_grammar(struct request *r, struct error *e);
 /* Whether the answer is as long as it may be, within a context of this size: FINISH_LENGTH,

@@ -3,7 +3,7 @@
  * with the output head before each step, so that other requests need not wait for all. */
 #include "engine_internal.h"
 
-#include "logprob.h"
+#include "worker/sample/logprob.h"
 
 #include <string.h>
 

@@ -232,7 +232,7 @@ static uint64_t long_grammar_steps(const struct request *r, uint32_t n)
     if (!r->grammar || !gives_token(r, n))
         return 0;
     uint64_t steps = r->grammar_steps ? r->grammar_steps
-                                      : answer_grammar_first_steps(r->grammar, GRAMMAR_STEPS / 2);
+                                      : grammar_cursor_first_steps(r->grammar, GRAMMAR_STEPS / 2);
     return steps > GRAMMAR_LONG ? steps : 0;
 }
 

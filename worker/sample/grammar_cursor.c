@@ -1,5 +1,5 @@
-/* The place of an answer in its grammar; see answer_grammar.h. */
-#include "answer_grammar.h"
+/* The place of an answer in its grammar; see grammar_cursor.h. */
+#include "grammar_cursor.h"
 
 #include "base/arrays.h"
 #include "base/clock.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct answer_grammar {
+struct grammar_cursor {
     struct sampler_guard guard;
     struct shared_grammar *grammar;
     struct grammar_matcher *matcher; /* NULL: not begun */
@@ -15,13 +15,13 @@ struct answer_grammar {
     bool required; /* the trigger */
     char reasoning_begin[GRAMMAR_TRIGGER_BYTES], reasoning_end[GRAMMAR_TRIGGER_BYTES];
     const struct token_list *stop_tokens;
-    struct answer_grammar_cost cost; /* without steps */
-    uint64_t steps;                  /* of the matcher, at the last answer_grammar_take_cost */
+    struct grammar_cursor_cost cost; /* without steps */
+    uint64_t steps;                  /* of the matcher, at the last grammar_cursor_take_cost */
     uint32_t
         *mask; /* [n_words]: of the model's vocabulary, which may be larger than the tokenizer's */
 };
 
-static bool is_stop(const struct answer_grammar *a, uint32_t token)
+static bool is_stop(const struct grammar_cursor *a, uint32_t token)
 {
     for (size_t i = 0; i < a->stop_tokens->count; i++)
         if (a->stop_tokens->ids[i] == token)
@@ -31,19 +31,19 @@ static bool is_stop(const struct answer_grammar *a, uint32_t token)
 
 static bool accepts(void *arg, uint32_t token)
 {
-    struct answer_grammar *a = arg;
+    struct grammar_cursor *a = arg;
     uint64_t started = clock_ns();
     bool accepted =
-        is_stop(a, token) ? answer_grammar_may_end(a) : grammar_matcher_accepts(a->matcher, token);
+        is_stop(a, token) ? grammar_cursor_may_end(a) : grammar_matcher_accepts(a->matcher, token);
     a->cost.ns += clock_ns() - started;
     return accepted;
 }
 
 static const uint32_t *mask_of(void *arg)
 {
-    struct answer_grammar *a = arg;
+    struct grammar_cursor *a = arg;
     uint64_t started = clock_ns();
-    bool any = grammar_matcher_mask(a->matcher, a->mask), end = answer_grammar_may_end(a);
+    bool any = grammar_matcher_mask(a->matcher, a->mask), end = grammar_cursor_may_end(a);
     for (size_t i = 0; i < a->stop_tokens->count; i++) {
         uint32_t token = a->stop_tokens->ids[i], bit = 1u << token % 32;
         a->mask[token / 32] = end ? a->mask[token / 32] | bit : a->mask[token / 32] & ~bit;
@@ -59,13 +59,13 @@ static void copy_text(char out[GRAMMAR_TRIGGER_BYTES], const char *text)
     snprintf(out, GRAMMAR_TRIGGER_BYTES, "%s", text ? text : "");
 }
 
-enum error_code answer_grammar_new(struct shared_grammar *g, const struct grammar_start *start,
+enum error_code grammar_cursor_new(struct shared_grammar *g, const struct grammar_start *start,
                                    const struct token_list *stop_tokens, uint32_t vocab,
-                                   struct answer_grammar **out, struct error *e)
+                                   struct grammar_cursor **out, struct error *e)
 {
     const struct grammar_vocabulary *v = shared_grammar_vocabulary(g);
     enum error_code code = start ? grammar_start_check(start, e) : ERROR_OK;
-    struct answer_grammar *a;
+    struct grammar_cursor *a;
     uint32_t n_words = grammar_mask_words(vocab > v->n_tokens ? vocab : v->n_tokens), *mask;
     if (code) {
         grammars_release(g);
@@ -75,7 +75,7 @@ enum error_code answer_grammar_new(struct shared_grammar *g, const struct gramma
         grammars_release(g);
         return error_set(e, ERROR_MEMORY, "no memory for a grammar");
     }
-    *a = (struct answer_grammar){
+    *a = (struct grammar_cursor){
         .guard = {accepts, mask_of, a}, .grammar = g, .stop_tokens = stop_tokens, .mask = mask};
     if (start) {
         copy_text(a->trigger, start->trigger);
@@ -87,7 +87,7 @@ enum error_code answer_grammar_new(struct shared_grammar *g, const struct gramma
     return ERROR_OK;
 }
 
-enum error_code answer_grammar_begin(struct answer_grammar *a, const uint32_t *answer, size_t n,
+enum error_code grammar_cursor_begin(struct grammar_cursor *a, const uint32_t *answer, size_t n,
                                      struct error *e)
 {
     struct grammar_start start = {.trigger = a->trigger,
@@ -96,14 +96,14 @@ enum error_code answer_grammar_begin(struct answer_grammar *a, const uint32_t *a
                                   .reasoning_end = a->reasoning_end};
     enum error_code code = shared_grammar_take_matcher(a->grammar, &start, &a->matcher, e);
     for (size_t i = 0; i < n && !code; i++)
-        if (!answer_grammar_advance(a, answer[i]))
+        if (!grammar_cursor_advance(a, answer[i]))
             code = error_set(e, ERROR_USAGE,
                              "this generation cannot be continued: its answer does not follow its "
                              "grammar");
     return code;
 }
 
-void answer_grammar_free(struct answer_grammar *a)
+void grammar_cursor_free(struct grammar_cursor *a)
 {
     if (!a)
         return;
@@ -113,12 +113,12 @@ void answer_grammar_free(struct answer_grammar *a)
     free(a);
 }
 
-const struct sampler_guard *answer_grammar_guard(const struct answer_grammar *a)
+const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *a)
 {
     return &a->guard;
 }
 
-bool answer_grammar_advance(struct answer_grammar *a, uint32_t token)
+bool grammar_cursor_advance(struct grammar_cursor *a, uint32_t token)
 {
     uint64_t started = clock_ns();
     bool taken = !is_stop(a, token) && grammar_matcher_advance(a->matcher, token);
@@ -126,37 +126,37 @@ bool answer_grammar_advance(struct answer_grammar *a, uint32_t token)
     return taken;
 }
 
-struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a)
+struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *a)
 {
-    struct answer_grammar_cost cost = a->cost;
+    struct grammar_cursor_cost cost = a->cost;
     uint64_t steps = grammar_matcher_steps(a->matcher);
     cost.steps = steps - a->steps;
     a->steps = steps;
-    a->cost = (struct answer_grammar_cost){0};
+    a->cost = (struct grammar_cursor_cost){0};
     return cost;
 }
 
-uint64_t answer_grammar_first_steps(const struct answer_grammar *a, uint64_t unknown)
+uint64_t grammar_cursor_first_steps(const struct grammar_cursor *a, uint64_t unknown)
 {
     return shared_grammar_first_steps(a->grammar, unknown);
 }
 
-void answer_grammar_note_first_steps(const struct answer_grammar *a, uint64_t steps)
+void grammar_cursor_note_first_steps(const struct grammar_cursor *a, uint64_t steps)
 {
     shared_grammar_note_first_steps(a->grammar, steps);
 }
 
-bool answer_grammar_may_end(const struct answer_grammar *a)
+bool grammar_cursor_may_end(const struct grammar_cursor *a)
 {
     return grammar_matcher_is_complete(a->matcher);
 }
 
-bool answer_grammar_must_end(const struct answer_grammar *a)
+bool grammar_cursor_must_end(const struct grammar_cursor *a)
 {
     return grammar_matcher_is_final(a->matcher);
 }
 
-enum error_code answer_grammar_error(const struct answer_grammar *a, struct error *e)
+enum error_code grammar_cursor_error(const struct grammar_cursor *a, struct error *e)
 {
     enum error_code code = grammar_matcher_error(a->matcher, e);
     if (code == ERROR_UNAVAILABLE) /* to try again is no use */

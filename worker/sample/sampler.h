@@ -46,8 +46,8 @@
  * tokens. mu is the only state; the submitter carries it.
  *
  * All sums of weights are of integers, so they are exact in any order. */
-#ifndef MOED_WORKER_SERVE_SAMPLER_H
-#define MOED_WORKER_SERVE_SAMPLER_H
+#ifndef MOED_WORKER_SAMPLE_SAMPLER_H
+#define MOED_WORKER_SAMPLE_SAMPLER_H
 
 #include "model/sampling.h"
 

@@ -1,7 +1,7 @@
 /* The limit of reasoning in a Generate, which is a peer's: all of it is checked here. */
-#include "session_internal.h"
+#include "frontends_internal.h"
 
-#include "request.h"
+#include "worker/serve/request.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static enum error_code take_mark(struct strbuf *mark, const ProtobufCBinaryData 
 static enum error_code take_tokens(struct frontend *f, struct token_list *list,
                                    const uint32_t *tokens, size_t n, struct error *e)
 {
-    uint32_t vocab = f->sessions->model.map->params.vocab;
+    uint32_t vocab = f->frontends->model.map->params.vocab;
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] >= vocab)
             return error_set(e, ERROR_USAGE,
@@ -68,7 +68,7 @@ enum error_code frontend_take_reasoning(struct frontend *f, struct request *r,
     enum error_code code = check(q, e);
     if (code)
         return code;
-    struct reasoning_limit *l = r->reasoning = reasoning_limit_new(f->sessions->model.tokenizer);
+    struct reasoning_limit *l = r->reasoning = reasoning_limit_new(f->frontends->model.tokenizer);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for a reasoning limit");
     l->tokens = q->tokens;

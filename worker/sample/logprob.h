@@ -1,6 +1,6 @@
 /* Probabilities according to a row of logits. */
-#ifndef MOED_WORKER_SERVE_LOGPROB_H
-#define MOED_WORKER_SERVE_LOGPROB_H
+#ifndef MOED_WORKER_SAMPLE_LOGPROB_H
+#define MOED_WORKER_SAMPLE_LOGPROB_H
 
 #include "sampler.h"
 

@@ -1,8 +1,8 @@
-/* A frontend's channel, the requests that it has, and its end; see session_internal.h, and
- * session.c for a frontend's states. */
-#include "session_internal.h"
+/* A frontend's channel, the requests that it has, and its end; see frontends_internal.h, and
+ * frontends.c for a frontend's states. */
+#include "frontends_internal.h"
 
-#include "engine.h"
+#include "worker/serve/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t l
 
 void frontend_close(struct frontend *f)
 {
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     if (atomic_exchange(&f->closed, true))
         return;
     pthread_mutex_lock(&s->lock);
@@ -43,10 +43,10 @@ void frontend_free(struct frontend *f)
     free(f);
 }
 
-/* Under sessions->lock. True: it may be freed, which the caller does after unlocking. */
+/* Under frontends->lock. True: it may be freed, which the caller does after unlocking. */
 static bool leave_if_over(struct frontend *f)
 {
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     if (!f->silent || f->requests)
         return false;
     struct frontend **p = &s->all;
@@ -57,11 +57,11 @@ static bool leave_if_over(struct frontend *f)
     return true;
 }
 
-/* Under sessions->lock. A frontend may have a part of what all may, so that others get in. */
+/* Under frontends->lock. A frontend may have a part of what all may, so that others get in. */
 static enum error_code check_request(const struct frontend *f, const struct frontend_request *q,
                                      struct error *e)
 {
-    const struct sessions *s = f->sessions;
+    const struct frontends *s = f->frontends;
     for (const struct frontend_request *other = f->requests; other; other = other->next)
         if (other->id == q->id && !other->over)
             return error_set(e, ERROR_EXISTS, "a request with the id %" PRIu64 " runs already",
@@ -84,7 +84,7 @@ static enum error_code check_request(const struct frontend *f, const struct fron
 enum error_code frontend_add_request(struct frontend *f, struct frontend_request *q,
                                      struct error *e)
 {
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     q->bytes = request_bytes(q->request);
     pthread_mutex_lock(&s->lock);
     enum error_code code = check_request(f, q, e);
@@ -99,7 +99,7 @@ enum error_code frontend_add_request(struct frontend *f, struct frontend_request
     return code;
 }
 
-/* Under sessions->lock. */
+/* Under frontends->lock. */
 static void end_request(struct frontend_request *q)
 {
     struct frontend *f = q->frontend;
@@ -108,12 +108,12 @@ static void end_request(struct frontend_request *q)
     q->over = true;
     f->n_requests--;
     f->request_bytes -= q->bytes;
-    f->sessions->request_bytes -= q->bytes;
+    f->frontends->request_bytes -= q->bytes;
 }
 
 void frontend_end_request(struct frontend_request *q)
 {
-    struct sessions *s = q->frontend->sessions;
+    struct frontends *s = q->frontend->frontends;
     pthread_mutex_lock(&s->lock);
     end_request(q);
     pthread_mutex_unlock(&s->lock);
@@ -122,7 +122,7 @@ void frontend_end_request(struct frontend_request *q)
 void frontend_remove_request(struct frontend_request *q)
 {
     struct frontend *f = q->frontend;
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     pthread_mutex_lock(&s->lock);
     struct frontend_request **p = &f->requests;
     while (*p != q)
@@ -138,7 +138,7 @@ void frontend_remove_request(struct frontend_request *q)
 
 void frontend_cancel_requests(struct frontend *f, uint64_t id)
 {
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     pthread_mutex_lock(&s->lock);
     for (struct frontend_request *q = f->requests; q; q = q->next)
         if (q->id == id)
@@ -148,7 +148,7 @@ void frontend_cancel_requests(struct frontend *f, uint64_t id)
 
 void frontend_end(struct frontend *f)
 {
-    struct sessions *s = f->sessions;
+    struct frontends *s = f->frontends;
     frontend_close_channel(f); /* from now on no message adds a request */
     pthread_mutex_lock(&s->lock);
     f->silent = true;

@@ -1,6 +1,6 @@
 /* What a frontend is sent: the sink of its requests, whose calls become messages on its channel.
  * See response_sink.h and docs/protocol.md. The credits of all its requests are one window. */
-#include "session_internal.h"
+#include "frontends_internal.h"
 
 #include "base/log.h"
 #include "ipc/rpc.h"
@@ -194,7 +194,7 @@ static void send_failed(void *arg, enum error_code code, const char *text)
 {
     struct frontend_request *q = arg;
     frontend_end_request(q);
-    if (code != ERROR_UNAVAILABLE || !atomic_load(&q->frontend->sessions->ending))
+    if (code != ERROR_UNAVAILABLE || !atomic_load(&q->frontend->frontends->ending))
         frontend_send_error(q->frontend, q->id, code, text);
     frontend_remove_request(q);
 }

@@ -1,8 +1,8 @@
-/* The breakers of DRY (worker/serve/sampler.h): texts that a repetition does not cross, such as the
- * end of a line. They are searched in the conversation's text as its tokens come, so one that
+/* The breakers of DRY (worker/sample/sampler.h): texts that a repetition does not cross, such as
+ * the end of a line. They are searched in the conversation's text as its tokens come, so one that
  * several tokens spell is found too. */
-#ifndef MOED_WORKER_SERVE_BREAKERS_H
-#define MOED_WORKER_SERVE_BREAKERS_H
+#ifndef MOED_WORKER_SAMPLE_BREAKERS_H
+#define MOED_WORKER_SAMPLE_BREAKERS_H
 
 #include "base/strbuf.h"
 #include "tokenizer/tokenizer.h"

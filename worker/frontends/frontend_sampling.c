@@ -1,8 +1,8 @@
 /* The sampling parameters in a Generate, which are a peer's: all are checked here. See
  * docs/sampling.md. */
-#include "session_internal.h"
+#include "frontends_internal.h"
 
-#include "request.h"
+#include "worker/serve/request.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -29,7 +29,7 @@ void frontend_describe_sampling(const struct sampling *s, Moed__V1__Sampling *ou
 }
 
 /* Temperature 0 is exact: the model's penalties have no say in it. */
-static struct sampling base_of(const struct session_model *model, const Moed__V1__Sampling *q)
+static struct sampling base_of(const struct frontends_model *model, const Moed__V1__Sampling *q)
 {
     bool greedy = q->has_temperature && q->temperature == 0;
     return q->model_defaults && !greedy ? model->sampling : sampling_neutral();
@@ -38,7 +38,7 @@ static struct sampling base_of(const struct session_model *model, const Moed__V1
 static enum error_code take_parameters(struct frontend *f, struct request *r,
                                        const Moed__V1__Sampling *q, struct error *e)
 {
-    struct sampling s = base_of(&f->sessions->model, q);
+    struct sampling s = base_of(&f->frontends->model, q);
 #define TAKE_FLOAT(name, low, high, neutral)                                                       \
     if (q->has_##name)                                                                             \
         s.name = q->name;
@@ -82,7 +82,7 @@ static enum error_code take_breakers(struct request *r, const Moed__V1__Sampling
 static enum error_code add_bias(struct frontend *f, struct request *r, uint32_t token, float bias,
                                 struct error *e)
 {
-    uint32_t vocab = f->sessions->model.map->params.vocab;
+    uint32_t vocab = f->frontends->model.map->params.vocab;
     if (token >= vocab)
         return error_set(e, ERROR_USAGE,
                          "logit bias: token %" PRIu32 " is not in the vocabulary of %" PRIu32,
@@ -110,7 +110,7 @@ static enum error_code take_bias(struct frontend *f, struct request *r,
                          (double)q->bias);
     if (q->text.len == 0)
         return add_bias(f, r, q->token, q->bias, e);
-    code = tokenizer_encode(f->sessions->model.tokenizer, (const char *)q->text.data, q->text.len,
+    code = tokenizer_encode(f->frontends->model.tokenizer, (const char *)q->text.data, q->text.len,
                             TOKENIZE_PARSE_SPECIAL, &list, e);
     for (size_t i = 0; i < list.count && !code; i++)
         code = add_bias(f, r, list.ids[i], q->bias, e);
@@ -123,7 +123,7 @@ static enum error_code take_bias(struct frontend *f, struct request *r,
 static enum error_code take_stop_tokens(struct frontend *f, struct request *r,
                                         const Moed__V1__Generate *q, struct error *e)
 {
-    uint32_t vocab = f->sessions->model.map->params.vocab;
+    uint32_t vocab = f->frontends->model.map->params.vocab;
     if (q->n_stop_tokens > MOST_STOP_TOKENS)
         return error_set(e, ERROR_LIMIT, "%zu stop tokens: give at most %d", q->n_stop_tokens,
                          MOST_STOP_TOKENS);
@@ -142,7 +142,7 @@ static enum error_code take_stop_tokens(struct frontend *f, struct request *r,
 static enum error_code take_min_tokens(struct frontend *f, struct request *r, uint32_t min_tokens,
                                        struct error *e)
 {
-    const struct token_list *model = f->sessions->model.end_tokens;
+    const struct token_list *model = f->frontends->model.end_tokens;
     if (min_tokens == 0)
         return ERROR_OK;
     if (r->max_tokens && min_tokens > r->max_tokens)
@@ -164,7 +164,8 @@ static enum error_code take_min_tokens(struct frontend *f, struct request *r, ui
 
 /* ---- All of it ---- */
 
-enum error_code frontend_check_top(const struct session_model *model, uint32_t top, struct error *e)
+enum error_code frontend_check_top(const struct frontends_model *model, uint32_t top,
+                                   struct error *e)
 {
     uint32_t vocab = model->map->params.vocab, most = REQUEST_MAX_TOP;
     most = vocab < most ? vocab : most;
@@ -192,5 +193,5 @@ enum error_code frontend_take_sampling(struct frontend *f, struct request *r,
         code = error_set(e, ERROR_USAGE, "top_logprobs without logprobs: ask for both");
     r->logprobs = q->logprobs;
     r->n_top = q->top_logprobs;
-    return code ? code : frontend_check_top(&f->sessions->model, q->top_logprobs, e);
+    return code ? code : frontend_check_top(&f->frontends->model, q->top_logprobs, e);
 }

@@ -1,8 +1,8 @@
 /* Frontends: their private channels, and the messages on them. A frontend's own thread (its
  * channel's) answers questions about tokens and the model. Generate, Logits and Logprobs requests
  * go to the engine, each with a sink that sends its results on the channel. */
-#ifndef MOED_WORKER_SERVE_SESSION_H
-#define MOED_WORKER_SERVE_SESSION_H
+#ifndef MOED_WORKER_FRONTENDS_FRONTENDS_H
+#define MOED_WORKER_FRONTENDS_FRONTENDS_H
 
 #include "base/error.h"
 #include "metrics/metrics.h"
@@ -15,19 +15,19 @@
 
 /* How many events (Tokens, LogitsRow, Logprobs, Routing) a frontend may have unacknowledged. While
  * it has as many, the engine computes nothing for its requests. */
-#define SESSION_WINDOW 64
+#define FRONTEND_WINDOW 64
 
 /* The memory of all frontends' channels together (struct channel_group). */
-#define SESSIONS_BYTES (256u << 20)
+#define FRONTENDS_BYTES (256u << 20)
 
 /* The memory of requests that run or wait: of a frontend's, and of all frontends'. */
-#define SESSION_REQUEST_BYTES  (192ull << 20)
-#define SESSIONS_REQUEST_BYTES (256ull << 20)
+#define FRONTEND_REQUEST_BYTES  (192ull << 20)
+#define FRONTENDS_REQUEST_BYTES (256ull << 20)
 
 struct engine;
-struct sessions;
+struct frontends;
 
-struct session_model { /* for ModelReply and limits; borrowed */
+struct frontends_model { /* for ModelReply and limits; borrowed */
     const struct pool_map *map;
     const struct tokenizer *tokenizer;
     const char *chat_template;       /* "" where there is none */
@@ -38,28 +38,28 @@ struct session_model { /* for ModelReply and limits; borrowed */
     const char *device;
     uint32_t context;
     uint32_t most_requests;           /* of a frontend that run or wait */
-    uint64_t most_bytes;              /* of them: SESSION_REQUEST_BYTES */
-    uint64_t most_bytes_all;          /* of all frontends': SESSIONS_REQUEST_BYTES */
+    uint64_t most_bytes;              /* of them: FRONTEND_REQUEST_BYTES */
+    uint64_t most_bytes_all;          /* of all frontends': FRONTENDS_REQUEST_BYTES */
     struct counter *schemas_replaced; /* grammars.h; NULL: not counted */
 };
 
 /* Borrows engine. */
-enum error_code sessions_new(const struct session_model *model, struct engine *engine,
-                             struct sessions **out, struct error *e);
+enum error_code frontends_new(const struct frontends_model *model, struct engine *engine,
+                              struct frontends **out, struct error *e);
 /* Closes every channel. After engine_stop, before engine_free. Takes NULL. */
-void sessions_free(struct sessions *s);
+void frontends_free(struct frontends *s);
 /* From now on frontends are not told that a request failed because the worker ends: its channel
  * closes, and libmoed continues the request with the next worker. Any thread. Takes NULL. */
-void sessions_end(struct sessions *s);
-uint32_t sessions_count(struct sessions *s); /* any thread */
+void frontends_end(struct frontends *s);
+uint32_t frontends_count(struct frontends *s); /* any thread */
 
 /* Enters a new frontend. client: what it calls itself, for the log. The caller then calls
- * sessions_open. Any thread. */
+ * frontends_open. Any thread. */
 struct frontend;
-enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid,
-                                struct frontend **out, struct error *e);
+enum error_code frontends_attach(struct frontends *s, const char *client, uint32_t pid,
+                                 struct frontend **out, struct error *e);
 /* Opens the frontend's channel over fd, which it takes; fd -1: the frontend has gone. Ends the
  * frontend where that fails. */
-void sessions_open(void *frontend, int fd);
+void frontends_open(void *frontend, int fd);
 
 #endif

@@ -1,11 +1,11 @@
-/* Frontends (worker/serve/session.h) with a real engine and real channels. The truth: the golden
- * answer, docs/protocol.md, and that a closed frontend leaves nothing behind. ThreadSanitizer and
- * AddressSanitizer check its end. */
+/* Frontends (worker/frontends/frontends.h) with a real engine and real channels. The truth: the
+ * golden answer, docs/protocol.md, and that a closed frontend leaves nothing behind.
+ * ThreadSanitizer and AddressSanitizer check its end. */
 #include "engine_bench.h"
 
 #include "ipc/channel.h"
 #include "ipc/rpc.h"
-#include "worker/serve/session.h"
+#include "worker/frontends/frontends.h"
 
 #include "session.pb-c.h"
 
@@ -21,7 +21,7 @@ enum { MOST_REQUESTS = 8, MOST_WAITING = 5, MOST_BYTES = 420 << 10 }; /* of a fr
 /* ---- The worker's side ---- */
 
 static struct engine_bench b;
-static struct sessions *sessions;
+static struct frontends *frontends;
 
 static int open_worker(void **state)
 {
@@ -32,17 +32,17 @@ static int open_worker(void **state)
     static struct token_list no_ends;
     struct sampling defaults = sampling_usual();
     defaults.repetition_penalty = 1.5f;
-    struct session_model model = {.map = &b.memory.map,
-                                  .sampling = defaults,
-                                  .end_tokens = &no_ends,
-                                  .tokenizer = b.tokenizer,
-                                  .chat_template = "",
-                                  .device = "host",
-                                  .context = b.context,
-                                  .most_requests = MOST_WAITING,
-                                  .most_bytes = MOST_BYTES,
-                                  .most_bytes_all = MOST_BYTES * 3 / 2};
-    must(sessions_new(&model, b.engine, &sessions, &e), &e);
+    struct frontends_model model = {.map = &b.memory.map,
+                                    .sampling = defaults,
+                                    .end_tokens = &no_ends,
+                                    .tokenizer = b.tokenizer,
+                                    .chat_template = "",
+                                    .device = "host",
+                                    .context = b.context,
+                                    .most_requests = MOST_WAITING,
+                                    .most_bytes = MOST_BYTES,
+                                    .most_bytes_all = MOST_BYTES * 3 / 2};
+    must(frontends_new(&model, b.engine, &frontends, &e), &e);
     return 0;
 }
 
@@ -50,7 +50,7 @@ static int close_worker(void **state)
 {
     (void)state;
     engine_stop(b.engine);
-    sessions_free(sessions);
+    frontends_free(frontends);
     bench_close(&b);
     return 0;
 }
@@ -118,8 +118,8 @@ static void client_attach(struct client *c)
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    must(sessions_attach(sessions, "test", 1, &frontend, &e), &e);
-    sessions_open(frontend, fds[0]);
+    must(frontends_attach(frontends, "test", 1, &frontend, &e), &e);
+    frontends_open(frontend, fds[0]);
     must(channel_open(fds[1], NULL, on_message, c, &c->channel, &e), &e);
 }
 
@@ -229,7 +229,7 @@ static uint32_t count_running(void)
 
 static uint32_t count_frontends(void)
 {
-    return sessions_count(sessions);
+    return frontends_count(frontends);
 }
 
 static void await_count(uint32_t (*count)(void), uint32_t n)
@@ -287,18 +287,18 @@ static void test_window(void **state)
     client_attach(&c);
     client_generate(&c, 1, 0);
     client_generate(&c, 2, 0);
-    client_await(&c, &c.events, SESSION_WINDOW);
+    client_await(&c, &c.events, FRONTEND_WINDOW);
     client_acknowledge(&c, 10);
-    client_await(&c, &c.events, SESSION_WINDOW + 10);
+    client_await(&c, &c.events, FRONTEND_WINDOW + 10);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* for events that must not arrive */
     pthread_mutex_lock(&c.lock);
-    assert_int_equal(c.events, SESSION_WINDOW + 10);
+    assert_int_equal(c.events, FRONTEND_WINDOW + 10);
     pthread_mutex_unlock(&c.lock);
     client_acknowledge(&c, 1000); /* counts as the window: the rest of both answers is longer */
-    client_await(&c, &c.events, 2 * SESSION_WINDOW + 10);
+    client_await(&c, &c.events, 2 * FRONTEND_WINDOW + 10);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     pthread_mutex_lock(&c.lock);
-    assert_int_equal(c.events, 2 * SESSION_WINDOW + 10);
+    assert_int_equal(c.events, 2 * FRONTEND_WINDOW + 10);
     pthread_mutex_unlock(&c.lock);
     channel_close(c.channel, 0);
     await_count(count_frontends, 0);
@@ -476,8 +476,8 @@ static void test_deadline(void **state)
     client_attach(&other);
     client_generate(&c, 1, 0);
     client_generate(&c, 2, 0);
-    await_count(count_running, 2);               /* the first alone may use up the window */
-    client_await(&c, &c.events, SESSION_WINDOW); /* they keep both slots */
+    await_count(count_running, 2);                /* the first alone may use up the window */
+    client_await(&c, &c.events, FRONTEND_WINDOW); /* they keep both slots */
     for (uint32_t id = 2; id >= 1; id--) {
         Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
         generate.max_tokens = 4;
@@ -857,7 +857,7 @@ static void test_refused(void **state)
 }
 
 /* The engine stops first: running and later requests fail with an error that asks for a retry. A
- * frontend with a request may be closed or open when the test calls sessions_free. */
+ * frontend with a request may be closed or open when the test calls frontends_free. */
 static void test_stop(void **state)
 {
     static struct client c, gone;

@@ -1,10 +1,11 @@
-/* What a frontend sends: questions are answered here, requests go to the engine. session.c has the
- * frontend's life, frontend_sink.c what it is sent. All on the thread of the frontend's channel. */
-#include "session_internal.h"
+/* What a frontend sends: questions are answered here, requests go to the engine. frontends.c has
+ * the frontend's life, frontend_sink.c what it is sent. All on the thread of the frontend's
+ * channel. */
+#include "frontends_internal.h"
 
 #include "base/clock.h"
 #include "daemon/decode_limit.h"
-#include "engine.h"
+#include "worker/serve/engine.h"
 #include "ipc/rpc.h"
 
 #include <inttypes.h>
@@ -65,7 +66,7 @@ static void answer_tokenize(struct frontend *f, uint64_t id, const Moed__V1__Tok
 {
     struct token_list list = {0};
     struct error e;
-    enum error_code code = tokenize(f->sessions->model.tokenizer, q, &list, &e);
+    enum error_code code = tokenize(f->frontends->model.tokenizer, q, &list, &e);
     if (code) {
         refuse(f, id, code, &e);
     } else {
@@ -104,14 +105,14 @@ static enum error_code pieces(const struct tokenizer *t, uint32_t rows,
 
 static void answer_detokenize(struct frontend *f, uint64_t id, const Moed__V1__DetokenizeRequest *q)
 {
-    const struct tokenizer *t = f->sessions->model.tokenizer;
+    const struct tokenizer *t = f->frontends->model.tokenizer;
     uint32_t *ends = q->each ? malloc((q->n_tokens + 1) * sizeof *ends) : NULL;
     struct strbuf text;
     struct error e;
     strbuf_init(&text);
-    enum error_code code = q->each
-                               ? pieces(t, f->sessions->model.map->params.vocab, q, ends, &text, &e)
-                               : tokenizer_decode(t, q->tokens, q->n_tokens, q->special, &text, &e);
+    enum error_code code =
+        q->each ? pieces(t, f->frontends->model.map->params.vocab, q, ends, &text, &e)
+                : tokenizer_decode(t, q->tokens, q->n_tokens, q->special, &text, &e);
     if (code) {
         refuse(f, id, code, &e);
     } else {
@@ -131,7 +132,7 @@ static void answer_detokenize(struct frontend *f, uint64_t id, const Moed__V1__D
 
 static void answer_model(struct frontend *f, uint64_t id)
 {
-    const struct session_model *model = &f->sessions->model;
+    const struct frontends_model *model = &f->frontends->model;
     const struct pool_header *h = model->map->header;
     const struct model_params *p = &model->map->params;
     Moed__V1__ModelReply reply = MOED__V1__MODEL_REPLY__INIT;
@@ -171,7 +172,7 @@ static void answer_model(struct frontend *f, uint64_t id)
     frontend_send(f, &m);
 }
 
-static enum error_code check_tokens(const struct session_model *model,
+static enum error_code check_tokens(const struct frontends_model *model,
                                     const struct token_list *list, bool answers, struct error *e)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -222,7 +223,7 @@ static enum error_code take_stops(struct request *r, const Moed__V1__Generate *q
 static enum error_code take_prompt(struct frontend *f, struct request *r,
                                    const Moed__V1__Generate *q, struct error *e)
 {
-    const struct tokenizer *t = f->sessions->model.tokenizer;
+    const struct tokenizer *t = f->frontends->model.tokenizer;
     if (q->rendered) /* its `tokens` are for workers that do not know it */
         return tokenize(t, q->rendered, &r->tokens, e);
     if (q->prompt.len == 0 && q->n_tokens)
@@ -242,7 +243,7 @@ static enum error_code take_recording(struct frontend *f, struct request *r,
         .gate = q->gate, .hidden_every = q->hidden_every, .hidden_phase = q->hidden_phase};
     r->stepwise = q->stepwise;
     r->prompt_only = q->prompt_only;
-    return recording_new(&f->sessions->model.map->params, &options, r->stepwise ? 1 : most,
+    return recording_new(&f->frontends->model.map->params, &options, r->stepwise ? 1 : most,
                          &r->recording, e);
 }
 
@@ -250,7 +251,7 @@ static enum error_code take_recording(struct frontend *f, struct request *r,
 static enum error_code take_answer(struct frontend *f, struct request *r,
                                    const Moed__V1__Generate *q, struct error *e)
 {
-    const struct session_model *model = &f->sessions->model;
+    const struct frontends_model *model = &f->frontends->model;
     r->n_prompt = (uint32_t)r->tokens.count;
     if (q->n_answer == 0)
         return ERROR_OK;
@@ -281,8 +282,8 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
     if (!code)
         code = take_prompt(f, r, q, e);
     if (!code)
-        code =
-            check_tokens(&f->sessions->model, &r->tokens, !q->record || !q->record->prompt_only, e);
+        code = check_tokens(&f->frontends->model, &r->tokens, !q->record || !q->record->prompt_only,
+                            e);
     if (!code)
         code = take_recording(f, r, q->record, e);
     r->priority =
@@ -299,14 +300,14 @@ static enum error_code build_logits(struct frontend *f, struct request *r,
                                     const Moed__V1__LogitsRequest *q, struct error *e)
 {
     r->stepwise = q->stepwise;
-    uint64_t row_bytes = f->sessions->model.map->params.vocab * (uint64_t)sizeof(float);
+    uint64_t row_bytes = f->frontends->model.map->params.vocab * (uint64_t)sizeof(float);
     if (row_bytes + 64 > RPC_MESSAGE_BYTES)
         return error_set(e, ERROR_LIMIT,
                          "a row of logits has %" PRIu64
                          " bytes, but a message at most %u: ask for logprobs",
                          row_bytes, RPC_MESSAGE_BYTES);
     enum error_code code = copy_tokens(r, q->tokens, q->n_tokens, e);
-    return code ? code : check_tokens(&f->sessions->model, &r->tokens, false, e);
+    return code ? code : check_tokens(&f->frontends->model, &r->tokens, false, e);
 }
 
 static enum error_code build_logprobs(struct frontend *f, struct request *r,
@@ -315,7 +316,7 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
     uint32_t first = q->first ? q->first : 1;
     enum error_code code = copy_tokens(r, q->tokens, q->n_tokens, e);
     if (!code)
-        code = check_tokens(&f->sessions->model, &r->tokens, false, e);
+        code = check_tokens(&f->frontends->model, &r->tokens, false, e);
     if (!code && first >= r->tokens.count)
         code = error_set(e, ERROR_USAGE,
                          "logprobs start at token %" PRIu32 ", but there are %zu tokens: "
@@ -324,7 +325,7 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
     r->next_row = first - 1;
     r->n_top = q->top;
     r->cache_salt = q->cache_salt;
-    return code ? code : frontend_check_top(&f->sessions->model, q->top, e);
+    return code ? code : frontend_check_top(&f->frontends->model, q->top, e);
 }
 
 static enum error_code build(struct frontend *f, struct request *r, const Moed__V1__ToWorker *m,
@@ -355,7 +356,7 @@ static struct frontend_request *new_request(struct frontend *f, uint64_t id, enu
     if (!q)
         return NULL;
     *q = (struct frontend_request){.frontend = f, .id = id};
-    q->request = request_new(f->sessions->model.tokenizer, kind, &frontend_sink, q);
+    q->request = request_new(f->frontends->model.tokenizer, kind, &frontend_sink, q);
     if (q->request)
         return q;
     free_request(q);
@@ -386,7 +387,7 @@ static void submit(struct frontend *f, const Moed__V1__ToWorker *m, enum request
         free_request(q);
         return;
     }
-    code = engine_submit(f->sessions->engine, r, &e);
+    code = engine_submit(f->frontends->engine, r, &e);
     if (code) {
         refuse(f, m->id, code, &e);
         request_free(r);
@@ -398,10 +399,10 @@ static void acknowledge(struct frontend *f, uint32_t events)
 {
     int64_t window = atomic_load(&f->window), more;
     do { /* never above the window: a frontend cannot lift its own limit */
-        more = window + events > SESSION_WINDOW ? SESSION_WINDOW : window + events;
+        more = window + events > FRONTEND_WINDOW ? FRONTEND_WINDOW : window + events;
     } while (!atomic_compare_exchange_weak(&f->window, &window, more));
     if (window <= 0)
-        engine_resume(f->sessions->engine);
+        engine_resume(f->frontends->engine);
 }
 
 static void dispatch(struct frontend *f, const Moed__V1__ToWorker *m)

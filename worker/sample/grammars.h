@@ -6,8 +6,8 @@
  * requests hold, also requests that wait, are limited too: GRAMMARS_HELD states with the kept ones.
  *
  * Any thread may call; a call may take seconds, because it compiles. */
-#ifndef MOED_WORKER_SERVE_GRAMMARS_H
-#define MOED_WORKER_SERVE_GRAMMARS_H
+#ifndef MOED_WORKER_SAMPLE_GRAMMARS_H
+#define MOED_WORKER_SAMPLE_GRAMMARS_H
 
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"

@@ -1,7 +1,7 @@
 /* Fuzz target of what a frontend sends: any bytes as a ToWorker message. The answers go nowhere;
  * the engine is a stand-in that checks what a request promises it, and then refuses or fails it. */
 #include "worker/serve/engine.h"
-#include "worker/serve/session_internal.h"
+#include "worker/frontends/frontends_internal.h"
 
 #include "base/log.h"
 #include "gguf/gguf.h"
@@ -20,7 +20,7 @@ static struct read_model_parts {
     struct tokenizer *tokenizer;
     struct token_list no_ends;
 } model;
-static struct sessions *sessions;
+static struct frontends *frontends;
 
 static void require(bool holds)
 {
@@ -34,7 +34,7 @@ static unsigned n_submitted;
 
 static void check_request(const struct request *r)
 {
-    uint32_t context = sessions->model.context, vocab = model.map.params.vocab;
+    uint32_t context = frontends->model.context, vocab = model.map.params.vocab;
     require(r->tokens.count >= 1 && r->n_prompt >= 1 && r->n_prompt <= r->tokens.count &&
             r->tokens.count <= context && r->n_prefill <= r->tokens.count);
     for (size_t i = 0; i < r->tokens.count; i++)
@@ -100,34 +100,34 @@ static void begin(void)
     require(!gguf_open(path, &model.g, &e) && !pool_plan_new(model.g, &model.plan, &e) &&
             !tokenizer_new(model.g, NULL, &model.tokenizer, &e));
     model.map = pool_plan_map(&model.plan);
-    struct session_model parts = {.map = &model.map,
-                                  .tokenizer = model.tokenizer,
-                                  .chat_template = "{{ x }}",
-                                  .chat_template_tools = "",
-                                  .quantization = "",
-                                  .sampling = sampling_usual(),
-                                  .end_tokens = &model.no_ends,
-                                  .device = "host",
-                                  .context = 256,
-                                  .most_requests = 4,
-                                  .most_bytes = 1 << 20,
-                                  .most_bytes_all = 1 << 21};
-    require(!sessions_new(&parts, NULL, &sessions, &e));
+    struct frontends_model parts = {.map = &model.map,
+                                    .tokenizer = model.tokenizer,
+                                    .chat_template = "{{ x }}",
+                                    .chat_template_tools = "",
+                                    .quantization = "",
+                                    .sampling = sampling_usual(),
+                                    .end_tokens = &model.no_ends,
+                                    .device = "host",
+                                    .context = 256,
+                                    .most_requests = 4,
+                                    .most_bytes = 1 << 20,
+                                    .most_bytes_all = 1 << 21};
+    require(!frontends_new(&parts, NULL, &frontends, &e));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct frontend f;
     static int channel; /* that there is one */
-    if (!sessions)
+    if (!frontends)
         begin();
-    f.sessions = sessions;
+    f.frontends = frontends;
     f.channel = (struct channel *)&channel;
     pthread_mutex_init(&f.lock, NULL);
-    atomic_store(&f.window, SESSION_WINDOW);
+    atomic_store(&f.window, FRONTEND_WINDOW);
     frontend_handle(&f, data, size);
     require(!f.requests && f.n_requests == 0 && f.request_bytes == 0);
-    require(atomic_load(&f.window) <= SESSION_WINDOW);
+    require(atomic_load(&f.window) <= FRONTEND_WINDOW);
     pthread_mutex_destroy(&f.lock);
     return 0;
 }

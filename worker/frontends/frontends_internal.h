@@ -1,13 +1,13 @@
-/* What the files of frontends share: session.c (all frontends, the reaper), frontend.c (the
+/* What the files of frontends share: frontends.c (all frontends, the reaper), frontend.c (the
  * messages that one sends), frontend_sampling.c (the sampling parameters in them),
  * frontend_reasoning.c (the limits of reasoning in them), frontend_grammar.c (the grammars in
  * them), frontend_sink.c (the messages that it gets), frontend_requests.c (its requests and its
  * end). Each uses only those named after it. */
-#ifndef MOED_WORKER_SERVE_SESSION_INTERNAL_H
-#define MOED_WORKER_SERVE_SESSION_INTERNAL_H
+#ifndef MOED_WORKER_FRONTENDS_FRONTENDS_INTERNAL_H
+#define MOED_WORKER_FRONTENDS_FRONTENDS_INTERNAL_H
 
-#include "response_sink.h"
-#include "session.h"
+#include "worker/serve/response_sink.h"
+#include "frontends.h"
 
 #include "ipc/channel.h"
 
@@ -26,17 +26,17 @@ struct frontend_request {
     struct request *request;
     uint64_t id;    /* the frontend's */
     uint64_t bytes; /* request_bytes when it was entered */
-    bool over;      /* sessions->lock guards it; frontend_end_request */
+    bool over;      /* frontends->lock guards it; frontend_end_request */
 };
 
 struct frontend {
-    struct frontend *next;      /* in sessions->all; sessions->lock guards it and the next five */
-    struct frontend *next_reap; /* in sessions->to_reap */
+    struct frontend *next;      /* in frontends->all; frontends->lock guards it and the next five */
+    struct frontend *next_reap; /* in frontends->to_reap */
     struct frontend_request *requests;
     uint32_t n_requests;
     uint64_t request_bytes;
     bool silent; /* the reaper has closed the channel: no message comes in any more */
-    struct sessions *sessions;
+    struct frontends *frontends;
     pthread_mutex_t lock;    /* guards channel: held while it is made, used or taken away */
     struct channel *channel; /* NULL once the reaper has it */
     uint32_t number;
@@ -44,8 +44,8 @@ struct frontend {
     _Atomic bool closed;
 };
 
-struct sessions {
-    struct session_model model;
+struct frontends {
+    struct frontends_model model;
     struct channel_group channels;
     struct engine *engine;
     struct grammars *grammars;
@@ -55,7 +55,7 @@ struct sessions {
     uint32_t n_all, last_number;
     uint64_t request_bytes; /* of all frontends */
     bool stopping;
-    _Atomic bool ending; /* sessions_end */
+    _Atomic bool ending; /* frontends_end */
     pthread_t reaper;
     bool reaper_started;
 };
@@ -96,7 +96,7 @@ void frontend_handle(struct frontend *f, const uint8_t *data, size_t len);
 /* What the request says about the choice of tokens and their log-probabilities. */
 enum error_code frontend_take_sampling(struct frontend *f, struct request *r,
                                        const Moed__V1__Generate *q, struct error *e);
-enum error_code frontend_check_top(const struct session_model *model, uint32_t top,
+enum error_code frontend_check_top(const struct frontends_model *model, uint32_t top,
                                    struct error *e);
 /* Every parameter of s, but its seed. Borrows s. */
 void frontend_describe_sampling(const struct sampling *s, Moed__V1__Sampling *out);

@@ -1,20 +1,20 @@
-/* Frontends' lives; see session.h.
+/* Frontends' lives; see frontends.h.
  *
  *   open --frontend_close--> closed --reaper--> silent --last request ended--> freed
  *
- * sessions_attach and sessions_open, on the control plane's thread, make an open frontend. The
+ * frontends_attach and frontends_open, on the control plane's thread, make an open frontend. The
  * thread that first sees that the frontend has gone calls frontend_close: its channel's thread, or
  * a thread that cannot send to it. The reaper closes the channel, which may wait, and from then on
  * no message comes in; then it cancels the frontend's requests. The frontend is freed when it is
  * silent and has no requests: by the reaper, or by the engine's thread when it ends the last one.
  *
- * sessions->lock guards the lists. The engine ends a request in frontend_remove_request under this
+ * frontends->lock guards the lists. The engine ends a request in frontend_remove_request under this
  * lock, so a request in a frontend's list may be cancelled under it. */
-#include "session_internal.h"
+#include "frontends_internal.h"
 
 #include "base/log.h"
-#include "engine.h"
-#include "grammars.h"
+#include "worker/serve/engine.h"
+#include "worker/sample/grammars.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void on_channel(void *arg, const uint8_t *data, size_t len)
 
 static void *reaper_main(void *arg)
 {
-    struct sessions *s = arg;
+    struct frontends *s = arg;
     pthread_setname_np(pthread_self(), "worker/reaper");
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
@@ -50,24 +50,24 @@ static void *reaper_main(void *arg)
     return NULL;
 }
 
-enum error_code sessions_new(const struct session_model *model, struct engine *engine,
-                             struct sessions **out, struct error *e)
+enum error_code frontends_new(const struct frontends_model *model, struct engine *engine,
+                              struct frontends **out, struct error *e)
 {
-    struct sessions *s = calloc(1, sizeof *s);
+    struct frontends *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(e, ERROR_MEMORY, "no memory for the table of frontends");
     s->model = *model;
-    s->channels.limit = SESSIONS_BYTES;
+    s->channels.limit = FRONTENDS_BYTES;
     s->engine = engine;
     s->grammars = grammars_new(model->tokenizer, model->schemas_replaced);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (!s->grammars) {
-        sessions_free(s);
+        frontends_free(s);
         return error_set(e, ERROR_MEMORY, "no memory for the table of grammars");
     }
     if (pthread_create(&s->reaper, NULL, reaper_main, s)) {
-        sessions_free(s);
+        frontends_free(s);
         return error_set(e, ERROR_MEMORY, "cannot start the reaper thread");
     }
     s->reaper_started = true;
@@ -75,7 +75,7 @@ enum error_code sessions_new(const struct session_model *model, struct engine *e
     return ERROR_OK;
 }
 
-void sessions_free(struct sessions *s)
+void frontends_free(struct frontends *s)
 {
     if (!s)
         return;
@@ -97,13 +97,13 @@ void sessions_free(struct sessions *s)
     free(s);
 }
 
-void sessions_end(struct sessions *s)
+void frontends_end(struct frontends *s)
 {
     if (s)
         atomic_store(&s->ending, true);
 }
 
-uint32_t sessions_count(struct sessions *s)
+uint32_t frontends_count(struct frontends *s)
 {
     pthread_mutex_lock(&s->lock);
     uint32_t n = s->n_all;
@@ -112,7 +112,7 @@ uint32_t sessions_count(struct sessions *s)
 }
 
 /* Enters f in the table. Returns its number; 0: the table is full. */
-static uint32_t enter(struct sessions *s, struct frontend *f)
+static uint32_t enter(struct frontends *s, struct frontend *f)
 {
     pthread_mutex_lock(&s->lock);
     uint32_t number = 0;
@@ -126,14 +126,14 @@ static uint32_t enter(struct sessions *s, struct frontend *f)
     return number;
 }
 
-enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid,
-                                struct frontend **out, struct error *e)
+enum error_code frontends_attach(struct frontends *s, const char *client, uint32_t pid,
+                                 struct frontend **out, struct error *e)
 {
     struct frontend *f = calloc(1, sizeof *f);
     if (!f)
         return error_set(e, ERROR_MEMORY, "no memory for another frontend");
-    f->sessions = s;
-    atomic_store(&f->window, SESSION_WINDOW);
+    f->frontends = s;
+    atomic_store(&f->window, FRONTEND_WINDOW);
     pthread_mutex_init(&f->lock, NULL);
     f->number = enter(s, f);
     if (!f->number) {
@@ -148,14 +148,14 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
     return ERROR_OK;
 }
 
-void sessions_open(void *frontend, int fd)
+void frontends_open(void *frontend, int fd)
 {
     struct frontend *f = frontend;
     struct error e;
     enum error_code code = ERROR_UNAVAILABLE;
     if (fd >= 0) {
         pthread_mutex_lock(&f->lock); /* a reply to a fast peer waits for f->channel */
-        code = channel_open(fd, &f->sessions->channels, on_channel, f, &f->channel, &e);
+        code = channel_open(fd, &f->frontends->channels, on_channel, f, &f->channel, &e);
         pthread_mutex_unlock(&f->lock);
         if (code) /* where it succeeded, f may be gone already */
             log_warn("frontend %" PRIu32 ": %s", f->number, e.text);

@@ -1,9 +1,9 @@
-/* A request's grammar, as a frontend asks for it; see session_internal.h. */
-#include "session_internal.h"
+/* A request's grammar, as a frontend asks for it; see frontends_internal.h. */
+#include "frontends_internal.h"
 
-#include "answer_grammar.h"
-#include "grammars.h"
-#include "request.h"
+#include "worker/sample/grammar_cursor.h"
+#include "worker/sample/grammars.h"
+#include "worker/serve/request.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -68,12 +68,12 @@ static enum error_code make(struct frontend *f, struct request *r, const Moed__V
                                   .reasoning_end = texts[2],
                                   .required = q->trigger_required};
     struct shared_grammar *g;
-    enum error_code code = grammars_get(f->sessions->grammars, &d, &g, e);
+    enum error_code code = grammars_get(f->frontends->grammars, &d, &g, e);
     if (!code)
-        code = answer_grammar_new(g, &start, &r->stop_tokens, f->sessions->model.map->params.vocab,
+        code = grammar_cursor_new(g, &start, &r->stop_tokens, f->frontends->model.map->params.vocab,
                                   &r->grammar, e);
     if (!code)
-        r->guard = answer_grammar_guard(r->grammar);
+        r->guard = grammar_cursor_guard(r->grammar);
     return code;
 }
 

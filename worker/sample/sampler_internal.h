@@ -1,7 +1,7 @@
 /* What the sampler's files share: sampler.c (the chain), sampler_adjust.c (biases, penalties, DRY),
  * sampler_cut.c (the samplers that drop candidates), sampler_select.c (searches in rows). */
-#ifndef MOED_WORKER_SERVE_SAMPLER_INTERNAL_H
-#define MOED_WORKER_SERVE_SAMPLER_INTERNAL_H
+#ifndef MOED_WORKER_SAMPLE_SAMPLER_INTERNAL_H
+#define MOED_WORKER_SAMPLE_SAMPLER_INTERNAL_H
 
 #include "sampler.h"
 
