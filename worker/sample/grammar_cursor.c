@@ -21,37 +21,37 @@ struct grammar_cursor {
         *mask; /* [n_words]: of the model's vocabulary, which may be larger than the tokenizer's */
 };
 
-static bool is_stop(const struct grammar_cursor *a, uint32_t token)
+static bool is_stop(const struct grammar_cursor *c, uint32_t token)
 {
-    for (size_t i = 0; i < a->stop_tokens->count; i++)
-        if (a->stop_tokens->ids[i] == token)
+    for (size_t i = 0; i < c->stop_tokens->count; i++)
+        if (c->stop_tokens->ids[i] == token)
             return true;
     return false;
 }
 
 static bool accepts(void *arg, uint32_t token)
 {
-    struct grammar_cursor *a = arg;
+    struct grammar_cursor *c = arg;
     uint64_t started = clock_ns();
     bool accepted =
-        is_stop(a, token) ? grammar_cursor_may_end(a) : grammar_matcher_accepts(a->matcher, token);
-    a->cost.ns += clock_ns() - started;
+        is_stop(c, token) ? grammar_cursor_may_end(c) : grammar_matcher_accepts(c->matcher, token);
+    c->cost.ns += clock_ns() - started;
     return accepted;
 }
 
 static const uint32_t *mask_of(void *arg)
 {
-    struct grammar_cursor *a = arg;
+    struct grammar_cursor *c = arg;
     uint64_t started = clock_ns();
-    bool any = grammar_matcher_mask(a->matcher, a->mask), end = grammar_cursor_may_end(a);
-    for (size_t i = 0; i < a->stop_tokens->count; i++) {
-        uint32_t token = a->stop_tokens->ids[i], bit = 1u << token % 32;
-        a->mask[token / 32] = end ? a->mask[token / 32] | bit : a->mask[token / 32] & ~bit;
+    bool any = grammar_matcher_mask(c->matcher, c->mask), end = grammar_cursor_may_end(c);
+    for (size_t i = 0; i < c->stop_tokens->count; i++) {
+        uint32_t token = c->stop_tokens->ids[i], bit = 1u << token % 32;
+        c->mask[token / 32] = end ? c->mask[token / 32] | bit : c->mask[token / 32] & ~bit;
         any |= end;
     }
-    a->cost.ns += clock_ns() - started;
-    a->cost.masks++;
-    return any ? a->mask : NULL;
+    c->cost.ns += clock_ns() - started;
+    c->cost.masks++;
+    return any ? c->mask : NULL;
 }
 
 static void copy_text(char out[GRAMMAR_TRIGGER_BYTES], const char *text)
@@ -65,100 +65,100 @@ enum error_code grammar_cursor_new(struct shared_grammar *g, const struct gramma
 {
     const struct grammar_vocabulary *v = shared_grammar_vocabulary(g);
     enum error_code code = start ? grammar_start_check(start, e) : ERROR_OK;
-    struct grammar_cursor *a;
+    struct grammar_cursor *c;
     uint32_t n_words = grammar_mask_words(vocab > v->n_tokens ? vocab : v->n_tokens), *mask;
     if (code) {
         grammars_release(g);
         return code;
     }
-    if (!ARRAYS_NEW(ARRAY(a, 1), ARRAY(mask, n_words))) {
+    if (!ARRAYS_NEW(ARRAY(c, 1), ARRAY(mask, n_words))) {
         grammars_release(g);
         return error_set(e, ERROR_MEMORY, "no memory for a grammar");
     }
-    *a = (struct grammar_cursor){
-        .guard = {accepts, mask_of, a}, .grammar = g, .stop_tokens = stop_tokens, .mask = mask};
+    *c = (struct grammar_cursor){
+        .guard = {accepts, mask_of, c}, .grammar = g, .stop_tokens = stop_tokens, .mask = mask};
     if (start) {
-        copy_text(a->trigger, start->trigger);
-        copy_text(a->reasoning_begin, start->reasoning_begin);
-        copy_text(a->reasoning_end, start->reasoning_end);
-        a->required = start->required;
+        copy_text(c->trigger, start->trigger);
+        copy_text(c->reasoning_begin, start->reasoning_begin);
+        copy_text(c->reasoning_end, start->reasoning_end);
+        c->required = start->required;
     }
-    *out = a;
+    *out = c;
     return ERROR_OK;
 }
 
-enum error_code grammar_cursor_begin(struct grammar_cursor *a, const uint32_t *answer, size_t n,
+enum error_code grammar_cursor_begin(struct grammar_cursor *c, const uint32_t *answer, size_t n,
                                      struct error *e)
 {
-    struct grammar_start start = {.trigger = a->trigger,
-                                  .required = a->required,
-                                  .reasoning_begin = a->reasoning_begin,
-                                  .reasoning_end = a->reasoning_end};
-    enum error_code code = shared_grammar_take_matcher(a->grammar, &start, &a->matcher, e);
+    struct grammar_start start = {.trigger = c->trigger,
+                                  .required = c->required,
+                                  .reasoning_begin = c->reasoning_begin,
+                                  .reasoning_end = c->reasoning_end};
+    enum error_code code = shared_grammar_take_matcher(c->grammar, &start, &c->matcher, e);
     for (size_t i = 0; i < n && !code; i++)
-        if (!grammar_cursor_advance(a, answer[i]))
+        if (!grammar_cursor_advance(c, answer[i]))
             code = error_set(e, ERROR_USAGE,
                              "this generation cannot be continued: its answer does not follow its "
                              "grammar");
     return code;
 }
 
-void grammar_cursor_free(struct grammar_cursor *a)
+void grammar_cursor_free(struct grammar_cursor *c)
 {
-    if (!a)
+    if (!c)
         return;
-    if (a->matcher)
-        shared_grammar_give_matcher(a->grammar, a->matcher);
-    grammars_release(a->grammar);
-    free(a);
+    if (c->matcher)
+        shared_grammar_give_matcher(c->grammar, c->matcher);
+    grammars_release(c->grammar);
+    free(c);
 }
 
-const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *a)
+const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *c)
 {
-    return &a->guard;
+    return &c->guard;
 }
 
-bool grammar_cursor_advance(struct grammar_cursor *a, uint32_t token)
+bool grammar_cursor_advance(struct grammar_cursor *c, uint32_t token)
 {
     uint64_t started = clock_ns();
-    bool taken = !is_stop(a, token) && grammar_matcher_advance(a->matcher, token);
-    a->cost.ns += clock_ns() - started;
+    bool taken = !is_stop(c, token) && grammar_matcher_advance(c->matcher, token);
+    c->cost.ns += clock_ns() - started;
     return taken;
 }
 
-struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *a)
+struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *c)
 {
-    struct grammar_cursor_cost cost = a->cost;
-    uint64_t steps = grammar_matcher_steps(a->matcher);
-    cost.steps = steps - a->steps;
-    a->steps = steps;
-    a->cost = (struct grammar_cursor_cost){0};
+    struct grammar_cursor_cost cost = c->cost;
+    uint64_t steps = grammar_matcher_steps(c->matcher);
+    cost.steps = steps - c->steps;
+    c->steps = steps;
+    c->cost = (struct grammar_cursor_cost){0};
     return cost;
 }
 
-uint64_t grammar_cursor_first_steps(const struct grammar_cursor *a, uint64_t unknown)
+uint64_t grammar_cursor_first_steps(const struct grammar_cursor *c, uint64_t unknown)
 {
-    return shared_grammar_first_steps(a->grammar, unknown);
+    return shared_grammar_first_steps(c->grammar, unknown);
 }
 
-void grammar_cursor_note_first_steps(const struct grammar_cursor *a, uint64_t steps)
+void grammar_cursor_note_first_steps(const struct grammar_cursor *c, uint64_t steps)
 {
-    shared_grammar_note_first_steps(a->grammar, steps);
+    shared_grammar_note_first_steps(c->grammar, steps);
 }
 
-bool grammar_cursor_may_end(const struct grammar_cursor *a)
+bool grammar_cursor_may_end(const struct grammar_cursor *c)
 {
-    return grammar_matcher_is_complete(a->matcher);
+    return grammar_matcher_is_complete(c->matcher);
 }
 
-bool grammar_cursor_must_end(const struct grammar_cursor *a)
+bool grammar_cursor_must_end(const struct grammar_cursor *c)
 {
-    return grammar_matcher_is_final(a->matcher);
+    return grammar_matcher_is_final(c->matcher);
 }
 
-enum error_code grammar_cursor_error(const struct grammar_cursor *a, struct error *e)
+enum error_code grammar_cursor_error(const struct grammar_cursor *c, struct error *e)
 {
-    enum error_code code = grammar_matcher_error(a->matcher, e);
+    enum error_code code = grammar_matcher_error(c->matcher, e);
     if (code == ERROR_UNAVAILABLE) /* to try again is no use */
         return error_set(e, ERROR_UNSUPPORTED,
                          "the model's vocabulary has no token that continues the answer as the "

@@ -17,21 +17,21 @@ struct grammar_cursor;
 enum error_code grammar_cursor_new(struct shared_grammar *g, const struct grammar_start *start,
                                    const struct token_list *stop_tokens, uint32_t vocab,
                                    struct grammar_cursor **out, struct error *e);
-void grammar_cursor_free(struct grammar_cursor *a); /* takes NULL */
+void grammar_cursor_free(struct grammar_cursor *c); /* takes NULL */
 
 /* Before the first token is chosen, and before the functions below: makes the matcher, some 0.3 ms,
  * or takes the one of an earlier answer. answer [n]: tokens that another worker generated.
  * ERROR_USAGE: they do not follow the grammar. ERROR_MEMORY. */
-enum error_code grammar_cursor_begin(struct grammar_cursor *a, const uint32_t *answer, size_t n,
+enum error_code grammar_cursor_begin(struct grammar_cursor *c, const uint32_t *answer, size_t n,
                                      struct error *e);
 
-const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *a);
+const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *c);
 
 /* The token becomes part of the answer. False: it may not; grammar_cursor_error says why. */
-bool grammar_cursor_advance(struct grammar_cursor *a, uint32_t token);
+bool grammar_cursor_advance(struct grammar_cursor *c, uint32_t token);
 /* The answer may end here; nothing can follow any more. */
-bool grammar_cursor_may_end(const struct grammar_cursor *a);
-bool grammar_cursor_must_end(const struct grammar_cursor *a);
+bool grammar_cursor_may_end(const struct grammar_cursor *c);
+bool grammar_cursor_must_end(const struct grammar_cursor *c);
 
 /* What the guard and the advances cost since the last call. */
 struct grammar_cursor_cost {
@@ -39,14 +39,14 @@ struct grammar_cursor_cost {
     uint64_t steps; /* grammar_matcher_steps */
     uint32_t masks;
 };
-struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *a);
+struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *c);
 
 /* For the first token of the answer: what the first tokens of other answers needed
  * (shared_grammar_first_steps), and what it did need. */
-uint64_t grammar_cursor_first_steps(const struct grammar_cursor *a, uint64_t unknown);
-void grammar_cursor_note_first_steps(const struct grammar_cursor *a, uint64_t steps);
+uint64_t grammar_cursor_first_steps(const struct grammar_cursor *c, uint64_t unknown);
+void grammar_cursor_note_first_steps(const struct grammar_cursor *c, uint64_t steps);
 
 /* Why no token was found that may come: ERROR_LIMIT, ERROR_UNSUPPORTED, ERROR_USAGE. */
-enum error_code grammar_cursor_error(const struct grammar_cursor *a, struct error *e);
+enum error_code grammar_cursor_error(const struct grammar_cursor *c, struct error *e);
 
 #endif
