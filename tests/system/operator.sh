@@ -8,7 +8,7 @@ end_all() {
     status=$?
     trap - EXIT
     set +e
-    for name in first second; do MOED_RUN='' "$MOED" down $name >/dev/null 2>&1; done
+    for name in first second small; do MOED_RUN='' "$MOED" down $name >/dev/null 2>&1; done
     RUN=$WORK/moed/first
     (exit $status)
     end
@@ -106,6 +106,27 @@ code "$MOED" rm second
 "$MOED" rm second > /dev/null && [ ! -e "$WORK/moed/second" ] || fail "rm"
 code "$MOED" rm second
 [ $CODE -eq 3 ] || fail "rm of what is not there: $CODE"
+
+say "docs/weights-layout.md: the offsets of its example"
+page=$(dirname "$0")/../../docs/weights-layout.md
+read -ra make <<< "$(sed -n 's/^    moed \(mkmodel .*\)/\1/p' "$page")"
+(cd "$WORK" && "$MOED" "${make[@]}" > /dev/null) || fail "mkmodel of the page: ${make[*]}"
+start_deployment "$WORK/small.gguf" --name small
+"$MOED" map --name small > "$WORK/map"
+"$MOED" down small > /dev/null
+# Offset, bytes and name of each row with a name; then the bytes of the pool and the byte that the page computes.
+of_page() {
+    sed 's/\([0-9]\),\([0-9]\)/\1\2/g' "$page" > "$WORK/page"
+    awk -F'|' '$2 ~ /^ [0-9]+ $/ && $4 ~ /^ `/ { n = split($3, by, "x"); split($4, name, "`"); print $2 + 0, n == 2 ? by[1] * by[2] : by[1] + 0, name[2] }' "$WORK/page"
+    sed -nE 's/^The pool has ([0-9]+) bytes.*/pool \1/p; s/^ .*-> byte ([0-9]+),.*/byte \1/p' "$WORK/page"
+}
+of_map() {
+    awk -v names="$(of_page)" 'BEGIN { n = split(names, word, "[ \n]"); for (i = 1; i <= n; i++) named[word[i]] = 1 }
+        $7 in named { print $1, $2, $7 }
+        $7 == "blk.0.experts" { byte = $1 + 3 * $2 / 8 + 73728 + 2 * 2304 + 256 + 6 * 256 + 64 + 4 * 5 }
+        END { print "pool", $1 + $2; print "byte", byte }' "$WORK/map"
+}
+[ "$(of_page | wc -l)" = 8 ] && [ "$(of_page)" = "$(of_map)" ] || fail "the page's example is not what moed map prints: $(diff <(of_page) <(of_map) || true)"
 
 say "daemons that a person started"
 BIN=$(dirname "$MOED")/..
