@@ -96,8 +96,9 @@ int main(int argc, char **argv)
         {0},
     };
     unsetenv("MOED_RUN"); /* which would be the directory of every deployment */
-    daemon_init(&k.daemon, "models", "starts and stops the deployments of a folder's models",
-                options, argc, argv);
+    daemon_init_unconfined(&k.daemon, "models",
+                           "starts and stops the deployments of a folder's models", options, argc,
+                           argv);
     daemon_start(&k.daemon);
     struct error e = {0};
     enum error_code code = check_options(&k, &e);

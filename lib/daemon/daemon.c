@@ -44,27 +44,30 @@ struct common_options {
     bool config_dump, confine;
 };
 
-/* out: the daemon's table, then the common options. */
-static void join_tables(const struct option_spec *table, struct common_options *c,
+/* out: the daemon's table, then the common options; those of a process that confines itself last.
+ */
+static void join_tables(const struct option_spec *table, struct common_options *c, bool confines,
                         struct option_spec *out)
 {
     const struct option_spec common[] = {
         {"run", OPTION_STRING, &c->run, 0, 0, "DIR", "runtime directory of the deployment"},
         {"log-level", OPTION_STRING, &c->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {"config", OPTION_STRING, &c->config, 0, 0, "FILE", "read options from FILE; flags win"},
-        {"confine", OPTION_BOOL, &c->confine, 0, 0, NULL,
-         "give up privileges, other files, other system calls"},
         {"config-dump", OPTION_BOOL, &c->config_dump, 0, 0, NULL,
          "print the effective options and exit"},
+        {"confine", OPTION_BOOL, &c->confine, 0, 0, NULL,
+         "give up privileges, other files, other system calls"},
         {0},
     };
-    size_t n = 0;
+    size_t n = 0, n_common = sizeof common / sizeof *common;
     for (; table && table->name; table++) {
-        if (n + sizeof common / sizeof *common > MAX_OPTIONS)
+        if (n + n_common > MAX_OPTIONS)
             abort(); /* a bug: the program's table is too long for MAX_OPTIONS */
         out[n++] = *table;
     }
     memcpy(out + n, common, sizeof common);
+    if (!confines)
+        out[n + n_common - 2] = (struct option_spec){0};
 }
 
 static _Noreturn void exit_usage(const char *process, const struct error *e)
@@ -84,11 +87,11 @@ static void set_name(struct daemon *d, const uint64_t *number)
 }
 
 static void parse_options(struct daemon *d, const char *purpose, const struct option_spec *table,
-                          const uint64_t *number, int argc, char **argv)
+                          const uint64_t *number, bool confines, int argc, char **argv)
 {
-    struct common_options common = {.log_level = "info", .confine = true};
+    struct common_options common = {.log_level = "info", .confine = confines};
     struct option_spec all[MAX_OPTIONS];
-    join_tables(table, &common, all);
+    join_tables(table, &common, confines, all);
     char program[64];
     snprintf(program, sizeof program, "moed-%s", d->process);
     if (options_print_version(program, argc, argv))
@@ -348,18 +351,11 @@ static void make_events(struct daemon *d)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-void daemon_init(struct daemon *d, const char *process, const char *purpose,
-                 const struct option_spec *table, int argc, char **argv)
-{
-    daemon_init_numbered(d, process, NULL, purpose, table, argc, argv);
-}
-
-void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
-                          const char *purpose, const struct option_spec *table, int argc,
-                          char **argv)
+static void init(struct daemon *d, const char *process, const uint64_t *number, bool confines,
+                 const char *purpose, const struct option_spec *table, int argc, char **argv)
 {
     *d = (struct daemon){.process = process, .started_ns = clock_ns(), .internal = &internal};
-    parse_options(d, purpose, table, number, argc, argv);
+    parse_options(d, purpose, table, number, confines, argc, argv);
     char name[16]; /* the kernel's limit */
     snprintf(name, sizeof name, "moed-%.10s", d->process);
     prctl(PR_SET_NAME, name);
@@ -380,6 +376,25 @@ void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t 
     log_path(d, path);
     internal.has_log = is_of_path(STDERR_FILENO, path);
     log_info("moed %s starts in %s (pid %d)", MOED_VERSION, d->run, (int)getpid());
+}
+
+void daemon_init(struct daemon *d, const char *process, const char *purpose,
+                 const struct option_spec *table, int argc, char **argv)
+{
+    init(d, process, NULL, true, purpose, table, argc, argv);
+}
+
+void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                          const char *purpose, const struct option_spec *table, int argc,
+                          char **argv)
+{
+    init(d, process, number, true, purpose, table, argc, argv);
+}
+
+void daemon_init_unconfined(struct daemon *d, const char *process, const char *purpose,
+                            const struct option_spec *table, int argc, char **argv)
+{
+    init(d, process, NULL, false, purpose, table, argc, argv);
 }
 
 void daemon_start(struct daemon *d)

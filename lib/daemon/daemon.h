@@ -65,6 +65,9 @@ void daemon_init(struct daemon *d, const char *process, const char *purpose,
 void daemon_init_numbered(struct daemon *d, const char *process, const uint64_t *number,
                           const char *purpose, const struct option_spec *table, int argc,
                           char **argv);
+/* The same for a process that keeps its rights, because it starts programs: without --confine. */
+void daemon_init_unconfined(struct daemon *d, const char *process, const char *purpose,
+                            const struct option_spec *table, int argc, char **argv);
 /* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready. SIGINT
  * after that sets `hurried`; another SIGTERM changes nothing, because a service manager sends it to
  * each process, and so does the supervisor. The watchdog is notified. Starts the thread "signals".

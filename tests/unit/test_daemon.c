@@ -1,8 +1,9 @@
 /* The daemons' skeleton: a small daemon in a process of its own, called over its control socket.
  *
  * The daemon is this program again, executed (nng does not survive a fork) with "daemon" as its
- * first argument. It is ready after a moment, answers memory_detach (for lease 13 with an error
- * that has retry set), and leaves every other request to daemon_unknown. */
+ * first argument ("unconfined": without --confine). It is ready after a moment, answers
+ * memory_detach (for lease 13 with an error that has retry set), and leaves every other request to
+ * daemon_unknown. */
 #include "daemon/control.h"
 #include "daemon/daemon.h"
 #include "daemon/run_dir.h"
@@ -106,7 +107,9 @@ static int daemon_main(int argc, char **argv)
         {"unwatched", OPTION_BOOL, &unwatched, 0, 0, NULL, "run where inotify's limit is reached"},
         {0},
     };
-    daemon_init(&d, "tester", "A daemon for a test.", table, argc, argv);
+    bool confines = strcmp(argv[0], "unconfined") != 0;
+    (confines ? daemon_init : daemon_init_unconfined)(&d, "tester", "A daemon for a test.", table,
+                                                      argc, argv);
     if (renames)
         rename_log(d.run);
     if (unwatched)
@@ -130,13 +133,14 @@ static int daemon_main(int argc, char **argv)
 /* -- the test's side -- */
 
 static char run[RUN_DIR_BYTES], url[RUN_URL_BYTES];
+static const char *mode = "daemon";
 static pid_t child;
 static int notify_fd = -1;
 static struct error why;
 
 static pid_t spawn(const char *const *more, const char *stderr_path)
 {
-    const char *arguments[12] = {"/proc/self/exe", "daemon", "--run", run};
+    const char *arguments[12] = {"/proc/self/exe", mode, "--run", run};
     size_t n = 4;
     while (more && *more)
         arguments[n++] = *more++;
@@ -570,12 +574,24 @@ static void wrong_use_is_one_line(void **state)
     assert_int_equal(exit_status(spawn(help, log)), EXIT_CLEAN);
 }
 
+static void only_a_process_that_confines_itself_has_the_option(void **state)
+{
+    static const char *const dump[] = {"--no-confine", "--config-dump", NULL};
+    char log[RUN_PATH_BYTES];
+    run_dir_file(run, "option.log", log);
+    assert_int_equal(exit_status(spawn(dump, log)), EXIT_CLEAN);
+    mode = "unconfined";
+    assert_int_equal(exit_status(spawn(dump, log)), EXIT_BAD_USAGE);
+    assert_int_equal(exit_status(spawn(dump + 1, log)), EXIT_CLEAN);
+    mode = "daemon";
+}
+
 #define TEST(name)    cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define RUNNING(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "daemon") == 0)
+    if (argc > 1 && (strcmp(argv[1], "daemon") == 0 || strcmp(argv[1], "unconfined") == 0))
         return daemon_main(argc - 1, argv + 1);
     const struct CMUnitTest tests[] = {
         RUNNING(stops_before_it_is_ready),
@@ -594,6 +610,7 @@ int main(int argc, char **argv)
         TEST(does_not_feed_the_watchdog_without_a_control_socket),
         TEST(follows_its_log),
         TEST(wrong_use_is_one_line),
+        TEST(only_a_process_that_confines_itself_has_the_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
