@@ -1,5 +1,5 @@
-/* moed map: prints what memd holds, and where in the host pool; with --json where each expert is.
- */
+/* moed map: prints what memd holds, and where in the host pool; with --experts where the experts
+ * are. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -79,9 +79,44 @@ static enum error_code print_tables(const char *run, struct error *e)
     return code;
 }
 
+static void append_count(struct strbuf *out, uint32_t count)
+{
+    strbuf_printf(out, " %9" PRIu32, count);
+}
+
+/* Experts at each place, and those that were activated lately, in cells [first, first + n). */
+static void append_counts(const struct placement_map *m, uint32_t first, uint32_t n,
+                          struct strbuf *out)
+{
+    uint32_t at[MOED__V1__EXPERT_PLACE__ON_DEVICE + 1] = {0}, used = 0;
+    for (uint32_t i = first; i < first + n; i++) {
+        if (m->now.place[i] < sizeof at / sizeof *at)
+            at[m->now.place[i]]++;
+        used += m->now.use[i] > 0;
+    }
+    for (size_t place = sizeof at / sizeof *at; place-- > 0;)
+        append_count(out, at[place]);
+    append_count(out, used);
+    strbuf_printf(out, "\n");
+}
+
+static void append_expert_table(const struct placement_map *m, struct strbuf *out)
+{
+    strbuf_printf(out, "%s: %" PRIu32 " experts a layer, %" PRIu32 " for a token%s%s\n", m->model,
+                  m->experts, m->experts_used, *m->policy ? "; policy " : "", m->policy);
+    strbuf_printf(out, "%6s %9s %9s %9s %9s %9s %9s\n", "layer", "device", "partly", "arriving",
+                  "memory", "file", "used");
+    for (uint32_t row = 0; row < m->n_layers; row++) {
+        strbuf_printf(out, "%6" PRIu32, m->layers[row]);
+        append_counts(m, row * m->experts, m->experts, out);
+    }
+    strbuf_printf(out, "%6s", "all");
+    append_counts(m, 0, m->n_cells, out);
+}
+
 /* The worker counts activations only while it is asked, so this asks once a second. */
-static enum error_code print_placement_map(const char *name, const char *run, uint64_t seconds,
-                                           struct error *e)
+static enum error_code print_placement_map(const char *name, const char *run, bool json,
+                                           uint64_t seconds, struct error *e)
 {
     struct placement_map map;
     struct strbuf text;
@@ -93,11 +128,16 @@ static enum error_code print_placement_map(const char *name, const char *run, ui
         code = placement_map_fetch(&map, run, e);
     }
     if (!code) {
-        placement_map_json(&map, name ? name : "default", &text);
+        if (json) {
+            placement_map_json(&map, name ? name : "default", &text);
+            strbuf_printf(&text, "\n");
+        } else {
+            append_expert_table(&map, &text);
+        }
         if (text.failed)
             code = error_set(e, ERROR_MEMORY, "no memory for the text");
         else
-            puts(text.data);
+            fputs(text.data, stdout);
     }
     strbuf_fini(&text);
     placement_map_fini(&map);
@@ -107,21 +147,26 @@ static enum error_code print_placement_map(const char *name, const char *run, ui
 int map_main(int argc, char **argv)
 {
     const char *name = NULL;
-    bool json = false;
+    bool json = false, experts = false;
     uint64_t seconds = 1;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
+        {"experts", OPTION_BOOL, &experts, 0, 0, NULL,
+         "print where each layer's experts are and how many were used lately"},
         {"json", OPTION_BOOL, &json, 0, 0, NULL,
-         "print where each expert is and how often it is used, as JSON"},
+         "the same as JSON, each expert; also without --experts"},
         {"seconds", OPTION_UINT, &seconds, 0, 3600, "S",
-         "with --json: count activations for S seconds first"},
+         "of experts: count activations for S seconds first"},
         {0},
     };
     int n, exit_code;
     if (!ask_arguments(
-            table, "map", "[--name NAME] [--json]",
+            table, "map", "[--name NAME] [--experts] [--json]",
             "Prints each dense tensor and each layer's experts that memd holds, with offset\n"
             "in the host pool, bytes and type; and what the device's memory is used for.\n"
+            "With --experts: how many of each layer's experts are completely, partly, and\n"
+            "soon on the device, in host memory and in the file only, and how many were used\n"
+            "lately.\n"
             "With --json: the place of each expert, the object of moed-http's /moed/map.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
@@ -129,7 +174,8 @@ int map_main(int argc, char **argv)
     if (!deployment_choose(&name, &exit_code) || !deployment_find_running(name, run, &exit_code))
         return exit_code;
     struct error e = {0};
-    if (json ? print_placement_map(name, run, seconds, &e) : print_tables(run, &e)) {
+    if (json || experts ? print_placement_map(name, run, json, seconds, &e)
+                        : print_tables(run, &e)) {
         cli_complain("map: %s", e.text);
         return CLI_FAILURE;
     }

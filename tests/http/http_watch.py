@@ -61,6 +61,21 @@ def shown(seconds=0):
     return unpack(json.loads(out))
 
 
+def check_table():
+    """`moed map --experts` counts what `moed map --json` lists."""
+    arguments = [MOED, "map", "--experts", "--seconds", "0"]
+    m = shown()
+    out = subprocess.run(arguments, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[2:]
+    experts = m["experts"]
+    rows = [(str(layer), i * experts, experts) for i, layer in enumerate(m["layers"])] + [("all", 0, len(m["place"]))]
+    expected = []
+    for name, first, n in rows:
+        places = m["place"][first:first + n]
+        used = sum(use > 0 for use in m["use"][first:first + n])
+        expected.append([name] + [str(places.count(place)) for place in (4, 3, 2, 1, 0)] + [str(used)])
+    assert [line.split() for line in out] == expected, (out, expected)
+
+
 def generate(n=24, prompt="Once upon a time"):
     subprocess.run([MOED, "run", "-n", str(n), "--ignore-end", "--temp", "0", prompt], stdout=subprocess.DEVNULL, check=True)
 
@@ -145,6 +160,7 @@ def check_keys():
 def check_once():
     m = unpack(call("GET", "/moed/map")[1])
     assert m == unpack(call("GET", "/moed/map?model=demo")[1]) == shown()
+    check_table()
     assert m["model"] == "demo" and len(m["layers"]) == 8 and m["experts"] == 32 and m["experts_used"] == 4, m
     until("the one-shot viewer is still there", lambda: metric("moed_http_viewers") == 0)
 
