@@ -258,8 +258,10 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
         code = redirect_log(s, e);
     if (code)
         return code;
-    log_info("moed %s: deployment %s of %s in %s (pid %d)", MOED_VERSION, s->settings->name,
-             s->model[0] ? s->model : s->models, s->run, (int)getpid());
+    bool named = !run_dir_from_environment(); /* with MOED_RUN the name does not count */
+    log_info("moed %s: deployment %s%sof %s in %s (pid %d)", MOED_VERSION,
+             named ? s->settings->name : "", named ? " " : "", s->model[0] ? s->model : s->models,
+             s->run, (int)getpid());
     code = block_signals(s, e);
     if (!code)
         code = clear_leftovers(s, e);

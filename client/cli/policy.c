@@ -287,7 +287,7 @@ static void print_policies(void)
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at(i)); i++)
         fold_printf(
-            "  %-18s %s (--assign %s --cache %s --budget %s --predictor %s --prefetch %s)\n",
+            "  %-18s  %s (--assign %s --cache %s --budget %s --predictor %s --prefetch %s)\n",
             p->name, p->what, sched_assigner_name(p->assigner), sched_cache_name(p->cache),
             sched_budget_name(p->budget), sched_predictor_name(p->predictor),
             sched_prefetcher_name(p->prefetcher));
@@ -295,20 +295,20 @@ static void print_policies(void)
     fold_printf("\nassigners\n");
     for (int i = 0; (name = sched_assigner_name((enum sched_assigner)i)); i++)
         if (i != ASSIGN_OPTIMAL)
-            fold_printf("  %-18s %s\n", name, sched_assigner_what((enum sched_assigner)i));
+            fold_printf("  %-18s  %s\n", name, sched_assigner_what((enum sched_assigner)i));
     fold_printf("\ncaches\n");
     for (int i = 0; (name = sched_cache_name((enum sched_cache_kind)i)); i++)
         if (!sched_cache_replay_only((enum sched_cache_kind)i))
-            fold_printf("  %-18s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
+            fold_printf("  %-18s  %s\n", name, sched_cache_what((enum sched_cache_kind)i));
     fold_printf("\npredictors\n");
     for (int i = 0; (name = sched_predictor_name((enum sched_predictor)i)); i++)
-        fold_printf("  %-18s %s\n", name, sched_predictor_what((enum sched_predictor)i));
+        fold_printf("  %-18s  %s\n", name, sched_predictor_what((enum sched_predictor)i));
     fold_printf("\nbudgets\n");
     for (int i = 0; (name = sched_budget_name((enum sched_budget)i)); i++)
-        fold_printf("  %-18s %s\n", name, sched_budget_what((enum sched_budget)i));
+        fold_printf("  %-18s  %s\n", name, sched_budget_what((enum sched_budget)i));
     fold_printf("\nprefetchers\n");
     for (int i = 0; (name = sched_prefetcher_name((enum sched_prefetcher)i)); i++)
-        fold_printf("  %-18s %s\n", name, sched_prefetcher_what((enum sched_prefetcher)i));
+        fold_printf("  %-18s  %s\n", name, sched_prefetcher_what((enum sched_prefetcher)i));
 }
 
 static char *text_of(const char *option)

@@ -33,6 +33,7 @@ say "figures of the cache"
 "$MOED" ps --json > "$WORK/ps.json" # at once: the figures are those of the last seconds
 "$MOED" ps | tr -s '\n ' ' ' > "$WORK/ps" # one line: ps breaks its lines
 "$MOED" policy | grep -q '^layers  *[0-9.]* ms each' || fail "policy has no line of layers: $("$MOED" policy)"
+"$MOED" policy | grep -A 1 '^  mixtral-offloading ' | tail -n 1 | grep -qE '^ {22}[^ ]' || fail "a long policy goes on elsewhere: $("$MOED" policy)"
 { "$MOED" ps; "$MOED" policy; "$MOED" inspect --tensors "$MODEL"; "$MOED" inspect --calibration; } |
     awk 'length > 80 && !/^file|^model/ { print; bad = 1 } END { exit bad || NR < 60 }' || fail "lines of more than 80 columns"
 grep -q "cache: hit rate [0-9.]* %, [0-9.]* % filled, link [0-9.]* GB/s, busy [0-9.]* %" "$WORK/ps" ||

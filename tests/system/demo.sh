@@ -17,6 +17,7 @@ cp "$golden/qwen3moe.gguf" other/demo
 (cd other && "$MOED" inspect demo | grep -q 'name  *qwen3moe') || fail "moed ignores a file called demo"
 
 start_deployment demo
+grep -q ": deployment of .*demo.gguf in $RUN " "$RUN/supervise.log" || fail "with MOED_RUN the log has a name: $(head -n 3 "$RUN/supervise.log")"
 "$MOED" ps | grep -q 'demo.gguf' || fail "ps does not name demo.gguf: $("$MOED" ps)"
 
 # Questions of the kinds that the training data has (tools/train/generate.py). The training data contains these three; evaluate.py

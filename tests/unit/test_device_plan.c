@@ -1,4 +1,4 @@
-/* memd/device/device_plan.c and device/worker_memory.c: how memd divides a device's memory, with
+/* lib/device/device_plan.c and worker_memory.c: how memd divides a device's memory, with
  * results worked out by hand. The device is a stand-in with free memory that the test sets, because
  * the simulations have no other users of the device. */
 #include "device/batch_plan.h"
