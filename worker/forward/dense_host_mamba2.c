@@ -42,9 +42,10 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
     }
 }
 
-static void step_piece(const struct mamba2_job *job, uint32_t head, float *state,
+static void step_piece(const void *arg, uint32_t head, float *state,
                        const struct delta_piece *piece)
 {
+    const struct mamba2_job *job = arg;
     const struct dense_host *h = job->h;
     const struct delta_params *d = &h->base.params->delta;
     size_t channels = params_convolved(h->base.params), values = (size_t)d->v_heads * d->v_dim;
@@ -64,26 +65,13 @@ static void step_piece(const struct mamba2_job *job, uint32_t head, float *state
     h->kernels->mamba2(state, d->k_dim, d->v_dim, &rows, piece->n);
 }
 
-/* Steps one head through the rows of a run. */
 static void step_head(void *arg, unsigned thread, uint32_t chunk)
 {
     const struct mamba2_job *job = arg;
-    const struct dense_host *h = job->h;
-    const struct model_params *p = h->base.params;
-    const struct delta_params *d = &p->delta;
-    const struct delta_run *run = &h->states->runs[chunk / d->v_heads];
-    uint32_t head = chunk % d->v_heads;
-    size_t size = mamba2_state_floats(d->k_dim, d->v_dim);
-    size_t at_head = (size_t)(d->taps - 1) * params_convolved(p) + head * size;
-    float *state = dense_host_state_of(h->states, run->slot, job->layer) + at_head;
+    const struct delta_params *d = &job->h->base.params->delta;
     (void)thread;
-    for (uint32_t t = run->first; t < run->first + run->n;) {
-        struct delta_piece piece = dense_host_piece_at(h, job->layer, run, t);
-        step_piece(job, head, state, &piece);
-        if (piece.copy)
-            memcpy(piece.copy + at_head, state, size * sizeof *state);
-        t += piece.n;
-    }
+    dense_host_step_head(job->h, job->layer, chunk, mamba2_state_floats(d->k_dim, d->v_dim),
+                         step_piece, arg);
 }
 
 /* Gates row t, then norms each group of heads. */

@@ -120,6 +120,24 @@ struct delta_piece dense_host_piece_at(const struct dense_host *h, uint32_t laye
     return (struct delta_piece){t, run->first + run->n - t, NULL};
 }
 
+void dense_host_step_head(const struct dense_host *h, uint32_t layer, uint32_t chunk, size_t floats,
+                          dense_host_step *step, const void *job)
+{
+    const struct model_params *p = h->base.params;
+    const struct delta_params *d = &p->delta;
+    const struct delta_run *run = &h->states->runs[chunk / d->v_heads];
+    uint32_t head = chunk % d->v_heads;
+    size_t at_head = (size_t)(d->taps - 1) * params_convolved(p) + head * floats;
+    float *state = dense_host_state_of(h->states, run->slot, layer) + at_head;
+    for (uint32_t t = run->first; t < run->first + run->n;) {
+        struct delta_piece piece = dense_host_piece_at(h, layer, run, t);
+        step(job, head, state, &piece);
+        if (piece.copy)
+            memcpy(piece.copy + at_head, state, floats * sizeof *state);
+        t += piece.n;
+    }
+}
+
 void dense_host_convolve_run(const struct dense_host *h, uint32_t layer,
                              const struct delta_run *run, const struct convolution_weights *w,
                              uint32_t first, uint32_t n, float *x, size_t width, bool silu)
@@ -185,9 +203,10 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
 }
 
 /* One value head's rows of a piece, and their outputs, normed and gated. */
-static void step_piece(const struct delta_job *job, uint32_t head, float *state,
+static void step_piece(const void *arg, uint32_t head, float *state,
                        const struct delta_piece *piece)
 {
+    const struct delta_job *job = arg;
     const struct dense_host *h = job->h;
     const struct model_params *p = h->base.params;
     const struct delta_params *d = &p->delta;
@@ -215,26 +234,13 @@ static void step_piece(const struct delta_job *job, uint32_t head, float *state,
     }
 }
 
-/* Steps one value head through the rows of a run. */
 static void step_head(void *arg, unsigned thread, uint32_t chunk)
 {
     const struct delta_job *job = arg;
-    const struct dense_host *h = job->h;
-    const struct model_params *p = h->base.params;
-    const struct delta_params *d = &p->delta;
-    const struct delta_run *run = &h->states->runs[chunk / d->v_heads];
-    uint32_t head = chunk % d->v_heads;
-    size_t size = delta_state_floats(d->k_dim, d->v_dim);
-    size_t at_head = (size_t)(d->taps - 1) * params_convolved(p) + head * size;
-    float *state = dense_host_state_of(h->states, run->slot, job->layer) + at_head;
+    const struct delta_params *d = &job->h->base.params->delta;
     (void)thread;
-    for (uint32_t t = run->first; t < run->first + run->n;) {
-        struct delta_piece piece = dense_host_piece_at(h, job->layer, run, t);
-        step_piece(job, head, state, &piece);
-        if (piece.copy)
-            memcpy(piece.copy + at_head, state, size * sizeof *state);
-        t += piece.n;
-    }
+    dense_host_step_head(job->h, job->layer, chunk, delta_state_floats(d->k_dim, d->v_dim),
+                         step_piece, arg);
 }
 
 void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w,

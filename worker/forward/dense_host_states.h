@@ -43,6 +43,13 @@ uint32_t dense_host_begin_runs(struct dense_host *h, uint32_t layer);
 /* The piece that begins with row t of a run. */
 struct delta_piece dense_host_piece_at(const struct dense_host *h, uint32_t layer,
                                        const struct delta_run *run, uint32_t t);
+/* One head's step: `state` of `floats` floats through the rows of a piece. */
+typedef void dense_host_step(const void *job, uint32_t head, float *state,
+                             const struct delta_piece *piece);
+/* Steps one head through the rows of a run, and copies its state where a piece says so. chunk: the
+ * run's number * v_heads + the head. */
+void dense_host_step_head(const struct dense_host *h, uint32_t layer, uint32_t chunk, size_t floats,
+                          dense_host_step *step, const void *job);
 /* Convolves channels [first, first + n) of a run in place, in x [rows][width] of the batch. */
 void dense_host_convolve_run(const struct dense_host *h, uint32_t layer,
                              const struct delta_run *run, const struct convolution_weights *w,
