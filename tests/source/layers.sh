@@ -1,6 +1,6 @@
 #!/bin/bash
 # Checks every #include "..." of the sources against the table of layers (layers.txt). A folder includes headers of the folders below
-# it, and none of another process. usage: layers.sh ROOT [TABLE]
+# it, and none of another process. What the table allows and no include needs is a fault, too. usage: layers.sh ROOT [TABLE]
 set -eu
 root=${1:?usage: layers.sh ROOT [TABLE]}
 table=$(readlink -f "${2:-$(dirname "${BASH_SOURCE[0]}")/layers.txt}")
@@ -19,10 +19,11 @@ find lib memd worker cpuexec client deploy bench \( -name '*.[ch]' -o -name '*.c
         function allowed(from, to,    i, n, list) {
             if (from == to) return 1
             n = split(may[from], list, " ")
-            for (i = 1; i <= n; i++) {
-                if (list[i] == to) return 1
-                if (list[i] ~ /\/\.\.\.$/ && index(to, substr(list[i], 1, length(list[i]) - 3)) == 1) return 1
-            }
+            for (i = 1; i <= n; i++)
+                if (list[i] == to || list[i] ~ /\/\.\.\.$/ && index(to, substr(list[i], 1, length(list[i]) - 3)) == 1) {
+                    used[from, list[i]] = 1
+                    return 1
+                }
             return 0
         }
         BEGIN {
@@ -46,6 +47,11 @@ find lib memd worker cpuexec client deploy bench \( -name '*.[ch]' -o -name '*.c
             }
         }
         END {
+            for (from in known) {
+                m = split(may[from], list, " ")
+                for (i = 1; i <= m; i++)
+                    if (!((from, list[i]) in used)) { print from " may include from " list[i] ", and does not (" table ")"; bad++ }
+            }
             if (n < 100) { print "found only " n + 0 " includes in '"$root"'"; exit 1 }
             print n " includes, " bad + 0 " against the layers"
             exit bad > 0
