@@ -137,7 +137,7 @@ struct device_copy {
 /* Queues a copy, DEVICE_LINK_QUEUE at most, and returns at once. */
 enum error_code device_link_queue(struct device_link *l, const struct device_copy *copy,
                                   struct error *e);
-uint32_t device_link_queued(const struct device_link *l); /* and not collected */
+uint32_t device_link_queued(const struct device_link *l); /* and not collected; for tests */
 /* Nanoseconds until it is worth while to collect the oldest queued copy, and until all are made, as
  * far as is known. 0: now. */
 uint64_t device_link_left_ns(const struct device_link *l);

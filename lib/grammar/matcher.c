@@ -12,7 +12,6 @@
 #include "grammar/compiled.h"
 #include "grammar/configurations.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -614,11 +613,4 @@ enum error_code grammar_matcher_error(const struct grammar_matcher *m, struct er
     if (m->stuck)
         return error_set(e, ERROR_UNAVAILABLE, "no token continues the answer as the grammar asks");
     return ERROR_OK;
-}
-
-void grammar_mask_apply(const uint32_t *mask, uint32_t n_masked, float *logits, uint32_t n_logits)
-{
-    for (uint32_t i = 0; i < n_logits; i++)
-        if (i >= n_masked || !(mask[i / 32] >> i % 32 & 1))
-            logits[i] = -INFINITY;
 }

@@ -3,16 +3,15 @@
  *
  * Use for each token of an answer:
  *
- *     token = sample(logits);
+ *     the sampler chooses a token of all
  *     if (!grammar_matcher_accepts(m, token)) {
- *         if (!grammar_matcher_mask(m, mask))
- *             fail(grammar_matcher_error(m));
- *         grammar_mask_apply(mask, n_tokens, logits, n_logits);
- *         token = sample(logits);
+ *         if (!grammar_matcher_mask(m, mask)) no token may come: grammar_matcher_error says why
+ *         the sampler chooses one of the mask's tokens
  *     }
- *     grammar_matcher_advance(m, token);
+ *     if (!grammar_matcher_advance(m, token)) the same
  *     if (grammar_matcher_is_final(m)) the answer can only end: stop
  *
+ * In the worker the matcher is a sampler's guard (worker/sample/grammar_cursor.c).
  * With pure temperature sampling this is exact: a refused draw and a draw from the masked row
  * together give each allowed token its masked probability.
  *
@@ -92,9 +91,5 @@ static inline uint32_t grammar_mask_words(uint32_t n_tokens)
 {
     return (n_tokens + 31) / 32;
 }
-
-/* Sets the logits of tokens outside the mask to minus infinity. Tokens from n_masked to n_logits
- * are padding of the output head, and are outside. */
-void grammar_mask_apply(const uint32_t *mask, uint32_t n_masked, float *logits, uint32_t n_logits);
 
 #endif

@@ -416,11 +416,6 @@ const struct architecture *architecture_find(const char *name, unsigned long len
     return NULL;
 }
 
-const struct architecture *architecture_at(unsigned i)
-{
-    return i < N_ARCHITECTURES ? &architectures[i] : NULL;
-}
-
 const char *architecture_selection_bias(const struct architecture *a)
 {
     if (!a->router_keys)

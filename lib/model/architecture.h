@@ -145,7 +145,5 @@ const struct architecture *architecture_find(const char *name, unsigned long len
 void architecture_names(char *out, size_t size);
 /* The tensor of a layer's selection bias, without "blk.7."; NULL: the architecture has none. */
 const char *architecture_selection_bias(const struct architecture *a);
-/* The i-th row, NULL after the last. */
-const struct architecture *architecture_at(unsigned i);
 
 #endif

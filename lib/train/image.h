@@ -24,16 +24,17 @@ void image_free(struct image *m); /* takes a zeroed one */
 /* Places, before image_allocate. */
 void image_place_residual(struct image *m, uint32_t layer);
 void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape);
-void image_place_mtp(struct image *m, const struct net_shape *shape);
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components);
+/* For tests, with image_fill_mtp: tools/train/mtp.py, which trains this network, writes its own. */
+void image_place_mtp(struct image *m, const struct net_shape *shape);
 bool image_allocate(struct image *m); /* false: no memory */
 
 /* Contents, after it. */
 void image_fill_activations(struct image *m, const uint64_t *counts); /* [n_layers][n_experts] */
 void image_fill_residual(struct image *m, uint32_t layer, const float *residual);
 void image_fill_network(struct image *m, const struct trained_network *n, const struct net *net);
-void image_fill_mtp(struct image *m, const struct net *net);
 void image_fill_group(struct image *m, uint32_t group, const struct pca *pca);
-void image_finish(struct image *m); /* the checksum */
+void image_fill_mtp(struct image *m, const struct net *net); /* for tests */
+void image_finish(struct image *m);                          /* the checksum */
 
 #endif

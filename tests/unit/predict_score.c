@@ -1,8 +1,7 @@
 /* How good a predictor is; see predict_score.h. */
-#include "base/arrays.h"
-#include "sched/predict/predict_score.h"
+#include "predict_score.h"
 
-#include "sched/predict/predict_internal.h"
+#include "base/arrays.h"
 
 #include <math.h>
 #include <stdlib.h>

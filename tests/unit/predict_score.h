@@ -1,9 +1,9 @@
 /* How good a predictor is: a trial shows it a sequence of layers as the worker does, and compares
  * each prediction with what the layer then activates. Pure, as the predictors are. */
-#ifndef MOED_SCHED_PREDICT_PREDICT_SCORE_H
-#define MOED_SCHED_PREDICT_PREDICT_SCORE_H
+#ifndef MOED_TESTS_PREDICT_SCORE_H
+#define MOED_TESTS_PREDICT_SCORE_H
 
-#include "sched/predict/predict.h"
+#include "sched/predict/predict_internal.h"
 
 /* ---- probabilities and what came true ---- */
 
@@ -49,6 +49,10 @@ struct predict_trial;
 struct predict_trial *predict_trial_new(enum sched_predictor kind,
                                         const struct predict_shape *shape, predict_trial_gate *gate,
                                         void *gate_arg, uint32_t late);
+/* The same, of a kind, so that a part of the mixture can be scored. */
+struct predict_trial *predict_trial_new_of(const struct predictor_kind *kind,
+                                           const struct predict_shape *shape,
+                                           predict_trial_gate *gate, void *gate_arg, uint32_t late);
 void predict_trial_free(struct predict_trial *t); /* takes NULL */
 
 /* Shows the next layer with experts, or the embedding, of a batch of at most shape.max_tokens. All

@@ -7,8 +7,6 @@
 #include "base/strbuf.h"
 #include "grammar/configurations.h"
 
-#include <math.h>
-
 /* The 256 bytes, tokens of several bytes, two with equal bytes, a control and an end token. */
 enum { MANY = 256, EXTRA = 16, CONTROL = MANY + EXTRA, END, TOKENS };
 
@@ -480,15 +478,6 @@ static void test_no_token_continues(void **state)
     grammar_free(g);
 }
 
-static void test_mask_apply(void **state)
-{
-    const uint32_t mask[] = {0x5};
-    float logits[] = {1, 2, 3, 4, 5};
-    grammar_mask_apply(mask, 4, logits, 5);
-    assert_true(logits[0] == 1 && logits[2] == 3);
-    assert_true(isinf(logits[1]) && isinf(logits[3]) && isinf(logits[4]));
-}
-
 /* A restarted matcher has the masks of a new one, at each place of random answers. */
 static void test_restart(void **state)
 {
@@ -567,7 +556,6 @@ int main(void)
         cmocka_unit_test(test_callers_are_work),
         cmocka_unit_test(test_work_of_one_byte),
         cmocka_unit_test(test_no_token_continues),
-        cmocka_unit_test(test_mask_apply),
         cmocka_unit_test(test_trigger_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

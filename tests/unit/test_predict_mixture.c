@@ -1,11 +1,11 @@
 /* The mixture of predictors: the regression, its features, and that its log-loss is lower than that
  * of each part. */
+#include "predict_score.h"
 #include "predict_sequence.h"
 
 #include "sched/predict/blend.h"
 #include "sched/predict/logistic.h"
 #include "sched/predict/predict_internal.h"
-#include "sched/predict/predict_score.h"
 #include "train/image.h"
 
 #include <setjmp.h>

@@ -1,8 +1,7 @@
 /* How predictors are scored: sums worked out by hand, and a predictor that observes a sequence as
  * in the worker. */
+#include "predict_score.h"
 #include "predict_sequence.h"
-
-#include "sched/predict/predict_score.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

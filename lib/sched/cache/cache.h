@@ -144,8 +144,9 @@ void sched_cache_predicted(struct sched_cache *c, uint64_t step, uint32_t layer,
 
 /* At any time. Budgets that do not reckon with time ignore it. */
 void sched_cache_costs(struct sched_cache *c, const struct sched_cache_costs *costs);
-/* lcp: a layer holds this many segments in all, the first ones of this many experts (0, or fewer
- * than fill them: whole experts). Other caches ignore it. */
+/* For tests, in place of what MoEpic's configuration says. lcp: a layer holds this many segments in
+ * all, the first ones of this many experts (0, or fewer than fill them: whole experts). Other
+ * caches ignore it. */
 void sched_cache_configure(struct sched_cache *c, uint32_t layer, uint64_t segments,
                            uint32_t n_experts);
 /* What a layer may hold now: segments, of how many experts; false where the cache has no such

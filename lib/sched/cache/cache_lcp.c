@@ -1,7 +1,7 @@
 /* MoEpic's cache (its section 3.3). On a miss the expert of the layer with the lowest priority
  * (lcp_priority.h) is evicted; of equal ones the least recently used. A layer holds V segments of
  * C experts, the first V / C of each: under `uniform` whole experts and an equal share, under
- * `configured` what MoEpic's configuration says (budget_moepic.h), or what the owner sets
+ * `configured` what MoEpic's configuration says (budget_moepic.h), or what a test sets
  * (sched_cache_configure). Free slots and a new configuration are filled with what a layer lacks
  * of its share, the highest priorities first.
  *

@@ -32,7 +32,7 @@ size_t map_store_bytes_per_map(const struct map_store_shape *shape);
 struct map_store;
 struct map_store *map_store_new(const struct map_store_shape *shape); /* NULL: no memory */
 void map_store_free(struct map_store *s);                             /* takes NULL */
-uint32_t map_store_count(const struct map_store *s);
+uint32_t map_store_count(const struct map_store *s);                  /* for tests */
 
 /* Begins an iteration of n_tokens; drops one that had not ended. Each token has a search and a map
  * of its own. */

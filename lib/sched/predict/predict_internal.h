@@ -4,7 +4,6 @@
 #define MOED_SCHED_PREDICT_PREDICT_INTERNAL_H
 
 #include "sched/predict/predict.h"
-#include "sched/predict/predict_score.h"
 
 #include <stddef.h>
 
@@ -61,12 +60,6 @@ struct predict_traits predictor_traits_of(const struct predictor_kind *kind,
 /* As predictor_new, of a rule. */
 struct predictor *predictor_new_of(const struct predictor_rule *rule,
                                    const struct predict_shape *shape);
-
-/* As predict_trial_new (predict_score.h), of a kind, so that a part of the mixture can be scored.
- */
-struct predict_trial *predict_trial_new_of(const struct predictor_kind *kind,
-                                           const struct predict_shape *shape,
-                                           predict_trial_gate *gate, void *gate_arg, uint32_t late);
 
 /* Ranks to probabilities. A gate that predicts a token's experts is right more often with its first
  * choice than with its last. So a prediction's probability is the share of predictions of its layer
