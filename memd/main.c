@@ -413,6 +413,62 @@ static enum error_code start(struct memd *m, struct error *e)
     return code;
 }
 
+/* Reads the options; an exit with what is wrong with them. */
+static void take_options(struct memd *m, int argc, char **argv)
+{
+    const struct option_spec options[] = {
+        {"model", OPTION_STRING, &m->model, 0, 0, "FILE", "the GGUF file to load"},
+        {"device", OPTION_STRING, &m->device, 0, 0, "DEVICE",
+         "device that also keeps weights: host, "
+         "cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, "
+         "or emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME "
+         ",devices=N"},
+        {"policy", OPTION_STRING, &m->names.policy, 0, 0, "NAME", sched_policy_help()},
+        {"assign", OPTION_STRING, &m->names.assigner, 0, 0, "NAME", sched_assigner_help()},
+        {"cache", OPTION_STRING, &m->names.cache, 0, 0, "NAME", sched_cache_help()},
+        {"predictor", OPTION_STRING, &m->names.predictor, 0, 0, "NAME", sched_predictor_help()},
+        {"budget", OPTION_STRING, &m->names.budget, 0, 0, "NAME", sched_budget_help()},
+        {"prefetch", OPTION_STRING, &m->names.prefetcher, 0, 0, "NAME", sched_prefetcher_help()},
+        {"predictors", OPTION_STRING, &m->predictors_path, 0, 0, "FILE",
+         "trained predictors of this model, from `moed train`; a file that does not fit is not "
+         "used"},
+        {"segment-bytes", OPTION_UINT, &m->segment_bytes, 1, 1u << 30, "N",
+         "cut experts into segments of at most N bytes, where their width allows"},
+        {"ram", OPTION_STRING, &m->ram, 0, 0, "SIZE",
+         "host memory for weights: " QUANTITY_SIZE " or a share of the model, as 50%; "
+         "the rest is read from the file when it is needed (all)"},
+        {"ctx", OPTION_UINT, &m->context, 0, 1 << 24, "N",
+         "plan a CUDA device for the worker's --ctx N"},
+        {"parallel", OPTION_UINT, &m->parallel, 0, 256, "N",
+         "plan for the worker's --parallel N; 0: its default"},
+        {"workers", OPTION_UINT, &m->workers, 1, KV_POOL_WORKERS, "N",
+         "plan a CUDA device's memory for N workers"},
+        {"batch", OPTION_UINT, &m->batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts that a worker computes at once; 0: by memory"},
+        {"kv-type", OPTION_STRING, &m->kv_type, 0, 0, "TYPE",
+         "plan for the worker's --kv-type TYPE"},
+        {"kv-cache", OPTION_STRING, &m->kv_cache, 0, 0, "SIZE",
+         "host memory for conversations: " QUANTITY_SIZE " or a share of the memory that "
+         "the weights leave free (50%)"},
+        {"kv-dir", OPTION_STRING, &m->kv_dir, 0, 0, "DIR",
+         "keep conversations in a file there too, and find those of earlier runs"},
+        {"kv-dir-size", OPTION_STRING, &m->kv_dir_size, 0, 0, "SIZE",
+         "the largest size of that file: bytes or a share of the free disk space (twice the KV "
+         "cache, at most 50%)"},
+        {"reproducible", OPTION_BOOL, &m->reproducible, 0, 0, NULL,
+         "plan for the worker's --reproducible"},
+        {"threads", OPTION_UINT, &m->threads, 0, 1024, "N",
+         "loading threads; 0: one for each core"},
+        {0},
+    };
+    daemon_init(&m->daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
+    if (m->model)
+        return;
+    struct error e;
+    error_set(&e, ERROR_USAGE, "no model: give --model FILE");
+    daemon_fail(&m->daemon, EXIT_BAD_USAGE, &e);
+}
+
 int main(int argc, char **argv)
 {
     static struct memd m = {.device = "host",
@@ -424,56 +480,8 @@ int main(int argc, char **argv)
                             .predictors.region.fd = -1,
                             .residency.fd = -1,
                             .conversations.region.fd = -1};
-    const struct option_spec options[] = {
-        {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
-        {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "device that also keeps weights: host, "
-         "cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, "
-         "or emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME "
-         ",devices=N"},
-        {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
-        {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
-        {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},
-        {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME", sched_predictor_help()},
-        {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME", sched_budget_help()},
-        {"prefetch", OPTION_STRING, &m.names.prefetcher, 0, 0, "NAME", sched_prefetcher_help()},
-        {"predictors", OPTION_STRING, &m.predictors_path, 0, 0, "FILE",
-         "trained predictors of this model, from `moed train`; a file that does not fit is not "
-         "used"},
-        {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
-         "cut experts into segments of at most N bytes, where their width allows"},
-        {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
-         "host memory for weights: " QUANTITY_SIZE " or a share of the model, as 50%; "
-         "the rest is read from the file when it is needed (all)"},
-        {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
-         "plan a CUDA device for the worker's --ctx N"},
-        {"parallel", OPTION_UINT, &m.parallel, 0, 256, "N",
-         "plan for the worker's --parallel N; 0: its default"},
-        {"workers", OPTION_UINT, &m.workers, 1, KV_POOL_WORKERS, "N",
-         "plan a CUDA device's memory for N workers"},
-        {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",
-         "tokens of prompts that a worker computes at once; 0: by memory"},
-        {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
-         "plan for the worker's --kv-type TYPE"},
-        {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",
-         "host memory for conversations: " QUANTITY_SIZE " or a share of the memory that "
-         "the weights leave free (50%)"},
-        {"kv-dir", OPTION_STRING, &m.kv_dir, 0, 0, "DIR",
-         "keep conversations in a file there too, and find those of earlier runs"},
-        {"kv-dir-size", OPTION_STRING, &m.kv_dir_size, 0, 0, "SIZE",
-         "the largest size of that file: bytes or a share of the free disk space (twice the KV "
-         "cache, at most 50%)"},
-        {"reproducible", OPTION_BOOL, &m.reproducible, 0, 0, NULL,
-         "plan for the worker's --reproducible"},
-        {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
-        {0},
-    };
-    daemon_init(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
     struct error e;
-    if (!m.model) {
-        error_set(&e, ERROR_USAGE, "no model: give --model FILE");
-        daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
-    }
+    take_options(&m, argc, argv);
     kv_promises_open(&m.promises, m.daemon.run);
     memd_confine_files(&m);
     read_model(&m);
