@@ -199,8 +199,9 @@ static void remove_worker(struct supervisor *s, struct process *p)
  * the rest of its memory to the experts. */
 static uint64_t most_workers(const struct supervisor *s)
 {
-    const char *device = s->settings->device;
-    return device && strncmp(device, "cuda", 4) == 0 ? s->settings->workers : SUPERVISE_WORKERS;
+    const char *device = s->settings->options.device;
+    return device && strncmp(device, "cuda", 4) == 0 ? s->settings->options.workers
+                                                     : SUPERVISE_WORKERS;
 }
 
 static void command_workers(struct supervisor *s, const char *text, struct strbuf *answer)

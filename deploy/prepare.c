@@ -87,8 +87,8 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     memcpy(first->dir, s->run, sizeof first->dir);
     if (o->model && !resolve_model(o->model, first->model))
         return error_set(e, ERROR_NOT_FOUND, "cannot find the model %s: %m", o->model);
-    if (o->models && !realpath(o->models, s->models))
-        return error_set(e, ERROR_NOT_FOUND, "cannot find the folder %s: %m", o->models);
+    if (o->options.models && !realpath(o->options.models, s->models))
+        return error_set(e, ERROR_NOT_FOUND, "cannot find the folder %s: %m", o->options.models);
     if (has_control_characters(s->model) || has_control_characters(o->name))
         return error_set(e, ERROR_UNSUPPORTED, "the model's path or --name has control characters");
     return ERROR_OK;
@@ -208,22 +208,22 @@ enum error_code supervisor_restore_files(struct supervisor *s, struct error *e)
 
 static bool has_gpu(const struct settings *o)
 {
-    return o->device && strncmp(o->device, "cuda", 4) == 0;
+    return o->options.device && strncmp(o->options.device, "cuda", 4) == 0;
 }
 
 static bool wants_mps(const struct settings *o)
 {
     bool cuda = has_gpu(o);
-    if (o->mps && !cuda)
+    if (o->options.mps && !cuda)
         log_warn("no MPS: the device is not a CUDA one");
-    return o->mps && cuda;
+    return o->options.mps && cuda;
 }
 
 /* Without a device the worker computes the experts itself: cpuexec would compete for the cores with
  * a worker that waits. */
 static bool wants_cpuexec(const struct settings *o)
 {
-    return o->cpuexec || (o->device && strcmp(o->device, "host") != 0);
+    return o->options.cpuexec || (o->options.device && strcmp(o->options.device, "host") != 0);
 }
 
 static void choose_processes(struct supervisor *s)
@@ -231,18 +231,18 @@ static void choose_processes(struct supervisor *s)
     const struct settings *o = s->settings;
     s->processes[MEMD].unused = !o->model;
     for (int i = WORKER; i <= LAST_WORKER; i++)
-        s->processes[i].unused = !o->model || i - WORKER >= (int)o->workers;
+        s->processes[i].unused = !o->model || i - WORKER >= (int)o->options.workers;
     s->processes[CPUEXEC].unused = !o->model || !wants_cpuexec(o);
-    s->processes[MODELS].unused = !o->models;
-    s->processes[HTTP].unused = !o->http;
+    s->processes[MODELS].unused = !o->options.models;
+    s->processes[HTTP].unused = !o->options.http;
     s->processes[MEMD].runs_setuid = has_gpu(o);
     for (int i = WORKER; i <= LAST_WORKER; i++)
         s->processes[i].runs_setuid = has_gpu(o);
     for (int i = CPUEXEC; i <= LAST_WORKER; i++)
         s->processes[i].ends_first = true;
     s->processes[MODELS].stops_deployments = true;
-    if (o->http_drain_s > 0)
-        s->processes[HTTP].drain_ns = (uint64_t)(o->http_drain_s * 1e9);
+    if (o->options.drain_s > 0)
+        s->processes[HTTP].drain_ns = (uint64_t)(o->options.drain_s * 1e9);
     s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 

@@ -81,11 +81,11 @@ static void list_texts(struct generation *g, struct text_setting out[TEXT_SETTIN
 {
     const struct text_setting texts[TEXT_SETTINGS] = {
         {"model", &g->settings.model, g->model, sizeof g->model},
-        {"predictors", &g->settings.predictors, g->predictors, sizeof g->predictors},
-        {"ram", &g->settings.ram, g->ram, sizeof g->ram},
-        {"device", &g->settings.device, g->device, sizeof g->device},
-        {"kv_cache", &g->settings.kv_cache, g->kv_cache, sizeof g->kv_cache},
-        {"policy", &g->settings.policy, g->policy, sizeof g->policy}};
+        {"predictors", &g->settings.options.predictors, g->predictors, sizeof g->predictors},
+        {"ram", &g->settings.options.ram, g->ram, sizeof g->ram},
+        {"device", &g->settings.options.device, g->device, sizeof g->device},
+        {"kv_cache", &g->settings.options.kv_cache, g->kv_cache, sizeof g->kv_cache},
+        {"policy", &g->settings.options.policy, g->policy, sizeof g->policy}};
     memcpy(out, texts, sizeof texts);
 }
 
@@ -111,7 +111,7 @@ static const char *read_field(struct generation *g, char *field, bool *stop_firs
         if (strcmp(field, texts[i].key) == 0)
             return keep_text(&texts[i], value) ? NULL : "a value is too long";
     if (strcmp(field, "ctx") == 0)
-        g->settings.ctx = strtoull(value, NULL, 10);
+        g->settings.options.ctx = strtoull(value, NULL, 10);
     else if (strcmp(field, "stop_first") == 0)
         *stop_first = strcmp(value, "1") == 0;
     else
@@ -127,8 +127,8 @@ static const char *read_request(const struct supervisor *s, struct generation *g
     struct text_setting texts[TEXT_SETTINGS];
     const char *why = NULL;
     g->settings = *s->settings;
-    g->settings.workers = generation_count_workers(s);
-    g->settings.model = g->settings.predictors = NULL; /* those of the other model */
+    g->settings.options.workers = generation_count_workers(s);
+    g->settings.model = g->settings.options.predictors = NULL; /* those of the other model */
     list_texts(g, texts);
     for (int i = 0; i < TEXT_SETTINGS && !why; i++)
         if (*texts[i].value && !keep_text(&texts[i], *texts[i].value))
@@ -151,7 +151,7 @@ static void prepare_processes(struct supervisor *s, struct generation *g)
         *p = (struct process){
             .name = from->name, .ends_first = from->ends_first, .runs_setuid = from->runs_setuid};
         memcpy(p->program, from->program, sizeof p->program);
-        p->unused = is_worker(i) ? i - WORKER >= (int)g->settings.workers : from->unused;
+        p->unused = is_worker(i) ? i - WORKER >= (int)g->settings.options.workers : from->unused;
         p->state = p->unused ? PROCESS_STOPPED : PROCESS_WAITING;
         snprintf(file, sizeof file, "%s.log", p->name);
         run_dir_file(g->dir, file, p->log_path);

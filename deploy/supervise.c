@@ -154,7 +154,7 @@ static void free_device(struct supervisor *s, const struct process *worker)
     const struct process *memd = &s->processes[MEMD];
     if (worker->failures == 0) /* it was ready */
         s->freed = false;
-    if (!s->settings->mps || s->freed || worker->failures != MPS_FAILURES ||
+    if (!s->settings->options.mps || s->freed || worker->failures != MPS_FAILURES ||
         memd->state != PROCESS_READY)
         return;
     s->freed = true;
@@ -340,75 +340,66 @@ static void loop(struct supervisor *s)
     }
 }
 
-static int parse_settings(struct settings *o, int argc, char **argv)
+/* The help of an option: what the supervisor does with it. */
+static void describe_option(const struct deployment_option *o, char *out, size_t bytes)
 {
-    const struct option_spec table[] = {
+    static const struct {
+        const char *flag, *text;
+    } own[] = {{"--workers", "start N workers; 0: one"},
+               {"--cpuexec", "start cpuexec on device host too"},
+               {"--mps", "share the CUDA device by NVIDIA's MPS"},
+               {"--log-level", "log error, warn, info or debug"},
+               {"--watchdog", "restart a process that is silent for S seconds; 0: never"},
+               {"--models", "start moed-models, which serves this folder"},
+               {"--http", "start moed-http, listening there"},
+               {"--drain", "pass to moed-http, and give it S seconds more to stop"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(own[i].flag, o->flag) == 0) {
+            snprintf(out, bytes, "%s", own[i].text);
+            return;
+        }
+    bool memd = o->takers & TO_MEMD, worker = o->takers & TO_WORKER;
+    const char *to = o->takers & TO_CPUEXEC  ? "all three"
+                     : memd && worker        ? "memd and worker"
+                     : memd                  ? "memd"
+                     : worker                ? "worker"
+                     : o->takers & TO_MODELS ? "moed-models"
+                                             : "moed-http";
+    snprintf(out, bytes, "pass to %s%s", to, o->type == OPTION_UINT ? "; 0: its choice" : "");
+}
+
+/* The program's own options, and those of the deployment (daemon/deployment_options.h). */
+#define OWN_OPTIONS 7
+static void list_options(struct settings *o,
+                         struct option_spec table[OWN_OPTIONS + DEPLOYMENT_OPTIONS_COUNT + 1])
+{
+    static char help[DEPLOYMENT_OPTIONS_COUNT][80];
+    const struct option_spec own[OWN_OPTIONS] = {
         {"run", OPTION_STRING, &o->run, 0, 0, "DIR", "use this runtime directory"},
         {"name", OPTION_STRING, &o->name, 0, 0, "NAME", "name the deployment"},
         {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file"},
-        {"models", OPTION_STRING, &o->models, 0, 0, "DIR",
-         "start moed-models, which serves this folder"},
-        {"models-keep", OPTION_FLOAT, &o->models_keep_s, -1, 1e9, "S", "pass to moed-models"},
-        {"models-most", OPTION_UINT, &o->models_most, 0, 256, "N", "pass to moed-models"},
-        {"models-memory", OPTION_STRING, &o->models_memory, 0, 0, "SIZE", "pass to moed-models"},
         {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR",
          "look here first for moed-memd and the others"},
-        {"device", OPTION_STRING, &o->device, 0, 0, "D", "pass to all three"},
-        {"ram", OPTION_STRING, &o->ram, 0, 0, "SIZE", "pass to memd"},
-        {"policy", OPTION_STRING, &o->policy, 0, 0, "P", "pass to memd"},
-        {"assign", OPTION_STRING, &o->assign, 0, 0, "A", "pass to memd"},
-        {"cache", OPTION_STRING, &o->cache, 0, 0, "C", "pass to memd"},
-        {"predictor", OPTION_STRING, &o->predictor, 0, 0, "P", "pass to memd"},
-        {"budget", OPTION_STRING, &o->budget, 0, 0, "B", "pass to memd"},
-        {"prefetch", OPTION_STRING, &o->prefetch, 0, 0, "P", "pass to memd"},
-        {"predictors", OPTION_STRING, &o->predictors, 0, 0, "FILE", "pass to memd"},
-        {"fine-tune", OPTION_BOOL, &o->fine_tune, 0, 0, NULL, "pass to worker"},
-        {"threads", OPTION_UINT, &o->threads, 0, 1024, "N", "pass to all three; 0: their choice"},
-        {"segment-bytes", OPTION_UINT, &o->segment_bytes, 0, 1u << 30, "N",
-         "pass to memd; 0: its choice"},
-        {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N", "pass to memd and worker; 0: their choice"},
-        {"workers", OPTION_UINT, &o->workers, 1, SUPERVISE_WORKERS, "N", "start N workers"},
-        {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N",
-         "pass to memd and worker; 0: their choice"},
-        {"batch", OPTION_UINT, &o->batch, 0, 1u << 13, "N",
-         "pass to memd and worker; 0: memd's choice"},
-        {"queue", OPTION_UINT, &o->queue, 0, 1u << 20, "N", "pass to worker; 0: its choice"},
-        {"decode-share", OPTION_UINT, &o->decode_share, 0, 95, "PERCENT",
-         "pass to worker; 0: its choice"},
-        {"speculate", OPTION_STRING, &o->speculate, 0, 0, "N", "pass to worker"},
-        {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "pass to memd and worker"},
-        {"kv-cache", OPTION_STRING, &o->kv_cache, 0, 0, "SIZE", "pass to memd"},
-        {"kv-dir", OPTION_STRING, &o->kv_dir, 0, 0, "DIR", "pass to memd"},
-        {"kv-dir-size", OPTION_STRING, &o->kv_dir_size, 0, 0, "SIZE", "pass to memd"},
-        {"cpuexec", OPTION_BOOL, &o->cpuexec, 0, 0, NULL, "start cpuexec on device host too"},
-        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "pass to all three"},
-        {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "pass to worker"},
-        {"mps", OPTION_BOOL, &o->mps, 0, 0, NULL, "share the CUDA device by NVIDIA's MPS"},
-        {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL",
-         "log error, warn, info or debug"},
-        {"http", OPTION_STRING, &o->http, 0, 0, "[HOST:]PORT", "start moed-http, listening there"},
-        {"http-config", OPTION_STRING, &o->http_config, 0, 0, "FILE", "pass to moed-http"},
-        {"api-key-file", OPTION_STRING, &o->api_key_file, 0, 0, "FILE", "pass to moed-http"},
-        {"admin-key-file", OPTION_STRING, &o->admin_key_file, 0, 0, "FILE", "pass to moed-http"},
-        {"chat-template", OPTION_STRING, &o->chat_template, 0, 0, "FILE", "pass to moed-http"},
-        {"tls-cert", OPTION_STRING, &o->tls_cert, 0, 0, "FILE", "pass to moed-http"},
-        {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
-        {"cors-origins", OPTION_STRING, &o->cors_origins, 0, 0, "LIST", "pass to moed-http"},
-        {"alias", OPTION_STRING, &o->alias, 0, 0, "LIST", "pass to moed-http"},
-        {"drain", OPTION_FLOAT, &o->http_drain_s, -1, 86400, "S",
-         "pass to moed-http, and give it S seconds more to stop; -1: its choice"},
-        {"any-model", OPTION_BOOL, &o->any_model, 0, 0, NULL, "pass to moed-http"},
-        {"insecure", OPTION_BOOL, &o->insecure, 0, 0, NULL, "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
          "wait S seconds from SIGTERM to SIGKILL"},
-        {"watchdog", OPTION_FLOAT, &o->watchdog_s, 0, 3600, "S",
-         "restart a process that is silent for S seconds; 0: never"},
         {"drain-timeout", OPTION_FLOAT, &o->drain_s, 0, 86400, "S",
          "give a worker that is removed S seconds to finish its requests"},
         {"stable-after", OPTION_FLOAT, &o->stable_s, 0.01, 3600, "S",
          "count a process as stable after S seconds"},
-        {0},
     };
+    memcpy(table, own, sizeof own);
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++) {
+        describe_option(&deployment_options_table[i], help[i], sizeof help[i]);
+        table[OWN_OPTIONS + i] =
+            deployment_options_spec(deployment_options_table[i].flag + 2, &o->options, help[i]);
+    }
+    table[OWN_OPTIONS + DEPLOYMENT_OPTIONS_COUNT] = (struct option_spec){0};
+}
+
+static int parse_settings(struct settings *o, int argc, char **argv)
+{
+    struct option_spec table[OWN_OPTIONS + DEPLOYMENT_OPTIONS_COUNT + 1];
+    list_options(o, table);
     if (options_print_version("moed-supervise", argc, argv))
         exit(0);
     if (options_wants_help(argc, argv)) {
@@ -420,12 +411,14 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     struct error e = {0};
     enum log_level level = LOG_LEVEL_INFO;
     enum error_code code = options_parse(table, argc, argv, NULL, &e);
-    if (!code && !o->model && !(o->models && o->http))
+    if (!code && !o->model && !(o->options.models && o->options.http))
         code = error_set(&e, ERROR_USAGE,
                          "--model FILE is required, or --models DIR and --http; see --help");
-    if (!code && o->log_level && log_level_parse(o->log_level, &level) != 0)
+    if (!o->options.workers)
+        o->options.workers = 1;
+    if (!code && o->options.log_level && log_level_parse(o->options.log_level, &level) != 0)
         code = error_set(&e, ERROR_USAGE, "--log-level: %.40s is none of error, warn, info, debug",
-                         o->log_level);
+                         o->options.log_level);
     if (code) {
         fprintf(stderr, "moed-supervise: %s\n", e.text);
         return -1;
@@ -460,14 +453,11 @@ int main(int argc, char **argv)
     umask(077);
     static struct supervisor s;
     struct settings *settings = &s.generations[0].settings;
-    *settings = (struct settings){.name = "default",
-                                  .workers = 1,
-                                  .stop_timeout_s = 10,
-                                  .stable_s = 10,
-                                  .watchdog_s = SUPERVISE_WATCHDOG_S,
-                                  .drain_s = DRAIN_S,
-                                  .http_drain_s = -1,
-                                  .models_keep_s = 300};
+    *settings = (struct settings){
+        .name = "default", .stop_timeout_s = 10, .stable_s = 10, .drain_s = DRAIN_S};
+    deployment_options_init(&settings->options);
+    settings->options.workers = 1;
+    settings->options.watchdog_s = SUPERVISE_WATCHDOG_S;
     if (parse_settings(settings, argc, argv) != 0)
         return 2;
     s.settings = settings;
@@ -476,7 +466,7 @@ int main(int argc, char **argv)
     s.policy =
         (struct process_policy){.stable_ns = (uint64_t)(settings->stable_s * 1e9),
                                 .stop_timeout_ns = (uint64_t)(settings->stop_timeout_s * 1e9),
-                                .watchdog_ns = (uint64_t)(settings->watchdog_s * 1e9)};
+                                .watchdog_ns = (uint64_t)(settings->options.watchdog_s * 1e9)};
     struct error e = {0};
     enum error_code code = supervisor_prepare(&s, &e);
     if (code) {

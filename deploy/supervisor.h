@@ -13,6 +13,7 @@
 #include "deploy/reload.h"
 #include "deploy/run_watch.h"
 #include "deploy/sockets.h"
+#include "daemon/deployment_options.h"
 #include "daemon/supervisor_protocol.h"
 
 #include <limits.h>
@@ -39,20 +40,9 @@ static inline bool is_worker(int which)
 }
 
 struct settings {
-    const char *run, *name, *model, *bindir, *device, *ram, *log_level;
-    const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
-        *kv_cache, *kv_dir, *kv_dir_size, *speculate;
-    const char *http, *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert,
-        *tls_key, *cors_origins, *alias; /* http NULL: none */
-    const char *models, *models_memory;  /* models: a folder; NULL: none */
-    double models_keep_s;
-    uint64_t models_most;
-    uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
-        decode_share;    /* 0: the process's own default */
-    uint64_t workers;    /* at the start */
-    double http_drain_s; /* -1: http's own default, which is less than stop_timeout_s */
-    bool reproducible, calibrate, fine_tune, mps, cpuexec, insecure, any_model;
-    double stop_timeout_s, stable_s, watchdog_s, drain_s;
+    struct deployment_options options; /* workers: at the start */
+    const char *run, *name, *model, *bindir;
+    double stop_timeout_s, stable_s, drain_s;
 };
 
 /* memd, cpuexec and the workers of one model: what they are started with. Their arguments point
@@ -63,7 +53,7 @@ struct generation {
     char model[PATH_MAX];    /* empty: none of its own, but those of a folder */
     /* Texts of the settings of `reload`: */
     char predictors[PATH_MAX], device[512], ram[64], kv_cache[64], policy[128];
-    char numbers[11][24]; /* the settings' numbers, as text */
+    char numbers[DEPLOYMENT_OPTIONS_COUNT][24]; /* the options' numbers, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
 };
 

@@ -37,14 +37,15 @@ enum error_code device_choice_fit(const struct device_module *module,
                                   struct device_plan *out, struct error *e)
 {
     struct device_plan_options options = {.device = spec,
-                                          .workers = (uint32_t)l->workers,
-                                          .parallel = memory_parallel(&map->params, l->parallel),
-                                          .kv_requests = (uint32_t)l->parallel,
-                                          .context = (uint32_t)l->ctx,
-                                          .batch = (uint32_t)l->batch,
-                                          .reproducible = l->reproducible};
-    enum error_code code =
-        kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &options.kv_type, e);
+                                          .workers = (uint32_t)l->options.workers,
+                                          .parallel =
+                                              memory_parallel(&map->params, l->options.parallel),
+                                          .kv_requests = (uint32_t)l->options.parallel,
+                                          .context = (uint32_t)l->options.ctx,
+                                          .batch = (uint32_t)l->options.batch,
+                                          .reproducible = l->options.reproducible};
+    enum error_code code = kv_type_parse(l->options.kv_type ? l->options.kv_type : KV_TYPE_DEFAULT,
+                                         &options.kv_type, e);
     if (code)
         return code;
     spec->dense_on_host = params_host_dense(&map->params) != NULL; /* as memd does */
@@ -83,7 +84,7 @@ static void look_at(const struct device_module *module, struct device *d, unsign
     struct error e;
     char bytes[24];
     module->facts(d, &facts);
-    if ((facts.exclusive && !l->mps && device_exclusive(&facts, ordinal, &e)) ||
+    if ((facts.exclusive && !l->options.mps && device_exclusive(&facts, ordinal, &e)) ||
         device_choice_fit(module, &facts, map, l, &spec, &plan, &e) ||
         try_to_share(module, d, facts.name, &e)) {
         if (!c->found)
@@ -99,7 +100,7 @@ static void look_at(const struct device_module *module, struct device *d, unsign
              spec.dense_on_host ? ",dense=host" : "");
     int n = snprintf(c->summary, sizeof c->summary, "%.120s, %s free, %.0f %% of the experts fit",
                      facts.name, bytes, 100 * (double)plan.n_slots / (double)plan.total_segments);
-    if (!l->parallel && plan.kv_bytes && plan.kv_requests < DEFAULT_KV_REQUESTS)
+    if (!l->options.parallel && plan.kv_bytes && plan.kv_requests < DEFAULT_KV_REQUESTS)
         snprintf(c->summary + n, sizeof c->summary - (size_t)n,
                  ", the KV cache holds %" PRIu32 " request%s of a whole context", plan.kv_requests,
                  plan.kv_requests == 1 ? "" : "s");
@@ -153,7 +154,8 @@ static void find_gpu(const struct launch *l, const struct device_spec *given, st
     const struct device_module *module;
     struct read_model m;
     struct error e;
-    uint64_t segment_bytes = l->segment_bytes ? l->segment_bytes : POOL_SEGMENT_BYTES;
+    uint64_t segment_bytes =
+        l->options.segment_bytes ? l->options.segment_bytes : POOL_SEGMENT_BYTES;
     *c = (struct choice){0};
     if (device_module_load("cuda", &module, &e)) {
         snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
@@ -200,14 +202,15 @@ static bool choose_workers(struct launch *l)
 {
     struct device_spec spec;
     struct error e;
-    if (!l->device || device_parse(l->device, &spec, &e)) /* the processes refuse it in detail */
+    if (!l->options.device ||
+        device_parse(l->options.device, &spec, &e)) /* the processes refuse it in detail */
         return true;
-    if (!l->workers && spec.n_devices > 1)
-        l->workers = spec.n_devices;
-    if (!l->workers || l->workers >= spec.n_devices)
+    if (!l->options.workers && spec.n_devices > 1)
+        l->options.workers = spec.n_devices;
+    if (!l->options.workers || l->options.workers >= spec.n_devices)
         return true;
     cli_complain("--workers %u for %u devices: a device without a worker computes nothing",
-                 (unsigned)l->workers, spec.n_devices);
+                 (unsigned)l->options.workers, spec.n_devices);
     return false;
 }
 
@@ -244,7 +247,7 @@ static int choose_gpu(struct launch *l, const struct device_parts *parts)
     if (!device_choice_read(&(struct device_parts){.reserve = parts->reserve}, &given))
         return CLI_USAGE;
     find_gpu(l, &given, &c);
-    l->device = c.found ? c.device : NULL;
+    l->options.device = c.found ? c.device : NULL;
     if (c.found)
         fprintf(stderr, "moed: uses %s: %s (--device host: without it)\n", c.device, c.summary);
     else if (needs)
@@ -257,9 +260,9 @@ static int choose_gpu(struct launch *l, const struct device_parts *parts)
 
 int device_choice_make(struct launch *l, const struct device_parts *parts)
 {
-    bool given = l->device && l->device[0];
+    bool given = l->options.device && l->options.device[0];
     int exit_code = given ? CLI_OK : choose_gpu(l, parts);
-    if (!exit_code && (!add_parts(&l->device, parts) || !choose_workers(l)))
+    if (!exit_code && (!add_parts(&l->options.device, parts) || !choose_workers(l)))
         exit_code = CLI_USAGE;
     return exit_code;
 }

@@ -143,17 +143,20 @@ int devices_main(int argc, char **argv)
     struct launch *l = calloc(1, sizeof *l); /* large */
     if (!l)
         return CLI_FAILURE;
+    launch_init(l);
     struct device_parts parts = {0};
     struct given given = {.launch = l};
+    struct deployment_options *o = &l->options;
+    static const char help[] = "as of `moed up`";
     const struct option_spec table[] = {
-        {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N", "as of `moed up`"},
-        {"parallel", OPTION_UINT, &l->parallel, 0, 256, "N", "as of `moed up`"},
-        {"kv-type", OPTION_STRING, &l->kv_type, 0, 0, "TYPE", "as of `moed up`"},
-        {"batch", OPTION_UINT, &l->batch, 0, 8192, "N", "as of `moed up`"},
-        {"workers", OPTION_UINT, &l->workers, 0, SUPERVISE_WORKERS, "N", "as of `moed up`"},
-        {"reproducible", OPTION_BOOL, &l->reproducible, 0, 0, NULL, "as of `moed up`"},
-        {"vram", OPTION_STRING, &parts.vram, 0, 0, "SIZE", "as of `moed up`"},
-        {"reserve", OPTION_STRING, &parts.reserve, 0, 0, "SIZE", "as of `moed up`"},
+        deployment_options_spec("ctx", o, help),
+        deployment_options_spec("parallel", o, help),
+        deployment_options_spec("kv-type", o, help),
+        deployment_options_spec("batch", o, help),
+        deployment_options_spec("workers", o, help),
+        deployment_options_spec("reproducible", o, help),
+        {"vram", OPTION_STRING, &parts.vram, 0, 0, "SIZE", help},
+        {"reserve", OPTION_STRING, &parts.reserve, 0, 0, "SIZE", help},
         {0},
     };
     int n, exit_code;

@@ -53,6 +53,12 @@ static void release_interrupts(const struct sigaction before[N_CAUGHT])
         sigaction(caught[i], &before[i], NULL);
 }
 
+void launch_init(struct launch *l)
+{
+    memset(l, 0, sizeof *l);
+    deployment_options_init(&l->options);
+}
+
 const char *launch_name(const struct launch *l)
 {
     return l->name ? l->name : "default";
@@ -64,31 +70,32 @@ static enum error_code check_kv_type(const struct launch *l, const struct model_
                                      struct error *e)
 {
     enum tensor_type type;
-    enum error_code code = kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &type, e);
+    enum error_code code =
+        kv_type_parse(l->options.kv_type ? l->options.kv_type : KV_TYPE_DEFAULT, &type, e);
     return code ? code : kv_type_check(p, type, e);
 }
 
 static void warn_of_context(const struct launch *l, const struct model_params *p)
 {
-    if (l->ctx > p->context_trained && p->context_trained)
+    if (l->options.ctx > p->context_trained && p->context_trained)
         cli_complain("--ctx %" PRIu64 " is more than the %" PRIu32
                      " tokens that the model was trained on: answers get worse beyond those",
-                     l->ctx, p->context_trained);
+                     l->options.ctx, p->context_trained);
 }
 
 /* A device that memd will refuse counts as none. */
 static struct memory_worker worker_of(const struct launch *l, const struct model_params *p)
 {
     struct device_spec s = {.kind = DEVICE_HOST};
-    if (l->device && device_parse(l->device, &s, NULL))
+    if (l->options.device && device_parse(l->options.device, &s, NULL))
         s.kind = DEVICE_HOST;
-    return (struct memory_worker){.batch =
-                                      batch_plan_known(&s, p, (uint32_t)l->batch, (uint32_t)l->ctx),
-                                  .cpuexec = l->cpuexec || s.kind != DEVICE_HOST,
-                                  .parallel = (uint32_t)l->parallel,
-                                  .workers = (uint32_t)l->workers,
-                                  .threads = pool_useful_threads((unsigned)l->threads),
-                                  .reproducible = l->reproducible};
+    return (struct memory_worker){
+        .batch = batch_plan_known(&s, p, (uint32_t)l->options.batch, (uint32_t)l->options.ctx),
+        .cpuexec = l->options.cpuexec || s.kind != DEVICE_HOST,
+        .parallel = (uint32_t)l->options.parallel,
+        .workers = (uint32_t)l->options.workers,
+        .threads = pool_useful_threads((unsigned)l->options.threads),
+        .reproducible = l->options.reproducible};
 }
 
 int launch_check_model(const struct launch *l, bool beside)
@@ -96,8 +103,8 @@ int launch_check_model(const struct launch *l, bool beside)
     struct read_model m;
     struct error e = {0};
     uint32_t drafts;
-    enum error_code code =
-        speculate_parse(l->speculate ? l->speculate : SPECULATE_DEFAULT, &drafts, &e);
+    enum error_code code = speculate_parse(
+        l->options.speculate ? l->options.speculate : SPECULATE_DEFAULT, &drafts, &e);
     if (code) {
         cli_complain("%s", e.text);
         return CLI_USAGE;
@@ -108,11 +115,11 @@ int launch_check_model(const struct launch *l, bool beside)
         const struct model_params *params = &m.plan.header.params;
         const struct memory_worker worker = worker_of(l, params);
         warn_of_context(l, params);
-        code = params_check_context(params, l->ctx, &e);
+        code = params_check_context(params, l->options.ctx, &e);
         if (!code)
             code = check_kv_type(l, params, &e);
         if (!code)
-            code = tier_plan_new(&m.plan, l->ram, &tier, &e);
+            code = tier_plan_new(&m.plan, l->options.ram, &tier, &e);
         if (tier.n_slots)
             pool_plan_keep_dense(&m.plan);
         if (!code && beside)
@@ -150,91 +157,36 @@ int launch_check_not_running(const struct launch *l)
 
 /* -- the supervisor -- */
 
-#define MAX_ARGUMENTS 96
-#define N_NUMBERS     9
+/* The program, --run, --name and --model with their values, and the options with theirs. */
+#define MAX_ARGUMENTS (7 + 2 * DEPLOYMENT_OPTIONS_COUNT)
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
-    size_t count;
-    char numbers[N_NUMBERS][24];
+    char numbers[DEPLOYMENT_OPTIONS_COUNT][24];
 };
-
-static void add(struct arguments *a, const char *flag, const char *value)
-{
-    if (a->count + 2 > MAX_ARGUMENTS)
-        abort(); /* our bug: the options below are fewer */
-    a->items[a->count++] = flag;
-    if (value)
-        a->items[a->count++] = value;
-}
 
 static void build_arguments(const struct launch *l, struct arguments *a)
 {
-    const struct {
-        const char *flag, *value; /* NULL: not given */
-    } texts[] = {{"--run", l->run},
-                 {"--name", launch_name(l)},
-                 {"--model", l->model},
-                 {"--models", l->models},
-                 {"--models-keep", l->models_keep},
-                 {"--models-memory", l->models_memory},
-                 {"--device", l->device},
-                 {"--ram", l->ram},
-                 {"--policy", l->policy},
-                 {"--assign", l->assign},
-                 {"--cache", l->cache},
-                 {"--predictor", l->predictor},
-                 {"--budget", l->budget},
-                 {"--prefetch", l->prefetch},
-                 {"--predictors", l->predictors},
-                 {"--speculate", l->speculate},
-                 {"--kv-type", l->kv_type},
-                 {"--kv-cache", l->kv_cache},
-                 {"--kv-dir", l->kv_dir},
-                 {"--kv-dir-size", l->kv_dir_size},
-                 {"--http", l->http},
-                 {"--http-config", l->http_config},
-                 {"--api-key-file", l->api_key_file},
-                 {"--admin-key-file", l->admin_key_file},
-                 {"--chat-template", l->chat_template},
-                 {"--tls-cert", l->tls_cert},
-                 {"--tls-key", l->tls_key},
-                 {"--cors-origins", l->cors_origins},
-                 {"--alias", l->alias},
-                 {"--drain", l->drain},
-                 {"--watchdog", l->watchdog},
-                 {"--log-level", l->log_level}};
-    const struct {
-        const char *flag;
-        uint64_t value; /* 0: not given */
-    } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
-                            {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
-                            {"--queue", l->queue},       {"--decode-share", l->decode_share},
-                            {"--workers", l->workers},   {"--models-most", l->models_most},
-                            {"--batch", l->batch}};
-    const struct {
-        const char *flag;
-        bool given;
-    } switches[] = {{"--fine-tune", l->fine_tune},
-                    {"--cpuexec", l->cpuexec},
-                    {"--reproducible", l->reproducible},
-                    {"--calibrate", l->calibrate},
-                    {"--mps", l->mps},
-                    {"--insecure", l->insecure},
-                    {"--any-model", l->any_model}};
     memset(a, 0, sizeof *a);
-    add(a, l->program, NULL);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].value)
-            add(a, texts[i].flag, texts[i].value);
-    for (size_t i = 0; i < N_NUMBERS; i++) {
-        snprintf(a->numbers[i], sizeof a->numbers[i], "%" PRIu64, numbers[i].value);
-        if (numbers[i].value)
-            add(a, numbers[i].flag, a->numbers[i]);
+    const char **next = a->items;
+    *next++ = l->program;
+    *next++ = "--run";
+    *next++ = l->run;
+    *next++ = "--name";
+    *next++ = launch_name(l);
+    if (l->model) {
+        *next++ = "--model";
+        *next++ = l->model;
     }
-    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
-        if (switches[i].given)
-            add(a, switches[i].flag, NULL);
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++) {
+        const struct deployment_option *o = &deployment_options_table[i];
+        const char *value = deployment_options_text(o, &l->options, a->numbers[i]);
+        if (!value)
+            continue;
+        *next++ = o->flag;
+        if (o->type != OPTION_BOOL)
+            *next++ = value;
+    }
 }
 
 static int start_supervisor(struct launch *l)
@@ -364,7 +316,7 @@ static enum error_code deployment_answers(const struct launch *l, bool *answers,
     bool all = true;
     unsigned workers = 0;
     *answers = false;
-    if ((l->models && !is_ready(l, "models")) || (l->http && !is_ready(l, "http")))
+    if ((l->options.models && !is_ready(l, "models")) || (l->options.http && !is_ready(l, "http")))
         return ERROR_OK;
     for (unsigned i = 0; i < l->status.n_processes && all; i++) {
         const struct deployment_process *p = &l->status.processes[i];
@@ -388,7 +340,7 @@ struct silence {
 
 static void silence_begin(struct silence *s, const struct launch *l)
 {
-    double watchdog_s = l->watchdog ? strtod(l->watchdog, NULL) : 0;
+    double watchdog_s = l->options.watchdog_s; /* NaN: not given */
     *s = (struct silence){.limit_s = watchdog_s > 0 ? watchdog_s : SUPERVISE_WATCHDOG_S};
 }
 

@@ -4,23 +4,14 @@
 #define MOED_CLI_LAUNCH_H
 
 #include "client/cli/deployment.h"
+#include "daemon/deployment_options.h"
 
 struct launch {
-    /* what to start; NULL and 0 leave the choice to the processes */
-    const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *prefetch;
-    const char *predictors; /* a path */
-    const char *kv_type, *kv_cache, *kv_dir, *kv_dir_size, *speculate;
-    const char *http; /* [HOST:]PORT; NULL: no HTTP */
-    const char *http_config, *api_key_file, *admin_key_file, *chat_template, *tls_cert, *tls_key,
-        *cors_origins, *alias, *drain;
-    const char *log_level, *watchdog;
-    const char *model;  /* as model_file_find gives it; NULL: only those of `models` */
-    const char *models; /* a folder whose models are loaded on demand; NULL: none */
-    const char *models_keep, *models_memory;
-    uint64_t models_most, segment_bytes, threads, ctx, parallel, batch, queue, decode_share,
-        workers;
-    bool reproducible, calibrate, fine_tune, mps, cpuexec, insecure, any_model;
-    bool bound; /* the deployment ends with this process */
+    /* what to start */
+    struct deployment_options options;
+    const char *name;
+    const char *model; /* as model_file_find gives it; NULL: only those of options.models */
+    bool bound;        /* the deployment ends with this process */
     /* set by launch_start, but for run */
     char run[RUN_DIR_BYTES];
     char program[PATH_MAX];
@@ -30,6 +21,8 @@ struct launch {
 
 #define LAUNCH_INTERRUPTED 130 /* 128 + SIGINT: what launch_start returns after Ctrl-C */
 
+/* A deployment of which nothing is given. Large. */
+void launch_init(struct launch *l);
 /* Checks the file, the memory and that the deployment does not run yet; starts the supervisor;
  * shows progress until the worker answers. The caller has set l->run. It forks: call it before
  * this process has threads. Returns an exit code; where it is not CLI_OK, it has

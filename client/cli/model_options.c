@@ -2,24 +2,18 @@
 #include "client/cli/model_options.h"
 
 #include "client/cli/complain.h"
+#include "daemon/deployment_options.h"
 #include "daemon/option_names.h"
 #include "daemon/options_file.h"
 
 #include <string.h>
 
-static const char *const of_model[] = {
-    "device",  "vram",      "reserve",      "ctx",       "ram",          "parallel",
-    "workers", "threads",   "kv-type",      "kv-cache",  "kv-dir",       "kv-dir-size",
-    "queue",   "batch",     "decode-share", "speculate", "reproducible", "cpuexec",
-    "mps",     "calibrate", "policy",       "assign",    "cache",        "predictor",
-    "budget",  "prefetch",  "predictors",   "fine-tune", "segment-bytes"};
-
 static bool is_of_model(const char *name)
 {
-    for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
-        if (strcmp(of_model[i], name) == 0)
-            return true;
-    return false;
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++)
+        if (strcmp(deployment_options_table[i].flag + 2, name) == 0)
+            return deployment_options_table[i].takers & OF_MODEL;
+    return strcmp(name, "vram") == 0 || strcmp(name, "reserve") == 0; /* parts of the device */
 }
 
 const char *model_options_find(const struct option_spec *table, int argc, char **argv)

@@ -43,13 +43,13 @@ static unsigned begin(const char *run, const struct launch *l, bool stop_first)
     strbuf_init(&answer);
     strbuf_printf(&command, "reload");
     command_add(&command, "model", l->model);
-    command_add(&command, "predictors", l->predictors);
-    command_add(&command, "ram", l->ram);
-    command_add(&command, "device", l->device);
-    command_add(&command, "kv_cache", l->kv_cache);
-    command_add(&command, "policy", l->policy);
-    if (l->ctx)
-        strbuf_printf(&command, "\tctx=%" PRIu64, l->ctx);
+    command_add(&command, "predictors", l->options.predictors);
+    command_add(&command, "ram", l->options.ram);
+    command_add(&command, "device", l->options.device);
+    command_add(&command, "kv_cache", l->options.kv_cache);
+    command_add(&command, "policy", l->options.policy);
+    if (l->options.ctx)
+        strbuf_printf(&command, "\tctx=%" PRIu64, l->options.ctx);
     command_add(&command, "stop_first", stop_first ? "1" : NULL);
     if (command.failed)
         cli_complain("reload: no memory for the command");
@@ -184,18 +184,21 @@ int reload_main(int argc, char **argv)
     static struct launch l; /* large */
     const char *model_text = NULL, *option_text = NULL;
     bool stop_first = false;
+    struct deployment_options *o = &l.options;
+    launch_init(&l);
     const struct option_spec table[] = {
         {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
         {"stop-first", OPTION_BOOL, &stop_first, 0, 0, NULL,
          "stop the first model before the next is loaded; refuse requests meanwhile"},
-        {"ctx", OPTION_UINT, &l.ctx, 0, 1u << 24, "N", "set a request's context; 0: as before"},
-        {"ram", OPTION_STRING, &l.ram, 0, 0, "SIZE",
-         "keep SIZE (bytes or 50%) of the weights in host memory (default: as before)"},
-        {"device", OPTION_STRING, &l.device, 0, 0, "D", "run on this device (default: as before)"},
-        {"kv-cache", OPTION_STRING, &l.kv_cache, 0, 0, "SIZE",
-         "keep conversations in SIZE of host memory (default: as before)"},
-        {"policy", OPTION_STRING, &l.policy, 0, 0, "P",
-         "use this policy of the expert cache (default: that of `moed up`)"},
+        deployment_options_spec("ctx", o, "set a request's context; 0: as before"),
+        deployment_options_spec(
+            "ram", o,
+            "keep SIZE (bytes or 50%) of the weights in host memory (default: as before)"),
+        deployment_options_spec("device", o, "run on this device (default: as before)"),
+        deployment_options_spec("kv-cache", o,
+                                "keep conversations in SIZE of host memory (default: as before)"),
+        deployment_options_spec("policy", o,
+                                "use this policy of the expert cache (default: that of `moed up`)"),
         {"predictors", OPTION_STRING, &option_text, 0, 0, "FILE|none",
          "use what `moed train` wrote (default: MODEL.predictors, if it exists)"},
         {"name", OPTION_STRING, &l.name, 0, 0, "NAME", "select a deployment (default: default)"},
@@ -221,6 +224,6 @@ int reload_main(int argc, char **argv)
         !predictors_file_find(option_text, model, predictors))
         return CLI_FAILURE;
     l.model = model;
-    l.predictors = predictors[0] ? predictors : NULL;
+    l.options.predictors = predictors[0] ? predictors : NULL;
     return reload(l.run, &l, stop_first);
 }

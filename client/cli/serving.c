@@ -41,8 +41,12 @@ static int start_own(struct serving *s, const char *verb)
     s->own_folder = getenv("MOED_RUN") == NULL;
     snprintf(s->own_name, sizeof s->own_name, "%s-%d", verb, (int)getpid());
     s->deployment = s->own_name;
-    s->launch = (struct launch){
-        .name = s->own_name, .model = s->model, .ctx = s->context, .parallel = 1, .bound = true};
+    launch_init(&s->launch);
+    s->launch.name = s->own_name;
+    s->launch.model = s->model;
+    s->launch.options.ctx = s->context;
+    s->launch.options.parallel = 1;
+    s->launch.bound = true;
     if (!deployment_path(s->own_name, s->launch.run))
         return CLI_FAILURE;
     fprintf(stderr,

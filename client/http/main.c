@@ -27,7 +27,7 @@ struct frontend {
     struct option_list aliases;
     struct model_names names;
     bool insecure, models;
-    uint64_t drain_s; /* how long answers may go on once the process is to stop */
+    double drain_s; /* how long answers may go on once the process is to stop */
     struct server_settings settings;
     struct certificate certificate; /* read, and no listener has it yet */
     struct renewal new_certificate, new_keys, new_admin_keys;
@@ -92,7 +92,7 @@ static void parse(struct frontend *f, int argc, char **argv)
          "close a new connection without a request after S seconds"},
         {"idle-timeout", OPTION_UINT, &s->idle_timeout_s, 1, 3600, "S",
          "close a connection without a further request after S seconds"},
-        {"drain", OPTION_UINT, &f->drain_s, 0, 86400, "S",
+        {"drain", OPTION_FLOAT, &f->drain_s, 0, 86400, "S",
          "let running answers go on for S seconds once it is to stop"},
         {"stream-bytes", OPTION_UINT, &s->stream_bytes, 1024, 1u << 30, "N",
          "give up a stream whose client leaves N bytes unread"},
@@ -349,7 +349,7 @@ static void serve(struct frontend *f)
         renew_keys(f, &f->new_keys, &f->server.auth);
         renew_keys(f, &f->new_admin_keys, &f->server.admin);
     }
-    uint64_t end_ns = clock_ns() + f->drain_s * 1000000000ull;
+    uint64_t end_ns = clock_ns() + (uint64_t)(f->drain_s * 1e9);
     while (f->server.exchanges && clock_ns() < end_ns && !atomic_load(&f->daemon.hurried))
         server_run(&f->server, clock_ms_until(end_ns));
 }

@@ -1,4 +1,5 @@
 /* Options: every type from flags and files, their precedence, and every invalid use. */
+#include "daemon/deployment_options.h"
 #include "daemon/options.h"
 
 #include <setjmp.h>
@@ -379,16 +380,56 @@ static void quotes_and_home_in_a_file(void **state)
     }
 }
 
+/* A deployment's options: each one that is given has its value as text again, and no other. */
+static void options_of_a_deployment(void **state)
+{
+    enum { N = DEPLOYMENT_OPTIONS_COUNT };
+    struct deployment_options o;
+    struct option_spec specs[N + 1] = {{0}};
+    char number[24];
+    deployment_options_init(&o);
+    for (size_t i = 0; i < N; i++) {
+        assert_null(deployment_options_text(&deployment_options_table[i], &o, number));
+        specs[i] = deployment_options_spec(deployment_options_table[i].flag + 2, &o, "");
+    }
+    for (size_t i = 0; i < N; i++) {
+        bool is_switch = specs[i].type == OPTION_BOOL;
+        char value[24] = "text", *argv[] = {"p", (char *)deployment_options_table[i].flag, value};
+        if (specs[i].type == OPTION_UINT)
+            snprintf(value, sizeof value, "%d", (int)specs[i].max);
+        if (specs[i].type == OPTION_FLOAT) /* 0 is a value, as that is not "not given" */
+            snprintf(value, sizeof value, "0");
+        assert_int_equal(options_parse(specs, is_switch ? 2 : 3, argv, NULL, NULL), ERROR_OK);
+        for (size_t k = 0; k < N; k++) {
+            const char *text = deployment_options_text(&deployment_options_table[k], &o, number);
+            if (k > i)
+                assert_null(text);
+            else if (k == i)
+                assert_string_equal(text, is_switch ? "" : value);
+            else
+                assert_non_null(text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_of_every_type),  cmocka_unit_test(suffixes_of_integers),
-        cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
-        cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
-        cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
-        cmocka_unit_test(some_of_a_file),       cmocka_unit_test(other_names),
-        cmocka_unit_test(help_is_wanted),       cmocka_unit_test(long_help_is_wrapped),
-        cmocka_unit_test(a_dump_reads_back),    cmocka_unit_test(quotes_and_home_in_a_file),
+        cmocka_unit_test(flags_of_every_type),
+        cmocka_unit_test(suffixes_of_integers),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(wrong_flags),
+        cmocka_unit_test(positional_arguments),
+        cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(a_path_with_a_hash),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(some_of_a_file),
+        cmocka_unit_test(other_names),
+        cmocka_unit_test(help_is_wanted),
+        cmocka_unit_test(long_help_is_wrapped),
+        cmocka_unit_test(a_dump_reads_back),
+        cmocka_unit_test(quotes_and_home_in_a_file),
+        cmocka_unit_test(options_of_a_deployment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,16 +81,16 @@ static void hands_each_process_its_options(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char expected[512];
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n--ctx\n4096\n"
-             "--parallel\n5\n--reproducible\n",
+             "--run\n%s\n--model\n%s/model\n--device\nhost\n--threads\n3\n--workers\n1\n"
+             "--ctx\n4096\n--parallel\n5\n--reproducible\n",
              f->run, f->base);
     assert_string_equal(fixture_file(f, "arguments.memd"), expected);
-    snprintf(expected, sizeof expected, "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n",
+    snprintf(expected, sizeof expected, "--run\n%s\n--device\nhost\n--threads\n3\n--reproducible\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--device\nhost\n--ctx\n4096\n--parallel\n5\n"
-             "--reproducible\n--cpuexec\n",
+             "--run\n%s\n--device\nhost\n--threads\n3\n--ctx\n4096\n--parallel\n5\n"
+             "--cpuexec\n--reproducible\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.worker"), expected);
 }
@@ -123,7 +123,7 @@ static void http_stands_alone(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char expected[512];
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n"
+             "--run\n%s\n--name\ntest\n--listen\n[::1]:80\n--config\nC\n--api-key-file\nK\n"
              "--admin-key-file\nA\n--cors-origins\nhttps://a.example\n--alias\na,b=c\n"
              "--insecure\n--any-model\n",
              f->run);
