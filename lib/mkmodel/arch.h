@@ -48,7 +48,7 @@ struct mkmodel_arch {
                                       feed_forward_length */
     bool post_norms;               /* a norm after each part */
     bool parallel;                 /* no norm before the experts */
-    bool layer_norm;               /* the file's epsilon is that of layer norms */
+    bool layer_norm_eps;           /* the file has the epsilon of layer norms, too */
     bool embedding_scale;          /* embeddings are multiplied by the root of their width */
     bool logit_scale;              /* key logit_scale */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */

@@ -127,9 +127,9 @@ static void put_attention(struct keys *k)
     const struct mkmodel_options *o = &k->plan->options;
     const struct mkmodel_arch *arch = k->plan->arch;
     bool latent = arch->latent;
-    put_f32(k,
-            arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-            1e-6f);
+    put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
+    if (arch->layer_norm_eps)
+        put_f32(k, "attention.layer_norm_epsilon", 1e-5f);
     put_f32(k, "rope.freq_base", 1000000.0f);
     if (arch->full)
         put_windows(k);

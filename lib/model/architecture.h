@@ -91,7 +91,8 @@ struct architecture {
     bool embedding_scale; /* embeddings are multiplied by the root of d_model */
     bool logit_cap;       /* logits go through cap * tanh(x / cap): final_logit_softcapping */
     bool logit_scale;     /* logits are multiplied by the key of this name */
-    /* The norms are layer norms without biases if the file has attention.layer_norm_epsilon. */
+    /* The norms are layer norms without biases if the file has attention.layer_norm_epsilon and no
+     * attention.layer_norm_rms_epsilon. */
     bool norm_by_key;
     bool renormalise; /* divides the selected probabilities by their sum */
     /* The file has keys for the router (expert_gating_func, expert_weights_norm,

@@ -270,13 +270,15 @@ static void read_logits(struct key_reader *r, struct model_params *p)
     p->logit_scale = p->arch->logit_scale ? key_f32_or(r, "logit_scale", 1.0f, 1e-6f, 1e6f) : 1.0f;
 }
 
+/* Files may have both keys, as the published configurations do: the original then takes RMS norms.
+ */
 static void read_norm(struct key_reader *r, struct model_params *p)
 {
-    static const char layer[] = "attention.layer_norm_epsilon";
-    bool is_layer = key_exists(r, layer);
+    static const char rms[] = "attention.layer_norm_rms_epsilon",
+                      layer[] = "attention.layer_norm_epsilon";
+    bool is_layer = key_exists(r, layer) && !key_exists(r, rms);
     p->norm = p->arch->norm_by_key && is_layer ? NORM_LAYER : p->arch->norm;
-    p->norm_eps =
-        key_f32_or(r, is_layer ? layer : "attention.layer_norm_rms_epsilon", 1e-6f, 0.0f, 1.0f);
+    p->norm_eps = key_f32_or(r, is_layer ? layer : rms, 1e-6f, 0.0f, 1.0f);
 }
 
 /* Limits of silu(gate) and up, by layer. */

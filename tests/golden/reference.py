@@ -183,7 +183,7 @@ class Model:
         self.kv_heads = max(self.layer_kv_heads)  # 0: a layer without attention
         self.head_dim = self.key("attention.key_length", self.d_model // self.heads)
         self.value_dim = self.key("attention.value_length", self.head_dim)
-        by_mean = self.arch == "cohere2moe" and f"{self.arch}.attention.layer_norm_epsilon" in self.fields
+        by_mean = self.arch == "cohere2moe" and f"{self.arch}.attention.layer_norm_rms_epsilon" not in self.fields
         self.centred_norm = by_mean  # LayerNorm without biases
         self.eps = self.key(f"attention.layer_norm_{'' if by_mean else 'rms_'}epsilon")
         self.experts_used = self.key("expert_used_count")

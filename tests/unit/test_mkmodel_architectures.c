@@ -578,7 +578,8 @@ static void test_parallel_parts(void **state)
     assert_int_equal(layer_tensors(g), 5 + 4 + 3);
     assert_int_equal(key(g, "cohere2moe.expert_shared_feed_forward_length"), 192);
     assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
-    assert_int_equal(p.norm, NORM_LAYER);
+    assert_non_null(gguf_find(g, "cohere2moe.attention.layer_norm_epsilon"));
+    assert_int_equal(p.norm, NORM_RMS);
     assert_true(p.logit_scale == 0.25f);
     gguf_close(g);
 }

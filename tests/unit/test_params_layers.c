@@ -213,6 +213,25 @@ static void test_dense_layers_rotate(void **state)
     assert_true(p.router.scale == 1);
 }
 
+/* Published files have both epsilons, and their models RMS norms. */
+static void test_both_epsilons(void **state)
+{
+    static const char *const names[] = {"cohere2moe", "exaone-moe"};
+    for (int i = 0; i < 4; i++) {
+        struct file f = file_of(names[i / 2]);
+        number(&f, "attention.head_count", 4);
+        number(&f, "attention.sliding_window", 5);
+        number(&f, "expert_shared_count", 0);
+        real(&f, i % 2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+             i % 2 ? 1e-3f : 1e-6f);
+        real(&f, i % 2 ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+             i % 2 ? 1e-6f : 1e-3f);
+        struct model_params p = params_of(&f);
+        assert_int_equal(p.norm, NORM_RMS);
+        assert_true(p.norm_eps == 1e-6f);
+    }
+}
+
 /* The last of four layers has no window and does not rotate. */
 static void test_trinity(void **state)
 {
@@ -242,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_window_beyond),
         cmocka_unit_test(test_dense_layers_rotate),
+        cmocka_unit_test(test_both_epsilons),
         cmocka_unit_test(test_trinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,11 +241,18 @@ SPECS = [
         attention_layers=(3,), router=Router(True, True, True, scale=2.0), shared_count=2,
         **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
     ),
-    # North-Mini-Code: the first layer is dense, sees everything and rotates; the fourth does not rotate.
+    # North-Mini-Code: the first layer is dense, sees everything and rotates; the fourth does not rotate. RMS norms,
+    # and the file has the epsilon of layer norms, too.
     Spec(
-        "cohere2moe", "cohere2moe", 11, 32, 4, 2, 8, width=12, experts=5, experts_used=2, window=6, eps=1e-5, tied=True,
-        attention_layers=(0, 3), router=Router(sigmoid=True), logit_scale=0.5, rope=Rope(base=5e4), shared_count=2,
-        **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
+        "cohere2moe", "cohere2moe", 17, 32, 4, 2, 8, width=12, experts=5, experts_used=2, window=6, eps=1e-6,
+        layer_eps=1e-2, tied=True, attention_layers=(0, 3), router=Router(sigmoid=True), logit_scale=0.5,
+        rope=Rope(base=5e4), shared_count=2, **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
+    ),
+    # The same with layer norms: the file has no epsilon of RMS norms.
+    Spec(
+        "cohere2moe-layer", "cohere2moe", 11, 32, 4, 2, 8, width=12, experts=5, experts_used=2, window=6, eps=1e-5,
+        tied=True, attention_layers=(0, 3), router=Router(sigmoid=True), logit_scale=0.5, rope=Rope(base=5e4),
+        shared_count=2, **(DENSE_FIRST | {"layers": 5, "shared_width": 24}),
     ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),

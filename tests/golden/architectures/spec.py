@@ -86,6 +86,7 @@ class Spec:
     shared_count: int = 1  # the shared width is of so many experts
     tied: bool = False
     eps: float = 1e-6
+    layer_eps: float = 0.0  # cohere2moe: of layer norms. The file has it beside eps, and the norms are RMS norms
     window: int = 0
     qkv_bias: bool = False  # where the architecture's files may have them
     qk_norm: bool = True  # the same

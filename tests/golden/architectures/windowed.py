@@ -328,8 +328,9 @@ class Afmoe(Windowed):
 
 
 class Cohere2Moe(Windowed):
-    """One norm for both parts, which is a LayerNorm without biases; adjacent pairs, in layers with a
-    window and dense ones; half the sum of the experts and the shared one; logits scaled."""
+    """One norm for both parts: an RMS norm, or a LayerNorm without biases where the configuration has no epsilon
+    of RMS norms (spec.layer_eps is 0); adjacent pairs, in layers with a window and dense ones; half the sum of
+    the experts and the shared one; logits scaled."""
 
     has_gate = False
     layer_names = {
@@ -353,8 +354,9 @@ class Cohere2Moe(Windowed):
                 yield tensor
 
     def own_keys(self, spec, writer):
-        del writer.kv_data[0][f"{spec.arch}.attention.layer_norm_rms_epsilon"]
-        writer.add_layer_norm_eps(spec.eps)
+        if not spec.layer_eps:
+            del writer.kv_data[0][f"{spec.arch}.attention.layer_norm_rms_epsilon"]
+        writer.add_layer_norm_eps(spec.layer_eps or spec.eps)
         writer.add_leading_dense_block_count(spec.dense_layers)
         writer.add_expert_feed_forward_length(spec.width)
         writer.add_expert_shared_count(spec.shared_count)
@@ -372,7 +374,8 @@ class Cohere2Moe(Windowed):
         config = transformers.Cohere2MoeConfig(
             **(values | {"intermediate_size": spec.width}),
             rope_theta=spec.rope.base,
-            layer_norm_eps=spec.eps,
+            layer_norm_eps=spec.layer_eps or spec.eps,
+            rms_norm_eps=spec.eps if spec.layer_eps else None,
             prefix_dense_intermediate_size=spec.dense_width,
             mlp_layer_types=self.sparse(spec),
             num_experts=spec.experts,
