@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    14u
+#define DEVICE_MODULE_ABI    15u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -204,7 +204,7 @@ struct device_row {
 struct device_router {
     uint32_t kind, n_experts, n_used, n_groups, n_groups_used;
     bool renormalise;
-    float scale;
+    float scale, weight_sum_eps, weight_sum_least;
 };
 
 /* The gate of a layer. */

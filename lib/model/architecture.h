@@ -95,6 +95,8 @@ struct architecture {
      * attention.layer_norm_rms_epsilon. */
     bool norm_by_key;
     bool renormalise; /* divides the selected probabilities by their sum */
+    /* As the original does: a number that is added to that sum, and the least divisor. */
+    float weight_sum_eps, weight_sum_least;
     /* The file has keys for the router (expert_gating_func, expert_weights_norm,
      * expert_group_count) and may have exp_probs_b. */
     bool router_keys;

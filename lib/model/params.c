@@ -197,6 +197,8 @@ static void read_router(struct key_reader *r, struct model_params *p)
     } gates[] = {{1, ROUTER_SOFTMAX}, {2, ROUTER_SIGMOID}, {3, ROUTER_SOFTMAX_SELECTED}};
     struct router_params *router = &p->router;
     router->kind = p->arch->router;
+    router->weight_sum_eps = p->arch->weight_sum_eps;
+    router->weight_sum_least = p->arch->weight_sum_least;
     router->renormalise = key_bool_or(r, "expert_weights_norm", p->arch->renormalise);
     if (!p->arch->router_keys && router->renormalise != p->arch->renormalise)
         params_refuse_value(r, "expert_weights_norm", router->renormalise, "another normalisation");

@@ -31,6 +31,8 @@ struct router_params {
     uint32_t n_groups_used;     /* a token's experts come from this many best groups */
     bool renormalise;           /* divides the weights by their sum */
     float scale;                /* then multiplies them */
+    float weight_sum_eps;       /* is added to the sum before */
+    float weight_sum_least;     /* the least that they are divided by */
 };
 
 /* What mixes the positions of a request in a layer. Only attention has keys and values; the other

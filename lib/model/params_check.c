@@ -103,7 +103,8 @@ static bool check_router(const struct router_params *r)
            (!r->n_groups ||
             (r->n_experts % r->n_groups == 0 && within(r->n_groups_used, 1, r->n_groups) &&
              r->n_groups_used * (r->n_experts / r->n_groups) >= r->n_used)) &&
-           finite_between(r->scale, 0, 1e6f);
+           finite_between(r->scale, 0, 1e6f) && finite_between(r->weight_sum_eps, 0, 1) &&
+           finite_between(r->weight_sum_least, 0, 1);
 }
 
 static bool check_sizes(const struct model_params *p)

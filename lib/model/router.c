@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Half precision's smallest normal number: the least divisor for the selected weights. */
-#define MIN_WEIGHT_SUM 6.103515625e-5f
 /* Twice the router_jitter_noise of the only model that has it. */
 #define SPARSE_MIXER_REACH 0.02f
 
@@ -108,6 +106,18 @@ static void select_largest(const struct router_params *p, const float *value,
         selected[rank] = largest(value, p->n_experts, selected, rank);
 }
 
+/* Of weights that are all 0: 1, so that they stay 0. */
+static float divisor(const struct router_params *p, const float *weights)
+{
+    float sum = 0;
+    for (uint32_t rank = 0; rank < p->n_used; rank++)
+        sum += weights[rank];
+    sum += p->weight_sum_eps;
+    if (sum < p->weight_sum_least)
+        sum = p->weight_sum_least;
+    return sum == 0 ? 1 : sum;
+}
+
 void router_select(const struct router_params *p, float *logits, const float *selection_bias,
                    uint32_t *selected, float *weights)
 {
@@ -121,11 +131,7 @@ void router_select(const struct router_params *p, float *logits, const float *se
         if (p->kind == ROUTER_SOFTMAX_SELECTED)
             kernels_get()->softmax(weights, p->n_used);
     }
-    float sum = 0;
+    float by = p->renormalise ? divisor(p, weights) : 1;
     for (uint32_t rank = 0; rank < p->n_used; rank++)
-        sum += weights[rank];
-    if (!(sum > MIN_WEIGHT_SUM))
-        sum = MIN_WEIGHT_SUM;
-    for (uint32_t rank = 0; rank < p->n_used; rank++)
-        weights[rank] = (p->renormalise ? weights[rank] / sum : weights[rank]) * p->scale;
+        weights[rank] = weights[rank] / by * p->scale;
 }

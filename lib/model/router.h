@@ -19,8 +19,8 @@ enum { ROUTER_MAX_EXPERTS = 4096, ROUTER_MAX_GROUPS = 256 };
  *      SOFTMAX_SELECTED: the softmax over the selected logits.
  *      SPARSE_MIXER, for each rank: the chosen expert's share of the softmax over the logits that
  *      are not chosen yet and within 2 % of its own, relative to the larger magnitude of the two.
- *   5. renormalise: divide by their sum (at least half precision's smallest normal number). Then
- *      multiply by scale. */
+ *   5. renormalise: divide by their sum plus weight_sum_eps, or by weight_sum_least if that is
+ * more. If that is 0, the weights stay 0. Then multiply by scale. */
 void router_select(const struct router_params *p, float *logits, const float *selection_bias,
                    uint32_t *selected, float *weights);
 

@@ -56,8 +56,9 @@ static void check_route(const struct router_params *p, uint32_t n, enum logits k
     uint32_t *expected = malloc(n_selected * sizeof *expected),
              *selected = malloc(n_selected * sizeof *selected);
     float *probabilities = malloc(n_logits * sizeof(float));
-    struct device_router r = {p->kind,          p->n_experts,   p->n_used, p->n_groups,
-                              p->n_groups_used, p->renormalise, p->scale};
+    struct device_router r = {p->kind,     p->n_experts,      p->n_used,
+                              p->n_groups, p->n_groups_used,  p->renormalise,
+                              p->scale,    p->weight_sum_eps, p->weight_sum_least};
     float *device_logits = to_device(logits, n_logits * sizeof *logits),
           *device_weights = on_device(n_selected * 4);
     uint32_t *device_selected = on_device(n_selected * 4);
@@ -98,6 +99,8 @@ static void check_kinds(struct router_params p, uint32_t n, enum logits kind)
 {
     for (p.kind = ROUTER_SOFTMAX; p.kind <= ROUTER_SPARSE_MIXER; p.kind++) {
         p.renormalise = (p.kind + n) % 2 != 0;
+        p.weight_sum_eps = n == 1 ? 0 : 1e-6f;
+        p.weight_sum_least = n == 3 ? 0 : 1e-5f;
         check_route(&p, n, kind, n % 3 == 0);
     }
 }
@@ -132,7 +135,9 @@ static void test_route_groups(void **state)
                                           shapes[s][2],
                                           shapes[s][3],
                                           bias,
-                                          1};
+                                          1,
+                                          1e-20f,
+                                          0};
                 check_route(&p, 5, kind, bias);
                 p.kind = ROUTER_SIGMOID;
                 check_route(&p, 5, kind, bias);
@@ -186,7 +191,7 @@ static void check_gate(const struct gate_case *c)
     size_t scratch_bytes = module->ops.gate_scratch_bytes(c->n_experts, c->cols);
     struct device_gate gate = {.router_weights = &m_there,
                                .bias = c->biased ? to_device(bias, c->n_experts * 4) : NULL,
-                               .router = {p.kind, p.n_experts, p.n_used, 0, 0, true, p.scale},
+                               .router = {p.kind, p.n_experts, p.n_used, 0, 0, true, p.scale, 0, 0},
                                .expert_scales =
                                    c->scaled ? to_device(scales, c->n_experts * 4) : NULL,
                                .logits = on_device(n_logits * 4),

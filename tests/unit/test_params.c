@@ -197,6 +197,22 @@ static void test_routers(void **state)
     }
 }
 
+/* What the originals add to the sum of the weights. */
+static void test_weight_sums(void **state)
+{
+    static const struct {
+        const char *arch;
+        float eps, least;
+    } rows[] = {{"glm4moe", 1e-20f, 0},     {"minimax-m2", 0, 0},        {"dots1", 1e-20f, 0},
+                {"bailingmoe2", 1e-20f, 0}, {"ernie4_5-moe", 0, 1e-12f}, {"qwen35moe", 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct file f = {.arch = rows[i].arch, .shared_count = 1};
+        struct model_params p = params_of(&f);
+        assert_true(p.router.weight_sum_eps == rows[i].eps);
+        assert_true(p.router.weight_sum_least == rows[i].least);
+    }
+}
+
 /* ERNIE-4.5-300B has no shared expert and says so. */
 static void test_no_shared_expert(void **state)
 {
@@ -397,11 +413,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused_by_name),  cmocka_unit_test(test_temperature),
-        cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
-        cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_snapshots),        cmocka_unit_test(test_snapshot_bytes),
-        cmocka_unit_test(test_windowed_heads),   cmocka_unit_test(test_of_other_gemmas),
+        cmocka_unit_test(test_routers),          cmocka_unit_test(test_weight_sums),
+        cmocka_unit_test(test_no_shared_expert), cmocka_unit_test(test_layers_between),
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_parallel),         cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_snapshot_bytes),   cmocka_unit_test(test_windowed_heads),
+        cmocka_unit_test(test_of_other_gemmas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

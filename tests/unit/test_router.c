@@ -37,14 +37,14 @@ static void test_softmax(void **state)
     (void)state;
     const float logits[4] = {logf(1), logf(4), logf(2),
                              logf(1)}; /* probabilities 1/8, 4/8, 2/8, 1/8 */
-    struct router_params p = {ROUTER_SOFTMAX, 4, 2, 0, 0, false, 1};
+    struct router_params p = {ROUTER_SOFTMAX, 4, 2, 0, 0, false, 1, 0, 0};
     check(&p, logits, NULL, (uint32_t[]){1, 2}, (double[]){0.5, 0.25});
     p.renormalise = true;
     check(&p, logits, NULL, (uint32_t[]){1, 2}, (double[]){2 / 3.0, 1 / 3.0});
     p.scale = 3;
     check(&p, logits, NULL, (uint32_t[]){1, 2}, (double[]){2, 1});
     /* ties: the lower number first */
-    p = (struct router_params){ROUTER_SOFTMAX, 4, 3, 0, 0, false, 1};
+    p = (struct router_params){ROUTER_SOFTMAX, 4, 3, 0, 0, false, 1, 0, 0};
     check(&p, logits, NULL, (uint32_t[]){1, 2, 0}, (double[]){0.5, 0.25, 0.125});
 }
 
@@ -53,12 +53,31 @@ static void test_sigmoid_with_bias(void **state)
     (void)state;
     const float logits[4] = {0, logf(3), logf(1 / 3.0f), 0}; /* 0.5, 0.75, 0.25, 0.5 */
     const float bias[4] = {0, -0.5f, 0.4f, 0.05f}; /* to choose by: 0.5, 0.25, 0.65, 0.55 */
-    struct router_params p = {ROUTER_SIGMOID, 4, 2, 0, 0, false, 1};
+    struct router_params p = {ROUTER_SIGMOID, 4, 2, 0, 0, false, 1, 0, 0};
     check(&p, logits, NULL, (uint32_t[]){1, 0}, (double[]){0.75, 0.5});
     check(&p, logits, bias, (uint32_t[]){2, 3}, (double[]){0.25, 0.5});
     p.renormalise = true;
     p.scale = 2.5f;
     check(&p, logits, bias, (uint32_t[]){2, 3}, (double[]){2.5 / 3, 5 / 3.0});
+}
+
+/* Small weights are divided by their sum as the original does, whatever their size. */
+static void test_small_weights(void **state)
+{
+    (void)state;
+    const float small[3] = {-20, -20, -30}, none[3] = {-200, -200, -200};
+    double one = exp(-20); /* of both that are chosen */
+    struct router_params p = {ROUTER_SIGMOID, 3, 2, 0, 0, true, 1, 0, 0};
+    check(&p, small, NULL, (uint32_t[]){0, 1}, (double[]){0.5, 0.5});
+    check(&p, none, NULL, (uint32_t[]){0, 1}, (double[]){0, 0});
+    p.weight_sum_eps = 1e-20f;
+    check(&p, small, NULL, (uint32_t[]){0, 1}, (double[]){0.5, 0.5});
+    p.weight_sum_eps = 2e-9f;
+    check(&p, small, NULL, (uint32_t[]){0, 1},
+          (double[]){one / (2 * one + 2e-9), one / (2 * one + 2e-9)});
+    p.weight_sum_eps = 0;
+    p.weight_sum_least = 1e-8f;
+    check(&p, small, NULL, (uint32_t[]){0, 1}, (double[]){one / 1e-8, one / 1e-8});
 }
 
 static void test_groups(void **state)
@@ -70,7 +89,7 @@ static void test_groups(void **state)
     float logits[6];
     for (int i = 0; i < 6; i++)
         logits[i] = (float)log(s[i] / (1 - s[i]));
-    struct router_params p = {ROUTER_SIGMOID, 6, 2, 3, 2, false, 1};
+    struct router_params p = {ROUTER_SIGMOID, 6, 2, 3, 2, false, 1, 0, 0};
     check(&p, logits, NULL, (uint32_t[]){5, 2}, (double[]){0.8, 0.6});
     /* the same as softmax: the group of the largest is kept */
     double sum = 0;
@@ -86,7 +105,7 @@ static void test_softmax_of_selected(void **state)
 {
     (void)state;
     const float logits[4] = {logf(5), logf(1), logf(3), logf(4)};
-    struct router_params p = {ROUTER_SOFTMAX_SELECTED, 4, 2, 0, 0, false, 1};
+    struct router_params p = {ROUTER_SOFTMAX_SELECTED, 4, 2, 0, 0, false, 1, 0, 0};
     check(&p, logits, NULL, (uint32_t[]){0, 3}, (double[]){5 / 9.0, 4 / 9.0});
 }
 
@@ -96,7 +115,7 @@ static void test_sparse_mixer(void **state)
     /* The first expert: 2.00; near it 1.99 (0.5 %) and 1.97 (1.5 %), not 1.90 (5 %). The second:
      * 1.99; near it 1.97. */
     const float logits[5] = {1.90f, 1.99f, -3, 2.00f, 1.97f};
-    struct router_params p = {ROUTER_SPARSE_MIXER, 5, 2, 0, 0, false, 1};
+    struct router_params p = {ROUTER_SPARSE_MIXER, 5, 2, 0, 0, false, 1, 0, 0};
     double near = exp(1.99 - 2.00), third = exp(1.97 - 2.00);
     check(&p, logits, NULL, (uint32_t[]){3, 1},
           (double[]){1 / (1 + near + third), 1 / (1 + exp(1.97 - 1.99))});
@@ -160,9 +179,13 @@ static void test_other_scalings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softmax),        cmocka_unit_test(test_sigmoid_with_bias),
-        cmocka_unit_test(test_groups),         cmocka_unit_test(test_softmax_of_selected),
-        cmocka_unit_test(test_sparse_mixer),   cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_sigmoid_with_bias),
+        cmocka_unit_test(test_small_weights),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_softmax_of_selected),
+        cmocka_unit_test(test_sparse_mixer),
+        cmocka_unit_test(test_yarn),
         cmocka_unit_test(test_other_scalings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,9 @@ static struct device_router router_of(const struct router_params *p)
                                   .n_groups = p->n_groups,
                                   .n_groups_used = p->n_groups_used,
                                   .renormalise = p->renormalise,
-                                  .scale = p->scale};
+                                  .scale = p->scale,
+                                  .weight_sum_eps = p->weight_sum_eps,
+                                  .weight_sum_least = p->weight_sum_least};
 }
 
 static void cuda_gate(struct dense *d, const struct dense_gate *g)

@@ -15,7 +15,6 @@ enum { LANES = 32 };
 #define NO_CHOICE 0xffffffffu
 
 /* As in router.c. */
-#define MIN_WEIGHT_SUM     6.103515625e-5f
 #define SPARSE_MIXER_REACH 0.02f
 
 struct route_call {
@@ -199,18 +198,26 @@ static __device__ void to_probabilities(const device_router &r, float *row)
     __syncwarp();
 }
 
-static __device__ void finish_weights(const route_call &c, const uint32_t *selected, float *weights)
+static __device__ float divisor(const device_router &r, const float *weights)
 {
-    const device_router &r = c.r;
     float sum = 0;
 
     for (uint32_t rank = 0; rank < r.n_used; rank++)
         sum = sum + weights[rank];
-    if (!(sum > MIN_WEIGHT_SUM))
-        sum = MIN_WEIGHT_SUM;
+    sum = sum + r.weight_sum_eps;
+    if (sum < r.weight_sum_least)
+        sum = r.weight_sum_least;
+    return sum == 0 ? 1 : sum;
+}
+
+static __device__ void finish_weights(const route_call &c, const uint32_t *selected, float *weights)
+{
+    const device_router &r = c.r;
+    float by = r.renormalise ? divisor(r, weights) : 1;
+
     __syncwarp();
     for (uint32_t rank = route_lane(); rank < r.n_used; rank += LANES) {
-        float weight = (r.renormalise ? weights[rank] / sum : weights[rank]) * r.scale;
+        float weight = weights[rank] / by * r.scale;
         weights[rank] = c.expert_scales != NULL ? weight * c.expert_scales[selected[rank]] : weight;
     }
 }
