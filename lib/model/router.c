@@ -124,8 +124,12 @@ void router_select(const struct router_params *p, float *logits, const float *se
     if (p->kind == ROUTER_SPARSE_MIXER)
         sparse_mixer(p, logits, selected, weights);
     else {
-        to_probabilities(p, logits);
+        bool by_logit = p->kind == ROUTER_SIGMOID && !selection_bias && !p->n_groups;
+        if (!by_logit)
+            to_probabilities(p, logits);
         select_largest(p, logits, selection_bias, selected);
+        if (by_logit)
+            to_probabilities(p, logits);
         for (uint32_t rank = 0; rank < p->n_used; rank++)
             weights[rank] = logits[selected[rank]];
         if (p->kind == ROUTER_SOFTMAX_SELECTED)

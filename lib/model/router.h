@@ -14,7 +14,8 @@ enum { ROUTER_MAX_EXPERTS = 4096, ROUTER_MAX_GROUPS = 256 };
  *      logit itself.
  *   2. Groups of neighbours: a group's score is its largest selection value under softmax, the sum
  *      of its two largest under sigmoid. Only experts of the n_groups_used best groups remain.
- *   3. Choice: the n_used largest selection values.
+ *   3. Choice: the n_used largest selection values; under sigmoid without groups and selection_bias
+ *      the largest logits. The order is the same, but sigmoids of logits above 17 are all 1.
  *   4. Weights: the probabilities of the chosen experts.
  *      SOFTMAX_SELECTED: the softmax over the selected logits.
  *      SPARSE_MIXER, for each rank: the chosen expert's share of the softmax over the logits that

@@ -61,6 +61,16 @@ static void test_sigmoid_with_bias(void **state)
     check(&p, logits, bias, (uint32_t[]){2, 3}, (double[]){2.5 / 3, 5 / 3.0});
 }
 
+/* Without a bias the larger logit wins where both sigmoids are 1; with one both are equal. */
+static void test_large_logits(void **state)
+{
+    (void)state;
+    const float logits[3] = {30, 40, 35}, bias[3] = {0};
+    struct router_params p = {ROUTER_SIGMOID, 3, 2, 0, 0, true, 1, 0, 0};
+    check(&p, logits, NULL, (uint32_t[]){1, 2}, (double[]){0.5, 0.5});
+    check(&p, logits, bias, (uint32_t[]){0, 1}, (double[]){0.5, 0.5});
+}
+
 /* Small weights are divided by their sum as the original does, whatever their size. */
 static void test_small_weights(void **state)
 {
@@ -179,13 +189,10 @@ static void test_other_scalings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_sigmoid_with_bias),
-        cmocka_unit_test(test_small_weights),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_softmax_of_selected),
-        cmocka_unit_test(test_sparse_mixer),
-        cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_softmax),        cmocka_unit_test(test_sigmoid_with_bias),
+        cmocka_unit_test(test_large_logits),   cmocka_unit_test(test_small_weights),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_softmax_of_selected),
+        cmocka_unit_test(test_sparse_mixer),   cmocka_unit_test(test_yarn),
         cmocka_unit_test(test_other_scalings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,11 +244,15 @@ static __device__ void route_one(const route_call &c, uint32_t t, float *row)
     if (r.kind == ROUTER_SPARSE_MIXER)
         sparse_mixer(r, choice{row, taken, r.n_experts}, scratch, selected, weights);
     else {
-        to_probabilities(r, row);
+        bool by_logit = r.kind == ROUTER_SIGMOID && c.selection_bias == NULL && r.n_groups == 0;
+        if (!by_logit)
+            to_probabilities(r, row);
+        select_largest(c, row, scratch, taken, selected);
+        if (by_logit)
+            to_probabilities(r, row);
         if (r.kind != ROUTER_SOFTMAX_SELECTED)
             for (uint32_t i = route_lane(); i < r.n_experts; i += LANES)
                 logits[i] = row[i];
-        select_largest(c, row, scratch, taken, selected);
         for (uint32_t rank = route_lane(); rank < r.n_used; rank += LANES)
             weights[rank] = row[selected[rank]];
         __syncwarp();
