@@ -21,6 +21,7 @@ struct rope_params {
     /* yarn: rotations over the original context where the ramp begins (fast) and ends (slow) */
     float beta_fast, beta_slow;
     float magnitude; /* factor of the cosines and sines */
+    bool exact_ramp; /* yarn: the ends of the ramp are not rounded to whole pairs */
 };
 
 /* How a layer's gate logits choose experts; see router.h. */

@@ -92,7 +92,7 @@ static bool check_rope(const struct rope_params *r)
            r->dims % 2 == 0 && finite_between(r->base, 0, 1e12f) &&
            finite_between(r->factor, 0, 1e6f) && r->original_context <= PARAMS_MAX_CONTEXT &&
            finite_between(r->beta_fast, 0, 1e6f) && finite_between(r->beta_slow, 0, 1e6f) &&
-           finite_between(r->magnitude, 0, 1e3f);
+           finite_between(r->magnitude, 0, 1e3f) && is_bool(&r->exact_ramp);
 }
 
 static bool check_router(const struct router_params *r)

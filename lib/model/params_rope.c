@@ -57,6 +57,7 @@ static void read_ramp(struct key_reader *r, struct model_params *p)
     static const char fast[] = "rope.scaling.yarn_beta_fast",
                       slow[] = "rope.scaling.yarn_beta_slow";
     const struct published_ramp *known = published_ramp(p);
+    p->rope.exact_ramp = published_exact_ramp(p);
     p->rope.beta_fast = key_f32_or(r, fast, known ? known->beta_fast : 32.0f, 1e-3f, 1e6f);
     p->rope.beta_slow = key_f32_or(r, slow, known ? known->beta_slow : 1.0f, 1e-3f, 1e6f);
     if (known && !key_exists(r, fast))

@@ -90,7 +90,7 @@ struct pool_header {
     char path[256];             /* of the model file, for people */
     struct model_params params; /* arch is NULL in shared memory */
 };
-_Static_assert(sizeof(struct pool_header) == 62152, "shared layout");
+_Static_assert(sizeof(struct pool_header) == 62160, "shared layout");
 
 /* An attached pool: borrows the mapping. */
 struct pool_map {

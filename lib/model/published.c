@@ -49,6 +49,13 @@ float published_value_scale(const struct model_params *p)
     return p->arch->value_scale > 0 && is_pro ? 0.612f : p->arch->value_scale;
 }
 
+bool published_exact_ramp(const struct model_params *p)
+{
+    const struct rope_params *r = &p->rope;
+    return strcmp(p->arch->name, "gpt-oss") == 0 && p->d_model == 2880 && r->dims == 64 &&
+           r->base == 150000 && r->factor == 32 && r->original_context == 4096;
+}
+
 const struct published_ramp *published_ramp(const struct model_params *p)
 {
     static const struct {

@@ -37,4 +37,8 @@ struct published_ramp {
 /* Kimi-K2 of 2025, by the experts, the factor and the original context. NULL: another model. */
 const struct published_ramp *published_ramp(const struct model_params *p);
 
+/* gpt-oss-20b and 120b, by the width and the rotation: their `truncate` is false, for which GGUF
+ * has no key. Other files of that architecture are computed as all readers of GGUF do. */
+bool published_exact_ramp(const struct model_params *p);
+
 #endif

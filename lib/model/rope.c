@@ -13,8 +13,9 @@ static double pair_of_turns(const struct rope_params *p, double turns)
 /* 1 for pairs that keep their frequency, 0 for pairs that are divided by factor, a ramp between. */
 static double undivided_share(const struct rope_params *p, uint32_t pair)
 {
-    double first = fmax(0, floor(pair_of_turns(p, p->beta_fast)));
-    double last = fmin(p->dims - 1, ceil(pair_of_turns(p, p->beta_slow)));
+    double first = pair_of_turns(p, p->beta_fast), last = pair_of_turns(p, p->beta_slow);
+    first = fmax(0, p->exact_ramp ? first : floor(first));
+    last = fmin(p->dims - 1, p->exact_ramp ? last : ceil(last));
     double ramp = (pair - first) / fmax(0.001, last - first);
     return 1 - fmin(1, fmax(0, ramp));
 }

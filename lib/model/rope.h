@@ -11,7 +11,7 @@
  *   linear  base^(-2i / dims) / factor
  *   yarn    undivided where a pair turns more than beta_fast times over the original context,
  *           divided by factor where it turns less than beta_slow times,
- *           a linear ramp in i between them, its ends rounded outwards */
+ *           a linear ramp in i between them, its ends rounded outwards unless exact_ramp */
 void rope_frequencies(const struct rope_params *p, const float *factors, double *frequency);
 
 /* True if a deployment that allows requests of `context` tokens takes the long factors. */

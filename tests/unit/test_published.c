@@ -119,6 +119,45 @@ static void test_ramp(void **state)
     assert_int_equal(p.published & both, PUBLISHED_BETA_SLOW);
 }
 
+/* Whose ramp has ends between pairs; other files of the architecture, as the golden ones, have not.
+ */
+static void test_exact_ramp(void **state)
+{
+    static const struct {
+        uint32_t width, original_context;
+        float factor;
+        bool exact;
+    } models[] = {{2880, 4096, 32, true},
+                  {64, 4096, 32, false},
+                  {2880, 4096, 16, false},
+                  {2880, 1024, 32, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct file f;
+        file_begin(&f, "gpt-oss");
+        const struct {
+            const char *suffix;
+            uint32_t value;
+        } keys[] = {{"block_count", LAYERS},
+                    {"context_length", 131072},
+                    {"embedding_length", models[i].width},
+                    {"attention.head_count", 2},
+                    {"attention.key_length", 64},
+                    {"attention.value_length", 64},
+                    {"attention.sliding_window", 128},
+                    {"rope.scaling.original_context_length", models[i].original_context},
+                    {"expert_count", 32},
+                    {"expert_used_count", 4},
+                    {"expert_feed_forward_length", 8}};
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+            number(&f, keys[k].suffix, keys[k].value);
+        text(&f, "gpt-oss.rope.scaling.type", "yarn");
+        real(&f, "rope.freq_base", 150000);
+        real(&f, "rope.scaling.factor", models[i].factor);
+        assert_int_equal(params_of(&f).rope.exact_ramp, models[i].exact);
+    }
+}
+
 static void test_temperature(void **state)
 {
     for (int with_key = 0; with_key < 2; with_key++) {
@@ -188,10 +227,11 @@ static void test_early_mixtral(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gate),   cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_ramp),   cmocka_unit_test(test_temperature),
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_types),
-        cmocka_unit_test(test_drafts), cmocka_unit_test(test_early_mixtral),
+        cmocka_unit_test(test_gate),          cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_ramp),          cmocka_unit_test(test_exact_ramp),
+        cmocka_unit_test(test_temperature),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_early_mixtral),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,28 +136,36 @@ static void test_sparse_mixer(void **state)
     check(&p, negative, NULL, (uint32_t[]){1}, (double[]){1 / (1 + exp(-0.01))});
 }
 
-/* transformers 5.23's inverse frequencies (truncated range), 64 values a head, an original context
- * of 4096. */
+/* transformers' inverse frequencies, 64 values a head, an original context of 4096. Without rounded
+ * ends (truncate false) as gpt-oss has it. */
 static void test_yarn(void **state)
 {
     static const int pairs[] = {0, 5, 9, 10, 12, 15, 17, 20, 23, 31};
     static const struct {
         float base, factor;
+        bool exact;
         double frequency[10];
     } cases[] = {
         {150000,
          32,
+         true,
+         {1, 0.155322984, 0.0317056961, 0.0193349998, 0.00679495931, 0.00105260219, 0.000129318694,
+          1.8188337e-05, 5.95023948e-06, 3.0235114e-07}},
+        {150000,
+         32,
+         false,
          {1, 0.155322984, 0.0316207521, 0.0194509663, 0.00701571396, 0.00120613095, 0.000227947836,
           1.8188337e-05, 5.95023948e-06, 3.0235114e-07}},
         {10000,
          40,
+         false,
          {1, 0.237137362, 0.0749894157, 0.0562341288, 0.0268793609, 0.0083345091, 0.00356199732,
           0.000790569407, 3.3338034e-05, 3.33380353e-06}},
     };
     (void)state;
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < 3; c++) {
         struct rope_params p = {
-            ROPE_SCALING_YARN, 64, cases[c].base, cases[c].factor, 4096, 32, 1, 1};
+            ROPE_SCALING_YARN, 64, cases[c].base, cases[c].factor, 4096, 32, 1, 1, cases[c].exact};
         double frequency[32];
         rope_frequencies(&p, NULL, frequency);
         for (int i = 0; i < 10; i++)
