@@ -218,51 +218,6 @@ static void read_router(struct key_reader *r, struct model_params *p)
         find_groups(p);
 }
 
-/* Refuses features of other architectures. A key at 0 or at its neutral value asks for nothing. */
-static void refuse_features(struct key_reader *r, const struct model_params *p)
-{
-    static const struct {
-        const char *suffix;
-        float neutral;
-        bool longrope; /* longrope models may have it */
-    } features[] = {
-        {"attention.clamp_kqv", 0, false},
-        {"attention.max_alibi_bias", 0, false},
-        {"attention.scale", 0, false},
-        {"attn_logit_softcapping", 0, false},
-        {"logit_scale", 1, false},
-        {"embedding_scale", 1, false},
-        {"residual_scale", 1, false},
-        {"expert_group_scale", 1, false},
-        {"rope.scaling.attn_factor", 1, true},
-    };
-    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
-        if (features[i].longrope && p->rope.scaling == ROPE_SCALING_LONG)
-            continue;
-        if (p->arch->logit_scale && strcmp(features[i].suffix, "logit_scale") == 0)
-            continue;
-        float value = key_f32_or(r, features[i].suffix, 0, -INFINITY, INFINITY);
-        if (value != 0 && value != features[i].neutral)
-            params_refuse_value(r, features[i].suffix, (double)value, "a feature");
-    }
-}
-
-/* Of Gemma 4's dense models: keys and values that layers share, embeddings by layer. Of
- * Nemotron-3-Super: experts between matrices that narrow and widen their vectors. */
-static void refuse_sizes(struct key_reader *r)
-{
-    static const char *const suffixes[] = {"attention.shared_kv_layers",
-                                           "embedding_length_per_layer_input", "moe_latent_size"};
-    for (int i = 0; i < 3 && !r->failed; i++) {
-        char key[KEY_BYTES];
-        uint32_t value;
-        key_name(r, suffixes[i], key);
-        r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e);
-        if (!r->failed && value)
-            params_refuse_value(r, suffixes[i], value, "a feature");
-    }
-}
-
 static void read_logits(struct key_reader *r, struct model_params *p)
 {
     static const char cap[] = "final_logit_softcapping";
@@ -283,31 +238,50 @@ static void read_norm(struct key_reader *r, struct model_params *p)
     p->norm_eps = key_f32_or(r, is_layer ? layer : rms, 1e-6f, 0.0f, 1.0f);
 }
 
-/* Limits of silu(gate) and up, by layer. */
-static void read_limits(struct key_reader *r, struct model_params *p)
+/* Limits of silu(gate) and up: a list by layer, or one number for all layers. */
+struct limits {
+    struct params_list list;
+    float all;
+};
+
+static struct limits find_limits(struct key_reader *r, const char *suffix, uint32_t n_layers)
 {
-    struct params_list experts = params_find_list(r, "swiglu_clamp_exp", p->n_layers);
-    struct params_list shared = params_find_list(r, "swiglu_clamp_shexp", p->n_layers);
-    for (uint32_t i = 0; i < p->n_layers && p->arch->activation_limits && !r->failed; i++) {
-        float limits[] = {experts.kv ? params_list_f32(experts, i) : 0,
-                          shared.kv ? params_list_f32(shared, i) : 0};
-        if (!(limits[0] >= 0 && limits[0] < 1e30f && limits[1] >= 0 && limits[1] < 1e30f))
-            r->failed = error_set(r->e, ERROR_FORMAT,
-                                  "%s: keys '%s.swiglu_clamp_*': no limits of layer %" PRIu32,
-                                  gguf_path(r->g, 0), r->arch, i);
-        p->layers[i].expert_limit = limits[0];
-        p->layers[i].shared_limit = limits[1];
-    }
+    char key[KEY_BYTES];
+    struct limits l = {.list = params_find_list(r, suffix, n_layers)};
+    key_name(r, suffix, key);
+    const struct gguf_kv *kv = gguf_find(r->g, key);
+    if (kv && kv->type != GGUF_ARRAY)
+        l.all = key_f32_or(r, suffix, 0, -INFINITY, INFINITY);
+    else if (kv && !l.list.kv && !r->failed)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s': expected a number, or a list of numbers, one for each "
+                              "of the %" PRIu32 " layers",
+                              gguf_path(r->g, 0), key, n_layers);
+    return l;
 }
 
-/* ERNIE's files: every so many layers after the dense ones have experts. All published models have
- * 1. */
-static void check_layer_step(struct key_reader *r)
+static float limit_of(struct key_reader *r, const struct model_params *p, const char *suffix,
+                      struct limits l, uint32_t layer)
 {
-    static const char suffix[] = "interleave_moe_layer_step";
-    uint32_t step = key_u32_or(r, suffix, 1, PARAMS_MAX_LAYERS);
-    if (step > 1)
-        params_refuse_value(r, suffix, step, "dense layers between those with experts");
+    float limit = l.list.kv ? params_list_f32(l.list, layer) : l.all;
+    if (limit != 0 && !p->arch->activation_limits)
+        params_refuse_value(r, suffix, (double)limit, "a limit of activations");
+    else if (!r->failed && !(limit >= 0 && limit < 1e30f))
+        r->failed =
+            error_set(r->e, ERROR_FORMAT, "%s: key '%s.%s': no limit of layer %" PRIu32 ": %g",
+                      gguf_path(r->g, 0), r->arch, suffix, layer, (double)limit);
+    return limit;
+}
+
+static void read_limits(struct key_reader *r, struct model_params *p)
+{
+    static const char routed[] = "swiglu_clamp_exp", other[] = "swiglu_clamp_shexp";
+    struct limits experts = find_limits(r, routed, p->n_layers);
+    struct limits shared = find_limits(r, other, p->n_layers);
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
+        p->layers[i].expert_limit = limit_of(r, p, routed, experts, i);
+        p->layers[i].shared_limit = limit_of(r, p, other, shared, i);
+    }
 }
 
 static void read_leading_dense(struct key_reader *r, struct model_params *p)
@@ -409,9 +383,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_leading_dense(&r, &p);
     params_choose_rotated(&r, &p);
     read_limits(&r, &p);
-    check_layer_step(&r);
-    refuse_features(&r, &p);
-    refuse_sizes(&r);
+    params_refuse_features(&r, &p);
     read_logits(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)

@@ -1,6 +1,6 @@
 /* What the readers of hyper-parameters share: params.c stands on params_attention.c (heads,
- * windows, recurrent layers), params_blocks.c and params_rope.c. After an error they leave the
- * parameters as they are; see key_reader.h. */
+ * windows, recurrent layers), params_blocks.c, params_rope.c and params_features.c. After an error
+ * they leave the parameters as they are; see key_reader.h. */
 #ifndef MOED_MODEL_PARAMS_INTERNAL_H
 #define MOED_MODEL_PARAMS_INTERNAL_H
 
@@ -42,5 +42,8 @@ void params_read_value_scale(struct key_reader *r, struct model_params *p);
 /* After it. Where the file says which layers rotate, they are known after the dense layers are. */
 void params_read_rope(struct key_reader *r, struct model_params *p);
 void params_choose_rotated(const struct key_reader *r, struct model_params *p);
+
+/* After all of these: refuses keys that say that the model computes something else. */
+void params_refuse_features(struct key_reader *r, const struct model_params *p);
 
 #endif

@@ -94,8 +94,11 @@ static void read_windowed_rope(struct key_reader *r, struct model_params *p)
 
 void params_read_rope(struct key_reader *r, struct model_params *p)
 {
+    static const char windowed[] = "rope.freq_base_swa";
+    bool others_rotate = !p->arch->rope_windowed_only || p->arch->rope_dense;
+    const char *suffix = !others_rotate && key_exists(r, windowed) ? windowed : "rope.freq_base";
     /* yarn divides by its logarithm */
-    p->rope.base = key_f32_or(r, "rope.freq_base", 10000.0f, 1.001f, 1e12f);
+    p->rope.base = key_f32_or(r, suffix, 10000.0f, 1.001f, 1e12f);
     if (p->arch->windowed_rope)
         read_windowed_rope(r, p);
     p->rope.factor = p->rope.magnitude = 1.0f;

@@ -144,7 +144,7 @@ static void test_limits(void **state)
     f = with_heads("step35");
     number(&f, "attention.sliding_window", 5);
     list(&f, "swiglu_clamp_shexp", GGUF_F32, wrong);
-    expect_refused(&f, "no limits of layer 2");
+    expect_refused(&f, "no limit of layer 2");
 }
 
 /* The window is of the positions before the row's own; the first layers without a router are dense;
