@@ -60,6 +60,7 @@ static int close_worker(void **state)
 struct answer {
     uint32_t tokens[MOST_RECORDED], n_tokens;
     bool forced[MOST_RECORDED]; /* of the tokens */
+    int64_t owed;               /* bytes of their text that have not come */
     uint32_t n_done, n_errors;
     int reason;
     bool retry;
@@ -81,8 +82,11 @@ static void take_message(struct client *c, const Moed__V1__FromWorker *m)
     assert_true(m->id < MOST_REQUESTS);
     if (m->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS) {
         c->events++;
+        assert_int_equal(m->tokens->n_token_bytes, m->tokens->n_tokens);
+        a->owed -= (int64_t)m->tokens->text.len;
         for (size_t i = 0; i < m->tokens->n_tokens; i++) {
             a->forced[a->n_tokens] = m->tokens->forced;
+            a->owed += m->tokens->token_bytes[i];
             a->tokens[a->n_tokens++] = m->tokens->tokens[i];
         }
     } else if (m->body_case == MOED__V1__FROM_WORKER__BODY_DONE) {
@@ -175,14 +179,20 @@ static void client_generate(struct client *c, uint64_t id, uint32_t max_tokens)
     client_generate_sampled(c, id, max_tokens, NULL);
 }
 
-static void client_cancel(struct client *c, uint64_t id)
+static void client_end(struct client *c, uint64_t id, bool complete)
 {
     Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
+    cancel.complete = complete;
     Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
     m.id = id;
     m.body_case = MOED__V1__TO_WORKER__BODY_CANCEL;
     m.cancel = &cancel;
     client_send(c, &m);
+}
+
+static void client_cancel(struct client *c, uint64_t id)
+{
+    client_end(c, id, false);
 }
 
 static void client_acknowledge(struct client *c, uint32_t events)
@@ -212,6 +222,7 @@ static void client_await(struct client *c, const uint32_t *count, uint32_t n)
 static void check_answer(const struct answer *a, uint32_t n)
 {
     struct recorder c = {.n_tokens = a->n_tokens};
+    assert_int_equal(a->owed, 0);
     memcpy(c.tokens, a->tokens, sizeof c.tokens);
     check_golden(&c, GREEDY, n);
 }
@@ -269,10 +280,15 @@ static void test_cancel(void **state)
     assert_int_equal(one.answers[1].reason, FINISH_CANCELLED);
     assert_int_equal(one.answers[3].reason, FINISH_LENGTH);
     client_cancel(&one, 3); /* the request has ended: no effect */
+    client_generate(&one, 5, 0);
+    client_await(&one, &one.answers[5].n_tokens, 1);
+    client_end(&one, 5, true);
+    client_await(&one, &one.answers[5].n_done, 1);
+    assert_int_equal(one.answers[5].reason, FINISH_END);
     client_generate(&one, 4, GOLDEN_ANSWER);
     client_acknowledge(&one, 64);
     client_await(&one, &one.answers[4].n_done, 1);
-    for (uint32_t id = 1; id <= 4; id++)
+    for (uint32_t id = 1; id <= 5; id++)
         assert_int_equal(one.answers[id].n_done, id != 2);
     channel_close(one.channel, 0);
     channel_close(other.channel, 0);

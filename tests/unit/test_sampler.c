@@ -653,8 +653,12 @@ static void check_stops(const struct tokenizer *t, const char *text, const char 
             end = at;
     }
     bool stopped = false;
-    for (size_t i = 0; i < ids.count && !stopped; i++)
+    size_t bytes = 0; /* of the tokens' texts */
+    for (size_t i = 0; i < ids.count && !stopped; i++) {
         stopped = request_push_token(r, ids.ids[i], &out);
+        bytes += r->token_bytes;
+        assert_true(stopped || bytes == out.len + r->text.len + r->stream.kept_bytes);
+    }
     assert_int_equal(stopped, *end != 0);
     if (!stopped)
         request_flush(r, &out);

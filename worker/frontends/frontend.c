@@ -419,7 +419,7 @@ static void dispatch(struct frontend *f, const Moed__V1__ToWorker *m)
         submit(f, m, REQUEST_LOGPROBS);
         break;
     case MOED__V1__TO_WORKER__BODY_CANCEL:
-        frontend_cancel_requests(f, m->id);
+        frontend_cancel_requests(f, m->id, m->cancel->complete);
         break;
     case MOED__V1__TO_WORKER__BODY_ACK:
         acknowledge(f, m->ack->events);

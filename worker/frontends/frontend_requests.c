@@ -136,12 +136,14 @@ void frontend_remove_request(struct frontend_request *q)
         frontend_free(f);
 }
 
-void frontend_cancel_requests(struct frontend *f, uint64_t id)
+void frontend_cancel_requests(struct frontend *f, uint64_t id, bool complete)
 {
     struct frontends *s = f->frontends;
     pthread_mutex_lock(&s->lock);
     for (struct frontend_request *q = f->requests; q; q = q->next)
-        if (q->id == id)
+        if (q->id == id && complete)
+            engine_complete(s->engine, q->request);
+        else if (q->id == id)
             engine_cancel(s->engine, q->request);
     pthread_mutex_unlock(&s->lock);
 }

@@ -76,8 +76,8 @@ enum error_code frontend_add_request(struct frontend *f, struct frontend_request
 void frontend_end_request(struct frontend_request *q);
 /* The engine has q's request no more. Frees the frontend if it is silent and q was its last one. */
 void frontend_remove_request(struct frontend_request *q);
-/* Cancels the requests that the frontend calls id; none is fine. */
-void frontend_cancel_requests(struct frontend *f, uint64_t id);
+/* Cancels the requests that the frontend calls id, or ends them as complete; none is fine. */
+void frontend_cancel_requests(struct frontend *f, uint64_t id, bool complete);
 
 /* Closes the channel and cancels the frontend's requests. Frees it if it has none. On the reaper's
  * thread. */

@@ -95,6 +95,12 @@ void engine_cancel(struct engine *g, struct request *r)
     pthread_mutex_unlock(&g->lock);
 }
 
+void engine_complete(struct engine *g, struct request *r)
+{
+    atomic_store(&r->complete, true);
+    engine_cancel(g, r);
+}
+
 void engine_resume(struct engine *g)
 {
     pthread_mutex_lock(&g->lock);

@@ -66,6 +66,8 @@ enum error_code engine_submit(struct engine *g, struct request *r, struct error 
  * submitted, and the caller makes sure (with a lock that its sink's done and failed take) that
  * neither has returned. */
 void engine_cancel(struct engine *g, struct request *r);
+/* The same with done(FINISH_END): the submitter has all that it wants. */
+void engine_complete(struct engine *g, struct request *r);
 /* A sink that was behind has credits again. */
 void engine_resume(struct engine *g);
 

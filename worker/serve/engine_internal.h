@@ -143,7 +143,8 @@ bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
 
 /* ---- unsent.c ---- */
 
-/* Adds the last n tokens of r, and text, to its next event. Uses up a credit that was taken. */
+/* Adds the last n tokens of r, 0 or 1, and text, to its next event. Uses up a credit that was
+ * taken. */
 void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text);
 void engine_send_unsent(struct engine *g, struct request *r);
 /* n places of r's log-probabilities. */

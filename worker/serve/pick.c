@@ -37,7 +37,7 @@ static void observe_token(struct engine *g, struct request *r)
 static bool is_text_lost(struct engine *g, struct request *r)
 {
     bool lost = g->text.failed || request_has_lost_text(r) || r->unsent.failed ||
-                r->breakers.text.failed || r->breakers.piece.failed;
+                r->unsent_bytes.failed || r->breakers.text.failed || r->breakers.piece.failed;
     if (lost)
         engine_fail(g, r, ERROR_MEMORY, "no memory for another token's text");
     return lost;

@@ -39,6 +39,7 @@ void request_free(struct request *r)
     token_list_fini(&r->tokens);
     strbuf_fini(&r->text);
     strbuf_fini(&r->unsent);
+    strbuf_fini(&r->unsent_bytes);
     recording_free(r->recording);
     grammar_cursor_free(r->grammar);
     free(r->path.pages);
@@ -48,7 +49,7 @@ void request_free(struct request *r)
 
 uint64_t request_bytes(const struct request *r)
 {
-    uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity;
+    uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity + r->unsent_bytes.capacity;
     bytes += (r->tokens.capacity + r->stop_tokens.capacity) * sizeof *r->tokens.ids;
     bytes += recording_bytes(r->recording);
     bytes += r->reasoning ? sizeof *r->reasoning : 0;
@@ -160,8 +161,9 @@ bool request_push_token(struct request *r, uint32_t token, struct strbuf *out)
 {
     if (r->reasoning && reasoning_limit_push(r->reasoning, token))
         forbid(r);
+    size_t before = r->text.len + r->stream.kept_bytes, at = 0;
     token_stream_push(&r->stream, token, &r->text);
-    size_t at = 0;
+    r->token_bytes = (uint32_t)(r->text.len + r->stream.kept_bytes - before);
     if (r->n_generated >= r->min_tokens && find_stop(r, &at)) {
         release(r, at, out);
         strbuf_clear(&r->text);

@@ -2,7 +2,7 @@
  * results go to its sink (response_sink.h).
  *
  * The submitter fills in a request and hands it to engine_submit, which takes it. From then on all
- * of it is the engine thread's, except `cancelled`. */
+ * of it is the engine thread's, except `cancelled` and `complete`. */
 #ifndef MOED_WORKER_SERVE_REQUEST_H
 #define MOED_WORKER_SERVE_REQUEST_H
 
@@ -76,7 +76,8 @@ struct request {
     uint64_t deadline_ns;        /* of clock_ns; 0: none. Not started by then, it is refused */
     struct recording *recording; /* owned; NULL: not asked for */
 
-    _Atomic bool cancelled; /* engine_cancel sets it, from any thread */
+    _Atomic bool cancelled; /* engine_cancel and engine_complete set it, from any thread */
+    _Atomic bool complete;  /* cancelled: the submitter has all that it wants */
 
     /* Progress. */
     int64_t slot;             /* of the KV cache; -1: waiting */
@@ -111,7 +112,8 @@ struct request {
     struct draft *draft;            /* owned; NULL: nothing is drafted */
     uint32_t n_drafted, n_accepted; /* tokens: drafts computed; of these, right */
     struct token_stream stream;
-    struct strbuf text; /* decoded, but held back: it may be the start of a stop string */
+    struct strbuf text;   /* decoded, but held back: it may be the start of a stop string */
+    uint32_t token_bytes; /* of the text of the last token */
     uint32_t n_generated;
     uint64_t grammar_steps; /* grammar_matcher_steps of the last step that gave it tokens */
     uint64_t submitted_ns, started_ns; /* started: computes from then on */
@@ -119,9 +121,9 @@ struct request {
     /* The last n_unsent tokens and their text wait for the next event. While there are any, the
      * request holds one credit of its sink. */
     uint32_t n_unsent;
-    bool unsent_forced; /* they are forced (reasoning_limit.h) */
-    struct strbuf unsent;
-    uint64_t sent_ns; /* time of the last token that was sent */
+    bool unsent_forced;                 /* they are forced (reasoning_limit.h) */
+    struct strbuf unsent, unsent_bytes; /* unsent_bytes: uint32_t [n_unsent], of each one's text */
+    uint64_t sent_ns;                   /* time of the last token that was sent */
     /* Of the unsent tokens and the next one, or of the rows of an event; request_reserve. */
     float *token_logprobs;         /* [REQUEST_EVENT_LOGPROBS] */
     uint32_t *top_tokens;          /* [...][n_top] */

@@ -75,7 +75,7 @@ void engine_end_cancelled(struct engine *g)
         for (struct request *r = lists[i], *next; r; r = next) {
             next = r->next;
             if (atomic_load(&r->cancelled))
-                engine_finish(g, r, FINISH_CANCELLED);
+                engine_finish(g, r, atomic_load(&r->complete) ? FINISH_END : FINISH_CANCELLED);
         }
 }
 

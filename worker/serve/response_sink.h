@@ -10,8 +10,8 @@
  * a call.
  *
  * Duties of a sink: it does not block, because all running requests wait for it. It may call
- * engine_submit, engine_cancel and engine_resume; not engine_stop or engine_free. Arguments are
- * borrowed for the call.
+ * engine_submit, engine_cancel, engine_complete and engine_resume; not engine_stop or engine_free.
+ * Arguments are borrowed for the call.
  *
  * Ownership: the submitter owns the sink and its argument. Both stay valid until done or failed has
  * returned; the engine uses neither afterwards and frees the request.
@@ -34,7 +34,7 @@ struct recording_part;
 /* Why a request is done; the values of Moed__V1__Done__Reason. */
 enum finish_reason {
     FINISH_NONE,
-    FINISH_END,     /* an end-of-generation token */
+    FINISH_END,     /* an end-of-generation token, or engine_complete */
     FINISH_STOP,    /* a stop string */
     FINISH_LENGTH,  /* max_tokens, or all that was asked for where nothing is generated */
     FINISH_CONTEXT, /* the context is full */
@@ -67,6 +67,7 @@ struct response_summary {
 struct response_tokens {
     const uint32_t *tokens; /* [n_tokens] */
     uint32_t n_tokens;
+    const uint32_t *token_bytes; /* [n_tokens]: of each one's text, which may come later */
     const char *text;
     size_t text_bytes;
     struct response_logprobs logprobs;

@@ -16,6 +16,8 @@ void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text)
     r->n_text_known -= known;
     r->n_unsent += n;
     strbuf_append(&r->unsent, text->len ? text->data + known : "", text->len - known);
+    if (n)
+        strbuf_append(&r->unsent_bytes, (const char *)&r->token_bytes, sizeof r->token_bytes);
 }
 
 void engine_send_unsent(struct engine *g, struct request *r)
@@ -24,6 +26,7 @@ void engine_send_unsent(struct engine *g, struct request *r)
         return;
     struct response_tokens event = {.tokens = r->tokens.ids + r->tokens.count - r->n_unsent,
                                     .n_tokens = r->n_unsent,
+                                    .token_bytes = (const void *)r->unsent_bytes.data,
                                     .text = r->unsent.data,
                                     .text_bytes = r->unsent.len,
                                     .mirostat_mu = r->mirostat_mu,
@@ -37,6 +40,7 @@ void engine_send_unsent(struct engine *g, struct request *r)
     r->sink->tokens(r->sink_arg, &event);
     counter_add(g->counters.token_events, 1);
     strbuf_clear(&r->unsent);
+    strbuf_clear(&r->unsent_bytes);
     r->n_unsent = 0;
     r->unsent_forced = false;
     r->sent_ns = r->last_ns;
