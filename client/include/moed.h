@@ -30,8 +30,8 @@
  *
  * Threads. Any number of threads may use one session at once, each with requests of its own.
  * moed_detach must be the last call on the session. One thread at a time may consume a request
- * (moed_request_next, moed_request_free). Any thread may call moed_request_cancel until
- * moed_request_free.
+ * (moed_request_next, moed_request_free). Any thread may call moed_request_cancel and
+ * moed_request_finish until moed_request_free.
  *
  * Back-pressure. The worker sends a limited number of events before the program consumes them. All
  * requests of a session share that limit. So a program that stops reading one request blocks the
@@ -381,7 +381,7 @@ struct moed_generate_options {
 
 enum moed_reason {
     MOED_REASON_NONE = 0,     /* not a generation */
-    MOED_REASON_END = 1,      /* an end-of-generation token */
+    MOED_REASON_END = 1,      /* an end-of-generation token, or moed_request_finish */
     MOED_REASON_STOP = 2,     /* a stop string */
     MOED_REASON_LENGTH = 3,   /* max_tokens */
     MOED_REASON_CONTEXT = 4,  /* the context is full */
@@ -493,6 +493,9 @@ struct moed_event {
     const struct moed_part *const *parts;
     size_t part_count;
     bool forced; /* `tokens` are those of moed_reasoning_limit; they have no log-probabilities */
+    /* [token_count]: how many bytes of the answer's text each token is, in order. Text that is held
+     * back comes with a later event. NULL: the worker is of an earlier release. */
+    const uint32_t *token_bytes;
 };
 
 struct moed_request;
@@ -552,6 +555,10 @@ MOED_API int moed_request_fd(struct moed_request *request);
  * session waits for another one, that comes at once. A worker that lives and does not answer delays
  * it: moed_request_free does not wait. */
 MOED_API void moed_request_cancel(struct moed_request *request);
+
+/* The same where the program has all of the answer that it wants: the request ends with
+ * MOED_REASON_END and counts as complete. A chat with one_call does this itself. */
+MOED_API void moed_request_finish(struct moed_request *request);
 
 /* Frees the request, and cancels it if it still runs; takes NULL. */
 MOED_API void moed_request_free(struct moed_request *request);

@@ -34,6 +34,7 @@ struct chat_reader {
     struct strbuf content, reasoning; /* so far */
     struct call *calls;
     size_t call_count;
+    size_t surplus; /* tokens of earlier events, of which the answer has no need */
 };
 
 /* ---- Collecting ---- */
@@ -210,6 +211,27 @@ static void set_pointers(struct chat_reader *r)
     }
 }
 
+/* The answer is over with the first n tokens of the event, and as much of its text; `surplus` more
+ * of those before are not needed either. */
+static void cut(struct chat_reader *r, struct moed_event *event, size_t n, size_t text_bytes)
+{
+    size_t surplus = tool_parser_surplus(r->parser), own = surplus < n ? surplus : n;
+    r->surplus = surplus - own;
+    event->token_count = n - own;
+    event->text_bytes = text_bytes;
+    if (event->logprob_count)
+        event->logprob_count = event->token_count;
+}
+
+static void take_tokens(struct chat_reader *r, struct moed_event *event)
+{
+    size_t n = 0, used = 0;
+    r->failed |= tool_parser_feed_tokens(r->parser, event->token_bytes, event->token_count,
+                                         event->text, event->text_bytes, &n, &used) != ERROR_OK;
+    if (tool_parser_stopped(r->parser))
+        cut(r, event, n, used);
+}
+
 bool chat_reader_take(struct chat_reader *r, struct moed_event *event)
 {
     r->count = 0;
@@ -221,8 +243,7 @@ bool chat_reader_take(struct chat_reader *r, struct moed_event *event)
         on_event(r, &(struct tool_event){
                         .kind = TOOL_CONTENT, .text = event->text, .len = event->text_bytes});
     } else if (event->kind == MOED_EVENT_TOKENS) {
-        r->failed |= tool_parser_feed(r->parser, event->text, event->text_bytes,
-                                      (uint32_t)event->token_count) != ERROR_OK;
+        take_tokens(r, event);
     }
     if (has_failed(r))
         return false;
@@ -235,6 +256,11 @@ bool chat_reader_take(struct chat_reader *r, struct moed_event *event)
 bool chat_reader_is_over(const struct chat_reader *r)
 {
     return r->parser && tool_parser_stopped(r->parser);
+}
+
+size_t chat_reader_surplus(const struct chat_reader *r)
+{
+    return r->surplus;
 }
 
 uint32_t chat_reader_reasoning_tokens(const struct chat_reader *r)

@@ -17,10 +17,13 @@ struct chat_reader *chat_reader_new(struct chat_settings *settings,
 void chat_reader_free(struct chat_reader *r); /* takes NULL */
 
 /* Sets event->parts, of an event with tokens or of the end, which may come again; they are valid
- * until the next call. False: no memory. */
+ * until the next call. Of the event in which the answer is over only the tokens up to there are
+ * left. False: no memory. */
 bool chat_reader_take(struct chat_reader *r, struct moed_event *event);
-/* Of one call no more is needed: the request can be cancelled. */
+/* Of one call no more is needed: the request can be finished. */
 bool chat_reader_is_over(const struct chat_reader *r);
+/* How many tokens of earlier events were behind the one at which the answer was over. */
+size_t chat_reader_surplus(const struct chat_reader *r);
 uint32_t chat_reader_reasoning_tokens(const struct chat_reader *r);
 
 /* The answer so far as an assistant's message in OpenAI's form; owned by the caller. NULL: no

@@ -69,6 +69,7 @@ static void fill_tokens(struct moed_event *event, const Moed__V1__Tokens *from)
     }
     event->mirostat_mu = from->mirostat_mu;
     event->forced = from->forced;
+    event->token_bytes = from->n_token_bytes ? from->token_bytes : NULL;
 }
 
 void event_fill(struct event_box *box, const Moed__V1__FromWorker *body, bool logprobs, size_t top)

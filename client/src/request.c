@@ -23,7 +23,9 @@ struct moed_request {
     bool done;                         /* MOED_EVENT_DONE was returned */
     struct event_box box;              /* the latest event; result.seed is set from the start */
     struct chat_reader *reader;        /* of a chat\'s answer; owned. NULL: of no chat */
-    bool enough;                       /* of that answer nothing more is needed: it was cancelled */
+    _Atomic bool complete;             /* moed_request_finish was called */
+    bool over;                         /* of the chat's answer nothing more is needed */
+    size_t taken;                      /* tokens of the chat's answer */
     uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
     uint64_t end_row;  /* of logprobs: behind the last */
     bool records, logprobs, progress; /* of a generation: what was asked for */
@@ -89,7 +91,8 @@ static bool done_fits(const struct moed_request *r, const Moed__V1__Done *done)
 static bool tokens_fit(const struct moed_request *r, const Moed__V1__Tokens *some)
 {
     size_t n = r->logprobs && !some->forced ? some->n_tokens : 0;
-    return tops_fit(r, n, &some->logprobs, some->n_top_tokens, &some->top_logprobs);
+    bool sized = !some->n_token_bytes || some->n_token_bytes == some->n_tokens;
+    return sized && tops_fit(r, n, &some->logprobs, some->n_top_tokens, &some->top_logprobs);
 }
 
 /* Logprobs come in order, at most as many as the program asked for. */
@@ -455,19 +458,45 @@ enum moed_code request_wait(struct moed_request *r, int timeout_ms,
     return code;
 }
 
+static void end_complete(struct moed_result *result)
+{
+    result->reason = MOED_REASON_END;
+    result->end_token = result->stop_index = -1;
+}
+
+/* The one call is complete, with the event's tokens or with the end. How far the worker has come
+ * meanwhile has no part in the result. */
+static void end_over(struct moed_request *r)
+{
+    struct moed_result *result = &r->box.result;
+    bool cut = result->reason == MOED_REASON_LENGTH || result->reason == MOED_REASON_CONTEXT;
+    if (!r->done && !r->over) {
+        r->over = true;
+        r->taken -= chat_reader_surplus(r->reader);
+        moed_request_finish(r);
+    } else if (r->over) {
+        result->generated_tokens = (uint32_t)r->taken;
+    } else if (cut) {
+        end_complete(result);
+    }
+}
+
 /* Adds the parts of a chat's answer to the event. */
 static enum moed_code read_parts(struct moed_request *r, struct moed_error *error)
 {
     if (!chat_reader_take(r->reader, &r->box.event))
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the answer");
     r->box.result.reasoning_tokens = chat_reader_reasoning_tokens(r->reader);
-    if (r->enough && r->box.result.reason == MOED_REASON_CANCELLED)
-        r->box.result.reason = MOED_REASON_END;
-    if (!r->enough && !r->done && chat_reader_is_over(r->reader)) {
-        r->enough = true;
-        moed_request_cancel(r);
-    }
+    r->taken += r->box.event.token_count;
+    if (chat_reader_is_over(r->reader))
+        end_over(r);
     return MOED_OK;
+}
+
+/* The event, whose message is held, came while the request was being finished. */
+static bool is_surplus(const struct moed_request *r)
+{
+    return r->over && r->held && r->held->body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS;
 }
 
 enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
@@ -475,18 +504,25 @@ enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
 {
     if (session_is_foreign(r->session, error))
         return MOED_ERROR_USAGE;
-    enum moed_code code = take(r, timeout_ms, error);
-    if (!code && !r->done)
-        code = settle(r, error);
+    enum moed_code code;
+    do {
+        code = take(r, timeout_ms, error);
+        if (!code && !r->done)
+            code = settle(r, error);
+    } while (!code && is_surplus(r));
     if (code)
         return code;
     const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;
     if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_DONE) {
         event_fill_result(&r->box, body->done, r->kind == MOED__V1__TO_WORKER__BODY_GENERATE);
         r->box.result.resumed = r->resumed;
+        if (r->complete)
+            end_complete(&r->box.result);
         r->done = true;
     }
     event_fill(&r->box, body, r->logprobs, r->top);
+    if (r->done && r->complete)
+        r->box.event.logprob_count = 0; /* of the end token, which had no part in it */
     code = r->reader ? read_parts(r, error) : MOED_OK;
     if (!code)
         *event = &r->box.event;
@@ -513,9 +549,10 @@ int moed_request_fd(struct moed_request *r)
     return fd;
 }
 
-enum moed_code request_send_cancel(struct moed_session *s, uint64_t id)
+enum moed_code request_send_cancel(struct moed_session *s, uint64_t id, bool complete)
 {
     Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
+    cancel.complete = complete;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.abi = CONTROL_ABI;
     body.id = id;
@@ -534,7 +571,13 @@ void moed_request_cancel(struct moed_request *r)
     bool running = !r->mailbox.ended;
     pthread_mutex_unlock(&r->session->lock);
     if (running) /* a closed channel cancels as well */
-        (void)request_send_cancel(r->session, r->mailbox.id);
+        (void)request_send_cancel(r->session, r->mailbox.id, r->complete);
+}
+
+void moed_request_finish(struct moed_request *r)
+{
+    r->complete = true;
+    moed_request_cancel(r);
 }
 
 void moed_request_free(struct moed_request *r)

@@ -26,7 +26,7 @@ void request_end_cancelled(struct moed_request *r);
 /* moed_request_cancel was called. The caller holds session->lock. */
 bool request_is_cancelled(const struct moed_request *r);
 /* Cancels at the worker what it has under this id; nothing is fine. Without locks. */
-enum moed_code request_send_cancel(struct moed_session *s, uint64_t id);
+enum moed_code request_send_cancel(struct moed_session *s, uint64_t id, bool complete);
 
 /* The request with this id that has not ended; NULL: none. The caller holds session->lock. */
 struct moed_request *request_find(struct moed_session *s, uint64_t id);

@@ -182,7 +182,7 @@ static void resend(struct moed_session *s, const struct resend *m)
     if (code && code != MOED_ERROR_UNAVAILABLE)
         fail_request(s, m->id, &why);
     else if (!code && !note_sent(s, m))
-        while (request_send_cancel(s, m->id) == MOED_ERROR_LIMIT && pause_alive(s))
+        while (request_send_cancel(s, m->id, false) == MOED_ERROR_LIMIT && pause_alive(s))
             ;
 }
 

@@ -14,7 +14,7 @@ enum {
 
 /* -- Content and reasoning -- */
 
-static bool in_reasoning(const struct tool_parser *p)
+bool parser_in_reasoning(const struct tool_parser *p)
 {
     return p->state == PARSER_REASONING || p->from_reasoning ||
            (p->state == PARSER_HARMONY && p->channel_reasons);
@@ -27,7 +27,7 @@ static bool takes_calls(const struct tool_parser *p)
 
 static bool over_budget(const struct tool_parser *p)
 {
-    return p->o.reasoning_budget > 0 && in_reasoning(p) &&
+    return p->o.reasoning_budget > 0 && parser_in_reasoning(p) &&
            p->reasoning_tokens >= p->o.reasoning_budget;
 }
 
@@ -492,6 +492,7 @@ void tool_parser_free(struct tool_parser *p)
         return;
     strbuf_fini(&p->args);
     held_fini(&p->held);
+    free(p->tokens.items);
     free(p->buf);
     free(p);
 }
@@ -522,10 +523,8 @@ static bool append(struct tool_parser *p, const char *text, size_t len)
     return true;
 }
 
-enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t len,
-                                 uint32_t n_tokens)
+void parser_read(struct tool_parser *p, const char *text, size_t len)
 {
-    bool reasoning = in_reasoning(p);
     while (len > 0 && !p->stopped && !p->failed) {
         /* no further than the limit, at which a call is given up wherever the answer is cut */
         size_t capacity = TOOL_HELD_BYTES_MAX - (p->len - p->mark);
@@ -537,8 +536,10 @@ enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t
         text += n;
         len -= n;
     }
-    if (reasoning || in_reasoning(p))
-        p->reasoning_tokens += n_tokens;
+}
+
+enum error_code parser_counted(struct tool_parser *p)
+{
     if (p->from_reasoning && over_budget(p)) { /* the end mark, which will follow, is in no call */
         if (p->state == PARSER_BEHIND)
             reasoning_ends(p, false);

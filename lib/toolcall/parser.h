@@ -83,6 +83,18 @@ struct objects_body {
     bool have_arguments;
 };
 
+/* Tokens whose text has not come yet, or not all of it (tokens.c). */
+struct read_tokens {
+    struct read_token {
+        uint32_t left; /* bytes of its text that have not come */
+        bool counted;  /* in reasoning_tokens */
+        bool reasons;  /* some of its text is reasoning */
+    } * items;         /* [first + n] */
+    size_t first, n, capacity;
+    size_t ahead;   /* bytes of the next tokens that came before them: a character is not cut */
+    size_t surplus; /* tokens behind the one that stopped the parser */
+};
+
 struct tool_parser {
     struct tool_parser_options o;
     char *buf;
@@ -121,6 +133,7 @@ struct tool_parser {
 
     bool channel_reasons; /* harmony */
 
+    struct read_tokens tokens;
     uint64_t reasoning_tokens;
     uint64_t id_state;
 };
@@ -147,6 +160,14 @@ enum step peek_name(struct tool_parser *p, size_t *len);
 enum step read_string(struct tool_parser *p, size_t max, json_t **out);
 /* One JSON value, from p->json's state on: CLOSED at its end. */
 enum step json_run(struct tool_parser *p, enum json_sink sink);
+
+/* -- The answer's text and tokens -- */
+
+bool parser_in_reasoning(const struct tool_parser *p);
+/* Reads the next bytes of the answer. */
+void parser_read(struct tool_parser *p, const char *text, size_t len);
+/* After reasoning_tokens has changed: a call in reasoning ends at the budget. ERROR_MEMORY. */
+enum error_code parser_counted(struct tool_parser *p);
 
 /* -- Giving -- */
 

@@ -72,10 +72,21 @@ enum error_code tool_parser_new(const struct tool_parser_options *options, struc
                                 struct error *e);
 void tool_parser_free(struct tool_parser *p); /* takes NULL */
 
-/* The next bytes of the answer; n_tokens: how many tokens they are, for the count of reasoning.
- * ERROR_MEMORY: the parser can only be freed. */
+/* The next bytes of the answer, which are n_tokens whole tokens: where reasoning begins or ends in
+ * them, all count as reasoning. ERROR_MEMORY: the parser can only be freed. */
 enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t len,
                                  uint32_t n_tokens);
+/* The next token of the answer, whose text has `bytes` bytes. text: what has come of the answer;
+ * *used: how much of it was read, up to the end of the token's own. What is missing, as behind the
+ * beginning of a stop string, is at the beginning of the next text. ERROR_MEMORY. */
+enum error_code tool_parser_feed_token(struct tool_parser *p, uint32_t bytes, const char *text,
+                                       size_t len, size_t *used);
+/* The next text of the tokens so far. ERROR_MEMORY. */
+enum error_code tool_parser_feed_text(struct tool_parser *p, const char *text, size_t len);
+/* The next text, and n tokens. *n_read, *used: how much was read: all, if the parser was not
+ * stopped. bytes: of the text of each; NULL: not known. ERROR_MEMORY. */
+enum error_code tool_parser_feed_tokens(struct tool_parser *p, const uint32_t *bytes, size_t n,
+                                        const char *text, size_t len, size_t *n_read, size_t *used);
 /* The answer has ended. */
 enum error_code tool_parser_finish(struct tool_parser *p);
 
@@ -85,5 +96,7 @@ uint64_t tool_parser_reasoning_tokens(const struct tool_parser *p);
 bool tool_parser_over_budget(const struct tool_parser *p);
 /* `parallel` is false and a call is complete: nothing more is needed; further bytes are ignored. */
 bool tool_parser_stopped(const struct tool_parser *p);
+/* How many tokens were fed behind the one at which the parser stopped. */
+size_t tool_parser_surplus(const struct tool_parser *p);
 
 #endif

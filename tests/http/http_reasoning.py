@@ -62,6 +62,17 @@ def check_reasoning_is_separate():
     assert raw.startswith("<think>let me see</think>"), raw
 
 
+def check_reasoning_tokens():
+    """Exact, however many tokens come at once, and where a stop string holds the mark back."""
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 80, "grammar": THOUGHT}
+    scored = ask("/v1/chat/completions", **chat, logprobs=True)
+    texts = [t["token"] for t in scored["choices"][0]["logprobs"]["content"]]
+    first, last = (next(i for i in range(len(texts)) if mark in "".join(texts[:i + 1])) for mark in ("<think>", "</think>"))
+    for more in [{"logprobs": True}] + 8 * [{}, {"stop": "</think>\n\nIt was"}, {"thinking_budget_tokens": 80}]:
+        used = ask("/v1/chat/completions", **chat, **more)["usage"]
+        assert used["completion_tokens_details"]["reasoning_tokens"] == last - first + 1, (used, texts)
+
+
 def check_switches():
     prompt = lambda **more: ask("/apply-template", messages=[USER], **more)["prompt"]
     assert prompt().endswith("assistant\n")
@@ -76,10 +87,14 @@ def check_switches():
     assert "<think>Hm</think>\n5" in shown, shown
 
 
-def worker_requests():
-    """Requests that the worker has ended, for whatever reason."""
+def requests(metric, reason=""):
+    """Those that have ended, for this reason or whatever reason."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics?process=all", timeout=60).read().decode()
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("moed_worker_requests_total{"))
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(metric + "{") and reason in line)
+
+
+def worker_requests(reason=""):
+    return requests("moed_worker_requests_total", reason)
 
 
 def check_budget():
@@ -201,6 +216,16 @@ def check_calls():
     calls = choice["message"]["tool_calls"]
     assert choice["finish_reason"] == "tool_calls" and len(calls) == 1 and choice["message"]["content"] is None, choice
     assert json.loads(calls[0]["function"]["arguments"])["zone"] in ("UTC", "CET"), calls
+    named = {"tool_choice": {"type": "function", "function": {"name": "now"}}, "logprobs": True}
+    whole = ask("/v1/chat/completions", **chat, **named)
+    n = whole["usage"]["completion_tokens"]
+    before = worker_requests("cancelled")
+    for most in 8 * [n, n + 1, n + 2, 200]:  # a complete call is one, however far the worker has come
+        again = ask("/v1/chat/completions", **{**chat, "max_tokens": most}, **named)
+        choice = again["choices"][0]
+        assert (choice["finish_reason"], again["usage"]["completion_tokens"]) == ("tool_calls", n), (again, whole)
+        assert choice["logprobs"] == whole["choices"][0]["logprobs"] and len(choice["logprobs"]["content"]) == n, (again, whole)
+    assert worker_requests("cancelled") == before and requests("moed_http_answers_total", "cancelled") == 0
     turns = [USER, choice["message"], {"role": "tool", "tool_call_id": calls[0]["id"], "content": "12:00"}]
     prompt = ask("/apply-template", messages=turns, tools=TOOLS)["prompt"]
     assert '<tool_call>\n{"name": "now", "arguments": {"zone": ' in prompt and "<|im_start|>tool\n12:00" in prompt, prompt

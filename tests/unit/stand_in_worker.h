@@ -57,6 +57,7 @@ struct stand_in_job {
     uint32_t hidden_every, hidden_phase, wrong; /* wrong: 0: nothing */
     uint32_t begin, next, total;                /* begin: of a continued answer */
     const char *text;                           /* the answer's; NULL: numbers */
+    bool cut;                                   /* by max_tokens */
 };
 
 struct peer {
@@ -66,7 +67,7 @@ struct peer {
     struct stand_in_job jobs[STAND_IN_JOBS];
     uint32_t sent, acknowledged, acks; /* events sent, acknowledged; Ack messages */
     uint32_t most_outstanding;
-    uint32_t cancels;
+    uint32_t cancels, completes; /* completes: of the cancels */
     uint32_t generates, resumed; /* of those, that a worker that has gone was sent */
     uint64_t last_id;            /* of a Generate */
     bool disordered;             /* an older one came after it */
@@ -95,8 +96,9 @@ struct stand_in {
     _Atomic unsigned stalled; /* messages that wait for that to end */
     bool knows_no_rendered;   /* Generate.rendered: as a worker of an earlier release */
     uint32_t error_code;      /* to prompts of ids: this Error, no retry; 0: none */
-    const char *answer;       /* to prompts of ids: this text, in events of answer_bytes bytes */
+    const char *answer;       /* to prompts of ids: this text, in tokens of answer_bytes bytes */
     uint32_t answer_bytes;
+    uint32_t answer_tokens; /* in an event; 0: one */
 };
 
 static inline void pause_ms(long ms)
@@ -335,20 +337,28 @@ static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
     peer_send(p, id, &body);
 }
 
-/* The next bytes of the answer, as one token. */
-static void send_text(struct peer *p, const struct stand_in_job *j)
+/* The next tokens of the answer. Returns how many. */
+static uint32_t send_text(struct peer *p, const struct stand_in_job *j)
 {
     size_t each = p->worker->answer_bytes, at = j->next * each, left = strlen(j->text) - at;
-    uint32_t id = j->next;
+    uint32_t ids[64], bytes[64], n = p->worker->answer_tokens, len = 0;
+    n = !n ? 1 : n < j->total - j->next ? n : j->total - j->next;
+    n = n < 64 ? n : 64;
+    for (uint32_t i = 0; i < n; i++, len += bytes[i - 1]) {
+        ids[i] = j->next + i;
+        bytes[i] = (uint32_t)(left - len < each ? left - len : each);
+    }
     Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
-    tokens.n_tokens = 1;
-    tokens.tokens = &id;
-    tokens.text = (ProtobufCBinaryData){left < each ? left : each, (uint8_t *)j->text + at};
+    tokens.n_tokens = tokens.n_token_bytes = n;
+    tokens.tokens = ids;
+    tokens.token_bytes = bytes;
+    tokens.text = (ProtobufCBinaryData){len, (uint8_t *)j->text + at};
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
     body.tokens = &tokens;
     p->sent++;
     peer_send(p, j->id, &body);
+    return n;
 }
 
 static void job_step(struct peer *p, struct stand_in_job *j)
@@ -359,22 +369,23 @@ static void job_step(struct peer *p, struct stand_in_job *j)
         } else if (j->logprobs) {
             j->next += send_logprobs(p, j);
         } else {
+            uint32_t n = 1;
             if (j->logits)
                 send_row(p, j);
             else if (j->text)
-                send_text(p, j);
+                n = send_text(p, j);
             else
                 send_tokens(p, j->id, j->next, j->next == j->begin, j->begin ? 6 : 2);
-            j->next++;
+            j->next += n;
         }
     }
     bool over = j->cancelled || (!j->endless && j->next == j->total);
     if (!over)
         return;
-    Moed__V1__Done__Reason reason = j->cancelled ? MOED__V1__DONE__REASON__CANCELLED
-                                    : j->logits  ? MOED__V1__DONE__REASON__NONE
-                                    : j->text    ? MOED__V1__DONE__REASON__END
-                                                 : MOED__V1__DONE__REASON__LENGTH;
+    Moed__V1__Done__Reason reason = j->cancelled         ? MOED__V1__DONE__REASON__CANCELLED
+                                    : j->logits          ? MOED__V1__DONE__REASON__NONE
+                                    : j->text && !j->cut ? MOED__V1__DONE__REASON__END
+                                                         : MOED__V1__DONE__REASON__LENGTH;
     send_done(p, j->id, reason, j->next);
     *j = (struct stand_in_job){0};
 }
@@ -517,6 +528,8 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         j->text = p->worker->answer;
         j->total =
             (uint32_t)((strlen(j->text) + p->worker->answer_bytes - 1) / p->worker->answer_bytes);
+        j->cut = g->max_tokens && g->max_tokens <= j->total;
+        j->total = j->cut ? g->max_tokens : j->total;
     } else if (sscanf(prompt, "count %u", &n) == 1) {
         struct stand_in_job *j = job_new(p, id);
         j->total = n;
@@ -631,9 +644,10 @@ static void on_model(struct peer *p, uint64_t id)
     peer_send(p, id, &body);
 }
 
-static void on_cancel(struct peer *p, uint64_t id)
+static void on_cancel(struct peer *p, uint64_t id, const Moed__V1__Cancel *cancel)
 {
     p->cancels++;
+    p->completes += cancel->complete;
     for (int i = 0; i < STAND_IN_JOBS; i++)
         if (p->jobs[i].id == id)
             p->jobs[i].cancelled = true;
@@ -655,7 +669,7 @@ static void peer_receive(void *arg, const uint8_t *data, size_t len)
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_GENERATE)
         take_rendered(p->worker, m->generate), on_generate(p, m->id, m->generate);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_CANCEL)
-        on_cancel(p, m->id);
+        on_cancel(p, m->id, m->cancel);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGITS)
         on_logits(p, m->id, m->logits);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGPROBS)

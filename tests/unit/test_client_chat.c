@@ -166,6 +166,53 @@ static void test_one_call(void **state)
                   "\"arguments\": \"{\\\"city\\\": \\\"Rome\\\"}\"}}]}");
 }
 
+struct taken {
+    char text[512];
+    size_t len, tokens;
+};
+
+static int on_tokens(void *arg, const struct moed_event *e)
+{
+    struct taken *t = arg;
+    assert_true(t->len + e->text_bytes < sizeof t->text);
+    memcpy(t->text + t->len, e->text, e->text_bytes);
+    t->len += e->text_bytes;
+    t->tokens += e->token_count;
+    assert_true(e->kind != MOED_EVENT_TOKENS || e->token_count || e->text_bytes);
+    return 0;
+}
+
+/* Whatever the worker has sent when the call is complete, and why it ended, the answer ends there.
+ * The worker counts it as complete, too. */
+static void test_one_call_at_every_speed(void **state)
+{
+    static const char call[] = "<think>\nWell</think>" CALL("Rome");
+    struct moed_chat_options options = {.size = sizeof options, .tools = TOOLS, .one_call = true};
+    struct moed_generate_options generate = {.size = sizeof generate};
+    const size_t whole = sizeof call - 1, end = whole - strlen("\n</tool_call>");
+    open_chat(&options);
+    worker.answer = "<think>\nWell</think>" CALL("Rome") "\n" CALL("Oslo");
+    worker.answer_bytes = 1;
+    for (worker.answer_tokens = 1; worker.answer_tokens <= 64; worker.answer_tokens++)
+        for (generate.max_tokens = 0; generate.max_tokens <= whole + 2;
+             generate.max_tokens += generate.max_tokens ? 1 : (uint32_t)end) {
+            struct taken taken = {.len = 0};
+            struct moed_result result = {.size = sizeof result};
+            assert_int_equal(moed_chat_add(chat, "user", "Weather?", 0, NULL), MOED_OK);
+            assert_int_equal(moed_chat_answer(chat, &generate, on_tokens, &taken, &result, NULL),
+                             MOED_OK);
+            assert_int_equal(result.reason, MOED_REASON_END);
+            assert_int_equal(result.generated_tokens, taken.tokens);
+            assert_int_equal(taken.len, taken.tokens);
+            assert_int_equal(taken.tokens, end);
+            assert_memory_equal(taken.text, call, end);
+            assert_int_equal(result.reasoning_tokens, 14); /* "<think>" is one only at its end */
+            moed_chat_truncate(chat, 0);
+        }
+    const struct peer p = stand_in_look(&worker, 0);
+    assert_true(p.cancels && p.cancels == p.completes);
+}
+
 /* The bytes of the prompt that the worker got; its marks as '<' and '>'. */
 static void expect_prompt(const char *expected)
 {
@@ -447,6 +494,7 @@ int main(void)
         CHAT_TEST(test_reasoning),
         CHAT_TEST(test_calls),
         CHAT_TEST(test_one_call),
+        CHAT_TEST(test_one_call_at_every_speed),
         CHAT_TEST(test_turns),
         CHAT_TEST(test_tools_stay),
         CHAT_TEST(test_text_stays_text),

@@ -623,31 +623,19 @@ static void test_timings(void **state)
     bench_fini(&b);
 }
 
-static void test_reasoning_is_counted(void **state)
-{
-    struct bench b;
-    bench_init(&b, parse_chat, CHAT(""), &chat_dialect, &all[0]);
-    output_take(&b.c.output, "<think>abcdefghi</think>abcdefgh", 32, 8); /* eight at once */
-    uint64_t n = output_reasoning_tokens(&b.c.output);
-    assert_true(n >= 5 && n <= 7);
-    bench_fini(&b);
-}
-
 /* Tokens of one event are cut where they end, not in pieces of one length: the reasoning that is
  * shown is that of the tokens that were read. */
 static void test_tokens_are_cut_where_they_end(void **state)
 {
     static const char text[] = "aK\xc3\xb6lnzzzz</think>";
-    static const size_t lengths[] = {1, 2, 3, 4, 8}; /* the second ends in the character */
+    static const uint32_t lengths[] = {1, 2, 3, 4, 8}; /* the second ends in the character */
     struct bench b;
     struct strbuf shown;
     size_t at = 0, read = 0;
     bench_init(&b, parse_chat, CHAT(",\"thinking_budget_tokens\":3"), &chat_dialect, &all[3]);
     while (!output_is_over_budget(&b.c.output)) {
         assert_true(read < 5);
-        at += output_take_token(&b.c.output, (struct moed_bytes){"", lengths[read]}, text + at,
-                                sizeof text - 1 - at, read == 4);
-        read++;
+        at += output_take_token(&b.c.output, lengths[read++], text + at, sizeof text - 1 - at);
     }
     assert_int_equal(read, 3);
     strbuf_init(&shown);
@@ -661,15 +649,16 @@ static void test_tokens_are_cut_where_they_end(void **state)
 static void test_text_that_comes_late(void **state)
 {
     struct bench b;
-    bench_init(&b, parse_chat, CHAT(""), &chat_dialect, &all[3]);
-    struct moed_bytes two = {"", 2};
-    assert_int_equal(output_take_token(&b.c.output, two, "a", 1, true), 1);
-    assert_int_equal(b.c.output.owed, 1);
-    assert_int_equal(output_take_token(&b.c.output, two, "bcdef", 5, false), 3);
-    assert_int_equal(output_take_token(&b.c.output, two, "ef", 2, true), 2);
-    assert_int_equal(b.c.output.owed, 0);
-    assert_int_equal(output_take_token(&b.c.output, (struct moed_bytes){"", 9}, "", 0, true), 0);
-    assert_int_equal(b.c.output.owed, 3); /* no stop strings: half a character at most */
+    struct output *o = &b.c.output;
+    bench_init(&b, parse_chat, CHAT(",\"stop\":[\"</think>bcd\"]"), &chat_dialect, &all[3]);
+    assert_int_equal(output_take_token(o, 2, "a", 1), 1);
+    assert_int_equal(output_take_token(o, 2, "bcdef", 5), 3);
+    output_take_rest(o, "ef", 2); /* no token has it */
+    assert_int_equal(output_take_token(o, 8, "", 0), 0);
+    assert_int_equal(output_take_token(o, 2, "", 0), 0);
+    assert_int_equal(output_reasoning_tokens(o), 4); /* as far as is known */
+    assert_int_equal(output_take_token(o, 1, "</think>bcx", 11), 11);
+    assert_int_equal(output_reasoning_tokens(o), 3);
     bench_fini(&b);
 }
 
@@ -797,7 +786,6 @@ int main(void)
         cmocka_unit_test(test_cut_items),
         cmocka_unit_test(test_cached_tokens),
         cmocka_unit_test(test_timings),
-        cmocka_unit_test(test_reasoning_is_counted),
         cmocka_unit_test(test_tokens_are_cut_where_they_end),
         cmocka_unit_test(test_text_that_comes_late),
         cmocka_unit_test(test_scores),

@@ -326,6 +326,77 @@ static void test_reasoning_counts(void **state)
     tool_parser_free(p);
 }
 
+static const char *const answer[] = {"<thi",
+                                     "nk>",
+                                     "a\xc3",
+                                     "\x9f",
+                                     "\xe2\x82",
+                                     "",
+                                     "\xac ",
+                                     "</",
+                                     "think>",
+                                     "\n",
+                                     "b",
+                                     "<tool_call>",
+                                     "\n{\"name\": \"now\", ",
+                                     "\"arguments\": {}}",
+                                     "\n",
+                                     "</tool_call>",
+                                     "c",
+                                     "<think>"};
+enum { ANSWER = sizeof answer / sizeof *answer };
+
+/* Bytes of the first n tokens' text that have come when `held` more of them are held back, without
+ * the part of a character. */
+static size_t text_come(const char *all, size_t n, size_t held)
+{
+    size_t len = 0;
+    for (size_t i = 0; i + held < n; i++)
+        len += strlen(answer[i]);
+    while (len && ((unsigned char)all[len] & 0xc0) == 0x80)
+        len--;
+    return len;
+}
+
+/* However many tokens an event has, and however late their text comes, as many are reasoning, and
+ * the call ends with the same one. */
+static void test_tokens_in_events(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    char all[256] = "";
+    for (size_t i = 0; i < ANSWER; i++)
+        strcat(all, answer[i]);
+    for (size_t each = 1; each <= ANSWER; each++)
+        for (size_t held = 0; held < 4; held++) {
+            struct tool_parser_options o = options("hermes", tools);
+            struct tool_parser *p;
+            size_t at = 0, read = 0, some = each;
+            o.on_event = ignore;
+            o.parallel = false;
+            assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+            while (some == each && !tool_parser_stopped(p)) {
+                uint32_t bytes[ANSWER];
+                size_t n = ANSWER - read < each ? ANSWER - read : each, used;
+                for (size_t i = 0; i < n; i++)
+                    bytes[i] = (uint32_t)strlen(answer[read + i]);
+                size_t end = text_come(all, read + n, read + n == ANSWER ? 0 : held);
+                assert_int_equal(
+                    tool_parser_feed_tokens(p, bytes, n, all + at, end - at, &some, &used),
+                    ERROR_OK);
+                assert_true(used <= end - at);
+                at += used;
+                read += some;
+            }
+            assert_true(tool_parser_stopped(p));
+            assert_int_equal(read - tool_parser_surplus(p), 14);
+            assert_int_equal(at, text_come(all, 14, 0));
+            assert_int_equal(tool_parser_reasoning_tokens(p),
+                             8); /* from that which ends the mark */
+            tool_parser_free(p);
+        }
+    tool_list_free(tools);
+}
+
 /* Tokens of what may be a call in reasoning count, and at the budget it is none. */
 static void test_budget_in_call(void **state)
 {
@@ -537,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_quoted_calls),
         cmocka_unit_test(test_broken_in_reasoning),
         cmocka_unit_test(test_no_calls_in_reasoning),
+        cmocka_unit_test(test_tokens_in_events),
         cmocka_unit_test(test_budget_in_call),
         cmocka_unit_test(test_budget_behind_call),
         cmocka_unit_test(test_call_behind_given_up),

@@ -147,11 +147,13 @@ void reply_fini(struct reply *r)
     strbuf_fini(&r->shown);
 }
 
-void reply_take(struct reply *r, const char *text, size_t len, size_t n_tokens)
+void reply_take(struct reply *r, const struct moed_event *event)
 {
-    if (!r->parser && len)
-        take_content(r, text, len);
-    else if (r->parser && tool_parser_feed(r->parser, text, len, (uint32_t)n_tokens))
+    size_t n, used;
+    if (!r->parser && event->text_bytes)
+        take_content(r, event->text, event->text_bytes);
+    else if (r->parser && tool_parser_feed_tokens(r->parser, event->token_bytes, event->token_count,
+                                                  event->text, event->text_bytes, &n, &used))
         r->failed = true;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/strbuf.h"
 #include "client/cli/chat.h"
+#include "client/include/moed.h"
 #include "toolcall/toolcall.h"
 
 #include <stdbool.h>
@@ -36,7 +37,7 @@ struct reply {
 bool reply_init(struct reply *r, const struct chat_prompt *prompt, enum thinking_view view,
                 bool terminal);
 void reply_fini(struct reply *r);
-void reply_take(struct reply *r, const char *text, size_t len, size_t n_tokens);
+void reply_take(struct reply *r, const struct moed_event *event);
 /* The answer has ended: what was held back is printed. */
 void reply_end(struct reply *r);
 

@@ -132,7 +132,7 @@ static void take(struct answer *a, const struct moed_event *event)
         return;
     if (a->first_token_s == 0)
         a->first_token_s = clock_s();
-    reply_take(&a->reply, event->text, event->text_bytes, event->token_count);
+    reply_take(&a->reply, event);
 }
 
 static void cancel_if_unwanted(struct answer *a, struct moed_request *request)

@@ -290,20 +290,20 @@ static void add_scores(struct scores *s, const struct moed_event *e, size_t from
                top ? e->top_logprobs + from * s->top : NULL);
 }
 
-/* Token by token, so that the reasoning ends at its budget. Returns how many were read. */
+/* Token by token: so the reasoning ends at its budget, and the answer with its only call. Returns
+ * how many were read. */
 static uint32_t take_each(struct choice *c, const struct moed_event *e)
 {
-    struct answer *a = c->answer;
     size_t at = 0;
     for (uint32_t i = 0; i < e->token_count; i++) {
-        struct moed_bytes token = vocabulary_text(a->vocabulary, e->tokens[i]);
         if (keeps_tokens(c))
             add_scores(&c->scores, e, i, 1);
-        at += output_take_token(&c->output, token, e->text + at, e->text_bytes - at,
-                                i + 1 == e->token_count);
-        if (!e->forced && output_is_over_budget(&c->output))
+        at += output_take_token(&c->output, e->token_bytes[i], e->text + at, e->text_bytes - at);
+        bool over = budget_counts(c) && !e->forced && output_is_over_budget(&c->output);
+        if (over || output_is_over(&c->output))
             return i + 1;
     }
+    output_take_rest(&c->output, e->text + at, e->text_bytes - at);
     return (uint32_t)e->token_count;
 }
 
@@ -335,31 +335,43 @@ static void limit_time(struct choice *c, const struct moed_event *e)
         moed_request_cancel(c->request);
 }
 
+/* The one call that was allowed is complete. How far the worker has come meanwhile has no part in
+ * the answer. */
+static void end_over(struct choice *c)
+{
+    size_t surplus = output_surplus(&c->output), n = c->scores.count;
+    c->tokens -= surplus;
+    c->scores.count = keeps_tokens(c) ? n - (surplus < n ? surplus : n) : n;
+    c->over = true;
+    moed_request_finish(c->request);
+}
+
 static void take_tokens(struct choice *c, const struct moed_event *event)
 {
     uint32_t all = (uint32_t)event->token_count, n = all;
     note_tokens(c, event->token_count);
-    if (budget_stops_before(c, event) || c->late || c->answer->ask.prompt_only)
-        return; /* they came while the request was being cancelled, or nobody asked for them */
+    if (c->over || budget_stops_before(c, event) || c->late || c->answer->ask.prompt_only)
+        return;       /* they came while the request was being ended, or nobody asked for them */
     c->tokens += all; /* first: what the text is written into may have the count */
     if (c->awaits_scores) {
         hold_back(c, event);
     } else {
-        n = n && budget_counts(c) ? take_each(c, event) : take_all(c, event);
-        if (output_is_over(&c->output))
-            moed_request_cancel(c->request);
-        else
+        bool sized = event->token_bytes || !n; /* else the worker is of an earlier release */
+        n = c->output.parser && sized ? take_each(c, event) : take_all(c, event);
+        if (!output_is_over(&c->output))
             budget_note(c, event, n);
     }
     c->tokens -= all - n;
-    if (!output_is_over(&c->output) && !budget_is_reached(c))
+    if (output_is_over(&c->output))
+        end_over(c);
+    else if (!budget_is_reached(c))
         limit_time(c, event);
 }
 
 static void add_end_token(struct choice *c, const struct moed_event *e)
 {
     uint32_t token = (uint32_t)e->result->end_token;
-    bool wanted = keeps_tokens(c) && c->answer->dialect->has_end_token && !c->late &&
+    bool wanted = keeps_tokens(c) && c->answer->dialect->has_end_token && !c->late && !c->over &&
                   !c->answer->ask.prompt_only;
     if (wanted && e->result->end_token >= 0)
         scores_add(c->awaits_scores ? &c->held.scores : &c->scores, &token, 1,
@@ -373,7 +385,9 @@ static void end_choice(struct choice *c)
     if (c->late) /* the request was cancelled, but the answer has an end */
         c->result.reason = MOED_REASON_LENGTH;
     output_finish(&c->output, choice_is_cut(c));
-    if (c->late || a->ask.prompt_only)
+    if (output_is_over(&c->output) && choice_is_cut(c))
+        c->result.reason = MOED_REASON_END; /* nothing is missing of the one call */
+    if (c->over || c->late || a->ask.prompt_only)
         c->result.generated_tokens = (uint32_t)c->tokens;
     c->done = true;
     a->n_running--;

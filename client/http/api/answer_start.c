@@ -160,7 +160,7 @@ void answer_start_work(struct job *job)
         code = prepare_prompts(a, &error);
     if (!code)
         code = ban_end_tokens(a, &error);
-    if (!code && (a->ask.logprobs || a->ask.reasoning_budget))
+    if (!code && a->ask.logprobs)
         code = vocabulary_get(a->deployment, &a->vocabulary, &error);
     for (unsigned i = 0; i < a->n_choices && !code; i++)
         code = start_choice(a, &a->choices[i], &error);

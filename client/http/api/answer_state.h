@@ -74,6 +74,7 @@ struct choice {
     uint64_t first_ns, last_ns; /* when tokens came; 0: none yet */
     bool lines;                 /* the answer has an end of line */
     bool late;                  /* it took longer than ask.predict_ms */
+    bool over;                  /* the one call that was allowed was complete before the end */
     bool done;
     bool counts_prompt; /* the metrics have the prompt's tokens from it */
 };
@@ -109,7 +110,7 @@ struct answer {
     struct chat_rendered chat;     /* of a conversation: how its answer is read */
     struct structure structure;    /* what binds the answer */
     struct worker_limit limit;     /* of its reasoning */
-    struct vocabulary *vocabulary; /* for log-probabilities and budgets; else NULL */
+    struct vocabulary *vocabulary; /* for log-probabilities; else NULL */
     struct choice *choices;
     unsigned n_choices, n_running;
     bool headed;                 /* the HTTP head of the stream was sent */

@@ -1,7 +1,6 @@
 /* Output; see output.h. */
 #include "client/http/api/output.h"
 
-#include "base/utf8.h"
 #include "client/http/api/ask.h"
 #include "client/http/api/json_text.h"
 #include "client/http/api/stream.h"
@@ -109,23 +108,12 @@ bool output_needs_parser(const struct ask *ask, const struct chat_style *style)
     return ask->tool_list || is_harmony(style) || (style->reasoning && !ask->reasoning_as_content);
 }
 
-/* Most bytes of tokens that were read, but whose text the worker holds back: the beginning of a
- * stop string, and of a character. */
-static int64_t held_most(const struct ask *ask)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < ask->stop_count; i++)
-        most = ask->stops[i].len > most ? ask->stops[i].len : most;
-    return (int64_t)most + 3;
-}
-
 enum moed_code output_start(struct output *o, struct choice *c, unsigned index,
                             const struct ask *ask, const struct chat_rendered *style,
                             const struct part_writer *writer, struct moed_error *error)
 {
     *o = (struct output){.choice = c,
                          .writer = writer,
-                         .held_most = held_most(ask),
                          .streams = ask->stream,
                          .keeps_text = writer->keeps_text,
                          .hides_reasoning = ask->reasoning_hidden,
@@ -165,46 +153,26 @@ void output_fini(struct output *o)
     *o = (struct output){0};
 }
 
-/* The end of the next of n pieces of about equal length, which cuts no character. */
-static size_t piece_end(const char *text, size_t at, size_t len, uint32_t n)
-{
-    size_t end = n > 1 ? at + (len - at) / n : len;
-    while (end < len && utf8_continues(text[end]))
-        end++;
-    return end;
-}
-
-/* Several tokens may come at once. The parser gets a piece of the text for each, so that its count
- * of reasoning is about right. */
 void output_take(struct output *o, const char *text, size_t len, uint32_t n_tokens)
 {
-    if (!o->parser) {
+    if (!o->parser)
         add_text(o, PART_TEXT, text, len);
-        return;
-    }
-    uint32_t pieces = n_tokens ? n_tokens : 1; /* text alone: what a stop string held back */
-    size_t at = 0;
-    for (uint32_t i = 0; i < pieces && !o->failed; i++) {
-        size_t end = piece_end(text, at, len, pieces - i);
-        if (tool_parser_feed(o->parser, text + at, end - at, n_tokens ? 1 : 0))
-            o->failed = true;
-        at = end;
-    }
+    else if (!o->failed && tool_parser_feed(o->parser, text, len, n_tokens))
+        o->failed = true;
 }
 
-size_t output_take_token(struct output *o, struct moed_bytes token, const char *text, size_t len,
-                         bool last)
+size_t output_take_token(struct output *o, uint32_t bytes, const char *text, size_t len)
 {
-    int64_t most = o->held_most;
-    o->owed += (int64_t)token.len;
-    size_t n = o->owed <= 0 ? 0 : (size_t)o->owed < len ? (size_t)o->owed : len;
-    while (n < len && (last || utf8_continues(text[n])))
-        n++;
-    o->owed -= (int64_t)n;
-    if (last) /* a token's text may differ from its bytes, as at the beginning of a text */
-        o->owed = o->owed < 0 ? 0 : o->owed > most ? most : o->owed;
-    output_take(o, text, n, 1);
-    return n;
+    size_t used = 0;
+    if (!o->failed && tool_parser_feed_token(o->parser, bytes, text, len, &used))
+        o->failed = true;
+    return used;
+}
+
+void output_take_rest(struct output *o, const char *text, size_t len)
+{
+    if (!o->failed && tool_parser_feed_text(o->parser, text, len))
+        o->failed = true;
 }
 
 bool output_is_over_budget(const struct output *o)
@@ -215,8 +183,8 @@ bool output_is_over_budget(const struct output *o)
 void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens)
 {
     o->reasoning_ended = true;
-    if (!o->failed && tool_parser_feed(o->parser, text, strlen(text), n_tokens))
-        o->failed = true;
+    if (*text)
+        output_take(o, text, strlen(text), n_tokens);
 }
 
 void output_finish(struct output *o, bool cut)
@@ -229,6 +197,11 @@ void output_finish(struct output *o, bool cut)
 bool output_is_over(const struct output *o)
 {
     return o->parser && tool_parser_stopped(o->parser);
+}
+
+size_t output_surplus(const struct output *o)
+{
+    return o->parser ? tool_parser_surplus(o->parser) : 0;
 }
 
 /* ---- Reading ---- */

@@ -42,13 +42,11 @@ struct output {
     bool streams;    /* the dialect hears of it */
     bool keeps_text; /* of text and reasoning; that of calls is always kept */
     bool hides_reasoning, reasoning_as_text;
-    bool failed;  /* no memory */
-    int64_t owed; /* bytes of tokens whose text has not come; negative: which came before them */
+    bool failed;                /* no memory */
     bool reasoning_ended;       /* by output_end_reasoning */
     struct tool_parser *parser; /* NULL: all is text */
     struct choice *choice;      /* for the writer */
     const struct part_writer *writer;
-    int64_t held_most; /* bytes that stop strings hold back */
 };
 
 /* c: the choice, the index-th of its answer. style: NULL: all is text. MOED_ERROR_MEMORY. */
@@ -60,12 +58,13 @@ void output_fini(struct output *o);
 /* The ask's answers need separating, so special tokens' texts must come too. */
 bool output_needs_parser(const struct ask *ask, const struct chat_style *style);
 
-/* The next text, of n_tokens tokens. */
+/* The next text, of n_tokens tokens, whose lengths are not known. */
 void output_take(struct output *o, const char *text, size_t len, uint32_t n_tokens);
-/* The part of the next text that is one token's, of these bytes; last: of the text's tokens.
- * Returns its length. What a stop string or half a character holds back counts to the next text. */
-size_t output_take_token(struct output *o, struct moed_bytes token, const char *text, size_t len,
-                         bool last);
+/* Where there is a parser: the next token, of so many bytes, and its part of the next text. Returns
+ * that part's length. What a stop string or half a character holds back comes with a later text. */
+size_t output_take_token(struct output *o, uint32_t bytes, const char *text, size_t len);
+/* The text behind the tokens that came with it: of those before them. */
+void output_take_rest(struct output *o, const char *text, size_t len);
 /* The reasoning has reached its budget: output_end_reasoning must come. */
 bool output_is_over_budget(const struct output *o);
 /* The text that ends the reasoning, for good. */
@@ -74,6 +73,8 @@ void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens)
 void output_finish(struct output *o, bool cut);
 /* Nothing more is needed: the one call that was allowed is complete. */
 bool output_is_over(const struct output *o);
+/* How many tokens were taken behind the one with which it was over. */
+size_t output_surplus(const struct output *o);
 
 uint64_t output_reasoning_tokens(const struct output *o);
 /* Appends the texts of all parts of a kind. */
