@@ -3,6 +3,7 @@
  * together, are the whole answer. */
 #include "client/http/api/answer.h"
 #include "client/http/api/anthropic.h"
+#include "client/http/api/budget.h"
 #include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
@@ -623,6 +624,33 @@ static void test_timings(void **state)
     bench_fini(&b);
 }
 
+/* Drafts are shown where there were some; of choices that are another request's also, their sum. */
+static void test_drafts(void **state)
+{
+    struct bench b;
+    struct moed_model facts = {.context = 512};
+    struct deployment deployment = {.facts = &facts};
+    bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect, &all[0]);
+    b.a.deployment = &deployment;
+    b.c.result = (struct moed_result){.generated_tokens = 9};
+    b.a.dialect->whole(&b.a);
+    assert_null(strstr(b.x.out.data, "draft_n"));
+    strbuf_clear(&b.x.out);
+    b.c.result = (struct moed_result){.drafted_tokens = 5, .accepted_tokens = 3};
+    b.a.dialect->whole(&b.a);
+    assert_non_null(strstr(b.x.out.data, ",\"draft_n\":5,\"draft_n_accepted\":3}"));
+    strbuf_clear(&b.x.out);
+    openai_usage(&b.a, &b.x.out);
+    assert_non_null(strstr(b.x.out.data, "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":3,"
+                                         "\"rejected_prediction_tokens\":2}}"));
+    b.c.budget.resumed = true; /* behind the end of its reasoning */
+    b.c.budget.before = (struct moed_result){.drafted_tokens = 2, .accepted_tokens = 1};
+    const struct moed_result rest = {.drafted_tokens = 4, .accepted_tokens = 2};
+    assert_false(budget_resume(&b.c, &rest));
+    assert_true(b.c.result.drafted_tokens == 6 && b.c.result.accepted_tokens == 3);
+    bench_fini(&b);
+}
+
 /* Tokens of one event are cut where they end, not in pieces of one length: the reasoning that is
  * shown is that of the tokens that were read. */
 static void test_tokens_are_cut_where_they_end(void **state)
@@ -786,6 +814,7 @@ int main(void)
         cmocka_unit_test(test_cut_items),
         cmocka_unit_test(test_cached_tokens),
         cmocka_unit_test(test_timings),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_tokens_are_cut_where_they_end),
         cmocka_unit_test(test_text_that_comes_late),
         cmocka_unit_test(test_scores),

@@ -102,6 +102,8 @@ struct answer_usage answer_usage(const struct answer *a)
         u.out += c->done ? c->result.generated_tokens : c->tokens;
         u.cached_known &= c->done;
         u.reasoning += output_reasoning_tokens(&c->output);
+        u.drafted += c->result.drafted_tokens;
+        u.accepted += c->result.accepted_tokens;
         if (i > 0 && c->prompt == a->choices[i - 1].prompt)
             continue; /* they share it */
         uint64_t in = known_prompt_tokens(a, i);

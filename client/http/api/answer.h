@@ -22,6 +22,7 @@ struct answer_usage {
     uint64_t cached;             /* of `in`: what no choice had to compute */
     bool in_known, cached_known; /* else they are too small: choices are not done */
     uint64_t reasoning;          /* of `out` */
+    uint64_t drafted, accepted;  /* drafts of tokens that were computed; of these, right */
 };
 struct answer_usage answer_usage(const struct answer *a);
 

@@ -238,6 +238,8 @@ static void sum_up(struct choice *c)
     r->queue_ns = b->before.queue_ns;
     r->prefill_ns = b->before.prefill_ns;
     r->decode_ns += b->before.decode_ns;
+    r->drafted_tokens += b->before.drafted_tokens;
+    r->accepted_tokens += b->before.accepted_tokens;
 }
 
 static bool is_among(uint32_t token, const uint32_t *tokens, size_t n)

@@ -91,11 +91,15 @@ static void timings_json(const struct choice *c, struct strbuf *out)
                   ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
                   "\"prompt_per_token_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%u,"
                   "\"predicted_ms\":%.3f,\"predicted_per_token_ms\":%.3f,"
-                  "\"predicted_per_second\":%.3f}",
+                  "\"predicted_per_second\":%.3f",
                   cached, computed, prompt_ms, computed ? prompt_ms / computed : 0,
                   prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0, r->generated_tokens, predicted_ms,
                   after_first ? predicted_ms / after_first : 0,
                   predicted_ms > 0 ? 1e3 * after_first / predicted_ms : 0);
+    if (r->drafted_tokens)
+        strbuf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", r->drafted_tokens,
+                      r->accepted_tokens);
+    strbuf_printf(out, "}");
 }
 
 static void stop_json(const struct choice *c, struct strbuf *out)

@@ -16,10 +16,15 @@ void openai_usage(const struct answer *a, struct strbuf *out)
     strbuf_printf(out,
                   ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,"
                   "\"total_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":%llu},"
-                  "\"completion_tokens_details\":{\"reasoning_tokens\":%llu}}",
+                  "\"completion_tokens_details\":{\"reasoning_tokens\":%llu",
                   (unsigned long long)u.in, (unsigned long long)u.out,
                   (unsigned long long)(u.in + u.out), (unsigned long long)u.cached,
                   (unsigned long long)u.reasoning);
+    if (u.drafted)
+        strbuf_printf(out,
+                      ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
+                      (unsigned long long)u.accepted, (unsigned long long)(u.drafted - u.accepted));
+    strbuf_printf(out, "}}");
 }
 
 void openai_chunk_usage(const struct answer *a, struct strbuf *out)
