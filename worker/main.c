@@ -15,8 +15,10 @@
 #include "gguf/file_type.h"
 #include "ipc/watch.h"
 #include "kernels/bf16.h"
+#include "model/kv_arithmetic.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
+#include "model/rope.h"
 #include "model/serving_limits.h"
 #include "model/speculate.h"
 
@@ -290,21 +292,23 @@ enum { ROUNDING_VERSION = 3 };
  * round otherwise with another number of threads, other kernels or another version of moed. */
 static uint64_t kv_format(const struct worker *w, bool exact)
 {
+    const struct model_params *p = &w->memory.map.params;
     enum tensor_type type = TENSOR_F16;
     struct error e;
     kv_type_parse(w->kv_type, &type, &e);
-    uint64_t format = (uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact;
+    uint64_t far = rope_uses_long(&p->rope, (uint32_t)w->context);
+    uint64_t format = (uint64_t)type << 8 | far << 2 | (uint64_t)dense_on_device(w) << 1 | exact;
+    uint64_t how = kv_arithmetic(p);
     if (!exact) {
         const char *name = kernels_get()->name;
         const struct bf16_build *bf16 = bf16_get();
-        uint64_t how = pool_thread_count(w->pool) | (uint64_t)w->dense->rounds << 32 |
-                       (uint64_t)ROUNDING_VERSION << 40;
-        uint64_t rounding = checksum64(how, name, strlen(name));
+        const uint64_t rounding[] = {pool_thread_count(w->pool), w->dense->rounds,
+                                     ROUNDING_VERSION};
+        how = checksum64(checksum64(how, rounding, sizeof rounding), name, strlen(name));
         if (bf16)
-            rounding = checksum64(rounding, bf16->instruction, strlen(bf16->instruction));
-        format |= (rounding & 0xffffffff) << 16;
+            how = checksum64(how, bf16->instruction, strlen(bf16->instruction));
     }
-    return 1 + format * 2;
+    return 1 + (format | (how & 0xffffffff) << 16) * 2;
 }
 
 static enum error_code make_prefix_cache(struct worker *w, struct error *e)

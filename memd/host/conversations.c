@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "model/kv_arithmetic.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
@@ -85,7 +86,8 @@ static uint64_t file_version(const struct conversations_options *o)
     static const char release[] = MOED_VERSION;
     const uint32_t parts[] = {KV_POOL_LAYOUT_VERSION, KV_STORE_LAYOUT_VERSION, KV_POOL_TOKENS,
                               (uint32_t)o->type};
-    return checksum64(checksum64(0, release, sizeof release), parts, sizeof parts);
+    uint64_t seed = checksum64(kv_arithmetic(o->params), release, sizeof release);
+    return checksum64(seed, parts, sizeof parts);
 }
 
 static enum error_code open_file(struct conversations *c, const struct conversations_options *o,

@@ -115,6 +115,20 @@ up --kv-dir "$DIR"
 expect_nothing "a cleared file"
 down
 
+# A longrope model has other rotation factors in a long context, so its pages are of no use in a short one.
+"$MOED" mkmodel --arch phimoe --layers 2 --ctx 4096 -o "$WORK/phi.gguf" || fail "mkmodel" # of 1024 tokens originally
+far() { # far CONTEXT FILE [OPTION...]
+    MODEL=$WORK/phi.gguf up --ctx "$1" "${@:3}" # the last --ctx counts
+    "$MOED" run -n 20 --ignore-end --temp 0 --tokens "$(seq -s ' ' 1 600)" > "$2" || fail "an answer with --ctx $1"
+    down
+}
+far 4096 "$WORK/far-want"
+far 1000 "$WORK/near" --kv-dir "$DIR/far"
+far 4096 "$WORK/far" --kv-dir "$DIR/far"
+cmp -s "$WORK/far" "$WORK/far-want" || fail "a longer context: another answer with pages of a short one"
+cmp -s "$WORK/near" "$WORK/far" && fail "both contexts have the same answer: this compares nothing"
+say "ok: another context"
+
 # On a CUDA device: pages go to host memory, to the file, and back.
 if [ -n "$MODULE" ]; then
     export MOED_CUDA_MODULE=$MODULE

@@ -1,14 +1,17 @@
-/* memd/host/conversations.c: how much of the free memory the KV pool takes. */
+/* memd/host/conversations.c: how much of the free memory the KV pool takes, and whose file is used.
+ */
 #include "memd/host/conversations.h"
 
 #include "base/machine_memory.h"
 
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 /* Pages of 64 MiB, so that no size here is cut to the most pages of a pool. */
@@ -80,8 +83,61 @@ static void test_bytes(void **state)
     free(p);
 }
 
+/* The header of the file in the folder, which has a random number of each file that is begun. */
+static void read_header(const char *dir, char header[40])
+{
+    char pattern[64];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*.kv", dir);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    FILE *f = fopen(found.gl_pathv[0], "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(header, 1, 40, f), 40);
+    fclose(f);
+    globfree(&found);
+}
+
+static void remove_file(const char *dir)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* A build that reads another parameter from the same model has other keys and values. */
+static void test_file_of_other_parameters(void **state)
+{
+    struct model_params *p = large_pages();
+    struct conversations_options o = {
+        .params = p, .type = TENSOR_F16, .parallel = 1, .batch = 256, .size = "8G"};
+    char dir[] = "/tmp/moed-conversations-XXXXXX", first[40], again[40], other[40];
+    struct gguf *gguf;
+    struct error why;
+    (void)state;
+    if (memory_available_bytes() < (uint64_t)12 << 30)
+        skip();
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(gguf_open(MOED_SOURCE_DIR "/models/demo.gguf", &gguf, &why), ERROR_OK);
+    o.dir = dir;
+    o.gguf = gguf;
+    assert_int_not_equal(made(&o, &why), 0);
+    read_header(dir, first);
+    assert_int_not_equal(made(&o, &why), 0);
+    read_header(dir, again);
+    assert_memory_equal(first, again, sizeof first);
+    p->router.scale = 2.5f;
+    assert_int_not_equal(made(&o, &why), 0);
+    read_header(dir, other);
+    assert_memory_not_equal(first, other, sizeof first);
+    gguf_close(gguf);
+    remove_file(dir);
+    free(p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_share), cmocka_unit_test(test_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_share), cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_file_of_other_parameters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
