@@ -54,7 +54,7 @@ struct generation {
     /* Texts of the settings of `reload`: */
     char predictors[PATH_MAX], device[512], ram[64], kv_cache[64], policy[128];
     char numbers[DEPLOYMENT_OPTIONS_COUNT][24]; /* the options' numbers, as text */
-    char worker_numbers[SUPERVISE_WORKERS][4];
+    char worker_numbers[SUPERVISE_WORKERS][12];
 };
 
 struct supervisor {

@@ -76,7 +76,7 @@ static void name_of_id(const char *id, char name[CATALOGUE_NAME_BYTES])
     }
     plain[n] = '\0';
     if (same)
-        snprintf(name, CATALOGUE_NAME_BYTES, "%s", plain);
+        memcpy(name, plain, n + 1);
     else
         snprintf(name, CATALOGUE_NAME_BYTES, "%.23s-%08x", plain, hash_of(id));
 }
