@@ -12,8 +12,17 @@ pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-de
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 pkg_check_modules(EDIT IMPORTED_TARGET libedit) # package libedit-dev: editing and history in `moed chat`
 pkg_check_modules(NCURSES IMPORTED_TARGET ncursesw) # package libncurses-dev: `moed top`
-find_library(GLPK_LIBRARY glpk) # package libglpk-dev: the exact assignment in replay and tests, left out without it
-find_path(GLPK_INCLUDE_DIR glpk.h)
+set(MOED_GLPK AUTO CACHE STRING "moed-replay's policy optimal, which needs GLPK (GPL 3): AUTO (where it is found, in the build folder alone), ON (installed, too), OFF")
+set_property(CACHE MOED_GLPK PROPERTY STRINGS AUTO ON OFF)
+if(MOED_GLPK STREQUAL "OFF")
+  unset(GLPK_LIBRARY CACHE)
+else() # package libglpk-dev
+  find_library(GLPK_LIBRARY glpk)
+  find_path(GLPK_INCLUDE_DIR glpk.h)
+  if(MOED_GLPK STREQUAL "ON" AND NOT (GLPK_LIBRARY AND GLPK_INCLUDE_DIR))
+    message(FATAL_ERROR "MOED_GLPK is ON, but GLPK is not found: install libglpk-dev")
+  endif()
+endif()
 find_package(nng CONFIG REQUIRED) # package libnng-dev
 find_program(PROTOC_C protoc-c) # package protobuf-c-compiler
 if(NOT PROTOC_C)

@@ -26,6 +26,11 @@ static double fixed_s(const struct sched_costs *c, const struct sched_layer *l,
     return missing && !l->whole ? (l->n_segments - missing) * sched_device_s(c, e->workload) : 0;
 }
 
+bool optimal_is_built(void)
+{
+    return true;
+}
+
 double optimal_finish(const struct sched_costs *costs, const struct sched_layer *layer,
                       const struct sched_expert *experts, uint32_t n)
 {

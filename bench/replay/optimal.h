@@ -13,6 +13,9 @@
 double optimal_finish(const struct sched_costs *costs, const struct sched_layer *layer,
                       const struct sched_expert *experts, uint32_t n);
 
+/* False: optimal_none.c is linked, and nothing else here may be called. */
+bool optimal_is_built(void);
+
 struct optimal_options {
     double gap; /* relative distance from the optimum at which to stop; 0: exact, up to rounding */
     /* limit of the search tree, 0: none. At the limit the best plan so far, or greedy's, is used */

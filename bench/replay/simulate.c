@@ -4,6 +4,7 @@
 #include "base/arrays.h"
 #include "base/sort_doubles.h"
 #include "bench/replay/bound.h"
+#include "bench/replay/optimal.h"
 #include "sched/predict/trained.h"
 
 #include <inttypes.h>
@@ -138,7 +139,7 @@ static enum error_code begin(struct simulation *s, struct error *e)
     if (code)
         return code;
     if (!replay_has(r->policy))
-        return error_set(e, ERROR_UNSUPPORTED, "this build has no solver (package libglpk-dev)");
+        return error_set(e, ERROR_UNSUPPORTED, "this moed-replay has no solver (docs/replay.md)");
     for (uint32_t l = s->shape->first_layer; l < s->shape->n_layers; l++)
         if (trace_layer(r->trace, l)->n_segments > TRANSFER_MAX_SEGMENTS)
             return error_set(e, ERROR_LIMIT,
@@ -335,11 +336,7 @@ enum error_code replay_check_batch(const struct trace *trace, uint32_t batch, st
 
 bool replay_has(const struct sched_policy *policy)
 {
-#ifdef MOED_HAS_GLPK
-    return true;
-#else
-    return policy->assigner != ASSIGN_OPTIMAL;
-#endif
+    return policy->assigner != ASSIGN_OPTIMAL || optimal_is_built();
 }
 
 enum error_code replay_simulate(const struct replay_run *run, struct replay_result *out,

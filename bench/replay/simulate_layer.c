@@ -156,12 +156,10 @@ static void report_routed(struct simulation *s, uint32_t layer, uint32_t n_token
 static double assign(void *arg, enum sched_assigner assigner, const struct sched_costs *costs,
                      const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
 {
-#ifdef MOED_HAS_GLPK
     const struct optimal_options options = {.gap = 0.005, .max_nodes = 200};
     bool proven;
     if (assigner == ASSIGN_OPTIMAL)
         return optimal_assign(costs, layer, experts, n, &options, &proven);
-#endif
     return sched_assign(assigner, costs, layer, experts, n);
 }
 

@@ -10,7 +10,17 @@ git rev-parse --git-dir >/dev/null 2>&1 || skip "this is no checkout of git"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || skip "files differ from the commit, and a release is made of a commit"
 work=$(mktemp -d)
 trap '"$work"/x/*/bin/moed down >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
-deploy/release --no-packages --build "$build" --output "$work/files" >"$work/log" 2>&1 || fail "$(tail -n 5 "$work/log")"
+make() { deploy/release --no-packages "$@" >"$work/log" 2>&1; }
+make --build "$build" --output "$work/files" || fail "$(tail -n 5 "$work/log")"
+make --build "$build" --output "$work/again" || fail "$(tail -n 5 "$work/log")"
+cmp "$work/files/SHA256SUMS" "$work/again/SHA256SUMS" || fail "a second run makes other files"
+if readelf -d "$build/bench/moed-replay" | grep -q libglpk; then # as with MOED_GLPK=ON
+    mkdir "$work/glpk"
+    touch "$work/glpk/CMakeCache.txt"
+    echo "file(INSTALL \"$build/bench/moed-replay\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/bin\" USE_SOURCE_PERMISSIONS)" >"$work/glpk/cmake_install.cmake"
+    if make --build "$work/glpk" --output "$work/none"; then fail "a moed-replay with GLPK is released"; fi
+    grep -q "moed-replay needs GLPK" "$work/log" || fail "the refusal says: $(cat "$work/log")"
+fi
 (cd "$work/files" && sha256sum --quiet -c SHA256SUMS) || fail "the checksums differ"
 [ "$(wc -l <"$work/files/SHA256SUMS")" -eq 3 ] || fail "there are other files: $(ls "$work/files")"
 
@@ -21,6 +31,9 @@ git ls-files | sort >"$work/wanted"
 diff "$work/wanted" "$work/found" >"$work/diff" || fail "the sources' archive differs from the commit: $(head -n 3 "$work/diff")"
 
 tar -C "$work/x" -xf "$work"/files/moed-*-linux-*.tar.gz
+for unit in "$work"/x/*/lib/systemd/system/*; do
+    if grep -E '^(Exec|Condition)[A-Za-z]*=[^ ]*/' "$unit" | grep -vE "=[-+@:!]*(/opt/moed-[^/]*-linux-[^/]*/|/usr/|/bin/)"; then fail "$unit starts what is elsewhere"; fi
+done
 export MOED_RUN=$work/run XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config
 moed=$(echo "$work"/x/*/bin/moed)
 "$moed" --version | grep -q "$(sed -nE 's/^project\(moed VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)" || fail "another version: $("$moed" --version)"
