@@ -4,6 +4,7 @@ the programs load. usage: sbom.py VERSION INSTALLED OUTPUT    (INSTALLED: the un
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -42,6 +43,7 @@ def libraries(program: str) -> set[str]:
     return {os.path.realpath(m) for m in re.findall(r"(?:=> )?(/\S+) \(0x", out)}
 
 
+@functools.cache
 def owner(library: str) -> tuple[str, str] | None:
     """The Debian package of a library, and its version. None: it is none of Debian's, as libmoed itself."""
     for path in (library, library.removeprefix("/usr")):
