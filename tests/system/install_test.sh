@@ -55,6 +55,20 @@ if [ -e "$BUILD/lib/moed/libmoed-cuda.so" ] && ! grep -q "^MOED_CUDA:[A-Z]*=OFF"
     installed "$(sed 's|^usr/||' "$(dirname "$0")/../../deploy/debian/moed-cuda.install")" # where the package expects it
 fi
 
+say "the list of installed files, also after an installation elsewhere, and after an older one"
+LIST=$PREFIX/share/moed/installed-files
+(cd "$PREFIX" && find . ! -type d | sed 's|^\./||' | sort) | diff - <(sort "$LIST") > "$WORK/diff" || fail "the list of installed files (>) differs: $(cat "$WORK/diff")"
+touch "$PREFIX/bin/older" "$PREFIX/bin/another"
+echo bin/older >> "$LIST"
+DESTDIR=$WORK/stage "$CMAKE" --install "$BUILD" --prefix /opt/moed > "$WORK/install.log" 2>&1 || fail "cmake --install: $(tail -n 3 "$WORK/install.log")"
+"$CMAKE" --install "$BUILD" --prefix "$PREFIX" > "$WORK/install.log" 2>&1 || fail "cmake --install: $(tail -n 3 "$WORK/install.log")"
+[ ! -e "$PREFIX/bin/older" ] && grep -q "Removing, of the installation before: .*/bin/older" "$WORK/install.log" || fail "a file of the version before is left"
+[ -e "$PREFIX/bin/another" ] || fail "the installation has removed another's file"
+cmp "$LIST" "$WORK/stage/opt/moed/share/moed/installed-files" || fail "the list depends on the prefix, or on DESTDIR"
+(cd "$WORK/stage/opt/moed" && xargs -d '\n' rm -f < share/moed/installed-files)
+left=$(find "$WORK/stage" ! -type d) && [ -z "$left" ] || fail "removing leaves $left"
+rm "$PREFIX/bin/another"
+
 if command -v man > /dev/null; then
     say "man(1) finds the pages beside the programs, built and installed"
     for folder in "$BUILD/client" "$PREFIX/bin"; do
