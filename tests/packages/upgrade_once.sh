@@ -86,4 +86,16 @@ mkdir "$root/run/systemd/system"
 calls "systemctl stop moed-http@*.service
 systemctl stop moed-upgrade.service
 systemctl stop moed@*.target moed-*@*.service" --remove moed-http moed-cuda moed
+
+# Links of `systemctl enable` go with a purge, and nothing else.
+units=$root/etc/systemd/system
+mkdir -p "$units/multi-user.target.wants" "$units/moed@a.target.wants"
+for link in multi-user.target.wants/moed@a.target moed@a.target.wants/moed-memd@a.service moed@a.target.wants/moed-http@a.service \
+    multi-user.target.wants/other.service; do
+    ln -s "/usr/lib/systemd/system/none" "$units/$link"
+done
+touch "$units/moed@a.target.wants/moed-mine@a.service" # no link
+calls "" --purge moed
+[ "$(find "$units" ! -type d | sort)" = "$units/moed@a.target.wants/moed-mine@a.service
+$units/multi-user.target.wants/other.service" ] || fail "purge leaves, or takes: $(find "$units")"
 echo ok

@@ -19,7 +19,7 @@ done
 for file in 'lib*/libmoed.so' 'lib*/libmoed.so.1' 'lib*/pkgconfig/moed.pc' include/moed.h \
     share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man1/moed-bench.1 share/man/man3/libmoed.3 share/man/man3/moed_generate.3 share/man/man3/moed_generate_start.3 share/man/man8/moed-supervise.8 share/man/man8/moed-models.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
-    'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \
+    share/doc/moed/examples/generate.c share/doc/moed/examples/structured.c share/bash-completion/completions/moed-bench share/doc/moed/LICENSE share/doc/moed/README.md \
     share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay share/zsh/vendor-completions/_moed share/fish/vendor_completions.d/moed.fish \
     share/fish/vendor_completions.d/moed-replay.fish; do
     installed "$file"
@@ -69,6 +69,9 @@ cmp "$LIST" "$WORK/stage/opt/moed/share/moed/installed-files" || fail "the list 
 left=$(find "$WORK/stage" ! -type d) && [ -z "$left" ] || fail "removing leaves $left"
 rm "$PREFIX/bin/another"
 
+say "the links of the installed pages"
+python3 "$(dirname "$0")/../source/links.py" "$PREFIX/share/doc/moed" > "$WORK/links" 2>&1 || fail "$(cat "$WORK/links")"
+
 if command -v man > /dev/null; then
     say "man(1) finds the pages beside the programs, built and installed"
     for folder in "$BUILD/client" "$PREFIX/bin"; do
@@ -100,11 +103,11 @@ PKG_CONFIG_PATH=$(dirname "$(find "$PREFIX" -name moed.pc)")
 export PKG_CONFIG_PATH
 [ "$(pkg-config --modversion moed)" = "$("$MOED" --version | tr -dc '0-9.\n')" ] || fail "moed.pc names another version than moed"
 # shellcheck disable=SC2046 # flags are several words
-"$CC" -Wall -Wextra -Werror $(find "$PREFIX" -path '*/examples/generate.c') $(pkg-config --cflags --libs moed) \
+"$CC" -Wall -Wextra -Werror "$PREFIX/share/doc/moed/examples/generate.c" $(pkg-config --cflags --libs moed) \
     -o "$WORK/generate" || fail "the example does not build with: $(pkg-config --cflags --libs moed)"
 for example in structured chat; do
     # shellcheck disable=SC2046
-    "$CC" -Wall -Wextra -Werror $(find "$PREFIX" -path "*/examples/$example.c") $(pkg-config --cflags --libs moed) -o "$WORK/$example" ||
+    "$CC" -Wall -Wextra -Werror "$PREFIX/share/doc/moed/examples/$example.c" $(pkg-config --cflags --libs moed) -o "$WORK/$example" ||
         fail "the example $example does not build"
 done
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir moed) "$WORK/generate" "Hello" > "$WORK/answer" 2> "$WORK/summary" ||
