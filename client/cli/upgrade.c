@@ -9,7 +9,9 @@
 
 #include "memory/layouts.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_memd(const struct deployment_process *p)
@@ -74,6 +76,23 @@ static int replace_others(const char *run, const struct deployment_status *s)
             return exit_code;
     }
     return CLI_OK;
+}
+
+/* The supervisor starts the programs of its own installation, so another one's moed compares and
+ * replaces nothing. False: it has complained. */
+static bool is_own(const struct deployment_status *s)
+{
+    char own[PATH_MAX], here[PATH_MAX];
+    struct error e;
+    if (!s->folder[0] || deployment_find_program("moed-supervise", own, &e) || !realpath(own, here))
+        return true;
+    *strrchr(here, '/') = '\0';
+    if (strcmp(here, s->folder) == 0)
+        return true;
+    cli_complain("upgrade: the deployment runs the programs of %s, but this moed is that of %s: "
+                 "nothing was replaced; `moed down` and `moed up` start those of here",
+                 s->folder, here);
+    return false;
 }
 
 static int upgrade(const char *run, struct deployment_status *s, bool reload)
@@ -165,5 +184,5 @@ int upgrade_main(int argc, char **argv)
         cli_complain("upgrade: %s", e.text);
         return CLI_FAILURE;
     }
-    return upgrade(run, &status, reload);
+    return is_own(&status) ? upgrade(run, &status, reload) : CLI_FAILURE;
 }

@@ -28,6 +28,8 @@ static void read_deployment_field(struct deployment_status *s, const char *key, 
         snprintf(s->name, sizeof s->name, "%s", value);
     else if (strcmp(key, "state") == 0)
         snprintf(s->state, sizeof s->state, "%s", value);
+    else if (strcmp(key, "folder") == 0)
+        snprintf(s->folder, sizeof s->folder, "%s", value);
     else if (strcmp(key, "model") == 0)
         snprintf(s->model, sizeof s->model, "%s", value);
     else if (strcmp(key, "reason") == 0)

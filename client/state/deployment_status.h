@@ -29,7 +29,8 @@ struct deployment_process {
 /* A deployment, as the supervisor reports it. */
 struct deployment_status {
     char name[64], state[32], model[PATH_MAX], reason[640];
-    pid_t pid; /* the supervisor's */
+    char folder[PATH_MAX]; /* of the supervisor's program; empty: not known */
+    pid_t pid;             /* the supervisor's */
     uint64_t uptime_ms;
     unsigned n_processes;
     struct deployment_process processes[SUPERVISE_PROCESSES];

@@ -6,7 +6,8 @@
  * a line: the first is the line's kind, the others are key=value. No value contains a TAB or a
  * newline.
  *
- *   status            deployment  name= state= pid= uptime_ms= model= reason=
+ *   status            deployment  name= state= pid= uptime_ms= folder= model= reason=
+ *                     (folder: that of moed-supervise's program)
  *                     process     name= state= pid= restarts= ready_ends= failures= lacks=
  *                     uptime_ms= replaced= status= reason=
  *                     (a line for each process of the deployment. replaced=1: the file of its

@@ -28,6 +28,12 @@ upgrade
 grep -q "every process runs the program that is installed" "$WORK/upgrade" || fail "upgrade says: $(cat "$WORK/upgrade")"
 [ "$(pids memd cpuexec worker worker-2 http)" = "$before" ] || fail "upgrade has replaced a process"
 
+say "the moed of another installation says so, and replaces nothing"
+code=0
+"$BUILD/client/moed" upgrade > "$WORK/upgrade" 2>&1 || code=$?
+[ $code -eq 1 ] && grep -qF "runs the programs of $(realpath "$BIN"), but this moed is that of " "$WORK/upgrade" || fail "exit code $code: $(cat "$WORK/upgrade")"
+[ "$(pids memd cpuexec worker worker-2 http)" = "$before" ] || fail "it has replaced a process"
+
 say "new workers: memd stays, and a stream goes on"
 "$MOED" run -n 3000 --ignore-end --temp 0 "Once upon a time" > "$WORK/long-want"
 memd=$(pid_of memd) others=$(pids memd cpuexec http) worker=$(pid_of worker) second=$(pid_of worker-2)
