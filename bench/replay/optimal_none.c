@@ -1,4 +1,5 @@
-/* What a moed-replay without GLPK has in the place of optimal.c. replay_has() leaves the policy out. */
+/* What a moed-replay without GLPK has in the place of optimal.c. replay_has() leaves the policy
+ * out. */
 #include "bench/replay/optimal.h"
 
 #include <stdlib.h>

@@ -13,7 +13,10 @@
 #include "base/clock.h"
 #include "ipc/rpc.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct moed_request {
     struct mailbox mailbox; /* first: request_find converts */
@@ -29,6 +32,7 @@ struct moed_request {
     uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
     uint64_t end_row;  /* of logprobs: behind the last */
     bool records, logprobs, progress; /* of a generation: what was asked for */
+    bool rendered;                    /* of a generation: a chat template made its prompt */
     size_t top;                       /* most probable tokens at each place */
     size_t vocab;                     /* values of the first row of logits */
 
@@ -340,6 +344,7 @@ static struct moed_request *request_new(struct moed_session *s, const Moed__V1__
         r->top = body->logprobs->top;
     } else if (r->kind == MOED__V1__TO_WORKER__BODY_GENERATE) {
         r->records = body->generate->record;
+        r->rendered = body->generate->rendered;
         r->logprobs = body->generate->logprobs;
         r->progress = body->generate->progress;
         r->deadline_ms = body->generate->deadline_ms;
@@ -434,6 +439,15 @@ static enum moed_code take(struct moed_request *r, int timeout_ms, struct moed_e
     return MOED_OK;
 }
 
+/* A worker that does not know Generate.rendered refuses the token in its place. */
+static bool refuses_rendered(const struct moed_request *r, const struct moed_error *why)
+{
+    char text[48];
+    int n = snprintf(text, sizeof text, "token %" PRIu32 " is not in the vocabulary", UINT32_MAX);
+    return r->rendered && why->code == MOED_ERROR_USAGE &&
+           strncmp(why->message, text, (size_t)n) == 0;
+}
+
 /* Turns what take() found into MOED_OK (an event, an answer, the end) or the failure, which stays.
  * Reads `failed` and `failure` without the lock: with nothing held the mailbox has ended. */
 static enum moed_code settle(struct moed_request *r, struct moed_error *error)
@@ -441,7 +455,12 @@ static enum moed_code settle(struct moed_request *r, struct moed_error *error)
     if (r->held && r->held->body->body_case != MOED__V1__FROM_WORKER__BODY_ERROR)
         return MOED_OK;
     if (r->held) {
-        error_from_wire(&r->mailbox.failure, r->held->body->error);
+        struct moed_error *why = &r->mailbox.failure;
+        error_from_wire(why, r->held->body->error);
+        if (refuses_rendered(r, why))
+            error_report(why, MOED_ERROR_VERSION, false,
+                         "the worker is of an older build, which takes no chats of this one: "
+                         "`moed upgrade` replaces it");
         r->mailbox.failed = true;
     }
     return r->mailbox.failed ? error_copy(error, &r->mailbox.failure) : MOED_OK;

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINE "moed calibration 3"
-#define LAST_LINE  "end"
-#define MOST_S     1000.0 /* of any measurement */
+#define FIRST_WORDS "moed calibration "
+#define FIRST_LINE  FIRST_WORDS "3"
+#define LAST_LINE   "end"
+#define MOST_S      1000.0 /* of any measurement */
 
 /* -- the line -- */
 
@@ -242,6 +243,13 @@ static bool read_line(struct parser *p, char *line)
     return false;
 }
 
+static bool is_of_another_version(const char *line)
+{
+    size_t n = strlen(FIRST_WORDS);
+    return strncmp(line, FIRST_WORDS, n) == 0 && line[n] &&
+           line[n + strspn(line + n, "0123456789")] == '\0' && strcmp(line, FIRST_LINE) != 0;
+}
+
 enum error_code calibration_parse(const char *text, struct calibration *out, struct error *e)
 {
     struct parser p = {0};
@@ -252,6 +260,8 @@ enum error_code calibration_parse(const char *text, struct calibration *out, str
         if (ok) {
             memcpy(line, text, n);
             line[n] = '\0';
+            if (number == 1 && is_of_another_version(line))
+                return error_set(e, ERROR_VERSION, "it is of another version of moed");
             ok = number == 1 ? strcmp(line, FIRST_LINE) == 0 : read_line(&p, line);
         }
         if (!ok)

@@ -66,7 +66,8 @@ struct calibration_line calibration_fit(const struct calibration_side *side);
 struct sched_costs calibration_costs(const struct calibration *c, double load_s);
 
 void calibration_write(const struct calibration *c, struct strbuf *out);
-/* ERROR_FORMAT names the wrong line. Only the corrections may be missing. */
+/* ERROR_FORMAT names the wrong line. ERROR_VERSION: another version of moed wrote it. Only the
+ * corrections may be missing. */
 enum error_code calibration_parse(const char *text, struct calibration *out, struct error *e);
 /* True: the same machine, device, model and shapes. */
 bool calibration_same(const struct calibration *a, const struct calibration *b);
@@ -78,7 +79,7 @@ bool calibration_make_folder(char out[PATH_MAX]);
 /* The file in it for of's descriptions; its name ends in .calibration. */
 bool calibration_path(const struct calibration *of, char out[PATH_MAX]);
 /* The calibration stored for of's descriptions. ERROR_NOT_FOUND; ERROR_FORMAT: broken, or of
- * something else. */
+ * something else; ERROR_VERSION. */
 enum error_code calibration_load(const struct calibration *of, struct calibration *out,
                                  struct error *e);
 enum error_code calibration_load_file(const char *path, struct calibration *out, struct error *e);

@@ -102,6 +102,14 @@ log_has "calibration ignored" && log_has "calibrated in" || fail "the worker use
 grep -q '^end$' "$file" || fail "the worker did not replace the broken file"
 down
 
+say "a file of another version"
+forget_logs
+sed 's/^moed calibration .*/moed calibration 1/' "$WORK/kept" > "$file"
+up
+log_has "calibrating again: .*of another version of moed" && log_has "calibrated in" || fail "the worker does not name the version"
+[ "$(grep -c "of another version" "$RUN/worker.log")" = 1 ] || fail "the worker names the version more than once"
+down
+
 say "calibrating again"
 forget_logs
 sed 's/^link-segment .*/link-segment 0.5/' "$WORK/kept" > "$file"

@@ -325,16 +325,22 @@ static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate 
     peer_send(p, id, &body);
 }
 
-static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
+static void send_error_text(struct peer *p, uint64_t id, uint32_t code, bool retry,
+                            const char *text)
 {
     Moed__V1__Error error = MOED__V1__ERROR__INIT;
     error.code = code;
     error.retry = retry;
-    error.message = (char *)"the stand-in\nrefuses";
+    error.message = (char *)text;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_ERROR;
     body.error = &error;
     peer_send(p, id, &body);
+}
+
+static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
+{
+    send_error_text(p, id, code, retry, "the stand-in\nrefuses");
 }
 
 /* The next tokens of the answer. Returns how many. */
@@ -518,7 +524,7 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         for (size_t i = 0; i < g->n_tokens; i++)
             refused |= g->tokens[i] >= STAND_IN_VOCAB;
         if (refused)
-            send_error(p, id, ERROR_USAGE, false);
+            send_error_text(p, id, ERROR_USAGE, false, "token 4294967295 is not in the vocabulary");
         else
             job_new(p, id)->total = 1;
     } else if (g->n_tokens && p->worker->error_code) {

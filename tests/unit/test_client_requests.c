@@ -606,7 +606,9 @@ static void test_rendered_unknown(void **state)
     options.plain = &user;
     options.plain_count = 1;
     worker.knows_no_rendered = true;
-    assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error),
+                     MOED_ERROR_VERSION);
+    assert_non_null(strstr(error.message, "of an older build"));
 }
 
 /* ---- Another worker that does not answer ---- */

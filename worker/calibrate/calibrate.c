@@ -44,14 +44,16 @@ static void identify(const struct calibration_parts *p, struct calibration *c)
     c->segment_bytes = s->segment_bytes;
 }
 
-/* Whether a stored calibration is of use; *out is set then. */
-static bool is_stored(const struct calibration_parts *p, const struct calibration *c,
+/* Whether a stored calibration is of use; *out is set then. reports: why a file is not. */
+static bool is_stored(const struct calibration_parts *p, const struct calibration *c, bool reports,
                       struct calibration *out)
 {
     struct error why;
     enum error_code code = calibration_load(c, out, &why);
-    if (code == ERROR_FORMAT || code == ERROR_IO)
+    if (reports && (code == ERROR_FORMAT || code == ERROR_IO))
         log_warn("calibration ignored: %s", why.text);
+    if (reports && code == ERROR_VERSION)
+        log_info("calibrating again: %s", why.text);
     if (!code && !(out->link_segment_s > 0) && !device_cache_holds_all(p->cache))
         code = ERROR_NOT_FOUND; /* it was measured while everything was resident */
     /* a pool's generation is the time of its load */
@@ -81,13 +83,13 @@ enum error_code calibrate(const struct calibration_parts *p, struct calibration 
 {
     struct calibration c = {0};
     identify(p, &c);
-    if (is_stored(p, &c, out)) {
+    if (is_stored(p, &c, true, out)) {
         log_info("calibration of an earlier start is used");
         return ERROR_OK;
     }
     int lock = calibration_lock(&c);
     enum error_code code = ERROR_OK;
-    if (lock >= 0 && is_stored(p, &c, out))
+    if (lock >= 0 && is_stored(p, &c, false, out))
         log_info("the calibration of another worker is used");
     else if (!(code = measure(p, &c, e)))
         *out = c;
