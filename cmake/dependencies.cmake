@@ -5,7 +5,6 @@ find_package(Threads REQUIRED)
 pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson) # package libjansson-dev
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd) # package libmicrohttpd-dev
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp) # package libseccomp-dev
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-dev

@@ -125,7 +125,7 @@ int main(int argc, char **argv)
         {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US",
          "spin for at least US microseconds before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
-         "same bits in every batch: no BLAS, no BF16 inputs"},
+         "same bits in every batch: no BF16 inputs"},
         {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME",
          "auto, portable, avx2, avx2-vnni or avx512"},
         {0},

@@ -49,7 +49,7 @@ struct connection {
 struct serve {
     const struct memory_client *memory;
     struct pool *pool;
-    bool blas;
+    bool rounds;
     unsigned spin_us; /* at least: base/spinner.h */
     struct serve_counters counters;
     struct watch *watch;
@@ -74,7 +74,7 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
     c->groups = calloc(c->channel.max_tokens, sizeof *c->groups);
     if (!c->tasks || !c->indices || !c->groups)
         return error_set(e, ERROR_MEMORY, "no memory for the job's tables");
-    enum error_code code = exec_new(c->serve->pool, &limits, c->serve->blas, &c->exec, e);
+    enum error_code code = exec_new(c->serve->pool, &limits, c->serve->rounds, &c->exec, e);
     if (!code)
         exec_set_progress(c->exec, &c->channel.header->progress);
     return code;
@@ -286,7 +286,7 @@ static void on_accepted(void *arg, int fd, const struct lease_peer *peer)
 }
 
 enum error_code serve_open(const char *run, const struct memory_client *memory, struct pool *pool,
-                           bool blas, unsigned spin_us, const struct serve_counters *counters,
+                           bool rounds, unsigned spin_us, const struct serve_counters *counters,
                            struct serve **out, struct error *e)
 {
     struct serve *s = calloc(1, sizeof *s);
@@ -294,7 +294,7 @@ enum error_code serve_open(const char *run, const struct memory_client *memory, 
         return error_set(e, ERROR_MEMORY, "no memory for the table of workers");
     s->memory = memory;
     s->pool = pool;
-    s->blas = blas;
+    s->rounds = rounds;
     s->spin_us = spin_us;
     s->counters = *counters;
     pthread_mutex_init(&s->compute, NULL);

@@ -16,10 +16,10 @@ struct serve_counters {
 };
 
 /* Listens on RUN/cpuexec.lease and serves at most 32 workers at a time. Borrows memory and pool,
- * and what counters points to, until serve_close. blas: as exec_new; spin_us: how long, at the
+ * and what counters points to, until serve_close. rounds: as exec_new; spin_us: how long, at the
  * least, a worker's thread spins for a job before it sleeps (base/spinner.h). */
 enum error_code serve_open(const char *run, const struct memory_client *memory, struct pool *pool,
-                           bool blas, unsigned spin_us, const struct serve_counters *counters,
+                           bool rounds, unsigned spin_us, const struct serve_counters *counters,
                            struct serve **out, struct error *e);
 /* Ends all connections and joins their threads. Takes NULL. */
 void serve_close(struct serve *s);

@@ -147,8 +147,6 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
         raise_oom_score(OOM_SCORE_MORE);
     if (!p->runs_setuid)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    /* The processes have threads of their own, and are to have one until they are confined. */
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
     execv(p->program, p->arguments);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", p->program, strerror(errno));
     _exit(EXIT_NOT_STARTED);

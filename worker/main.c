@@ -286,7 +286,7 @@ static void choose_kv_requests(struct worker *w)
 }
 
 /* Counts the changes of how products of float weights round, of any device. */
-enum { ROUNDING_VERSION = 3 };
+enum { ROUNDING_VERSION = 4 };
 
 /* A worker whose pages have another layout or other bits has another number. Float products may
  * round otherwise with another number of threads, other kernels or another version of moed. */
@@ -314,7 +314,8 @@ static uint64_t kv_format(const struct worker *w, bool exact)
 static enum error_code make_prefix_cache(struct worker *w, struct error *e)
 {
     bool exact = w->reproducible ||
-                 (!w->dense->rounds && weights_all_quantized(&w->weights, &w->memory.map));
+                 (!w->dense->rounds && weights_all_defined(&w->weights, &w->memory.map,
+                                                           w->device_spec.kind == DEVICE_CUDA));
     const struct kv_layout *kv = &w->dense->kv;
     struct prefix_cache_options options = {.pool = w->kv_pool,
                                            .worker = w->memory.kv_worker,
@@ -673,7 +674,7 @@ int main(int argc, char **argv)
         {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE",
          "tensor type of the KV cache: " KV_TYPES},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
-         "compute the same bits in every batch: no BLAS, no BF16 inputs"},
+         "compute the same bits in every batch: no cuBLAS, no BF16 inputs"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
          "compute threads, at most one a CPU; 0: one a core, with emu half of them"},
         {"cpuexec", OPTION_BOOL, &w.cpuexec, 0, 0, NULL,

@@ -122,8 +122,7 @@ void confine_files_end(struct confine_files *f)
     if (f->ruleset < 0)
         return;
     if (count_threads() > 1)
-        log_warn("a library has started threads already: their files are not restricted (set "
-                 "OPENBLAS_NUM_THREADS=1)");
+        log_warn("a library has started threads already: their files are not restricted");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         syscall(SYS_landlock_restrict_self, f->ruleset, 0) != 0)
         log_warn("landlock: cannot restrict the process: %m");

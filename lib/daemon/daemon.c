@@ -2,7 +2,7 @@
  *
  * The main thread blocks SIGTERM, SIGINT and SIGHUP, and so do all threads that it starts, nng's
  * included. The thread "signals" takes them; it also notifies the watchdog. A library may have
- * started threads before main (OpenBLAS does), which block nothing. Therefore this file uses a
+ * started threads before main, which block nothing. Therefore this file uses a
  * handler, which any thread may run: with a signalfd the default action would happen in such a
  * thread. */
 #include "daemon/daemon.h"

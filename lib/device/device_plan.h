@@ -17,7 +17,7 @@ struct device_plan_options {
     uint32_t kv_requests;
     uint32_t batch; /* 0: by memory (batch_plan.h) */
     enum tensor_type kv_type;
-    bool reproducible; /* the worker uses no BLAS */
+    bool reproducible; /* the worker uses no cuBLAS */
 };
 
 /* Plans the device's memory, and logs the plan of a device that is not emulated. Where other

@@ -5,11 +5,8 @@
 #include "base/checked.h"
 #include "kernels/bf16.h"
 
-#include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
-
-void openblas_set_num_threads(int n); /* not in every cblas.h */
 
 static void *allocate(size_t bytes)
 {
@@ -43,41 +40,34 @@ static bool allocate_all(struct exec *x)
     x->hidden_memory = allocate(x->hidden_bytes);
     x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
-    x->scratch = calloc(n_threads, sizeof *x->scratch);
+    x->packed = calloc(n_threads, sizeof *x->packed);
     x->group_memory = calloc(l->max_tokens + 1u, sizeof *x->group_memory);
     if (!x->group_memory || !x->gate_up || !x->hidden || !x->hidden_memory || !x->parts ||
-        !x->chunks || !x->scratch)
+        !x->chunks || !x->packed)
         return false;
-    if (!x->blas)
-        return true;
-    size_t gather = (size_t)l->max_tokens * l->max_cols;
-    for (unsigned t = 0; t < n_threads; t++) {
-        x->scratch[t].weights =
-            allocate((size_t)BLAS_TILES * TILE_ROWS * l->max_cols * sizeof(float));
-        x->scratch[t].inputs = allocate(gather * sizeof(float));
-        if (!x->scratch[t].weights || !x->scratch[t].inputs)
+    size_t inputs = (size_t)l->max_tokens * BF16_PACKED_BYTES(l->max_cols);
+    for (unsigned t = 0; x->bf16 && t < n_threads; t++)
+        if (!(x->packed[t].inputs = allocate(inputs)))
             return false;
-    }
     return true;
 }
 
-enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
+enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool rounds,
                          struct exec **out, struct error *e)
 {
     struct exec *x = calloc(1, sizeof *x);
     if (x) {
         x->pool = pool;
         x->limits = *limits;
-        x->blas = blas;
+        x->rounds = rounds;
         x->kernels = kernels_get();
-        x->bf16 = bf16_get();
+        x->bf16 = rounds ? bf16_get() : NULL;
     }
     if (!x || !allocate_all(x)) {
         exec_free(x);
         return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
                          limits->max_tokens);
     }
-    openblas_set_num_threads(1); /* the pool's threads call it, each for its rows */
     *out = x;
     return ERROR_OK;
 }
@@ -88,11 +78,9 @@ void exec_free(struct exec *x)
         return;
     for (int i = 0; i < EXEC_SLOTS; i++)
         free(x->slots[i].memory);
-    for (unsigned t = 0; x->scratch && t < pool_thread_count(x->pool); t++) {
-        free(x->scratch[t].weights);
-        free(x->scratch[t].inputs);
-    }
-    free(x->scratch);
+    for (unsigned t = 0; x->packed && t < pool_thread_count(x->pool); t++)
+        free(x->packed[t].inputs);
+    free(x->packed);
     free(x->group_memory);
     free(x->gate_up);
     free(x->hidden);
@@ -104,7 +92,7 @@ void exec_free(struct exec *x)
 
 void exec_set_groups(struct exec *x, const struct row_groups *groups)
 {
-    uint32_t n = x->blas ? groups->n : 0;
+    uint32_t n = x->rounds ? groups->n : 0;
     n = n < x->limits.max_tokens ? n : x->limits.max_tokens;
     if (n)
         memcpy(x->group_memory, groups->groups, n * sizeof *groups->groups);
@@ -189,57 +177,15 @@ static const uint32_t *tokens_of(const struct exec_rows *in)
     return in->tokens ? in->tokens + in->at : NULL;
 }
 
-/* Multiplies the unpacked weights of a few tile rows by one group's inputs. */
-static void multiply_unpacked(struct exec_scratch *s, const struct part *p, uint32_t row_first,
-                              uint32_t n_rows)
-{
-    const struct activations a = float_rows(&p->in);
-    const uint32_t *tokens = tokens_of(&p->in);
-    size_t stride = tokens ? a.cols : a.x_stride;
-    s->packed_step = 0;
-    for (uint32_t i = 0; tokens && i < p->in.n; i++)
-        memcpy(s->inputs + (size_t)i * a.cols, a.x + tokens[i] * a.x_stride,
-               a.cols * sizeof(float));
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)p->in.n, (int)n_rows, (int)a.cols,
-                1.0f, tokens ? s->inputs : a.x, (int)stride, s->weights, (int)a.cols,
-                p->accumulate ? 1.0f : 0.0f, p->y + row_first, (int)p->y_stride);
-}
-
-static bool takes_blas(struct row_run run)
-{
-    return run.grouped && run.n >= BLAS_MIN_TOKENS;
-}
-
-/* Computes the part's groups that have enough rows by BLAS: unpacks the weights of a few tile rows
- * to float32, and multiplies them by each group's inputs. */
-static void multiply_blas(struct exec *x, unsigned thread, const struct part *p,
-                          const uint32_t *rows_of)
-{
-    struct exec_scratch *s = &x->scratch[thread];
-    for (uint32_t done = 0; done < p->tile_count; done += BLAS_TILES) {
-        uint32_t row_first = (p->tile_first + done) * TILE_ROWS, n_rows = BLAS_TILES * TILE_ROWS;
-        if (p->tile_count - done < BLAS_TILES)
-            n_rows = (p->tile_count - done) * TILE_ROWS;
-        if (row_first + n_rows > p->m->rows)
-            n_rows = p->m->rows - row_first;
-        bool unpacked = false;
-        struct row_run run;
-        for (uint32_t at = 0; at < p->in.n; at += run.n) {
-            run = row_groups_run(&x->groups, rows_of, p->in.n, at);
-            if (!takes_blas(run))
-                continue;
-            if (!unpacked)
-                tile_unpack_rows(p->m, row_first, n_rows, s->weights);
-            unpacked = true;
-            const struct part group = rows_of_part(p, at, run.n);
-            multiply_unpacked(s, &group, row_first, n_rows);
-        }
-    }
-}
-
 static bool same_rows(const struct exec_rows *a, const struct exec_rows *b)
 {
     return a->a == b->a && a->tokens == b->tokens && a->at == b->at && a->n == b->n;
+}
+
+/* True: the product's rows of large enough groups take the BF16 instructions. */
+static bool uses_bf16(const struct exec *x, const struct matrix *m)
+{
+    return x->bf16 && x->groups.n && m->type == TENSOR_BF16;
 }
 
 static bool takes_bf16(struct row_run run)
@@ -251,16 +197,15 @@ static bool takes_bf16(struct row_run run)
  * same inputs once for all of its products. */
 static void multiply_bf16(struct exec *x, unsigned thread, const struct part *p)
 {
-    struct exec_scratch *s = &x->scratch[thread];
-    uint32_t *packed = (uint32_t *)s->inputs;
-    if (s->packed_step != x->step || !same_rows(&s->packed, &p->in)) {
+    struct exec_packed *packed = &x->packed[thread];
+    if (packed->step != x->step || !same_rows(&packed->rows, &p->in)) {
         const struct activations a = float_rows(&p->in);
-        x->bf16->pack(&a, tokens_of(&p->in), p->in.n, packed);
-        s->packed_step = x->step;
-        s->packed = p->in;
+        x->bf16->pack(&a, tokens_of(&p->in), p->in.n, packed->inputs);
+        packed->step = x->step;
+        packed->rows = p->in;
     }
-    x->bf16->multiply(p->m, p->tile_first, p->tile_count, packed, p->in.n, p->y, p->y_stride,
-                      p->accumulate);
+    x->bf16->multiply(p->m, p->tile_first, p->tile_count, packed->inputs, p->in.n, p->y,
+                      p->y_stride, p->accumulate);
 }
 
 static void multiply_defined(const struct exec *x, const struct part *p)
@@ -270,42 +215,35 @@ static void multiply_defined(const struct exec *x, const struct part *p)
                          p->y_stride, p->accumulate);
 }
 
-typedef bool takes_run(struct row_run run);
-
-/* The number of rows from `at` on whose runs are all taken, or all not. */
+/* The number of rows from `at` on whose runs all take the BF16 instruction, or all do not. */
 static uint32_t rows_alike(const struct exec *x, const struct exec_rows *in,
-                           const uint32_t *rows_of, uint32_t at, takes_run *takes, bool *taken)
+                           const uint32_t *rows_of, uint32_t at, bool *taken)
 {
     struct row_run run = row_groups_run(&x->groups, rows_of, in->n, at);
     uint32_t n = run.n;
-    *taken = takes(run);
+    *taken = takes_bf16(run);
     for (; at + n < in->n; n += run.n) {
         run = row_groups_run(&x->groups, rows_of, in->n, at + n);
-        if (takes(run) != *taken)
+        if (takes_bf16(run) != *taken)
             break;
     }
     return n;
 }
 
-/* Rows of float weights: those of groups that are large enough by BLAS, or by the BF16 instruction,
- * the others by the definition. */
+/* Rows of BF16 weights: those of groups that are large enough by the BF16 instruction, the others
+ * by the definition. */
 static void multiply_by_groups(struct exec *x, unsigned thread, const struct part *p,
                                const uint32_t *rows_of)
 {
-    bool bf16 = x->bf16 != NULL && p->m->type == TENSOR_BF16, blas = false, taken;
-    takes_run *takes = bf16 ? takes_bf16 : takes_blas;
+    bool taken;
     for (uint32_t at = 0, n; at < p->in.n; at += n) {
-        n = rows_alike(x, &p->in, rows_of, at, takes, &taken);
+        n = rows_alike(x, &p->in, rows_of, at, &taken);
         const struct part rows = rows_of_part(p, at, n);
-        if (!taken)
-            multiply_defined(x, &rows);
-        else if (bf16)
+        if (taken)
             multiply_bf16(x, thread, &rows);
         else
-            blas = true;
+            multiply_defined(x, &rows);
     }
-    if (blas)
-        multiply_blas(x, thread, p, rows_of);
 }
 
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
@@ -313,7 +251,7 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
                         const uint32_t *rows_of, float *y, size_t y_stride, bool accumulate)
 {
     const struct part p = {m, tile_first, tile_count, *in, y, y_stride, accumulate};
-    if (x->groups.n && !exec_quantizes(m->type))
+    if (uses_bf16(x, m))
         multiply_by_groups(x, thread, &p, rows_of);
     else
         x->kernels->multiply(m, tile_first, tile_count, in->a, in->tokens, in->n, y, y_stride,
@@ -346,13 +284,13 @@ struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_
                                  .fair = (uint32_t)(tiles / n_threads)};
 }
 
-/* The least tile rows of a chunk. BLAS always gets BLAS_TILES tile rows, so that the bits do not
- * depend on the number of threads. One token reads four tile rows in parallel: a multiple of 4. */
+/* The least tile rows of a chunk, of which longer ones are a multiple. One token reads four tile
+ * rows in parallel: a multiple of 4. */
 static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c,
                             const struct matrix *m, uint32_t n_tokens)
 {
-    if (x->groups.n && !exec_quantizes(m->type) && n_tokens >= BF16_MIN_TOKENS)
-        return BLAS_TILES;
+    if (uses_bf16(x, m) && n_tokens >= BF16_MIN_TOKENS)
+        return BF16_TILES;
     if (n_tokens > 1)
         return 1;
     size_t n = EXEC_CHUNK_BYTES / tile_row_bytes(m->type, m->cols) + 1;

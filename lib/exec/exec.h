@@ -1,11 +1,9 @@
 /* Runs matrix products and experts on the threads of one process.
  *
  * The results are those of kernels.h's definition for every token, whatever the number of threads
- * and the batch. The exception is blas: with it, in each of the row groups
- *   - products of float weights with BLAS_MIN_TOKENS tokens or more use OpenBLAS, which is faster
- *     and rounds in its own order;
- *   - products of BF16 weights with BF16_MIN_TOKENS tokens or more use kernels/bf16.h if the CPU
- * has the instructions, which is faster still and rounds the tokens' values to BF16.
+ * and the batch. The exception is `rounds`: with it, in each of the row groups, products of BF16
+ * weights with BF16_MIN_TOKENS tokens or more use kernels/bf16.h if the CPU has the instructions,
+ * which is faster and rounds the tokens' values to BF16.
  *
  * One thread uses a struct exec at a time. */
 #ifndef MOED_EXEC_EXEC_H
@@ -19,7 +17,6 @@
 
 #include <stdatomic.h>
 
-#define BLAS_MIN_TOKENS 32
 #define BF16_MIN_TOKENS 8
 
 struct exec;
@@ -32,14 +29,14 @@ struct exec_limits {
     uint32_t max_width;     /* d_expert */
 };
 /* Borrows pool. */
-enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
+enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool rounds,
                          struct exec **out, struct error *e);
 void exec_free(struct exec *x); /* takes NULL */
 /* The groups of rows that may round otherwise in the following calls; none at first. Copies them,
  * at most max_tokens. Rows of several requests are in different groups, so that one request's
- * result does not depend on the others. No effect without blas. */
+ * result does not depend on the others. No effect without `rounds`. */
 void exec_set_groups(struct exec *x, const struct row_groups *groups);
-/* The groups that were set last; none without blas. Valid until they are set again. */
+/* The groups that were set last; none without `rounds`. Valid until they are set again. */
 struct row_groups exec_groups(const struct exec *x);
 struct pool *exec_pool(const struct exec *x);
 /* The threads increment *progress for each finished chunk, so that another process can watch the

@@ -33,8 +33,7 @@ static void quantize_hidden(const struct exec *x, struct expert_part *p)
         x->kernels->quantize(&p->h, 0, p->task->n_tokens);
 }
 
-/* Gate and up as one matrix of twice the rows, which one token reads faster than two matrices. Not
- * for several tokens: a chunk for BLAS could span both, and the bits would depend on the chunks.
+/* Gate and up as one matrix of twice the rows, which one token reads faster than two matrices.
  * False: the two are not adjacent or differ in type, or there is no gate. */
 static bool gate_and_up(const struct expert_segment *s, struct matrix *both)
 {

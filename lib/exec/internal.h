@@ -4,11 +4,11 @@
 
 #include "exec/exec.h"
 
-/* Tile rows of one product through BLAS. */
-#define BLAS_TILES 4
+/* kernels/bf16.h reads tile rows in pairs. */
+#define BF16_TILES 2
 /* The least bytes of a chunk for one token, if there is enough work for all threads. */
 #define EXEC_CHUNK_BYTES (32 * 1024)
-/* The most tile rows of a chunk for several tokens; a multiple of BLAS_TILES. */
+/* The most tile rows of a chunk for several tokens; a multiple of BF16_TILES. */
 #define MOST_TILES 16
 /* The most parts (an expert's segment for its tokens) and chunks of one pass of exec_experts. More
  * of them run in several passes. */
@@ -23,13 +23,11 @@ struct exec_rows {
     uint32_t at, n;
 };
 
-struct exec_scratch {
-    float *weights; /* [BLAS_TILES * TILE_ROWS][max_cols] */
-    float *inputs;  /* [max_tokens][max_cols] */
-    /* `inputs` holds these rows as bf16->pack wrote them in this step; packed_step 0: something
-     * else */
-    struct exec_rows packed;
-    uint64_t packed_step;
+/* Inputs that bf16->pack wrote: these rows, in this step. NULL: bf16 is. */
+struct exec_packed {
+    uint32_t *inputs;
+    struct exec_rows rows;
+    uint64_t step;
 };
 
 /* One segment of one task. */
@@ -49,10 +47,10 @@ struct exec_chunk {
 struct exec {
     struct pool *pool;
     struct exec_limits limits;
-    bool blas;
-    struct row_groups groups; /* where BLAS is allowed; in group_memory */
+    bool rounds;
+    struct row_groups groups; /* where products may round; in group_memory */
     struct row_group *group_memory;
-    const struct bf16_build *bf16; /* multiplies BF16 weights instead; NULL: none */
+    const struct bf16_build *bf16; /* multiplies BF16 weights of groups; NULL: none */
     uint64_t step;                 /* counts the groups of products whose inputs do not change */
     const struct kernels *kernels;
     _Atomic uint64_t *progress;
@@ -60,7 +58,7 @@ struct exec {
         void *memory;
         struct activations activations;
     } slots[EXEC_SLOTS];
-    struct exec_scratch *scratch; /* [threads] */
+    struct exec_packed *packed; /* [threads] */
     /* experts */
     float *gate_up; /* of a part, from twice its `hidden` on: [n_tokens][2][width rounded to 16] */
     float *hidden;

@@ -63,7 +63,7 @@ struct expert_channel_header {
 _Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
 
 /* Tokens [first, first + n) of a job are a whole group of one prompt (worker/kv/prefix_cache.h).
- * BLAS products, whose rounding depends on the number of rows, are allowed for them: the group is
+ * Products that round otherwise than the definition are allowed for them: the group is
  * always the same. */
 struct expert_group_record {
     uint32_t first, n;

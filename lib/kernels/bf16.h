@@ -12,9 +12,12 @@
 
 #include <stdbool.h>
 
+/* The most bytes of a token's packed inputs. */
+#define BF16_PACKED_BYTES(cols) (2 * (size_t)(cols) + 2)
+
 struct bf16_build {
     const char *instruction;
-    /* Packs the inputs of n tokens in panels of a few tokens: at most 2 * cols + 2 bytes per token.
+    /* Packs the inputs of n tokens in panels of a few tokens: at most BF16_PACKED_BYTES per token.
      * tokens: rows of a; NULL: the first n. */
     void (*pack)(const struct activations *a, const uint32_t *tokens, uint32_t n, uint32_t *packed);
     /* y[i * y_stride + r] (+)= (W x_i)[r] for the rows r of the tile rows, as multiply of

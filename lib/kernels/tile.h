@@ -55,7 +55,7 @@ void tile_set_factor(enum tensor_type type, uint32_t cols, float factor, void *t
 /* One row as float32, out[cols], each value times the row's factor. For embedding look-up and as
  * the tests' oracle. */
 void tile_unpack_row(const struct matrix *m, uint32_t row, float *out);
-/* Rows [first, first + count) as float32, row-major out[count][cols], for BLAS. */
+/* Rows [first, first + count) as float32, row-major out[count][cols]. */
 void tile_unpack_rows(const struct matrix *m, uint32_t first, uint32_t count, float *out);
 
 #endif

@@ -21,14 +21,14 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 /* lib/exec: the prepared inputs, and the experts' values between gate and down. */
 static uint64_t product_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
-                              uint64_t copied)
+                              uint64_t packed)
 {
     uint64_t cols = params_widest_input(p), width = round_up(p->d_expert, TILE_ROWS);
     uint32_t tasks = max_tokens * p->router.n_used;
     uint64_t sum = INPUTS * act_bytes((uint32_t)cols, max_tokens);
     sum += 3 * tasks * width * sizeof(float);
     sum += act_bytes(p->d_expert + 64 * POOL_MAX_SEGMENTS, tasks);
-    return sum + threads * copied;
+    return sum + threads * packed;
 }
 
 /* worker/forward/dense_host.c and lib/exec/attention.c, a thread. */
@@ -69,19 +69,19 @@ static uint64_t forward_floats(const struct model_params *p)
 }
 
 uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
-                            uint64_t copied)
+                            uint64_t packed)
 {
     const struct params_most most = params_most(p);
     uint64_t row = forward_floats(p) * sizeof(float) + SMALL_ROW_BYTES;
     row += (uint64_t)p->router.n_used * p->d_model * sizeof(float); /* the experts' rows */
     row += (uint64_t)most.heads * sizeof(struct attend_part);
     return TABLES_BYTES + max_tokens * row + threads * thread_bytes(p, max_tokens) +
-           product_bytes(p, max_tokens, threads, copied);
+           product_bytes(p, max_tokens, threads, packed);
 }
 
 uint64_t host_scratch_executor_bytes(const struct model_params *p, uint32_t max_tokens,
-                                     unsigned threads, uint64_t copied)
+                                     unsigned threads, uint64_t packed)
 {
-    return TABLES_BYTES + product_bytes(p, max_tokens, threads, copied) +
+    return TABLES_BYTES + product_bytes(p, max_tokens, threads, packed) +
            expert_channel_bytes(max_tokens, p->router.n_used, p->router.n_experts, p->d_model);
 }

@@ -10,11 +10,11 @@
 /* An upper bound, for the dense part and the experts on the host: of lib/exec, of dense_host.c, of
  * worker/forward/scratch.c and of the experts' rows. Not the states of recurrent layers
  * (memory_state_bytes). max_tokens: rows of the batch (serving_batch_tokens). threads: of the
- * worker. copied: bytes that each thread copies for products of float weights. */
+ * worker. packed: bytes of inputs that each thread packs for products of BF16 weights. */
 uint64_t host_scratch_bytes(const struct model_params *p, uint32_t max_tokens, unsigned threads,
-                            uint64_t copied);
+                            uint64_t packed);
 /* Of cpuexec for a worker with such batches: of lib/exec, and of their channel. */
 uint64_t host_scratch_executor_bytes(const struct model_params *p, uint32_t max_tokens,
-                                     unsigned threads, uint64_t copied);
+                                     unsigned threads, uint64_t packed);
 
 #endif

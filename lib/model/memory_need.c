@@ -14,7 +14,6 @@
 #define LEAST_PARALLEL       4
 #define RESERVE_PART         50
 #define SCRATCH_PART         4
-#define UNPACKED_ROWS        64 /* lib/exec/exec.c: BLAS_TILES tile rows */
 #define DEFAULT_STATES_BYTES (256ull << 20)
 #define MOST_SNAPSHOTS       256
 
@@ -25,44 +24,29 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes)
     return margin < least ? least : margin > most ? most : margin;
 }
 
-static bool is_float(uint32_t type)
+/* Raises *most to the bytes of a token's inputs that a thread packs for products with such weights
+ * (lib/exec/exec.c). */
+static void pack_for(uint64_t *most, uint32_t type, uint32_t cols)
 {
-    return tensor_type_info(type)->block_values == 1;
+    uint64_t bytes = type == TENSOR_BF16 && bf16_get() ? BF16_PACKED_BYTES(cols) : 0;
+    *most = bytes > *most ? bytes : *most;
 }
 
-/* What a thread copies for products of float weights (lib/exec/exec.c). */
-struct copies {
-    uint64_t inputs, weights; /* bytes: of a token; of the rows that BLAS multiplies at once */
-};
-
-/* The BF16 instructions have packed inputs. BLAS has unpacked weights, and the rows of the input
- * where they lie apart: those of an expert's gate and up. */
-static void copy_for(struct copies *c, uint32_t type, uint32_t cols, bool apart)
+static uint64_t packed_bytes(const struct pool_plan *plan, uint32_t tokens)
 {
-    bool bf16 = type == TENSOR_BF16 && bf16_get();
-    uint64_t input = bf16 ? 2 * (uint64_t)cols + 2 : apart ? cols * sizeof(float) : 0;
-    uint64_t weights = bf16 ? 0 : UNPACKED_ROWS * (uint64_t)cols * sizeof(float);
-    if (!is_float(type))
-        return;
-    c->inputs = input > c->inputs ? input : c->inputs;
-    c->weights = weights > c->weights ? weights : c->weights;
-}
-
-static uint64_t copied_bytes(const struct pool_plan *plan, uint32_t tokens)
-{
-    struct copies c = {0};
+    uint64_t most = 0;
     for (uint32_t i = 0; i < plan->header.n_layers; i++) {
         const struct pool_slabs *s = &plan->slabs[i];
         if (s->n_experts == 0)
             continue;
-        copy_for(&c, s->gate_type, s->d_model, true);
-        copy_for(&c, s->up_type, s->d_model, true);
-        copy_for(&c, s->down_type, s->segment_width, false);
+        pack_for(&most, s->gate_type, s->d_model);
+        pack_for(&most, s->up_type, s->d_model);
+        pack_for(&most, s->down_type, s->segment_width);
     }
     for (uint32_t i = 0; i < plan->header.n_tensors; i++)
         if (plan->tensors[i].form == POOL_MATRIX)
-            copy_for(&c, plan->tensors[i].type, plan->tensors[i].cols, false);
-    return tokens * c.inputs + c.weights;
+            pack_for(&most, plan->tensors[i].type, plan->tensors[i].cols);
+    return tokens * most;
 }
 
 uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_worker *w)
@@ -70,10 +54,10 @@ uint64_t memory_scratch_bytes(const struct pool_plan *plan, const struct memory_
     const struct pool_map map = pool_plan_map(plan);
     uint32_t parallel = memory_parallel(&map.params, w->parallel);
     uint32_t tokens = serving_batch_tokens(w->batch ? w->batch : BATCH_LEAST, parallel);
-    uint64_t copied = w->reproducible ? 0 : copied_bytes(plan, tokens);
-    uint64_t each = host_scratch_bytes(&map.params, tokens, w->threads, copied);
+    uint64_t packed = w->reproducible ? 0 : packed_bytes(plan, tokens);
+    uint64_t each = host_scratch_bytes(&map.params, tokens, w->threads, packed);
     if (w->cpuexec)
-        each += host_scratch_executor_bytes(&map.params, tokens, w->threads, copied);
+        each += host_scratch_executor_bytes(&map.params, tokens, w->threads, packed);
     return (w->workers ? w->workers : 1) * each;
 }
 

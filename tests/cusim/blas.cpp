@@ -4,7 +4,7 @@
 #include "include/cuda_fp16.h"
 #include "runtime.h"
 
-#include <cblas.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +15,22 @@ struct cublasContext {
 
 namespace
 {
+/* Constants and types of cblas.h. */
+enum { COLUMN_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
+typedef void sgemm_function(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                            const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                            int ldc);
+
+/* OpenBLAS's, without threads of its own; NULL: it is not installed. */
+sgemm_function *load_sgemm()
+{
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    return library ? (sgemm_function *)dlsym(library, "cblas_sgemm") : nullptr;
+}
+
+sgemm_function *sgemm; /* since the first handle */
+
 /* A column-major matrix in device memory. */
 struct matrix {
     char *memory;
@@ -68,9 +84,9 @@ void multiply(const product &p)
     std::vector<float> a = unpack(p.a), b = unpack(p.b), c(p.c.rows * p.c.columns);
     if (p.beta != 0) /* else cuBLAS ignores C, NaN too */
         c = unpack(p.c);
-    cblas_sgemm(CblasColMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
-                p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, p.alpha, a.data(),
-                (int)p.a.rows, b.data(), (int)p.b.rows, p.beta, c.data(), p.m);
+    sgemm(COLUMN_MAJOR, p.transpose_a ? TRANSPOSED : PLAIN, p.transpose_b ? TRANSPOSED : PLAIN, p.m,
+          p.n, p.k, p.alpha, a.data(), (int)p.a.rows, b.data(), (int)p.b.rows, p.beta, c.data(),
+          p.m);
     for (size_t j = 0; j < p.c.columns; j++)
         for (size_t i = 0; i < p.c.rows; i++)
             store(p.c, j * p.c.leading + i, c[j * p.c.rows + i]);
@@ -109,6 +125,10 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (handle == nullptr)
         return CUBLAS_STATUS_INVALID_VALUE;
+    static sgemm_function *const loaded = load_sgemm();
+    sgemm = loaded;
+    if (sgemm == nullptr)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = new cublasContext{nullptr, CUBLAS_POINTER_MODE_HOST};
     return CUBLAS_STATUS_SUCCESS;
 }

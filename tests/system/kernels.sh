@@ -7,7 +7,6 @@ MOED=$1 MEMD=$2 WORKER=$3 CPUEXEC=$4 TOKENS=$(tr -s ' \n' ',,' < "$5" | sed 's/,
 shift 5
 . "$(dirname "$0")/../deployment.sh"
 mkdir -m 700 "$RUN"
-export OPENBLAS_NUM_THREADS=1 # as the supervisor does: else a thread starts before the process gives up its privileges
 pids=()
 stop() { # stop N: stops the N processes that were started last
     local i pid

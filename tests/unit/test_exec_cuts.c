@@ -1,6 +1,7 @@
 /* The chunks of products for threads: they cover each product once and in order; they are long if
  * there is enough work for all threads; and all threads finish at nearly the same time. */
 #include "exec/internal.h"
+#include "kernels/bf16.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,19 +118,21 @@ static void test_long_chunks(void **state)
     pool_free(pool);
 }
 
-/* Through BLAS in fours from the first tile row on, whatever the number of threads. */
-static void test_blas_chunks(void **state)
+/* For the BF16 instructions in pairs from the first tile row on, whatever the number of threads. */
+static void test_bf16_chunks(void **state)
 {
-    const struct matrix m = {TENSOR_F32, 1000, 64, NULL};
+    static const struct bf16_build any;
+    const struct matrix m = {TENSOR_BF16, 1000, 64, NULL};
     (void)state;
     for (unsigned threads = 1; threads <= 5; threads++) {
         struct pool *pool;
         struct exec *x = new_exec(threads, &pool);
         x->groups.n = 1;
+        x->bf16 = &any;
         cut(x, 3, &m, 64);
         expect_all_once(x, 3, tile_row_count(1000));
         for (uint32_t i = 0; i < x->n_chunks; i++)
-            assert_int_equal(x->chunks[i].tile_first % 4, 0);
+            assert_int_equal(x->chunks[i].tile_first % 2, 0);
         exec_free(x);
         pool_free(pool);
     }
@@ -139,6 +142,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts),
                                        cmocka_unit_test(test_long_chunks),
-                                       cmocka_unit_test(test_blas_chunks)};
+                                       cmocka_unit_test(test_bf16_chunks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,9 @@ enum error_code forward_new(const struct model_params *params, const struct mode
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h);
 void forward_free(struct forward *f); /* takes NULL; before dense */
 
-/* Runs n rows and fills the KV cache. Only in kind.groups are products through BLAS allowed: their
- * rounding depends on the number of rows, and a request's result must not depend on other requests.
+/* Runs n rows and fills the KV cache. Only in kind.groups may products round otherwise than the
+ * definition: that may depend on the number of rows, and a request's result must not depend on
+ * other requests.
  *
  * Returns the last layer's output after the final norm, [n][d_model], valid until the next run: an
  * argument of forward_logits. The host may read it only with fetch. NULL: experts are not available

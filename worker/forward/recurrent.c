@@ -2,8 +2,8 @@
  * forward_internal.h. */
 #include "forward_internal.h"
 
-/* beta and alpha decide how much of the state decays: they are never computed through BLAS, whose
- * rounding depends on the batch, so that an error does not add up over the positions. */
+/* beta and alpha decide how much of the state decays: they are always computed by the definition,
+ * whatever the batch, so that an error does not add up over the positions. */
 static void project(struct forward *f, const struct layer_weights *layer)
 {
     const struct delta_weights *w = &layer->delta;

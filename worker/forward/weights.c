@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include "exec/exec.h"
+#include "kernels/bf16.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -343,19 +344,26 @@ bool weights_quantize(const struct matrix *m)
     return m->tiles && tensor_type_info(m->type)->block_values > 1;
 }
 
-static bool is_quantized(const struct matrix *m)
+/* True: the host's products with weights of this type are the definition's whatever the batch. */
+static bool is_defined(enum tensor_type type)
 {
-    return !m->tiles || weights_quantize(m);
+    return type != TENSOR_BF16 || !bf16_get();
 }
 
-static bool is_slab_quantized(const struct pool_slabs *s)
+/* A device rounds the inputs of experts of BF16 and F16. */
+static bool are_experts_defined(uint32_t type, bool device)
 {
-    return !s->n_experts || (exec_quantizes((enum tensor_type)s->gate_type) &&
-                             exec_quantizes((enum tensor_type)s->up_type) &&
-                             exec_quantizes((enum tensor_type)s->down_type));
+    return is_defined(type) && !(device && (type == TENSOR_BF16 || type == TENSOR_F16));
 }
 
-bool weights_all_quantized(const struct model_weights *w, const struct pool_map *map)
+static bool is_slab_defined(const struct pool_slabs *s, bool device)
+{
+    return !s->n_experts ||
+           (are_experts_defined(s->gate_type, device) && are_experts_defined(s->up_type, device) &&
+            are_experts_defined(s->down_type, device));
+}
+
+bool weights_all_defined(const struct model_weights *w, const struct pool_map *map, bool device)
 {
     for (uint32_t i = 0; i < map->params.n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
@@ -367,9 +375,9 @@ bool weights_all_quantized(const struct model_weights *w, const struct pool_map 
                                             &l->delta.in,    &l->output_gate, &l->convolution.in,
                                             &l->mamba2.z,    &l->mamba2.xbc,  &l->mamba2.out};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            if (!is_quantized(all[k]))
+            if (all[k]->tiles && !is_defined(all[k]->type))
                 return false;
-        if (!is_slab_quantized(&map->slabs[i]))
+        if (!is_slab_defined(&map->slabs[i], device))
             return false;
     }
     return true;

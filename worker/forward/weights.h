@@ -96,8 +96,9 @@ void weights_free(struct model_weights *w);
 
 /* True: products with this matrix need quantised activations. */
 bool weights_quantize(const struct matrix *m);
-/* True: no layer has a matrix of float weights, other than routers, so that the host's products are
- * those of the definition whatever the batch (exec/exec.h). */
-bool weights_all_quantized(const struct model_weights *w, const struct pool_map *map);
+/* True: the products of all layers are those of the definition whatever the batch: the host's
+ * (exec/exec.h), and with `device` those of experts on a CUDA device. Dense products there are not
+ * considered. */
+bool weights_all_defined(const struct model_weights *w, const struct pool_map *map, bool device);
 
 #endif

@@ -22,7 +22,7 @@
 
 /* Rows of logits computed at once. A row has the size of the vocabulary and each is an event of a
  * Logits request, so they are few. For Logprobs they are as many as make it worth to unpack the
- * output head for BLAS. */
+ * output head for cuBLAS. */
 #define LOGITS_ROWS   8
 #define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
 
