@@ -133,7 +133,8 @@ static double run_job(struct bench *b, const struct job *job)
     return clock_s() - start;
 }
 
-/* Random quants with sane scales: a few tile rows quantised and copied to fill the memory. */
+/* Random quants with sane scales: a few tile rows quantised and copied to fill the memory. NVFP4's
+ * scales are subnormal, as they are where the matrix has no factor. */
 static uint32_t fill(struct bench *b, enum tensor_type type, uint32_t rows, uint32_t cols)
 {
     enum { OWN_TILES = 4 };

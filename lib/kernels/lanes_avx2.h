@@ -96,6 +96,12 @@ LANES void vf_store(float *p, vf a)
 }
 
 /* 16 halves as float32. */
+LANES vf vf_of_halves(__m256i a)
+{
+    return (vf){_mm256_cvtph_ps(_mm256_castsi256_si128(a)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1))};
+}
+
 LANES vf vf_load_halves(const uint8_t *p)
 {
     return (vf){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),

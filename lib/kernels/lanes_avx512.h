@@ -171,6 +171,11 @@ LANES void vf_store(float *p, vf a)
     _mm512_storeu_ps(p, a);
 }
 
+LANES vf vf_of_halves(__m256i a)
+{
+    return _mm512_cvtph_ps(a);
+}
+
 LANES vf vf_load_halves(const uint8_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));

@@ -291,6 +291,37 @@ static void test_every_exponent(void **state)
     free(file);
 }
 
+/* NVFP4's scales in every build: each of the 256 bytes. */
+static void test_every_nvfp4_scale(void **state)
+{
+    enum { ROWS = 256, COLS = 64, BLOCK_BYTES = 36 };
+    uint8_t *file = random_rows(TENSOR_NVFP4, ROWS, COLS, WEIGHTS_USUAL, 4);
+    struct inputs_of in = make_inputs(portable, COLS, 1, INPUTS_USUAL, 9);
+    float y[ROWS], w[COLS];
+
+    for (uint32_t r = 0; r < ROWS; r++) {
+        memcpy(file + r * BLOCK_BYTES, file, BLOCK_BYTES);
+        memset(file + r * BLOCK_BYTES, (int)r, 4);
+    }
+    struct matrix m = tiles_of(TENSOR_NVFP4, ROWS, COLS, file);
+    for (uint32_t n = 1; n <= 8; n++)
+        check_builds_agree(&m, n, INPUTS_USUAL);
+    portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, 1, y, ROWS, false);
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0, size = 0;
+        case_row(TENSOR_NVFP4, (uint32_t)r, file + r * BLOCK_BYTES, w, COLS);
+        for (int c = 0; c < COLS; c++) {
+            double term = (double)w[c] * in.a.q[c] * (double)in.a.d[c / 16];
+            sum += term;
+            size += fabs(term);
+        }
+        assert_true(fabs(sum - y[r]) <= size * 1e-6);
+    }
+    free_inputs(&in);
+    free((void *)m.tiles);
+    free(file);
+}
+
 static void check_packed(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n_tokens)
 {
     uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, n_tokens);
@@ -391,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_every_row_count),
         cmocka_unit_test(test_odd_columns),
         cmocka_unit_test(test_every_exponent),
+        cmocka_unit_test(test_every_nvfp4_scale),
         cmocka_unit_test(test_portable_against_float64),
         cmocka_unit_test(test_packed_tokens),
         cmocka_unit_test(test_parts_and_batches),
