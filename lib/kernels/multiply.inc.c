@@ -12,7 +12,8 @@
  *
  * Several tokens: the code reads one tile row after the other and prefetches every line of the next
  * one, because the hardware's prefetchers cannot keep up and a single missing line stalls it. More
- * than TOKENS_MAX tokens find the tile row in the first-level cache from the second round on. */
+ * than TOKENS_MAX tokens find the tile row in the first-level cache from the second round on. A
+ * group that lacks a few tokens repeats its last one, where that is faster than smaller groups. */
 #include "kernels/builds.h"
 #include "kernels/unroll.h"
 #include "quant/grids.h"
@@ -279,15 +280,16 @@ static uint32_t multiply_streams(rows_function *multiply_rows, const struct matr
     return tile + R * count;
 }
 
-/* One token: as many tile rows as possible in 4 streams, the rest in 2 streams, then in 1. */
+/* One token, the index-th: as many tile rows as possible in 4 streams, the rest in 2 streams, then
+ * in 1. */
 static void multiply_one(const struct matrix *m, uint32_t tile, uint32_t end,
-                         const struct activations *a, const uint32_t *tokens, float *y,
-                         bool accumulate)
+                         const struct activations *a, const uint32_t *tokens, uint32_t index,
+                         float *y, bool accumulate)
 {
     rows_function *const *rows = by_rows[m->type];
     struct views v;
 
-    views_of(a, tokens, 0, 1, &v);
+    views_of(a, tokens, index, 1, 1, &v);
     if (rows[1] != NULL)
         tile = multiply_streams(rows[1], m, tile, 4, (end - tile) / 4, &v, y, accumulate);
     tile = multiply_streams(rows[0], m, tile, 2, (end - tile) / 2, &v, y, accumulate);
@@ -342,14 +344,17 @@ struct product {
 /* The most tokens that multiply a tile row before the next one. */
 enum { BATCH_TOKENS = 64, LOG2_TOKENS_MAX = TOKENS_MAX == 8 ? 3 : 2 };
 
-/* Some of a batch's tokens: as many as log2 says. */
+/* Some of a batch's tokens: as many as log2 says, or fewer in the last group, which repeats its
+ * last one. */
 struct token_group {
     int log2;
     struct views views;
 };
 
+/* has_single: one more token, of float weights, is in no group. */
 struct batch {
     uint32_t first, n_tokens, n_groups;
+    bool has_single;
     struct token_group groups[BATCH_TOKENS / 2 + 1];
 };
 
@@ -362,6 +367,37 @@ struct packing {
 static bool is_quantized(const struct matrix *m)
 {
     return tensor_type_info(m->type)->block_values > 1;
+}
+
+/* True: a group of `size` tokens that repeats the last of n, size / 2 < n < size, takes less time
+ * than smaller groups (bench/results/kernels.md). */
+static bool is_filled(enum tensor_type type, uint32_t n, uint32_t size)
+{
+    switch (type) {
+    case TENSOR_F32:
+    case TENSOR_F16:
+    case TENSOR_BF16:
+        return true;
+    case TENSOR_Q8_0:
+    case TENSOR_Q5_K:
+    case TENSOR_Q6_K:
+    case TENSOR_IQ4_NL:
+    case TENSOR_IQ4_XS:
+    case TENSOR_NVFP4:
+        return TOKENS_MAX == 8 && n == size - 1;
+    default:
+        return false;
+    }
+}
+
+/* The next group of n tokens that are left. */
+static int group_log2(enum tensor_type type, uint32_t n, int most)
+{
+    int log2 = most;
+
+    while (1u << log2 > n)
+        log2--;
+    return log2 < most && n > 1u << log2 && is_filled(type, n, 2u << log2) ? log2 + 1 : log2;
 }
 
 /* A batch of tokens from `first` on. It takes TOKENS_MAX of them at a time, or half as many where
@@ -378,14 +414,14 @@ static void batch_begin(struct batch *b, const struct product *p, uint32_t first
     if (needs_packing && has_memory && n > memory.n_blocks / blocks * PACKED_TOKENS)
         n = memory.n_blocks / blocks * PACKED_TOKENS;
     b->first = first;
-    b->n_tokens = n;
     b->n_groups = 0;
+    b->has_single = !is_quantized(p->m) && n % TOKENS_MAX == 1;
+    n -= b->has_single;
+    b->n_tokens = n;
     for (uint32_t i = 0; i < n; b->n_groups++) {
         struct token_group *g = &b->groups[b->n_groups];
-        g->log2 = LOG2_TOKENS_MAX - (needs_packing && !has_memory);
-        while (1u << g->log2 > n - i)
-            g->log2--;
-        views_of(p->a, p->tokens, first + i, 1u << g->log2, &g->views);
+        g->log2 = group_log2(p->m->type, n - i, LOG2_TOKENS_MAX - (needs_packing && !has_memory));
+        views_of(p->a, p->tokens, first + i, 1u << g->log2, n - i, &g->views);
         if (needs_packing && 1 << g->log2 == PACKED_TOKENS) {
             pack_views(&g->views, blocks, p->m->type, memory.blocks);
             memory.blocks += blocks;
@@ -439,9 +475,11 @@ static void multiply_batches(const struct product *p, struct packing memory)
     bool decodes = decodings[m->type].decode_tile != NULL;
     struct batch b;
 
-    for (uint32_t first = 0; first < p->n_tokens; first += b.n_tokens) {
+    for (uint32_t first = 0; first < p->n_tokens; first += b.n_tokens + b.has_single) {
+        uint32_t end = p->tile_first + p->tile_count;
+
         batch_begin(&b, p, first, memory);
-        for (uint32_t tile = p->tile_first; tile < p->tile_first + p->tile_count; tile++) {
+        for (uint32_t tile = p->tile_first; tile < end; tile++) {
             const uint8_t *row = (const uint8_t *)m->tiles + tile * row_bytes;
             vf sums[BATCH_TOKENS];
 
@@ -453,6 +491,11 @@ static void multiply_batches(const struct product *p, struct packing memory)
                 store_rows(p->y + (first + t) * p->y_stride + (size_t)tile * TILE_ROWS,
                            rows_in(m, tile), times_factors(m, row, row_bytes, sums[t]),
                            p->accumulate);
+            uint32_t done = tile + 1 - p->tile_first; /* of those the last four are in the cache */
+            if (b.has_single && (done % 4 == 0 || tile + 1 == end))
+                multiply_one(m, tile - (done - 1) % 4, tile + 1, p->a, p->tokens,
+                             first + b.n_tokens, p->y + (first + b.n_tokens) * p->y_stride,
+                             p->accumulate);
         }
     }
 }
@@ -462,8 +505,8 @@ enum { PACKED_TILES = 4 };
 
 static bool packs(const struct product *p)
 {
-    return MOED_PACKS_VIEWS && is_quantized(p->m) && p->n_tokens >= PACKED_TOKENS &&
-           p->tile_count >= PACKED_TILES;
+    return MOED_PACKS_VIEWS && is_quantized(p->m) && p->tile_count >= PACKED_TILES &&
+           1 << group_log2(p->m->type, p->n_tokens, LOG2_TOKENS_MAX) == PACKED_TOKENS;
 }
 
 /* A function of its own: only it needs so much of the stack. */
@@ -483,7 +526,7 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
                               n_tokens, y,          y_stride,   accumulate};
 
     if (n_tokens == 1)
-        multiply_one(m, tile_first, tile_first + tile_count, a, tokens, y, accumulate);
+        multiply_one(m, tile_first, tile_first + tile_count, a, tokens, 0, y, accumulate);
     else if (packs(&p))
         multiply_packed(&p);
     else

@@ -50,13 +50,15 @@ LANES vf view_bias(const struct views *v, int t, size_t b, const int T)
 #define VIEW_START(v, t, col, T, unpacked)                                                         \
     (IS_PACKED(T) ? vi_set1((v)->packed[(col) / 32].start[t][(col) / 16 % 2]) : (unpacked))
 
+/* `count` tokens from `first` on, of which only n_there are there: after them the last one again.
+ */
 static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
-                     uint32_t count, struct views *v)
+                     uint32_t count, uint32_t n_there, struct views *v)
 {
     size_t blocks = act_blocks(a->cols);
 
     for (uint32_t i = 0; i < count; i++) {
-        size_t token = act_token(tokens, first + i);
+        size_t token = act_token(tokens, first + (i < n_there ? i : n_there - 1));
 
         v->q[i] = a->q + token * act_q_stride(a->cols);
         v->d[i] = a->d + token * 2 * blocks;

@@ -172,7 +172,7 @@ static void check_type(enum tensor_type type, uint32_t rows, uint32_t cols, uint
 
 static void test_builds_agree(void **state)
 {
-    static const uint32_t token_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33};
+    static const uint32_t token_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 65};
 
     for (int t = 0; t < N_COMPUTED_TYPES; t++) {
         uint32_t block = tensor_type_info(computed_types[t])->block_values;
@@ -339,7 +339,9 @@ static void check_packed(enum tensor_type type, uint32_t rows, uint32_t cols, ui
 static void test_packed_tokens(void **state)
 {
     for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        check_packed(computed_types[t], 70, 256, 7);
         check_packed(computed_types[t], 70, 256, 8);
+        check_packed(computed_types[t], 130, 256, 15);
         check_packed(computed_types[t], 49, 512, 21);
         check_packed(computed_types[t], 65, 256, 130);
         check_packed(computed_types[t], 17, 256, 127);
