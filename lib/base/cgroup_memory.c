@@ -2,11 +2,12 @@
  * Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. */
 #include "base/cgroup_memory.h"
 
+#include "base/cgroup.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #define PATH_BYTES 8192
-#define LINE_BYTES 4200
 #define END_NS     5000000000ull /* a killed process with large mappings takes seconds to end */
 
 /* The two versions' files. */
@@ -24,13 +25,13 @@ static const struct version versions[] = {
 struct group {
     const char *root;
     const struct version *version;
-    char path[LINE_BYTES]; /* "/a/b"; "": the root of the mount */
+    struct cgroup at;
 };
 
 static FILE *open_file(const struct group *g, const char *file)
 {
     char path[PATH_BYTES];
-    int n = snprintf(path, sizeof path, "%s%s%s/%s", g->root, g->version->mount, g->path, file);
+    int n = snprintf(path, sizeof path, "%s%s%s/%s", g->root, g->version->mount, g->at.path, file);
     return n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
 }
 
@@ -70,70 +71,32 @@ static uint64_t available_in(const struct group *g)
     return limit > used ? limit - used : 0;
 }
 
-/* Of the group and all above it. In a container the path may be the host's: then only the mount's
- * root exists, and that is the container's own group. */
+/* Of the group and all above it. */
 static uint64_t available_upwards(struct group *g)
 {
     uint64_t least = UINT64_MAX;
-    for (;;) {
+    do {
         uint64_t here = available_in(g);
         least = here < least ? here : least;
-        char *slash = strrchr(g->path, '/');
-        if (slash == NULL)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* The group's path in a line of /proc/self/cgroup, "NUMBER:CONTROLLERS:PATH", where it is of this
- * version; NULL: it is not. */
-static const char *path_in(char *line, bool second)
-{
-    char *controllers = strchr(line, ':'),
-         *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (path == NULL)
-        return NULL;
-    *path++ = '\0';
-    path[strcspn(path, "\n")] = '\0';
-    controllers++;
-    if (second)
-        return *controllers == '\0' ? path : NULL;
-    for (char *rest = controllers, *word; (word = strsep(&rest, ",")) != NULL;)
-        if (strcmp(word, "memory") == 0)
-            return path;
-    return NULL;
-}
-
-static FILE *open_groups(const char *root)
-{
-    char file[PATH_BYTES];
-    snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
-    return fopen(file, "re");
+    } while (cgroup_up(&g->at));
+    return least;
 }
 
 /* The next of this process's groups that may limit memory. */
 static bool next_group(FILE *f, const char *root, struct group *g)
 {
-    char line[LINE_BYTES];
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        for (int i = 0; i < 2; i++) {
-            char copy[LINE_BYTES];
-            memcpy(copy, line, sizeof copy);
-            const char *path = path_in(copy, i == 0);
-            if (path == NULL)
-                continue;
-            *g = (struct group){.root = root, .version = &versions[i]};
-            snprintf(g->path, sizeof g->path, "%s", strcmp(path, "/") == 0 ? "" : path);
-            return true;
-        }
-    return false;
+    if (!cgroup_next(f, "memory", &g->at))
+        return false;
+    g->root = root;
+    g->version = &versions[!g->at.second];
+    return true;
 }
 
 uint64_t cgroup_memory_available(const char *root)
 {
     uint64_t least = UINT64_MAX;
     struct group g;
-    FILE *f = open_groups(root);
+    FILE *f = cgroup_open_list(root);
     while (next_group(f, root, &g)) {
         uint64_t available = available_upwards(&g);
         least = available < least ? available : least;
@@ -157,12 +120,12 @@ static bool read_oom_kills(FILE *f, uint64_t *out)
     return found;
 }
 
-/* In a container the group may be the root of the mount, as in available_upwards(). */
+/* In a container the group may be the root of the mount, as in cgroup_up(). */
 static bool group_oom_kills(struct group *g, uint64_t *out)
 {
     if (read_oom_kills(open_file(g, g->version->events), out))
         return true;
-    g->path[0] = '\0';
+    g->at.path[0] = '\0';
     return read_oom_kills(open_file(g, g->version->events), out);
 }
 
@@ -172,7 +135,7 @@ uint64_t cgroup_memory_oom_kills(const char *root)
     uint64_t kills = 0;
     struct group g;
     bool found = false;
-    FILE *f = open_groups(root);
+    FILE *f = cgroup_open_list(root);
     while (!found && next_group(f, root, &g))
         found = group_oom_kills(&g, &kills);
     if (f != NULL)

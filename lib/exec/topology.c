@@ -1,6 +1,8 @@
 /* Reads the topology from /sys and /proc; see topology.h. */
 #include "exec/topology.h"
 
+#include "base/cgroup.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,33 +84,45 @@ static void read_nodes(const char *root, struct topology *t)
         t->n_nodes = 1;
 }
 
-/* Whole cores of a cgroup, version 2; 0: no limit. */
-static unsigned group_quota(const char *root, const char *group)
+/* Reads the first number of a group's file, and the second; version 1 has one in each file. */
+static bool read_period(const char *root, const struct cgroup *g, long *quota, long *period)
 {
-    char path[PATH_BYTES], line[PATH_BYTES];
-    long quota = 0, period = 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%.4000s/cpu.max", group);
-    if (!read_line(root, path, line) || sscanf(line, "%ld %ld", &quota, &period) != 2)
-        return 0; /* "max" is no number */
-    return quota > 0 && period > 0 ? (unsigned)((quota + period - 1) / period) : 0;
+    char path[2 * PATH_BYTES], line[PATH_BYTES];
+    if (g->second) {
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", g->path);
+        return read_line(root, path, line) && sscanf(line, "%ld %ld", quota, period) == 2;
+    }
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", g->path);
+    if (!read_line(root, path, line) || sscanf(line, "%ld", quota) != 1)
+        return false;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", g->path);
+    return read_line(root, path, line) && sscanf(line, "%ld", period) == 1;
 }
 
-/* The lowest quota of our cgroup and its ancestors. */
+/* Whole cores of a cgroup; 0: no limit, which is "max" or -1. */
+static unsigned group_quota(const char *root, const struct cgroup *g)
+{
+    long quota, period;
+    if (!read_period(root, g, &quota, &period) || quota <= 0 || period <= 0)
+        return 0;
+    return (unsigned)((quota + period - 1) / period);
+}
+
+/* The lowest quota of our cgroups and their ancestors. */
 static unsigned read_quota(const char *root)
 {
-    char line[PATH_BYTES], *group = line + 3;
-    if (!read_line(root, "/proc/self/cgroup", line) || strncmp(line, "0::", 3) != 0)
-        return group_quota(root, "");
-    group[strcspn(group, "\n")] = '\0';
-    unsigned least = 0;
-    for (;;) {
-        unsigned quota = group_quota(root, group);
-        least = quota && (!least || quota < least) ? quota : least;
-        char *slash = strrchr(group, '/');
-        if (!slash)
-            return least;
-        *slash = '\0';
-    }
+    unsigned least = 0, quota;
+    struct cgroup g;
+    FILE *list = cgroup_open_list(root);
+    if (!list)
+        return group_quota(root, &(struct cgroup){.second = true});
+    while (cgroup_next(list, "cpu", &g))
+        do {
+            quota = group_quota(root, &g);
+            least = quota && (!least || quota < least) ? quota : least;
+        } while (cgroup_up(&g));
+    fclose(list);
+    return least;
 }
 
 /* The number of CPUs before cpus[i] that belong to the same core. */

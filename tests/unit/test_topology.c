@@ -155,6 +155,28 @@ static void test_quota(void **state)
     assert_int_equal(topology_threads(read_machine(0, 1)), 2);
 }
 
+/* Version 1, and a host of both versions: the controller is in any line. */
+static void test_quota_of_version_1(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "12:memory:/m\n5:cpu,cpuacct:/a/b\n0::/x");
+    put("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1");
+    put("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000");
+    assert_int_equal(topology_threads(read_machine(0, 7)), 8);
+    put("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "250000");
+    put("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000");
+    assert_int_equal(topology_threads(read_machine(0, 7)), 3);
+    /* In a container the path may be the host's. */
+    put("/proc/self/cgroup", "5:cpuacct,cpu:/docker/c");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
+    assert_int_equal(topology_threads(read_machine(0, 7)), 2);
+    /* Version 2 in a later line. */
+    put("/proc/self/cgroup", "1:name=systemd:/s\n0::/g");
+    put("/sys/fs/cgroup/g/cpu.max", "100000 100000");
+    assert_int_equal(topology_threads(read_machine(0, 7)), 1);
+}
+
 /* The machine of the test. */
 static void test_here(void **state)
 {
@@ -177,6 +199,7 @@ int main(void)
                                        ON_A_MACHINE(test_shares),
                                        ON_A_MACHINE(test_affinity),
                                        ON_A_MACHINE(test_quota),
+                                       ON_A_MACHINE(test_quota_of_version_1),
                                        ON_A_MACHINE(test_node_without_cpus),
                                        cmocka_unit_test(test_here)};
     return cmocka_run_group_tests(tests, NULL, NULL);
