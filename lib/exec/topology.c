@@ -53,6 +53,23 @@ static uint16_t core_of(const char *root, unsigned cpu)
     return (uint16_t)cpu;
 }
 
+/* The speed of a core to compare it with the machine's others: the kernel's measure, the kind on
+ * Intel's hybrid CPUs, or the highest frequency. */
+static uint32_t speed_of(const char *root, unsigned cpu)
+{
+    static const char *const files[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
+    char path[128], line[PATH_BYTES];
+    unsigned lowest;
+    if (read_line(root, "/sys/devices/cpu_core/cpus", line))
+        return list_names(line, cpu, &lowest) ? 2 : 1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/%s", cpu, files[i]);
+        if (read_line(root, path, line))
+            return (uint32_t)strtoul(line, NULL, 10);
+    }
+    return 0;
+}
+
 static bool has_nodes(const char *root)
 {
     char path[PATH_BYTES];
@@ -171,9 +188,11 @@ void topology_read_from(const char *root, const cpu_set_t *allowed, struct topol
 {
     memset(out, 0, sizeof *out);
     for (unsigned cpu = 0; cpu < TOPOLOGY_MAX_CPUS; cpu++)
-        if (CPU_ISSET(cpu, allowed))
-            out->cpus[out->n_cpus++] =
-                (struct topology_cpu){.cpu = (uint16_t)cpu, .core = core_of(root, cpu)};
+        if (CPU_ISSET(cpu, allowed)) {
+            uint16_t core = core_of(root, cpu);
+            out->cpus[out->n_cpus++] = (struct topology_cpu){.cpu = (uint16_t)cpu, .core = core};
+            out->speeds[core] = speed_of(root, cpu);
+        }
     read_nodes(root, out);
     put_in_order(out);
     out->quota = read_quota(root);
@@ -194,21 +213,57 @@ unsigned topology_threads(const struct topology *t)
     return n ? n : 1;
 }
 
-/* The cores' lowest CPUs, node by node. */
-static unsigned list_cores(const struct topology *t, uint16_t *cores)
+/* True: the slowest of the cores is of another kind than the fastest. Cores of one kind may differ
+ * by some per cent in their highest frequency. */
+static bool differ(const struct topology *t, const uint16_t *cores, unsigned n)
 {
-    unsigned n = 0;
-    for (unsigned node = 0; node < t->n_nodes; node++)
+    uint32_t least = UINT32_MAX, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t speed = t->speeds[cores[i]];
+        least = speed < least ? speed : least;
+        most = speed > most ? speed : most;
+    }
+    return n > 0 && least < most - most / 8;
+}
+
+/* Puts a node's cores in such an order that each of its shares, of `each` cores in a row, has
+ * equally many of each kind: from the fastest core on, they are dealt to the shares in turn. */
+static void deal(const struct topology *t, uint16_t *cores, unsigned n, unsigned each)
+{
+    uint16_t sorted[TOPOLOGY_MAX_CPUS];
+    unsigned shares = n / each, done = 0;
+    if (shares < 2 || !differ(t, cores, n))
+        return;
+    for (unsigned i = 0; i < n; i++) { /* insertion keeps equals in order */
+        unsigned at = i;
+        for (; at > 0 && t->speeds[sorted[at - 1]] < t->speeds[cores[i]]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = cores[i];
+    }
+    for (unsigned s = 0; s < shares; s++)
+        for (unsigned i = s; i < shares * each; i += shares)
+            cores[done++] = sorted[i];
+    memcpy(cores + done, sorted + done, (n - done) * sizeof *cores);
+}
+
+/* The cores' lowest CPUs, node by node. */
+static unsigned list_cores(const struct topology *t, unsigned n_shares, uint16_t *cores)
+{
+    unsigned n = 0, each = t->n_cores / n_shares ? t->n_cores / n_shares : 1;
+    for (unsigned node = 0; node < t->n_nodes; node++) {
+        unsigned first = n;
         for (unsigned i = 0; i < t->n_cores; i++) /* one CPU of each core comes first */
             if (t->cpus[i].node == node)
                 cores[n++] = t->cpus[i].core;
+        deal(t, cores + first, n - first, each);
+    }
     return n;
 }
 
 void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out)
 {
     uint16_t cores[TOPOLOGY_MAX_CPUS];
-    unsigned n_cores = list_cores(t, cores), each = n_cores / n ? n_cores / n : 1;
+    unsigned n_cores = list_cores(t, n, cores), each = n_cores / n ? n_cores / n : 1;
     *out = (struct topology){.n_nodes = t->n_nodes, .quota = t->quota ? t->quota / n : 0};
     memcpy(out->node_ids, t->node_ids, sizeof out->node_ids);
     if (t->quota && !out->quota)

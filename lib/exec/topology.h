@@ -21,6 +21,8 @@ struct topology {
     unsigned n_cpus, n_cores, n_nodes, quota; /* whole cores of the cgroup; 0: no limit */
     uint16_t node_ids[TOPOLOGY_MAX_NODES];    /* the kernel's numbers, ascending */
     struct topology_cpu cpus[TOPOLOGY_MAX_CPUS];
+    /* by the core's number: its kind, capacity or highest frequency; 0: unknown */
+    uint32_t speeds[TOPOLOGY_MAX_CPUS];
 };
 
 /* Reads the topology for this process. Defaults for what the system does not report: each CPU is a
@@ -31,8 +33,9 @@ void topology_read(struct topology *out);
 void topology_read_from(const char *root, const cpu_set_t *allowed, struct topology *out);
 
 /* The rank-th of n equal shares of the cores (rank < n), with all CPUs of these; node by node, so
- * that a share lies on one node where there are as many shares as nodes. Each share has a core of
- * its own, unless there are fewer cores. out: another one than t. */
+ * that a share lies on one node where there are as many shares as nodes. Where cores of a node
+ * differ in speed, its shares have equally many of each kind. Each share has a core of its own,
+ * unless there are fewer cores. out: another one than t. */
 void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out);
 
 /* The best number of threads, at least 1. One per core, because two threads of a core share its

@@ -114,6 +114,38 @@ static void test_shares(void **state)
     assert_int_equal(topology_threads(&s), 1);
 }
 
+static void check_kinds(unsigned n, const unsigned *first, const unsigned *second)
+{
+    static struct topology s;
+    struct topology *t = read_machine(0, 7);
+    topology_share(t, 0, 2, &s);
+    check_order(&s, first, n);
+    topology_share(t, 1, 2, &s);
+    check_order(&s, second, n);
+}
+
+/* Two fast cores of two threads each and four slow ones of one: each of two shares has a fast core
+ * and two slow ones, whatever the kernel says of them. */
+static void test_shares_of_two_kinds(void **state)
+{
+    (void)state;
+    for (unsigned cpu = 0; cpu < 4; cpu++)
+        put_siblings(cpu, cpu < 2 ? "0-1" : "2-3");
+    put("/sys/devices/cpu_core/cpus", "0-3");
+    check_kinds(4, (const unsigned[]){0, 4, 6, 1}, (const unsigned[]){2, 5, 7, 3});
+    char path[128];
+    snprintf(path, sizeof path, "%s/sys/devices/cpu_core/cpus", root);
+    assert_int_equal(remove(path), 0);
+    static const char *const files[] = {"cpufreq/cpuinfo_max_freq", "cpu_capacity"};
+    for (int i = 0; i < 2; i++) {
+        for (unsigned cpu = 0; cpu < 8; cpu++) {
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/%s", cpu, files[i]);
+            put(path, cpu < 4 ? (i ? "1024" : "5000000") : (i ? "600" : "3900000"));
+        }
+        check_kinds(4, (const unsigned[]){0, 4, 6, 1}, (const unsigned[]){2, 5, 7, 3});
+    }
+}
+
 /* Limited to the second socket: only one node remains, whatever its number. */
 static void test_affinity(void **state)
 {
@@ -197,6 +229,7 @@ int main(void)
                                        ON_A_MACHINE(test_neighbouring_siblings),
                                        ON_A_MACHINE(test_two_nodes),
                                        ON_A_MACHINE(test_shares),
+                                       ON_A_MACHINE(test_shares_of_two_kinds),
                                        ON_A_MACHINE(test_affinity),
                                        ON_A_MACHINE(test_quota),
                                        ON_A_MACHINE(test_quota_of_version_1),
