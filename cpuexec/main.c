@@ -97,6 +97,7 @@ static enum error_code start(struct cpuexec *c, struct error *e)
 {
     if (!kernels_select(c->kernels))
         return error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", c->kernels);
+    kernels_log();
     bf16_get(); /* connections come when system calls are confined */
     enum error_code code = memory_client_attach(c->daemon.run, c->daemon.process, MEMORY_CPUEXEC, 0,
                                                 10000, &c->memory, e);

@@ -471,6 +471,8 @@ static enum error_code start(struct worker *w, struct error *e)
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
+        kernels_log();
+    if (!code)
         code = memory_client_attach(w->daemon.run, w->daemon.process, MEMORY_WORKER, device, 10000,
                                     &w->memory, e);
     if (!code)

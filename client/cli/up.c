@@ -11,6 +11,7 @@
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
 #include "daemon/options_file.h"
+#include "kernels/kernels.h"
 #include "model/kv_type.h"
 #include "model/speculate.h"
 #include "sched/policy.h"
@@ -380,6 +381,9 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_FAILURE;
     if (!l->options.device)
         l->options.device = getenv("MOED_DEVICE");
+    char lacking[KERNELS_LACKING_BYTES];
+    if (kernels_lacking(lacking))
+        cli_complain("%s: %s", verb, lacking);
     exit_code = launch_check_not_running(l); /* it would have the device's memory */
     if (!exit_code && l->model)
         exit_code = device_choice_make(l, &r.parts);

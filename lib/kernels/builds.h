@@ -11,6 +11,9 @@ extern const struct kernels kernels_avx2_vnni;
 extern const struct kernels kernels_avx512;
 #endif
 
+/* kernels_lacking of a CPU with these. */
+bool kernels_lacking_text(bool avx2, bool fma, bool f16c, char out[KERNELS_LACKING_BYTES]);
+
 /* Blocks of 32 columns. */
 static inline uint32_t act_blocks(uint32_t cols)
 {

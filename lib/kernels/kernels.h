@@ -317,6 +317,13 @@ bool kernels_select(const char *name);
 /* NULL-terminated names that this CPU can run, best first. */
 const char *const *kernels_available(void);
 
+/* True: an x86-64 CPU lacks what all its vector builds need, so that only the portable one runs.
+ * out: what it lacks, and what that means. */
+enum { KERNELS_LACKING_BYTES = 192 };
+bool kernels_lacking(char out[KERNELS_LACKING_BYTES]);
+/* Logs the build in use, and that as a warning. */
+void kernels_log(void);
+
 /* The definition's exp, by the build in use. Every build repeats its steps in the same order. */
 float kernels_exp(float x);
 

@@ -1,6 +1,7 @@
 /* multiply() and quantize(): the vector builds against the portable one to the bit, and the
  * portable one against float64 sums of lib/quant's values. The dense operations stand in
  * test_kernel_ops.c. */
+#include "kernels/builds.h"
 #include "tests/unit/kernel_cases.h"
 
 #include <float.h>
@@ -414,10 +415,28 @@ static void test_select(void **state)
     assert_string_equal(kernels_get()->name, names[0]);
 }
 
+static void test_lacking(void **state)
+{
+    char text[KERNELS_LACKING_BYTES];
+
+    assert_true(kernels_lacking_text(false, false, false, text));
+    assert_non_null(strstr(text, "lacks AVX2, FMA and F16C: "));
+    assert_true(text[strlen(text) - 1] == ')'); /* not cut off */
+    assert_true(kernels_lacking_text(true, false, false, text));
+    assert_non_null(strstr(text, "lacks FMA and F16C: "));
+    assert_true(kernels_lacking_text(false, true, true, text));
+    assert_non_null(strstr(text, "lacks AVX2: "));
+    assert_false(kernels_lacking_text(true, true, true, text));
+#if defined(__x86_64__)
+    assert_int_equal(kernels_lacking(text), kernels_available()[1] == NULL);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_select),
+        cmocka_unit_test(test_lacking),
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_quantize_ties_and_faults),
         cmocka_unit_test(test_builds_agree),
