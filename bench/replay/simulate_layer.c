@@ -65,7 +65,7 @@ void simulate_layer_predicted(void *simulation, const struct layer_prediction *p
     costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_computed_s / s->engine.now_s : 0;
     const struct layer_judge judge = {
         .assigner = policy->assigner,
-        .most = sched_prefetch_most(policy->prefetcher, s->shape->n_experts),
+        .prefetcher = policy->prefetcher,
         .costs = &costs,
         .call_s = fmax(0, m->cpu_call_s - m->device_call_s),
         .step = s->step,

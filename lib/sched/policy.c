@@ -60,7 +60,7 @@
           "hot experts by a table of correlations, computed while others come (Klotski)",          \
           ASSIGN_LOAD_ALL, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_CORRELATION, PREFETCH_PROBABLE) \
     SEP X("moed", "segments balanced between link and CPU; cache and prefetch by what they save",  \
-          ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_PROBABLE)
+          ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_SELECTIVE)
 
 #define REPLAY_POLICIES(X, SEP)                                                                    \
     X("belady", "every missing expert is loaded, the one used the farthest in the future goes",    \
@@ -174,7 +174,9 @@
           PREFETCH_CLEARED)                                                                        \
     SEP X("loaded", "a layer's 1 or 4 with the most tokens, before the cache's swaps (DALI)",      \
           PREFETCH_LOADED)                                                                         \
-    SEP X("value", "one queue with the loads, by the seconds that each should save", PREFETCH_VALUE)
+    SEP X("value", "one queue with the loads, by the seconds that each should save",               \
+          PREFETCH_VALUE)                                                                          \
+    SEP X("selective", "as probable, if the copy should save time (ours)", PREFETCH_SELECTIVE)
 
 #define COMMA           ,
 #define NAME(name, ...) name

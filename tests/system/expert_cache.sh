@@ -64,7 +64,7 @@ check_refusals() {
     refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale, prompt-frequency, streamed, learned, lru-allocated, shallow" --cache fifo
     refused "cache 'belady' is not known" --cache belady
     refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture, correlation" --predictor oracle
-    refused "there are probable, chunked, rotating, urgent, cleared, loaded, value" --prefetch random
+    refused "there are probable, chunked, rotating, urgent, cleared, loaded, value, selective" --prefetch random
     refused "there are global, uniform, configured" --budget fair
     [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
 }
@@ -86,7 +86,7 @@ in_force() { # in_force POLICY ASSIGNER CACHE BUDGET PREDICTOR PREFETCHER
 }
 copied() { metric memd "moed_memd_policy_link_bytes_total{policy=\"$1\"}"; }
 in_force moed balance lru uniform frequency urgent || fail "the policy in force is not among the metrics"
-# The assigner balance copies only where that pays, which depends on the load of the machine: load-all always copies.
+# The assigner balance loads only where that pays, which depends on the load of the machine: load-all always loads.
 "$MOED" policy --assign load-all >/dev/null || fail "policy --assign"
 "$MOED" run -n 20 --ignore-end --temp 0 "Once upon a time" >/dev/null
 "$MOED" policy ondemand >/dev/null || fail "policy ondemand"

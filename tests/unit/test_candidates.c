@@ -40,14 +40,14 @@ static void test_uncontended(void **state)
     (void)state;
     for (uint64_t step = 0; step < 100; step++) {
         struct prefetch_candidate g[] = {{.p = 0.31, .missing = 1}, {.p = 0.29, .missing = 1}};
-        prefetch_judge_candidates(ASSIGN_BALANCE, &costs, 0, step, g, 2, 2);
+        prefetch_judge_candidates(PREFETCH_SELECTIVE, &costs, 0, step, g, 2, 2);
         assert_int_equal(g[0].verdict, step % 32 == 0 ? CANDIDATE_SKIP : CANDIDATE_PREFETCH);
         assert_int_equal(g[1].verdict, step % 32 == 0    ? CANDIDATE_SKIP
                                        : step % 32 == 16 ? CANDIDATE_PREFETCH
                                                          : CANDIDATE_DECLINE);
-        for (int kind = 0; kind < ASSIGN_BALANCE; kind++) {
+        for (int kind = 0; kind < PREFETCH_VALUE; kind++) { /* those of the papers */
             g[0] = (struct prefetch_candidate){.p = 0, .missing = 1, .verdict = CANDIDATE_DECLINE};
-            prefetch_judge_candidates((enum sched_assigner)kind, &costs, 0, step, g, 1, 1);
+            prefetch_judge_candidates((enum sched_prefetcher)kind, &costs, 0, step, g, 1, 1);
             assert_int_equal(g[0].verdict, CANDIDATE_PREFETCH);
         }
     }
@@ -56,7 +56,7 @@ static void test_uncontended(void **state)
 static uint32_t copied(double call_s, struct prefetch_candidate *g, uint32_t n, uint32_t n_known)
 {
     uint32_t mask = 0;
-    prefetch_judge_candidates(ASSIGN_BALANCE, &costs, call_s, 1, g, n, n_known);
+    prefetch_judge_candidates(PREFETCH_SELECTIVE, &costs, call_s, 1, g, n, n_known);
     for (uint32_t i = 0; i < n; i++)
         mask |= (g[i].verdict == CANDIDATE_PREFETCH) << i;
     return mask;

@@ -289,8 +289,11 @@ static void test_judgement(void **state)
     const struct predicted experts[] = {{0, 0.75f}, {1, 0.5f}, {3, 0.25f}, {2, 0.125f}};
     const struct layer_prediction p = {
         .target = {.step = 1, .layer = 2}, .experts = experts, .n = 3, .n_known = 4};
-    struct layer_judge judge = {
-        .assigner = ASSIGN_BALANCE, .most = 4, .costs = &c, .step = 1, .expected = true};
+    struct layer_judge judge = {.assigner = ASSIGN_QSTAR, /* does not matter */
+                                .prefetcher = PREFETCH_SELECTIVE,
+                                .costs = &c,
+                                .step = 1,
+                                .expected = true};
     struct layer_judgement got;
     layer_judge(l, &judge, &p, &got);
     assert_int_equal(got.n_expected, 4); /* all that is known */
@@ -306,7 +309,8 @@ static void test_judgement(void **state)
     assert_int_equal(got.n_expected, 4);
     assert_int_equal(got.n_fetch + got.n_declined, 0);
 
-    judge = (struct layer_judge){.assigner = ASSIGN_GREEDY, .most = 1, .costs = &c, .step = 1};
+    judge = (struct layer_judge){
+        .assigner = ASSIGN_BALANCE, .prefetcher = PREFETCH_LOADED, .costs = &c, .step = 1};
     layer_judge(l, &judge, &p, &got);
     assert_int_equal(got.n_expected, 0);
     assert_int_equal(got.n_fetch, 1); /* the prefetcher's limit */

@@ -48,6 +48,7 @@ static void test_names(void **state)
     assert_int_equal(sched_policy_find("threshold")->assigner, ASSIGN_THRESHOLD);
     assert_int_equal(sched_policy_find("dali")->predictor, PREDICT_RESIDUAL);
     assert_int_equal(sched_policy_find("dali")->prefetcher, PREFETCH_LOADED);
+    assert_int_equal(sched_policy_find("moed")->prefetcher, PREFETCH_SELECTIVE);
     assert_int_equal(sched_policy_find("moepic")->predictor, PREDICT_GATE_SCORES);
     assert_null(sched_policy_find("moe"));
     assert_null(sched_policy_find(""));
@@ -69,13 +70,13 @@ static void test_names(void **state)
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
     assert_null(sched_policy_at_any(n + 2));
     assert_null(sched_policy_find("belady"));
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         enum sched_prefetcher found;
         const char *name = sched_prefetcher_name((enum sched_prefetcher)i);
         assert_true(sched_prefetcher_find(name, &found) && (int)found == i);
         assert_non_null(strstr(sched_prefetcher_names(), name));
     }
-    assert_null(sched_prefetcher_name((enum sched_prefetcher)7));
+    assert_null(sched_prefetcher_name((enum sched_prefetcher)8));
     for (int kind = 0; kind < N_ASSIGNERS; kind++) {
         enum sched_assigner found = ASSIGN_LOAD_ALL;
         assert_true(sched_assigner_find(sched_assigner_name((enum sched_assigner)kind), &found));

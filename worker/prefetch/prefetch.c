@@ -135,10 +135,11 @@ static void publish_trial(struct prefetch *p)
     atomic_store_explicit(&p->trial_result, (int)p->trial.result, memory_order_relaxed);
 }
 
-/* Another assigner or predictor, or cpuexec has come or gone: a new trial, or none. */
+/* Another prefetcher or predictor, or cpuexec has come or gone: a new trial, or none. */
 static void follow_policy(struct prefetch *p, bool has_cpu)
 {
-    bool may = prefetch_assigner(p) == ASSIGN_BALANCE && p->options.cache && !p->options.host;
+    bool may =
+        sched_prefetch_selects(prefetch_prefetcher(p)) && p->options.cache && !p->options.host;
     uint64_t predictor =
         may && prediction_is_on(p->prediction) ? prediction_number(p->prediction) : 0;
     if (may == p->on_trial && predictor == p->trial_of && has_cpu == p->trial.tries[DEVICE_KEEPS])

@@ -36,7 +36,8 @@ struct prefetch_options {
     struct host_experts *host;   /* NULL: all experts are in the pool */
     const _Atomic int *assigner; /* enum sched_assigner */
     enum sched_predictor predictor;
-    enum sched_prefetcher prefetcher; /* memd's: it limits how many experts are hinted at */
+    enum sched_prefetcher prefetcher; /* memd's: which experts are hinted at, and
+                                         whether there is a trial */
     bool fine_tune;                   /* predict_shape's */
     struct prediction_counters prediction_counters;
     struct prefetch_counters counters;

@@ -20,7 +20,7 @@ static uint32_t take_hints(struct prefetch *p, const struct layer_hint *hints, u
 
 static bool is_early_step_without(const struct prefetch *p)
 {
-    return prefetch_assigner(p) == ASSIGN_BALANCE && p->step < EARLY_STEPS &&
+    return sched_prefetch_selects(prefetch_prefetcher(p)) && p->step < EARLY_STEPS &&
            p->step % EARLY_STEPS_APART == EARLY_STEPS_APART / 2;
 }
 
@@ -30,10 +30,9 @@ static void report_device(struct prefetch *p, const struct layer_prediction *pre
     const struct predict_target *target = &prediction->target;
     struct device_cache *cache = p->options.cache;
     struct sched_costs costs = cost_model_now(p->options.costs);
-    enum sched_prefetcher prefetcher = (enum sched_prefetcher)atomic_load(&p->prefetcher);
     const struct layer_judge judge = {
         .assigner = prefetch_assigner(p),
-        .most = sched_prefetch_most(prefetcher, p->params->router.n_experts),
+        .prefetcher = prefetch_prefetcher(p),
         .costs = &costs,
         .call_s = cost_model_call_s(p->options.costs),
         .step = p->step,

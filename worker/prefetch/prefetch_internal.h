@@ -20,7 +20,7 @@ struct prefetch {
     enum device_use use; /* of this step */
     uint64_t step;       /* of the last layer that began */
 
-    /* the trial, under moed's assigner where all experts are in memory */
+    /* the trial, with a prefetcher that selects, where all experts are in memory */
     struct device_trial trial;
     uint64_t step_began_ns;
     double misses_s, cpu_only_s; /* of this step's layers so far: prefetch_missed's,
@@ -45,6 +45,11 @@ struct prefetch {
 static inline enum sched_assigner prefetch_assigner(const struct prefetch *p)
 {
     return (enum sched_assigner)atomic_load(p->options.assigner);
+}
+
+static inline enum sched_prefetcher prefetch_prefetcher(const struct prefetch *p)
+{
+    return (enum sched_prefetcher)atomic_load(&p->prefetcher);
 }
 
 /* prefetch_hints.c */

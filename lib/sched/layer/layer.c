@@ -244,9 +244,10 @@ static uint32_t gather_missing(struct layer *l, const struct layer_prediction *p
 static void judge_missing(struct layer *l, const struct layer_judge *judge,
                           const struct layer_prediction *p, struct layer_judgement *out)
 {
-    uint32_t n_missing, n_judged = gather_missing(l, p, judge->most, &n_missing);
-    prefetch_judge_candidates(judge->assigner, judge->costs, judge->call_s, judge->step, l->missing,
-                              n_judged, n_missing);
+    uint32_t most = sched_prefetch_most(judge->prefetcher, l->options.n_experts);
+    uint32_t n_missing, n_judged = gather_missing(l, p, most, &n_missing);
+    prefetch_judge_candidates(judge->prefetcher, judge->costs, judge->call_s, judge->step,
+                              l->missing, n_judged, n_missing);
     for (uint32_t i = 0; i < n_judged; i++) {
         const struct prefetch_candidate *c = &l->missing[i];
         out->n_declined += c->verdict == CANDIDATE_DECLINE;

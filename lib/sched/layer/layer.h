@@ -112,7 +112,7 @@ struct layer_prediction {
 /* The circumstances of a judgement. */
 struct layer_judge {
     enum sched_assigner assigner;
-    uint32_t most; /* experts of one layer that the prefetcher takes (sched_prefetch_most) */
+    enum sched_prefetcher prefetcher;
     const struct sched_costs *costs;
     double call_s; /* by how much a call of the CPU's side takes longer than one of the device's */
     uint64_t step; /* the present one */

@@ -72,12 +72,12 @@ static void judge_worth(const struct sched_costs *costs, double call_s,
     judge_all(candidates, until, CANDIDATE_PREFETCH);
 }
 
-void prefetch_judge_candidates(enum sched_assigner kind, const struct sched_costs *costs,
+void prefetch_judge_candidates(enum sched_prefetcher kind, const struct sched_costs *costs,
                                double call_s, uint64_t step, struct prefetch_candidate *candidates,
                                uint32_t n, uint32_t n_known)
 {
     uint64_t turn = step % EXPLORE_STEPS;
-    if (kind != ASSIGN_BALANCE || turn == EXPLORE_STEPS / 2)
+    if (!sched_prefetch_selects(kind) || turn == EXPLORE_STEPS / 2)
         judge_all(candidates, n, CANDIDATE_PREFETCH);
     else if (turn == 0)
         judge_all(candidates, n, CANDIDATE_SKIP);

@@ -3,6 +3,7 @@
 #define MOED_SCHED_PREFETCH_CANDIDATES_H
 
 #include "sched/assign/assign.h"
+#include "sched/prefetch/transfer_scheduler.h"
 
 /* Whether the worker asks a coming layer's gate at all, which takes gate_s. It does so if a layer,
  * from one layer's end to the next one's, takes ten times as long (layer_s; 0: neither is known),
@@ -27,12 +28,12 @@ struct prefetch_candidate {
 };
 
 /* Sets the verdict of the first n of the n_known candidates of a layer, in falling order of p; the
- * rest is never copied. The policies of the papers copy all n. moed's copies each candidate whose
- * own gain is positive (sched_prefetch_gain), and of the rest, the most probable first, as many as
- * pay together: with them the layer may do without the CPU, whose call takes call_s more than the
- * device's. In one step of 32 it copies nothing and in another one everything, so that the cost of
- * copies stays measured. */
-void prefetch_judge_candidates(enum sched_assigner kind, const struct sched_costs *costs,
+ * rest is never copied. The prefetchers of the papers copy all n. A prefetcher that selects
+ * (sched_prefetch_selects) copies each candidate whose own gain is positive (sched_prefetch_gain),
+ * and of the rest, the most probable first, as many as pay together: with them the layer may do
+ * without the CPU, whose call takes call_s more than the device's. In one step of 32 it copies
+ * nothing and in another one everything, so that the cost of copies stays measured. */
+void prefetch_judge_candidates(enum sched_prefetcher kind, const struct sched_costs *costs,
                                double call_s, uint64_t step, struct prefetch_candidate *candidates,
                                uint32_t n, uint32_t n_known);
 

@@ -1,4 +1,5 @@
-/* The order in which predictions are copied; see transfer_scheduler.h. Sources and departures:
+/* The order in which predictions are copied; see transfer_scheduler.h. Sources and departures
+ * (probable, and selective, which is ours, take the most probable first):
  *
  * - chunked: ProMoE, section on the prefetcher. An expert moves in chunks, here segments; tasks
  *   wait in a queue of low priority. Right after a layer's gate has spoken its speculative tasks
@@ -45,6 +46,7 @@ static bool is_before(const struct transfer_scheduler *c, const struct cache_pre
     }
     case PREFETCH_VALUE:
     case PREFETCH_PROBABLE:
+    case PREFETCH_SELECTIVE:
         break;
     }
     return a->probability != b->probability ? a->probability > b->probability : a->order < b->order;
@@ -69,6 +71,7 @@ static bool goes_before(const struct transfer_scheduler *c, const struct cache_p
         break;
     case PREFETCH_VALUE:
     case PREFETCH_PROBABLE:
+    case PREFETCH_SELECTIVE:
         break;
     }
     return a->probability > b->probability;

@@ -39,7 +39,16 @@ enum sched_prefetcher {
                           before what the cache policy wants */
     PREFETCH_VALUE, /* one queue with the demanded loads, by the seconds that each copy is expected
                        to save; a prediction of the same requester may outrank a load once */
+    PREFETCH_SELECTIVE, /* moed: as probable, of those that are worth their copy */
 };
+
+/* True if each prediction is judged by what its copy should save (candidates.h), and a trial may
+ * switch copies off where they cost time (device_trial.h). False: all that is predicted is copied.
+ */
+static inline bool sched_prefetch_selects(enum sched_prefetcher kind)
+{
+    return kind == PREFETCH_SELECTIVE || kind == PREFETCH_VALUE;
+}
 
 /* Segments that prefetches have in addition to the cache's: PreScope's two groups, each as large as
  * the reserve for loads. */
