@@ -18,8 +18,9 @@ static const char *const variants[] = {"cache=lru",    "cache=lfu",       "cache
                                        "assign=qstar", "predictor=none"};
 
 /* Second readings of papers: docs/policies.md. */
-static const char *const readings[] = {"qstar/assign=qstar-stream", "dali/assign=greedy-unbound",
-                                       "prescope/prefetch=probable", "fate/predictor=next-gate"};
+static const char *const readings[] = {"qstar/assign=qstar-stream",  "dali/assign=greedy-unbound",
+                                       "prescope/prefetch=probable", "fate/predictor=next-gate",
+                                       "fate/prefetch=selective",    "score/prefetch=selective"};
 
 struct request {
     const char *folder, *policies;

@@ -358,8 +358,8 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
     enum sched_predictor predictor = s->run->policy->predictor;
     double call_s = predict_call_s(s);
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
-    bool gates =
-        prefetch_gate_pays(predicting_early(s->predicting), gate_s, s->layer_s, s->misses_s);
+    bool gates = prefetch_gate_pays(s->run->policy->prefetcher, predicting_early(s->predicting),
+                                    gate_s, s->layer_s, s->misses_s);
     gate_s = gates ? gate_s : 0;
     engine_advance_to(&s->engine,
                       s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);

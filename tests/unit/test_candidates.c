@@ -14,14 +14,23 @@
 static void test_pays(void **state)
 {
     (void)state;
-    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6, 1));
-    assert_false(prefetch_gate_pays(false, 15e-6, 140e-6, 1));
-    assert_true(prefetch_gate_pays(true, 15e-6, 510e-6, 1));
-    assert_false(prefetch_gate_pays(true, 15e-6, 490e-6, 1));
-    assert_true(prefetch_gate_pays(false, 15e-6, 0, 0)); /* not known */
-    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6, 26e-6));
-    assert_false(prefetch_gate_pays(false, 15e-6, 160e-6, 24e-6));
-    assert_false(prefetch_gate_pays(false, 15e-6, 160e-6, 0)); /* all is resident */
+    assert_true(prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 160e-6, 1));
+    assert_false(prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 140e-6, 1));
+    assert_true(prefetch_gate_pays(PREFETCH_SELECTIVE, true, 15e-6, 510e-6, 1));
+    assert_false(prefetch_gate_pays(PREFETCH_SELECTIVE, true, 15e-6, 490e-6, 1));
+    assert_true(prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 0, 0)); /* not known */
+    assert_true(prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 160e-6, 26e-6));
+    assert_false(prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 160e-6, 24e-6));
+    assert_false(
+        prefetch_gate_pays(PREFETCH_SELECTIVE, false, 15e-6, 160e-6, 0)); /* all is resident */
+    /* The papers' prefetchers, whatever its share of a layer. */
+    for (int i = 0; i < PREFETCH_VALUE; i++) {
+        enum sched_prefetcher kind = (enum sched_prefetcher)i;
+        assert_true(prefetch_gate_pays(kind, false, 15e-6, 20e-6, 26e-6));
+        assert_true(prefetch_gate_pays(kind, true, 15e-6, 20e-6, 26e-6));
+        assert_false(prefetch_gate_pays(kind, false, 15e-6, 160e-6, 24e-6));
+        assert_true(prefetch_gate_pays(kind, false, 15e-6, 0, 0)); /* not known */
+    }
 }
 
 /* A copy of 3 seconds slows a CPU segment of 2 to 2.5: it costs 3 (1 - 2 / 2.5) = 0.6, and saves 2

@@ -302,7 +302,7 @@ bool prefetch_reads_scores(const struct prefetch *p)
 static bool gates_pay(const struct prefetch *p, uint64_t step)
 {
     return !p->options.cache || cost_model_is_timed(step) ||
-           prefetch_gate_pays(prediction_is_early(p->prediction), p->gate_s,
+           prefetch_gate_pays(prefetch_prefetcher(p), prediction_is_early(p->prediction), p->gate_s,
                               p->options.costs->layer_s, p->options.costs->misses_s);
 }
 

@@ -17,10 +17,14 @@ enum { EXPLORE_STEPS = 32 };
 #define GATE_SHARE_EARLY  0.03
 #define GATE_MISSES_SHARE 0.6
 
-bool prefetch_gate_pays(bool early, double gate_s, double layer_s, double misses_s)
+bool prefetch_gate_pays(enum sched_prefetcher kind, bool early, double gate_s, double layer_s,
+                        double misses_s)
 {
     double share = early ? GATE_SHARE_EARLY : GATE_SHARE;
-    return !(layer_s > 0) || (gate_s <= share * layer_s && gate_s <= GATE_MISSES_SHARE * misses_s);
+    if (!(layer_s > 0))
+        return true;
+    return (gate_s <= share * layer_s || !sched_prefetch_selects(kind)) &&
+           gate_s <= GATE_MISSES_SHARE * misses_s;
 }
 
 static void judge_all(struct prefetch_candidate *candidates, uint32_t n, enum sched_verdict verdict)

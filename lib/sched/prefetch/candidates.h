@@ -5,13 +5,16 @@
 #include "sched/assign/assign.h"
 #include "sched/prefetch/transfer_scheduler.h"
 
-/* Whether the worker asks a coming layer's gate at all, which takes gate_s. It does so if a layer,
- * from one layer's end to the next one's, takes ten times as long (layer_s; 0: neither is known),
- * and if that is 0.6 of the time that the misses take (misses_s: layer_plan's) at most. With small
- * experts on a quick device, or few misses, prefetching brings less than the gate costs. early: the
- * predictor predicts nearly as well without the gate, and earlier (predict_traits.early); then the
- * gate may take a third of that part of a layer. */
-bool prefetch_gate_pays(bool early, double gate_s, double layer_s, double misses_s);
+/* Whether the worker asks a coming layer's gate at all, which takes gate_s. It does so if that is
+ * 0.6 of the time that the misses take at most (misses_s: layer_plan's; layer_s 0: neither is
+ * known): a perfect prediction saves no more than all of that.
+ *
+ * A prefetcher that selects also wants a layer, from one layer's end to the next one's, to take ten
+ * times as long (layer_s): with small experts on a quick device its prefetches bring less than the
+ * gate costs. early: the predictor predicts nearly as well without the gate, and earlier
+ * (predict_traits.early); then the gate may take a third of that part of a layer. */
+bool prefetch_gate_pays(enum sched_prefetcher kind, bool early, double gate_s, double layer_s,
+                        double misses_s);
 
 enum sched_verdict {
     CANDIDATE_PREFETCH,
