@@ -520,17 +520,52 @@ static void test_limit(void **state)
                      DEVICE_PREFETCHES); /* the first step is compared later */
 }
 
+/* The predictor sees the steps before each trial, and one in eight of those that serve, also where
+ * nothing is prefetched. */
+static void test_shown(void **state)
+{
+    (void)state;
+    static const struct machine slow_copies = {1.2, 1, 1.1, 0, 0, 0};
+    struct device_trial t;
+    device_trial_restart(&t, true, false);
+    for (int i = 0; i < DEVICE_TRIAL_WARM; i++) {
+        assert_true(device_trial_shows(&t));
+        device_trial_step(&t, &(struct device_trial_step){.n_tokens = 1, .took_s = 9});
+    }
+    while (!t.hold) {
+        assert_false(device_trial_shows(&t)); /* its blocks are compared */
+        run(&t, 1, 1, &slow_copies);
+    }
+    assert_int_equal(t.result, DEVICE_LOADS);
+    for (int i = 0; t.hold; i++) {
+        bool before_trial = i >= DEVICE_TRIAL_HOLD - DEVICE_TRIAL_WARM;
+        assert_int_equal(device_trial_shows(&t), before_trial || i % DEVICE_TRIAL_SHOWN == 0);
+        run(&t, 1, 1, &slow_copies);
+    }
+    device_trial_restart(&t, false, true);
+    assert_false(device_trial_shows(&t)); /* nothing is predicted */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fastest),        cmocka_unit_test(test_mean_of_a_block),
-        cmocka_unit_test(test_median),         cmocka_unit_test(test_other_speed),
-        cmocka_unit_test(test_far_slower),     cmocka_unit_test(test_skips),
-        cmocka_unit_test(test_one_long_step),  cmocka_unit_test(test_margin_and_change),
-        cmocka_unit_test(test_fewer_kinds),    cmocka_unit_test(test_faster_of_two),
-        cmocka_unit_test(test_more_misses),    cmocka_unit_test(test_other_steps),
-        cmocka_unit_test(test_seem_idle),      cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_slow_spell),     cmocka_unit_test(test_cpu_only),
+        cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_fastest),
+        cmocka_unit_test(test_mean_of_a_block),
+        cmocka_unit_test(test_median),
+        cmocka_unit_test(test_other_speed),
+        cmocka_unit_test(test_far_slower),
+        cmocka_unit_test(test_skips),
+        cmocka_unit_test(test_one_long_step),
+        cmocka_unit_test(test_margin_and_change),
+        cmocka_unit_test(test_fewer_kinds),
+        cmocka_unit_test(test_faster_of_two),
+        cmocka_unit_test(test_more_misses),
+        cmocka_unit_test(test_other_steps),
+        cmocka_unit_test(test_seem_idle),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_slow_spell),
+        cmocka_unit_test(test_cpu_only),
         cmocka_unit_test(test_one_far_faster),
     };
     return cmocka_run_group_tests(tests, 0, 0);

@@ -299,6 +299,15 @@ enum device_use device_trial_use(const struct device_trial *t, uint32_t n_tokens
     return has_copies(t->result) ? t->result : DEVICE_LOADS;
 }
 
+/* Not in a trial's blocks of the other kinds: these are what prefetching is compared with, and
+ * predicting costs time. */
+bool device_trial_shows(const struct device_trial *t)
+{
+    if (!t->tries[DEVICE_PREFETCHES] || !t->hold)
+        return false;
+    return t->hold - t->at <= DEVICE_TRIAL_WARM || t->at % DEVICE_TRIAL_SHOWN == 0;
+}
+
 /* Other steps are compared from now on, if many of them came in a row. */
 static bool is_switch(struct device_trial *t, uint32_t n_tokens)
 {

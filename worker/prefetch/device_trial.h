@@ -17,6 +17,10 @@
  * ones. So the caller reports what misses cost. Once that has grown by what the steps without
  * copies saved, a new trial begins, and they must save more to win again.
  *
+ * A predictor that has seen nothing for a while predicts badly, and its copies would be judged by
+ * that. So it sees the steps before each trial, and some of the others, without copies
+ * (device_trial_shows).
+ *
  * On most machines the CPU alone is far slower. So the caller also reports what it should have
  * taken, and it is tried only where that is near.
  *
@@ -30,14 +34,16 @@
 /* What a step uses the device for, and so the kinds of steps; each also does what follows it. */
 enum device_use {
     DEVICE_PREFETCHES, /* copies of predicted experts */
-    DEVICE_LOADS,      /* copies of activated experts; nothing is predicted */
+    DEVICE_LOADS,      /* copies of activated experts; no prediction is copied */
     DEVICE_KEEPS,      /* the worker requests no copy: the CPU computes what the device lacks */
     DEVICE_UNUSED,     /* the CPU computes all routed experts */
     DEVICE_USES
 };
 
 enum {
-    DEVICE_TRIAL_WARM = 64,  /* steps before the first trial, while the device fills */
+    DEVICE_TRIAL_WARM = 64,  /* steps before the first trial, while the device fills; and before a
+                                later one, in which the predictor sees all layers again */
+    DEVICE_TRIAL_SHOWN = 8,  /* of the other steps without prefetches it sees one in so many */
     DEVICE_TRIAL_BLOCK = 16, /* steps */
     DEVICE_TRIAL_SETTLE = 4, /* the first steps of a block do not count: copies of the block before
                                 are still under way */
@@ -94,5 +100,9 @@ void device_trial_step(struct device_trial *t, const struct device_trial_step *s
 /* Of the next step. Prompts and steps with drafts (decodes: false) and steps of another n_tokens
  * are not compared: they follow the last result, but may always load. */
 enum device_use device_trial_use(const struct device_trial *t, uint32_t n_tokens, bool decodes);
+/* Whether the predictor sees the next step, and gates are asked, even if nothing is prefetched in
+ * it.
+ */
+bool device_trial_shows(const struct device_trial *t);
 
 #endif

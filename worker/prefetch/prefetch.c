@@ -57,6 +57,7 @@ enum error_code prefetch_new(const struct prefetch_options *options, struct pref
     p->params = &options->memory->map.params;
     atomic_init(&p->prefetcher, (int)options->prefetcher);
     atomic_init(&p->trial_result, -1);
+    p->shows = true;
     uint32_t n = p->params->router.n_experts;
     p->memory =
         ARRAYS_NEW(ARRAY(p->hints, n), ARRAY(p->scores, n), ARRAY(p->gate, n), ARRAY(p->best, n));
@@ -168,6 +169,7 @@ void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefet
                                            .cpu_only_s = fmax(took_s + p->cpu_only_s, 0)};
     p->misses_s = p->cpu_only_s = 0;
     p->use = DEVICE_PREFETCHES;
+    p->shows = true;
     follow_policy(p, has_cpu);
     if (!p->on_trial)
         return;
@@ -175,6 +177,7 @@ void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefet
     if (ended.decodes)
         device_trial_step(&p->trial, &step);
     p->use = device_trial_use(&p->trial, next.n_tokens, next.decodes);
+    p->shows = p->use == DEVICE_PREFETCHES || device_trial_shows(&p->trial);
     counter_add(p->options.counters.without, p->trial_of && p->use != DEVICE_PREFETCHES);
     counter_add(p->options.counters.without_loads, !prefetch_may_load(p));
     counter_add(p->options.counters.without_device, !prefetch_may_use_device(p));
@@ -235,10 +238,11 @@ void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited)
 
 /* ---- Layers to predict ---- */
 
-/* False: there is nothing left to prefetch, or prefetching is off. */
+/* False: there is nothing left to prefetch, or prefetching is off. What is predicted in a step
+ * without prefetches is for the predictor only (report_device). */
 static bool predicts(const struct prefetch *p)
 {
-    return !p->all_resident && p->use == DEVICE_PREFETCHES;
+    return !p->all_resident && p->shows;
 }
 
 void prefetch_set_all_resident(struct prefetch *p, bool all_resident)

@@ -18,6 +18,7 @@ struct prefetch {
     _Atomic int prefetcher;
     bool all_resident;
     enum device_use use; /* of this step */
+    bool shows;          /* the predictor sees this step */
     uint64_t step;       /* of the last layer that began */
 
     /* the trial, with a prefetcher that selects, where all experts are in memory */
