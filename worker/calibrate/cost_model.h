@@ -39,10 +39,12 @@ struct cost_model {
 #define COST_MODEL_NO_LAYER UINT32_MAX
 
 /* One step in 16 is timed: reading a thread's clock is a system call, and in a timed step the host
- * does nothing while the device computes. */
+ * does nothing while the device computes. Not one of those in which nothing is prefetched, or all
+ * (PREFETCH_EXPLORE_STEPS): what is measured there is not what serves. */
+enum { COST_MODEL_TIMED_STEPS = 16, COST_MODEL_TIMED = 8 };
 static inline bool cost_model_is_timed(uint64_t step)
 {
-    return step % 16 == 0;
+    return step % COST_MODEL_TIMED_STEPS == COST_MODEL_TIMED;
 }
 
 /* After `calibration` was measured. `known`: words of memd's with the corrections of the worker

@@ -42,15 +42,15 @@ static void register_cache_metrics(struct metrics *m, bool device_only, struct e
                         "Predicted experts whose copy would have cost more than it saves.");
     k->prefetch.without =
         metrics_counter(m, "moed_worker_steps_without_prefetch_total", NULL, 1,
-                        "Steps of moed's assigner without prefetch, because they are "
+                        "Steps of moed's prefetchers without prefetch, because they are "
                         "faster here, or for a trial.");
     k->prefetch.without_loads =
         metrics_counter(m, "moed_worker_steps_without_loads_total", NULL, 1,
-                        "Steps of moed's assigner without any copy, because they are faster "
+                        "Steps of moed's prefetchers without any copy, because they are faster "
                         "here, or for a trial.");
     k->prefetch.without_device =
         metrics_counter(m, "moed_worker_steps_without_device_total", NULL, 1,
-                        "Steps of moed's assigner whose routed experts the CPU computed alone, "
+                        "Steps of moed's prefetchers whose routed experts the CPU computed alone, "
                         "because they are faster here, or for a trial.");
     static const double plan_bounds[] = {2e-6,   5e-6,   10e-6, 20e-6, 50e-6, 100e-6,
                                          200e-6, 500e-6, 1e-3,  2e-3,  5e-3,  10e-3};

@@ -10,6 +10,13 @@
  * These are not the steps in which prefetch_judge_candidates copies everything. */
 #define EARLY_STEPS       64
 #define EARLY_STEPS_APART 4
+#define EARLY_STEPS_AT    (EARLY_STEPS_APART / 2)
+_Static_assert(PREFETCH_EXPLORE_STEPS / 2 % EARLY_STEPS_APART != EARLY_STEPS_AT,
+               "a step that copies everything is none without prefetch");
+_Static_assert(COST_MODEL_TIMED_STEPS % (PREFETCH_EXPLORE_STEPS / 2) == 0 &&
+                   COST_MODEL_TIMED % (PREFETCH_EXPLORE_STEPS / 2) != 0 &&
+                   COST_MODEL_TIMED % EARLY_STEPS_APART != EARLY_STEPS_AT,
+               "a timed step prefetches as most steps do");
 
 static uint32_t take_hints(struct prefetch *p, const struct layer_hint *hints, uint32_t n)
 {
@@ -21,7 +28,7 @@ static uint32_t take_hints(struct prefetch *p, const struct layer_hint *hints, u
 static bool is_early_step_without(const struct prefetch *p)
 {
     return sched_prefetch_selects(prefetch_prefetcher(p)) && p->step < EARLY_STEPS &&
-           p->step % EARLY_STEPS_APART == EARLY_STEPS_APART / 2;
+           p->step % EARLY_STEPS_APART == EARLY_STEPS_AT;
 }
 
 /* memd copies the hinted experts to the device. Its cache policy may read the whole prediction. */

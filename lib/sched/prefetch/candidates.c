@@ -11,7 +11,6 @@
  * each k. */
 #include "sched/prefetch/candidates.h"
 
-enum { EXPLORE_STEPS = 32 };
 /* The share of a layer's time that asking a gate may take, and that of what misses take. */
 #define GATE_SHARE        0.1
 #define GATE_SHARE_EARLY  0.03
@@ -80,8 +79,8 @@ void prefetch_judge_candidates(enum sched_prefetcher kind, const struct sched_co
                                double call_s, uint64_t step, struct prefetch_candidate *candidates,
                                uint32_t n, uint32_t n_known)
 {
-    uint64_t turn = step % EXPLORE_STEPS;
-    if (!sched_prefetch_selects(kind) || turn == EXPLORE_STEPS / 2)
+    uint64_t turn = step % PREFETCH_EXPLORE_STEPS;
+    if (!sched_prefetch_selects(kind) || turn == PREFETCH_EXPLORE_STEPS / 2)
         judge_all(candidates, n, CANDIDATE_PREFETCH);
     else if (turn == 0)
         judge_all(candidates, n, CANDIDATE_SKIP);

@@ -16,6 +16,10 @@
 bool prefetch_gate_pays(enum sched_prefetcher kind, bool early, double gate_s, double layer_s,
                         double misses_s);
 
+/* In one step of so many nothing is prefetched, and half as many steps later everything, so that
+ * the cost of copies stays measured. */
+enum { PREFETCH_EXPLORE_STEPS = 32 };
+
 enum sched_verdict {
     CANDIDATE_PREFETCH,
     CANDIDATE_DECLINE, /* not worth it */
