@@ -5,10 +5,19 @@
  * bench/results/deciding.md. Assigners that are not in the table count as `threshold`. `optimal`
  * takes no time, because no worker could use it. */
 static const double plan_share[] = {
-    [ASSIGN_LOAD_ALL] = 0.3,     [ASSIGN_THRESHOLD] = 0.3,       [ASSIGN_QSTAR] = 0.3,
-    [ASSIGN_GREEDY] = 0.65,      [ASSIGN_LAYERWISE] = 0.3,       [ASSIGN_PRESCHED] = 1,
-    [ASSIGN_BALANCE] = 1,        [ASSIGN_SCORE_QUEUE] = 0.4,     [ASSIGN_OPTIMAL] = 0,
-    [ASSIGN_QSTAR_STREAM] = 0.3, [ASSIGN_GREEDY_UNBOUND] = 0.65, [ASSIGN_LAYERWISE_STREAM] = 0.3,
+    [ASSIGN_LOAD_ALL] = 0.3,
+    [ASSIGN_THRESHOLD] = 0.3,
+    [ASSIGN_QSTAR] = 0.3,
+    [ASSIGN_GREEDY] = 0.65,
+    [ASSIGN_LAYERWISE] = 0.3,
+    [ASSIGN_PRESCHED] = 1,
+    [ASSIGN_BALANCE] = 1,
+    [ASSIGN_SCORE_QUEUE] = 0.4,
+    [ASSIGN_OPTIMAL] = 0,
+    [ASSIGN_QSTAR_STREAM] = 0.3,
+    [ASSIGN_GREEDY_UNBOUND] = 0.65,
+    [ASSIGN_LAYERWISE_STREAM] = 0.3,
+    [ASSIGN_LAYERWISE_OFFLOAD] = 0.3,
 };
 
 /* Prediction time relative to `next-gate`, from the first table of prediction times in

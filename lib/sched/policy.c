@@ -30,8 +30,11 @@
           "misses shared by bandwidth of link and CPU, one LRU over all layers (FreeToken)",       \
           ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)                 \
     SEP X("layerwise",                                                                             \
-          "whole layers on the device, the others on the CPU (llama.cpp, KTransformers)",          \
+          "whole layers on the device, the others on the CPU (llama.cpp --no-op-offload)",         \
           ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)       \
+    SEP X("llama.cpp", "as layerwise; steps of 32 tokens load all that they use (llama.cpp)",      \
+          ASSIGN_LAYERWISE_OFFLOAD, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_NONE,                  \
+          PREFETCH_PROBABLE)                                                                       \
     SEP X("dali", "greedy assignment by workload, cache by recent workload (DALI)", ASSIGN_GREEDY, \
           CACHE_DALI, BUDGET_UNIFORM, PREDICT_RESIDUAL, PREFETCH_LOADED)                           \
     SEP X("prescope", "loads and prefetches weighed over two layers, hot experts stay (PreScope)", \
@@ -87,7 +90,9 @@
     SEP X("greedy-unbound", "as greedy; loads may use half of the device, not the free slots",     \
           ASSIGN_GREEDY_UNBOUND)                                                                   \
     SEP X("layerwise-stream", "as layerwise; a prompt of 512 loads all (KTransformers)",           \
-          ASSIGN_LAYERWISE_STREAM)
+          ASSIGN_LAYERWISE_STREAM)                                                                 \
+    SEP X("layerwise-offload", "as layerwise; a step of 32 tokens loads all (llama.cpp)",          \
+          ASSIGN_LAYERWISE_OFFLOAD)
 
 #define REPLAY_ASSIGNERS(X, SEP) X("optimal", "the exact 0-1 assignment", ASSIGN_OPTIMAL)
 

@@ -216,7 +216,7 @@ omitted() {
 # All policies (of six only three), and every second part of a policy: the next deployment checks the parts that this one omits.
 check_policies() {
     choice=0 turn=0
-    local newer="ktransformers moe-lightning flashmoe"
+    local newer="llama.cpp ktransformers moe-lightning flashmoe"
     [ $((row % 2)) = 0 ] || newer="adapmoe fate klotski"
     for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd $newer; do
         omitted && continue

@@ -95,21 +95,29 @@ static void test_qstar_stream(void **state)
     }
 }
 
-/* KTransformers: experts that are not whole on the device go to the CPU, in a prompt of 512 tokens
- * they are loaded. */
-static void test_layerwise_stream(void **state)
+/* Experts that are not whole on the device go to the CPU; in a step of `least` tokens they are
+ * loaded. */
+static void expect_loads_from(enum sched_assigner kind, uint32_t least)
 {
-    for (uint32_t n_tokens = 511; n_tokens <= 512; n_tokens++) {
+    for (uint32_t n_tokens = least - 1; n_tokens <= least; n_tokens++) {
         struct sched_costs c = costs(1, 0.1, 0, 0, 1);
         struct sched_layer layer = {.n_segments = 2, .spare_slots = 8, .n_tokens = n_tokens};
         struct sched_expert e[] = {{.expert = 0, .workload = 1, .resident = 2},
                                    {.expert = 1, .workload = 9, .resident = 1},
                                    {.expert = 2, .workload = 9}};
-        sched_assign(ASSIGN_LAYERWISE_STREAM, &c, &layer, e, 3);
+        sched_assign(kind, &c, &layer, e, 3);
         expect_plan(&e[0], 2, 0);
-        expect_plan(&e[1], n_tokens == 512, n_tokens == 512);
-        expect_plan(&e[2], 0, n_tokens == 512 ? 2 : 0);
+        expect_plan(&e[1], n_tokens == least, n_tokens == least);
+        expect_plan(&e[2], 0, n_tokens == least ? 2 : 0);
     }
+}
+
+/* KTransformers' threshold is 512, llama.cpp's 32. */
+static void test_layerwise_stream(void **state)
+{
+    (void)state;
+    expect_loads_from(ASSIGN_LAYERWISE_STREAM, 512);
+    expect_loads_from(ASSIGN_LAYERWISE_OFFLOAD, 32);
 }
 
 /* DALI loads into the slots outside of its cache; greedy-unbound may use half of the device. */

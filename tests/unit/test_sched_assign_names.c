@@ -27,6 +27,7 @@ static void test_names(void **state)
         {"finemoe", ASSIGN_LOAD_ALL, CACHE_MAP_FREQUENCY, BUDGET_GLOBAL, true},
         {"qstar", ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, false},
         {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
+        {"llama.cpp", ASSIGN_LAYERWISE_OFFLOAD, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
         {"dali", ASSIGN_GREEDY, CACHE_DALI, BUDGET_UNIFORM, true},
         {"specmd", ASSIGN_LOAD_ALL, CACHE_LEAST_STALE, BUDGET_GLOBAL, true},
         {"ktransformers", ASSIGN_LAYERWISE_STREAM, CACHE_PROMPT, BUDGET_UNIFORM, false},
@@ -60,11 +61,12 @@ static void test_names(void **state)
         assert_true(strlen(p->what) > 10);
         assert_true(sched_cache_takes(p->cache, p->budget));
     }
-    assert_int_equal(n, 23);
-    assert_string_equal(sched_policy_names(),
-                        "ondemand, static, lru, lfu, mixtral-offloading, eam, threshold, score, "
-                        "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, specmd, "
-                        "ktransformers, moe-lightning, flashmoe, adapmoe, fate, klotski, moed");
+    assert_int_equal(n, 24);
+    assert_string_equal(
+        sched_policy_names(),
+        "ondemand, static, lru, lfu, mixtral-offloading, eam, threshold, score, "
+        "qstar, layerwise, llama.cpp, dali, prescope, moepic, promoe, finemoe, specmd, "
+        "ktransformers, moe-lightning, flashmoe, adapmoe, fate, klotski, moed");
     /* The oracles are for replay only. */
     assert_string_equal(sched_policy_at_any(n)->name, "belady");
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
@@ -83,9 +85,10 @@ static void test_names(void **state)
         assert_int_equal(found, kind);
         assert_true(strlen(sched_assigner_what(found)) > 10);
     }
-    assert_string_equal(sched_assigner_names(),
-                        "load-all, threshold, qstar, greedy, layerwise, presched, score-queue, "
-                        "balance, qstar-stream, greedy-unbound, layerwise-stream");
+    assert_string_equal(
+        sched_assigner_names(),
+        "load-all, threshold, qstar, greedy, layerwise, presched, score-queue, "
+        "balance, qstar-stream, greedy-unbound, layerwise-stream, layerwise-offload");
     assert_non_null(strstr(sched_assigner_help(), sched_assigner_names()));
     for (int kind = 0; kind < CACHE_KINDS; kind++) {
         enum sched_cache_kind found = CACHE_NONE;

@@ -82,7 +82,8 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
             assert_true(e->device + e->load == x->layer.n_segments || e->device + e->load == 0);
         loads += new_loads(x, e);
     }
-    bool streams = kind == ASSIGN_QSTAR_STREAM && x->layer.prompt;
+    bool streams = (kind == ASSIGN_QSTAR_STREAM && x->layer.prompt) ||
+                   (kind == ASSIGN_LAYERWISE_OFFLOAD && x->layer.n_tokens >= 32);
     bool waves = kind == ASSIGN_BALANCE && x->layer.free_slots && x->layer.device_call_s > 0;
     if (kind != ASSIGN_LOAD_ALL && !streams && !waves)
         assert_true(loads <= x->layer.spare_slots);

@@ -16,16 +16,28 @@ static void assign_layerwise(const struct assignment *a)
     }
 }
 
-/* KTransformers computes a layer's long prompts on the device, experts that are not there included
- * (its --kt-gpu-prefill-token-threshold; this value is its tutorial's). */
-enum { DEVICE_PROMPT_TOKENS = 512 };
-
-static void assign_layerwise_stream(const struct assignment *a)
+/* The same in a step of fewer tokens than these. A larger one is computed on the device, experts
+ * that are not there included. */
+static void assign_layerwise_below(const struct assignment *a, uint32_t n_tokens)
 {
-    if (a->layer->n_tokens >= DEVICE_PROMPT_TOKENS)
+    if (a->layer->n_tokens >= n_tokens)
         assign_load_all(a);
     else
         assign_layerwise(a);
+}
+
+/* KTransformers' --kt-gpu-prefill-token-threshold; this value is its tutorial's. */
+static void assign_layerwise_stream(const struct assignment *a)
+{
+    assign_layerwise_below(a, 512);
+}
+
+/* llama.cpp: an operation on a batch of 32 tokens or more copies weights in host memory to the GPU
+ * (pull request 6083), of a layer's experts those that are used (15346). --no-op-offload switches
+ * that off: ASSIGN_LAYERWISE. */
+static void assign_layerwise_offload(const struct assignment *a)
+{
+    assign_layerwise_below(a, 32);
 }
 
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
@@ -43,6 +55,7 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
         [ASSIGN_QSTAR_STREAM] = assign_qstar_stream,
         [ASSIGN_GREEDY_UNBOUND] = assign_greedy,
         [ASSIGN_LAYERWISE_STREAM] = assign_layerwise_stream,
+        [ASSIGN_LAYERWISE_OFFLOAD] = assign_layerwise_offload,
         [ASSIGN_OPTIMAL] = assign_greedy,
     };
     struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,

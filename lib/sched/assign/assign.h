@@ -74,8 +74,9 @@ enum sched_assigner {
     ASSIGN_BALANCE,      /* moed: segments of missing experts move from the CPU to the link, by CPU
                             seconds saved a link second, until both finish together */
     ASSIGN_QSTAR_STREAM, /* as qstar; a prompt loads all that is missing */
-    ASSIGN_GREEDY_UNBOUND,   /* as greedy; loads may use half of the device */
-    ASSIGN_LAYERWISE_STREAM, /* KTransformers: as layerwise; a prompt of 512 tokens loads all */
+    ASSIGN_GREEDY_UNBOUND,    /* as greedy; loads may use half of the device */
+    ASSIGN_LAYERWISE_STREAM,  /* KTransformers: as layerwise; a prompt of 512 tokens loads all */
+    ASSIGN_LAYERWISE_OFFLOAD, /* llama.cpp: the same for a step of 32 tokens */
     /* for replay only */
     ASSIGN_OPTIMAL, /* the exact 0-1 assignment, by the owner's solver; sched_assign itself plans as
                        for greedy */
