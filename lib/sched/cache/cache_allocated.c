@@ -26,16 +26,17 @@
 #include <math.h>
 
 enum { FIRST_STEPS = 64, STEPS_BETWEEN = 1024 };
+#define NOTHING UINT32_MAX
 
 struct allocated {
-    uint32_t *experts;        /* [n_layers] each layer's share */
-    uint64_t *shares;         /* [n_layers] the same in segments */
-    double *gain;             /* [n_layers] scratch */
-    double *log_factor;       /* [n_experts + 1] log(n!) */
-    uint64_t *predicted_step; /* [n_layers] of the prediction that is waiting */
-    uint32_t *predicted;      /* [n_layers] its most probable expert, a slab */
-    uint32_t *made, *right;   /* [n_layers] predictions */
-    uint64_t next;            /* the step of the next choice */
+    uint32_t *experts;      /* [n_layers] each layer's share */
+    uint64_t *shares;       /* [n_layers] the same in segments */
+    double *gain;           /* [n_layers] scratch */
+    double *log_factor;     /* [n_experts + 1] log(n!) */
+    uint32_t *predicted;    /* [n_layers] the most probable expert, a slab; NOTHING: none waits */
+    uint32_t *made, *right; /* [n_layers] predictions */
+    uint64_t steps;         /* that are over */
+    uint64_t next;          /* choice, by these */
 };
 
 /* log C(n, k); -INFINITY where that is 0. */
@@ -83,27 +84,31 @@ static bool allocated_init(struct sched_cache *c, const struct sched_cache_optio
 {
     struct allocated *a, new = {.next = FIRST_STEPS};
     uint32_t layers = c->shape.n_layers;
-    c->state = ARRAYS_NEW(ARRAY(a, 1), ARRAY(new.experts, layers), ARRAY(new.gain, layers),
-                          ARRAY(new.shares, layers), ARRAY(new.log_factor, c->shape.n_experts + 1),
-                          ARRAY(new.predicted_step, layers), ARRAY(new.predicted, layers),
-                          ARRAY(new.made, layers), ARRAY(new.right, layers));
+    c->state =
+        ARRAYS_NEW(ARRAY(a, 1), ARRAY(new.experts, layers), ARRAY(new.gain, layers),
+                   ARRAY(new.shares, layers), ARRAY(new.log_factor, c->shape.n_experts + 1),
+                   ARRAY(new.predicted, layers), ARRAY(new.made, layers), ARRAY(new.right, layers));
     if (!c->state)
         return false;
     *a = new;
     for (uint32_t i = 1; i <= c->shape.n_experts; i++)
         a->log_factor[i] = a->log_factor[i - 1] + log(i);
+    for (uint32_t l = 0; l < layers; l++)
+        a->predicted[l] = NOTHING;
     choose(c);
     return true;
 }
 
+/* Of a layer's turn the first prediction counts. Its step is not compared: it is the worker's, and
+ * that of a routed layer is memd's. */
 static void allocated_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, uint32_t rank,
                                 float probability)
 {
     struct allocated *a = c->state;
     uint32_t layer = cache_layer_of(c, slab);
-    if (rank || step == a->predicted_step[layer])
+    (void)step;
+    if (rank || a->predicted[layer] != NOTHING)
         return;
-    a->predicted_step[layer] = step;
     a->predicted[layer] = slab;
     a->made[layer]++;
 }
@@ -112,15 +117,16 @@ static void allocated_activated(struct sched_cache *c, uint32_t slab, uint32_t w
 {
     struct allocated *a = c->state;
     uint32_t layer = cache_layer_of(c, slab);
-    a->right[layer] += a->predicted_step[layer] == c->step && a->predicted[layer] == slab;
+    a->right[layer] += a->predicted[layer] == slab;
 }
 
 static void allocated_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct allocated *a = c->state;
-    if (layer + 1 < c->shape.n_layers || c->step < a->next)
+    a->predicted[layer] = NOTHING;
+    if (layer + 1 < c->shape.n_layers || ++a->steps < a->next)
         return;
-    a->next = c->step + STEPS_BETWEEN;
+    a->next = a->steps + STEPS_BETWEEN;
     choose(c);
 }
 
