@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -574,6 +575,26 @@ static void test_outdated(void **state)
     assert_false(predict_outdated(&(struct predict_target){8, 1}, &at_the_end, 1, 8));
 }
 
+/* Counts of experts that the text no longer activates do not sink into numbers that are too small
+ * for the processor, which takes many times as long for them. */
+static void test_no_underflow(void **state)
+{
+    (void)state;
+    const struct predict_shape s = {
+        .n_layers = 1, .n_experts = 8, .n_used = 1, .d_model = 1, .max_tokens = 1};
+    struct predictor *p = predictor_new(PREDICT_FREQUENCY, PREDICT_BACKGROUND, &s);
+    const struct predict_token token = {.id = PREDICT_NO_ID};
+    feclearexcept(FE_ALL_EXCEPT);
+    for (uint32_t step = 1; step <= 40000; step++) {
+        uint32_t selected = step < 100 ? step % 8 : step % 2;
+        predictor_observe(
+            p, &(struct predict_seen){
+                   .step = step, .n_tokens = 1, .tokens = &token, .selected = &selected});
+    }
+    assert_false(fetestexcept(FE_UNDERFLOW));
+    predictor_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_residual),
         cmocka_unit_test(test_residual_is_the_mean),
         cmocka_unit_test(test_frequency),
+        cmocka_unit_test(test_no_underflow),
         cmocka_unit_test(test_frequency_is_the_definition),
         cmocka_unit_test(test_probabilities),
         cmocka_unit_test(test_outdated),

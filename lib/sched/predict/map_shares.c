@@ -1,6 +1,7 @@
 /* What a place in a found expert map is worth; see map_shares.h. */
 #include "base/arrays.h"
 #include "sched/predict/map_shares.h"
+#include "sched/predict/predict_history.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -84,7 +85,8 @@ static void check_token(struct map_shares *s, size_t class, const uint16_t *orde
     for (uint32_t k = 0; k < s->n_used; k++)
         s->is_used[selected[k]] = true;
     for (uint32_t rank = 0; rank < s->n_experts; rank++)
-        activated[rank] = activated[rank] * (float)decay + (float)s->is_used[order[rank]];
+        activated[rank] = (float)predict_history_decayed((double)activated[rank], decay) +
+                          (float)s->is_used[order[rank]];
     for (uint32_t k = 0; k < s->n_used; k++)
         s->is_used[selected[k]] = false;
 }

@@ -35,7 +35,7 @@ static void frequency_observe(struct predictor *p, const struct predict_seen *se
     double *tokens = f->tokens + (size_t)seen->layer * p->shape.n_experts;
     double decay = predict_history_decay(seen->n_tokens, HALF_LIFE);
     for (uint32_t i = 0; i < p->shape.n_experts; i++)
-        tokens[i] *= decay;
+        tokens[i] = predict_history_decayed(tokens[i], decay);
     for (uint32_t i = 0; i < seen->n_tokens * p->shape.n_used; i++)
         tokens[seen->selected[i]] += 1;
     f->total[seen->layer] = f->total[seen->layer] * decay + seen->n_tokens;

@@ -27,6 +27,14 @@ static inline double predict_history_decay(uint32_t n_tokens, double half_life)
     return exp2(-(double)n_tokens / half_life);
 }
 
+/* A count that decays. What has nearly gone becomes 0: on the way there a processor takes many
+ * times as long for numbers that are too small for it. */
+static inline double predict_history_decayed(double count, double decay)
+{
+    double left = count * decay;
+    return left > 1e-30 ? left : 0;
+}
+
 /* The probability that at least one of n tokens activates an expert that a token activates with
  * probability `share`; tokens count as independent of each other. */
 static inline double predict_history_any(double share, uint32_t n_tokens)

@@ -55,7 +55,8 @@ static void recency_observe(struct predictor *p, const struct predict_seen *seen
     struct idle_class *classes = r->classes + (size_t)seen->layer * CLASSES;
     double decay = predict_history_decay(n_tokens, HALF_LIFE);
     for (uint32_t c = 0; c < CLASSES; c++)
-        classes[c] = (struct idle_class){classes[c].tokens * decay, classes[c].activated * decay};
+        classes[c] = (struct idle_class){predict_history_decayed(classes[c].tokens, decay),
+                                         predict_history_decayed(classes[c].activated, decay)};
     for (uint32_t i = 0; i < n_tokens * p->shape.n_used; i++)
         r->count[seen->selected[i]]++;
     for (uint32_t i = 0; i < n; i++) {

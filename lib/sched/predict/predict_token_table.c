@@ -16,6 +16,7 @@
  *
  * A part of the mixture; it cannot be chosen as a predictor. */
 #include "base/arrays.h"
+#include "sched/predict/predict_history.h"
 #include "sched/predict/predict_internal.h"
 #include "sched/predict/token_table.h"
 
@@ -85,7 +86,8 @@ static void check(struct predictor *p, uint32_t layer, const struct token_visits
     for (uint32_t c = 0; c < TOKEN_TABLE_VISITS; c++)
         for (uint32_t last = 0; last < 2; last++) {
             struct count_class *of = &(*classes)[c][last];
-            *of = (struct count_class){of->experts * decay, of->activated * decay};
+            *of = (struct count_class){predict_history_decayed(of->experts, decay),
+                                       predict_history_decayed(of->activated, decay)};
         }
     uint32_t others = s->n_used; /* activated without being listed */
     predict_mark(k->activated, selected, s->n_used);
