@@ -120,7 +120,7 @@ static void gather_selected(struct simulation *s, uint32_t layer)
 static void report_scores(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     if (!(sched_cache_reads(s->run->policy->cache) & CACHE_READS_SCORES) ||
-        !(s->shape->has & TRACE_GATE) || !s->predicts)
+        !(s->shape->has & TRACE_GATE))
         return;
     uint32_t n_experts = s->shape->n_experts, most = 2 * s->shape->n_used;
     memset(s->gate_sum, 0, n_experts * sizeof *s->gate_sum);

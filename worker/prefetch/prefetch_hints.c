@@ -113,7 +113,7 @@ void prefetch_send_plan(struct prefetch *p, const struct layer_state *state,
 void prefetch_report_scores(struct prefetch *p, const struct predict_seen *seen)
 {
     uint32_t n_experts = p->params->router.n_experts, n_used = p->params->router.n_used;
-    if (!p->options.cache || !seen->gate || seen->n_tokens > PREDICT_MAX_TOKENS ||
+    if (!p->options.cache || !seen->gate ||
         !(device_cache_reads(p->options.cache) & CACHE_READS_SCORES))
         return;
     uint32_t most = 2 * n_used < n_experts ? 2 * n_used : n_experts;
