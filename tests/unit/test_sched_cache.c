@@ -735,6 +735,32 @@ static void test_value_evicts_ahead(void **state)
     }
 }
 
+/* Prompts do not choose the half-life, not those either that activate few experts. Here each expert
+ * is used three steps in a row and not again, which short half-lives find best. Then 0 is activated
+ * 20 times and 1 twice: with the first half-life, 32, it is worth more. Answers do choose. */
+static void test_value_of_prompts(void **state)
+{
+    (void)state;
+    for (int prompt = 0; prompt <= 1; prompt++) {
+        struct owner o = new_owner(CACHE_VALUE, shape(1, 24, 1, 2), NULL);
+        o.prompt = prompt;
+        for (o.step = 1; o.step <= 300; o.step++) {
+            uint16_t expert = (uint16_t)(2 + o.step / 3 % 22);
+            route_one(&o, 0, expert, 1);
+            report(&o, 0, expert, 1);
+            if (o.step % 3 == 2)
+                report(&o, 0, expert, 0);
+        }
+        report(&o, 0, 2 + 300 / 3 % 22, 0);
+        report(&o, 0, 0, 1);
+        report(&o, 0, 1, 1);
+        for (int i = 0; i < 22; i++, o.step++)
+            route_one(&o, 0, i < 20 ? 0 : 1, 1);
+        expect_victim(&o, 0, 9, true, 0, prompt ? 1 : 0);
+        sched_cache_free(o.cache);
+    }
+}
+
 /* Layers of different segments; and the cache refuses invalid input. */
 static void test_shapes(void **state)
 {
@@ -803,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_value_of_many_answers),
         cmocka_unit_test(test_value_of_absent_ones),
         cmocka_unit_test(test_value_of_absent_ones_of_two),
+        cmocka_unit_test(test_value_of_prompts),
         cmocka_unit_test(test_value_evicts_ahead),
         cmocka_unit_test(test_value_of_what_comes_next),
         cmocka_unit_test(test_shapes),

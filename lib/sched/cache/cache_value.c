@@ -297,7 +297,7 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
     end_turn(c, layer);
     if ((v->long_run.steps + layer) % USUAL_TURNS == 0)
         reckon_usual(c, layer);
-    half_lives_layer_over(&v->recent, !uses_most(c));
+    half_lives_layer_over(&v->recent, !c->prompt && !uses_most(c));
     if (uses_most(c))
         v->tokens_per_absent = tokens_per_absent(v);
     v->n_activated = 0;

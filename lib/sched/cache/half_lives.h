@@ -66,8 +66,8 @@ void half_lives_count(struct half_lives *h, uint32_t slab, double weight, bool p
 void half_lives_observe(struct half_lives *h, uint32_t first, uint32_t end, uint32_t apart);
 /* The layer's turn is over, for one of its experts. True if its last turn adds less now. */
 bool half_lives_turn_over(struct half_lives *h, uint32_t slab);
-/* After the activations of a layer. counts: false if the step activates so many experts that no
- * order of them helps. */
+/* After the activations of a layer. counts: false in a prompt, and if the step activates so many
+ * experts that no order of them helps. */
 void half_lives_layer_over(struct half_lives *h, bool counts);
 enum half_lives_change {
     HALF_LIVES_SAME,
