@@ -2,9 +2,9 @@
  * is hard to predict; what is left of the device is shared equally by the deeper layers, each with
  * ARC (arc.h). The paper finds the border from the predictions of each layer; its published code
  * has four layers for all of its models, which have 24 to 32. Here it is four, but at most a sixth
- * of the layers, so that models with fewer layers keep the proportion. If fewer whole layers fit,
- * as in that code: as many as do, the rest goes to the next one, and the deeper layers have no
- * share; they keep what no other layer has a right to. */
+ * of the layers, rounded up, so that models with fewer layers keep about the proportion. If fewer
+ * whole layers fit, as in that code: as many as do, the rest goes to the next one, and the deeper
+ * layers have no share; they keep what no other layer has a right to. */
 #include "base/arrays.h"
 #include "sched/cache/arc.h"
 #include "sched/cache/cache_target.h"

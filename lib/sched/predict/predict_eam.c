@@ -10,12 +10,14 @@
  * A token activates an expert with the share of the found request's tokens that did in that layer;
  * of a batch at least one does with 1 - product (1 - share).
  *
- * Departures: the original clusters the matrices of a data set before serving and keeps those in
- * the middle of clusters. Here they are collected while serving, at most CAPACITY; then a new one
- * replaces the one most similar to it, so that the stored ones differ. Nothing is predicted before
- * a request has finished. A request is finished when its positions go far back, when it has not
- * been shown for ABSENT_STEPS shown steps, or when its place is needed, the one not shown for
- * longest first. A request that comes back later begins anew. */
+ * Departures: the original gives a nearer layer's experts priority: their probability decays with
+ * the distance. Here it does not. Steps of more than 32 tokens are not shown to predictors, so
+ * longer prompts are not in a request's matrix. The original clusters the matrices of a data set
+ * before serving and keeps those in the middle of clusters. Here they are collected while serving,
+ * at most CAPACITY; then a new one replaces the one most similar to it, so that the stored ones
+ * differ. Nothing is predicted before a request has finished. A request is finished when its
+ * positions go far back, when it has not been shown for ABSENT_STEPS shown steps, or when its place
+ * is needed, the one not shown for longest first. A request that comes back later begins anew. */
 #include "base/arrays.h"
 #include "sched/predict/predict_internal.h"
 
