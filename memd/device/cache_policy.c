@@ -85,15 +85,17 @@ uint32_t cache_reserve_of(const struct cache *c, uint32_t n_slots)
 enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e)
 {
     uint32_t reserve = cache_reserve_of(c, n);
-    struct sched_cache *policy = new_policy(c, c->kind, c->budget, n - reserve);
-    if (!policy)
+    bool resized = sched_cache_resize(c->policy, n - reserve);
+    struct sched_cache *policy = resized ? NULL : new_policy(c, c->kind, c->budget, n - reserve);
+    if (!resized && !policy)
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
                          sched_cache_name(c->kind));
     struct residency_header *shown = c->residency.base;
     c->reserve = reserve;
     cache_slots_limit(&c->server.slots, n);
     transfer_scheduler_resize(c->transfers, n, reserve);
-    use_policy(c, policy);
+    if (policy)
+        use_policy(c, policy);
     atomic_store_explicit(&shown->n_slots, n, memory_order_relaxed);
     atomic_store_explicit(&shown->n_spare, reserve, memory_order_relaxed);
     return ERROR_OK;

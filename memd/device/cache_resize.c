@@ -144,10 +144,13 @@ static void evict_from(struct cache *c, uint32_t n)
 static bool empty_slots(struct cache *c, uint32_t n)
 {
     struct error e;
-    if (c->server.slots.limit > n && cache_use_slots(c, n, &e)) {
+    bool fewer = c->server.slots.limit > n;
+    if (fewer && cache_use_slots(c, n, &e)) {
         fall_short(c, &e);
         return false;
     }
+    if (fewer) /* what is better and has to leave its slot finds a free one */
+        transfer_scheduler_keep_best(c->transfers, n - c->reserve);
     if (cache_slots_empty_from(&c->server.slots, n))
         return true;
     evict_from(c, n);

@@ -111,6 +111,39 @@ static void test_prefixes_stay(void **state)
     bench_close(&b);
 }
 
+static bool is_whole(struct bench *b, uint32_t expert)
+{
+    for (uint32_t layer = 1; layer < LAYERS; layer++)
+        if (bench_resident(b, layer, expert) < bench_segments[layer])
+            return false;
+    return true;
+}
+
+/* `value` keeps what it has learnt: the experts that were activated are on the device afterwards,
+ * wherever their slots were, and no request has brought them. */
+static void test_value_stays(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_VALUE, 48, FAST);
+    bench_attach(&w, &b, 1);
+    for (uint32_t layer = LAYERS - 1; layer > 0; layer--)
+        load_layer(&w, layer);
+    for (uint64_t step = 2; step < 20; step++)
+        for (uint32_t layer = 1; layer < LAYERS; layer++)
+            for (uint32_t i = 0; i < 2; i++)
+                bench_push(&w, CACHE_ROUTED, step, layer, i ? 7 : 3, 1);
+    BENCH_UNTIL(atomic_load(&w.channel.requests.header->head) ==
+                atomic_load(&w.channel.requests.header->tail));
+    uint64_t copied = counter_read(&b.demanded);
+    cache_resize(b.cache, 24);
+    BENCH_UNTIL((bench_follow(&w), is_over(&b)));
+    BENCH_UNTIL(is_whole(&b, 3) && is_whole(&b, 7));
+    assert_true(counter_read(&b.demanded) == copied);
+    expect_slots(&b, 24);
+    bench_close(&b);
+}
+
 /* A reader in the middle of its epoch continues to read. Then memd waits until the worker has
  * closed the removed extents; a new worker never had them. */
 static void test_reader(void **state)
@@ -400,15 +433,11 @@ static void test_refused_in_mid_chunk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_workers),
-        cmocka_unit_test(test_prefixes_stay),
-        cmocka_unit_test(test_reader),
-        cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_other_aim),
-        cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_in_mid_chunk),
+        cmocka_unit_test(test_without_workers), cmocka_unit_test(test_prefixes_stay),
+        cmocka_unit_test(test_value_stays),     cmocka_unit_test(test_reader),
+        cmocka_unit_test(test_loads),           cmocka_unit_test(test_other_aim),
+        cmocka_unit_test(test_deaths),          cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_in_mid_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

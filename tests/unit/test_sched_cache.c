@@ -761,6 +761,40 @@ static void test_value_of_prompts(void **state)
     }
 }
 
+/* Another capacity: what was learnt stays, and the shares follow. */
+static void test_resize(void **state)
+{
+    static const enum sched_cache_kind kinds[] = {
+        CACHE_VALUE,       CACHE_LFU,  CACHE_SCORE,        CACHE_MAP_FREQUENCY,
+        CACHE_LRU,         CACHE_LRFU, CACHE_LRU_PREFETCH, CACHE_ALLOCATED,
+        CACHE_LEAST_STALE, CACHE_ARC,  CACHE_STATIC};
+    uint32_t layer, expert;
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool learns =
+            kinds[i] < CACHE_LRU_PREFETCH ? kinds[i] != CACHE_STATIC : kinds[i] != CACHE_ARC;
+        struct owner o = new_owner(kinds[i], shape(2, 8, 1, 8), NULL);
+        for (uint32_t e = 0; e < 8; e++)
+            report(&o, e / 4, e % 4, 1);
+        for (o.step = 1; o.step <= 40; o.step++)
+            for (uint32_t l = 0; l < 2; l++) {
+                uint16_t used = o.step % 5 < 3 ? 2 : (uint16_t)(o.step % 2 ? 0 : 3);
+                route_one(&o, l, used, 1);
+                sched_cache_scored(o.cache, l, &used, (const float[]){0.9f}, 1);
+            }
+        assert_int_equal(sched_cache_resize(o.cache, 4), learns);
+        o.shape.capacity = learns ? 4 : 8;
+        if (learns)
+            assert_true(ask_victim(&o, 1, 7, true, &layer, &expert) &&
+                        (expert == 1 || kinds[i] == CACHE_LEAST_STALE)); /* never activated */
+        bool says = sched_cache_least(o.cache, is_blocked, &o, &layer, &expert);
+        assert_int_equal(says, kinds[i] == CACHE_VALUE);
+        if (says)
+            assert_true(expert == 1);
+        sched_cache_free(o.cache);
+    }
+}
+
 /* Layers of different segments; and the cache refuses invalid input. */
 static void test_shapes(void **state)
 {
@@ -829,6 +863,7 @@ int main(void)
         cmocka_unit_test(test_value_of_many_answers),
         cmocka_unit_test(test_value_of_absent_ones),
         cmocka_unit_test(test_value_of_absent_ones_of_two),
+        cmocka_unit_test(test_resize),
         cmocka_unit_test(test_value_of_prompts),
         cmocka_unit_test(test_value_evicts_ahead),
         cmocka_unit_test(test_value_of_what_comes_next),

@@ -39,6 +39,12 @@ enum sched_budget sched_cache_budget(enum sched_cache_kind kind)
     return sched_cache_takes(kind, BUDGET_GLOBAL) ? BUDGET_GLOBAL : BUDGET_UNIFORM;
 }
 
+static void set_capacity(struct sched_cache *c, uint64_t capacity)
+{
+    c->shape.capacity = capacity;
+    c->layer_share = c->expert_layers ? capacity / c->expert_layers : 0;
+}
+
 /* Everything but the policy and its state. */
 static struct sched_cache *allocate(const struct sched_cache_shape *shape)
 {
@@ -52,7 +58,7 @@ static struct sched_cache *allocate(const struct sched_cache_shape *shape)
     c->n_slabs = (uint32_t)n_slabs;
     c->expert_layers =
         shape->n_layers > shape->first_layer ? shape->n_layers - shape->first_layer : 0;
-    c->layer_share = c->expert_layers ? shape->capacity / c->expert_layers : 0;
+    set_capacity(c, shape->capacity);
     for (uint32_t layer = shape->first_layer; layer < shape->n_layers; layer++)
         c->limit[layer] =
             shape->layer_segments ? shape->layer_segments[layer] : (uint8_t)shape->n_segments;
@@ -86,6 +92,16 @@ void sched_cache_free(struct sched_cache *c)
         c->policy->fini(c);
     free(c->state);
     free(c);
+}
+
+bool sched_cache_resize(struct sched_cache *c, uint64_t capacity)
+{
+    if (!c->policy->resizes)
+        return false;
+    set_capacity(c, capacity);
+    if (c->policy->resized)
+        c->policy->resized(c);
+    return true;
 }
 
 static bool has_experts(const struct sched_cache *c, uint32_t layer)
@@ -203,6 +219,14 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
     uint32_t slab;
     return has_experts(c, layer) && expert < c->shape.n_experts &&
            c->policy->victim(c, &s, &slab) && tell(c, slab, victim_layer, victim_expert);
+}
+
+bool sched_cache_least(const struct sched_cache *c, sched_blocked *blocked, void *arg,
+                       uint32_t *layer, uint32_t *expert)
+{
+    struct cache_search s = {.layer = UINT32_MAX, .blocked = blocked, .arg = arg};
+    uint32_t slab;
+    return c->policy->least && c->policy->least(c, &s, &slab) && tell(c, slab, layer, expert);
 }
 
 bool sched_cache_passed(const struct sched_cache *c, sched_blocked *blocked,

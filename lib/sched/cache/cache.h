@@ -113,6 +113,9 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
                                     const struct sched_cache_shape *shape,
                                     const struct sched_cache_options *options);
 void sched_cache_free(struct sched_cache *c); /* takes NULL */
+/* The device holds `capacity` segments from now on; the policy keeps what it has learnt. False:
+ * this kind cannot, and nothing has changed. */
+bool sched_cache_resize(struct sched_cache *c, uint64_t capacity);
 
 /* True if a step goes through the layers like a stream: a prompt that activates more than half of a
  * layer's experts, or any step that activates all. `value` then may copy the next layer's
@@ -172,6 +175,12 @@ typedef bool sched_blocked(void *arg, uint32_t layer, uint32_t expert);
 bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert);
+
+/* Finds the resident expert that is worth the least, of a policy that then fills free slots with
+ * what is worth more (value). blocked: as above. False: there is none, or the policy does not say.
+ */
+bool sched_cache_least(const struct sched_cache *c, sched_blocked *blocked, void *arg,
+                       uint32_t *layer, uint32_t *expert);
 
 /* In a step that streams, where the policy is about to want an absent expert: finds the expert of
  * the layers up to the one routed last whose last segment is evicted first, so that the copy finds

@@ -148,6 +148,8 @@ static void allocated_configuration(const struct sched_cache *c, uint32_t layer,
 
 const struct cache_policy cache_policy_allocated = {
     .keeps_loads = true,
+    .resizes = true,
+    .resized = choose,
     .init = allocated_init,
     .activated = allocated_activated,
     .step_over = allocated_step_over,

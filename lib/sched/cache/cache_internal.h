@@ -52,6 +52,9 @@ struct cache_search {
 /* Members are NULL where a policy has nothing to do. */
 struct cache_policy {
     bool keeps_loads;
+    bool resizes; /* the capacity may change: init has derived nothing from it that `resized` does
+                     not derive anew */
+    void (*resized)(struct sched_cache *c);
     bool (*init)(struct sched_cache *c, const struct sched_cache_options *o); /* false: no memory */
     void (*fini)(struct sched_cache *c);
     /* One expert of a layer that is being routed. */
@@ -61,6 +64,8 @@ struct cache_policy {
     /* resident[slab] was `before` until now. */
     void (*changed)(struct sched_cache *c, uint32_t slab, uint32_t before);
     bool (*victim)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
+    /* s: only the functions and `arg` are set */
+    bool (*least)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
     /* s: only the functions and `arg` are set */
     bool (*passed)(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab);
     /* s: only `blocked` and `arg` are set */

@@ -47,17 +47,20 @@ static bool lfu_victim(const struct sched_cache *c, const struct cache_search *s
 
 const struct cache_policy cache_policy_lru_layer = {
     .keeps_loads = true,
+    .resizes = true,
     .victim = lru_layer_victim,
 };
 
 const struct cache_policy cache_policy_lru_prefetch = {
     .keeps_loads = true,
+    .resizes = true,
     .victim = lru_layer_victim,
     .predicted = predicted_is_used,
 };
 
 const struct cache_policy cache_policy_lfu = {
     .keeps_loads = true,
+    .resizes = true,
     .init = lfu_init,
     .activated = lfu_activated,
     .victim = lfu_victim,

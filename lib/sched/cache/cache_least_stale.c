@@ -93,6 +93,7 @@ static bool least_stale_victim(const struct sched_cache *c, const struct cache_s
 
 const struct cache_policy cache_policy_least_stale = {
     .keeps_loads = true,
+    .resizes = true,
     .init = least_stale_init,
     .fini = least_stale_fini,
     .activated = least_stale_activated,

@@ -74,6 +74,7 @@ static bool lrfu_victim(const struct sched_cache *c, const struct cache_search *
 
 const struct cache_policy cache_policy_lrfu = {
     .keeps_loads = true,
+    .resizes = true,
     .init = lrfu_init,
     .fini = lrfu_fini,
     .activated = lrfu_activated,

@@ -68,6 +68,7 @@ static bool lru_victim(const struct sched_cache *c, const struct cache_search *s
 
 const struct cache_policy cache_policy_lru = {
     .keeps_loads = true,
+    .resizes = true,
     .init = lru_init,
     .activated = lru_activated,
     .changed = lru_changed,
@@ -76,6 +77,7 @@ const struct cache_policy cache_policy_lru = {
 
 const struct cache_policy cache_policy_none = {
     .keeps_loads = false,
+    .resizes = true,
     .init = lru_init,
     .activated = lru_activated,
     .changed = lru_changed,

@@ -100,6 +100,7 @@ static bool map_victim(const struct sched_cache *c, const struct cache_search *s
 
 const struct cache_policy cache_policy_map_frequency = {
     .keeps_loads = true,
+    .resizes = true,
     .init = map_init,
     .fini = map_fini,
     .activated = map_activated,

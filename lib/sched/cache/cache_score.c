@@ -75,6 +75,7 @@ static bool score_victim(const struct sched_cache *c, const struct cache_search 
 
 const struct cache_policy cache_policy_score = {
     .keeps_loads = true,
+    .resizes = true,
     .init = score_init,
     .step_over = score_step_over,
     .victim = score_victim,

@@ -354,6 +354,12 @@ static double by_turn(const struct sched_cache *c, uint32_t layer)
     return (is_to_come ? growth * growth : 1) * (1 + v->sooner * (n - until));
 }
 
+static void value_resized(struct sched_cache *c)
+{
+    struct value_cache *v = c->state;
+    half_lives_resize(&v->recent, cache_capacity_experts(c));
+}
+
 struct search_in {
     const struct sched_cache *cache;
     const struct cache_search *search;
@@ -387,6 +393,12 @@ static bool least_resident(const struct sched_cache *c, const struct cache_searc
         }
     }
     return found;
+}
+
+static bool value_least(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
+{
+    double value;
+    return least_resident(c, s, c->shape.n_layers, slab, &value);
 }
 
 /* In a step that activates most experts: of the layers up to the one routed last. While that one is
@@ -515,6 +527,8 @@ static bool value_exchange(const struct sched_cache *c, double copy_s, const str
 
 const struct cache_policy cache_policy_value = {
     .keeps_loads = true,
+    .resizes = true,
+    .resized = value_resized,
     .init = value_init,
     .fini = value_fini,
     .activated = value_activated,
@@ -523,6 +537,7 @@ const struct cache_policy cache_policy_value = {
     .predicted = value_predicted,
     .costs = value_costs,
     .victim = value_victim,
+    .least = value_least,
     .passed = value_passed,
     .wanted = value_wanted,
     .exchange = value_exchange,

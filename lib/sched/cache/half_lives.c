@@ -47,6 +47,12 @@ bool half_lives_init(struct half_lives *h, uint32_t n_slabs, uint64_t kept, doub
     return h->counts && h->last && h->current && h->loaded && h->scratch;
 }
 
+void half_lives_resize(struct half_lives *h, uint64_t kept)
+{
+    h->kept = kept < h->n_slabs ? (uint32_t)kept : h->n_slabs;
+    h->stale = true;
+}
+
 void half_lives_fini(struct half_lives *h)
 {
     free(h->counts);

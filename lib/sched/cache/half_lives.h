@@ -48,12 +48,14 @@ struct half_lives {
     uint32_t which;               /* the half-life whose threshold is found next */
     uint32_t turn;                /* how often all of them were found */
     uint32_t age;                 /* steps, up to those of a young one */
-    bool stale;                   /* a prompt has moved all counts */
+    bool stale;                   /* a prompt has moved all counts, or `kept` has changed */
     bool observed;                /* in this step */
 };
 
 /* half_life: the only one; 0: all, of which the best is used. kept: experts that fit the device. */
 bool half_lives_init(struct half_lives *h, uint32_t n_slabs, uint64_t kept, double half_life);
+/* So many experts fit the device from now on. */
+void half_lives_resize(struct half_lives *h, uint64_t kept);
 void half_lives_fini(struct half_lives *h);
 
 /* What was missing on the device when it was activated, and what has come to the device. */

@@ -135,6 +135,9 @@ void transfer_scheduler_order(struct transfer_scheduler *c, enum sched_prefetche
 /* Sets the number of slots and of those kept free. Loads that want more segments than there are
  * slots are cut. Resident segments stay, even if there are more. */
 void transfer_scheduler_resize(struct transfer_scheduler *c, uint32_t n_slots, uint32_t reserve);
+/* Evicts what is worth the least until `most` segments are resident, if the policy says what that
+ * is and will copy better ones into free slots (sched_cache_least). Spares what is in use. */
+void transfer_scheduler_keep_best(struct transfer_scheduler *c, uint64_t most);
 /* Evicts all but the first `keep` resident segments of an expert. False: nothing was evicted,
  * because the expert is pinned or a segment is on its way; try again. */
 bool transfer_scheduler_shorten(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,

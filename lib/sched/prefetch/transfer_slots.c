@@ -70,6 +70,18 @@ static bool blocked(void *arg, uint32_t layer, uint32_t expert)
            (layer == b->layer && expert == b->expert);
 }
 
+void transfer_scheduler_keep_best(struct transfer_scheduler *c, uint64_t most)
+{
+    struct blocked_by b = {c, true, UINT32_MAX, UINT32_MAX};
+    uint64_t n = 0;
+    uint32_t layer, expert;
+    for (layer = 0; layer < c->shape.n_layers; layer++)
+        for (expert = 0; expert < c->shape.n_experts && c->layer_segments[layer]; expert++)
+            n += transfer_expert_at(c, layer, expert)->resident;
+    for (; n > most && sched_cache_least(c->policy, blocked, &b, &layer, &expert); n--)
+        transfer_evict(c, layer, expert);
+}
+
 static bool evict_for(struct transfer_scheduler *c, uint32_t layer, uint32_t expert, bool demanded,
                       double probability, bool spare_wanted)
 {
