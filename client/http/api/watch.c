@@ -162,5 +162,8 @@ void handle_map(struct exchange *x)
 
 void handle_events(struct exchange *x)
 {
-    start(x, true);
+    if (exchange_wants_body(x))
+        start(x, true);
+    else
+        exchange_reply(x, 200, EVENT_STREAM);
 }

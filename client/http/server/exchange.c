@@ -77,6 +77,11 @@ const char *exchange_query(const struct exchange *x, const char *name)
     return MHD_lookup_connection_value(x->mhd, MHD_GET_ARGUMENT_KIND, name);
 }
 
+bool exchange_wants_body(const struct exchange *x)
+{
+    return strcmp(x->log.method, "HEAD") != 0;
+}
+
 static enum MHD_Result take_field(void *arg, enum MHD_ValueKind kind, const char *name,
                                   const char *value)
 {

@@ -75,6 +75,8 @@ struct exchange {
 const char *exchange_header(const struct exchange *x, const char *name);
 /* A query parameter; NULL: none. */
 const char *exchange_query(const struct exchange *x, const char *name);
+/* False: a HEAD, whose reply is over with its headers: a handler that streams replies at once. */
+bool exchange_wants_body(const struct exchange *x);
 /* Adds a header to the reply. name: a literal. */
 void exchange_add_header(struct exchange *x, const char *name, const char *value);
 

@@ -290,7 +290,8 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
         return;
     *context = NULL;
     struct connection *c = x->connection;
-    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+    bool running = x->state == EXCHANGE_STREAMING && !x->ended; /* libmicrohttpd wants no more */
+    if (running || code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
         exchange_abandon(x, "left");
     c->exchange = NULL;
     uint64_t idle_ns = c->server->settings->idle_timeout_s * SECOND_NS;
