@@ -2,7 +2,8 @@
  *
  * The automaton of a range reads digits from the left and keeps, for each bound, whether the digits
  * so far are less than, equal to or greater than the bound's first digits. Numbers whose whole
- * parts have different lengths compare by length. */
+ * parts have different lengths compare by length. Multiples take a state for each residue, so a
+ * reading keeps nothing that no longer matters, and ends where the number is beyond its bound. */
 #include "grammar/decimal.h"
 
 #include "grammar/json_text.h"
@@ -107,6 +108,13 @@ bool number_range_multiple(struct number_range *r, const struct decimal *m)
     return true;
 }
 
+bool number_multiple_is_supported(const json_t *m)
+{
+    struct number_range any = {.step = 0};
+    struct decimal d;
+    return json_is_number(m) && decimal_from_json(m, &d) && number_range_multiple(&any, &d);
+}
+
 static uint64_t residue_after(uint64_t residue, unsigned digit, uint32_t step)
 {
     return step ? (residue * 10 + digit) % step : 0;
@@ -142,11 +150,12 @@ bool number_range_has(const struct number_range *r, const struct decimal *d)
 
 enum phase { PHASE_START, PHASE_SIGN, PHASE_WHOLE, PHASE_POINT, PHASE_FRACTION };
 enum { LESS, EQUAL, GREATER };
+enum { STATE_STEPS = 16 };
 
 struct reading {
     uint8_t phase, negative, nonzero, zero_first;
-    uint8_t whole, fraction; /* digits */
-    uint8_t low, high;       /* the digits so far against the bounds' */
+    uint8_t whole, fraction; /* digits; behind the point see forget_whole */
+    uint8_t low, high;       /* the digits so far against the bounds'; EQUAL: of the other sign */
     uint32_t residue;
 };
 
@@ -220,6 +229,30 @@ static bool reading_accepts(const struct number_range *r, const struct reading *
            is_multiple(r, at->residue, at->fraction);
 }
 
+/* A bound of a number's sign compares with its digits, one of the other sign never. */
+static bool compares(const struct reading *at, bool has, const struct decimal *bound)
+{
+    return has && bound->negative == at->negative;
+}
+
+/* Whether the number is farther from 0 than its bound, whatever follows. */
+static bool is_beyond(const struct number_range *r, const struct reading *at)
+{
+    const struct decimal *bound = at->negative ? &r->low : &r->high;
+    if (!(at->negative ? r->has_low : r->has_high))
+        return false;
+    return bound->negative != at->negative || at->whole > bound->n_whole ||
+           (at->whole == bound->n_whole && (at->negative ? at->low : at->high) == GREATER);
+}
+
+/* At the point: how many digits came matters only where a fraction may become too long. */
+static void forget_whole(const struct number_range *r, struct reading *at)
+{
+    at->zero_first = 0;
+    if (r->step && at->whole + r->step_decimals <= NUMBER_DIGITS_MAX)
+        at->whole = 0;
+}
+
 /* False: this byte cannot follow. */
 static bool read_digit(const struct number_range *r, struct reading *at, unsigned digit)
 {
@@ -230,16 +263,16 @@ static bool read_digit(const struct number_range *r, struct reading *at, unsigne
                  : at->zero_first || at->whole >= NUMBER_WHOLE_MAX)
         return false;
     at->zero_first = at->zero_first || (!fraction && index == 0 && digit == 0);
-    at->nonzero = at->nonzero || digit != 0;
-    if (r->has_low)
+    at->nonzero = at->nonzero || (at->negative && digit != 0);
+    if (compares(at, r->has_low, &r->low))
         at->low = compare_digit(at->low, digit, bound_digit(&r->low, fraction, index));
-    if (r->has_high)
+    if (compares(at, r->has_high, &r->high))
         at->high = compare_digit(at->high, digit, bound_digit(&r->high, fraction, index));
     at->residue = (uint32_t)residue_after(at->residue, digit, r->step);
     at->phase = fraction ? PHASE_FRACTION : PHASE_WHOLE;
     at->fraction += fraction;
     at->whole += !fraction;
-    return true;
+    return fraction || !is_beyond(r, at);
 }
 
 static bool read_byte(const struct number_range *r, struct reading *at, unsigned byte)
@@ -254,10 +287,11 @@ static bool read_byte(const struct number_range *r, struct reading *at, unsigned
     if (byte != '.' || at->phase != PHASE_WHOLE || r->integer || at->whole >= NUMBER_DIGITS_MAX)
         return false;
     at->phase = PHASE_POINT;
-    if (r->has_low)
+    if (compares(at, r->has_low, &r->low))
         at->low = whole_order(at, at->low, &r->low);
-    if (r->has_high)
+    if (compares(at, r->has_high, &r->high))
         at->high = whole_order(at, at->high, &r->high);
+    forget_whole(r, at);
     return true;
 }
 
@@ -291,6 +325,7 @@ enum error_code number_range_dfa(const struct number_range *r, struct dfa *out, 
     bool memory = u.of_state && u.table;
     bool done = memory && construct(&u);
     bool limit = out->n_states == out->states_max;
+    out->work += out->n_states * (uint64_t)STATE_STEPS;
     free(u.of_state);
     free(u.table);
     if (!done)

@@ -36,6 +36,8 @@ struct number_range {
 
 /* Restricts *r to multiples of m too. False: m is not positive, or has too many digits. */
 bool number_range_multiple(struct number_range *r, const struct decimal *m);
+/* False: number_range_multiple refuses it whatever the range; or it is no number. */
+bool number_multiple_is_supported(const json_t *m);
 bool number_range_has(const struct number_range *r, const struct decimal *d);
 /* The texts, without exponents, of the numbers in the range. */
 enum error_code number_range_dfa(const struct number_range *r, struct dfa *out, struct error *e);

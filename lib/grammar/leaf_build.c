@@ -21,8 +21,8 @@ static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_
     }
     dfa_init(&d, s->limits->dfa_states);
     enum error_code error = number_range_dfa(&l->range, &d, s->error);
-    if (!error)
-        error = schema_work(s, d.n_states * (uint64_t)16);
+    enum error_code work = schema_work(s, d.work);
+    error = error ? error : work;
     if (error)
         error = schema_locate_in(s, l->nodes, keywords);
     else

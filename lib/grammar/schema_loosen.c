@@ -2,6 +2,7 @@
 #include "grammar/schema_loosen.h"
 
 #include "base/word_list.h"
+#include "grammar/decimal.h"
 #include "grammar/leaf.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
@@ -16,7 +17,7 @@ enum {
     PATTERN_STATES = 100000,   /* of all patterns; those beyond are removed */
     STEPS = SCHEMA_STEPS / 25, /* to try texts; those beyond stay as they are */
     ATTEMPTS = 64,             /* to compile the schema */
-    ATTEMPTS_STEPS = SCHEMA_STEPS / 10,
+    ATTEMPTS_STEPS = SCHEMA_STEPS / 25,
     STATE_STEPS = 64, /* a state's share of an attempt, beside the steps that are counted */
 };
 
@@ -54,15 +55,17 @@ static bool keyword_is_supported(struct loosening *l, const char *key, const jso
                                  bool is_root)
 {
     static const char *const lists[] = {"anyOf", "allOf", "oneOf", NULL};
-    static const char *const numbers[] = {"minLength",        "maxLength",     "minItems",
-                                          "maxItems",         "minProperties", "maxProperties",
-                                          "minimum",          "maximum",       "exclusiveMinimum",
-                                          "exclusiveMaximum", "multipleOf",    NULL};
+    static const char *const numbers[] = {
+        "minLength",        "maxLength",        "minItems", "maxItems",
+        "minProperties",    "maxProperties",    "minimum",  "maximum",
+        "exclusiveMinimum", "exclusiveMaximum", NULL};
     const char *text = json_string_value(value);
     if (word_list_has(lists, key))
         return json_array_size(value) > 0;
     if (word_list_has(numbers, key))
         return json_is_number(value);
+    if (strcmp(key, "multipleOf") == 0)
+        return number_multiple_is_supported(value);
     if (strcmp(key, "required") == 0 || strcmp(key, "enum") == 0)
         return json_is_array(value);
     if (strcmp(key, "type") == 0)

@@ -171,6 +171,11 @@ static void test_numbers(void **state)
            "8", "50");
     SCHEMA("{\"type\":\"number\",\"multipleOf\":0.05}", "1.05", "0.1", "3", "-0.95", NULL, "1.01",
            "0.051");
+    /* many residues, but few states that matter */
+    SCHEMA("{\"type\":\"number\",\"multipleOf\":0.0206,\"minimum\":-1e9,\"maximum\":1e9}", "0.0206",
+           "-2.06", "206", "999999999.9920", NULL, "0.0207", "-206.1", "1000000000.0126");
+    SCHEMA("{\"type\":\"number\",\"multipleOf\":0.01,\"minimum\":-0.5,\"exclusiveMaximum\":100}",
+           "-0.5", "-0.01", "0", "0.00", "99.99", NULL, "-0.51", "100", "100.00", "1.001", "-1");
     SCHEMA("{\"type\":\"integer\",\"maximum\":-10}", "-10", "-11", "-100", NULL, "-9", "0", "10");
     SCHEMA("{\"type\":\"number\",\"minimum\":-1.5,\"maximum\":-0.25}", "-1.5", "-1", "-0.25",
            "-0.3", NULL, "-1.51", "-0.2", "0", "1");
