@@ -321,6 +321,8 @@ static enum error_code start_threads(struct frontend *f, struct error *e)
 {
     enum error_code code = jobs_start(&f->app.processes, &f->loop, "processes", e);
     if (!code)
+        code = jobs_start(&f->app.bodies, &f->loop, "bodies", e);
+    if (!code)
         code = jobs_start(&f->app.scrapes, &f->loop, "metrics", e);
     if (!code && f->models)
         code = demand_start(&f->app.deployments.demand, &f->loop, f->daemon.run, e);
@@ -412,6 +414,8 @@ int main(int argc, char **argv)
     daemon_stop(&f.daemon);
     server_close(&f.server);
     watches_fini(&f.app.watches);
+    jobs_stop(&f.app.bodies);
+    loose_schemas_fini(&f.app.schemas);
     jobs_stop(&f.app.processes);
     jobs_stop(&f.app.scrapes);
     deployments_fini(&f.app.deployments);

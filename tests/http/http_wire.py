@@ -792,6 +792,26 @@ def check_errors():
 
 
 
+def check_large_bodies():
+    """Those above 64 KiB, and schemas to loosen, are another thread's work: answers, refusals, clients that leave."""
+    more, asked = {"user": "x" * 200000}, {"prompt": "Once upon", "max_tokens": 4, **GREEDY}
+    short = post("/v1/completions", **asked)["choices"]
+    assert post("/v1/completions", **asked, **more)["choices"] == short
+    assert len(events("/v1/completions", **asked, **more)) == len(events("/v1/completions", **asked))
+    schema = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a"], "unknown": 1}}}
+    for large in ({}, more):
+        assert post("/v1/completions", prompt="Once", max_tokens=9, response_format=schema, **large)["choices"][0]["text"] == '"a"'
+    assert post("/tokenize", content="a" * 100000)["count"] > 1000
+    for bad in ({"prompt": 5}, {}, {"messages": []}):
+        assert call("POST", "/v1/completions", {**bad, **more})[0] == 400, bad
+    leaving = request("POST", "/v1/completions", {**LONG, **more})
+    for _ in range(10):
+        with connect() as s:
+            s.sendall(leaving)
+    wait_for(lambda: metric("moed_http_answers_running") == 0)
+    assert post("/v1/completions", **asked, **more)["choices"] == short
+
+
 def check_too_many():
     """The test's --answers is 40: one more is told to come again, and what runs goes on."""
     waiting = [connect() for _ in range(40)]

@@ -1,5 +1,6 @@
 /* Requests of the HTTP APIs: tools, calls of them in a conversation, and the answer's form. */
 #include "client/http/api/anthropic.h"
+#include "client/http/api/loose_schemas.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
@@ -297,11 +298,42 @@ static void test_tools_as_plain_text(void **state)
 static void expect_form(parser *parse, const char *body, enum moed_grammar_kind kind,
                         const char *text)
 {
-    struct ask a = accept(parse, body);
-    assert_int_equal(a.form, kind);
-    if (text)
+    static struct loose_schemas schemas;
+    for (int known = 0; known < 2; known++) {
+        struct ask a = accept(parse, body);
+        assert_int_equal(a.form, kind);
+        if (a.form_is_loose)
+            loose_schemas_apply(&schemas, &a);
+        if (text)
+            assert_string_equal(a.form_text, text);
+        ask_fini(&a);
+    }
+    loose_schemas_fini(&schemas);
+    schemas = (struct loose_schemas){0};
+}
+
+/* Parsing leaves a schema as it is: what loosening takes is another thread's. */
+static void test_loose_schemas(void **state)
+{
+    struct loose_schemas schemas = {0};
+    char body[256], text[64], loose[64];
+    for (int i = 0; i < 3 * LOOSE_SCHEMAS; i++) {
+        int n = i / 2; /* each twice, and more than are kept */
+        snprintf(text, sizeof text, "{\"a\":2,\"minimum\":%d}", n);
+        snprintf(loose, sizeof loose, "{\"minimum\":%d}", n);
+        snprintf(body, sizeof body,
+                 CHAT(",\"response_format\":{\"type\":\"json_schema\","
+                      "\"json_schema\":{\"schema\":%s}}"),
+                 text);
+        struct ask a = accept(parse_chat, body);
+        assert_true(a.form_is_loose);
         assert_string_equal(a.form_text, text);
-    ask_fini(&a);
+        loose_schemas_apply(&schemas, &a);
+        assert_string_equal(a.form_text, loose);
+        assert_string_equal(a.ignored, "schema:a");
+        ask_fini(&a);
+    }
+    loose_schemas_fini(&schemas);
 }
 
 static void test_forms(void **state)
@@ -562,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_tools_as_plain_text),
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_loose_schemas),
         cmocka_unit_test(test_form_beside_tools),
         cmocka_unit_test(test_form_behind_reasoning),
         cmocka_unit_test(test_form_in_a_message),

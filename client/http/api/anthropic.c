@@ -207,11 +207,14 @@ static bool parse_count(struct ask *ask, const char *body, size_t len, struct pr
     return parse_messages(ask, body, len, true, p);
 }
 
+static void take_messages(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &message_dialect, "msg_");
+}
+
 void handle_messages(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_message))
-        answer_start(x, &ask, &message_dialect, "msg_");
+    ask_body(x, parse_message, take_messages);
 }
 
 static void write_count(struct question *q)
@@ -219,10 +222,13 @@ static void write_count(struct question *q)
     strbuf_printf(&q->x->out, "{\"input_tokens\":%zu}", q->token_count);
 }
 
-void handle_count_tokens(struct exchange *x)
+static void take_count(struct exchange *x, struct ask *ask)
 {
     static const struct question_kind kind = {.work = question_render, .write = write_count};
-    struct ask ask;
-    if (ask_body(x, &ask, parse_count))
-        question_start(x, &ask, &kind);
+    question_start(x, ask, &kind);
+}
+
+void handle_count_tokens(struct exchange *x)
+{
+    ask_body(x, parse_count, take_count);
 }

@@ -3,6 +3,7 @@
 #define MOED_HTTP_APP_H
 
 #include "client/http/api/answer_metrics.h"
+#include "client/http/api/loose_schemas.h"
 #include "client/http/model/deployments.h"
 #include "client/http/server/server.h"
 #include "client/http/watch/watch.h"
@@ -22,8 +23,10 @@ struct app {
     struct daemon *daemon;
     struct deployments deployments;
     struct watches watches;
-    struct job_queue processes; /* its thread asks the deployments' processes */
-    struct job_queue scrapes;   /* its thread asks them for their metrics */
+    struct job_queue processes;   /* its thread asks the deployments' processes */
+    struct job_queue bodies;      /* its thread parses large bodies and loosens schemas */
+    struct loose_schemas schemas; /* that thread's */
+    struct job_queue scrapes;     /* its thread asks them for their metrics */
     struct answer_metrics metrics;
     enum reasoning_field reasoning_field;
     uint64_t answers_max; /* at once */

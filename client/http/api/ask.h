@@ -99,6 +99,7 @@ struct ask {
     json_t *kwargs;               /* borrowed; NULL: none */
     enum moed_grammar_kind form;  /* what the answer's text must satisfy */
     char *form_text;              /* owned; of `form` */
+    bool form_is_loose;           /* a schema of which what cannot be followed is left out */
     const char *reasoning_effort; /* NULL: the template's */
     enum chat_switch thinking;
     uint32_t reasoning_budget; /* tokens; 0: no limit */

@@ -1,13 +1,23 @@
-/* From an exchange's body to what it asks for. */
+/* From an exchange's body to what it asks for.
+ *
+ * Small bodies are parsed at once. A body above ASK_BODY_SMALL, and a schema that is to be
+ * loosened, take long: another thread does that, so that they stop neither the loop nor a model's
+ * thread. */
 #ifndef MOED_HTTP_API_ASK_BODY_H
 #define MOED_HTTP_API_ASK_BODY_H
 
 #include "client/http/api/ask.h"
 #include "client/http/server/exchange.h"
 
-typedef bool ask_parser(struct ask *ask, const char *body, size_t len, struct problem *p);
+#define ASK_BODY_SMALL (64u << 10)
 
-/* Parses the body. False: the exchange has got its reply, and there is no *ask to release. */
-bool ask_body(struct exchange *x, struct ask *ask, ask_parser *parse);
+/* On any thread. */
+typedef bool ask_parser(struct ask *ask, const char *body, size_t len, struct problem *p);
+/* Takes *ask; on the loop's thread. */
+typedef void ask_taker(struct exchange *x, struct ask *ask);
+
+/* Parses the body and calls `take`: now or later, or never, where the client leaves or the body is
+ * refused. */
+void ask_body(struct exchange *x, ask_parser *parse, ask_taker *take);
 
 #endif

@@ -62,9 +62,12 @@ bool parse_infill(struct ask *ask, const char *body, size_t len, struct problem 
     return ask->prompt_count || ask_add_prompt(ask, &(struct ask_prompt){.text = ""}, p);
 }
 
+static void take_infill(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &llama_dialect, "cmpl-");
+}
+
 void handle_infill(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_infill))
-        answer_start(x, &ask, &llama_dialect, "cmpl-");
+    ask_body(x, parse_infill, take_infill);
 }

@@ -232,9 +232,12 @@ const struct dialect llama_dialect = {
     .keep_alive = openai_keep_alive,
 };
 
+static void take_llama_completion(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &llama_dialect, "cmpl-");
+}
+
 void handle_llama_completion(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_llama_completion))
-        answer_start(x, &ask, &llama_dialect, "cmpl-");
+    ask_body(x, parse_llama_completion, take_llama_completion);
 }

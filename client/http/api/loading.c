@@ -118,20 +118,24 @@ static bool parse(struct ask *ask, const char *body, size_t len, struct problem 
            (ask->model || problem_set(p, 400, "model is missing"));
 }
 
+static void take_load(struct exchange *x, struct ask *ask)
+{
+    loading_load(x, ask->model, NULL, write_success);
+    ask_fini(ask);
+}
+
 void handle_models_load(struct exchange *x)
 {
-    struct ask ask;
-    if (!ask_body(x, &ask, parse))
-        return;
-    loading_load(x, ask.model, NULL, write_success);
-    ask_fini(&ask);
+    ask_body(x, parse, take_load);
+}
+
+static void take_unload(struct exchange *x, struct ask *ask)
+{
+    loading_unload(x, ask->model, write_success);
+    ask_fini(ask);
 }
 
 void handle_models_unload(struct exchange *x)
 {
-    struct ask ask;
-    if (!ask_body(x, &ask, parse))
-        return;
-    loading_unload(x, ask.model, write_success);
-    ask_fini(&ask);
+    ask_body(x, parse, take_unload);
 }

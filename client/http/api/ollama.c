@@ -204,24 +204,28 @@ static void load(struct exchange *x, struct ask *ask,
     ask_fini(ask);
 }
 
+static void take_chat(struct exchange *x, struct ask *ask)
+{
+    if (!ask->messages)
+        load(x, ask, write_chat_loaded);
+    else
+        answer_start(x, ask, &ollama_chat_dialect, "chat-");
+}
+
 void handle_ollama_chat(struct exchange *x)
 {
-    struct ask ask;
-    if (!ask_body(x, &ask, parse_ollama_chat))
-        return;
-    if (!ask.messages)
-        load(x, &ask, write_chat_loaded);
+    ask_body(x, parse_ollama_chat, take_chat);
+}
+
+static void take_generate(struct exchange *x, struct ask *ask)
+{
+    if (!ask->prompt_count)
+        load(x, ask, write_generate_loaded);
     else
-        answer_start(x, &ask, &ollama_chat_dialect, "chat-");
+        answer_start(x, ask, &generate_dialect, "gen-");
 }
 
 void handle_ollama_generate(struct exchange *x)
 {
-    struct ask ask;
-    if (!ask_body(x, &ask, parse_ollama_generate))
-        return;
-    if (!ask.prompt_count)
-        load(x, &ask, write_generate_loaded);
-    else
-        answer_start(x, &ask, &generate_dialect, "gen-");
+    ask_body(x, parse_ollama_generate, take_generate);
 }

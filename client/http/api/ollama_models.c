@@ -1,5 +1,6 @@
 /* Ollama's questions about models; see ollama.h. */
 #include "client/http/api/app.h"
+#include "client/http/api/ask_body.h"
 #include "client/http/api/fill.h"
 #include "client/http/api/models.h"
 #include "client/http/api/ollama.h"
@@ -279,7 +280,7 @@ static void show_unloaded(struct question *q, const struct demand_model *m)
     show_end(false, m->fills, &q->x->out);
 }
 
-void handle_ollama_show(struct exchange *x)
+static bool parse_show(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     static const struct parameter table[] = {
         {.name = "model", .take = take_model},
@@ -287,14 +288,16 @@ void handle_ollama_show(struct exchange *x)
         {.name = "verbose"},
         {0},
     };
+    return ask_parse(ask, body, len, p) && ask_take(ask, table, ask->root, p);
+}
+
+static void take_show(struct exchange *x, struct ask *ask)
+{
     static const struct question_kind kind = {.write = write_show, .write_unloaded = show_unloaded};
-    struct ask ask;
-    struct problem p = {0};
-    ask_init(&ask);
-    if (ask_parse(&ask, x->body.data, x->body.len, &p) && ask_take(&ask, table, ask.root, &p)) {
-        question_start(x, &ask, &kind);
-    } else {
-        ask_fini(&ask);
-        exchange_fail(x, &p);
-    }
+    question_start(x, ask, &kind);
+}
+
+void handle_ollama_show(struct exchange *x)
+{
+    ask_body(x, parse_show, take_show);
 }

@@ -239,9 +239,12 @@ const struct dialect chat_dialect = {
     .keep_alive = openai_keep_alive,
 };
 
+static void take_chat_completions(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &chat_dialect, "chatcmpl-");
+}
+
 void handle_chat_completions(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_chat))
-        answer_start(x, &ask, &chat_dialect, "chatcmpl-");
+    ask_body(x, parse_chat, take_chat_completions);
 }

@@ -183,9 +183,12 @@ const struct dialect completion_dialect = {
     .keep_alive = openai_keep_alive,
 };
 
+static void take_completions(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &completion_dialect, "cmpl-");
+}
+
 void handle_completions(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_completion))
-        answer_start(x, &ask, &completion_dialect, "cmpl-");
+    ask_body(x, parse_completion, take_completions);
 }

@@ -321,11 +321,14 @@ const struct dialect response_dialect = {
     .keep_alive = write_keep_alive,
 };
 
+static void take_responses(struct exchange *x, struct ask *ask)
+{
+    answer_start(x, ask, &response_dialect, "resp_");
+}
+
 void handle_responses(struct exchange *x)
 {
-    struct ask ask;
-    if (ask_body(x, &ask, parse_response))
-        answer_start(x, &ask, &response_dialect, "resp_");
+    ask_body(x, parse_response, take_responses);
 }
 
 static void write_count(struct question *q)
@@ -334,20 +337,18 @@ static void write_count(struct question *q)
                   q->token_count);
 }
 
-static void count(struct exchange *x, ask_parser *parse)
+static void take_count(struct exchange *x, struct ask *ask)
 {
     static const struct question_kind kind = {.work = question_render, .write = write_count};
-    struct ask ask;
-    if (ask_body(x, &ask, parse))
-        question_start(x, &ask, &kind);
+    question_start(x, ask, &kind);
 }
 
 void handle_input_tokens(struct exchange *x)
 {
-    count(x, parse_input_tokens);
+    ask_body(x, parse_input_tokens, take_count);
 }
 
 void handle_chat_input_tokens(struct exchange *x)
 {
-    count(x, parse_chat);
+    ask_body(x, parse_chat, take_count);
 }

@@ -1,9 +1,6 @@
 /* What binds an answer; see structure.h. */
 #include "client/http/api/structure.h"
 
-#include "grammar/grammar.h"
-#include "grammar/schema_loosen.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,21 +31,11 @@ static bool take_schema(struct ask *ask, json_t *value, struct problem *p)
                     json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), p);
 }
 
-/* A schema that is to be followed as far as it can be. */
+/* A schema that is to be followed as far as it can be: loose_schemas.h. */
 static bool take_loose_schema(struct ask *ask, json_t *value, struct problem *p)
 {
-    char keyword[SCHEMA_KEYWORD_BYTES];
-    json_t *copy = json_deep_copy(value);
-    if (!copy)
-        return problem_set(p, 503, "no memory for the answer's form");
-    if (schema_loosen(copy, &grammar_limits_default, NULL, keyword)) {
-        char name[SCHEMA_KEYWORD_BYTES + sizeof "schema:"];
-        snprintf(name, sizeof name, "schema:%s", keyword);
-        ask_ignore(ask, name);
-    }
-    bool taken = take_schema(ask, copy, p);
-    json_decref(copy);
-    return taken;
+    ask->form_is_loose = take_schema(ask, value, p);
+    return ask->form_is_loose;
 }
 
 /* A schema, or the same as text. The worker says what is wrong with a text that is no JSON. */

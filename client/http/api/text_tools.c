@@ -1,6 +1,7 @@
 /* POST /tokenize, /detokenize, /apply-template; GET /props. The fields are those of llama-server,
  * and of vLLM where it has other names. */
 #include "base/utf8.h"
+#include "client/http/api/ask_body.h"
 #include "client/http/api/conversation.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/prompt.h"
@@ -11,21 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void start(struct exchange *x, const struct parameter *table,
-                  bool (*check)(struct ask *ask, struct problem *p),
-                  const struct question_kind *kind)
+static bool parse(const struct parameter *table, bool (*check)(struct ask *ask, struct problem *p),
+                  struct ask *ask, const char *body, size_t len, struct problem *p)
 {
-    struct ask ask;
-    struct problem p = {0};
-    ask_init(&ask);
-    ask.parse_special = true;
-    if (ask_parse(&ask, x->body.data, x->body.len, &p) && ask_take(&ask, table, ask.root, &p) &&
-        check(&ask, &p)) {
-        question_start(x, &ask, kind);
-    } else {
-        ask_fini(&ask);
-        exchange_fail(x, &p);
-    }
+    ask->parse_special = true;
+    return ask_parse(ask, body, len, p) && ask_take(ask, table, ask->root, p) && check(ask, p);
 }
 
 /* ---- /tokenize ---- */
@@ -103,7 +94,7 @@ static void write_tokens(struct question *q)
                   q->deployment->facts ? q->deployment->facts->context : 0);
 }
 
-void handle_tokenize(struct exchange *x)
+static bool parse_tokenize(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     static const struct parameter table[] = {
         {.name = "content", .take = take_content},
@@ -115,8 +106,18 @@ void handle_tokenize(struct exchange *x)
         {.name = "with_pieces", .take = take_with_pieces},
         {0},
     };
+    return parse(table, check_text, ask, body, len, p);
+}
+
+static void take_tokenize(struct exchange *x, struct ask *ask)
+{
     static const struct question_kind kind = {.work = tokenize, .write = write_tokens};
-    start(x, table, check_text, &kind);
+    question_start(x, ask, &kind);
+}
+
+void handle_tokenize(struct exchange *x)
+{
+    ask_body(x, parse_tokenize, take_tokenize);
 }
 
 /* ---- /detokenize ---- */
@@ -154,15 +155,25 @@ static void write_content(struct question *q)
     strbuf_printf(&q->x->out, "}");
 }
 
-void handle_detokenize(struct exchange *x)
+static bool parse_detokenize(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     static const struct parameter table[] = {
         {.name = "tokens", .take = take_tokens},
         {.name = "model", .take = take_model},
         {0},
     };
+    return parse(table, check_tokens, ask, body, len, p);
+}
+
+static void take_detokenize(struct exchange *x, struct ask *ask)
+{
     static const struct question_kind kind = {.work = detokenize, .write = write_content};
-    start(x, table, check_tokens, &kind);
+    question_start(x, ask, &kind);
+}
+
+void handle_detokenize(struct exchange *x)
+{
+    ask_body(x, parse_detokenize, take_detokenize);
 }
 
 /* ---- /apply-template ---- */
@@ -189,7 +200,7 @@ static void write_prompt(struct question *q)
     strbuf_printf(&q->x->out, ",\"count\":%zu}", q->token_count);
 }
 
-void handle_apply_template(struct exchange *x)
+static bool parse_apply_template(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     static const struct parameter table[] = {
         {.name = "messages", .take = take_messages},
@@ -199,8 +210,18 @@ void handle_apply_template(struct exchange *x)
         {.name = "reasoning and the prompt's end", .more = chat_extensions},
         {0},
     };
+    return parse(table, check_messages, ask, body, len, p);
+}
+
+static void take_apply_template(struct exchange *x, struct ask *ask)
+{
     static const struct question_kind kind = {.work = apply_template, .write = write_prompt};
-    start(x, table, check_messages, &kind);
+    question_start(x, ask, &kind);
+}
+
+void handle_apply_template(struct exchange *x)
+{
+    ask_body(x, parse_apply_template, take_apply_template);
 }
 
 /* ---- /props ---- */

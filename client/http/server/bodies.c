@@ -202,9 +202,17 @@ void bodies_append(struct exchange *x, const char *data, size_t len)
     count(x, x->body.len - before);
 }
 
-void bodies_drop(struct exchange *x)
+struct strbuf bodies_take(struct exchange *x)
 {
+    struct strbuf body = x->body;
     discount(x, x->body.len);
     leave_client(x);
-    strbuf_fini(&x->body);
+    strbuf_init(&x->body);
+    return body;
+}
+
+void bodies_drop(struct exchange *x)
+{
+    struct strbuf body = bodies_take(x);
+    strbuf_fini(&body);
 }

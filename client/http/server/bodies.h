@@ -12,5 +12,7 @@
 /* Appends to the body of x, unless that is dropped, then or before: x->crowded. */
 void bodies_append(struct exchange *x, const char *data, size_t len);
 void bodies_drop(struct exchange *x);
+/* The same, but the body is the caller's now. */
+struct strbuf bodies_take(struct exchange *x);
 
 #endif

@@ -336,6 +336,18 @@ void exchange_take_body(struct exchange *x, const char *data, size_t len)
         bodies_append(x, data, len);
 }
 
+void exchange_keep_body(struct exchange *x)
+{
+    x->keeps_body = true;
+}
+
+void exchange_release_body(struct exchange *x)
+{
+    x->keeps_body = false;
+    if (!x->server->settings->log_bodies) /* a stream may last long */
+        bodies_drop(x);
+}
+
 void exchange_handle(struct exchange *x)
 {
     struct problem p = {0};
@@ -353,8 +365,8 @@ void exchange_handle(struct exchange *x)
         exchange_abandon(x, "left");
     else
         x->route->handle(x);
-    if (!x->server->settings->log_bodies) /* a stream may last long */
-        bodies_drop(x);
+    if (!x->keeps_body)
+        exchange_release_body(x);
     if (p.status) {
         p.retry_s = x->crowded ? 1 : 0;
         x->close = true;

@@ -46,9 +46,10 @@ struct exchange {
     char rest[160];    /* of the path, after the route's */
     bool admin;        /* the request has an admin key */
     enum exchange_state state;
-    struct strbuf body; /* the request's; the handler has it only while it is called */
-    uint64_t received;  /* bytes of it, also those that were dropped */
-    bool crowded;       /* it was dropped: the bodies of all requests are too large together */
+    struct strbuf body; /* the request's; for the handler's call, or longer by exchange_keep_body */
+    bool keeps_body;
+    uint64_t received; /* bytes of it, also those that were dropped */
+    bool crowded;      /* it was dropped: the bodies of all requests are too large together */
     struct body_client *client; /* whose it is (bodies.c); NULL: it has no byte yet */
     bool large_body;            /* it is announced as larger than BODIES_SMALL, or has become so */
     int status;
@@ -77,6 +78,9 @@ const char *exchange_header(const struct exchange *x, const char *name);
 const char *exchange_query(const struct exchange *x, const char *name);
 /* False: a HEAD, whose reply is over with its headers: a handler that streams replies at once. */
 bool exchange_wants_body(const struct exchange *x);
+/* In a handler's call: the body stays until it is released, or the exchange is gone. */
+void exchange_keep_body(struct exchange *x);
+void exchange_release_body(struct exchange *x);
 /* Adds a header to the reply. name: a literal. */
 void exchange_add_header(struct exchange *x, const char *name, const char *value);
 
