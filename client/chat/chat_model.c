@@ -1,6 +1,7 @@
 /* Conversations to prompts; see chat_model.h. */
 #include "client/chat/chat_model.h"
 
+#include "chat/message.h"
 #include "chat/tool_messages.h"
 
 #include <stdio.h>
@@ -180,7 +181,7 @@ static enum moed_code write_text(const struct chat_model *m, const struct chat_r
 {
     struct jinja_output text = {0};
     struct error why;
-    if (chat_template_render(m->template, q, &text, &why))
+    if (chat_template_render(m->template, q, &text, &out->inside, &why))
         return report(error, &why);
     const struct reasoning_marks *marks = out->style.reasoning;
     out->reasoning_open =
@@ -189,6 +190,25 @@ static enum moed_code write_text(const struct chat_model *m, const struct chat_r
     bool taken = take_text(&text, out);
     jinja_output_fini(&text);
     return taken ? MOED_OK : no_memory(error);
+}
+
+static bool ends_with_calls(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    return json_array_size(json_object_get(last, "tool_calls")) > 0;
+}
+
+/* The messages without calls and results, in *out, owned by the caller. */
+static enum moed_code make_plain(const json_t *messages, const json_t *tools, json_t **out,
+                                 struct moed_error *error)
+{
+    struct error why;
+    json_t *joined;
+    if (messages_join_parts(messages, &joined, &why))
+        return report(error, &why);
+    *out = tool_messages_plain(joined, tools);
+    json_decref(joined);
+    return *out ? MOED_OK : no_memory(error);
 }
 
 enum moed_code chat_model_write(const struct chat_model *m, const struct chat_request *request,
@@ -202,14 +222,16 @@ enum moed_code chat_model_write(const struct chat_model *m, const struct chat_re
     if (describe)
         r.style.format = tool_format_find("generic");
     json_t *plain = NULL;
+    if (q.end == CHAT_END_AUTO && ends_with_calls(q.messages))
+        q.end = CHAT_END_ANSWER; /* also where the calls become text */
     if (describe || (!can->tool_calls && tool_messages_have_calls(q.messages))) {
-        plain = tool_messages_plain(q.messages, describe ? q.tools : NULL);
+        enum moed_code code = make_plain(q.messages, describe ? q.tools : NULL, &plain, error);
+        if (code)
+            return code;
         q.messages = plain;
     }
     if (describe)
         q.tools = NULL;
-    if (!q.messages)
-        return no_memory(error);
     enum moed_code code = write_text(m, &q, &r, error);
     json_decref(plain);
     if (!code)

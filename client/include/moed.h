@@ -631,8 +631,8 @@ MOED_API MOED_MUST_USE enum moed_code moed_chat_configure(struct moed_chat *chat
                                                           struct moed_error *error);
 MOED_API void moed_chat_free(struct moed_chat *chat); /* takes NULL */
 
-/* Adds a message. role: "system", "user" or "assistant"; a last message of the assistant is
- * continued by the answer. text: UTF-8; text_bytes 0: up to its NUL. */
+/* Adds a message. role: "system", "user" or "assistant"; a last message of the assistant without
+ * calls is continued by the answer. text: UTF-8; text_bytes 0: up to its NUL. */
 MOED_API MOED_MUST_USE enum moed_code moed_chat_add(struct moed_chat *chat, const char *role,
                                                     const char *text, size_t text_bytes,
                                                     struct moed_error *error);
@@ -647,7 +647,9 @@ MOED_API MOED_MUST_USE enum moed_code moed_chat_add_json(struct moed_chat *chat,
                                                          size_t json_bytes,
                                                          struct moed_error *error);
 /* Adds what a request of moed_chat_start has answered so far: content, reasoning, complete calls.
- * To a last message of the assistant, which the request continued, it adds the content. */
+ * To a last message of the assistant, which the request continued, it adds the content, and the
+ * reasoning where that message's content is inside reasoning. A message with calls is not
+ * continued: the answer is another message. */
 MOED_API MOED_MUST_USE enum moed_code moed_chat_add_answer(struct moed_chat *chat,
                                                            const struct moed_request *request,
                                                            struct moed_error *error);

@@ -6,6 +6,8 @@
 #include "client/src/request.h"
 
 #include "base/strbuf.h"
+#include "chat/message.h"
+#include "json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -187,23 +189,41 @@ static bool is_assistants(const json_t *message)
     return role && strcmp(role, "assistant") == 0;
 }
 
-bool chat_continues_last(const struct moed_chat *chat)
+/* An assistant's message without text or calls: the answer began in its place. */
+static bool is_empty(const json_t *message)
 {
-    return is_assistants(last_message(chat));
+    const json_t *content = json_object_get(message, "content");
+    return is_assistants(message) && json_is_string(content) && !json_string_length(content) &&
+           !json_array_size(json_object_get(message, "tool_calls"));
 }
 
-/* Puts the answer's content behind that of the message that it continues. */
-static bool continue_message(json_t *message, json_t *answer)
+/* A content's text; a new reference. NULL: it has none, or there is no memory for it. */
+static json_t *text_of(json_t *content)
 {
-    const json_t *before = json_object_get(message, "content"),
-                 *after = json_object_get(answer, "content");
+    return json_is_array(content)    ? message_join_parts(content, "")
+           : json_is_string(content) ? json_incref(content)
+                                     : NULL;
+}
+
+/* Puts a text of the answer behind that of the message that it continues. */
+static bool join(const json_t *message, json_t *answer, const char *key)
+{
+    json_t *after = json_object_get(answer, key), *before = text_of(json_object_get(message, key));
+    if (!before)
+        return !json_is_array(json_object_get(message, key));
     struct strbuf text;
     strbuf_init(&text);
     strbuf_append(&text, json_string_value(before), json_string_length(before));
     strbuf_append(&text, json_string_value(after), json_string_length(after));
-    json_t *content = text.failed ? NULL : json_stringn(text.len ? text.data : "", text.len);
+    json_decref(before);
+    json_t *both = json_string_of(&text);
     strbuf_fini(&text);
-    return content && json_object_set_new(answer, "content", content) == 0 &&
+    return both && json_object_set_new(answer, key, both) == 0;
+}
+
+static bool continue_message(json_t *message, json_t *answer)
+{
+    return join(message, answer, "content") && join(message, answer, "reasoning_content") &&
            json_object_update(message, answer) == 0;
 }
 
@@ -214,7 +234,10 @@ enum moed_code moed_chat_add_answer(struct moed_chat *chat, const struct moed_re
     if (!reader)
         return error_report(error, MOED_ERROR_USAGE, false, "the request is not of a chat");
     json_t *answer = chat_reader_message(reader);
-    if (!answer || !chat_reader_continues(reader) || !chat_continues_last(chat))
+    size_t count = json_array_size(chat->messages);
+    if (answer && count > 1 && is_empty(last_message(chat)))
+        json_array_remove(chat->messages, count - 1);
+    if (!answer || !chat_reader_continues(reader) || !is_assistants(last_message(chat)))
         return append(chat, answer, error);
     bool done = continue_message(last_message(chat), answer);
     json_decref(answer);

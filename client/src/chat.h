@@ -16,7 +16,5 @@ struct moed_chat {
 /* The prompt of an answer to the conversation, as text (chat_model.h). */
 enum moed_code chat_write(struct moed_chat *chat, struct chat_rendered *out,
                           struct moed_error *error);
-/* The prompt ends inside the last message, which is the assistant's. */
-bool chat_continues_last(const struct moed_chat *chat);
 
 #endif

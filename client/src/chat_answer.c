@@ -163,8 +163,7 @@ enum moed_code moed_chat_start(struct moed_chat *chat, const struct moed_generat
     enum moed_code code = answer_init(&a, chat, options, error);
     if (code)
         return code;
-    struct chat_reader *reader =
-        chat_reader_new(chat->settings, &a.prompt, chat_continues_last(chat));
+    struct chat_reader *reader = chat_reader_new(chat->settings, &a.prompt);
     code =
         reader ? moed_generate_start(chat->session, &a.options, &request, error) : no_memory(error);
     answer_fini(&a);

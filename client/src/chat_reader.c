@@ -4,6 +4,7 @@
 
 #include "client/src/random.h"
 
+#include "base/json_space.h"
 #include "base/strbuf.h"
 #include "toolcall/toolcall.h"
 
@@ -25,6 +26,9 @@ struct chat_reader {
     struct chat_settings *settings;
     struct tool_parser *parser; /* NULL: all is content */
     bool continues, failed, finished;
+    const char
+        *open;  /* ends the reasoning inside which the prompt ended in a message; NULL: none */
+    bool begun; /* the answer has more than white space */
 
     struct strbuf texts; /* of the current parts */
     struct part_box *parts;
@@ -32,6 +36,7 @@ struct chat_reader {
     size_t count, capacity;
 
     struct strbuf content, reasoning; /* so far */
+    struct strbuf space;              /* at the begin of an answer inside reasoning */
     struct call *calls;
     size_t call_count;
     size_t surplus; /* tokens of earlier events, of which the answer has no need */
@@ -138,7 +143,8 @@ static void on_event(void *context, const struct tool_event *e)
 
 static bool has_failed(const struct chat_reader *r)
 {
-    bool failed = r->failed || r->texts.failed || r->content.failed || r->reasoning.failed;
+    bool failed =
+        r->failed || r->texts.failed || r->content.failed || r->reasoning.failed || r->space.failed;
     for (size_t i = 0; i < r->call_count; i++)
         failed |= r->calls[i].arguments.failed;
     return failed;
@@ -147,13 +153,16 @@ static bool has_failed(const struct chat_reader *r)
 /* ---- The reader ---- */
 
 struct chat_reader *chat_reader_new(struct chat_settings *settings,
-                                    const struct chat_rendered *from, bool continues)
+                                    const struct chat_rendered *from)
 {
     struct chat_reader *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
     r->settings = chat_settings_ref(settings);
-    r->continues = continues;
+    const struct reasoning_marks *marks = from->style.reasoning;
+    r->continues = from->inside;
+    r->open = from->inside && from->reasoning_open && marks ? marks->end : NULL;
+    strbuf_init(&r->space);
     strbuf_init(&r->texts);
     strbuf_init(&r->content);
     strbuf_init(&r->reasoning);
@@ -192,6 +201,7 @@ void chat_reader_free(struct chat_reader *r)
     strbuf_fini(&r->texts);
     strbuf_fini(&r->content);
     strbuf_fini(&r->reasoning);
+    strbuf_fini(&r->space);
     tool_parser_free(r->parser); /* before the tools that it borrows */
     chat_settings_unref(r->settings);
     free(r);
@@ -209,6 +219,17 @@ static void set_pointers(struct chat_reader *r)
         }
         r->pointers[i] = &box->part;
     }
+}
+
+/* The parser drops white space at the begin of reasoning. */
+static void note_space(struct chat_reader *r, const char *text, size_t len)
+{
+    size_t n = 0;
+    while (n < len && json_space(text[n]))
+        n++;
+    if (r->open && !r->begun)
+        strbuf_append(&r->space, text, n);
+    r->begun |= n < len;
 }
 
 /* The answer is over with the first n tokens of the event, and as much of its text; `surplus` more
@@ -243,6 +264,7 @@ bool chat_reader_take(struct chat_reader *r, struct moed_event *event)
         on_event(r, &(struct tool_event){
                         .kind = TOOL_CONTENT, .text = event->text, .len = event->text_bytes});
     } else if (event->kind == MOED_EVENT_TOKENS) {
+        note_space(r, event->text, event->text_bytes);
         take_tokens(r, event);
     }
     if (has_failed(r))
@@ -289,13 +311,29 @@ static void write_calls(const struct chat_reader *r, struct strbuf *out)
         strbuf_printf(out, "]");
 }
 
+static void write_content(const struct chat_reader *r, struct strbuf *out)
+{
+    struct strbuf both;
+    strbuf_init(&both);
+    if (r->open) {
+        strbuf_append(&both, r->space.data, r->space.len);
+        strbuf_append(&both, r->reasoning.data, r->reasoning.len);
+        if (r->content.len || r->call_count)
+            strbuf_append(&both, r->open, strlen(r->open));
+    }
+    strbuf_append(&both, r->content.data, r->content.len);
+    strbuf_json_string(out, both.data, both.len);
+    out->failed |= both.failed;
+    strbuf_fini(&both);
+}
+
 json_t *chat_reader_message(const struct chat_reader *r)
 {
     struct strbuf text;
     strbuf_init(&text);
     strbuf_printf(&text, "{\"role\":\"assistant\",\"content\":");
-    strbuf_json_string(&text, r->content.data, r->content.len);
-    if (r->reasoning.len) {
+    write_content(r, &text);
+    if (r->reasoning.len && !r->open) {
         strbuf_printf(&text, ",\"reasoning_content\":");
         strbuf_json_string(&text, r->reasoning.data, r->reasoning.len);
     }

@@ -10,10 +10,9 @@
 
 struct chat_reader;
 
-/* For an answer to the prompt `from`; continues: it continues the last message. Takes a reference
- * to the settings. NULL: no memory. */
+/* For an answer to the prompt `from`. Takes a reference to the settings. NULL: no memory. */
 struct chat_reader *chat_reader_new(struct chat_settings *settings,
-                                    const struct chat_rendered *from, bool continues);
+                                    const struct chat_rendered *from);
 void chat_reader_free(struct chat_reader *r); /* takes NULL */
 
 /* Sets event->parts, of an event with tokens or of the end, which may come again; they are valid
@@ -26,9 +25,11 @@ bool chat_reader_is_over(const struct chat_reader *r);
 size_t chat_reader_surplus(const struct chat_reader *r);
 uint32_t chat_reader_reasoning_tokens(const struct chat_reader *r);
 
-/* The answer so far as an assistant's message in OpenAI's form; owned by the caller. NULL: no
+/* The answer so far as an assistant's message in OpenAI's form; owned by the caller. Where it goes
+ * on with reasoning that is in a message's content, its reasoning is in its content too. NULL: no
  * memory. */
 json_t *chat_reader_message(const struct chat_reader *r);
+/* The prompt ended inside the last message. */
 bool chat_reader_continues(const struct chat_reader *r);
 
 #endif

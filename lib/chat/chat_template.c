@@ -290,7 +290,7 @@ struct jinja_limits chat_limits(size_t messages)
 
 static enum error_code render(const struct chat_template *t, const struct chat_variant *v,
                               const struct chat_request *q, json_t *messages,
-                              struct jinja_output *out, struct error *e)
+                              struct jinja_output *out, bool *is_inside, struct error *e)
 {
     if (q->end == CHAT_END_AUTO)
         drop_empty_last(messages);
@@ -316,12 +316,14 @@ static enum error_code render(const struct chat_template *t, const struct chat_v
         if (code)
             jinja_output_fini(out);
     }
+    if (!code && is_inside)
+        *is_inside = inside;
     json_decref(values);
     return code;
 }
 
 enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
-                                     struct jinja_output *out, struct error *e)
+                                     struct jinja_output *out, bool *inside, struct error *e)
 {
     bool tools = json_array_size(q->tools) > 0;
     const struct chat_variant *v = choose_variant(t, tools);
@@ -336,7 +338,7 @@ enum error_code chat_template_render(const struct chat_template *t, const struct
     enum error_code code = chat_messages_fit(&v->abilities, q->messages, &messages, e);
     if (code)
         return code;
-    code = render(t, v, q, messages, out, e);
+    code = render(t, v, q, messages, out, inside, e);
     json_decref(messages);
     return code;
 }

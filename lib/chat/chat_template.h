@@ -91,9 +91,10 @@ struct chat_request {
 struct jinja_limits chat_limits(size_t messages);
 
 /* The prompt; the caller frees it with jinja_output_fini. Its ranges are the request's text.
+ * *inside: it ends inside the last message that is not empty; NULL: the caller does not care.
  * ERROR_USAGE: malformed messages, or the template refuses them; ERROR_UNSUPPORTED: a part that is
  * no text, or tools for a template that does not show them; ERROR_LIMIT. */
 enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
-                                     struct jinja_output *out, struct error *e);
+                                     struct jinja_output *out, bool *inside, struct error *e);
 
 #endif

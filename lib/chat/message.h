@@ -2,10 +2,16 @@
 #ifndef MOED_CHAT_MESSAGE_H
 #define MOED_CHAT_MESSAGE_H
 
+#include "base/error.h"
+
 #include <jansson.h>
 
 /* The texts of all parts of a content, owned by the caller; NULL: no memory. */
 json_t *message_join_parts(const json_t *parts, const char *between);
+
+/* A copy of the messages in which each content that is a list of texts is one string, owned by the
+ * caller. ERROR_UNSUPPORTED: a part that is no text; ERROR_USAGE: a malformed one. */
+enum error_code messages_join_parts(const json_t *messages, json_t **out, struct error *e);
 
 /* `reasoning` and `thinking` are what some servers call reasoning_content. Borrowed; may be NULL.
  */

@@ -30,21 +30,50 @@ static enum error_code check_part(const json_t *part, size_t number, struct erro
     return ERROR_OK;
 }
 
+static enum error_code check_parts(const json_t *parts, size_t number, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    for (size_t i = 0; !code && i < json_array_size(parts); i++)
+        code = check_part(json_array_get(parts, i), number, e);
+    return code;
+}
+
+/* Its own texts as the model wrote them. */
+static json_t *joined_content(const json_t *message)
+{
+    bool own = turn_has_role(message, "assistant");
+    return message_join_parts(json_object_get(message, "content"), own ? "" : "\n");
+}
+
+enum error_code messages_join_parts(const json_t *messages, json_t **out, struct error *e)
+{
+    json_t *copy = json_deep_copy(messages);
+    enum error_code code = copy ? ERROR_OK : no_memory(e);
+    for (size_t i = 0; !code && i < json_array_size(copy); i++) {
+        json_t *message = json_array_get(copy, i), *content = json_object_get(message, "content");
+        if (!json_is_array(content))
+            continue;
+        code = check_parts(content, i + 1, e);
+        if (!code && json_object_set_new(message, "content", joined_content(message)))
+            code = no_memory(e);
+    }
+    if (code)
+        json_decref(copy);
+    else
+        *out = copy;
+    return code;
+}
+
 static enum error_code fit_content(const struct chat_abilities *a, json_t *message, size_t number,
                                    struct error *e)
 {
     const json_t *content = json_object_get(message, "content");
     json_t *fitted = NULL;
     if (json_is_array(content)) {
-        for (size_t i = 0; i < json_array_size(content); i++) {
-            enum error_code code = check_part(json_array_get(content, i), number, e);
-            if (code)
-                return code;
-        }
-        if (!a->text)
-            return ERROR_OK;
-        bool own = turn_has_role(message, "assistant");
-        fitted = message_join_parts(content, own ? "" : "\n"); /* its own as it wrote them */
+        enum error_code code = check_parts(content, number, e);
+        if (code || !a->text)
+            return code;
+        fitted = joined_content(message);
     } else if (content && !json_is_null(content) && !json_is_string(content)) {
         return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
                          number);

@@ -46,7 +46,7 @@ static void check(const struct chat_template *t, const struct chat_request *q)
 {
     struct jinja_output out;
     struct error e = {0};
-    enum error_code code = chat_template_render(t, q, &out, &e);
+    enum error_code code = chat_template_render(t, q, &out, NULL, &e);
     if (code) {
         require(e.code == code && e.text[0] && !strchr(e.text, '\n'));
         return;

@@ -53,7 +53,7 @@ static json_t *answer_chat(const json_t *question)
     struct error e;
     if (chat_template_new(&source, &t, &e))
         return refusal(&e);
-    enum error_code code = chat_template_render(t, &q, &out, &e);
+    enum error_code code = chat_template_render(t, &q, &out, NULL, &e);
     chat_template_free(t);
     return reply_with(code, &out, &e);
 }

@@ -56,7 +56,7 @@ static struct jinja_output render(const struct model *m, const json_t *messages,
         .messages = messages, .tools = m->tools, .thinking = m->thinking, .end = end};
     struct jinja_output out = {0};
     struct error e;
-    if (chat_template_render(m->template, &q, &out, &e))
+    if (chat_template_render(m->template, &q, &out, NULL, &e))
         fail_msg("%s", e.text);
     return out;
 }

@@ -50,7 +50,7 @@ static enum error_code render(const struct chat_template *t, const char *json,
     q.tools = json_object_get(conversation, "tools");
     q.kwargs = json_object_get(conversation, "kwargs");
     q.now_s = 0;
-    enum error_code code = chat_template_render(t, &q, out, e);
+    enum error_code code = chat_template_render(t, &q, out, NULL, e);
     json_decref(conversation);
     return code;
 }
@@ -605,7 +605,7 @@ static void expect_cut(const struct chat_template *t, const char *user, const ch
     struct chat_request q = {.messages = messages};
     struct jinja_output out;
     struct error e;
-    enum error_code code = chat_template_render(t, &q, &out, &e);
+    enum error_code code = chat_template_render(t, &q, &out, NULL, &e);
     if (!text) {
         assert_int_equal(code, ERROR_USAGE);
     } else {
@@ -680,7 +680,7 @@ static void test_many_kwargs(void **state)
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
         json_object_set_new(kwargs, key, json_integer(i));
-        enum error_code code = chat_template_render(t, &q, &out, &e);
+        enum error_code code = chat_template_render(t, &q, &out, NULL, &e);
         assert_int_equal(code, i < CHAT_KWARGS_MAX ? ERROR_OK : ERROR_USAGE);
         if (!code)
             jinja_output_fini(&out);
@@ -711,12 +711,12 @@ static void test_long_conversations(void **state)
     struct chat_request q = {.messages = messages, .end = CHAT_END_CLOSED};
     struct jinja_output out;
     struct error e;
-    if (chat_template_render(t, &q, &out, &e))
+    if (chat_template_render(t, &q, &out, NULL, &e))
         fail_msg("%s", e.text);
     assert_int_equal(out.len, MESSAGES);
     jinja_output_fini(&out);
     q.limits = &jinja_default_limits;
-    assert_int_equal(chat_template_render(t, &q, &out, &e), ERROR_LIMIT);
+    assert_int_equal(chat_template_render(t, &q, &out, NULL, &e), ERROR_LIMIT);
     json_decref(messages);
     chat_template_free(t);
 }

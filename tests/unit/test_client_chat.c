@@ -342,6 +342,75 @@ static void test_continues(void **state)
     moed_free(json);
 }
 
+/* After an answer the conversation is this, but for ids. */
+static void expect_chat(const char *before, const char *answer, const char *after)
+{
+    char *json;
+    size_t bytes;
+    open_chat(NULL);
+    assert_int_equal(moed_chat_add_json(chat, before, 0, NULL), MOED_OK);
+    worker.answer = answer;
+    assert_int_equal(moed_chat_answer(chat, NULL, NULL, NULL, NULL, NULL), MOED_OK);
+    assert_int_equal(moed_chat_json(chat, &json, &bytes, NULL), MOED_OK);
+    json_t *got = json_loads(json, 0, NULL), *wanted = json_loads(after, 0, NULL);
+    assert_non_null(wanted);
+    if (!json_equal(got, wanted))
+        fail_msg("%s", json);
+    json_decref(got);
+    json_decref(wanted);
+    moed_free(json);
+}
+
+#define USER      "{\"role\": \"user\", \"content\": \"Hi\"}"
+#define ASSISTANT "{\"role\": \"assistant\", \"content\": "
+#define MADE_CALL                                                                                  \
+    "\"tool_calls\": [{\"id\": \"c\", \"type\": \"function\", \"function\": {\"name\": \"w\", "    \
+    "\"arguments\": \"{}\"}}]"
+
+/* What an answer continues keeps its begin; what it does not continue stays as it was. */
+static void test_continued_messages(void **state)
+{
+    expect_chat("[" USER ", " ASSISTANT "[{\"type\": \"text\", \"text\": \"Good\"}, {\"type\": "
+                "\"text\", \"text\": \" \"}]}]",
+                "day", "[" USER ", " ASSISTANT "\"Good day\"}]");
+    expect_prompt("<user\nHi>\n<assistant\nGood ");
+    expect_chat("[" USER ", " ASSISTANT "\"I look.\", " MADE_CALL "}]", "Rain",
+                "[" USER ", " ASSISTANT "\"I look.\", " MADE_CALL "}, " ASSISTANT "\"Rain\"}]");
+    expect_chat("[" USER ", " ASSISTANT "\"\"}]", "Rain", "[" USER ", " ASSISTANT "\"Rain\"}]");
+    expect_chat("[" USER ", " ASSISTANT "\"<think>Let\"}]", " me see</think>\n\nRain",
+                "[" USER ", " ASSISTANT "\"<think>Let me see</think>Rain\"}]");
+    expect_chat("[" USER ", " ASSISTANT "\"<think>Let\"}]", " me",
+                "[" USER ", " ASSISTANT "\"<think>Let me\"}]");
+    expect_chat("[" USER ", " ASSISTANT "\"So: \", \"reasoning_content\": \"Well\"}]", "no",
+                "[" USER ", " ASSISTANT "\"So: no\", \"reasoning_content\": \"Well\"}]");
+}
+
+/* Where calls and tools become text, parts of content do not get lost. */
+static void test_parts_as_text(void **state)
+{
+    worker.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                           "<|im_end|>\n{% endfor %}";
+    struct moed_error error;
+    static const char turns[] =
+        "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"Short.\"}]}, " USER
+        ", " ASSISTANT "[{\"type\": \"text\", \"text\": \"I \"}, {\"type\": \"text\", \"text\": "
+        "\"look.\"}], " MADE_CALL "}, {\"role\": \"tool\", \"tool_call_id\": \"c\", \"content\": "
+        "[{\"type\": \"text\", \"text\": \"Sun\"}]}]";
+    open_chat(NULL);
+    assert_int_equal(moed_chat_add_json(chat, turns, 0, NULL), MOED_OK);
+    assert_int_equal(moed_chat_answer(chat, NULL, NULL, NULL, NULL, NULL), MOED_OK);
+    expect_prompt("<system\nShort.>\n<user\nHi>\n<assistant\nI look.\n{\"tool_calls\":[{\"name\":"
+                  "\"w\",\"arguments\":{}}]}>\n<user\nResult of the tool:\nSun>\n");
+    assert_int_equal(moed_chat_add_json(chat,
+                                        "{\"role\": \"user\", \"content\": [{\"type\": "
+                                        "\"image_url\"}]}",
+                                        0, NULL),
+                     MOED_OK);
+    assert_int_equal(moed_chat_answer(chat, NULL, NULL, NULL, NULL, &error),
+                     MOED_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "message 6"));
+}
+
 /* What came before the callback cancelled stays. */
 static void test_cancel(void **state)
 {
@@ -499,6 +568,8 @@ int main(void)
         CHAT_TEST(test_tools_stay),
         CHAT_TEST(test_text_stays_text),
         CHAT_TEST(test_continues),
+        CHAT_TEST(test_continued_messages),
+        CHAT_TEST(test_parts_as_text),
         CHAT_TEST(test_cancel),
         CHAT_TEST(test_grammars),
         CHAT_TEST(test_refused),
