@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (strcasecmp(line, "origin") == 0)
             origin = value;
     }
-    const char *fault = framing_end(&f, version);
+    const char *fault = framing_end(&f, version, NULL);
     if (!fault) /* one length at most, and one host */
         require(!(f.has_length && f.chunked) && f.hosts <= 1);
     check_names(host, origin);

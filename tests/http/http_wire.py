@@ -981,6 +981,15 @@ def check_framing():
         "two encodings": HOST + "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunk,
         "a space before the colon": HOST + "Content-Length : 29\r\n\r\n" + SMALL,
         "no host": "Content-Length: 29\r\n\r\n" + SMALL,
+        "a folded length": HOST + "Content-Length:\r\n 29\r\n\r\n" + SMALL,
+        "a folded name": HOST + "Transfer-E: chunked\r\n ncoding\r\n\r\n" + chunk,
+        "a folded name and a length": HOST + "Transfer-E: chunked\r\n ncoding\r\nContent-Length: 29\r\n\r\n" + chunk,
+        "a folded host": "Hos: localhost\r\n\tt\r\nContent-Length: 29\r\n\r\n" + SMALL,
+        "a folded value": HOST + "X: a\r\n b\r\nContent-Length: 29\r\n\r\n" + SMALL,
+        "a NUL in a length": HOST + "Content-Length: 0\0 29\r\nX: a\r\n\r\n" + SMALL,
+        "a NUL in the last field": HOST + "X: a\r\nContent-Length: 0\0\0\0\0 29\r\n\r\n" + SMALL,
+        "a NUL in a value": HOST + "X: a\0b\r\nContent-Length: 29\r\n\r\n" + SMALL,
+        "a bare CR": HOST + "X: a\rContent-Length: 5\r\nContent-Length: 29\r\n\r\n" + SMALL,
         "two hosts": HOST + HOST + "Content-Length: 29\r\n\r\n" + SMALL,
     }
     for name, rest in ambiguous.items():
@@ -992,6 +1001,9 @@ def check_framing():
     assert status("POST /v1/completions HTTP/1.1\r\n" + HOST + "Content-Length: 999999999\r\n\r\n") == 413
     assert status("GET / HTTP/1.1\r\n" + HOST + "X: " + "a" * 70000 + "\r\n\r\n") in (431, None)
     assert status("GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 403
+    # blanks around values, empty ones, and lines that end with LF alone are no ambiguity
+    assert status("GET /livez?a=%20 HTTP/1.1\r\nHost:\t localhost\r\nX:\r\nCookie: a=b; c=d\r\nConnection: close \r\n\r\n") == 200
+    assert status("GET /livez HTTP/1.1\nHost: localhost\nX: a  \nConnection: close\n\n") == 200
     own = "GET /livez HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\nOrigin: http://localhost:1\r\n\r\n"
     assert status(own) == 200
     # a target may have the absolute form, with the same host; a path does not end at %00

@@ -33,7 +33,30 @@ static const char *frame(const char *version, const char *const *fields, struct 
         assert_int_equal(sscanf(*fields, "%63[^:]:%*[ ]%63[^\n]", name, value), 2);
         framing_field(f, name, value);
     }
-    return framing_end(f, version);
+    return framing_end(f, version, NULL);
+}
+
+/* As libmicrohttpd leaves a head: NULs where lines end and a colon was. */
+static const char *place(const char *head, size_t len, size_t name, size_t value)
+{
+    struct framing f = {0};
+    framing_at(&f, head);
+    framing_field(&f, head + name, head + value);
+    framing_field(&f, "Host", "a"); /* elsewhere */
+    const char *apart = f.fault;
+    f = (struct framing){0};
+    framing_at(&f, head);
+    framing_field(&f, head + name, head + value);
+    return apart ? framing_end(&f, "HTTP/1.1", head + len) : "";
+}
+
+static void test_places(void **state)
+{
+    assert_null(place("\0\0Host\0 a\0\0\0\0", 13, 2, 8));
+    assert_null(place("\0Host\0a\0\0", 9, 1, 6));
+    assert_non_null(place("\0\0Host\0 a\0b\0\0\0\0", 15, 2, 8));  /* a NUL in the last value */
+    assert_non_null(place("\0\0b\0Host\0 a\0\0\0\0", 15, 4, 10)); /* ... in the one before */
+    assert_non_null(place("\0\0Host\0ab\0\0\0\0", 13, 2, 8));     /* not behind the colon */
 }
 
 static void test_framing(void **state)
@@ -533,14 +556,15 @@ static void test_loop_removal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_origins),        cmocka_unit_test(test_logged_origins),
-        cmocka_unit_test(test_model_names),    cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_trace_ids),      cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_events),         cmocka_unit_test(test_merged_metrics),
-        cmocka_unit_test(test_addresses),      cmocka_unit_test(test_listening),
-        cmocka_unit_test(test_unix_socket),    cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_withdrawn_jobs), cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_framing),        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_hosts),          cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_logged_origins), cmocka_unit_test(test_model_names),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
+        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
+        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
+        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
+        cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

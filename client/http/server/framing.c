@@ -5,6 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
+#define HEAD_MAX 65536 /* bytes; more than libmicrohttpd's pool has */
+#define FOLDED   "a header field that goes on in another line, or has a NUL"
+
 /* Digits only: no sign, space, list or number above 2^53. */
 static bool parse_length(const char *text, uint64_t *out)
 {
@@ -33,11 +36,48 @@ static const char *take_encoding(struct framing *f, const char *value)
     return strcasecmp(value, "chunked") == 0 ? NULL : "a Transfer-Encoding other than chunked";
 }
 
+/* ---- Where the texts stand ---- */
+
+/* Whether `next` is behind `lines` ends of lines, of one or two bytes each. */
+static bool follows(const char *end, const char *next, uintptr_t lines)
+{
+    uintptr_t gap = (uintptr_t)next - (uintptr_t)end;
+    return gap >= lines && gap <= 2 * lines;
+}
+
+/* Whether only blanks are between a name's colon and its value. */
+static bool follows_colon(const char *colon, const char *value)
+{
+    uintptr_t gap = (uintptr_t)value - (uintptr_t)colon;
+    if (gap == 0 || gap > HEAD_MAX)
+        return false;
+    for (uintptr_t i = 1; i < gap; i++)
+        if (colon[i] != ' ' && colon[i] != '\t')
+            return false;
+    return true;
+}
+
+static bool is_in_place(const struct framing *f, const char *name, const char *value)
+{
+    return !f->end || (follows(f->end, name, 1) && follows_colon(name + strlen(name), value));
+}
+
+void framing_at(struct framing *f, const char *end)
+{
+    f->end = end;
+}
+
+/* ---- Fields ---- */
+
 void framing_field(struct framing *f, const char *name, const char *value)
 {
     if (f->fault)
         return;
-    if (!*name || name[strcspn(name, " \t\r\n:")])
+    bool in_place = is_in_place(f, name, value);
+    f->end = f->end ? value + strlen(value) : NULL;
+    if (!in_place || value[strcspn(value, "\r\n")])
+        f->fault = FOLDED;
+    else if (!*name || name[strcspn(name, " \t\r\n:")])
         f->fault = "a header field's name with a space in it";
     else if (strcasecmp(name, "content-length") == 0)
         f->fault = take_length(f, value);
@@ -47,9 +87,11 @@ void framing_field(struct framing *f, const char *name, const char *value)
         f->hosts++;
 }
 
-const char *framing_end(struct framing *f, const char *version)
+const char *framing_end(struct framing *f, const char *version, const char *head_end)
 {
     bool old = strcmp(version, "HTTP/1.0") == 0;
+    if (!f->fault && f->end && !follows(f->end, head_end, 2))
+        f->fault = FOLDED;
     if (f->fault)
         return f->fault;
     if (!old && strcmp(version, "HTTP/1.1") != 0)

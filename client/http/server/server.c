@@ -16,6 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Refuses folded lines and NULs in fields. Earlier versions take them; see framing.h. */
+#if MHD_VERSION >= 0x00097701
+#define STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL
+#else
+#define STRICT MHD_OPTION_STRICT_FOR_CLIENT
+#endif
 #define TICK_NS    1000000000u
 #define POOL_BYTES 16384 /* a connection's headers and buffers */
 #define SEND_BUFFER_BYTES                                                                          \
@@ -356,15 +362,15 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket)
         {MHD_OPTION_HTTPS_MEM_KEY, 0, c->key},
         {MHD_OPTION_END, 0, NULL},
     };
-    return MHD_start_daemon(
-        flags, 0, may_connect, l, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target, l,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, may_connect, l, on_request, l, MHD_OPTION_LISTEN_SOCKET,
+                            socket, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_target, l, MHD_OPTION_NOTIFY_CONNECTION,
+                            on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
+                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, STRICT, 1,
+                            MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
 
 /* libmicrohttpd closes the socket in some of its failures, and another thread may have its number
