@@ -802,6 +802,8 @@ def check_large_bodies():
     for large in ({}, more):
         assert post("/v1/completions", prompt="Once", max_tokens=9, response_format=schema, **large)["choices"][0]["text"] == '"a"'
     assert post("/tokenize", content="a" * 100000)["count"] > 1000
+    one = {"prompt": "a", "stream": False, "options": {"num_predict": 1}}
+    assert post("/api/generate", **one, system="b " * 1000)["prompt_eval_count"] > 500
     for bad in ({"prompt": 5}, {}, {"messages": []}):
         assert call("POST", "/v1/completions", {**bad, **more})[0] == 400, bad
     leaving = request("POST", "/v1/completions", {**LONG, **more})
@@ -810,6 +812,27 @@ def check_large_bodies():
             s.sendall(leaving)
     wait_for(lambda: metric("moed_http_answers_running") == 0)
     assert post("/v1/completions", **asked, **more)["choices"] == short
+
+
+def check_memory_of_answers():
+    """A running answer keeps nothing of its body that nobody reads any more."""
+    def resident():
+        with open(f"/proc/{PID}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+    more = {"messages": [{"role": "user", "content": "a", "reasoning_content": "y" * 800000}], "user": "x" * 800000}
+    asked = {"max_tokens": 3600, "ignore_eos": True, "stream": True}
+    for path, body in (("/v1/completions", {"prompt": "a", "user": "x" * 800000}), ("/v1/chat/completions", more)):
+        before = resident()
+        running = []
+        for _ in range(20):
+            running.append(connect())
+            running[-1].sendall(request("POST", path, {**asked, **body}))
+            assert running[-1].recv(1000).startswith(b"HTTP/1.1 200"), path
+        grown = resident() - before
+        for s in running:
+            s.close()
+        wait_for(lambda: metric("moed_http_answers_running") == 0)
+        assert grown < 10000, f"{path}: 20 answers keep {grown} kB"
 
 
 def check_too_many():

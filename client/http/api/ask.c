@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define DEPTH_MAX   64   /* of a body; also what a schema of a tool needs */
-#define MEMBERS_MAX 1000 /* of an object whose members are parameters */
+#define DEPTH_MAX      64   /* of a body; also what a schema of a tool needs */
+#define MEMBERS_MAX    1000 /* of an object whose members are parameters */
+#define REPEATED_BYTES 1024 /* of a text that has no effect; OpenAI takes 64 */
 /* A body's memory once it is parsed. A prompt of a million token ids takes a third. */
 #define PARSED_BYTES_MAX (96u << 20)
 
@@ -38,6 +39,17 @@ void ask_fini(struct ask *ask)
     json_decref(ask->tools);
     json_decref(ask->root);
     *ask = (struct ask){0};
+}
+
+void ask_release_prompt(struct ask *ask)
+{
+    static const char *const spent[] = {"messages", "input", "chat_template_kwargs"};
+    for (size_t i = 0; i < sizeof spent / sizeof *spent; i++)
+        json_object_del(ask->root, spent[i]);
+    json_decref(ask->messages);
+    json_decref(ask->call_names);
+    json_decref(ask->tools);
+    ask->messages = ask->call_names = ask->tools = ask->kwargs = NULL;
 }
 
 struct body_shape {
@@ -167,10 +179,12 @@ void ask_ignore(struct ask *ask, const char *name)
     snprintf(ask->ignored + n, sizeof ask->ignored - n, "%s%.32s", n ? "," : "", name);
 }
 
-/* A value that nothing will read: an answer may last long. */
+/* A value that nothing will read, but for a short text that a response may repeat: an answer may
+ * last long. */
 static bool is_spent(const struct parameter *row, const json_t *value)
 {
-    return !row || (!row->take && (json_is_array(value) || json_is_object(value)));
+    return !row || (!row->take && (json_is_array(value) || json_is_object(value) ||
+                                   json_string_length(value) > REPEATED_BYTES));
 }
 
 /* The parameter that a problem is of; one in an object follows its parent's name and a dot. */

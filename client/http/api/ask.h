@@ -122,11 +122,13 @@ struct parameter {
 /* Zero and defaults: those of the model, for sampling. */
 void ask_init(struct ask *ask);
 void ask_fini(struct ask *ask);
+/* Frees what only the rendering of the prompt needs: an answer may last long. */
+void ask_release_prompt(struct ask *ask);
 
 /* Parses a body as a JSON object; ask owns it. False: *p is set. */
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p);
 /* Takes the members of `object` by the table, which ends with a NULL name. Removes those without a
- * row, and arrays and objects of rows without `take`. */
+ * row, and arrays, objects and long texts of rows without `take`. */
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
 /* Forbids a token, whatever its biases. False: no memory. */
 bool ask_ban_token(struct ask *ask, uint32_t token);

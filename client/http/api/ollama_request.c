@@ -134,15 +134,16 @@ bool parse_ollama_chat(struct ask *ask, const char *body, size_t len, struct pro
     return !ask->messages || ask_add_prompt(ask, &(struct ask_prompt){0}, p);
 }
 
-static bool take_generate_prompt(struct ask *ask, json_t *value, struct problem *p)
+/* parse_ollama_generate reads them. */
+static bool take_generate_text(struct ask *ask, json_t *value, struct problem *p)
 {
     return json_is_string(value) || problem_set(p, 400, "a string is expected");
 }
 
 static const struct parameter generate_table[] = {
     {.name = "what /api/chat has too", .more = common},
-    {.name = "prompt", .take = take_generate_prompt},
-    {.name = "system"},
+    {.name = "prompt", .take = take_generate_text},
+    {.name = "system", .take = take_generate_text},
     {.name = "raw"},
     {.name = "template", .refused = "the model's own template is used"},
     {.name = "suffix", .take = take_fill_suffix},

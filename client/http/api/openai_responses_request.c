@@ -276,10 +276,15 @@ static bool take_background(struct ask *ask, json_t *value, struct problem *p)
     return !json_is_true(value) || problem_set(p, 400, "nothing is stored: ask with stream");
 }
 
-/* Repeated by the response. */
+/* Repeated by the response. OpenAI takes 16 texts of 512 characters. */
 static bool take_metadata(struct ask *ask, json_t *value, struct problem *p)
 {
-    return json_is_object(value) || problem_set(p, 400, "an object is expected");
+    enum { METADATA_BYTES = 64 << 10 };
+    if (!json_is_object(value))
+        return problem_set(p, 400, "an object is expected");
+    size_t bytes = json_dumpb(value, NULL, 0, JSON_COMPACT);
+    return bytes <= METADATA_BYTES ||
+           problem_set(p, 400, "it has %zu bytes; %d are allowed", bytes, METADATA_BYTES);
 }
 
 /* `auto` lets a server cut what is too long; moed does not need to, and says "disabled". */
