@@ -1,6 +1,8 @@
 /* Conversations to prompts; see chat_model.h. */
 #include "client/chat/chat_model.h"
 
+#include "client/chat/prompt_length.h"
+
 #include "chat/message.h"
 #include "chat/tool_messages.h"
 
@@ -247,7 +249,11 @@ enum moed_code chat_model_render(const struct chat_model *m, struct moed_session
     enum moed_code code = chat_model_write(m, request, &r, error);
     if (code)
         return code;
+    struct moed_error own;
+    error = error ? error : &own;
     code = tokenise(session, m->facts, &r, error);
+    if (code)
+        code = prompt_length_explain(session, r.text, r.text_bytes, error);
     free(r.text);
     free(r.plain);
     r.text = NULL;

@@ -50,7 +50,8 @@ enum moed_code chat_model_write(const struct chat_model *m, const struct chat_re
 
 /* The same prompt as tokens: special ones only outside the request's text, and the begin token in
  * front where the model's texts have one. The session is of the same model; its worker is asked.
- * Errors are those of chat_model_write and of moed_tokenize. */
+ * Errors are those of chat_model_write and of moed_tokenize, and MOED_ERROR_CONTEXT where the text
+ * is too long for a message and for the context. */
 enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
                                  const struct chat_request *request, struct chat_rendered *out,
                                  struct moed_error *error);

@@ -814,6 +814,16 @@ def check_large_bodies():
     assert post("/v1/completions", **asked, **more)["choices"] == short
 
 
+def check_prompts_beyond_a_message():
+    """A text that no message to the worker can carry is refused as one beyond the context, which clients know."""
+    text = "word " * 1000000
+    for path, body in (("/v1/completions", {"prompt": text}),
+                       ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]})):
+        status, _, answer = call("POST", path, body)
+        assert status == 400 and answer["error"]["code"] == "context_length_exceeded", (path, status, answer)
+        assert "prompt is too long: more than" in answer["error"]["message"], answer
+
+
 def check_memory_of_answers():
     """A running answer keeps nothing of its body that nobody reads any more."""
     def resident():

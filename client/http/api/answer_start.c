@@ -1,6 +1,7 @@
 /* The start of an answer; see answer_start.h. */
 #include "client/http/api/answer_start.h"
 
+#include "client/chat/prompt_length.h"
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/fill.h"
@@ -164,6 +165,9 @@ void answer_start_work(struct job *job)
         code = vocabulary_get(a->deployment, &a->vocabulary, &error);
     for (unsigned i = 0; i < a->n_choices && !code; i++)
         code = start_choice(a, &a->choices[i], &error);
+    for (size_t i = 0; i < a->ask.prompt_count && code == MOED_ERROR_LIMIT; i++)
+        code = prompt_length_explain(a->deployment->session, a->ask.prompts[i].text,
+                                     a->ask.prompts[i].text_bytes, &error);
     if (code)
         problem_from_moed(&a->problem, &error);
 }
