@@ -7,6 +7,7 @@
 
 #include "base/strbuf.h"
 #include "chat/message.h"
+#include "json/json_read.h"
 #include "json/json_write.h"
 
 #include <stdlib.h>
@@ -133,8 +134,8 @@ enum moed_code moed_chat_add_json(struct moed_chat *chat, const char *json, size
                                   struct moed_error *error)
 {
     json_error_t why;
-    json_t *value = json_loadb(json, json_bytes ? json_bytes : strlen(json),
-                               JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *value = json_read(json, json_bytes ? json_bytes : strlen(json),
+                              JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!value)
         return error_report(error, MOED_ERROR_USAGE, false, "messages: line %d, column %d: %s",
                             why.line, why.column, why.text);

@@ -5,6 +5,7 @@
 #include "chat/message.h"
 #include "chat/single_calls.h"
 #include "chat/turns.h"
+#include "json/json_read.h"
 #include "json/json_write.h"
 
 #include <string.h>
@@ -115,8 +116,8 @@ static enum error_code fit_arguments(const struct chat_abilities *a, json_t *fun
     if (json_is_string(arguments) && !a->string_arguments && a->object_arguments) {
         bool empty = json_string_length(arguments) == 0;
         fitted = empty ? json_object()
-                       : json_loadb(json_string_value(arguments), json_string_length(arguments),
-                                    JSON_ALLOW_NUL, NULL);
+                       : json_read(json_string_value(arguments), json_string_length(arguments),
+                                   JSON_ALLOW_NUL, NULL);
         if (!json_is_object(fitted)) { /* a call that the model wrote wrongly is history too */
             json_decref(fitted);
             fitted = json_pack("{sO}", "arguments", arguments);

@@ -146,6 +146,20 @@ static void test_system(void **state)
     chat_template_free(t);
 }
 
+/* An argument beyond 64 bits is a number still, and the others stay. */
+static void test_large_arguments(void **state)
+{
+    struct chat_template *t = make(strict, NULL);
+    expect(t,
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+           "\"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+           "\"{\\\"a\\\": 12345678901234567890, \\\"b\\\": 9223372036854775807}\"}}]}, {\"role\": "
+           "\"tool\", \"content\": \"R\"}]}",
+           nothing,
+           "[user]Q;[assistant]a=1.2345678901234567e+19b=9223372036854775807;[tool]R;[assistant]");
+    chat_template_free(t);
+}
+
 /* Takes a system message at the begin, and refuses others, as Qwen3.5's does. */
 static const char first_system[] =
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
@@ -777,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_further_system_messages),
+        cmocka_unit_test(test_large_arguments),
         cmocka_unit_test(test_text_behind_a_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "client/http/api/ask.h"
 
 #include "client/chat/sampling_zeros.h"
-#include "client/http/api/json_text.h"
+#include "json/json_read.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,23 +100,6 @@ static struct body_shape shape_of(const char *body, size_t len)
     return shape;
 }
 
-/* The body as JSON; NULL: *error says why it is not. A model may have written an integer of more
- * than 64 bits into a call, which comes back in the conversation. */
-static json_t *load(const char *body, size_t len, json_error_t *error)
-{
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_t *root = json_loadb(body, len, flags, error);
-    if (root || json_error_code(error) != json_error_numeric_overflow)
-        return root;
-    struct strbuf wide;
-    strbuf_init(&wide);
-    json_text_widen(body, len, &wide);
-    if (!wide.failed)
-        root = json_loadb(wide.data, wide.len, flags, error);
-    strbuf_fini(&wide);
-    return root;
-}
-
 bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
 {
     json_error_t error;
@@ -130,7 +113,7 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
                            "the body has too many values: parsed it takes some %zu MiB; %u are "
                            "allowed",
                            shape.parsed_bytes >> 20, PARSED_BYTES_MAX >> 20);
-    ask->root = load(body, len, &error);
+    ask->root = json_read(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!ask->root)
         return problem_set(p, 400, "the body is not JSON: %s (line %d, column %d)", error.text,
                            error.line, error.column);
@@ -483,7 +466,7 @@ bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p)
 
 /* Any 64 bits; a negative number is one too, but -1 is a random seed, as other servers have it. Of
  * several names for it -1 leaves the seed of another one. JSON's integers from 2^63 on came as
- * reals (json_text_widen), so they are seeds without their last bits. */
+ * reals (json_read), so they are seeds without their last bits. */
 bool take_seed(struct ask *ask, json_t *value, struct problem *p)
 {
     long long v = 0;

@@ -5,8 +5,6 @@
 #include "base/utf8.h"
 #include "toolcall/json_scan.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,36 +62,4 @@ bool json_text_compact(const char *text, size_t len, struct strbuf *out)
             strbuf_append(out, text + at++, 1);
     }
     return true;
-}
-
-/* The length of the number at `text`; *wide: it is an integer of more than 64 bits. */
-static size_t number_length(const char *text, size_t len, bool *wide)
-{
-    char digits[24];
-    size_t n = 0;
-    *wide = false;
-    while (n < len && text[n] && strchr("+-.0123456789eE", text[n]))
-        n++;
-    bool integer = n && !memchr(text, '.', n) && !memchr(text, 'e', n) && !memchr(text, 'E', n);
-    if (!integer)
-        return n;
-    snprintf(digits, sizeof digits, "%.*s", (int)(n < sizeof digits ? n : sizeof digits), text);
-    errno = 0;
-    *wide = strtoll(digits, NULL, 10) != 0 && errno == ERANGE;
-    return n;
-}
-
-void json_text_widen(const char *text, size_t len, struct strbuf *out)
-{
-    bool string = false, wide = false;
-    for (size_t at = 0, n; at < len; at += n) {
-        string ^= text[at] == '"';
-        n = string && text[at] == '\\' && at + 1 < len ? 2 : 1;
-        if (!string && (text[at] == '-' || (text[at] >= '0' && text[at] <= '9')))
-            n = number_length(text + at, len - at, &wide);
-        strbuf_append(out, text + at, n);
-        if (wide)
-            strbuf_append(out, ".0", 2);
-        wide = false;
-    }
 }

@@ -1,4 +1,4 @@
-/* JSON texts whose numbers stay what they are: jansson reads no integer of more than 64 bits. */
+/* JSON texts whose numbers stay what they are. */
 #ifndef MOED_HTTP_JSON_TEXT_H
 #define MOED_HTTP_JSON_TEXT_H
 
@@ -10,7 +10,5 @@
 /* Appends a text that is one JSON object, without blanks and newlines; half a surrogate pair and
  * bytes that are not UTF-8 become U+FFFD. False: it is none, and nothing is appended. */
 bool json_text_compact(const char *text, size_t len, struct strbuf *out);
-/* Appends a text of JSON in which integers of more than 64 bits are reals. */
-void json_text_widen(const char *text, size_t len, struct strbuf *out);
 
 #endif
