@@ -89,6 +89,7 @@ struct read_tokens {
         uint32_t left; /* bytes of its text that have not come */
         bool counted;  /* in reasoning_tokens */
         bool reasons;  /* some of its text is reasoning */
+        bool begun;    /* some of its text was read */
     } * items;         /* [first + n] */
     size_t first, n, capacity;
     size_t ahead;   /* bytes of the next tokens that came before them: a character is not cut */

@@ -72,6 +72,7 @@ static size_t read_text(struct tool_parser *p, const char *text, size_t len)
         t->left -= (uint32_t)before;
         t->reasons = t->reasons || parser_in_reasoning(p);
         size_t n = whole_end(text + at, t->left < len - at ? t->left : len - at, len - at);
+        t->begun = t->begun || n > 0;
         parser_read(p, text + at, n);
         at += n;
         t->reasons = t->reasons || parser_in_reasoning(p);
@@ -182,4 +183,12 @@ enum error_code tool_parser_feed_tokens(struct tool_parser *p, const uint32_t *b
 size_t tool_parser_surplus(const struct tool_parser *p)
 {
     return p->tokens.surplus;
+}
+
+size_t tool_parser_pending(const struct tool_parser *p)
+{
+    const struct read_tokens *t = &p->tokens;
+    if (p->o.parallel || p->final || !t->n)
+        return 0;
+    return t->n - t->items[t->first].begun;
 }

@@ -98,5 +98,8 @@ bool tool_parser_over_budget(const struct tool_parser *p);
 bool tool_parser_stopped(const struct tool_parser *p);
 /* How many tokens were fed behind the one at which the parser stopped. */
 size_t tool_parser_surplus(const struct tool_parser *p);
+/* How many of the last tokens may turn out to be surplus, because the parser has read no text of
+ * them: they wait for it, or stand behind the token whose event is being given. */
+size_t tool_parser_pending(const struct tool_parser *p);
 
 #endif

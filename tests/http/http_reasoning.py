@@ -220,11 +220,21 @@ def check_calls():
     whole = ask("/v1/chat/completions", **chat, **named)
     n = whole["usage"]["completion_tokens"]
     before = worker_requests("cancelled")
-    for most in 8 * [n, n + 1, n + 2, 200]:  # a complete call is one, however far the worker has come
+    for most in 6 * [n, n + 1, n + 2, 200]:  # a complete call is one, however far the worker has come
         again = ask("/v1/chat/completions", **{**chat, "max_tokens": most}, **named)
         choice = again["choices"][0]
         assert (choice["finish_reason"], again["usage"]["completion_tokens"]) == ("tool_calls", n), (again, whole)
         assert choice["logprobs"] == whole["choices"][0]["logprobs"] and len(choice["logprobs"]["content"]) == n, (again, whole)
+    held = {"stop": ["}}\n</tool_callX"]}  # its first bytes end the call: they come late
+    usage = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    for more in 16 * [{}, held]:
+        chunks = data("/v1/chat/completions", **chat, **named, **usage, **more)
+        scores = [c["logprobs"] for chunk in chunks for c in chunk["choices"]]
+        streamed = [t for s in scores if s for t in s["content"]]
+        assert streamed == whole["choices"][0]["logprobs"]["content"], (len(streamed), n, more)
+        assert all(s is None or s["content"] for s in scores), scores
+        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        assert counts == sorted(counts) and counts[-1] == n, (counts, n, more)
     assert worker_requests("cancelled") == before and requests("moed_http_answers_total", "cancelled") == 0
     turns = [USER, choice["message"], {"role": "tool", "tool_call_id": calls[0]["id"], "content": "12:00"}]
     prompt = ask("/apply-template", messages=turns, tools=TOOLS)["prompt"]

@@ -762,6 +762,46 @@ static void test_scores_of_a_stream(void **state)
     vocabulary_release(v);
 }
 
+/* Tokens whose text is held back may be behind the one call: a stream has neither their
+ * log-probabilities nor counts them. */
+static void test_scores_behind_the_call(void **state)
+{
+    static const char begin[] = "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": 1";
+    static const uint32_t held[] = {1, 1, 1, 2, 4}; /* 2, }, }, and two behind the call */
+    struct bench b;
+    struct vocabulary *v = letters();
+    struct output *o = &b.c.output;
+    const uint32_t token = 0;
+    const float value = -1;
+    bench_init(&b, parse_chat,
+               CHAT("," TOOLS ",\"parallel_tool_calls\":false,\"stream\":true,\"logprobs\":true,"
+                    "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}"),
+               &chat_dialect, &all[0]);
+    b.a.vocabulary = v;
+    b.a.dialect->begin(&b.a);
+    b.c.tokens++;
+    scores_add(&b.c.scores, &token, 1, &value, NULL, NULL);
+    (void)output_take_token(o, sizeof begin - 1, begin, sizeof begin - 1);
+    assert_int_equal(b.c.scores.written, 1);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        b.c.tokens++;
+        scores_add(&b.c.scores, &token, 1, &value, NULL, NULL);
+        (void)output_take_token(o, held[i], "", 0);
+    }
+    assert_int_equal(answer_usage(&b.a).out, 1);
+    output_take_rest(o, "2}}\n</too", 9);
+    assert_true(output_is_over(o));
+    assert_int_equal(output_surplus(o), 2);
+    assert_in_range(b.c.scores.written, 2, 4);
+    for (int n = 5; n <= 6; n++) {
+        char usage[32];
+        snprintf(usage, sizeof usage, "\"completion_tokens\":%d,", n);
+        assert_null(strstr(b.x.out.data, usage));
+    }
+    bench_fini(&b);
+    vocabulary_release(v);
+}
+
 /* A stream that begins or fails before there is a choice tells of none. */
 static void test_responses_without_choices(void **state)
 {
@@ -819,6 +859,7 @@ int main(void)
         cmocka_unit_test(test_text_that_comes_late),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_scores_of_a_stream),
+        cmocka_unit_test(test_scores_behind_the_call),
         cmocka_unit_test(test_responses_without_choices),
         cmocka_unit_test(test_codes_of_failed_responses),
     };

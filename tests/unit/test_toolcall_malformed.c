@@ -386,7 +386,10 @@ static void test_tokens_in_events(void **state)
                 assert_true(used <= end - at);
                 at += used;
                 read += some;
+                assert_true(tool_parser_stopped(p) || read - tool_parser_pending(p) <= 14);
+                assert_true(tool_parser_pending(p) <= held + 2); /* and of a character */
             }
+            assert_int_equal(tool_parser_pending(p), 0);
             assert_true(tool_parser_stopped(p));
             assert_int_equal(read - tool_parser_surplus(p), 14);
             assert_int_equal(at, text_come(all, 14, 0));

@@ -62,6 +62,17 @@ uint32_t choice_cached_tokens(const struct choice *c)
     return cached < in ? cached : in;
 }
 
+static size_t without_pending(const struct choice *c, size_t n)
+{
+    size_t pending = output_pending(&c->output);
+    return n - (pending < n ? pending : n);
+}
+
+size_t choice_settled_scores(const struct choice *c)
+{
+    return without_pending(c, c->scores.count);
+}
+
 /* The tokens of a prompt that no choice had to compute, by its choices from `first` on; 0 until all
  * are done. Choices that begin later find in the cache what the first one has computed. */
 static uint64_t cached_of_prompt(const struct answer *a, unsigned first)
@@ -99,7 +110,7 @@ struct answer_usage answer_usage(const struct answer *a)
     u.in_known = u.cached_known = true;
     for (unsigned i = 0; i < a->n_choices; i++) {
         const struct choice *c = &a->choices[i];
-        u.out += c->done ? c->result.generated_tokens : c->tokens;
+        u.out += c->done ? c->result.generated_tokens : without_pending(c, c->tokens);
         u.cached_known &= c->done;
         u.reasoning += output_reasoning_tokens(&c->output);
         u.drafted += c->result.drafted_tokens;
@@ -167,7 +178,8 @@ static void count_cancelled(struct answer *a)
 {
     for (unsigned i = 0; i < a->n_choices; i++)
         if (!a->choices[i].done)
-            count_choice(&a->choices[i], MOED_REASON_CANCELLED, a->choices[i].tokens);
+            count_choice(&a->choices[i], MOED_REASON_CANCELLED,
+                         without_pending(&a->choices[i], a->choices[i].tokens));
 }
 
 /* The exchange is over, or gone. The last job that still has the answer frees it. */
@@ -293,13 +305,14 @@ static void add_scores(struct scores *s, const struct moed_event *e, size_t from
 }
 
 /* Token by token: so the reasoning ends at its budget, and the answer with its only call. Returns
- * how many were read. */
+ * how many were read. Each is counted before its text is written: a chunk has the usage so far. */
 static uint32_t take_each(struct choice *c, const struct moed_event *e)
 {
     size_t at = 0;
     for (uint32_t i = 0; i < e->token_count; i++) {
         if (keeps_tokens(c))
             add_scores(&c->scores, e, i, 1);
+        c->tokens++;
         at += output_take_token(&c->output, e->token_bytes[i], e->text + at, e->text_bytes - at);
         bool over = budget_counts(c) && !e->forced && output_is_over_budget(&c->output);
         if (over || output_is_over(&c->output))
@@ -313,6 +326,7 @@ static uint32_t take_all(struct choice *c, const struct moed_event *e)
 {
     if (keeps_tokens(c))
         add_scores(&c->scores, e, 0, e->token_count);
+    c->tokens += e->token_count;
     output_take(&c->output, e->text, e->text_bytes, (uint32_t)e->token_count);
     return (uint32_t)e->token_count;
 }
@@ -321,6 +335,7 @@ static void hold_back(struct choice *c, const struct moed_event *e)
 {
     if (keeps_tokens(c))
         add_scores(&c->held.scores, e, 0, e->token_count);
+    c->tokens += e->token_count;
     strbuf_append(&c->held.text, e->text, e->text_bytes);
     c->held.tokens += (uint32_t)e->token_count;
 }
@@ -350,20 +365,18 @@ static void end_over(struct choice *c)
 
 static void take_tokens(struct choice *c, const struct moed_event *event)
 {
-    uint32_t all = (uint32_t)event->token_count, n = all;
     note_tokens(c, event->token_count);
     if (c->over || budget_stops_before(c, event) || c->late || c->answer->ask.prompt_only)
-        return;       /* they came while the request was being ended, or nobody asked for them */
-    c->tokens += all; /* first: what the text is written into may have the count */
+        return; /* they came while the request was being ended, or nobody asked for them */
     if (c->awaits_scores) {
         hold_back(c, event);
     } else {
-        bool sized = event->token_bytes || !n; /* else the worker is of an earlier release */
-        n = c->output.parser && sized ? take_each(c, event) : take_all(c, event);
+        /* else the worker is of an earlier release */
+        bool sized = event->token_bytes || !event->token_count;
+        uint32_t n = c->output.parser && sized ? take_each(c, event) : take_all(c, event);
         if (!output_is_over(&c->output))
             budget_note(c, event, n);
     }
-    c->tokens -= all - n;
     if (output_is_over(&c->output))
         end_over(c);
     else if (!budget_is_reached(c))

@@ -28,6 +28,9 @@ struct answer_usage answer_usage(const struct answer *a);
 
 /* Of its prompt, as the worker counted them, but never more than the prompt has. */
 uint32_t choice_cached_tokens(const struct choice *c);
+/* So many of its scores belong to the answer for certain. A stream writes no others: a token whose
+ * text has not come yet may be behind the one call. */
+size_t choice_settled_scores(const struct choice *c);
 /* It ended by itself, with calls of tools that are all complete. */
 bool choice_has_calls(const struct choice *c);
 /* The answer ended because no more tokens were allowed, or fit. */

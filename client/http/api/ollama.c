@@ -64,11 +64,12 @@ static void head_json(const struct answer *a, struct strbuf *out)
 static void logprobs_json(struct choice *c, struct strbuf *out)
 {
     struct scores *s = &c->scores;
-    if (!c->answer->ask.logprobs || s->written == s->count)
+    size_t settled = choice_settled_scores(c);
+    if (!c->answer->ask.logprobs || s->written == settled)
         return;
     strbuf_printf(out, ",\"logprobs\":");
-    scores_json(s, s->written, s->count, c->answer->vocabulary, out);
-    s->written = s->count;
+    scores_json(s, s->written, settled, c->answer->vocabulary, out);
+    s->written = settled;
 }
 
 /* The last object: with the whole answer where it is no stream, in a stream with its calls. */

@@ -120,15 +120,16 @@ static void message_json(const struct choice *c, struct strbuf *out)
 static void logprobs_json(struct choice *c, bool whole, struct strbuf *out)
 {
     struct scores *s = &c->scores;
+    size_t settled = choice_settled_scores(c);
     strbuf_printf(out, ",\"logprobs\":");
-    if (!c->answer->ask.logprobs || (s->written == s->count && !whole)) {
+    if (!c->answer->ask.logprobs || (s->written == settled && !whole)) {
         strbuf_printf(out, "null");
         return;
     }
     strbuf_printf(out, "{\"content\":");
-    scores_json(s, s->written, s->count, c->answer->vocabulary, out);
+    scores_json(s, s->written, settled, c->answer->vocabulary, out);
     strbuf_printf(out, ",\"refusal\":null}");
-    s->written = s->count;
+    s->written = settled;
 }
 
 static void choice_json(struct choice *c, struct strbuf *out)

@@ -32,7 +32,7 @@ static void content_json(const struct choice *c, const struct part *part, bool f
     if (part->kind == PART_TEXT) {
         bool last = full && part == output_last_text(&c->output);
         strbuf_printf(out, ",\"annotations\":[],\"logprobs\":");
-        scores_json(&c->scores, 0, last ? c->scores.count : 0, c->answer->vocabulary, out);
+        scores_json(&c->scores, 0, last ? choice_settled_scores(c) : 0, c->answer->vocabulary, out);
     }
     strbuf_printf(out, "}");
 }
@@ -253,9 +253,10 @@ static void write_part_begin(struct choice *c, const struct part *part)
 static void new_scores_json(struct choice *c, struct strbuf *out)
 {
     struct scores *s = &c->scores;
+    size_t settled = choice_settled_scores(c);
     strbuf_printf(out, ",\"logprobs\":");
-    scores_json(s, s->written, s->count, c->answer->vocabulary, out);
-    s->written = s->count;
+    scores_json(s, s->written, settled, c->answer->vocabulary, out);
+    s->written = settled;
 }
 
 static void write_part_text(struct choice *c, const struct part *part, const char *text, size_t len)

@@ -204,6 +204,11 @@ size_t output_surplus(const struct output *o)
     return o->parser ? tool_parser_surplus(o->parser) : 0;
 }
 
+size_t output_pending(const struct output *o)
+{
+    return o->parser ? tool_parser_pending(o->parser) : 0;
+}
+
 /* ---- Reading ---- */
 
 uint64_t output_reasoning_tokens(const struct output *o)

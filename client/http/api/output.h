@@ -75,6 +75,8 @@ void output_finish(struct output *o, bool cut);
 bool output_is_over(const struct output *o);
 /* How many tokens were taken behind the one with which it was over. */
 size_t output_surplus(const struct output *o);
+/* How many of the last tokens may turn out to be behind it. */
+size_t output_pending(const struct output *o);
 
 uint64_t output_reasoning_tokens(const struct output *o);
 /* Appends the texts of all parts of a kind. */
