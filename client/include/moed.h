@@ -557,7 +557,8 @@ MOED_API int moed_request_fd(struct moed_request *request);
 MOED_API void moed_request_cancel(struct moed_request *request);
 
 /* The same where the program has all of the answer that it wants: the request ends with
- * MOED_REASON_END and counts as complete. A chat with one_call does this itself. */
+ * MOED_REASON_END and counts as complete. A chat with one_call does this itself, and
+ * drops the events behind its call. */
 MOED_API void moed_request_finish(struct moed_request *request);
 
 /* Frees the request, and cancels it if it still runs; takes NULL. */

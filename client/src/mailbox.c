@@ -111,6 +111,15 @@ bool mailbox_wait(struct mailbox *m, pthread_mutex_t *lock, int timeout_ms)
     return m->first || m->ended;
 }
 
+/* Messages were taken out: there may be none to wake for. */
+static void rest(struct mailbox *m)
+{
+    if (!m->first && !m->ended && m->signalled) {
+        eventfd_t bells;
+        m->signalled = eventfd_read(m->event_fd, &bells) != 0;
+    }
+}
+
 struct message *mailbox_take(struct mailbox *m)
 {
     struct message *taken = m->first;
@@ -118,11 +127,28 @@ struct message *mailbox_take(struct mailbox *m)
         m->first = taken->next;
     if (!m->first)
         m->last = NULL;
-    if (!m->first && !m->ended && m->signalled) {
-        eventfd_t bells;
-        m->signalled = eventfd_read(m->event_fd, &bells) != 0;
-    }
+    rest(m);
     return taken;
+}
+
+uint32_t mailbox_drop(struct mailbox *m, Moed__V1__FromWorker__BodyCase kind)
+{
+    uint32_t dropped = 0;
+    struct message **link = &m->first;
+    m->last = NULL;
+    while (*link) {
+        struct message *each = *link;
+        if (each->body->body_case == kind) {
+            *link = each->next;
+            message_free(each);
+            dropped++;
+        } else {
+            m->last = each;
+            link = &each->next;
+        }
+    }
+    rest(m);
+    return dropped;
 }
 
 int mailbox_fd(struct mailbox *m)

@@ -52,6 +52,8 @@ void mailbox_fail(struct mailbox *m, const struct moed_error *why);
 bool mailbox_wait(struct mailbox *m, pthread_mutex_t *lock, int timeout_ms);
 /* Takes the first message, which the caller frees with message_free. NULL: the queue is empty. */
 struct message *mailbox_take(struct mailbox *m);
+/* Frees the queued messages of one kind of event. Returns how many they were. */
+uint32_t mailbox_drop(struct mailbox *m, Moed__V1__FromWorker__BodyCase kind);
 /* A descriptor that is readable while a message is queued or the mailbox has ended. The mailbox
  * owns it. -1: the process has no descriptor left. */
 int mailbox_fd(struct mailbox *m);

@@ -17,7 +17,7 @@ static void session_fault(struct moed_session *s, const char *what)
 }
 
 /* Hands a message to its request. Returns what is wrong with it, or NULL. *kept: the request owns
- * it now. *dropped: events of a request that was freed. */
+ * it now. *dropped: events of a request that was freed, or that has no need of them. */
 static const char *dispatch(struct moed_session *s, Moed__V1__FromWorker *body, bool *kept,
                             uint32_t *dropped)
 {
@@ -32,11 +32,10 @@ static const char *dispatch(struct moed_session *s, Moed__V1__FromWorker *body, 
         fault = "more events than the window allows";
     } else {
         s->outstanding += message_is_event(body);
-        if (!r)
-            *dropped = message_is_event(body);
-        else if (request_deliver(r, body))
-            *kept = true;
-        else
+        enum delivery how = r ? request_deliver(r, body) : DELIVERY_SURPLUS;
+        *kept = how == DELIVERY_QUEUED;
+        *dropped = how == DELIVERY_SURPLUS && message_is_event(body);
+        if (how == DELIVERY_ILLEGAL)
             fault = "an answer that does not belong to the question";
     }
     pthread_mutex_unlock(&s->lock);

@@ -27,7 +27,8 @@ struct moed_request {
     struct event_box box;              /* the latest event; result.seed is set from the start */
     struct chat_reader *reader;        /* of a chat\'s answer; owned. NULL: of no chat */
     _Atomic bool complete;             /* moed_request_finish was called */
-    bool over;                         /* of the chat's answer nothing more is needed */
+    bool over;                         /* of the chat's answer nothing more is needed; changes under
+                                          session->lock */
     size_t taken;                      /* tokens of the chat's answer */
     uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
     uint64_t end_row;  /* of logprobs: behind the last */
@@ -205,10 +206,12 @@ static void measure_whole(const struct moed_request *r, Moed__V1__Done *done)
     done->decode_ns = r->last_ns - r->first_ns;
 }
 
-bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
+enum delivery request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
 {
     if (!is_legal(r, body))
-        return false;
+        return DELIVERY_ILLEGAL;
+    if (r->over && body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS)
+        return DELIVERY_SURPLUS;
     if (body->body_case == MOED__V1__FROM_WORKER__BODY_DONE && r->resumed)
         measure_whole(r, body->done);
     if (body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS)
@@ -218,7 +221,7 @@ bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
     mailbox_append(&r->mailbox, body);
     if (r->mailbox.ended)
         session_remove(r->session, &r->mailbox);
-    return true;
+    return DELIVERY_QUEUED;
 }
 
 /* ---- Another worker ---- */
@@ -326,6 +329,11 @@ void request_end_cancelled(struct moed_request *r)
 bool request_is_cancelled(const struct moed_request *r)
 {
     return r->cancelled;
+}
+
+bool request_is_complete(const struct moed_request *r)
+{
+    return r->complete;
 }
 
 /* ---- The program's side ---- */
@@ -483,6 +491,18 @@ static void end_complete(struct moed_result *result)
     result->end_token = result->stop_index = -1;
 }
 
+/* The events that the worker sends until it has been cancelled are not the program's. */
+static void drop_surplus(struct moed_request *r)
+{
+    struct moed_session *s = r->session;
+    pthread_mutex_lock(&s->lock);
+    r->over = true;
+    uint32_t events = mailbox_drop(&r->mailbox, MOED__V1__FROM_WORKER__BODY_TOKENS);
+    pthread_mutex_unlock(&s->lock);
+    if (events)
+        session_consumed(s, events);
+}
+
 /* The one call is complete, with the event's tokens or with the end. How far the worker has come
  * meanwhile has no part in the result. */
 static void end_over(struct moed_request *r)
@@ -490,7 +510,7 @@ static void end_over(struct moed_request *r)
     struct moed_result *result = &r->box.result;
     bool cut = result->reason == MOED_REASON_LENGTH || result->reason == MOED_REASON_CONTEXT;
     if (!r->done && !r->over) {
-        r->over = true;
+        drop_surplus(r);
         r->taken -= chat_reader_surplus(r->reader);
         moed_request_finish(r);
     } else if (r->over) {
@@ -512,23 +532,14 @@ static enum moed_code read_parts(struct moed_request *r, struct moed_error *erro
     return MOED_OK;
 }
 
-/* The event, whose message is held, came while the request was being finished. */
-static bool is_surplus(const struct moed_request *r)
-{
-    return r->over && r->held && r->held->body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS;
-}
-
 enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
                                  const struct moed_event **event, struct moed_error *error)
 {
     if (session_is_foreign(r->session, error))
         return MOED_ERROR_USAGE;
-    enum moed_code code;
-    do {
-        code = take(r, timeout_ms, error);
-        if (!code && !r->done)
-            code = settle(r, error);
-    } while (!code && is_surplus(r));
+    enum moed_code code = take(r, timeout_ms, error);
+    if (!code && !r->done)
+        code = settle(r, error);
     if (code)
         return code;
     const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;

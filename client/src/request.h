@@ -23,16 +23,21 @@ void request_give_up(struct moed_request *r, const struct moed_error *why);
 /* Ends a request that was cancelled where no worker has it, so none would answer a Cancel. A
  * question is left: only its owner, who frees it, cancels it. The caller holds session->lock. */
 void request_end_cancelled(struct moed_request *r);
-/* moed_request_cancel was called. The caller holds session->lock. */
+/* moed_request_cancel was called; moed_request_finish, too. The caller holds session->lock. */
 bool request_is_cancelled(const struct moed_request *r);
+bool request_is_complete(const struct moed_request *r);
 /* Cancels at the worker what it has under this id; nothing is fine. Without locks. */
 enum moed_code request_send_cancel(struct moed_session *s, uint64_t id, bool complete);
 
 /* The request with this id that has not ended; NULL: none. The caller holds session->lock. */
 struct moed_request *request_find(struct moed_session *s, uint64_t id);
-/* Queues a message and takes it. False: this request may not get this message now, and body stays
- * the caller's. The channel's thread calls it and holds session->lock. */
-bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body);
+/* Queues a message and takes it. The channel's thread calls it and holds session->lock. */
+enum delivery {
+    DELIVERY_QUEUED,
+    DELIVERY_SURPLUS, /* an event that the request has no need of; body stays the caller's */
+    DELIVERY_ILLEGAL, /* this request may not get this message now; the same */
+};
+enum delivery request_deliver(struct moed_request *r, Moed__V1__FromWorker *body);
 
 /* The request's events get parts from now on. Takes the reader; before the first event is taken. */
 struct chat_reader;

@@ -151,12 +151,14 @@ static enum moed_code send_waiting(struct moed_session *s, const struct resend *
     return code;
 }
 
-/* The message was sent. True: the request still wants its answer. */
-static bool note_sent(struct moed_session *s, const struct resend *m)
+/* The message was sent. True: the request still wants its answer. *complete: it does not, because
+ * it has all of it. */
+static bool note_sent(struct moed_session *s, const struct resend *m, bool *complete)
 {
     pthread_mutex_lock(&s->lock);
     struct moed_request *r = request_find(s, m->id);
     bool wanted = r && !request_is_cancelled(r);
+    *complete = r && request_is_complete(r);
     if (r)
         session_note_sent(s, (struct mailbox *)r, m->epoch);
     pthread_mutex_unlock(&s->lock);
@@ -178,11 +180,12 @@ static void fail_request(struct moed_session *s, uint64_t id, const struct moed_
 static void resend(struct moed_session *s, const struct resend *m)
 {
     struct moed_error why;
+    bool complete;
     enum moed_code code = send_waiting(s, m, &why);
     if (code && code != MOED_ERROR_UNAVAILABLE)
         fail_request(s, m->id, &why);
-    else if (!code && !note_sent(s, m))
-        while (request_send_cancel(s, m->id, false) == MOED_ERROR_LIMIT && pause_alive(s))
+    else if (!code && !note_sent(s, m, &complete))
+        while (request_send_cancel(s, m->id, complete) == MOED_ERROR_LIMIT && pause_alive(s))
             ;
 }
 

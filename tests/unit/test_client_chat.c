@@ -5,6 +5,7 @@
 #include "client_session.h"
 
 #include <jansson.h>
+#include <poll.h>
 
 #define TEMPLATE                                                                                   \
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>"         \
@@ -211,6 +212,62 @@ static void test_one_call_at_every_speed(void **state)
         }
     const struct peer p = stand_in_look(&worker, 0);
     assert_true(p.cancels && p.cancels == p.completes);
+}
+
+static bool is_readable(struct moed_request *r)
+{
+    struct pollfd p = {.fd = moed_request_fd(r), .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+static bool ends_call(const struct moed_event *e)
+{
+    for (size_t i = 0; i < e->part_count; i++)
+        if (e->parts[i]->kind == MOED_PART_CALL_END)
+            return true;
+    return false;
+}
+
+/* Behind the one call nothing comes until the worker has heard of it: neither for the descriptor
+ * nor for moed_request_next. What comes meanwhile is acknowledged. */
+static void test_one_call_and_what_is_behind(void **state)
+{
+    struct moed_chat_options options = {.size = sizeof options, .tools = TOOLS, .one_call = true};
+    struct moed_request *r;
+    const struct moed_event *event = NULL;
+    struct moed_error error;
+    open_chat(&options);
+    worker.answer =
+        CALL("Rome") "\n" CALL("Oslo") "\n" CALL("Oslo") "\n" CALL("Oslo") "\n" CALL("Oslo");
+    worker.answer_bytes = 1;
+    worker.answer_tokens = 16;
+    assert_int_equal(moed_chat_add(chat, "user", "Weather?", 0, NULL), MOED_OK);
+    assert_int_equal(moed_chat_start(chat, NULL, &r, NULL), MOED_OK);
+    WAIT_UNTIL(stand_in_look(&worker, 0).sent == WINDOW);
+    ask_something(session);
+    worker.stalls = true;
+    bool readable;
+    enum moed_code code;
+    do {
+        readable = is_readable(r);
+        code = moed_request_next(r, 0, &event, &error);
+    } while (readable && !code && !ends_call(event));
+    bool still = is_readable(r);
+    enum moed_code next = moed_request_next(r, 0, &event, &error);
+    worker.stalls = false;
+    assert_true(readable && !code);
+    assert_false(still);
+    assert_int_equal(next, MOED_ERROR_TIMEOUT);
+    WAIT_UNTIL(is_readable(r));
+    assert_int_equal(moed_request_next(r, 0, &event, NULL), MOED_OK);
+    assert_int_equal(event->kind, MOED_EVENT_DONE);
+    assert_int_equal(event->result->reason, MOED_REASON_END);
+    moed_request_free(r);
+    struct peer p;
+    do {
+        ask_something(session);
+        p = stand_in_look(&worker, 0);
+    } while (p.sent - p.acknowledged >= WINDOW / 4);
 }
 
 /* The bytes of the prompt that the worker got; its marks as '<' and '>'. */
@@ -564,6 +621,7 @@ int main(void)
         CHAT_TEST(test_calls),
         CHAT_TEST(test_one_call),
         CHAT_TEST(test_one_call_at_every_speed),
+        CHAT_TEST(test_one_call_and_what_is_behind),
         CHAT_TEST(test_turns),
         CHAT_TEST(test_tools_stay),
         CHAT_TEST(test_text_stays_text),

@@ -156,6 +156,39 @@ static void test_many_continue(void **state)
     free(bulk);
 }
 
+/* A request that is finished before its message leaves is so for the next worker, too. */
+static void test_finished_before_it_is_sent(void **state)
+{
+    enum { BYTES = RPC_MESSAGE_BYTES - 4096, N = CHANNEL_QUEUE_BYTES / BYTES + 3 };
+    char *bulk = calloc(1, BYTES);
+    struct moed_generate_options prompt = {
+        .size = sizeof prompt, .prompt = strcpy(bulk, "quiet"), .prompt_bytes = BYTES};
+    struct moed_request *r[N];
+    struct moed_session *s;
+    (void)state;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    unsigned first = stand_in_peers(&worker) - 1;
+    lose_worker(first);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(moed_generate_start(s, &prompt, &r[i], NULL), MOED_OK);
+    worker.stalls = true;
+    stand_in_refuse(&worker, false);
+    while (!worker.stalled)
+        pause_ms(1);
+    pause_ms(200); /* the queue gets full; else less is tested */
+    for (uint32_t i = 0; i < N; i++)
+        moed_request_finish(r[i]);
+    worker.stalls = false;
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(await_done(r[i])->result->reason, MOED_REASON_END);
+        moed_request_free(r[i]);
+    }
+    const struct peer p = stand_in_look(&worker, first + 1);
+    assert_true(p.cancels && p.cancels == p.completes);
+    moed_detach(s);
+    free(bulk);
+}
+
 /* The message that the next worker gets: that another one had taken the request, and what is left
  * of its deadline, which is for the start of the answer; progress shows that, too. */
 static void test_message_continues(void **state)
@@ -560,13 +593,21 @@ static void test_supervisor_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_WORKER(test_result_continues),      WITH_WORKER(test_closes_at_once),
-        WITH_WORKER(test_many_continue),         WITH_WORKER(test_message_continues),
-        WITH_WORKER(test_starts_without_worker), WITH_WORKER(test_cancels_without_worker),
-        WITH_WORKER(test_two_reloads),           WITH_WORKER(test_unsent_are_new),
-        WITH_WORKER(test_deadly_request),        WITH_WORKER(test_deployment_restarts),
-        WITH_WORKER(test_no_worker_comes),       WITH_WORKER(test_another_model_comes),
-        WITH_WORKER(test_supervisor_gave_up),    cmocka_unit_test(test_supervisor_state),
+        WITH_WORKER(test_result_continues),
+        WITH_WORKER(test_closes_at_once),
+        WITH_WORKER(test_many_continue),
+        WITH_WORKER(test_message_continues),
+        WITH_WORKER(test_starts_without_worker),
+        WITH_WORKER(test_cancels_without_worker),
+        WITH_WORKER(test_finished_before_it_is_sent),
+        WITH_WORKER(test_two_reloads),
+        WITH_WORKER(test_unsent_are_new),
+        WITH_WORKER(test_deadly_request),
+        WITH_WORKER(test_deployment_restarts),
+        WITH_WORKER(test_no_worker_comes),
+        WITH_WORKER(test_another_model_comes),
+        WITH_WORKER(test_supervisor_gave_up),
+        cmocka_unit_test(test_supervisor_state),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }
