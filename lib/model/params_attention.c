@@ -265,18 +265,24 @@ void params_choose_rotated(const struct key_reader *r, struct model_params *p)
 
 /* ---- Recurrent layers ---- */
 
-/* Which layers are linear attention: a list by layer in the file, or all but the last in each run
- * of full_attention_interval. */
-static void read_delta_layers(struct key_reader *r, struct model_params *p)
+struct params_list params_recurrent_list(struct key_reader *r, uint32_t n_blocks)
 {
     static const char suffix[] = "attention.recurrent_layers";
-    struct params_list list = params_find_list(r, suffix, p->n_layers);
-    uint32_t interval = key_u32_or(r, "full_attention_interval", 4, PARAMS_MAX_LAYERS);
+    struct params_list list = params_find_list(r, suffix, n_blocks);
     if (!r->failed && key_exists(r, suffix) && !list.kv)
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.%s': expected a list of booleans, one for each of the "
                               "%" PRIu32 " layers",
-                              gguf_path(r->g, 0), r->arch, suffix, p->n_layers);
+                              gguf_path(r->g, 0), r->arch, suffix, n_blocks);
+    return list;
+}
+
+/* Which layers are linear attention: a list by layer in the file, or all but the last in each run
+ * of full_attention_interval. */
+static void read_delta_layers(struct key_reader *r, struct model_params *p)
+{
+    struct params_list list = params_recurrent_list(r, p->n_layers);
+    uint32_t interval = key_u32_or(r, "full_attention_interval", 4, PARAMS_MAX_LAYERS);
     for (uint32_t i = 0; i < p->n_layers && !r->failed; i++)
         if (list.kv ? params_list_u32(list, i) != 0 : (i + 1) % interval != 0)
             p->layers[i] = (struct layer_params){.kind = LAYER_DELTA_NET};

@@ -78,17 +78,35 @@ static void refuse_part_of_ramp(struct key_reader *r, const struct model_params 
         params_refuse_value(r, suffix, (double)value, "another share of YaRN");
 }
 
-static void refuse_other_attention(struct key_reader *r, const struct model_params *p)
+static void refuse_other_attention(struct key_reader *r)
 {
-    static const char causal[] = "attention.causal", recurrent[] = "attention.recurrent_layers";
-    struct params_list list = params_find_list(r, recurrent, p->n_layers);
+    static const char causal[] = "attention.causal";
     if (!key_bool_or(r, causal, true))
         params_refuse_value(r, causal, 0, "attention to later positions");
-    for (uint32_t i = 0; i < p->n_layers && list.kv && !p->arch->delta_layers; i++)
-        if (params_list_u32(list, i) != 0)
-            params_refuse_value(r, recurrent, 1, "recurrent layers");
 }
 
+static bool has_recurrent_block(const struct model_params *p, uint32_t block)
+{
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        if (params_is_recurrent(&p->layers[i]) && p->layers[i].blocks.recurrent == block)
+            return true;
+    return false;
+}
+
+/* Most architectures say in other ways which layers are recurrent, or have none. */
+static void refuse_other_recurrent(struct key_reader *r, const struct model_params *p)
+{
+    struct params_list list = params_recurrent_list(r, p->n_blocks);
+    for (uint32_t i = 0; i < p->n_blocks && list.kv && !r->failed; i++) {
+        uint32_t value = params_list_u32(list, i) != 0;
+        if (value != has_recurrent_block(p, i))
+            params_refuse_value(r, "attention.recurrent_layers", value, "other recurrent layers");
+    }
+}
+
+/* "gelu" of a file passes for the form with tanh, which moed computes: runtimes of such files mean
+ * that one, and Gemma's first configurations called it so. llama.cpp's converter writes no such key
+ * for gemma4. */
 static void refuse_other_activation(struct key_reader *r, const struct model_params *p)
 {
     static const struct {
@@ -125,8 +143,12 @@ static void refuse_other_activation(struct key_reader *r, const struct model_par
 static void refuse_other_size(struct key_reader *r, const char *suffix, uint32_t size,
                               const char *what)
 {
-    uint32_t value = key_u32_or(r, suffix, size, UINT32_MAX);
-    if (value != size)
+    char key[KEY_BYTES];
+    uint32_t value;
+    key_name(r, suffix, key);
+    if (r->failed || (r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e)) != ERROR_OK)
+        return;
+    if (value && value != size)
         params_refuse_value(r, suffix, value, what);
 }
 
@@ -146,8 +168,8 @@ static void refuse_windowed(struct key_reader *r, const struct model_params *p)
     if (p->arch->windowed_rope)
         return;
     refuse_other_size(r, "rope.dimension_count_swa", p->rope.dims, rotation);
-    float value = key_f32_or(r, base, p->rope.base, -INFINITY, INFINITY);
-    if (value != p->rope.base)
+    float value = key_f32_or(r, base, 0, -INFINITY, INFINITY);
+    if (value != 0 && value != p->rope.base)
         params_refuse_value(r, base, (double)value, rotation);
 }
 
@@ -156,7 +178,8 @@ void params_refuse_features(struct key_reader *r, const struct model_params *p)
     refuse_numbers(r, p);
     refuse_counts(r);
     refuse_part_of_ramp(r, p);
-    refuse_other_attention(r, p);
+    refuse_other_attention(r);
+    refuse_other_recurrent(r, p);
     refuse_other_activation(r, p);
     refuse_windowed(r, p);
 }

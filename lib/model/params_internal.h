@@ -29,6 +29,8 @@ struct params_list params_find_list(const struct key_reader *r, const char *suff
 /* A value: integers, or booleans as 0 and 1. */
 uint32_t params_list_u32(struct params_list l, uint32_t layer);
 float params_list_f32(struct params_list l, uint32_t layer);
+/* Which blocks of the file are recurrent, where it says so. Fails where it does in another form. */
+struct params_list params_recurrent_list(struct key_reader *r, uint32_t n_blocks);
 
 /* Where a block of the file is a part of a layer: the layers, with their kinds and blocks. */
 void params_read_blocks(struct key_reader *r, struct model_params *p);

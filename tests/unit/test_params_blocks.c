@@ -16,6 +16,8 @@
 enum { MOST = 16 };
 
 static char path[64];
+static const char
+    *recurrent; /* which blocks the file says are, as '0' and '1'; NULL: it does not */
 
 /* A file of these blocks: M, * and E, as NVIDIA's configurations have them. latent: a key that only
  * the larger models have; 0: none. */
@@ -35,7 +37,7 @@ static void write_file(const char *blocks, uint32_t n_listed, uint32_t latent)
     };
     const uint64_t shape[] = {32, 300};
     static const float zeros[32 * 300];
-    int32_t heads[MOST] = {0}, widths[MOST] = {0};
+    int32_t heads[MOST] = {0}, widths[MOST] = {0}, states[MOST] = {0};
     struct gguf_writer *w;
     struct error e;
     for (size_t i = 0; blocks[i]; i++) {
@@ -49,6 +51,10 @@ static void write_file(const char *blocks, uint32_t n_listed, uint32_t latent)
     gguf_writer_i32s(w, ARCH "feed_forward_length", widths, n_listed);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         gguf_writer_u32(w, numbers[i].key, numbers[i].value);
+    for (uint32_t i = 0; recurrent && recurrent[i]; i++)
+        states[i] = recurrent[i] == '1';
+    if (recurrent)
+        gguf_writer_i32s(w, ARCH "attention.recurrent_layers", states, (uint32_t)strlen(recurrent));
     if (latent)
         gguf_writer_u32(w, ARCH "moe_latent_size", latent);
     gguf_writer_tensor(w, "token_embd.weight", TENSOR_F32, 2, shape);
@@ -142,9 +148,29 @@ static void test_refused(void **state)
     assert_non_null(strstr(e.text, "moe_latent_size"));
 }
 
+/* A list of the recurrent blocks says what the file's other lists do. */
+static void test_recurrent_list(void **state)
+{
+    struct model_params p;
+    struct error e;
+    (void)state;
+    recurrent = "10010";
+    write_file("M*EME", 5, 0);
+    if (read_file(&p, &e))
+        fail_msg("%s", e.text);
+    recurrent = "11010";
+    expect_refused("M*EME", ERROR_UNSUPPORTED, "recurrent_layers' is 1");
+    recurrent = "10000";
+    expect_refused("M*EME", ERROR_UNSUPPORTED, "recurrent_layers' is 0");
+    recurrent = "100";
+    expect_refused("M*EME", ERROR_FORMAT, "one for each of the 5 layers");
+    recurrent = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),
+                                       cmocka_unit_test(test_recurrent_list),
                                        cmocka_unit_test(test_refused)};
     snprintf(path, sizeof path, "/tmp/moed-blocks-%ld.gguf", (long)getpid());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

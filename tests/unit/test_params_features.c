@@ -76,6 +76,7 @@ static void test_numbers(void **state)
         {"hunyuan-moe", "rope.scaling.alpha", 1, 1000},
         {"qwen3moe", "rope.scaling.yarn_ext_factor", -1, 1},
         {"gpt-oss", "rope.freq_base_swa", 50000, 777},
+        {"gpt-oss", "rope.freq_base_swa", 0, 777},
         {"cohere2moe", "rope.freq_base_swa", 50000, 777},
         {"glm4moe", "swiglu_clamp_exp", 0, 7},
         {"glm4moe", "swiglu_clamp_shexp", 0, 7},
@@ -104,6 +105,9 @@ static void test_counts(void **state)
         {"gpt-oss", "rope.dimension_count_swa", 4, 2},
         {"exaone-moe", "attention.key_length_swa", 4, 2},
         {"qwen3moe", "attention.key_length_swa", 2, 0}, /* it has no window */
+        {"mimo2", "attention.key_length_swa", 0, 0},
+        {"mimo2", "attention.value_length_swa", 0, 0},
+        {"gpt-oss", "rope.dimension_count_swa", 0, 0},
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         struct file f = file_of(keys[i].arch);
@@ -134,6 +138,12 @@ static void test_other_attention(void **state)
         else
             (void)params_of(&f);
     }
+    struct file f = file_of("qwen3moe");
+    list(&f, "attention.recurrent_layers", GGUF_BOOL, LAYERS - 1, 1);
+    expect_error(&f, ERROR_FORMAT, "'qwen3moe.attention.recurrent_layers': expected a list of");
+    f = file_of("qwen3moe");
+    number(&f, "attention.recurrent_layers", 1);
+    expect_error(&f, ERROR_FORMAT, "one for each of the 6 layers");
 }
 
 static void test_activation(void **state)
@@ -144,6 +154,8 @@ static void test_activation(void **state)
     } cases[] = {{"qwen3moe", "silu", true},
                  {"qwen3moe", "gelu", false},
                  {"gemma4", "gelu_pytorch_tanh", true},
+                 {"gemma4", "gelu", true}, /* of files: the same */
+                 {"gemma4", "gelu_erf", false},
                  {"gemma4", "silu", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char suffix[64];
