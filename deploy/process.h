@@ -3,6 +3,7 @@
 #ifndef MOED_DEPLOY_PROCESS_H
 #define MOED_DEPLOY_PROCESS_H
 
+#include "daemon/deployment_options.h"
 #include "daemon/run_dir.h"
 
 #include <limits.h>
@@ -21,7 +22,8 @@ enum process_state {
 };
 const char *process_state_name(enum process_state state);
 
-#define PROCESS_MAX_ARGUMENTS 48
+/* The program, five of its own (arguments.c), and every option with its value. */
+enum { PROCESS_MAX_ARGUMENTS = 6 + 2 * DEPLOYMENT_OPTIONS_COUNT };
 
 struct process_file {
     dev_t device;

@@ -2,6 +2,7 @@
 #include "deployment_fixture.h"
 
 #include "base/clock.h"
+#include "daemon/deployment_options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,10 +97,11 @@ void fixture_start(struct fixture *f, const char *const *more, bool close_stdio)
     char model[128], bindir[128];
     snprintf(model, sizeof model, "%s/model", f->base);
     snprintf(bindir, sizeof bindir, "%s/bin", f->base);
-    const char *arguments[32] = {fixture_supervise, "--run", f->run,     "--name", "test",
-                                 "--model",         model,   "--bindir", bindir,   "--cpuexec"};
+    const char *arguments[12 + 2 * DEPLOYMENT_OPTIONS_COUNT] = {
+        fixture_supervise, "--run", f->run,     "--name", "test",
+        "--model",         model,   "--bindir", bindir,   "--cpuexec"};
     size_t n = 10;
-    while (more && *more && n < 31)
+    while (more && *more && n < sizeof arguments / sizeof *arguments - 1)
         arguments[n++] = *more++;
     f->supervisor = fork();
     if (f->supervisor < 0)

@@ -1,6 +1,7 @@
 /* The supervisor with fake daemons: start and stop, its directory, its clients, its own death. */
 #include "deployment_fixture.h"
 
+#include "daemon/deployment_options.h"
 #include "daemon/models_started.h"
 #include "daemon/supervisor_protocol.h"
 
@@ -93,6 +94,45 @@ static void hands_each_process_its_options(void **state)
              "--cpuexec\n--reproducible\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.worker"), expected);
+}
+
+/* Each process gets all options that it takes, however many they are. Numbers are as large as they
+ * may be, but for those that decide what runs. */
+static void hands_on_every_option(void **state)
+{
+    struct fixture *f = *state;
+    static char numbers[DEPLOYMENT_OPTIONS_COUNT][24];
+    const char *more[2 * DEPLOYMENT_OPTIONS_COUNT + 1] = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++) {
+        const struct deployment_option *o = &deployment_options_table[i];
+        bool decides = strcmp(o->flag, "--models") == 0 || strcmp(o->flag, "--mps") == 0 ||
+                       strcmp(o->flag, "--workers") == 0 || strcmp(o->flag, "--cpuexec") == 0;
+        if (decides)
+            continue;
+        snprintf(numbers[i], sizeof numbers[i], "%.0f", o->max);
+        more[n++] = o->flag;
+        if (strcmp(o->flag, "--log-level") == 0)
+            more[n++] = "warn";
+        else if (o->type != OPTION_BOOL)
+            more[n++] = o->type == OPTION_STRING ? "x" : numbers[i];
+    }
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++) {
+        const struct deployment_option *o = &deployment_options_table[i];
+        static const struct {
+            unsigned taker;
+            const char *file;
+        } takers[] = {{TO_MEMD, "arguments.memd"},
+                      {TO_WORKER, "arguments.worker"},
+                      {TO_HTTP, "arguments.http"}};
+        char line[64];
+        snprintf(line, sizeof line, "\n%s\n", o->taker_flag);
+        for (size_t k = 0; k < sizeof takers / sizeof *takers; k++)
+            if (o->takers & takers[k].taker && !strstr(fixture_file(f, takers[k].file), line))
+                fail_msg("%s lacks %s", takers[k].file, o->flag);
+    }
 }
 
 /* The frontend needs no other process: it starts first, stays while memd restarts, stops first. */
@@ -436,6 +476,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(starts_in_order_and_stops_in_reverse),
         FIXTURE_TEST(memd_ends_last),
         FIXTURE_TEST(hands_each_process_its_options),
+        FIXTURE_TEST(hands_on_every_option),
         FIXTURE_TEST(http_stands_alone),
         FIXTURE_TEST(without_it_there_is_no_http),
         FIXTURE_TEST(does_without_cpuexec_on_the_host),
