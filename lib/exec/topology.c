@@ -226,13 +226,15 @@ static bool differ(const struct topology *t, const uint16_t *cores, unsigned n)
     return n > 0 && least < most - most / 8;
 }
 
-/* Puts a node's cores in such an order that each of its shares, of `each` cores in a row, has
- * equally many of each kind: from the fastest core on, they are dealt to the shares in turn. */
-static void deal(const struct topology *t, uint16_t *cores, unsigned n, unsigned each)
+/* Puts a node's cores in such an order that each of its `shares`, of `each` cores in a row, has as
+ * equally many of each kind as possible: from the fastest core on, they are dealt to the shares in
+ * turn. What is left are the slowest. */
+static void deal(const struct topology *t, uint16_t *cores, unsigned n, unsigned shares,
+                 unsigned each)
 {
     uint16_t sorted[TOPOLOGY_MAX_CPUS];
-    unsigned shares = n / each, done = 0;
-    if (shares < 2 || !differ(t, cores, n))
+    unsigned done = 0;
+    if (!shares || !differ(t, cores, n))
         return;
     for (unsigned i = 0; i < n; i++) { /* insertion keeps equals in order */
         unsigned at = i;
@@ -255,7 +257,9 @@ static unsigned list_cores(const struct topology *t, unsigned n_shares, uint16_t
         for (unsigned i = 0; i < t->n_cores; i++) /* one CPU of each core comes first */
             if (t->cpus[i].node == node)
                 cores[n++] = t->cpus[i].core;
-        deal(t, cores + first, n - first, each);
+        unsigned begun = (first + each - 1) / each, whole = (n - first) / each;
+        unsigned left = n_shares > begun ? n_shares - begun : 0;
+        deal(t, cores + first, n - first, whole < left ? whole : left, each);
     }
     return n;
 }

@@ -34,8 +34,9 @@ void topology_read_from(const char *root, const cpu_set_t *allowed, struct topol
 
 /* The rank-th of n equal shares of the cores (rank < n), with all CPUs of these; node by node, so
  * that a share lies on one node where there are as many shares as nodes. Where cores of a node
- * differ in speed, its shares have equally many of each kind. Each share has a core of its own,
- * unless there are fewer cores. out: another one than t. */
+ * differ in speed, its shares have as equally many of each kind as the numbers allow, of the
+ * fastest: cores that no share gets are slow ones. Each share has a core of its own, unless there
+ * are fewer cores. out: another one than t. */
 void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out);
 
 /* The best number of threads, at least 1. One per core, because two threads of a core share its

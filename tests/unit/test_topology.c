@@ -146,6 +146,41 @@ static void test_shares_of_two_kinds(void **state)
     }
 }
 
+/* Cores 0 to fast - 1 are fast, the others slow. want: the number of fast ones of each of n shares,
+ * all of `each` cores and none in two. */
+static void check_fast(unsigned fast, unsigned cores, unsigned n, unsigned each,
+                       const unsigned *want)
+{
+    static struct topology s;
+    bool used[TOPOLOGY_MAX_CPUS] = {false};
+    for (unsigned cpu = 0; cpu < cores; cpu++) {
+        char path[128];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cpu_capacity", cpu);
+        put(path, cpu < fast ? "1024" : "600");
+    }
+    struct topology *t = read_machine(0, cores - 1);
+    for (unsigned rank = 0; rank < n; rank++) {
+        unsigned got = 0;
+        topology_share(t, rank, n, &s);
+        assert_int_equal(s.n_cpus, each);
+        for (unsigned i = 0; i < each; i++) {
+            assert_false(used[s.cpus[i].cpu]);
+            used[s.cpus[i].cpu] = true;
+            got += s.cpus[i].cpu < fast;
+        }
+        assert_int_equal(got, want[rank]);
+    }
+}
+
+/* Where the number of shares does not divide the cores, slow ones are left over. */
+static void test_shares_leave_slow_cores(void **state)
+{
+    (void)state;
+    check_fast(6, 8, 3, 2, (const unsigned[]){2, 2, 2});
+    check_fast(6, 10, 4, 2, (const unsigned[]){2, 2, 1, 1});
+    check_fast(8, 12, 5, 2, (const unsigned[]){2, 2, 2, 1, 1});
+}
+
 /* Limited to the second socket: only one node remains, whatever its number. */
 static void test_affinity(void **state)
 {
@@ -230,6 +265,7 @@ int main(void)
                                        ON_A_MACHINE(test_two_nodes),
                                        ON_A_MACHINE(test_shares),
                                        ON_A_MACHINE(test_shares_of_two_kinds),
+                                       ON_A_MACHINE(test_shares_leave_slow_cores),
                                        ON_A_MACHINE(test_affinity),
                                        ON_A_MACHINE(test_quota),
                                        ON_A_MACHINE(test_quota_of_version_1),
