@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs into an empty prefix. All files are installed, the installed moed starts the installed daemons, and the example builds with
 # pkg-config and gets an answer. usage: install_test.sh CMAKE BUILD COMPILER
-CMAKE=$1 BUILD=$2 CC=$3
+CMAKE=$1 BUILD=$2 CC=$3 SOURCE=$(realpath "$(dirname "$0")/../..")
 MOED=$BUILD/client/moed
 . "$(dirname "$0")/../deployment.sh"
 PREFIX=$WORK/prefix
@@ -68,6 +68,26 @@ cmp "$LIST" "$WORK/stage/opt/moed/share/moed/installed-files" || fail "the list 
 (cd "$WORK/stage/opt/moed" && xargs -d '\n' rm -f < share/moed/installed-files)
 left=$(find "$WORK/stage" ! -type d) && [ -z "$left" ] || fail "removing leaves $left"
 rm "$PREFIX/bin/another"
+
+say "an installation removes no file of its own, however its path is spelled"
+# end_of PREFIX FILE...: the end of an installation of these files, with DESTDIR, in a folder of its own.
+end_of() {
+    (mkdir -p "$WORK/here" && cd "$WORK/here" && DESTDIR=$WORK/root "$CMAKE" "-DCMAKE_INSTALL_PREFIX=$1" -Ddatadir=share -Dscratch="$WORK" \
+        "-DCMAKE_INSTALL_MANIFEST_FILES=$(IFS=';' && echo "${*:2}")" -P "$SOURCE/cmake/installed_files.cmake") > "$WORK/install.log" 2>&1 ||
+        fail "the list of $1: $(tail -n 3 "$WORK/install.log")"
+}
+mkdir -p "$WORK/root/p/lib" "$WORK/root/p/bin" "$WORK/root/q"
+ln -s lib "$WORK/root/p/lib64"
+touch "$WORK"/root/p/lib/{new,old} "$WORK/root/p/bin/program"
+ln -s new "$WORK/root/p/lib/link"
+end_of /p /p/lib64/new /p/lib64/old /p/lib64/link /p/bin/program
+end_of /q/../p/ /q/../p/lib/new /p/bin/program
+[ -e "$WORK/root/p/lib/new" ] && [ -e "$WORK/root/p/bin/program" ] || fail "the installation has removed its own file: $(cat "$WORK/install.log")"
+[ ! -e "$WORK/root/p/lib/old" ] && [ ! -L "$WORK/root/p/lib/link" ] || fail "files of the installation before are left"
+printf '%s\n' bin/program lib/new share/moed/installed-files | cmp - "$WORK/root/p/share/moed/installed-files" || fail "a prefix with ..: other names"
+end_of "" /p/bin/program # what cmake_install.cmake makes of "/"
+printf '%s\n' p/bin/program share/moed/installed-files | cmp - "$WORK/root/share/moed/installed-files" || fail "the prefix /: no list, or other names"
+[ -z "$(ls "$WORK/here")" ] || fail "the prefix /: files in the caller's folder: $(ls "$WORK/here")"
 
 say "the links of the installed pages"
 python3 "$(dirname "$0")/../source/links.py" "$PREFIX/share/doc/moed" > "$WORK/links" 2>&1 || fail "$(cat "$WORK/links")"
