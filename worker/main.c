@@ -285,11 +285,12 @@ static void choose_kv_requests(struct worker *w)
                                                                  : 1;
 }
 
-/* Counts the changes of how products of float weights round, of any device. */
+/* Counts the changes of how products round that do not follow the definition, of any device. */
 enum { ROUNDING_VERSION = 4 };
 
-/* A worker whose pages have another layout or other bits has another number. Float products may
- * round otherwise with another number of threads, other kernels or another version of moed. */
+/* A worker whose pages have another layout or other bits has another number. Where products round
+ * otherwise than the definition, cuBLAS, the CPU's BF16 instruction and the version of moed decide
+ * how; threads and kernels have no effect. */
 static uint64_t kv_format(const struct worker *w, bool exact)
 {
     const struct model_params *p = &w->memory.map.params;
@@ -300,11 +301,9 @@ static uint64_t kv_format(const struct worker *w, bool exact)
     uint64_t format = (uint64_t)type << 8 | far << 2 | (uint64_t)dense_on_device(w) << 1 | exact;
     uint64_t how = kv_arithmetic(p);
     if (!exact) {
-        const char *name = kernels_get()->name;
         const struct bf16_build *bf16 = bf16_get();
-        const uint64_t rounding[] = {pool_thread_count(w->pool), w->dense->rounds,
-                                     ROUNDING_VERSION};
-        how = checksum64(checksum64(how, rounding, sizeof rounding), name, strlen(name));
+        const uint64_t rounding[] = {w->dense->rounds, ROUNDING_VERSION};
+        how = checksum64(how, rounding, sizeof rounding);
         if (bf16)
             how = checksum64(how, bf16->instruction, strlen(bf16->instruction));
     }

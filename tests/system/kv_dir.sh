@@ -1,6 +1,6 @@
 #!/bin/bash
-# --kv-dir: conversations survive a restart of the whole deployment, and evictions. Answers have the same tokens and
-# log-probabilities with pages from the file and without. A damaged, cut, foreign or old file harms nothing.
+# --kv-dir: conversations survive a restart of the whole deployment, also with another number of threads, and evictions. Answers have the
+# same tokens and log-probabilities with pages from the file and without. A damaged, cut, foreign or old file harms nothing.
 #   kv_dir.sh MOED MODEL OTHER-MODEL [MODULE]
 # MODULE: the simulated CUDA device.
 MOED=$1 MODEL=$2 OTHER=$3 MODULE=${4:-}
@@ -128,6 +128,21 @@ far 4096 "$WORK/far" --kv-dir "$DIR/far"
 cmp -s "$WORK/far" "$WORK/far-want" || fail "a longer context: another answer with pages of a short one"
 cmp -s "$WORK/near" "$WORK/far" && fail "both contexts have the same answer: this compares nothing"
 say "ok: another context"
+
+# Products of BF16 weights round by the CPU's instructions, if it has some, but not by the number of threads.
+"$MOED" mkmodel --layers 2 --type BF16 -o "$WORK/bf16.gguf" || fail "mkmodel"
+by() { # by THREADS FILE [OPTION...]
+    MODEL=$WORK/bf16.gguf up --threads "$1" "${@:3}"
+    "$MOED" run -n 20 --ignore-end --temp 0 --seed 3 --json --logprobs 3 --tokens "$(seq -s ' ' 1 300)" > "$WORK/one" || fail "an answer of $1 threads"
+    sed 's/, "prompt_tokens".*//' "$WORK/one" > "$2"
+    down
+}
+by 2 "$WORK/by-want"
+by 1 "$WORK/by-one" --kv-dir "$DIR/by"
+by 2 "$WORK/by-two" --kv-dir "$DIR/by"
+grep -q '"cached_tokens": *[1-9]' "$WORK/one" || fail "another number of threads: nothing came from the file"
+cmp -s "$WORK/by-one" "$WORK/by-want" && cmp -s "$WORK/by-two" "$WORK/by-want" || fail "another number of threads: another answer"
+say "ok: another number of threads"
 
 # On a CUDA device: pages go to host memory, to the file, and back.
 if [ -n "$MODULE" ]; then
