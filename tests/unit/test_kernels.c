@@ -420,12 +420,12 @@ static void test_lacking(void **state)
     char text[KERNELS_LACKING_BYTES];
 
     assert_true(kernels_lacking_text(false, false, false, text));
-    assert_non_null(strstr(text, "lacks AVX2, FMA and F16C: "));
+    assert_non_null(strstr(text, "lacks AVX2, FMA and F16C: it computes 45 to 900 times slower"));
     assert_true(text[strlen(text) - 1] == ')'); /* not cut off */
     assert_true(kernels_lacking_text(true, false, false, text));
     assert_non_null(strstr(text, "lacks FMA and F16C: "));
     assert_true(kernels_lacking_text(false, true, true, text));
-    assert_non_null(strstr(text, "lacks AVX2: "));
+    assert_non_null(strstr(text, "lacks AVX2: it computes 10 to 80 times slower"));
     assert_false(kernels_lacking_text(true, true, true, text));
 #if defined(__x86_64__)
     assert_int_equal(kernels_lacking(text), kernels_available()[1] == NULL);
