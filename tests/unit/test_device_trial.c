@@ -27,6 +27,17 @@ struct machine {
 
 static const struct machine equal = {1, 1, 1, 0, 0, 0};
 
+static bool has_copies(enum device_use use)
+{
+    return use == DEVICE_PREFETCHES || use == DEVICE_LOADS;
+}
+
+/* Of a step that is compared. */
+static bool shows(const struct device_trial *t, uint64_t step)
+{
+    return device_trial_shows(t, step, t->n_tokens, true);
+}
+
 /* How many steps of each kind there were. */
 struct steps {
     uint32_t of[DEVICE_USES];
@@ -70,6 +81,21 @@ static struct steps run(struct device_trial *t, uint32_t n, uint32_t n_tokens,
                                            .cpu_only_s = m->cpu_only_s});
     }
     return steps;
+}
+
+/* The steps between the cause of a trial and its begin, all shown to the predictor and with loads.
+ */
+static void run_until_due(struct device_trial *t, const struct machine *m)
+{
+    uint32_t steps = 0;
+    assert_true(t->due);
+    for (; t->hold; steps++) {
+        assert_int_equal(t->use, has_copies(t->result) ? t->result : DEVICE_LOADS);
+        assert_int_equal(shows(t, steps), t->tries[DEVICE_PREFETCHES]);
+        run(t, 1, t->n_tokens, m);
+    }
+    assert_int_equal(steps, DEVICE_TRIAL_WARM);
+    assert_int_equal(t->use, DEVICE_LOADS);
 }
 
 /* Until the trial's result serves. */
@@ -230,6 +256,7 @@ static void test_skips(void **state)
     run_trial(&t, &slow);
     assert_true(t.copies_save > 0.9);
     run(&t, DEVICE_TRIAL_SWITCH, 2, &slow);
+    run_until_due(&t, &slow);
     uint32_t hold = DEVICE_TRIAL_HOLD;
     for (int trial = 0; trial < DEVICE_TRIAL_SKIPS; trial++) {
         assert_int_equal(run(&t, PAIR, 2, &slow).of[DEVICE_KEEPS], 0);
@@ -344,9 +371,10 @@ static void test_more_misses(void **state)
         assert_int_equal(t.use, DEVICE_KEEPS);
         m.misses_s = 0.1 + 0.16;
         uint32_t steps = 0;
-        for (; t.hold; steps++)
+        for (; !t.due && steps <= 100; steps++)
             run(&t, 1, 1, &m);
         assert_in_range(steps, 1, 100); /* after the mean of 64 */
+        run_until_due(&t, &m);
         assert_float_equal(t.margin, margins[time], 1e-9);
     }
     run_trial(&t, &m); /* 15 % are less than 16 */
@@ -358,9 +386,9 @@ static void test_more_misses(void **state)
     assert_int_equal(t.result, DEVICE_KEEPS);
     m.misses_s = 5; /* not at once: one step may miss much */
     run(&t, 63, 1, &m);
-    assert_int_not_equal(t.hold, 0);
+    assert_false(t.due);
     run(&t, 1, 1, &m);
-    assert_int_equal(t.hold, 0);
+    run_until_due(&t, &m);
     m.nothing_s = 0.5;
     for (int i = 0; i < 4; i++) {
         m.misses_s = 0.1;
@@ -368,8 +396,18 @@ static void test_more_misses(void **state)
         assert_int_equal(t.use, DEVICE_KEEPS);
         m.misses_s = 5;
         run(&t, 64, 1, &m);
+        run_until_due(&t, &m);
     }
     assert_float_equal(t.margin, 0.32, 1e-9); /* at most */
+    /* shortly before a trial that comes anyway: that one */
+    m.misses_s = 0.1;
+    run_trial(&t, &m);
+    run(&t, t.hold - 20, 1, &m);
+    m.misses_s = 500;
+    run(&t, 1, 1, &m);
+    assert_true(t.due && t.hold - t.at == 19);
+    run(&t, 19, 1, &m);
+    assert_int_equal(t.hold, 0);
 }
 
 /* The trial does not compare steps with another number of tokens. Once 64 of one other number came
@@ -398,8 +436,9 @@ static void test_other_steps(void **state)
     t.margin = 0.1;
     run(&t, DEVICE_TRIAL_SWITCH - 1, 4, &m);
     assert_int_equal(t.n_tokens, 1);
-    run(&t, 1, 4, &m); /* a trial of four at once */
+    run(&t, 1, 4, &m); /* a trial of four */
     assert_int_equal(t.n_tokens, 4);
+    run_until_due(&t, &m);
     assert_int_equal(run(&t, TRIAL, 4, &m).of[DEVICE_LOADS], TRIAL / 3);
     assert_int_equal(t.hold, DEVICE_TRIAL_HOLD);
     assert_true(t.margin < 0.02);
@@ -520,6 +559,11 @@ static void test_limit(void **state)
                      DEVICE_PREFETCHES); /* the first step is compared later */
 }
 
+static bool is_eighth(uint64_t step)
+{
+    return step % 8 == DEVICE_TRIAL_SHOWN_AT;
+}
+
 /* The predictor sees the steps before each trial, and one in eight of those that serve, also where
  * nothing is prefetched. */
 static void test_shown(void **state)
@@ -529,27 +573,67 @@ static void test_shown(void **state)
     struct device_trial t;
     device_trial_restart(&t, true, false);
     for (int i = 0; i < DEVICE_TRIAL_WARM; i++) {
-        assert_true(device_trial_shows(&t));
+        assert_true(i == 0 || shows(&t, i)); /* of the first it is not known if it is compared */
         device_trial_step(&t, &(struct device_trial_step){.n_tokens = 1, .took_s = 9});
     }
     while (!t.hold) {
-        assert_false(device_trial_shows(&t)); /* its blocks are compared */
+        for (uint64_t step = 0; step < DEVICE_TRIAL_SHOWN; step++)
+            assert_false(shows(&t, step)); /* its blocks are compared */
         run(&t, 1, 1, &slow_copies);
     }
     assert_int_equal(t.result, DEVICE_LOADS);
     for (int i = 0; t.hold; i++) {
         bool before_trial = i >= DEVICE_TRIAL_HOLD - DEVICE_TRIAL_WARM;
-        assert_int_equal(device_trial_shows(&t), before_trial || i % DEVICE_TRIAL_SHOWN == 0);
+        assert_int_equal(shows(&t, i), before_trial || is_eighth(i));
         run(&t, 1, 1, &slow_copies);
     }
     device_trial_restart(&t, false, true);
-    assert_false(device_trial_shows(&t)); /* nothing is predicted */
+    assert_false(shows(&t, DEVICE_TRIAL_SHOWN_AT)); /* nothing is predicted */
+}
+
+/* The same before a trial of another number of tokens, wherever the last one was, and before one
+ * because of misses. */
+static void test_shown_before_each(void **state)
+{
+    (void)state;
+    static const struct machine m = {1.2, 1, 0.9, 0.1, 0, 0}, misses = {1.2, 1, 0.9, 5, 0, 0};
+    for (uint32_t at = 0; at < TRIAL; at += 7) {
+        struct device_trial t = restarted(true, true);
+        run(&t, at, 1, &m);
+        run(&t, DEVICE_TRIAL_SWITCH, 4, &m);
+        run_until_due(&t, &m);
+        run_trial(&t, &m);
+        assert_int_equal(t.result, DEVICE_KEEPS);
+        run(&t, 64, 4, &misses);
+        assert_float_equal(t.margin, 0.04, 1e-9);
+        run_until_due(&t, &misses);
+        assert_float_equal(t.margin, 0.04, 1e-9); /* it did not end its time */
+        run_trial(&t, &misses);
+        assert_int_equal(t.hold, DEVICE_TRIAL_HOLD);
+    }
+}
+
+/* Of steps that are not compared one in eight is shown, wherever the trial stands. */
+static void test_shown_of_others(void **state)
+{
+    (void)state;
+    static const struct machine m = {1.2, 1, 1.1, 0, 0, 0};
+    struct device_trial t = restarted(true, true);
+    for (uint32_t i = 0; i < TRIAL + DEVICE_TRIAL_HOLD; i++) {
+        for (uint64_t step = 0; step < DEVICE_TRIAL_SHOWN; step++) {
+            assert_int_equal(device_trial_shows(&t, step, 1, false), is_eighth(step));
+            assert_int_equal(device_trial_shows(&t, step, 2, true), is_eighth(step));
+        }
+        run(&t, 1, 1, &m);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_shown_before_each),
+        cmocka_unit_test(test_shown_of_others),
         cmocka_unit_test(test_fastest),
         cmocka_unit_test(test_mean_of_a_block),
         cmocka_unit_test(test_median),

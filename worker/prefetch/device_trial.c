@@ -68,6 +68,7 @@ static void begin_block(struct device_trial *t, enum device_use kind)
 static void begin(struct device_trial *t)
 {
     t->hold = 0;
+    t->due = false;
     memset(t->of, 0, sizeof t->of);
     for (int kind = 0; kind < DEVICE_USES; kind++)
         t->of[kind].dropped = t->skips[kind] > 0;
@@ -279,33 +280,56 @@ static bool copies_are_due(struct device_trial *t, const struct device_trial_ste
     return t->at >= MISSES_STEPS && t->held_misses_s - t->trial_misses_s > t->saved_s;
 }
 
+/* What steps use that are not compared: the last result, but they load. */
+static enum device_use use_of_others(const struct device_trial *t)
+{
+    return has_copies(t->result) ? t->result : DEVICE_LOADS;
+}
+
+/* Until then the predictor sees the steps, and the device fills. */
+static void await_trial(struct device_trial *t, uint32_t hold)
+{
+    t->hold = hold;
+    t->held = 0;
+    t->due = true;
+    t->use = use_of_others(t);
+}
+
 static void hold(struct device_trial *t, const struct device_trial_step *step)
 {
     t->at++;
-    if (copies_are_due(t, step)) {
+    if (!t->due && copies_are_due(t, step)) {
+        uint32_t warm = t->at + DEVICE_TRIAL_WARM;
         t->margin = fmin(2 * margin_of(t), MOST_MARGIN);
-        t->held = 0;
-        begin(t);
-    } else if (t->at == t->hold) {
-        t->margin /= 2;
-        begin(t);
+        await_trial(t, t->hold < warm ? t->hold : warm);
     }
+    if (t->at < t->hold)
+        return;
+    if (!t->due)
+        t->margin /= 2;
+    begin(t);
+}
+
+static bool is_compared(const struct device_trial *t, uint32_t n_tokens, bool decodes)
+{
+    return decodes && n_tokens == t->n_tokens;
 }
 
 enum device_use device_trial_use(const struct device_trial *t, uint32_t n_tokens, bool decodes)
 {
-    if (decodes && n_tokens == t->n_tokens)
-        return t->use;
-    return has_copies(t->result) ? t->result : DEVICE_LOADS;
+    return is_compared(t, n_tokens, decodes) ? t->use : use_of_others(t);
 }
 
 /* Not in a trial's blocks of the other kinds: these are what prefetching is compared with, and
  * predicting costs time. */
-bool device_trial_shows(const struct device_trial *t)
+bool device_trial_shows(const struct device_trial *t, uint64_t step, uint32_t n_tokens,
+                        bool decodes)
 {
-    if (!t->tries[DEVICE_PREFETCHES] || !t->hold)
+    bool compared = is_compared(t, n_tokens, decodes);
+    if (!t->tries[DEVICE_PREFETCHES] || (compared && !t->hold))
         return false;
-    return t->hold - t->at <= DEVICE_TRIAL_WARM || t->at % DEVICE_TRIAL_SHOWN == 0;
+    return (compared && t->hold - t->at <= DEVICE_TRIAL_WARM) ||
+           step % DEVICE_TRIAL_SHOWN == DEVICE_TRIAL_SHOWN_AT;
 }
 
 /* Other steps are compared from now on, if many of them came in a row. */
@@ -332,9 +356,9 @@ void device_trial_step(struct device_trial *t, const struct device_trial_step *s
         if (!is_switch(t, step->n_tokens))
             return;
         t->n_tokens = step->n_tokens;
-        t->held = 0;
         t->margin = t->cpu_only = 0;
-        begin(t);
+        t->at = t->unknown = 0;
+        await_trial(t, DEVICE_TRIAL_WARM);
         return;
     }
     t->other_tokens = t->others = 0;

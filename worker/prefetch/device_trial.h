@@ -15,11 +15,11 @@
  *
  * Without copies the device keeps its experts, but for exchanges, while later tokens activate other
  * ones. So the caller reports what misses cost. Once that has grown by what the steps without
- * copies saved, a new trial begins, and they must save more to win again.
+ * copies saved, steps load again, a new trial follows, and they must save more to win again.
  *
  * A predictor that has seen nothing for a while predicts badly, and its copies would be judged by
- * that. So it sees the steps before each trial, and some of the others, without copies
- * (device_trial_shows).
+ * that. So it sees the steps before each trial, whatever the trial's cause, and some of the others,
+ * without copies (device_trial_shows).
  *
  * On most machines the CPU alone is far slower. So the caller also reports what it should have
  * taken, and it is tried only where that is near.
@@ -41,10 +41,11 @@ enum device_use {
 };
 
 enum {
-    DEVICE_TRIAL_WARM = 64,  /* steps before the first trial, while the device fills; and before a
-                                later one, in which the predictor sees all layers again */
-    DEVICE_TRIAL_SHOWN = 8,  /* of the other steps without prefetches it sees one in so many */
-    DEVICE_TRIAL_BLOCK = 16, /* steps */
+    DEVICE_TRIAL_WARM = 64,    /* steps before the first trial, while the device fills; and before a
+                                  later one, in which the predictor sees all layers again */
+    DEVICE_TRIAL_SHOWN = 8,    /* of the other steps without prefetches it sees one in so many, */
+    DEVICE_TRIAL_SHOWN_AT = 4, /* by the number of the step */
+    DEVICE_TRIAL_BLOCK = 16,   /* steps */
     DEVICE_TRIAL_SETTLE = 4, /* the first steps of a block do not count: copies of the block before
                                 are still under way */
     DEVICE_TRIAL_ROUNDS = 4, /* of a block of each kind */
@@ -70,6 +71,7 @@ struct device_trial {
     uint32_t at;                   /* position in the block, or among the steps of the result */
     uint32_t hold;                 /* steps for which the result serves; 0: a trial is under way */
     uint32_t held;                 /* the last value of hold; 0: no result yet */
+    bool due;                      /* a trial has to begin: after `hold` steps it does */
     uint32_t skips[DEVICE_USES];   /* trials to come without the kind */
     enum device_use use;           /* of the next step that is compared */
     enum device_use result;        /* of the last trial */
@@ -100,9 +102,10 @@ void device_trial_step(struct device_trial *t, const struct device_trial_step *s
 /* Of the next step. Prompts and steps with drafts (decodes: false) and steps of another n_tokens
  * are not compared: they follow the last result, but may always load. */
 enum device_use device_trial_use(const struct device_trial *t, uint32_t n_tokens, bool decodes);
-/* Whether the predictor sees the next step, and gates are asked, even if nothing is prefetched in
- * it.
- */
-bool device_trial_shows(const struct device_trial *t);
+/* Whether the predictor sees this step, the next one, and gates are asked, even if nothing is
+ * prefetched in it. step: the worker's number, because `at` does not count steps that are not
+ * compared. */
+bool device_trial_shows(const struct device_trial *t, uint64_t step, uint32_t n_tokens,
+                        bool decodes);
 
 #endif

@@ -14,6 +14,11 @@
 #define STEP_MOST_S 10.0
 /* A longer evaluation of a gate was disturbed. */
 #define GATE_MOST_S 1e-3
+
+_Static_assert(COST_MODEL_TIMED_STEPS % DEVICE_TRIAL_SHOWN == 0 &&
+                   COST_MODEL_TIMED % DEVICE_TRIAL_SHOWN != DEVICE_TRIAL_SHOWN_AT,
+               "a timed step is shown to the predictor only if most steps are");
+
 /* ---- Creation ---- */
 
 static const struct trained_predictors *open_trained(struct prefetch *p)
@@ -177,7 +182,8 @@ void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefet
     if (ended.decodes)
         device_trial_step(&p->trial, &step);
     p->use = device_trial_use(&p->trial, next.n_tokens, next.decodes);
-    p->shows = p->use == DEVICE_PREFETCHES || device_trial_shows(&p->trial);
+    p->shows = p->use == DEVICE_PREFETCHES ||
+               device_trial_shows(&p->trial, p->step + 1, next.n_tokens, next.decodes);
     counter_add(p->options.counters.without, p->trial_of && p->use != DEVICE_PREFETCHES);
     counter_add(p->options.counters.without_loads, !prefetch_may_load(p));
     counter_add(p->options.counters.without_device, !prefetch_may_use_device(p));
@@ -341,7 +347,7 @@ struct sched_upcoming *prefetch_upcoming(struct prefetch *p, const struct predic
                                          uint32_t n_tokens, uint32_t *n)
 {
     *n = 0;
-    return sched_assigner_plans_prefetch(prefetch_assigner(p))
+    return p->use == DEVICE_PREFETCHES && sched_assigner_plans_prefetch(prefetch_assigner(p))
                ? prediction_upcoming(p->prediction, now, n_tokens, n)
                : NULL;
 }

@@ -70,7 +70,8 @@ struct prefetch_step {
     bool decodes;
 };
 
-/* A step has ended, and the next one begins. has_cpu: cpuexec computes experts now. */
+/* A step has ended, and the next one, of the next number, begins. has_cpu: cpuexec computes experts
+ * now. */
 void prefetch_step(struct prefetch *p, struct prefetch_step ended, struct prefetch_step next,
                    bool has_cpu);
 /* What a layer's misses cost in this step (layer_plan.misses_s). */
@@ -112,7 +113,8 @@ void prefetch_gates_end(struct prefetch *p);
 /* Before the engine waits: wakes the background predictor, if that was put off. */
 void prefetch_before_wait(struct prefetch *p, uint64_t step);
 
-/* The prediction of the next layers, for an assigner that plans prefetches. NULL: none. */
+/* The prediction of the next layers, for an assigner that plans prefetches. NULL: none, or the
+ * present step prefetches nothing. */
 struct sched_upcoming *prefetch_upcoming(struct prefetch *p, const struct predict_target *now,
                                          uint32_t n_tokens, uint32_t *n);
 /* Sends the prefetches of a plan to memd. */

@@ -36,9 +36,12 @@ static void report_device(struct prefetch *p, const struct layer_prediction *pre
 {
     const struct predict_target *target = &prediction->target;
     struct device_cache *cache = p->options.cache;
+    enum sched_assigner assigner = prefetch_assigner(p);
+    if (p->use != DEVICE_PREFETCHES || sched_assigner_plans_prefetch(assigner))
+        return;
     struct sched_costs costs = cost_model_now(p->options.costs);
     const struct layer_judge judge = {
-        .assigner = prefetch_assigner(p),
+        .assigner = assigner,
         .prefetcher = prefetch_prefetcher(p),
         .costs = &costs,
         .call_s = cost_model_call_s(p->options.costs),
@@ -47,8 +50,6 @@ static void report_device(struct prefetch *p, const struct layer_prediction *pre
         .nothing = is_early_step_without(p),
     };
     struct layer_judgement judgement;
-    if (p->use != DEVICE_PREFETCHES || sched_assigner_plans_prefetch(judge.assigner))
-        return;
     layer_judge(p->options.layer, &judge, prediction, &judgement);
     counter_add(p->options.counters.declined, judgement.n_declined);
     if (judge.expected)
