@@ -149,7 +149,9 @@ static bool empty_slots(struct cache *c, uint32_t n)
         fall_short(c, &e);
         return false;
     }
-    if (fewer) /* what is better and has to leave its slot finds a free one */
+    /* What is better and has to leave its slot finds a free one. Not where the last extent makes
+     * way for a larger one: then there are soon more slots than before. */
+    if (fewer && c->aim.slots < c->aim.before)
         transfer_scheduler_keep_best(c->transfers, n - c->reserve);
     if (cache_slots_empty_from(&c->server.slots, n))
         return true;

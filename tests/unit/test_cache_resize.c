@@ -144,6 +144,32 @@ static void test_value_stays(void **state)
     bench_close(&b);
 }
 
+/* More slots: a larger extent replaces the last one, in which nothing lies, and nothing is evicted.
+ */
+static void test_value_grows(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    (void)state;
+    bench_open(&b, CACHE_VALUE, 18, FAST);
+    bench_attach(&w, &b, 1);
+    load_layer(&w, 3);
+    for (uint32_t expert = 0; expert < 4; expert++) {
+        bench_load(&w, 1, expert, 2);
+        assert_true(bench_await(&w, 1, expert, 2));
+        bench_consume(&w, 1);
+    }
+    assert_int_equal(resident(&b), 16);
+    uint64_t evicted = counter_read(&b.evictions);
+    cache_resize(b.cache, 48);
+    expect_waiting(&b, CACHE_RESIZE_CLOSE);
+    assert_int_equal(bench_state(&b).usable, 17);
+    BENCH_UNTIL((bench_follow(&w), is_over(&b)));
+    assert_int_equal(counter_read(&b.evictions), evicted);
+    expect_slots(&b, 48);
+    bench_close(&b);
+}
+
 /* A reader in the middle of its epoch continues to read. Then memd waits until the worker has
  * closed the removed extents; a new worker never had them. */
 static void test_reader(void **state)
@@ -433,11 +459,17 @@ static void test_refused_in_mid_chunk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_workers), cmocka_unit_test(test_prefixes_stay),
-        cmocka_unit_test(test_value_stays),     cmocka_unit_test(test_reader),
-        cmocka_unit_test(test_loads),           cmocka_unit_test(test_other_aim),
-        cmocka_unit_test(test_deaths),          cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_in_mid_chunk),
+        cmocka_unit_test(test_without_workers),
+        cmocka_unit_test(test_prefixes_stay),
+        cmocka_unit_test(test_value_stays),
+        cmocka_unit_test(test_value_grows),
+        cmocka_unit_test(test_reader),
+        cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_other_aim),
+        cmocka_unit_test(test_deaths),
+        cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_in_mid_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

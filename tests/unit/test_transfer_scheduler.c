@@ -399,6 +399,26 @@ static void test_exchange(void **state)
     close_bench(&b);
 }
 
+/* The choice waits for its slot while expert 3 becomes worth more. It stays, but not where the best
+ * are kept in fewer slots: then the policy is asked again. */
+static void test_choice_after_keep_best(void **state)
+{
+    (void)state;
+    for (int keeps = 0; keeps <= 1; keeps++) {
+        struct bench b;
+        open_exchange(&b);
+        b.held = true;
+        EXPECT_COPIES(&b, -1);
+        for (uint64_t step = 100; step < 160; step++)
+            step_of(&b, step, (const uint16_t[]){3}, 1);
+        if (keeps)
+            transfer_scheduler_keep_best(b.copies, 1);
+        b.held = false;
+        EXPECT_COPIES(&b, keeps ? 30 : 20);
+        close_bench(&b);
+    }
+}
+
 /* Not for four steps after a prediction, which may also come after the choice. */
 static void test_exchange_beside_predictions(void **state)
 {
@@ -779,6 +799,7 @@ int main(void)
         cmocka_unit_test(test_not_obtainable),
         cmocka_unit_test(test_wanted_not_obtainable),
         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_choice_after_keep_best),
         cmocka_unit_test(test_exchange_beside_predictions),
         cmocka_unit_test(test_free_ahead),
         cmocka_unit_test(test_slots_and_waste),

@@ -78,8 +78,10 @@ void transfer_scheduler_keep_best(struct transfer_scheduler *c, uint64_t most)
     for (layer = 0; layer < c->shape.n_layers; layer++)
         for (expert = 0; expert < c->shape.n_experts && c->layer_segments[layer]; expert++)
             n += transfer_expert_at(c, layer, expert)->resident;
-    for (; n > most && sched_cache_least(c->policy, blocked, &b, &layer, &expert); n--)
+    for (; n > most && sched_cache_least(c->policy, blocked, &b, &layer, &expert); n--) {
         transfer_evict(c, layer, expert);
+        c->hinting = false; /* as in transfer_free_ahead */
+    }
 }
 
 static bool evict_for(struct transfer_scheduler *c, uint32_t layer, uint32_t expert, bool demanded,
