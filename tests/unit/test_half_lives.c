@@ -251,12 +251,42 @@ static void test_follows_text(void **state)
     free(t);
 }
 
+/* Another number of experts that fit: after the next step all thresholds are those of half-lives
+ * that had it from the beginning. */
+static void test_resize(void **state)
+{
+    struct half_lives h, fresh;
+    (void)state;
+    assert_true(half_lives_init(&h, EXPERTS, KEPT, 0));
+    assert_true(half_lives_init(&fresh, EXPERTS, KEPT / 2, 0));
+    for (uint32_t step = 0; step < 200; step++) {
+        for (uint32_t i = 0; i < USED; i++) {
+            uint32_t expert = step * (step % 7) * (i + 1) % EXPERTS;
+            half_lives_count(&h, expert, 1, false);
+            half_lives_count(&fresh, expert, 1, false);
+        }
+        if (step == 199)
+            half_lives_resize(&h, KEPT / 2);
+        fresh.stale = true;
+        half_lives_step_over(&h);
+        half_lives_step_over(&fresh);
+    }
+    for (uint32_t i = 0; i < HALF_LIVES; i++) {
+        assert_true(h.of[i].threshold > 0);
+        assert_float_equal(h.of[i].threshold, fresh.of[i].threshold, 0);
+        assert_float_equal(h.of[i].tied, fresh.of[i].tied, 0);
+    }
+    half_lives_resize(&h, 1000);
+    assert_int_equal(h.kept, EXPERTS); /* no more than there are */
+    half_lives_fini(&h);
+    half_lives_fini(&fresh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_definition),   cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_share),        cmocka_unit_test(test_resize),
         cmocka_unit_test(test_follows_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

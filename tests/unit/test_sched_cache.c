@@ -761,7 +761,24 @@ static void test_value_of_prompts(void **state)
     }
 }
 
-/* Another capacity: what was learnt stays, and the shares follow. */
+/* lru-allocated: the layers' shares are those of a new cache of this capacity. */
+static void expect_shares_of_new(const struct owner *o)
+{
+    struct owner new = new_owner(o->kind, o->shape, NULL);
+    for (uint32_t l = 0; l < o->shape.n_layers; l++) {
+        uint64_t segments[2];
+        uint32_t n[2];
+        bool has = sched_cache_configuration(o->cache, l, &segments[0], &n[0]);
+        assert_int_equal(sched_cache_configuration(new.cache, l, &segments[1], &n[1]), has);
+        assert_int_equal(has, o->kind == CACHE_ALLOCATED);
+        if (has)
+            assert_true(segments[0] == segments[1] && n[0] == n[1]);
+    }
+    sched_cache_free(new.cache);
+}
+
+/* Another capacity: what was learnt stays, and the shares follow. Layer 0 has six residents, layer
+ * 1 two: less than its share of 8, and its share of 4. Experts 0, 2 and 3 are activated. */
 static void test_resize(void **state)
 {
     static const enum sched_cache_kind kinds[] = {
@@ -775,7 +792,7 @@ static void test_resize(void **state)
             kinds[i] < CACHE_LRU_PREFETCH ? kinds[i] != CACHE_STATIC : kinds[i] != CACHE_ARC;
         struct owner o = new_owner(kinds[i], shape(2, 8, 1, 8), NULL);
         for (uint32_t e = 0; e < 8; e++)
-            report(&o, e / 4, e % 4, 1);
+            report(&o, e / 6, e % 6, 1);
         for (o.step = 1; o.step <= 40; o.step++)
             for (uint32_t l = 0; l < 2; l++) {
                 uint16_t used = o.step % 5 < 3 ? 2 : (uint16_t)(o.step % 2 ? 0 : 3);
@@ -784,9 +801,13 @@ static void test_resize(void **state)
             }
         assert_int_equal(sched_cache_resize(o.cache, 4), learns);
         o.shape.capacity = learns ? 4 : 8;
-        if (learns)
-            assert_true(ask_victim(&o, 1, 7, true, &layer, &expert) &&
-                        (expert == 1 || kinds[i] == CACHE_LEAST_STALE)); /* never activated */
+        if (learns) {
+            bool shares = o.budget == BUDGET_UNIFORM;
+            assert_true(ask_victim(&o, 1, 7, true, &layer, &expert));
+            if (layer != shares || expert != 1)
+                fail_msg("%s: victim %u.%u", sched_cache_name(kinds[i]), layer, expert);
+            expect_shares_of_new(&o);
+        }
         bool says = sched_cache_least(o.cache, is_blocked, &o, &layer, &expert);
         assert_int_equal(says, kinds[i] == CACHE_VALUE);
         if (says)
