@@ -97,7 +97,7 @@ static void send_tokens(void *arg, const struct response_tokens *tokens)
     Moed__V1__Tokens event = MOED__V1__TOKENS__INIT;
     event.n_tokens = tokens->n_tokens;
     event.tokens = (uint32_t *)tokens->tokens;
-    event.n_token_bytes = tokens->n_tokens;
+    event.n_token_bytes = tokens->token_bytes ? tokens->n_tokens : 0;
     event.token_bytes = (uint32_t *)tokens->token_bytes;
     event.text = (ProtobufCBinaryData){tokens->text_bytes, (uint8_t *)tokens->text};
     event.logprobs = floats(l->logprobs, l->n);

@@ -67,7 +67,8 @@ struct response_summary {
 struct response_tokens {
     const uint32_t *tokens; /* [n_tokens] */
     uint32_t n_tokens;
-    const uint32_t *token_bytes; /* [n_tokens]: of each one's text, which may come later */
+    /* [n_tokens]: of each one's text, which may come later. NULL: memory was short, or no token */
+    const uint32_t *token_bytes;
     const char *text;
     size_t text_bytes;
     struct response_logprobs logprobs;

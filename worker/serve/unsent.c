@@ -24,9 +24,10 @@ void engine_send_unsent(struct engine *g, struct request *r)
 {
     if (!has_unsent(r))
         return;
+    const uint32_t *bytes = r->unsent_bytes.failed ? NULL : (const void *)r->unsent_bytes.data;
     struct response_tokens event = {.tokens = r->tokens.ids + r->tokens.count - r->n_unsent,
                                     .n_tokens = r->n_unsent,
-                                    .token_bytes = (const void *)r->unsent_bytes.data,
+                                    .token_bytes = bytes,
                                     .text = r->unsent.data,
                                     .text_bytes = r->unsent.len,
                                     .mirostat_mu = r->mirostat_mu,
