@@ -152,15 +152,25 @@ static enum moed_code tokenise(struct moed_session *session, const struct moed_m
 
 /* ---- The prompt ---- */
 
-/* Whether the text of the answer that is continued began with reasoning that has no end. */
+static bool is_open_reasoning(const char *text, const struct reasoning_marks *marks)
+{
+    return strncmp(text, marks->begin, strlen(marks->begin)) == 0 && !strstr(text, marks->end);
+}
+
+/* Whether the text of the answer that is continued began with reasoning that has no end. The
+ * template has taken the messages: parts have texts. */
 static bool continues_reasoning(const struct chat_request *q, const struct reasoning_marks *marks)
 {
     const json_t *last = json_array_get(q->messages, json_array_size(q->messages) - 1);
+    const json_t *content = json_object_get(last, "content");
     const char *role = json_string_value(json_object_get(last, "role"));
-    const char *text = json_string_value(json_object_get(last, "content"));
-    if (!marks || !role || !text || strcmp(role, "assistant") != 0 || q->end == CHAT_END_ANSWER)
+    if (!marks || !role || strcmp(role, "assistant") != 0 || q->end == CHAT_END_ANSWER)
         return false;
-    return strncmp(text, marks->begin, strlen(marks->begin)) == 0 && !strstr(text, marks->end);
+    json_t *joined = json_is_array(content) ? message_join_parts(content, "") : NULL;
+    const char *text = json_string_value(joined ? joined : content);
+    bool open = text && is_open_reasoning(text, marks);
+    json_decref(joined);
+    return open;
 }
 
 /* Moves the text. False: no memory. */

@@ -436,6 +436,10 @@ static void test_continued_messages(void **state)
     expect_chat("[" USER ", " ASSISTANT "\"\"}]", "Rain", "[" USER ", " ASSISTANT "\"Rain\"}]");
     expect_chat("[" USER ", " ASSISTANT "\"<think>Let\"}]", " me see</think>\n\nRain",
                 "[" USER ", " ASSISTANT "\"<think>Let me see</think>Rain\"}]");
+    expect_chat("[" USER ", " ASSISTANT "[{\"type\": \"text\", \"text\": \"<think>\"}, {\"type\": "
+                "\"text\", \"text\": \"Let\"}]}]",
+                " me see</think>\n\nRain",
+                "[" USER ", " ASSISTANT "\"<think>Let me see</think>Rain\"}]");
     expect_chat("[" USER ", " ASSISTANT "\"<think>Let\"}]", " me",
                 "[" USER ", " ASSISTANT "\"<think>Let me\"}]");
     expect_chat("[" USER ", " ASSISTANT "\"So: \", \"reasoning_content\": \"Well\"}]", "no",
