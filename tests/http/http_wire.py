@@ -1049,11 +1049,12 @@ def check_framing():
 def check_head():
     """A HEAD has the headers of the GET and no body; one of a stream ends with them."""
     for path in ("/livez", "/v1/models", "/moed/map", "/moed/events", "/moed/events?model=nobody"):
+        status = b"404" if "nobody" in path else b"200"
         with connect() as s:
             s.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + request("GET", "/livez"))
             head, _, rest = read_all(s).partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200 ") and rest.startswith(b"HTTP/1.1 200 "), (path, head, rest)
-        assert ("events" in path) == (b"text/event-stream" in head), (path, head)
+        assert head.startswith(b"HTTP/1.1 %s " % status) and rest.startswith(b"HTTP/1.1 200 "), (path, head, rest)
+        assert (path == "/moed/events") == (b"text/event-stream" in head), (path, head)
     wait_for(lambda: metric("moed_http_viewers") == 0)
     time.sleep(1)  # an event of a stream that is still watched would come now
     os.kill(PID, 0)

@@ -125,6 +125,11 @@ static void on_deployments(struct deployments_waiter *waiter)
         return;
     }
     snprintf(w->x->log.model, sizeof w->x->log.model, "%s", d->model);
+    if (w->stream && !exchange_wants_body(w->x)) { /* a stream that ends with its headers */
+        exchange_reply(w->x, 200, EVENT_STREAM);
+        free_watcher(w);
+        return;
+    }
     w->x->tick = w->stream ? on_tick : NULL;
     if (watch_join(&app->watches, d->name, &w->viewer, &e)) {
         problem_fill(&p, 503, "%s", e.text);
@@ -162,8 +167,5 @@ void handle_map(struct exchange *x)
 
 void handle_events(struct exchange *x)
 {
-    if (exchange_wants_body(x))
-        start(x, true);
-    else
-        exchange_reply(x, 200, EVENT_STREAM);
+    start(x, true);
 }
