@@ -1044,6 +1044,9 @@ def check_framing():
     assert status("GET http://evil.example/livez HTTP/1.1\r\n" + HOST + "\r\n") == 400
     assert status("GET /%6civez HTTP/1.1\r\n" + HOST + "Connection: close\r\n\r\n") == 200
     assert status("GET /livez%00x HTTP/1.1\r\n" + HOST + "\r\n") == 404
+    for line in ("GET /livez\0x HTTP/1.1", "GET\0x /livez HTTP/1.1", "GET /livez HTTP/1.1\0x", "GET /livez?a\0b HTTP/1.1"):
+        assert status(line + "\r\n" + HOST + "Connection: close\r\n\r\n") == 400, line
+    assert status("GET  /livez?a=%20b HTTP/1.1\r\n" + HOST + "Connection: close\r\n\r\n") == 200
 
 
 def check_head():

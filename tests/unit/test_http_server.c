@@ -59,6 +59,22 @@ static void test_places(void **state)
     assert_non_null(place("\0\0Host\0ab\0\0\0\0", 13, 2, 8));     /* not behind the colon */
 }
 
+/* As libmicrohttpd leaves a request line. */
+static const char *place_line(const char *line, size_t target, size_t version)
+{
+    struct framing f = {0};
+    framing_line(&f, line, line + target, line + target + strlen(line + target), line + version);
+    return f.fault;
+}
+
+static void test_places_of_a_line(void **state)
+{
+    assert_null(place_line("GET\0/a\0HTTP/1.1", 4, 7));
+    assert_null(place_line("GET\0  /a\0HTTP/1.1", 6, 9));
+    assert_non_null(place_line("GET\0/a\0b\0HTTP/1.1", 4, 9));
+    assert_non_null(place_line("GET\0b\0/a\0HTTP/1.1", 6, 9));
+}
+
 static void test_framing(void **state)
 {
     struct framing f;
@@ -556,15 +572,15 @@ static void test_loop_removal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_framing),        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_hosts),          cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_logged_origins), cmocka_unit_test(test_model_names),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
-        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
-        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_listening),      cmocka_unit_test(test_unix_socket),
-        cmocka_unit_test(test_jobs),           cmocka_unit_test(test_withdrawn_jobs),
-        cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_framing),          cmocka_unit_test(test_places),
+        cmocka_unit_test(test_places_of_a_line), cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_origins),          cmocka_unit_test(test_logged_origins),
+        cmocka_unit_test(test_model_names),      cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_trace_ids),        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_events),           cmocka_unit_test(test_merged_metrics),
+        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_listening),
+        cmocka_unit_test(test_unix_socket),      cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_withdrawn_jobs),   cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

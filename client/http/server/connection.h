@@ -14,6 +14,9 @@ struct connection {
     bool gone;            /* `left` came */
     bool late;            /* the deadline came */
     enum http_api api;    /* of the request that is being read: the shape of a refusal */
+    struct { /* its target as it was sent, in the library's memory; only to compare places */
+        const char *begin, *end;
+    } target;
     struct exchange *exchange;
     struct connection *next, **link;
 };

@@ -203,8 +203,10 @@ static bool check_framing(struct exchange *x, const char *method, const char *ve
     struct framing f = {0};
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    if (info && library_folds())
+    if (info && library_folds()) {
+        framing_line(&f, method, x->connection->target.begin, x->connection->target.end, version);
         framing_at(&f, version + strlen(version));
+    }
     MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, take_field, &f);
     /* the method is where the head begins */
     const char *fault = framing_end(&f, version, method + (info ? info->header_size : 0));

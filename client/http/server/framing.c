@@ -45,21 +45,29 @@ static bool follows(const char *end, const char *next, uintptr_t lines)
     return gap >= lines && gap <= 2 * lines;
 }
 
-/* Whether only blanks are between a name's colon and its value. */
-static bool follows_colon(const char *colon, const char *value)
+/* Whether only blanks are between a separator, as a name's colon, and the text behind it. */
+static bool follows_separator(const char *separator, const char *text)
 {
-    uintptr_t gap = (uintptr_t)value - (uintptr_t)colon;
+    uintptr_t gap = (uintptr_t)text - (uintptr_t)separator;
     if (gap == 0 || gap > HEAD_MAX)
         return false;
     for (uintptr_t i = 1; i < gap; i++)
-        if (colon[i] != ' ' && colon[i] != '\t')
+        if (separator[i] != ' ' && separator[i] != '\t')
             return false;
     return true;
 }
 
 static bool is_in_place(const struct framing *f, const char *name, const char *value)
 {
-    return !f->end || (follows(f->end, name, 1) && follows_colon(name + strlen(name), value));
+    return !f->end || (follows(f->end, name, 1) && follows_separator(name + strlen(name), value));
+}
+
+void framing_line(struct framing *f, const char *method, const char *target, const char *target_end,
+                  const char *version)
+{
+    if (!follows_separator(method + strlen(method), target) ||
+        !follows_separator(target_end, version))
+        f->fault = "a NUL in the request's first line";
 }
 
 void framing_at(struct framing *f, const char *end)

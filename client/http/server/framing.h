@@ -3,9 +3,9 @@
  * ends. RFC 9112, sections 3.2 (Host), 5.1 (no space before the colon), 5.2 (no folded lines), 6.1
  * to 6.3 (length).
  *
- * libmicrohttpd before 0.9.77 takes a folded line for a part of the field's name, and ends a value
- * at a NUL. It leaves the fields where they were read, so both show in where the texts stand:
- * framing_at has that checked. */
+ * libmicrohttpd before 0.9.77 takes a folded line for a part of the field's name, and ends a text
+ * at a NUL. It leaves the texts where they were read, so both show in where they stand:
+ * framing_line and framing_at have that checked. */
 #ifndef MOED_HTTP_FRAMING_H
 #define MOED_HTTP_FRAMING_H
 
@@ -20,6 +20,10 @@ struct framing {
     uint64_t length; /* Content-Length, where has_length */
 };
 
+/* Method, target and version must stand right behind each other in memory. target_end: behind the
+ * target as it was sent, before anything was decoded in place. */
+void framing_line(struct framing *f, const char *method, const char *target, const char *target_end,
+                  const char *version);
 /* The fields and the end of the head must stand right behind each other in memory, from `end` on.
  */
 void framing_at(struct framing *f, const char *end);

@@ -173,8 +173,11 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd
     struct connection *c = connection_of(mhd);
     char url[128];
     snprintf(url, sizeof url, "%.*s", (int)strcspn(target, "?"), target);
-    if (c)
-        c->api = exchange_api(c->server->routes, url);
+    if (!c)
+        return NULL;
+    c->api = exchange_api(c->server->routes, url);
+    c->target.begin = target;
+    c->target.end = target + strlen(target);
     return NULL; /* the request's context: it has none yet */
 }
 
