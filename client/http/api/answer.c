@@ -655,7 +655,6 @@ static void start_done(struct job *job)
     struct answer *a = (struct answer *)job;
     a->jobs--;
     a->starting = false;
-    ask_release_prompt(&a->ask);
     if (!a->x) {
         release(a);
     } else if (a->problem.status || !watch_all(a)) {

@@ -170,4 +170,5 @@ void answer_start_work(struct job *job)
                                      a->ask.prompts[i].text_bytes, &error);
     if (code)
         problem_from_moed(&a->problem, &error);
+    ask_release_prompt(&a->ask); /* here: a long conversation takes long to free */
 }
