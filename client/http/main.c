@@ -321,7 +321,9 @@ static enum error_code start_threads(struct frontend *f, struct error *e)
 {
     enum error_code code = jobs_start(&f->app.processes, &f->loop, "processes", e);
     if (!code)
-        code = jobs_start(&f->app.bodies, &f->loop, "bodies", e);
+        code = turns_start(&f->app.bodies, &f->loop, "bodies", e);
+    if (!code)
+        code = turns_start(&f->app.loosening, &f->loop, "schemas", e);
     if (!code)
         code = jobs_start(&f->app.scrapes, &f->loop, "metrics", e);
     if (!code && f->models)
@@ -414,7 +416,8 @@ int main(int argc, char **argv)
     daemon_stop(&f.daemon);
     server_close(&f.server);
     watches_fini(&f.app.watches);
-    jobs_stop(&f.app.bodies);
+    turns_stop(&f.app.loosening);
+    turns_stop(&f.app.bodies);
     loose_schemas_fini(&f.app.schemas);
     jobs_stop(&f.app.processes);
     jobs_stop(&f.app.scrapes);

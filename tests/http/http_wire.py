@@ -5,6 +5,7 @@ Each check prints its name; the first that fails ends the program with its diffe
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -106,11 +107,11 @@ def metric(name):
     raise AssertionError(f"no metric {name}")
 
 
-def wait_for(what):
+def wait_for(what, pause_s=0.05):
     end = time.monotonic() + LIMIT_S
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 def moed(*arguments):
@@ -806,12 +807,87 @@ def check_large_bodies():
     assert post("/api/generate", **one, system="b " * 1000)["prompt_eval_count"] > 500
     for bad in ({"prompt": 5}, {}, {"messages": []}):
         assert call("POST", "/v1/completions", {**bad, **more})[0] == 400, bad
-    leaving = request("POST", "/v1/completions", {**LONG, **more})
-    for _ in range(10):
-        with connect() as s:
-            s.sendall(leaving)
+
+
+def check_slow_schemas():
+    """They delay no large body, and one client waits with at most half of the test's --answers, 40."""
+    def begin(i):
+        patterns = {f"p{j}": {"type": "string", "pattern": f"^([a-z]{{0,40}}[0-9]{{0,40}}x{i}y{j}){{0,30}}$"} for j in range(40)}
+        form = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": patterns}}}
+        s = connect()
+        s.sendall(request("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 1, "response_format": form}))
+        return s
+    waiting = [begin(i) for i in range(12)]
+    assert post("/tokenize", content="a" * 100000)["count"] > 1000
+    assert not select.select(waiting[-1:], [], [], 0)[0], "the schemas were loosened first"
+    waiting += [begin(i) for i in range(12, 36)]
+    first = next(s for s in waiting[12:] if select.select([s], [], [], 0.2)[0])
+    status, head, answer = parse(read_all(first))
+    assert status == 429 and int(head["retry-after"]) > 0 and "of this key or address" in answer.decode(), (status, answer)
+    for s in waiting:
+        s.close()
     wait_for(lambda: metric("moed_http_answers_running") == 0)
-    assert post("/v1/completions", **asked, **more)["choices"] == short
+
+
+def check_bodies_that_wait():
+    """Those that wait to be parsed leave with their clients, are logged where bodies are, and give way to another client's."""
+    command = [os.path.join(os.path.dirname(MOED), "moed-http"), "--run", os.environ["MOED_RUN"] + "-waiting", "--listen", "127.0.0.1:0",
+               "--bodies-bytes", "11000000", "--log-bodies"]
+    many = b'{"prompt": 5, "x": [' + b'"", ' * 700000 + b'""]}'  # a tenth of a second, and 2.8 MB
+
+    def head(body):
+        return b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(server.stderr))
+        reader.start()
+        try:
+            wait_for(lambda: any("listening at http:" in line for line in lines))
+            port = int(next(line for line in lines if "listening at http:" in line).rsplit(":", 1)[1])
+
+            def begin(source, body):
+                s = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S, source_address=(source, 0))
+                s.sendall(head(many) + body)
+                return s
+
+            def left():
+                with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as s:
+                    s.sendall(request("GET", "/metrics"))
+                    return float(read_all(s).partition(b"\nmoed_http_disconnects_total ")[2].split()[0])
+
+            def parses():
+                for task in os.listdir(f"/proc/{server.pid}/task"):
+                    with open(f"/proc/{server.pid}/task/{task}/stat") as f:
+                        if "(bodies) R" in f.read():
+                            return True
+                return False
+            busy = [begin("127.0.0.1", many) for _ in range(3)]
+            wait_for(parses, 0)
+            for i in range(10):
+                with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as s:
+                    s.sendall(request("POST", "/v1/completions", {"prompt": f"leaver {i}", "user": "x" * 100000}))
+            for s in busy:
+                s.close()
+            wait_for(lambda: left() == 13)
+            for i in range(10):
+                wait_for(lambda: any(f"leaver {i}" in line for line in lines))
+            wait_for(lambda: sum(' body {"prompt": 5' in line for line in lines) == 3)
+            dropped = 0
+            for i in range(4):
+                held = begin("127.0.0.2", many[:-400000])
+                full = [begin("127.0.0.1", many) for _ in range(3)]
+                wait_for(parses, 0)
+                time.sleep(0.02 * i)  # so that the others wait already, at one of these times
+                held.sendall(many[-400000:])
+                assert read_all(held).startswith(b"HTTP/1.1 400"), "the client with one body lost it"
+                dropped += sum(b"this key or address" in read_all(s) for s in full)
+                for s in (held, *full):
+                    s.close()
+            assert dropped, "no body that waited was dropped"
+        finally:
+            server.terminate()
+            reader.join()
 
 
 def check_prompts_beyond_a_message():

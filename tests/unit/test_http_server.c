@@ -10,6 +10,7 @@
 #include "client/http/server/jobs.h"
 #include "client/http/server/origin.h"
 #include "client/http/server/problem.h"
+#include "client/http/server/turns.h"
 #include "metrics/merge.h"
 #include "temporary_directory.h"
 
@@ -530,6 +531,45 @@ static void test_withdrawn_jobs(void **state)
     loop_fini(&loop);
 }
 
+struct served {
+    struct turn turn; /* first */
+    char name, **log;
+};
+
+static void log_served(struct turn *turn)
+{
+    struct served *s = (struct served *)turn;
+    *(*s->log)++ = s->name;
+}
+
+/* Behind A's that runs: A has three more, then B two, then C one; a withdrawn one has no turn. */
+static void test_turns(void **state)
+{
+    static const char names[] = "aAAABBC";
+    enum { N = sizeof names - 1 };
+    struct served all[N];
+    struct loop loop;
+    struct turns t;
+    struct error e;
+    char log[N + 1] = {0}, *end = log;
+    assert_int_equal(loop_init(&loop, &e), ERROR_OK);
+    assert_int_equal(turns_start(&t, &loop, "test", &e), ERROR_OK);
+    for (int i = 0; i < N; i++) {
+        all[i] = (struct served){
+            .turn = {.job.work = ignore_done, .done = log_served}, .name = names[i], .log = &end};
+        turns_post(&t, names[i] == 'a' ? 'A' : (uint64_t)names[i], &all[i].turn);
+    }
+    assert_int_equal(turns_of(&t, 'A'), 4);
+    assert_true(turns_withdraw(&t, &all[2].turn));
+    assert_int_equal(turns_of(&t, 'A'), 3);
+    uint64_t limit = clock_end_ns(5000);
+    while (t.count && clock_ns() < limit)
+        loop_wait(&loop, 100);
+    assert_string_equal(log, "aBCABA");
+    turns_stop(&t);
+    loop_fini(&loop);
+}
+
 /* A watch that is removed while its event waits in the batch is not called. */
 struct pair {
     struct watch watch; /* first */
@@ -580,7 +620,8 @@ int main(void)
         cmocka_unit_test(test_events),           cmocka_unit_test(test_merged_metrics),
         cmocka_unit_test(test_addresses),        cmocka_unit_test(test_listening),
         cmocka_unit_test(test_unix_socket),      cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_withdrawn_jobs),   cmocka_unit_test(test_loop_removal),
+        cmocka_unit_test(test_withdrawn_jobs),   cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_loop_removal),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -719,7 +719,7 @@ static void too_many(struct exchange *x, struct ask *ask)
 {
     struct problem p;
     counter_add(app_of(x)->metrics.refused, 1);
-    problem_fill(&p, 429, "%u requests are being answered; try again later", app_of(x)->answers);
+    problem_fill(&p, 429, "%u requests are being answered; try again later", app_busy(app_of(x)));
     p.retry_s = 1;
     ask_fini(ask);
     exchange_fail(x, &p);
@@ -736,7 +736,7 @@ void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dia
                   const char *id_prefix)
 {
     struct app *app = app_of(x);
-    struct answer *a = app->answers < app->answers_max ? calloc(1, sizeof *a) : NULL;
+    struct answer *a = app_busy(app) < app->answers_max ? calloc(1, sizeof *a) : NULL;
     if (!a) {
         too_many(x, ask);
         return;

@@ -6,6 +6,7 @@
 #include "client/http/api/loose_schemas.h"
 #include "client/http/model/deployments.h"
 #include "client/http/server/server.h"
+#include "client/http/server/turns.h"
 #include "client/http/watch/watch.h"
 
 struct daemon;
@@ -24,7 +25,8 @@ struct app {
     struct deployments deployments;
     struct watches watches;
     struct job_queue processes;   /* its thread asks the deployments' processes */
-    struct job_queue bodies;      /* its thread parses large bodies and loosens schemas */
+    struct turns bodies;          /* its thread parses large bodies */
+    struct turns loosening;       /* its thread loosens schemas */
     struct loose_schemas schemas; /* that thread's */
     struct job_queue scrapes;     /* its thread asks them for their metrics */
     struct answer_metrics metrics;
@@ -39,6 +41,12 @@ struct app {
 static inline struct app *app_of(const struct exchange *x)
 {
     return x->server->app;
+}
+
+/* Requests that run, or whose bodies another thread reads: at most answers_max. */
+static inline unsigned app_busy(const struct app *app)
+{
+    return app->answers + app->bodies.count + app->loosening.count;
 }
 
 #endif

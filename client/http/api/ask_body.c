@@ -7,16 +7,17 @@
 
 #include <stdlib.h>
 
-/* A body at work on app->bodies. */
+/* A body at work: on app->bodies to be parsed, then on app->loosening where its schema is to be
+ * loosened. */
 struct reading {
-    struct job job;     /* first */
+    struct turn turn; /* first */
+    struct app *app;
     struct exchange *x; /* NULL: the client has left */
-    ask_parser *parse;  /* NULL: it is parsed */
+    ask_parser *parse;
     ask_taker *take;
     const char *data; /* the exchange's */
     size_t len;
     struct strbuf left; /* ... once the client has left */
-    struct loose_schemas *schemas;
     struct ask ask;
     struct problem problem;
 };
@@ -28,11 +29,35 @@ static void free_reading(struct reading *r)
     free(r);
 }
 
+/* ---- Nobody waits for it any more ---- */
+
+static void work_drop(struct job *job)
+{
+    ask_fini(&((struct reading *)job)->ask);
+}
+
+static void drop_done(struct job *job)
+{
+    free_reading((struct reading *)job);
+}
+
+/* A large body's values take long to free, too. */
+static void drop(struct reading *r)
+{
+    if (!r->ask.root || r->len <= ASK_BODY_SMALL || r->app->bodies.stopping) {
+        free_reading(r);
+        return;
+    }
+    r->turn.job.work = work_drop;
+    r->turn.job.done = drop_done;
+    jobs_post(&r->app->bodies.queue, &r->turn.job);
+}
+
 static void on_left(struct exchange *x)
 {
     struct reading *r = x->work;
-    if (jobs_withdraw(&app_of(x)->bodies, &r->job)) {
-        free_reading(r);
+    if (turns_withdraw(r->turn.in, &r->turn)) {
+        drop(r);
         return;
     }
     r->x = NULL;
@@ -40,60 +65,135 @@ static void on_left(struct exchange *x)
         r->left = bodies_take(x);
 }
 
-static void work(struct job *job)
+/* Other bodies need the memory of this one, which waits. */
+static void on_crowded(struct exchange *x)
 {
-    struct reading *r = (struct reading *)job;
-    if (r->parse && !r->parse(&r->ask, r->data, r->len, &r->problem))
-        return;
-    if (r->ask.form_is_loose)
-        loose_schemas_apply(r->schemas, &r->ask);
+    struct reading *r = x->work;
+    turns_withdraw(r->turn.in, &r->turn);
+    free_reading(r);
+    exchange_fail_crowded(x);
 }
 
-static void done(struct job *job)
+/* ---- Loosening ---- */
+
+static void work_loosen(struct job *job)
 {
     struct reading *r = (struct reading *)job;
+    loose_schemas_apply(&r->app->schemas, &r->ask);
+}
+
+/* The body is read. */
+static void hand_over(struct reading *r)
+{
+    struct ask ask = r->ask;
+    r->ask = (struct ask){0};
+    r->take(r->x, &ask);
+    free_reading(r);
+}
+
+static void loosen_done(struct turn *turn)
+{
+    struct reading *r = (struct reading *)turn;
+    if (r->x)
+        hand_over(r);
+    else
+        drop(r);
+}
+
+static void post_loosening(struct reading *r)
+{
+    r->turn = (struct turn){.job.work = work_loosen, .done = loosen_done};
+    turns_post(&r->app->loosening, bodies_client(r->x), &r->turn);
+}
+
+/* ---- Parsing ---- */
+
+static void work_parse(struct job *job)
+{
+    struct reading *r = (struct reading *)job;
+    if (!r->parse(&r->ask, r->data, r->len, &r->problem))
+        ask_fini(&r->ask);
+}
+
+static void parse_begun(struct turn *turn)
+{
+    exchange_pin_body(((struct reading *)turn)->x);
+}
+
+static void parse_done(struct turn *turn)
+{
+    struct reading *r = (struct reading *)turn;
     struct exchange *x = r->x;
     if (!x) {
-        free_reading(r);
+        drop(r);
         return;
     }
     exchange_release_body(x);
     if (r->problem.status) {
         exchange_fail(x, &r->problem);
+        free_reading(r);
+    } else if (r->ask.form_is_loose) {
+        post_loosening(r);
     } else {
-        struct ask ask = r->ask;
-        r->ask = (struct ask){0};
-        r->take(x, &ask);
+        hand_over(r);
     }
-    free_reading(r);
+}
+
+static void post_parsing(struct reading *r)
+{
+    r->turn = (struct turn){.job.work = work_parse, .begun = parse_begun, .done = parse_done};
+    exchange_keep_body(r->x, on_crowded);
+    turns_post(&r->app->bodies, bodies_client(r->x), &r->turn);
+}
+
+/* ---- Both ---- */
+
+/* Half of what all may have leaves the others theirs. */
+static bool has_too_many(const struct app *app, const struct exchange *x, struct problem *p)
+{
+    uint64_t client = bodies_client(x);
+    unsigned all = app_busy(app),
+             own = turns_of(&app->bodies, client) + turns_of(&app->loosening, client);
+    if (all >= app->answers_max)
+        problem_fill(p, 429, "%u requests are being answered; try again later", all);
+    else if (own && own >= app->answers_max / 2)
+        problem_fill(p, 429, "%u requests of this key or address are being read; try again later",
+                     own);
+    else
+        return false;
+    counter_add(app->metrics.refused, 1);
+    p->retry_s = 1;
+    return true;
 }
 
 /* Takes *ask. parse: NULL: it has been parsed. */
 static void post(struct exchange *x, struct ask *ask, ask_parser *parse, ask_taker *take)
 {
     struct app *app = app_of(x);
-    struct reading *r = calloc(1, sizeof *r);
+    struct problem p;
+    bool refused = has_too_many(app, x, &p);
+    struct reading *r = refused ? NULL : calloc(1, sizeof *r);
     if (!r) {
-        struct problem p;
-        problem_fill(&p, 503, "no memory for the request");
+        if (!refused)
+            problem_fill(&p, 503, "no memory for the request");
         ask_fini(ask);
         exchange_fail(x, &p);
         return;
     }
-    *r = (struct reading){.job = {.work = work, .done = done},
+    *r = (struct reading){.app = app,
                           .x = x,
                           .parse = parse,
                           .take = take,
                           .data = x->body.data,
                           .len = x->body.len,
-                          .schemas = &app->schemas,
                           .ask = *ask};
     strbuf_init(&r->left);
-    if (parse)
-        exchange_keep_body(x);
     x->work = r;
     x->left = on_left;
-    jobs_post(&app->bodies, &r->job);
+    if (parse)
+        post_parsing(r);
+    else
+        post_loosening(r);
 }
 
 void ask_body(struct exchange *x, ask_parser *parse, ask_taker *take)

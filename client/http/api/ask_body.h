@@ -1,8 +1,9 @@
 /* From an exchange's body to what it asks for.
  *
  * Small bodies are parsed at once. A body above ASK_BODY_SMALL, and a schema that is to be
- * loosened, take long: another thread does that, so that they stop neither the loop nor a model's
- * thread. */
+ * loosened, take long: one thread parses, another one loosens, so that they stop neither the loop
+ * nor a model's thread. Clients take turns at both (server/turns.h). What waits there counts as an
+ * answer (--answers), and half of these may be one client's; more is refused. */
 #ifndef MOED_HTTP_API_ASK_BODY_H
 #define MOED_HTTP_API_ASK_BODY_H
 

@@ -46,7 +46,7 @@ static uint64_t hash_address(const struct exchange *x)
     return 0;
 }
 
-static uint64_t id_of(const struct exchange *x)
+uint64_t bodies_client(const struct exchange *x)
 {
     const char *key = x->log.key;
     return *key ? checksum64(0, key, strlen(key)) : hash_address(x);
@@ -77,7 +77,7 @@ static bool enter_client(struct exchange *x)
 {
     if (x->client)
         return true;
-    uint64_t id = id_of(x);
+    uint64_t id = bodies_client(x);
     x->client = find_client(x->server, id);
     if (!x->client)
         x->client = add_client(x->server, id);
@@ -121,7 +121,7 @@ static void discount(struct exchange *x, uint64_t bytes)
 static bool is_candidate(const struct connection *c, const struct exchange *x)
 {
     const struct exchange *other = c->exchange;
-    return other && other->client && other->state == EXCHANGE_READING &&
+    return other && other->client && (other->state == EXCHANGE_READING || other->give_up) &&
            pool_of(other) == pool_of(x) && other->body.len;
 }
 
@@ -165,13 +165,22 @@ static void report(struct exchange *x)
              x->body.len, x->log.key[0] ? "key " : "one address", x->log.key[0] ? x->log.key : "");
 }
 
+static void drop_crowded(struct exchange *x)
+{
+    void (*give_up)(struct exchange *) = x->give_up;
+    report(x);
+    x->crowded = true;
+    x->give_up = NULL;
+    bodies_drop(x);
+    if (give_up)
+        give_up(x);
+}
+
 static bool make_space(struct exchange *x, size_t more)
 {
     while (!fits(x, x->body.len + more)) {
         struct exchange *largest = find_largest(x, more);
-        report(largest);
-        largest->crowded = true;
-        bodies_drop(largest);
+        drop_crowded(largest);
         if (largest == x)
             return false;
     }
@@ -205,14 +214,19 @@ void bodies_append(struct exchange *x, const char *data, size_t len)
 struct strbuf bodies_take(struct exchange *x)
 {
     struct strbuf body = x->body;
-    discount(x, x->body.len);
-    leave_client(x);
     strbuf_init(&x->body);
+    if (x->server->settings->log_bodies)
+        strbuf_append(&x->body, body.data, body.len);
+    discount(x, body.len - x->body.len);
+    if (!x->body.len)
+        leave_client(x);
     return body;
 }
 
 void bodies_drop(struct exchange *x)
 {
-    struct strbuf body = bodies_take(x);
-    strbuf_fini(&body);
+    discount(x, x->body.len);
+    leave_client(x);
+    strbuf_fini(&x->body);
+    strbuf_init(&x->body);
 }

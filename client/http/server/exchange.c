@@ -352,14 +352,21 @@ void exchange_take_body(struct exchange *x, const char *data, size_t len)
         bodies_append(x, data, len);
 }
 
-void exchange_keep_body(struct exchange *x)
+void exchange_keep_body(struct exchange *x, void (*give_up)(struct exchange *x))
 {
     x->keeps_body = true;
+    x->give_up = give_up;
+}
+
+void exchange_pin_body(struct exchange *x)
+{
+    x->give_up = NULL;
 }
 
 void exchange_release_body(struct exchange *x)
 {
     x->keeps_body = false;
+    x->give_up = NULL;
     if (!x->server->settings->log_bodies) /* a stream may last long */
         bodies_drop(x);
 }
@@ -372,11 +379,10 @@ void exchange_handle(struct exchange *x)
     x->active_ns = clock_ns();
     if (x->received > limit)
         problem_fill(&p, 413, "the body has more than %llu bytes", (unsigned long long)limit);
-    else if (x->body.failed || x->crowded)
-        problem_fill(&p, 503, "no memory for the body%s",
-                     x->crowded ? ": the requests that are being read have it now, and those of "
-                                  "this key or address most; try again later"
-                                : "");
+    else if (x->body.failed)
+        problem_fill(&p, 503, "no memory for the body");
+    else if (x->crowded)
+        exchange_fail_crowded(x);
     else if (x->connection->gone && strcmp(x->log.method, "POST") == 0)
         exchange_abandon(x, "left");
     else
@@ -384,7 +390,6 @@ void exchange_handle(struct exchange *x)
     if (!x->keeps_body)
         exchange_release_body(x);
     if (p.status) {
-        p.retry_s = x->crowded ? 1 : 0;
         x->close = true;
         exchange_fail(x, &p);
     }
@@ -416,6 +421,7 @@ void exchange_abandon(struct exchange *x, const char *outcome)
     void (*left)(struct exchange *) = x->left;
     x->left = NULL;
     x->tick = NULL;
+    x->give_up = NULL;
     if (left)
         left(x);
     exchange_resume(x);
@@ -465,6 +471,17 @@ void exchange_fail(struct exchange *x, const struct problem *p)
     strbuf_clear(&x->out);
     problem_body(p, x->api, &x->out);
     exchange_reply(x, p->status, "application/json");
+}
+
+void exchange_fail_crowded(struct exchange *x)
+{
+    struct problem p;
+    problem_fill(&p, 503,
+                 "no memory for the body: the requests that are being read have it now, and those "
+                 "of this key or address most; try again later");
+    p.retry_s = 1;
+    x->keeps_body = false;
+    exchange_fail(x, &p);
 }
 
 void exchange_stream_begin(struct exchange *x, const char *content_type)

@@ -48,8 +48,9 @@ struct exchange {
     enum exchange_state state;
     struct strbuf body; /* the request's; for the handler's call, or longer by exchange_keep_body */
     bool keeps_body;
-    uint64_t received; /* bytes of it, also those that were dropped */
-    bool crowded;      /* it was dropped: the bodies of all requests are too large together */
+    void (*give_up)(struct exchange *x); /* see exchange_keep_body; NULL: not now */
+    uint64_t received;                   /* bytes of it, also those that were dropped */
+    bool crowded; /* it was dropped: the bodies of all requests are too large together */
     struct body_client *client; /* whose it is (bodies.c); NULL: it has no byte yet */
     bool large_body;            /* it is announced as larger than BODIES_SMALL, or has become so */
     int status;
@@ -78,8 +79,11 @@ const char *exchange_header(const struct exchange *x, const char *name);
 const char *exchange_query(const struct exchange *x, const char *name);
 /* False: a HEAD, whose reply is over with its headers: a handler that streams replies at once. */
 bool exchange_wants_body(const struct exchange *x);
-/* In a handler's call: the body stays until it is released, or the exchange is gone. */
-void exchange_keep_body(struct exchange *x);
+/* In a handler's call: the body stays until it is released, or the exchange is gone. Until it is
+ * pinned it may be dropped for other bodies; give_up is called then, and must fail the exchange by
+ * exchange_fail_crowded. */
+void exchange_keep_body(struct exchange *x, void (*give_up)(struct exchange *x));
+void exchange_pin_body(struct exchange *x);
 void exchange_release_body(struct exchange *x);
 /* Adds a header to the reply. name: a literal. */
 void exchange_add_header(struct exchange *x, const char *name, const char *value);
@@ -88,6 +92,8 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
 void exchange_reply(struct exchange *x, int status, const char *content_type);
 /* Replies with an error in the route's API. */
 void exchange_fail(struct exchange *x, const struct problem *p);
+/* ... as one whose body was dropped. */
+void exchange_fail_crowded(struct exchange *x);
 
 /* Sends status and headers; the body follows. */
 void exchange_stream_begin(struct exchange *x, const char *content_type);
