@@ -565,7 +565,7 @@ static void test_turns(void **state)
     uint64_t limit = clock_end_ns(5000);
     while (t.count && clock_ns() < limit)
         loop_wait(&loop, 100);
-    assert_string_equal(log, "aBCABA");
+    assert_string_equal(log, "aABCBA");
     turns_stop(&t);
     loop_fini(&loop);
 }

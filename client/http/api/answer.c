@@ -70,7 +70,8 @@ static size_t without_pending(const struct choice *c, size_t n)
 
 size_t choice_settled_scores(const struct choice *c)
 {
-    return without_pending(c, c->scores.count);
+    size_t settled = without_pending(c, c->scores.count);
+    return settled > c->scores.written ? settled : c->scores.written;
 }
 
 /* The tokens of a prompt that no choice had to compute, by its choices from `first` on; 0 until all

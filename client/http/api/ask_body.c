@@ -36,21 +36,21 @@ static void work_drop(struct job *job)
     ask_fini(&((struct reading *)job)->ask);
 }
 
-static void drop_done(struct job *job)
+static void drop_done(struct turn *turn)
 {
-    free_reading((struct reading *)job);
+    free_reading((struct reading *)turn);
 }
 
-/* A large body's values take long to free, too. */
+/* A large body's values take long to free, too: that is a turn of its client. */
 static void drop(struct reading *r)
 {
+    uint64_t client = r->turn.client;
     if (!r->ask.root || r->len <= ASK_BODY_SMALL || r->app->bodies.stopping) {
         free_reading(r);
         return;
     }
-    r->turn.job.work = work_drop;
-    r->turn.job.done = drop_done;
-    jobs_post(&r->app->bodies.queue, &r->turn.job);
+    r->turn = (struct turn){.job.work = work_drop, .done = drop_done};
+    turns_post(&r->app->bodies, client, &r->turn);
 }
 
 static void on_left(struct exchange *x)
@@ -70,8 +70,14 @@ static void on_crowded(struct exchange *x)
 {
     struct reading *r = x->work;
     turns_withdraw(r->turn.in, &r->turn);
-    free_reading(r);
+    drop(r);
     exchange_fail_crowded(x);
+}
+
+/* From now on it keeps its memory. */
+static void begun(struct turn *turn)
+{
+    exchange_pin_body(((struct reading *)turn)->x);
 }
 
 /* ---- Loosening ---- */
@@ -86,6 +92,8 @@ static void work_loosen(struct job *job)
 static void hand_over(struct reading *r)
 {
     struct ask ask = r->ask;
+    if (r->x->keeps_body)
+        exchange_release_body(r->x);
     r->ask = (struct ask){0};
     r->take(r->x, &ask);
     free_reading(r);
@@ -100,9 +108,12 @@ static void loosen_done(struct turn *turn)
         drop(r);
 }
 
+/* A large body still counts (--bodies-bytes), for its values. */
 static void post_loosening(struct reading *r)
 {
-    r->turn = (struct turn){.job.work = work_loosen, .done = loosen_done};
+    r->turn = (struct turn){.job.work = work_loosen, .begun = begun, .done = loosen_done};
+    if (r->len > ASK_BODY_SMALL)
+        exchange_keep_body(r->x, on_crowded);
     turns_post(&r->app->loosening, bodies_client(r->x), &r->turn);
 }
 
@@ -115,11 +126,6 @@ static void work_parse(struct job *job)
         ask_fini(&r->ask);
 }
 
-static void parse_begun(struct turn *turn)
-{
-    exchange_pin_body(((struct reading *)turn)->x);
-}
-
 static void parse_done(struct turn *turn)
 {
     struct reading *r = (struct reading *)turn;
@@ -128,8 +134,8 @@ static void parse_done(struct turn *turn)
         drop(r);
         return;
     }
-    exchange_release_body(x);
     if (r->problem.status) {
+        exchange_release_body(x);
         exchange_fail(x, &r->problem);
         free_reading(r);
     } else if (r->ask.form_is_loose) {
@@ -141,22 +147,25 @@ static void parse_done(struct turn *turn)
 
 static void post_parsing(struct reading *r)
 {
-    r->turn = (struct turn){.job.work = work_parse, .begun = parse_begun, .done = parse_done};
+    r->turn = (struct turn){.job.work = work_parse, .begun = begun, .done = parse_done};
     exchange_keep_body(r->x, on_crowded);
     turns_post(&r->app->bodies, bodies_client(r->x), &r->turn);
 }
 
 /* ---- Both ---- */
 
-/* Half of what all may have leaves the others theirs. */
+/* Half of all answers is for requests that need not wait here; a client may have half of the rest.
+ */
 static bool has_too_many(const struct app *app, const struct exchange *x, struct problem *p)
 {
     uint64_t client = bodies_client(x);
-    unsigned all = app_busy(app),
+    unsigned all = app_busy(app), waiting = app->bodies.count + app->loosening.count,
              own = turns_of(&app->bodies, client) + turns_of(&app->loosening, client);
     if (all >= app->answers_max)
         problem_fill(p, 429, "%u requests are being answered; try again later", all);
-    else if (own && own >= app->answers_max / 2)
+    else if (waiting && waiting >= app->answers_max / 2)
+        problem_fill(p, 429, "%u large requests are being read; try again later", waiting);
+    else if (own && own >= app->answers_max / 4)
         problem_fill(p, 429, "%u requests of this key or address are being read; try again later",
                      own);
     else

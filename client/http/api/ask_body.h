@@ -3,7 +3,7 @@
  * Small bodies are parsed at once. A body above ASK_BODY_SMALL, and a schema that is to be
  * loosened, take long: one thread parses, another one loosens, so that they stop neither the loop
  * nor a model's thread. Clients take turns at both (server/turns.h). What waits there counts as an
- * answer (--answers), and half of these may be one client's; more is refused. */
+ * answer (--answers): at most half of these, and a quarter of one client; more is refused. */
 #ifndef MOED_HTTP_API_ASK_BODY_H
 #define MOED_HTTP_API_ASK_BODY_H
 

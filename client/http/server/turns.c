@@ -32,11 +32,10 @@ static void on_done(struct job *job)
 
 void turns_post(struct turns *t, uint64_t client, struct turn *turn)
 {
-    bool runs = t->running && t->running->client == client;
     turn->job.done = on_done;
     turn->in = t;
     turn->client = client;
-    turn->round = t->round + runs;
+    turn->round = t->round + 1;
     for (const struct turn *w = t->waiting; w; w = w->next)
         if (w->client == client)
             turn->round = w->round + 1;

@@ -1,10 +1,11 @@
-/* A job queue whose clients take turns: what one of them posts delays another one's next job by one
- * job only.
+/* A job queue whose clients take turns: what one of them posts delays another one's next job by two
+ * jobs at most.
  *
  *     turns_post ---> waiting, by rounds ---(begun)---> the queue's thread ---> done
  *
  * The queue has one job at a time. Each job of a client that waits belongs to a round of its own;
- * the first of a client that has none there belongs to the round that runs. On the loop's thread.
+ * the first one to the round after the one that runs, so that every round ends. On the loop's
+ * thread.
  */
 #ifndef MOED_HTTP_TURNS_H
 #define MOED_HTTP_TURNS_H
