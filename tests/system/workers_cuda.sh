@@ -40,9 +40,9 @@ ask_all $N want
 up --device cuda:0,1,vram=30%
 [ "$("$MOED" ps | grep -c 'worker.* ready')" = 2 ] || fail "not a worker for each device: $("$MOED" ps)"
 grep -q 'device 0 of' "$RUN/worker.log" && grep -q 'device 1 of' "$RUN/worker-2.log" || fail "the workers are not on different devices"
-for policy in moed dali ondemand; do # the last one loads all that it computes
+for policy in moed dali ondemand lru; do # the last one loads all that it computes, and keeps it
     "$MOED" policy $policy > /dev/null && check "two devices, $policy"
-    [ $policy != ondemand ] || share=$("$MOED" top --once --json | tr ',{}' '\n' | sed -n 's/.*"experts_on_device_share": *//p')
+    [ $policy != lru ] || share=$("$MOED" top --once --json | tr ',{}' '\n' | sed -n 's/.*"experts_on_device_share": *//p')
 done
 awk -v share="$share" 'BEGIN { exit !(share > 0.2 && share <= 0.31) }' || fail "moed top: two devices that have 30 % of the experts each hold $share"
 expect_both "two devices"
