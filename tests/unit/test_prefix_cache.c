@@ -472,7 +472,6 @@ static void check_all_free(struct crew *first, uint32_t n_pages)
 static void check_workers(bool exact, uint64_t seed, struct windows w)
 {
     static struct crew crews[WORKERS];
-    uint64_t shared = 0;
     random_state = seed;
     memset(crews, 0, sizeof crews);
     bench_open_windowed(&crews[0].bench, PAGES, exact, w.n, w.window);
@@ -486,10 +485,8 @@ static void check_workers(bool exact, uint64_t seed, struct windows w)
             crews[0].talks[0].open ? (void)0
                                    : (void)memcpy(crews[0].talks[0].tokens, crew->talks[1].tokens,
                                                   sizeof crew->talks[1].tokens);
-        if (below(400) == 0) {
-            shared += prefix_cache_stats(crew->bench.cache).shared;
+        if (below(400) == 0)
             die(&crew->bench, crew->talks);
-        }
     }
     for (uint32_t i = 0; i < WORKERS; i++)
         end_all(&crews[i]);

@@ -72,7 +72,7 @@ static double solve(struct instance *x)
  *   5                10, 28 */
 static void test_by_hand(void **state)
 {
-    struct instance x = {.costs = {10, 10, 0, 1, 0, 4, 0, 4},
+    struct instance x = {.costs = {10, 10, 0, 1, 0, 4, 0, 4, 0, 0},
                          .layer = {.n_segments = 1, .spare_slots = 2, .whole = true},
                          .experts = {{.expert = 0, .workload = 5},
                                      {.expert = 1, .workload = 4},
