@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/program_folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -90,26 +91,16 @@ static unsigned long long milliseconds_since(uint64_t ns)
     return (clock_ns() - ns) / 1000000u;
 }
 
-/* The folder of this program; empty: not known. */
-static const char *own_folder(char path[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    path[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash)
-        *slash = '\0';
-    return path;
-}
-
 static void command_status(const struct supervisor *s, struct strbuf *answer)
 {
     char reason[640], folder[PATH_MAX];
     const char *state = deployment_state(s, reason, sizeof reason);
+    program_folder(folder);
     strbuf_printf(
         answer,
         "deployment\tname=%s\tstate=%s\tpid=%d\tuptime_ms=%llu\tfolder=%s\tmodel=%s\treason=%s\n",
-        s->settings->name, state, (int)getpid(), milliseconds_since(s->started_ns),
-        own_folder(folder), s->model, reason);
+        s->settings->name, state, (int)getpid(), milliseconds_since(s->started_ns), folder,
+        s->model, reason);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         const struct process *p = &s->processes[i];
         if (p->unused)

@@ -162,14 +162,13 @@ static bool is_open_reasoning(const char *text, const struct reasoning_marks *ma
 static bool continues_reasoning(const struct chat_request *q, const struct reasoning_marks *marks)
 {
     const json_t *last = json_array_get(q->messages, json_array_size(q->messages) - 1);
-    const json_t *content = json_object_get(last, "content");
+    json_t *content = json_object_get(last, "content");
     const char *role = json_string_value(json_object_get(last, "role"));
     if (!marks || !role || strcmp(role, "assistant") != 0 || q->end == CHAT_END_ANSWER)
         return false;
-    json_t *joined = json_is_array(content) ? message_join_parts(content, "") : NULL;
-    const char *text = json_string_value(joined ? joined : content);
-    bool open = text && is_open_reasoning(text, marks);
-    json_decref(joined);
+    json_t *text = message_text(content);
+    bool open = text && is_open_reasoning(json_string_value(text), marks);
+    json_decref(text);
     return open;
 }
 

@@ -4,6 +4,7 @@
  * the build folder has a link. Both paths are relative to this program. */
 #include "client/cli/model_file.h"
 
+#include "base/program_folder.h"
 #include "client/cli/complain.h"
 
 #include <errno.h>
@@ -15,29 +16,16 @@
 #define DEMO      "demo"
 #define DEMO_FILE "demo.gguf"
 
-/* Sets the folder of this program. Complains. */
-static bool program_folder(char out[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    if (n <= 0) {
-        cli_complain("cannot read /proc/self/exe: %s", strerror(errno));
-        return false;
-    }
-    out[n] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash)
-        *slash = '\0';
-    return true;
-}
-
 static bool find_demo(char out[PATH_MAX])
 {
     /* MOED_DATA_FROM_PROGRAM, from the build: the path from the installed programs to share/moed.
      */
     static const char *const below[] = {MOED_DATA_FROM_PROGRAM "/models", "../models"};
     char folder[PATH_MAX], path[PATH_MAX];
-    if (!program_folder(folder))
+    if (!program_folder(folder)) {
+        cli_complain("cannot read /proc/self/exe: %s", strerror(errno));
         return false;
+    }
     for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
         int n = snprintf(path, sizeof path, "%s/%s/" DEMO_FILE, folder, below[i]);
         if (n < 0 || n >= (int)sizeof path || access(path, F_OK) != 0)

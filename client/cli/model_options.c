@@ -10,9 +10,9 @@
 
 static bool is_of_model(const char *name)
 {
-    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++)
-        if (strcmp(deployment_options_table[i].flag + 2, name) == 0)
-            return deployment_options_table[i].takers & OF_MODEL;
+    const struct deployment_option *o = deployment_options_find(name);
+    if (o)
+        return o->takers & OF_MODEL;
     return strcmp(name, "vram") == 0 || strcmp(name, "reserve") == 0; /* parts of the device */
 }
 

@@ -198,18 +198,11 @@ static bool is_empty(const json_t *message)
            !json_array_size(json_object_get(message, "tool_calls"));
 }
 
-/* A content's text; a new reference. NULL: it has none, or there is no memory for it. */
-static json_t *text_of(json_t *content)
-{
-    return json_is_array(content)    ? message_join_parts(content, "")
-           : json_is_string(content) ? json_incref(content)
-                                     : NULL;
-}
-
 /* Puts a text of the answer behind that of the message that it continues. */
 static bool join(const json_t *message, json_t *answer, const char *key)
 {
-    json_t *after = json_object_get(answer, key), *before = text_of(json_object_get(message, key));
+    json_t *after = json_object_get(answer, key),
+           *before = message_text(json_object_get(message, key));
     if (!before)
         return !json_is_array(json_object_get(message, key));
     struct strbuf text;

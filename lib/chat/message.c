@@ -24,6 +24,13 @@ json_t *message_join_parts(const json_t *parts, const char *between)
     return joined;
 }
 
+json_t *message_text(json_t *content)
+{
+    return json_is_array(content)    ? message_join_parts(content, "")
+           : json_is_string(content) ? json_incref(content)
+                                     : NULL;
+}
+
 json_t *message_reasoning(const json_t *message)
 {
     json_t *reasoning = json_object_get(message, "reasoning_content");

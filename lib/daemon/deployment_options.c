@@ -21,6 +21,14 @@ const struct deployment_option deployment_options_table[DEPLOYMENT_OPTIONS_COUNT
 #undef X
 };
 
+const struct deployment_option *deployment_options_find(const char *name)
+{
+    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++)
+        if (strcmp(deployment_options_table[i].flag + 2, name) == 0)
+            return &deployment_options_table[i];
+    return NULL;
+}
+
 void deployment_options_init(struct deployment_options *o)
 {
     memset(o, 0, sizeof *o);
@@ -54,12 +62,10 @@ const char *deployment_options_text(const struct deployment_option *option,
 struct option_spec deployment_options_spec(const char *name, struct deployment_options *o,
                                            const char *help)
 {
-    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++) {
-        const struct deployment_option *row = &deployment_options_table[i];
-        if (strcmp(row->flag + 2, name) == 0)
-            return (struct option_spec){row->flag + 2, row->type, (char *)o + row->offset,
-                                        row->min,      row->max,  row->value_name,
-                                        help};
-    }
-    abort();
+    const struct deployment_option *row = deployment_options_find(name);
+    if (!row)
+        abort();
+    return (struct option_spec){row->flag + 2, row->type, (char *)o + row->offset,
+                                row->min,      row->max,  row->value_name,
+                                help};
 }

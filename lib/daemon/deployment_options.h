@@ -103,6 +103,8 @@ enum {
 };
 extern const struct deployment_option deployment_options_table[DEPLOYMENT_OPTIONS_COUNT];
 
+/* The option of this name, without the dashes; NULL: there is none. */
+const struct deployment_option *deployment_options_find(const char *name);
 /* Nothing is given. */
 void deployment_options_init(struct deployment_options *o);
 /* The value as text, which `number` holds or o; "" for a switch. NULL: it is not given. */

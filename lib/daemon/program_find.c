@@ -1,6 +1,8 @@
 /* Finding programs; see program_find.h. */
 #include "daemon/program_find.h"
 
+#include "base/program_folder.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,13 +26,8 @@ enum error_code program_find(const char *name, const char *bindir, char out[PATH
     if (bindir && try_path(bindir, "", name, out))
         return ERROR_OK;
     char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0)
+    if (!program_folder(self))
         return error_set(e, ERROR_IO, "cannot read /proc/self/exe: %m");
-    self[n] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = '\0';
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         if (try_path(self, below[i], name, out))
             return ERROR_OK;

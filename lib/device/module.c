@@ -2,6 +2,7 @@
 #include "device/module.h"
 
 #include "base/log.h"
+#include "base/program_folder.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -23,13 +24,8 @@ static struct {
 static bool find_below(const char *below, const char *name, char out[PATH_MAX])
 {
     char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0)
+    if (!program_folder(self))
         return false;
-    self[n] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = '\0';
     int len = snprintf(out, PATH_MAX, "%s%s/libmoed-%s.so", self, below, name);
     return len > 0 && len < PATH_MAX && access(out, R_OK) == 0;
 }

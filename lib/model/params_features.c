@@ -16,6 +16,24 @@ static bool is_computed(const struct model_params *p, const char *suffix)
     return strcmp(suffix, "rope.scaling.attn_factor") == 0 && p->rope.scaling == ROPE_SCALING_LONG;
 }
 
+static void refuse_number(struct key_reader *r, const char *suffix, float neutral, const char *what)
+{
+    float value = key_f32_or(r, suffix, 0, -INFINITY, INFINITY);
+    if (value != 0 && value != neutral)
+        params_refuse_value(r, suffix, (double)value, what);
+}
+
+/* 0: there is no such key, or an error. */
+static uint32_t read_count(struct key_reader *r, const char *suffix)
+{
+    char key[KEY_BYTES];
+    uint32_t value = 0;
+    key_name(r, suffix, key);
+    if (!r->failed)
+        r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e);
+    return r->failed ? 0 : value;
+}
+
 static void refuse_numbers(struct key_reader *r, const struct model_params *p)
 {
     static const struct {
@@ -30,13 +48,9 @@ static void refuse_numbers(struct key_reader *r, const struct model_params *p)
         {"expert_group_scale", 1},       {"rope.scaling.attn_factor", 1},
         {"rope.scaling.alpha", 1},
     };
-    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
-        if (is_computed(p, features[i].suffix))
-            continue;
-        float value = key_f32_or(r, features[i].suffix, 0, -INFINITY, INFINITY);
-        if (value != 0 && value != features[i].neutral)
-            params_refuse_value(r, features[i].suffix, (double)value, "a feature");
-    }
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (!is_computed(p, features[i].suffix))
+            refuse_number(r, features[i].suffix, features[i].neutral, "a feature");
 }
 
 /* Of Gemma 4's dense models: keys and values that layers share, embeddings by layer. Of
@@ -58,12 +72,9 @@ static void refuse_counts(struct key_reader *r)
         {"interleave_moe_layer_step", 1, between},
         {"moe_every_n_layers", 1, between},
     };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts && !r->failed; i++) {
-        char key[KEY_BYTES];
-        uint32_t value;
-        key_name(r, counts[i].suffix, key);
-        r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e);
-        if (!r->failed && value > counts[i].neutral)
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        uint32_t value = read_count(r, counts[i].suffix);
+        if (value > counts[i].neutral)
             params_refuse_value(r, counts[i].suffix, value, counts[i].what);
     }
 }
@@ -143,11 +154,7 @@ static void refuse_other_activation(struct key_reader *r, const struct model_par
 static void refuse_other_size(struct key_reader *r, const char *suffix, uint32_t size,
                               const char *what)
 {
-    char key[KEY_BYTES];
-    uint32_t value;
-    key_name(r, suffix, key);
-    if (r->failed || (r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e)) != ERROR_OK)
-        return;
+    uint32_t value = read_count(r, suffix);
     if (value && value != size)
         params_refuse_value(r, suffix, value, what);
 }
@@ -168,9 +175,7 @@ static void refuse_windowed(struct key_reader *r, const struct model_params *p)
     if (p->arch->windowed_rope)
         return;
     refuse_other_size(r, "rope.dimension_count_swa", p->rope.dims, rotation);
-    float value = key_f32_or(r, base, 0, -INFINITY, INFINITY);
-    if (value != 0 && value != p->rope.base)
-        params_refuse_value(r, base, (double)value, rotation);
+    refuse_number(r, base, p->rope.base, rotation);
 }
 
 void params_refuse_features(struct key_reader *r, const struct model_params *p)

@@ -18,7 +18,7 @@
  * copies saved, steps load again, a new trial follows, and they must save more to win again.
  *
  * A predictor that has seen nothing for a while predicts badly, and its copies would be judged by
- * that. So it sees the steps before each trial, whatever the trial's cause, and some of the others,
+ * that. So it sees the steps before each trial, whatever the trial's cause, and some other steps,
  * without copies (device_trial_shows).
  *
  * On most machines the CPU alone is far slower. So the caller also reports what it should have
