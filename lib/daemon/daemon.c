@@ -447,9 +447,13 @@ void daemon_awaits_memory(void *arg, const char *lack)
 
 void daemon_ready(struct daemon *d)
 {
+    char state[DAEMON_STATE_BYTES], message[DAEMON_STATE_BYTES + 32];
     atomic_store(&d->ready, true);
     heartbeat_rest(&d->internal->watchdog.start);
-    notify_send("READY=1", true);
+    /* With the status, which the manager may have lost: others send theirs while they load. */
+    daemon_copy_state(d, state);
+    snprintf(message, sizeof message, "READY=1%s%s", state[0] ? "\nSTATUS=" : "", state);
+    notify_send(message, true);
     log_info("ready after %.1f s", (double)(clock_ns() - d->started_ns) * 1e-9);
 }
 

@@ -7,7 +7,7 @@ MOED=$1 MODEL=$2
 command -v python3 > /dev/null || skip "python3 is not here"
 cat > "$WORK/stream.py" << 'END'
 import sys, urllib.request
-body = b'{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
+body = b'{"prompt": "Once upon a time", "max_tokens": 8000, "ignore_eos": true, "stream": true}'
 reply = urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:%s/v1/completions" % sys.argv[1], body), timeout=120)
 for line in reply:
     if line.startswith(b"data:"):
@@ -17,7 +17,7 @@ END
 # serve S: starts the deployment, and a stream whose worker is stopped after the first tokens.
 serve() {
     rm -f "$WORK/out" "$WORK/stream" "$RUN/supervise.log" "$RUN/http.log" # of the call before: they would end the waits below
-    "$MOED" serve "$MODEL" --http 127.0.0.1:0 --watchdog 0 --drain "$1" >"$WORK/out" 2>"$WORK/err" & serving=$!
+    "$MOED" serve "$MODEL" --http 127.0.0.1:0 --ctx 8192 --watchdog 0 --drain "$1" >"$WORK/out" 2>"$WORK/err" & serving=$!
     wait_until 30 grep -q 'serving HTTP' "$WORK/out" || fail "serve: $(cat "$WORK/err")"
     port=$(sed -n 's|^serving HTTP at http://127.0.0.1:\([0-9]*\).*|\1|p' "$WORK/out")
     worker=$(pid_of worker)

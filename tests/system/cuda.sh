@@ -328,11 +328,20 @@ say "ok: memd dies"
 [ $SIMULATED = yes ] || exit 0
 # No memory for a graph: the worker makes no more graphs and continues without them. The driver also refuses to pin.
 MOED_CUSIM_FAIL=cudaGraphInstantiate:4:cudaErrorMemoryAllocation,cudaHostRegister:1,cudaHostRegister:2 up "$MODEL" --device cuda --policy lru --assign load-all
+# A worker that starts with a full cache plans its first two steps on the host. One request then needs a graph for each of the two
+# layers' fronts, one for both layers, and, from the 257th token, the one that fails.
+wait_until 30 all_resident || fail "experts are missing on the device: $("$MOED" policy --json)"
+kill -9 "$(pid_of worker)"
+wait_until 30 answers || fail "no answer after the worker died"
 worker=$(pid_of worker)
 without_more() {
     grep -qF "no more layers are kept as CUDA graphs" "$RUN/worker.log" && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ]
 }
-again_until without_more check "no memory for a graph" ||
+long_and_short() {
+    "$MOED" run -n 300 --ignore-end --temp 0 x >/dev/null || fail "no memory for a graph: no answer"
+    check "no memory for a graph"
+}
+again_until without_more long_and_short ||
     fail "no memory for a graph: no line says so, or no layer was replayed: $("$MOED" metrics worker | grep layers)"
 log_has memd "GB are not pinned: "
 [ "$(pid_of worker)" = "$worker" ] || fail "no memory for a graph ends the worker"

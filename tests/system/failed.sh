@@ -6,6 +6,7 @@ MOED=$1 MODEL=$2
 cp "$MODEL" "$WORK/model.gguf"
 
 for verb in "serve --http 0" "up --foreground"; do
+    rm -f "$WORK/out" # of the other verb: it would end the wait below
     # shellcheck disable=SC2086 # words
     "$MOED" $verb "$WORK/model.gguf" >"$WORK/out" 2>"$WORK/err" & foreground=$!
     wait_until 30 grep -q ' answers after ' "$WORK/out" || fail "$verb: $(cat "$WORK/err")"

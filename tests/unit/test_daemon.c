@@ -211,7 +211,7 @@ static int setup_running(void **state)
         return -1;
     listen_for_notifications(false);
     child = spawn(NULL, NULL);
-    return notified("READY=1") ? 0 : -1;
+    return notified("READY=1\nSTATUS=size?5") ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -447,7 +447,7 @@ static void stops_on_signals(void **state)
     for (int i = 0; i < 4; i++) {
         if (i > 0) {
             child = spawn(NULL, NULL);
-            assert_true(notified("READY=1"));
+            assert_true(notified("READY=1\nSTATUS=size?5"));
         }
         assert_healthy(); /* nng's threads run */
         assert_int_equal(run_dir_holder(run, "tester"), child);
@@ -478,7 +478,7 @@ static void notifies_an_abstract_socket(void **state)
     listen_for_notifications(true);
     child = spawn(NULL, NULL);
     assert_true(notified("STATUS=size?5"));
-    assert_true(notified("READY=1"));
+    assert_true(notified("READY=1\nSTATUS=size?5"));
 }
 
 static void feeds_the_watchdog(void **state)
@@ -486,7 +486,7 @@ static void feeds_the_watchdog(void **state)
     listen_for_notifications(false);
     setenv("WATCHDOG_USEC", "100000", 1);
     child = spawn(NULL, NULL);
-    assert_true(notified("READY=1"));
+    assert_true(notified("READY=1\nSTATUS=size?5"));
     for (int i = 0; i < 3; i++)
         assert_true(notified("READY=1\nWATCHDOG=1"));
 }
@@ -510,7 +510,7 @@ static void does_not_feed_the_watchdog_without_a_control_socket(void **state)
     listen_for_notifications(false);
     setenv("WATCHDOG_USEC", "100000", 1);
     child = spawn(NULL, log);
-    assert_true(notified("READY=1"));
+    assert_true(notified("READY=1\nSTATUS=size?5"));
     assert_true(notified("READY=1\nWATCHDOG=1"));
     assert_int_equal(unlink(socket), 0);
     for (int i = 0; i < 400 && !has_text(log, "the control socket does not answer"); i++)
@@ -531,7 +531,7 @@ static void follows_its_log(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_for_notifications(false);
         child = spawn(cases[i], log);
-        assert_true(notified("READY=1"));
+        assert_true(notified("READY=1\nSTATUS=size?5"));
         struct stat renamed, now = {0};
         if (i != 1)
             rename_log(run);
