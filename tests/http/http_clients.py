@@ -223,6 +223,9 @@ def check_ollama():
     assert [m.model for m in c.list().models] == ["demo"], c.list()
     assert c.show("demo").modelinfo["general.architecture"] == "qwen3moe"
     assert c.ps().models[0].context_length == 1024
+    assert c.ps().models[0].digest == c.list().models[0].digest and len(c.list().models[0].digest) == 64, c.list()
+    version = httpx.get(f"{URL}/api/version", headers={"x-api-key": KEY}).json()["version"]
+    assert tuple(map(int, version.split("."))) >= (0, 13, 4), version  # what `codex --oss` demands, the most of the clients in http.md
     options = {"num_predict": 8, "temperature": 0}
     whole = c.chat("demo", [USER], options=options)
     assert whole.done and whole.message.content and whole.eval_count, whole

@@ -145,6 +145,9 @@ assert status == 200 and props["model_alias"] == "beta" and props["default_gener
 assert call("POST", "/api/show", {"model": "nothing"})[0] == 404
 assert up() == []
 
+digests = {m["name"]: m["digest"] for m in call("GET", "/api/tags")[1]["models"]}
+assert len(set(digests.values())) == 4 and {len(d) for d in digests.values()} == {64}, digests  # two of them have the same bytes
+
 print("a request loads its model")
 assert ask("stand-in") == "2 + 3 = 5."
 assert up() == ["alpha"] and listed()["alpha"]["own"]
@@ -152,10 +155,11 @@ assert "thinking" not in call("POST", "/api/show", {"model": "alpha"})[1]["capab
 assert "chat_template" in call("GET", "/props?model=alpha")[1]
 states = {m["id"]: m["status"]["value"] for m in call("GET", "/v1/models")[1]["data"]}
 assert states["alpha"] == "loaded" and states["beta"] == "unloaded", states
-assert [m["name"] for m in call("GET", "/api/ps")[1]["models"]] == ["alpha"]
+assert [(m["name"], m["digest"]) for m in call("GET", "/api/ps")[1]["models"]] == [("alpha", digests["alpha"])]
 assert call("GET", "/moed/map?model=alpha")[0] == 200
 tags = call("GET", "/api/tags")[1]["models"]
 assert [m["details"]["quantization_level"] for m in tags] == ["Q8_0"] * 4, tags
+assert {m["name"]: m["digest"] for m in tags} == digests, tags
 
 print("another takes its place; a long name, a stream")
 c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)

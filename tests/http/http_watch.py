@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -299,6 +300,7 @@ def check_ollama():
     assert model["size_vram"] == on_device and bool(on_device) == bool(WORKER), (model, memory)
     assert model["size"] >= model["size_vram"], model
     tag, = call("GET", "/api/tags")[1]["models"]
+    assert tag["digest"] == model["digest"] and re.fullmatch("[0-9a-f]{64}", tag["digest"]), (tag, model)
     for details in (model["details"], tag["details"], call("POST", "/api/show", {"model": "demo"})[1]["details"]):
         assert details["quantization_level"] == "Q8_0", details
 

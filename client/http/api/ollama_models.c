@@ -9,12 +9,15 @@
 #include "client/http/model/chat_render.h"
 #include "client/http/watch/capacity.h"
 
+#include "base/checksum.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The release of Ollama whose API this is: its clients refuse older ones. */
-#define OLLAMA_API_VERSION "0.6.4"
+/* The release of Ollama whose API this is. Clients refuse older ones than they need: VS Code's chat
+ * takes 0.6.4, `codex --oss` 0.13.4, which had /v1/responses. */
+#define OLLAMA_API_VERSION "0.33.0"
 
 void ollama_time(time_t at, char out[24])
 {
@@ -49,6 +52,23 @@ static void details_json(const char *architecture, uint64_t parameters, const ch
     strbuf_printf(out, "}");
 }
 
+/* Clients take models with one digest for one model, and cut the text at 12 characters. Ollama's
+ * is of the model's files; this one is of what the lists have of a model, so that it is there
+ * before the model is loaded, and stays when it is. */
+static void digest_json(struct strbuf *out, const char *id, uint64_t parameters,
+                        const char *architecture, const char *quantization)
+{
+    strbuf_printf(out, ",\"digest\":\"");
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t sum = checksum64(i, id, strlen(id) + 1);
+        sum = checksum64(sum, architecture, strlen(architecture) + 1);
+        sum = checksum64(sum, quantization, strlen(quantization) + 1);
+        sum = checksum64(sum, &parameters, sizeof parameters);
+        strbuf_printf(out, "%016llx", (unsigned long long)sum);
+    }
+    strbuf_printf(out, "\",");
+}
+
 /* What all lists have of a model. */
 static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const char *architecture,
                        uint64_t parameters, const char *quantization)
@@ -56,7 +76,8 @@ static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const
     strbuf_printf(out, "%s{", out->data[out->len - 1] == '[' ? "" : ",");
     json_string_member(out, "name", id);
     json_string_member(out, "model", id);
-    strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)bytes);
+    strbuf_printf(out, ",\"size\":%llu", (unsigned long long)bytes);
+    digest_json(out, id, parameters, architecture, quantization);
     details_json(architecture, parameters, quantization, out);
 }
 
