@@ -1,5 +1,6 @@
 /* Requests of the HTTP APIs: what their parameters become, and what is refused by name.
- * test_http_content.c has contents, test_http_tools.c tools and forms. */
+ * test_http_content.c has contents, test_http_tools.c tools and forms, test_http_reasoning.c what
+ * is said of thinking. */
 #include "client/http/api/anthropic.h"
 #include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
@@ -699,75 +700,6 @@ static void test_samplers_are_refused_by_name(void **state)
     refuse(parse_ollama_chat, CHAT(",\"options\":{\"logits_all\":true}"), "options.logits_all");
 }
 
-static void test_reasoning_parameters(void **state)
-{
-    struct ask a =
-        accept(parse_chat, CHAT(",\"reasoning_effort\":\"high\",\"enable_thinking\":true,"
-                                "\"chat_template_kwargs\":{\"x\":1}"));
-    assert_string_equal(a.reasoning_effort, "high");
-    assert_int_equal(a.thinking, CHAT_ON);
-    assert_int_equal(json_object_size(a.kwargs), 1);
-    ask_fini(&a);
-    a = accept(parse_chat, CHAT(",\"reasoning_effort\":\"none\",\"continue_final_message\":true,"
-                                "\"add_generation_prompt\":false"));
-    assert_int_equal(a.thinking, CHAT_OFF);
-    assert_int_equal(a.end, CHAT_END_CONTINUE);
-    ask_fini(&a);
-    a = accept(parse_message,
-               "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
-               "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024},"
-               "\"output_config\":{\"effort\":\"low\"}}");
-    assert_int_equal(a.thinking, CHAT_ON);
-    assert_int_equal(a.reasoning_budget, 1024);
-    assert_string_equal(a.reasoning_effort, "low");
-    ask_fini(&a);
-    a = accept(parse_response,
-               "{\"input\":\"a\",\"reasoning\":{\"effort\":\"medium\","
-               "\"summary\":\"auto\"},\"include\":[\"message.output_text.logprobs\"],"
-               "\"top_logprobs\":2}");
-    assert_string_equal(a.reasoning_effort, "medium");
-    assert_true(a.logprobs && a.top_logprobs == 2);
-    ask_fini(&a);
-    static const struct {
-        const char *body;
-        enum chat_switch thinking;
-        const char *effort;
-        uint32_t budget;
-    } chats[] = {
-        {CHAT(",\"thinking\":{\"type\":\"disabled\"}"), CHAT_OFF, NULL, 0},
-        {CHAT(",\"thinking\":{\"type\":\"disabled\",\"budget_tokens\":0}"), CHAT_OFF, NULL, 0},
-        {CHAT(",\"thinking\":{\"type\":\"enabled\",\"clear_thinking\":true}"), CHAT_ON, NULL, 0},
-        {CHAT(",\"thinking\":{\"type\":\"auto\"},\"thinking_budget_tokens\":9"), CHAT_UNSET, NULL,
-         9},
-        {CHAT(",\"thinking_budget_tokens\":9,\"thinking\":{\"type\":\"enabled\"}"), CHAT_ON, NULL,
-         9},
-        {CHAT(",\"think\":false"), CHAT_OFF, NULL, 0},
-        {CHAT(",\"think\":\"high\""), CHAT_ON, "high", 0},
-        {CHAT(",\"reasoning\":{\"effort\":\"high\"}"), CHAT_UNSET, "high", 0},
-        {CHAT(",\"reasoning\":{\"enabled\":false}"), CHAT_OFF, NULL, 0},
-        {CHAT(",\"reasoning\":{\"enabled\":true,\"max_tokens\":7}"), CHAT_ON, NULL, 7},
-    };
-    for (size_t i = 0; i < sizeof chats / sizeof *chats; i++) {
-        a = accept(parse_chat, chats[i].body);
-        assert_int_equal(a.thinking, chats[i].thinking);
-        assert_int_equal(a.reasoning_budget, chats[i].budget);
-        assert_string_equal(a.reasoning_effort ? a.reasoning_effort : "",
-                            chats[i].effort ? chats[i].effort : "");
-        assert_string_equal(a.ignored, "");
-        ask_fini(&a);
-    }
-    a = accept(parse_chat, CHAT(",\"reasoning\":{\"exclude\":true}"));
-    assert_true(a.reasoning_hidden);
-    ask_fini(&a);
-    a = accept(parse_ollama_chat, CHAT(",\"think\":\"low\""));
-    assert_int_equal(a.thinking, CHAT_ON);
-    assert_string_equal(a.reasoning_effort, "low");
-    ask_fini(&a);
-    a = accept(parse_ollama_chat, CHAT(",\"think\":false"));
-    assert_int_equal(a.thinking, CHAT_OFF);
-    ask_fini(&a);
-}
-
 static void test_input_tokens(void **state)
 {
     struct ask a = accept(parse_input_tokens, "{\"instructions\":\"a\"}");
@@ -885,7 +817,6 @@ int main(void)
         cmocka_unit_test(test_silly_tavern),
         cmocka_unit_test(test_unknown_samplers_are_left_out),
         cmocka_unit_test(test_samplers_are_refused_by_name),
-        cmocka_unit_test(test_reasoning_parameters),
         cmocka_unit_test(test_input_tokens),
         cmocka_unit_test(test_other_apis_refuse),
         cmocka_unit_test(test_keep_alive),

@@ -243,6 +243,13 @@ struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model
     return shown;
 }
 
+enum chat_switch ask_thinking(const struct ask *ask)
+{
+    bool said = ask->thinking != CHAT_UNSET || json_object_get(ask->kwargs, "enable_thinking") ||
+                json_object_get(ask->kwargs, "thinking");
+    return ask->thinks && !said ? CHAT_ON : ask->thinking;
+}
+
 void ask_seed(struct ask *ask)
 {
     uint64_t bits[2] = {0};
@@ -578,10 +585,13 @@ bool take_effort(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_string(value) || json_string_length(value) == 0)
         return problem_set(p, 400, "none, low, medium, high or another of the model's is expected");
-    if (strcmp(json_string_value(value), "none") == 0)
+    const char *effort = json_string_value(value);
+    if (strcmp(effort, "none") == 0) {
         ask->thinking = CHAT_OFF;
-    else
-        ask->reasoning_effort = json_string_value(value);
+        return true;
+    }
+    ask->reasoning_effort = effort;
+    ask->thinks = strcmp(effort, "minimal") != 0;
     return true;
 }
 

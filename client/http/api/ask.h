@@ -101,7 +101,8 @@ struct ask {
     char *form_text;              /* owned; of `form` */
     bool form_is_loose;           /* a schema of which what cannot be followed is left out */
     const char *reasoning_effort; /* NULL: the template's */
-    enum chat_switch thinking;
+    enum chat_switch thinking;    /* what the request says of it; see ask_thinking */
+    bool thinks; /* the request wants some thinking: an effort, or as much as the model sees fit */
     uint32_t reasoning_budget; /* tokens; 0: no limit */
     bool reasoning_as_content; /* it is not separated */
     bool reasoning_hidden;     /* it is separated and dropped */
@@ -142,6 +143,9 @@ struct ask_shown {
     float temperature, top_p, presence_penalty, frequency_penalty;
 };
 struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
+/* Whether the model is to think. A request that wants thinking and does not say so is enough: some
+ * templates think only when told to. CHAT_UNSET: as the template has it. */
+enum chat_switch ask_thinking(const struct ask *ask);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);
 /* Refuses a limit of 0, of an API that generates at least one token. own: the API's name for
@@ -188,7 +192,7 @@ bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p);
 bool take_top_logprobs(struct ask *ask, json_t *value, struct problem *p);
 bool take_logprobs(struct ask *ask, json_t *value, struct problem *p);
 bool take_kwargs(struct ask *ask, json_t *value, struct problem *p);
-/* "none" switches thinking off. */
+/* "none" switches thinking off; any other effort but "minimal" wants some. */
 bool take_effort(struct ask *ask, json_t *value, struct problem *p);
 bool take_enable_thinking(struct ask *ask, json_t *value, struct problem *p);
 /* Ollama's: true, false or an effort. */

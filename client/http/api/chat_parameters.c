@@ -88,6 +88,8 @@ static bool take_thinking(struct ask *ask, json_t *value, struct problem *p)
         return problem_set(p, 400, "the type enabled, adaptive or disabled is expected");
     if (known[i].thinking != CHAT_UNSET)
         ask->thinking = known[i].thinking;
+    else
+        ask->thinks = true; /* the model decides how much, and must be told that it may */
     return !budget || json_is_null(budget) || known[i].thinking == CHAT_OFF ||
            take_reasoning_budget(ask, budget, p);
 }

@@ -9,7 +9,7 @@ struct chat_request conversation_of(const struct ask *ask)
                                  .tools = ask->tools,
                                  .kwargs = ask->kwargs,
                                  .reasoning_effort = ask->reasoning_effort,
-                                 .thinking = ask->thinking,
+                                 .thinking = ask_thinking(ask),
                                  .end = ask->end,
                                  .now_s = -1};
 }
