@@ -583,6 +583,10 @@ def check_forms():
     assert answer(guided_choice=["red", "green"]) in ("red", "green")
     assert set(answer(structured_outputs={"regex": "[ab]{3}"})) <= set("ab")
     assert answer(grammar='root ::= "x" [0-9] "y"')[::2] == "xy"
+    assert answer(ebnf='root ::= "x" [0-9] "y"')[::2] == "xy" and set(answer(regex="[ab]{3}")) <= set("ab")  # SGLang's
+    assert post("/v1/completions", prompt="a", max_tokens=20, regex="7{5}")["choices"][0]["text"] == "77777"
+    assert post("/v1/responses", input="a", regex="7{5}")["output"][-1]["content"][0]["text"] == "77777"
+    refused("/v1/completions", {"prompt": "a", "ebnf": "root ::= TagDispatch((\"a\", b))"}, 400)
     for form in ({"type": "json_schema", "json_schema": {"schema": {"not": {}}, "strict": True}}, {"type": "xml"}):
         refused("/v1/chat/completions", {"messages": messages, "response_format": form}, 400)
     # not strict: what cannot be followed is left out, the rest binds

@@ -372,6 +372,9 @@ static void test_forms(void **state)
                 "{\"enum\":[1]}");
     expect_form(parse_chat, CHAT(",\"structured_outputs\":{\"regex\":\"a+\"}"), MOED_GRAMMAR_REGEX,
                 "a+");
+    expect_form(parse_chat, CHAT(",\"regex\":\"a+\""), MOED_GRAMMAR_REGEX, "a+"); /* SGLang's */
+    expect_form(parse_response, "{\"input\":\"a\",\"ebnf\":\"root ::= \\\"a\\\"\"}",
+                MOED_GRAMMAR_GBNF, "root ::= \"a\"");
     expect_form(parse_chat, CHAT(",\"guided_choice\":[\"a\",\"b\"]"), MOED_GRAMMAR_CHOICES,
                 "[\"a\",\"b\"]");
     expect_form(parse_completion, "{\"prompt\":\"a\",\"grammar\":\"root ::= \\\"a\\\"\"}",
@@ -380,6 +383,8 @@ static void test_forms(void **state)
         {CHAT(",\"response_format\":{\"type\":\"json_schema\"}"), "response_format"},
         {CHAT(",\"response_format\":\"json\""), "response_format"},
         {CHAT(",\"grammar\":1"), "grammar"},
+        {CHAT(",\"regex\":1"), "regex"},
+        {CHAT(",\"structural_tag\":\"{}\""), "structural_tag"},
         {CHAT(",\"guided_choice\":\"a\""), "guided_choice"},
         {CHAT(",\"structured_outputs\":{\"structural_tag\":\"a\"}"),
          "structured_outputs.structural_tag"},

@@ -115,6 +115,10 @@ const struct parameter structure_parameters[] = {
     {.name = "guided_regex", .take = take_regex},
     {.name = "guided_choice", .take = take_choices},
     {.name = "guided_grammar", .take = take_grammar},
+    {.name = "regex", .take = take_regex}, /* SGLang's */
+    /* SGLang's, in XGrammar's notation: that of GBNF, and more, in which the worker finds errors */
+    {.name = "ebnf", .take = take_grammar},
+    {.name = "structural_tag", .refused = "use tools"},
     {.name = "structured_outputs", .take = take_structured_outputs},
     {.name = "guided_decoding_backend"},
     {.name = "guided_whitespace_pattern",
@@ -166,7 +170,7 @@ static struct answer_request request_of(const struct ask *ask, const struct chat
         .format = chat ? chat->style.format : NULL,
         .reasoning = chat ? chat->style.reasoning : NULL,
         .reasoning_open = chat && chat->reasoning_open,
-        .thinking_off = ask->thinking == CHAT_OFF || (chat && chat->reasoning_closed),
+        .thinking_off = ask_thinking(ask) == CHAT_OFF || (chat && chat->reasoning_closed),
         .tools = ask->tool_list,
         .calls = calls[ask->calls],
         .call_name = ask->call_name,
