@@ -4,11 +4,14 @@
 
 #include <string.h>
 
-/* RFC 3339, with real days of months and without leap seconds. */
+/* RFC 3339, with real days of months and without leap seconds. Not the year 0000, which Python's
+ * dates do not have. */
+#define YEAR "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+#define LEAP "(?:0[48]|[2468][048]|[13579][26])" /* the multiples of 4 but 0, of two digits */
 #define DATE                                                                                       \
-    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"                                \
+    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"                                \
     "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"                          \
-    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+    "(?:[0-9]{2}" LEAP "|" LEAP "00)-02-29)"
 #define CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 #define TIME  CLOCK ":[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-]" CLOCK ")"
 
@@ -48,15 +51,18 @@
     ")+(?:/" PCHAR "*)*)?" QUERY
 
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
-/* ISO 8601, as appendix A of RFC 3339 has it; a number without a limit could be endless */
-#define SECONDS  "[0-9]{1,9}S"
-#define MINUTES  "[0-9]{1,9}M(?:" SECONDS ")?"
-#define HOURS    "[0-9]{1,9}H(?:" MINUTES ")?"
+/* ISO 8601, as appendix A of RFC 3339 has it; a number without a limit could be endless. Python's
+ * timedelta takes less than 1e9 days, and Pydantic hours and minutes of less than 2^32 s. */
+#define NUMBER   "[0-9]{1,6}"
+#define LONGER   "[0-9]{1,8}"
+#define SECONDS  LONGER "S"
+#define MINUTES  NUMBER "M(?:" SECONDS ")?"
+#define HOURS    NUMBER "H(?:" MINUTES ")?"
 #define OF_DAY   "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
-#define DAYS     "[0-9]{1,9}D"
-#define MONTHS   "[0-9]{1,9}M(?:" DAYS ")?"
-#define YEARS    "[0-9]{1,9}Y(?:" MONTHS ")?"
-#define WEEKS    "[0-9]{1,9}W"
+#define DAYS     LONGER "D"
+#define MONTHS   NUMBER "M(?:" DAYS ")?"
+#define YEARS    NUMBER "Y(?:" MONTHS ")?"
+#define WEEKS    NUMBER "W"
 #define DURATION "P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" OF_DAY ")?|" OF_DAY "|" WEEKS ")"
 
 static const struct {

@@ -7,6 +7,7 @@ Exit code 77: one of the packages is not here. The suite is JSON-Schema-Test-Sui
 tests/draft2020-12; the source archive of jsonschema on PyPI contains it."""
 
 import argparse
+import datetime
 import itertools
 import json
 import pathlib
@@ -395,6 +396,41 @@ def run_regexes(oracle, seed):
     print(f"regular expressions: {n} texts compared with llguidance")
 
 
+def parsers_of_times():
+    """Pydantic's, which read all four; without it Python's own, which read no durations."""
+    try:
+        import pydantic
+    except ImportError:
+        return {"date": datetime.date.fromisoformat, "time": datetime.time.fromisoformat,
+                "date-time": datetime.datetime.fromisoformat}
+    types = {"date": datetime.date, "time": datetime.time, "date-time": datetime.datetime,
+             "duration": datetime.timedelta}
+    return {name: pydantic.TypeAdapter(type).validate_python for name, type in types.items()}
+
+
+LATEST = ["9999-12-31", "23:59:59.999999999-23:59", "9999-12-31T23:59:59.999999999Z",
+          "P999999Y999999M99999999DT999999H999999M99999999S", "P999999W"]
+
+
+def run_times(oracle, seed):
+    """Python reads what the formats allow. Its first year is 1, and a timedelta has a limit."""
+    parsers = parsers_of_times()
+    n = 0
+    for name, parse in parsers.items():
+        schema = {"type": "string", "format": name}
+        answer = oracle.ask(SCHEMA, json.dumps(schema), [json.dumps(t) for t in LATEST], 200, seed)
+        texts = [t for t, accepted in zip(LATEST, answer["accepts"]) if accepted]
+        if not texts:
+            fail("format", name, "does not allow its largest value")
+        for text in texts + [json.loads(t) for t in answer["walks"] if t]:
+            n += 1
+            try:
+                parse(text)
+            except ValueError as error:
+                fail("format", name, text, error)
+    print(f"formats of times: {n} texts read by Python in {len(parsers)} formats")
+
+
 # -- Older drafts, and schemas that are made looser --
 
 def in_draft_4(r, schema):
@@ -546,6 +582,7 @@ def main():
         run_suite(oracle, arguments.suite)
     run_real(oracle, arguments.seed)
     run_regexes(oracle, arguments.seed)
+    run_times(oracle, arguments.seed)
     run_random(oracle, arguments.seed, arguments.schemas)
     run_draft_4(oracle, arguments.seed, arguments.schemas)
     run_loose(oracle, arguments.seed, arguments.schemas)
