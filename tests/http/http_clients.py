@@ -103,6 +103,11 @@ def check_openai_tools():
         kinds = [checked(event).type for event in stream]
         item = stream.get_final_response().output[0]
     assert item.type == "function_call" and "response.function_call_arguments.done" in kinds, (item, kinds)
+    custom = {"model": "demo", "input": "Weather?", "tools": [{"type": "custom", "name": "apply_patch"}], "max_output_tokens": 200,
+              "tool_choice": {"type": "custom", "name": "apply_patch"}, "temperature": 0}
+    whole, parts = checked(c.responses.create(**custom)), [checked(event) for event in c.responses.create(**custom, stream=True)]
+    done, = (p for p in parts if p.type == "response.custom_tool_call_input.done")
+    assert (whole.output[0].type, whole.output[0].input) == ("custom_tool_call", done.input), (whole, done)
 
 
 def check_openai_forms():

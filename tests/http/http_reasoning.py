@@ -249,6 +249,27 @@ def check_calls():
     assert free["message"]["content"] and "tool_calls" not in free["message"], free
 
 
+def check_custom_tools():
+    """A tool whose input is a text, as Codex's apply_patch: the client gets the text, and sends it back."""
+    asked = {"input": [USER], "temperature": 1.2, "max_output_tokens": 400, "tools": [{"type": "custom", "name": "apply_patch", "description": "Edits files."}],
+             "tool_choice": {"type": "custom", "name": "apply_patch"}}
+    for seed in range(6):
+        whole = ask("/v1/responses", **asked, seed=seed)
+        parts = data("/v1/responses", **asked, seed=seed)
+        item, added = whole["output"][-1], parts[2]["item"]
+        assert parts[2]["type"] == "response.output_item.added" and (added["type"], added["input"]) == ("custom_tool_call", ""), parts
+        deltas = [p["delta"] for p in parts if p["type"] == "response.custom_tool_call_input.delta"]
+        done, = (p["input"] for p in parts if p["type"] == "response.custom_tool_call_input.done")
+        last, = (p["item"] for p in parts if p["type"] == "response.output_item.done")
+        assert "".join(deltas) == done == last["input"] and "" not in deltas, parts
+        assert last["id"] == added["id"] and last["id"].startswith("ctc_") and last["name"] == "apply_patch", parts
+        assert last["status"] == whole["status"] == parts[-1]["response"]["status"], (last, whole)  # completed or incomplete
+        if whole["status"] == "completed":
+            assert (item["type"], item["input"], item["name"]) == ("custom_tool_call", done, "apply_patch") and "arguments" not in item, (whole, done)
+            history = [USER, item, {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "Done."}, USER]
+            ask("/v1/responses", **{**asked, "input": history, "tool_choice": "none", "max_output_tokens": 3})
+
+
 def short_name():
     """--reasoning-field reasoning."""
     chat = {"messages": [USER], "temperature": 0, "max_tokens": 80, "grammar": THOUGHT}

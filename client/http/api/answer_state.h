@@ -5,6 +5,7 @@
 
 #include "client/http/api/app.h"
 #include "client/http/api/ask.h"
+#include "client/http/api/custom_tool.h"
 #include "client/http/api/output.h"
 #include "client/http/api/scores.h"
 #include "client/http/api/structure.h"
@@ -119,6 +120,7 @@ struct answer {
     bool starting;               /* the first job runs: the choices are its own */
     unsigned jobs;               /* that run: the answer must not be freed */
     unsigned n_events;           /* of a dialect that numbers them */
+    struct custom_input custom;  /* of a dialect with custom tools: of the call that is open */
     struct answer *next, **link; /* in app->first */
     struct problem problem;
 };

@@ -37,6 +37,7 @@ void ask_fini(struct ask *ask)
     json_decref(ask->messages);
     json_decref(ask->call_names);
     json_decref(ask->tools);
+    json_decref(ask->custom_tools);
     json_decref(ask->root);
     *ask = (struct ask){0};
 }

@@ -91,6 +91,8 @@ struct ask {
     json_t *call_names;           /* owned: of the calls in `messages`, by their ids; NULL: none */
     size_t call_count;            /* of calls in `messages` */
     json_t *tools;                /* owned, in OpenAI's form; NULL: none */
+    json_t *custom_tools;         /* owned: names of those that custom_tool.h made functions of, as
+                                     members; NULL: none */
     struct tool_list *tool_list;  /* owned; of `tools` */
     enum ask_calls calls;         /* only where there are tools */
     const char *call_name;        /* CALLS_NAMED */

@@ -36,7 +36,8 @@ bool take_tools(struct ask *ask, json_t *value, struct problem *p)
         if (!type || strcmp(type, "function") != 0 || !json_is_object(function))
             return problem_set(p, 400,
                                "tools[%zu]: {\"type\": \"function\", \"function\": {...}} is "
-                               "expected, not '%.40s': moed runs no tools of its own",
+                               "expected, not '%.40s': moed has no tools of its own. Describe "
+                               "one that the client runs so",
                                i, type ? type : "none");
         if (!add_tool(ask, json_incref(function), p))
             return false;
@@ -55,7 +56,8 @@ static bool choose_name(struct ask *ask, const json_t *choice, struct problem *p
 {
     const char *type = json_string_value(json_object_get(choice, "type"));
     const char *name = function_name(choice);
-    if (!type || strcmp(type, "function") != 0 || !name)
+    bool known = type && (strcmp(type, "function") == 0 || strcmp(type, "custom") == 0);
+    if (!known || !name)
         return problem_set(p, 400,
                            "none, auto, required or {\"type\": \"function\", \"function\": "
                            "{\"name\": ...}} is expected");

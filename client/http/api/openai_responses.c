@@ -12,14 +12,33 @@
 #include <time.h>
 
 /* Each part of the answer is an item. Text and reasoning have one part of content. */
+struct item_kind {
+    const char *id_prefix, *type;
+    const char *delta, *done; /* a stream's events */
+};
 
-static const char *const id_prefixes[] = {
-    [PART_TEXT] = "msg", [PART_REASONING] = "rs", [PART_CALL] = "fc"};
+static const struct item_kind item_kinds[] = {
+    [PART_TEXT] = {"msg", "message", "response.output_text.delta", "response.output_text.done"},
+    [PART_REASONING] = {"rs", "reasoning", "response.reasoning_text.delta",
+                        "response.reasoning_text.done"},
+    [PART_CALL] = {"fc", "function_call", "response.function_call_arguments.delta",
+                   "response.function_call_arguments.done"},
+};
+static const struct item_kind custom_call = {"ctc", "custom_tool_call",
+                                             "response.custom_tool_call_input.delta",
+                                             "response.custom_tool_call_input.done"};
+
+static const struct item_kind *item_kind(const struct choice *c, const struct part *part)
+{
+    bool custom =
+        part->kind == PART_CALL && json_object_get(c->answer->ask.custom_tools, part->name);
+    return custom ? &custom_call : &item_kinds[part->kind];
+}
 
 static void id_json(const struct choice *c, const struct part *part, struct strbuf *out)
 {
-    strbuf_printf(out, "\"%s_%s_%u\"", id_prefixes[part->kind], c->answer->id + strlen("resp_"),
-                  part->index);
+    strbuf_printf(out, "\"%s_%s_%u\"", item_kind(c, part)->id_prefix,
+                  c->answer->id + strlen("resp_"), part->index);
 }
 
 /* The last text has the log-probabilities of the whole answer. */
@@ -42,26 +61,40 @@ static const char *status_of(const struct part *part, bool full)
     return !full ? "in_progress" : part->complete ? "completed" : "incomplete";
 }
 
-static void call_json(const struct part *part, bool full, struct strbuf *out)
+/* The input of a custom tool's call; of one that broke off as much as has come. */
+static void input_member(const struct part *part, struct strbuf *out)
 {
+    struct custom_input in = {0};
+    struct strbuf input;
+    strbuf_init(&input);
+    custom_input_take(&in, part->text.data, part->text.len, &input);
+    json_member(out, "input", input.data, input.len);
+    out->failed = out->failed || input.failed;
+    strbuf_fini(&input);
+}
+
+static void call_json(const struct choice *c, const struct part *part, bool full,
+                      struct strbuf *out)
+{
+    bool custom = item_kind(c, part) == &custom_call;
     strbuf_printf(out, ",\"call_id\":\"%s\"", part->id);
     json_string_member(out, "name", part->name);
-    if (full)
-        output_arguments_member(part, out);
+    if (!full)
+        strbuf_printf(out, custom ? ",\"input\":\"\"" : ",\"arguments\":\"\"");
+    else if (custom)
+        input_member(part, out);
     else
-        strbuf_printf(out, ",\"arguments\":\"\"");
+        output_arguments_member(part, out);
     strbuf_printf(out, ",\"status\":\"%s\"}", status_of(part, full));
 }
 
 static void item_json(const struct choice *c, const struct part *part, bool full,
                       struct strbuf *out)
 {
-    static const char *const types[] = {
-        [PART_TEXT] = "message", [PART_REASONING] = "reasoning", [PART_CALL] = "function_call"};
-    strbuf_printf(out, "{\"type\":\"%s\",\"id\":", types[part->kind]);
+    strbuf_printf(out, "{\"type\":\"%s\",\"id\":", item_kind(c, part)->type);
     id_json(c, part, out);
     if (part->kind == PART_CALL) {
-        call_json(part, full, out);
+        call_json(c, part, full, out);
         return;
     }
     strbuf_printf(out, part->kind == PART_TEXT ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
@@ -244,6 +277,7 @@ static void write_begin(struct answer *a)
 
 static void write_part_begin(struct choice *c, const struct part *part)
 {
+    c->answer->custom = (struct custom_input){0};
     item_event(c, part, "response.output_item.added", false);
     if (part->kind != PART_CALL)
         content_event(c, part, "response.content_part.added", false);
@@ -259,25 +293,37 @@ static void new_scores_json(struct choice *c, struct strbuf *out)
     s->written = settled;
 }
 
-static void write_part_text(struct choice *c, const struct part *part, const char *text, size_t len)
+static void write_delta(struct choice *c, const struct part *part, const char *text, size_t len)
 {
-    static const char *const types[] = {[PART_TEXT] = "response.output_text.delta",
-                                        [PART_REASONING] = "response.reasoning_text.delta",
-                                        [PART_CALL] = "response.function_call_arguments.delta"};
-    struct strbuf *out = begin_part_event(c, part, types[part->kind]);
+    struct strbuf *out = begin_part_event(c, part, item_kind(c, part)->delta);
     json_member(out, "delta", text, len);
     if (part->kind == PART_TEXT)
         new_scores_json(c, out);
     end_event(out);
 }
 
+static void write_part_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    struct strbuf input;
+    if (item_kind(c, part) != &custom_call) {
+        write_delta(c, part, text, len);
+        return;
+    }
+    strbuf_init(&input);
+    custom_input_take(&c->answer->custom, text, len, &input);
+    if (input.len)
+        write_delta(c, part, input.data, input.len);
+    c->answer->x->out.failed = c->answer->x->out.failed || input.failed;
+    strbuf_fini(&input);
+}
+
 static void write_part_end(struct choice *c, const struct part *part)
 {
-    static const char *const types[] = {[PART_TEXT] = "response.output_text.done",
-                                        [PART_REASONING] = "response.reasoning_text.done",
-                                        [PART_CALL] = "response.function_call_arguments.done"};
-    struct strbuf *out = begin_part_event(c, part, types[part->kind]);
-    if (part->kind == PART_CALL) {
+    const struct item_kind *kind = item_kind(c, part);
+    struct strbuf *out = begin_part_event(c, part, kind->done);
+    if (kind == &custom_call) {
+        input_member(part, out);
+    } else if (part->kind == PART_CALL) {
         json_string_member(out, "name", part->name);
         output_arguments_member(part, out);
     } else {

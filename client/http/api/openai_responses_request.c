@@ -1,5 +1,6 @@
 /* Requests of OpenAI's Responses API; see openai_responses.h. */
 #include "client/http/api/conversation.h"
+#include "client/http/api/custom_tool.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/openai_responses.h"
 #include "client/http/api/structure.h"
@@ -8,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A text, or parts of one. */
 static bool take_instructions(struct ask *ask, json_t *value, struct problem *p)
 {
+    if (json_object_get(json_array_get(value, 0), "role"))
+        return problem_set(p, 400,
+                           "a text is expected, not messages: put them before those of input");
     return add_system(ask, content_text(value, CONTENT_HISTORY, "instructions", p), p);
 }
 
@@ -235,7 +240,17 @@ static bool is_left_out(const json_t *tool)
     return false;
 }
 
-/* Functions have their members at the top here. */
+static bool note_custom(struct ask *ask, const json_t *tool, struct problem *p)
+{
+    const char *name = json_string_value(json_object_get(tool, "name"));
+    if (!ask->custom_tools)
+        ask->custom_tools = json_object();
+    return !name /* finish_tools refuses it */ ||
+           json_object_set_new(ask->custom_tools, name, json_true()) == 0 ||
+           problem_set(p, 503, "no memory for the tools");
+}
+
+/* Functions have their members at the top here. A custom tool becomes a function. */
 static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_array(value))
@@ -247,14 +262,16 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
             ask_ignore(ask, type);
             continue;
         }
-        if (!content_has_type(tool, "function"))
+        bool custom = content_has_type(tool, "custom");
+        if (!custom && !content_has_type(tool, "function"))
             return problem_set(p, 400,
-                               "tools[%zu]: the type function is expected, not '%.40s': moed runs "
-                               "no tools of its own",
+                               "tools[%zu]: the type function or custom is expected, not '%.40s': "
+                               "moed has no tools of its own. Describe one that the client runs as "
+                               "a function (name, description, parameters)",
                                i, type ? type : "none");
-        json_t *function = json_copy(tool);
+        json_t *function = custom ? custom_tool_function(tool) : json_copy(tool);
         json_object_del(function, "type");
-        if (!add_tool(ask, function, p))
+        if (!add_tool(ask, function, p) || (custom && !note_custom(ask, tool, p)))
             return false;
     }
     return true;
