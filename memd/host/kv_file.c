@@ -17,10 +17,12 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FILE_MAGIC 0x31564b4445454f4dull
 #define NONE       UINT32_MAX
+#define FUTURE_S   3600 /* is_in_future */
 
 struct file_header {
     uint64_t magic, version, page_bytes, seed;
@@ -90,6 +92,11 @@ static bool write_record(struct kv_file *f, uint32_t slot, const struct kv_store
 
 /* ---- Slots ---- */
 
+static uint64_t wall_clock_s(void)
+{
+    return (uint64_t)time(NULL);
+}
+
 static bool is_used(const struct kv_file *f, uint32_t slot)
 {
     return atomic_load_explicit(&f->index.parents[slot], memory_order_relaxed) != 0;
@@ -110,9 +117,21 @@ static void drop(struct kv_file *f, uint32_t slot)
     f->n_used--;
 }
 
-/* Whether a goes before b: used longer ago; of one time, the later page of a conversation. */
-static bool goes_before(const struct kv_store_page *a, const struct kv_store_page *b)
+/* Whether a time cannot be right: the wall clock was ahead once, or is behind now. A clock that was
+ * set back by less is no reason to drop what was used last. */
+static bool is_in_future(uint64_t used_s, uint64_t now_s)
 {
+    return used_s > now_s + FUTURE_S;
+}
+
+/* Whether a goes before b: its time cannot be right; used longer ago; of one time, the later page
+ * of a conversation. */
+static bool goes_before(const struct kv_store_page *a, const struct kv_store_page *b,
+                        uint64_t now_s)
+{
+    bool a_wrong = is_in_future(a->used_s, now_s);
+    if (a_wrong != is_in_future(b->used_s, now_s))
+        return a_wrong;
     return a->used_s != b->used_s ? a->used_s < b->used_s : a->depth > b->depth;
 }
 
@@ -165,26 +184,27 @@ static uint32_t find_free(const struct kv_file *f)
 }
 
 /* Of the pages that no other one continues, the one that goes first. NONE: there is none. */
-static uint32_t find_first_to_go(struct kv_file *f, const struct kv_store_page *page)
+static uint32_t find_first_to_go(struct kv_file *f, const struct kv_store_page *page,
+                                 uint64_t now_s)
 {
     const struct kv_store_record *records = f->index.records;
     uint32_t first = NONE;
     collect_continued(f, page);
     for (uint32_t slot = 0; slot < f->index.n_slots; slot++)
         if (!is_continued(f, records[slot].page.key) &&
-            (first == NONE || goes_before(&records[slot].page, &records[first].page)))
+            (first == NONE || goes_before(&records[slot].page, &records[first].page, now_s)))
             first = slot;
     return first;
 }
 
 /* A free slot, or that of the page that goes first. NONE: that would be the new page. */
-static uint32_t take_slot(struct kv_file *f, const struct kv_store_page *page)
+static uint32_t take_slot(struct kv_file *f, const struct kv_store_page *page, uint64_t now_s)
 {
     uint32_t slot = find_free(f);
     if (slot != NONE)
         return slot;
-    slot = find_first_to_go(f, page);
-    if (slot == NONE || goes_before(page, &f->index.records[slot].page))
+    slot = find_first_to_go(f, page, now_s);
+    if (slot == NONE || goes_before(page, &f->index.records[slot].page, now_s))
         return NONE;
     drop(f, slot);
     return slot;
@@ -193,7 +213,10 @@ static uint32_t take_slot(struct kv_file *f, const struct kv_store_page *page)
 void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memory,
                  bool (*still_valid)(void *arg), void *arg)
 {
-    uint32_t slot = f->failed ? NONE : take_slot(f, page);
+    uint64_t now_s = wall_clock_s();
+    if (is_in_future(page->used_s, now_s)) /* by a clock that was set back since */
+        page->used_s = now_s;
+    uint32_t slot = f->failed ? NONE : take_slot(f, page, now_s);
     if (slot == NONE)
         return;
     uint64_t at = kv_store_offset(&f->index, slot) + KV_STORE_BLOCK;
@@ -215,7 +238,8 @@ void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memo
 void kv_file_touch(struct kv_file *f, uint32_t slot, uint64_t used_s)
 {
     struct kv_store_page page = f->index.records[slot].page;
-    if (!is_used(f, slot) || page.used_s >= used_s)
+    bool is_later = used_s > page.used_s || is_in_future(page.used_s, wall_clock_s());
+    if (!is_used(f, slot) || !is_later)
         return;
     page.used_s = used_s;
     if (!f->failed && write_record(f, slot, &page))
@@ -241,7 +265,8 @@ static uint64_t header_checksum(const struct file_header *h)
 /* Reads the records of the slots that the file has. */
 static void read_records(struct kv_file *f)
 {
-    uint32_t damaged = 0;
+    uint32_t damaged = 0, in_future = 0;
+    uint64_t now_s = wall_clock_s();
     struct file_record r;
     for (uint32_t slot = 0; slot < f->index.n_slots; slot++) {
         errno = 0; /* stays so at the end of the file */
@@ -260,9 +285,14 @@ static void read_records(struct kv_file *f)
         }
         kv_store_set(&f->index, slot, &r.page);
         f->n_used++;
+        in_future += is_in_future(r.page.used_s, now_s);
     }
     if (damaged)
         log_warn("%" PRIu32 " damaged pages of the conversations' file are not used", damaged);
+    if (in_future)
+        log_warn("%" PRIu32 " pages of the conversations' file were used in the future, by this "
+                 "machine's clock: new pages take their place first",
+                 in_future);
 }
 
 static enum error_code make_index(struct kv_file *f, const struct kv_file_options *o, uint64_t seed,

@@ -6,7 +6,8 @@
  * The record is written after its page, and both have checksums. So a file that a crash, a full
  * disk or another program damaged loses the damaged pages and nothing else. If all slots are used,
  * the page that was used longest ago goes, of those that no other page of the file continues: a
- * page whose predecessor is missing is of no use.
+ * page whose predecessor is missing is of no use. Times are of the wall clock. A page whose time is
+ * more than an hour ahead of it counts as the one that was used longest ago.
  *
  * Threads: one at a time; other processes read the index (ipc/kv_store.h). */
 #ifndef MOED_MEMD_HOST_KV_FILE_H
@@ -46,12 +47,13 @@ void kv_file_close(struct kv_file *f); /* a zeroed one: no effect */
 
 /* The slot with this key; UINT32_MAX: none. */
 uint32_t kv_file_find(const struct kv_file *f, uint64_t parent_key, uint64_t key);
-/* Writes a page, whose checksum this sets. Others may write `memory` meanwhile: it is read once.
- * still_valid (may be NULL): called after that; false: the bytes are not those of `page`, and
- * nothing is kept. */
+/* Writes a page, whose checksum this sets, and whose time where that lies ahead. Others may write
+ * `memory` meanwhile: it is read once. still_valid (may be NULL): called after that; false: the
+ * bytes are not those of `page`, and nothing is kept. */
 void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memory,
                  bool (*still_valid)(void *arg), void *arg);
-/* The page in a slot was used at this time. */
+/* The page in a slot was used at this time. An earlier time than the page has counts only where
+ * that lies ahead. */
 void kv_file_touch(struct kv_file *f, uint32_t slot, uint64_t used_s);
 /* Drops all pages, and their bytes. */
 void kv_file_clear(struct kv_file *f);

@@ -132,8 +132,11 @@ static bool save_if_due(struct kv_saver *s, const struct copied *c, uint64_t par
     uint64_t now_s = (uint64_t)time(NULL); /* the clock may have been set back since that use */
     if (!s->hurry && c->used_s <= now_s && c->used_s + REST_S > now_s)
         return false;
-    if (kv_file_find(s->file, parent, key) == UINT32_MAX)
+    uint32_t slot = kv_file_find(s->file, parent, key);
+    if (slot == UINT32_MAX)
         save(s, c, parent, key);
+    else /* the page was read from the file */
+        kv_file_touch(s->file, slot, c->used_s);
     return true;
 }
 
@@ -142,7 +145,8 @@ static void touch(struct kv_saver *s, uint32_t page, struct page_state *state)
 {
     struct copied c;
     uint64_t used_s = long_field(&s->pool.records[page].used_s);
-    if (used_s < state->touched_s + TOUCH_S || !copy_record(s, page, &c))
+    bool is_same = used_s + TOUCH_S > state->touched_s && used_s < state->touched_s + TOUCH_S;
+    if (is_same || !copy_record(s, page, &c)) /* a clock that was set back makes another use */
         return;
     state->touched_s = used_s;
     uint32_t slot = kv_file_find(s->file, parent_key(s, &c), state->key);

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PAGES = 14, SLOTS = 60 };
@@ -32,7 +33,7 @@ static void path_of(uint64_t model, const char *end, char out[80])
 static int remove_dir(void **state)
 {
     char path[80];
-    for (uint64_t model = 1; model <= 10; model++)
+    for (uint64_t model = 1; model <= 14; model++)
         for (int i = 0; i < 2; i++) {
             path_of(model, i ? ".bad" : "", path);
             unlink(path);
@@ -397,6 +398,81 @@ static void test_full_path(void **state)
     kv_file_close(&f);
 }
 
+enum { YEAR_S = 365 * 86400, AHEAD_SLOTS = 3 };
+
+/* Fills the file while the clock is ahead by a year. */
+static void fill_ahead(struct kv_file *f, const struct kv_file_options *options)
+{
+    struct error e;
+    uint64_t now_s = (uint64_t)time(NULL);
+    assert_int_equal(kv_file_open(f, options, &e), ERROR_OK);
+    for (uint32_t i = 0; i < AHEAD_SLOTS; i++) {
+        put(f, 1, 10 + i, now_s);
+        kv_file_touch(f, i, now_s + YEAR_S + i);
+    }
+}
+
+/* Once the clock is set back, new pages take the place of those, but not of one that is used
+ * again. */
+static void test_clock_set_back(void **state)
+{
+    struct kv_file_options options = options_of(11, AHEAD_SLOTS);
+    struct kv_file f;
+    uint64_t now_s = (uint64_t)time(NULL);
+    (void)state;
+    fill_ahead(&f, &options);
+    put(&f, 1, 20, now_s);
+    assert_true(has(&f, 1, 20));
+    assert_false(has(&f, 1, 10));
+    kv_file_touch(&f, kv_file_find(&f, 1, 11), now_s + 1);
+    put(&f, 1, 21, now_s);
+    assert_true(has(&f, 1, 21) && has(&f, 1, 11));
+    put(&f, 1, 22, now_s + YEAR_S); /* used before that: now */
+    assert_true(has(&f, 1, 22));
+    assert_true(f.index.records[kv_file_find(&f, 1, 22)].page.used_s < now_s + YEAR_S);
+    kv_file_close(&f);
+}
+
+/* The same after restarts: what each of them keeps is still there in the next one. */
+static void test_clock_set_back_before(void **state)
+{
+    struct kv_file_options options = options_of(12, AHEAD_SLOTS);
+    struct kv_file f;
+    struct error e;
+    uint64_t now_s = (uint64_t)time(NULL);
+    (void)state;
+    fill_ahead(&f, &options);
+    for (uint64_t turn = 0; turn < AHEAD_SLOTS; turn++) {
+        kv_file_close(&f);
+        assert_int_equal(kv_file_open(&f, &options, &e), ERROR_OK);
+        put(&f, 1, 20 + turn, now_s + turn);
+        for (uint64_t i = 0; i <= turn; i++)
+            assert_true(has(&f, 1, 20 + i));
+    }
+    kv_file_close(&f);
+}
+
+/* A page that comes from the file was used then. */
+static void test_use_of_saved(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(13, SLOTS)};
+    (void)state;
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    reopen(&m);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        struct kv_store_page page = m.file.index.records[slot].page;
+        page.used_s = 1;
+        kv_store_set(&m.file.index, slot, &page);
+    }
+    ask(&m, &t, 210, 7, 200);
+    kv_saver_scan(m.saver, true);
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_true(m.file.index.records[slot].page.used_s > 1);
+    close_memd(&m);
+}
+
 /* A page that a worker writes while it is saved has the checksum of what is in the file. */
 static void test_changes_meanwhile(void **state)
 {
@@ -465,6 +541,9 @@ int main(void)
                                        cmocka_unit_test(test_other_files),
                                        cmocka_unit_test(test_full),
                                        cmocka_unit_test(test_full_path),
+                                       cmocka_unit_test(test_clock_set_back),
+                                       cmocka_unit_test(test_clock_set_back_before),
+                                       cmocka_unit_test(test_use_of_saved),
                                        cmocka_unit_test(test_changes_meanwhile),
                                        cmocka_unit_test(test_checksum)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
