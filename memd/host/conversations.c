@@ -201,6 +201,7 @@ static void read_values(void *arg, double *values)
 static const struct metrics_row file_rows[] = {
     {"moed_memd_kv_file_bytes", NULL, "Bytes of conversations in the file of --kv-dir."},
     {"moed_memd_kv_file_pages_written_total", NULL, "Pages written to that file since the start."},
+    {"moed_memd_kv_file_failed", NULL, "1: writing that file fails, so nothing is saved; else 0."},
 };
 
 static void read_file_values(void *arg, double *values)
@@ -208,6 +209,7 @@ static void read_file_values(void *arg, double *values)
     struct conversations *c = arg;
     values[0] = (double)atomic_load(&c->file.n_used) * (double)c->pool.page_bytes;
     values[1] = (double)atomic_load(&c->file.written);
+    values[2] = atomic_load(&c->file.failed);
 }
 
 void conversations_register(struct conversations *c, struct metrics *m)

@@ -4,6 +4,7 @@
 #include "memd/host/kv_file.h"
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "gguf/gguf.h"
 
@@ -23,6 +24,9 @@
 #define FILE_MAGIC 0x31564b4445454f4dull
 #define NONE       UINT32_MAX
 #define FUTURE_S   3600 /* is_in_future */
+
+#define FIRST_PAUSE_S 60 /* fail */
+#define LAST_PAUSE_S  3600
 
 struct file_header {
     uint64_t magic, version, page_bytes, seed;
@@ -69,11 +73,34 @@ static uint64_t record_checksum(const struct kv_file *f, const struct kv_store_p
     return checksum64(f->index.seed + slot, page, sizeof *page);
 }
 
+/* The disk is full, for instance. Each attempt that fails doubles the time until the next one. */
 static void fail(struct kv_file *f)
 {
-    if (!f->failed)
+    if (!f->failed) {
         log_warn("conversations are no longer saved: writing the file failed: %m");
+        f->pause_s = FIRST_PAUSE_S;
+    } else {
+        f->pause_s = f->pause_s * 2 < LAST_PAUSE_S ? f->pause_s * 2 : LAST_PAUSE_S;
+    }
+    f->retry_ns = clock_ns() + f->pause_s * 1000000000ull;
     f->failed = true;
+}
+
+static void succeed(struct kv_file *f)
+{
+    if (f->failed)
+        log_info("conversations are saved again");
+    f->failed = false;
+}
+
+bool kv_file_writes(const struct kv_file *f)
+{
+    return !f->failed || clock_ns() >= f->retry_ns;
+}
+
+void kv_file_retry(struct kv_file *f)
+{
+    f->retry_ns = 0;
 }
 
 /* page NULL: the slot is free. */
@@ -216,7 +243,7 @@ void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memo
     uint64_t now_s = wall_clock_s();
     if (is_in_future(page->used_s, now_s)) /* by a clock that was set back since */
         page->used_s = now_s;
-    uint32_t slot = f->failed ? NONE : take_slot(f, page, now_s);
+    uint32_t slot = kv_file_writes(f) ? take_slot(f, page, now_s) : NONE;
     if (slot == NONE)
         return;
     uint64_t at = kv_store_offset(&f->index, slot) + KV_STORE_BLOCK;
@@ -228,6 +255,7 @@ void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memo
         fail(f);
         return;
     }
+    succeed(f); /* a record alone may need no further place on the disk */
     if ((still_valid && !still_valid(arg)) || !write_record(f, slot, page))
         return;
     kv_store_set(&f->index, slot, page);
@@ -242,7 +270,7 @@ void kv_file_touch(struct kv_file *f, uint32_t slot, uint64_t used_s)
     if (!is_used(f, slot) || !is_later)
         return;
     page.used_s = used_s;
-    if (!f->failed && write_record(f, slot, &page))
+    if (kv_file_writes(f) && write_record(f, slot, &page))
         kv_store_set(&f->index, slot, &page);
 }
 
@@ -253,6 +281,8 @@ void kv_file_clear(struct kv_file *f)
             drop(f, slot);
     if (ftruncate(f->fd, KV_STORE_BLOCK) != 0)
         fail(f);
+    else
+        kv_file_retry(f); /* the disk has its place again */
 }
 
 /* ---- Opening ---- */

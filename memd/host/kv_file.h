@@ -27,7 +27,9 @@ struct kv_file {
     uint64_t *continued; /* [continued_mask + 1]: a table of the keys that pages continue */
     uint32_t continued_mask;
     _Atomic uint32_t n_used;  /* slots in use */
-    bool failed;              /* a write failed: nothing more is written */
+    _Atomic bool failed;      /* the last write of a page failed: none is written until retry_ns */
+    uint64_t retry_ns;        /* clock_ns */
+    uint32_t pause_s;         /* before that */
     _Atomic uint64_t written; /* pages, since it was opened */
 };
 
@@ -44,6 +46,12 @@ struct kv_file_options {
 enum error_code kv_file_open(struct kv_file *f, const struct kv_file_options *options,
                              struct error *e);
 void kv_file_close(struct kv_file *f); /* a zeroed one: no effect */
+
+/* False: a write has failed, and the next attempt is not due. The first one follows after a minute,
+ * later ones after twice the time, up to an hour. */
+bool kv_file_writes(const struct kv_file *f);
+/* The next attempt is due now. */
+void kv_file_retry(struct kv_file *f);
 
 /* The slot with this key; UINT32_MAX: none. */
 uint32_t kv_file_find(const struct kv_file *f, uint64_t parent_key, uint64_t key);

@@ -126,18 +126,19 @@ static void save(struct kv_saver *s, const struct copied *c, uint64_t parent, ui
 }
 
 /* Saves the page of a record if it is due and the file does not have it. True: it need not be
- * looked at again. */
+ * looked at again, which a page does that could not be written. */
 static bool save_if_due(struct kv_saver *s, const struct copied *c, uint64_t parent, uint64_t key)
 {
     uint64_t now_s = (uint64_t)time(NULL); /* the clock may have been set back since that use */
-    if (!s->hurry && c->used_s <= now_s && c->used_s + REST_S > now_s)
+    bool is_due = s->hurry || c->used_s > now_s || c->used_s + REST_S <= now_s;
+    if (!is_due || !kv_file_writes(s->file))
         return false;
     uint32_t slot = kv_file_find(s->file, parent, key);
     if (slot == UINT32_MAX)
         save(s, c, parent, key);
     else /* the page was read from the file */
         kv_file_touch(s->file, slot, c->used_s);
-    return true;
+    return kv_file_writes(s->file);
 }
 
 /* The file forgets last what is used last. */
@@ -287,6 +288,7 @@ void kv_saver_free(struct kv_saver *s)
     pthread_mutex_unlock(&s->lock);
     if (s->has_thread)
         pthread_join(s->thread, NULL);
+    kv_file_retry(s->file);
     kv_saver_scan(s, true);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);

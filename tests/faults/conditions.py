@@ -4,7 +4,7 @@
     conditions.py --moed MOED --inject LIBRARY --model FILE [--only NAME...]
 
   full-disk      memd's files cannot grow (RLIMIT_FSIZE), with --kv-dir: conversations are no longer saved, answers are
-                 right, also after the worker's death
+                 right, also after the worker's death; afterwards conversations are saved again
   read-only      no file can be opened for writing for a while (EROFS), and a process dies meanwhile: it comes back afterwards
   descriptors    no descriptor is left for a while (EMFILE): clients wait, and get their answers
   clock          the wall clock jumps by hours and months, forwards and back, in all processes
@@ -74,13 +74,21 @@ def full_disk(args):
     kv_dir = os.path.join(folder, f"moed-full-{os.getpid()}")
     try:
         with Condition(args, "--kv-dir", kv_dir) as c:
-            resource.prlimit(c.d.pid("memd"), resource.RLIMIT_FSIZE, (48 << 10, 48 << 10))  # some pages; its log, too
+            memd = c.d.pid("memd")
+            before = resource.prlimit(memd, resource.RLIMIT_FSIZE)
+            resource.prlimit(memd, resource.RLIMIT_FSIZE, (48 << 10, before[1]))  # some pages; its log, too
             for _ in range(2):
                 c.end(c.start())
-            log = c.d.run_dir + "/memd.log"
-            assert wait_until(60, lambda: "no longer saved" in open(log, errors="replace").read()), "no word of the full disk"
+            says = lambda text: text in open(c.d.run_dir + "/memd.log", errors="replace").read()
+            failed = lambda: c.d.metrics("memd")["moed_memd_kv_file_failed"]
+            assert wait_until(60, lambda: says("no longer saved")), "no word of the full disk"
+            assert failed() == 1, "the metric does not show the full disk"
             c.d.signal("worker", 9)
             c.end(c.start())
+            resource.prlimit(memd, resource.RLIMIT_FSIZE, before)
+            assert c.d.call("cache", "--clear").returncode == 0  # memd then tries at once
+            c.end(c.start())
+            assert wait_until(60, lambda: says("saved again") and failed() == 0), "conversations are not saved again"
             c.serves()
     finally:
         subprocess.run(["rm", "-rf", kv_dir], check=False)

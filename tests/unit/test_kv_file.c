@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -473,6 +474,31 @@ static void test_use_of_saved(void **state)
     close_memd(&m);
 }
 
+/* While the disk is full nothing is saved; afterwards all that was missed is. */
+static void test_full_disk(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(14, SLOTS)};
+    struct rlimit before, little;
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    little = (struct rlimit){KV_STORE_BLOCK, before.rlim_max};
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    kv_saver_scan(m.saver, true);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(m.file.failed);
+    kv_saver_scan(m.saver, true); /* the next attempt is not due */
+    assert_int_equal(atomic_load(&m.file.n_used), 0);
+    kv_file_retry(&m.file);
+    kv_saver_scan(m.saver, true);
+    assert_false(m.file.failed);
+    assert_int_equal(atomic_load(&m.file.n_used), 4);
+    close_memd(&m);
+}
+
 /* A page that a worker writes while it is saved has the checksum of what is in the file. */
 static void test_changes_meanwhile(void **state)
 {
@@ -544,6 +570,7 @@ int main(void)
                                        cmocka_unit_test(test_clock_set_back),
                                        cmocka_unit_test(test_clock_set_back_before),
                                        cmocka_unit_test(test_use_of_saved),
+                                       cmocka_unit_test(test_full_disk),
                                        cmocka_unit_test(test_changes_meanwhile),
                                        cmocka_unit_test(test_checksum)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
