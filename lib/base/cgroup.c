@@ -1,14 +1,17 @@
-/* The control groups of this process; see cgroup.h. */
+/* The control groups of a process; see cgroup.h. */
 #include "base/cgroup.h"
 
 #include <string.h>
 
 enum { FILE_BYTES = 8192 };
 
-FILE *cgroup_open_list(const char *root)
+FILE *cgroup_open_list(const char *root, long pid)
 {
     char file[FILE_BYTES];
-    snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
+    if (pid)
+        snprintf(file, sizeof file, "%s/proc/%ld/cgroup", root, pid);
+    else
+        snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
     return fopen(file, "re");
 }
 
@@ -46,4 +49,11 @@ bool cgroup_up(struct cgroup *g)
     if (slash != NULL)
         *slash = '\0';
     return slash != NULL;
+}
+
+bool cgroup_is_below(const struct cgroup *g, const struct cgroup *above)
+{
+    size_t len = strlen(above->path);
+    return g->second == above->second && strncmp(g->path, above->path, len) == 0 &&
+           (g->path[len] == '/' || g->path[len] == '\0');
 }

@@ -1,4 +1,4 @@
-/* The control groups of this process, as /proc/self/cgroup lists them. Sources: the kernel's
+/* The control groups of a process, as /proc/PID/cgroup lists them. Sources: the kernel's
  * Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/cgroups.rst. */
 #ifndef MOED_BASE_CGROUP_H
 #define MOED_BASE_CGROUP_H
@@ -11,13 +11,15 @@ struct cgroup {
     char path[4200]; /* "/a/b"; "": the root of the mount */
 };
 
-/* ROOT/proc/self/cgroup; NULL: there is none. */
-FILE *cgroup_open_list(const char *root);
+/* ROOT/proc/PID/cgroup, of this process where pid is 0. NULL: there is none. */
+FILE *cgroup_open_list(const char *root, long pid);
 /* The next of the list's groups that may have this controller: that of version 2, and those of
  * version 1 that name it. list may be NULL. */
 bool cgroup_next(FILE *list, const char *controller, struct cgroup *g);
 /* Goes to the group above; false: g is the root of the mount. In a container the path may be the
  * host's: then only the mount's root exists, and that is the container's own group. */
 bool cgroup_up(struct cgroup *g);
+/* Whether a group is `above`, or lies below it. */
+bool cgroup_is_below(const struct cgroup *g, const struct cgroup *above);
 
 #endif

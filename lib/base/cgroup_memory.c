@@ -71,12 +71,43 @@ static uint64_t available_in(const struct group *g)
     return limit > used ? limit - used : 0;
 }
 
+/* Whether what the process allocates counts in the group. One that is not known, for instance for
+ * want of rights, counts. */
+static bool is_inside(const struct group *g, long pid)
+{
+    struct cgroup at;
+    FILE *f = cgroup_open_list(g->root, pid);
+    bool known = false, inside = false;
+    while (!inside && cgroup_next(f, "memory", &at)) {
+        known |= at.second == g->at.second;
+        inside = cgroup_is_below(&at, &g->at);
+    }
+    if (f != NULL)
+        fclose(f);
+    return inside || !known;
+}
+
+static uint64_t promised_in(const struct group *g, const struct cgroup_promise *promises,
+                            unsigned n)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < n; i++)
+        if (is_inside(g, promises[i].pid))
+            bytes += promises[i].bytes;
+    return bytes;
+}
+
 /* Of the group and all above it. */
-static uint64_t available_upwards(struct group *g)
+static uint64_t available_upwards(struct group *g, const struct cgroup_promise *promises,
+                                  unsigned n)
 {
     uint64_t least = UINT64_MAX;
     do {
         uint64_t here = available_in(g);
+        if (here == UINT64_MAX)
+            continue;
+        uint64_t promised = promised_in(g, promises, n);
+        here = here > promised ? here - promised : 0;
         least = here < least ? here : least;
     } while (cgroup_up(&g->at));
     return least;
@@ -94,11 +125,17 @@ static bool next_group(FILE *f, const char *root, struct group *g)
 
 uint64_t cgroup_memory_available(const char *root)
 {
+    return cgroup_memory_unpromised(root, NULL, 0);
+}
+
+uint64_t cgroup_memory_unpromised(const char *root, const struct cgroup_promise *promises,
+                                  unsigned n)
+{
     uint64_t least = UINT64_MAX;
     struct group g;
-    FILE *f = cgroup_open_list(root);
+    FILE *f = cgroup_open_list(root, 0);
     while (next_group(f, root, &g)) {
-        uint64_t available = available_upwards(&g);
+        uint64_t available = available_upwards(&g, promises, n);
         least = available < least ? available : least;
     }
     if (f != NULL)
@@ -135,7 +172,7 @@ uint64_t cgroup_memory_oom_kills(const char *root)
     uint64_t kills = 0;
     struct group g;
     bool found = false;
-    FILE *f = cgroup_open_list(root);
+    FILE *f = cgroup_open_list(root, 0);
     while (!found && next_group(f, root, &g))
         found = group_oom_kills(&g, &kills);
     if (f != NULL)

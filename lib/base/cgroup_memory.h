@@ -11,6 +11,16 @@
  * sys/fs/cgroup. */
 uint64_t cgroup_memory_available(const char *root);
 
+/* Memory that a process may still allocate, and others are to leave to it. */
+struct cgroup_promise {
+    long pid;
+    uint64_t bytes;
+};
+/* As cgroup_memory_available, without the promises: each counts in the groups that the process lies
+ * in. If these are not known, it counts in all. */
+uint64_t cgroup_memory_unpromised(const char *root, const struct cgroup_promise *promises,
+                                  unsigned n);
+
 /* How many processes the kernel has killed for lack of memory, in the process's own group where its
  * version counts them, else on the machine (proc/vmstat). It counts before it kills. */
 uint64_t cgroup_memory_oom_kills(const char *root);

@@ -30,11 +30,31 @@ static bool meminfo_number(const char *name, uint64_t *out)
     return found;
 }
 
+static uint64_t machine_bytes(void)
+{
+    uint64_t kib;
+    return meminfo_number("MemAvailable", &kib) ? kib << 10 : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 uint64_t memory_available_bytes(void)
 {
-    uint64_t kib, group = cgroup_memory_available("");
-    uint64_t machine = meminfo_number("MemAvailable", &kib) ? kib << 10 : UINT64_MAX;
-    return machine < group ? machine : group;
+    return least(machine_bytes(), cgroup_memory_available(""));
+}
+
+uint64_t memory_promised_bytes(const struct cgroup_promise *promises, unsigned n)
+{
+    uint64_t machine = machine_bytes(), sum = 0;
+    for (unsigned i = 0; i < n; i++)
+        sum += promises[i].bytes;
+    uint64_t available = least(machine, cgroup_memory_available(""));
+    uint64_t left =
+        least(machine > sum ? machine - sum : 0, cgroup_memory_unpromised("", promises, n));
+    return available > left ? available - left : 0;
 }
 
 enum error_code memory_populate(void *at, size_t bytes, struct error *e)

@@ -2,6 +2,7 @@
 #ifndef MOED_BASE_MACHINE_MEMORY_H
 #define MOED_BASE_MACHINE_MEMORY_H
 
+#include "base/cgroup_memory.h"
 #include "base/error.h"
 
 #include <stddef.h>
@@ -10,6 +11,9 @@
 /* Bytes that this process can still allocate: the machine's available memory, or less where its
  * cgroup limits it. UINT64_MAX where neither is known. */
 uint64_t memory_available_bytes(void);
+/* By how much the promises lessen that. In the machine's memory all count; in a limit of a cgroup
+ * those of its processes. */
+uint64_t memory_promised_bytes(const struct cgroup_promise *promises, unsigned n);
 
 /* Allocate all pages of a mapping (whole pages) with one system call. A page fault for each would
  * cost more than writing the page, and where memory is short this is an error instead of a killed

@@ -5,6 +5,7 @@
 #include "daemon/kv_promises.h"
 
 #include "base/clock.h"
+#include "base/machine_memory.h"
 #include "base/same_file.h"
 #include "daemon/control.h"
 
@@ -96,8 +97,8 @@ bool kv_promises_lock(const struct kv_promises *p, int timeout_ms)
     return true;
 }
 
-/* What memd of RUN has promised; false: no memd of this user was called. */
-static bool call_memd(const char *run, uint64_t *bytes)
+/* What memd of RUN has promised: 0 without an answer. False: no memd of this user was called. */
+static bool call_memd(const char *run, struct cgroup_promise *out)
 {
     char dir[RUN_DIR_BYTES], path[RUN_PATH_BYTES];
     Moed__V1__Reply *reply;
@@ -109,8 +110,9 @@ static bool call_memd(const char *run, uint64_t *bytes)
     run_dir_file(dir, "memd.ctl", path);
     if (access(path, F_OK) != 0)
         return false;
+    *out = (struct cgroup_promise){0};
     if (control_health(run, "memd", CALL_TIMEOUT_MS, &reply, NULL) == ERROR_OK) {
-        *bytes += reply->health->kv_promised_bytes;
+        *out = (struct cgroup_promise){reply->health->pid, reply->health->kv_promised_bytes};
         moed__v1__reply__free_unpacked(reply, NULL);
     }
     return true;
@@ -124,7 +126,7 @@ static bool run_in(const struct kv_promises_folder *f, const char *name, char ru
 
 uint64_t kv_promises_bytes(const struct kv_promises *p)
 {
-    uint64_t bytes = 0;
+    struct cgroup_promise promises[KV_PROMISES_MOST];
     unsigned called = 0;
     for (unsigned i = 0; i < p->n; i++) {
         char run[RUN_DIR_BYTES];
@@ -138,10 +140,10 @@ uint64_t kv_promises_bytes(const struct kv_promises *p)
         rewinddir(d);
         for (struct dirent *x; called < KV_PROMISES_MOST && (x = readdir(d));)
             if (run_in(&p->folders[i], x->d_name, run) && !is_own(run, p->own))
-                called += call_memd(run, &bytes);
+                called += call_memd(run, &promises[called]);
         closedir(d);
     }
-    return bytes;
+    return called ? memory_promised_bytes(promises, called) : 0;
 }
 
 void kv_promises_close(struct kv_promises *p)

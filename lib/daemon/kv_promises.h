@@ -37,6 +37,8 @@ void kv_promises_open(struct kv_promises *p, const char *own);
  * others may write are not locked. In a folder that others may read, such as /run/moed, another
  * user can hold it: then the time passes. */
 bool kv_promises_lock(const struct kv_promises *p, int timeout_ms);
+/* By how much they lessen memory_available_bytes(). What a deployment outside of the cgroup that
+ * limits this process has promised does not take from that limit. */
 uint64_t kv_promises_bytes(const struct kv_promises *p);
 void kv_promises_close(struct kv_promises *p); /* a zeroed one: no effect */
 

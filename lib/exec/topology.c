@@ -130,7 +130,7 @@ static unsigned read_quota(const char *root)
 {
     unsigned least = 0, quota;
     struct cgroup g;
-    FILE *list = cgroup_open_list(root);
+    FILE *list = cgroup_open_list(root, 0);
     if (!list)
         return group_quota(root, &(struct cgroup){.second = true});
     while (cgroup_next(list, "cpu", &g))

@@ -3,6 +3,10 @@
 # filled. usage: kv_shares.sh MOED MODEL
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
+# A memory cgroup for one of them: its folder, and the file with its limit. Empty: none can be made here.
+group=/sys/fs/cgroup/memory limit=memory.limit_in_bytes
+[ ! -e /sys/fs/cgroup/cgroup.controllers ] || group=/sys/fs/cgroup limit=memory.max
+group=$group/moed-shares-$$
 # several deployments: each has its own directory below
 unset MOED_RUN
 export XDG_RUNTIME_DIR=$WORK/r
@@ -10,7 +14,8 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 end_all() {
     status=$?
     for name in one two three; do "$MOED" down $name > /dev/null 2>&1 || true; done
-    for name in four five; do MOED_RUN=$WORK/s/$name "$MOED" down > /dev/null 2>&1 || true; done
+    for name in four five six; do MOED_RUN=$WORK/s/$name "$MOED" down > /dev/null 2>&1 || true; done
+    [ ! -d "$group" ] || wait_until 5 rmdir "$group" || true
     (exit $status)
     end
 }
@@ -55,4 +60,16 @@ four=$(size "$WORK/s/four") five=$(size "$WORK/s/five")
 say "KV caches: $four, $five times 10 MB"
 check "$four" $less 8 "a deployment with MOED_RUN takes what the user's others have promised"
 check "$five" "$four" 8 "a deployment takes what one beside it has promised"
+
+if mkdir "$group" 2> /dev/null && echo 600M 2> /dev/null > "$group/$limit"; then
+    say "a deployment in a cgroup of 600 MB, less than the others have promised outside of it"
+    (
+        echo "$BASHPID" > "$group/cgroup.procs"
+        MOED_RUN=$WORK/s/six start_deployment "$MODEL"
+    ) || fail "no deployment in a cgroup"
+    six=$(size "$WORK/s/six")
+    [ "$six" -ge 10 ] || fail "a KV cache of $six times 10 MB in a cgroup of 600 MB"
+else
+    say "no memory cgroup can be made here"
+fi
 say ok

@@ -49,6 +49,39 @@ static void container_of_the_first_version(void **state)
     assert_int_equal(cgroup_memory_available(root), 6000);
 }
 
+/* A promise counts in the limits of the groups that its process lies in. */
+static void promises_of_others(void **state)
+{
+    static const struct cgroup_promise all[] = {{71, 100}, {72, 30}, {73, 5}, {74, 1}};
+    (void)state;
+    put("proc/self/cgroup", "0::/a/b");
+    put(V2 "a/b/memory.max", "1000");
+    put(V2 "a/b/memory.current", "0");
+    put("proc/71/cgroup", "0::/a/bc");
+    put("proc/72/cgroup", "0::/a/b/c");
+    put("proc/73/cgroup", "0::/a/b");
+    assert_int_equal(cgroup_memory_unpromised(root, all, 3), 1000 - 35);
+    assert_int_equal(cgroup_memory_unpromised(root, all, 4), 1000 - 36); /* 74 is not known */
+    put(V2 "a/memory.max", "1050");
+    put(V2 "a/memory.current", "0");
+    assert_int_equal(cgroup_memory_unpromised(root, all, 3), 1050 - 135);
+    put(V2 "a/memory.max", "90");
+    assert_int_equal(cgroup_memory_unpromised(root, all, 3), 0);
+    assert_int_equal(cgroup_memory_available(root), 90);
+}
+
+static void promises_of_the_first_version(void **state)
+{
+    static const struct cgroup_promise all[] = {{71, 100}, {72, 30}};
+    (void)state;
+    put("proc/self/cgroup", "4:memory:/m\n0::/");
+    put(V1 "m/memory.limit_in_bytes", "1000");
+    put(V1 "m/memory.usage_in_bytes", "0");
+    put("proc/71/cgroup", "4:memory:/\n0::/");
+    put("proc/72/cgroup", "4:memory:/m\n0::/");
+    assert_int_equal(cgroup_memory_unpromised(root, all, 2), 1000 - 30);
+}
+
 static void oom_kills(void **state)
 {
     assert_int_equal(cgroup_memory_oom_kills(root), 0);
@@ -90,8 +123,10 @@ static void claims(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(without_groups), TEST(second_version),
-                                       TEST(first_version),  TEST(container_of_the_first_version),
-                                       TEST(oom_kills),      TEST(claims)};
+    const struct CMUnitTest tests[] = {
+        TEST(without_groups),     TEST(second_version),
+        TEST(first_version),      TEST(container_of_the_first_version),
+        TEST(promises_of_others), TEST(promises_of_the_first_version),
+        TEST(oom_kills),          TEST(claims)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
