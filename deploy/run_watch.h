@@ -2,7 +2,9 @@
  * by someone else: without them no client reaches the processes and `moed down` does not find them.
  *
  * inotify reports each removal. The supervisor then waits a second, because its own processes
- * remove their sockets when they end, and looks at what is missing. */
+ * remove their sockets when they end, and looks at what is missing. It also looks every few
+ * seconds: the directory may be out of reach without an event, and inotify has limits that other
+ * programs of the user may have used up. */
 #ifndef MOED_DEPLOY_RUN_WATCH_H
 #define MOED_DEPLOY_RUN_WATCH_H
 
@@ -21,10 +23,11 @@ struct run_watch {
     ino_t inode;
     uint64_t due_ns; /* when to look; UINT64_MAX: nothing was removed */
     unsigned n_names;
-    char names[RUN_WATCH_NAMES][RUN_WATCH_NAME]; /* of removed files */
+    /* of removed files; without inotify: of sockets that were there */
+    char names[RUN_WATCH_NAMES][RUN_WATCH_NAME];
 };
 
-/* Watches run, which exists. */
+/* Watches run, which exists. Without inotify this costs a warning. */
 enum error_code run_watch_open(struct run_watch *w, const char *run, struct error *e);
 /* Reads the events. */
 void run_watch_take(struct run_watch *w);
@@ -33,7 +36,7 @@ void run_watch_take(struct run_watch *w);
 bool run_watch_is_there(const struct run_watch *w, const char *run);
 /* Whether one of `process`'s sockets (.ctl, .peers, .lease) was removed and is missing. */
 bool run_watch_misses_socket(const struct run_watch *w, const char *run, const char *process);
-/* Forgets what was removed. */
-void run_watch_clear(struct run_watch *w);
+/* Forgets what was removed before. */
+void run_watch_clear(struct run_watch *w, const char *run);
 
 #endif

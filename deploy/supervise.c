@@ -40,6 +40,7 @@
 #define NOTIFICATIONS_A_TURN 64
 
 #define LOGS_NS     10000000000ull
+#define FILES_NS    3000000000ull /* look_at_files */
 #define OOM_LOOK_NS 1000000000ull /* process_look_for_oom_kills */
 
 /* The watchdog's clock may go on by this share of its interval in a turn of the loop. */
@@ -252,12 +253,24 @@ static void rotate_logs(struct supervisor *s)
         process_rotate_log(&s->processes[i]);
 }
 
-/* Something in RUN was removed. A process that no client reaches any more is restarted. */
+/* RUN may be out of reach without an event, as after `umount -l`, and there may be no events. */
+static void look_at_files(struct supervisor *s)
+{
+    uint64_t now = clock_ns();
+    if (now - s->files_ns < FILES_NS)
+        return;
+    s->files_ns = now;
+    if (s->watch.due_ns == UINT64_MAX) /* else it is looked at soon */
+        s->watch.due_ns = now;
+}
+
+/* Something in RUN was removed, or may have been. A process that no client reaches any more is
+ * restarted. */
 static void check_files(struct supervisor *s)
 {
     struct error e = {0};
     if (s->stopping) {
-        run_watch_clear(&s->watch);
+        run_watch_clear(&s->watch, s->run);
         return;
     }
     if (!run_watch_is_there(&s->watch, s->run)) {
@@ -279,7 +292,7 @@ static void check_files(struct supervisor *s)
         else
             process_stop(p, PROCESS_WAITING, 0, &s->policy);
     }
-    run_watch_clear(&s->watch);
+    run_watch_clear(&s->watch, s->run);
 }
 
 /* -- the loop -- */
@@ -304,6 +317,8 @@ static int poll_timeout_ms(const struct supervisor *s)
         next = now + watchdog_turn_ns(s);
     if (!all_gone(s) && s->logs_ns + LOGS_NS < next)
         next = s->logs_ns + LOGS_NS;
+    if (!all_gone(s) && s->files_ns + FILES_NS < next)
+        next = s->files_ns + FILES_NS;
     if (!all_gone(s) && now + OOM_LOOK_NS < next)
         next = now + OOM_LOOK_NS;
     if (next == UINT64_MAX)
@@ -332,6 +347,7 @@ static void loop(struct supervisor *s)
             take_notifications(s);
         watch_processes(s);
         rotate_logs(s);
+        look_at_files(s);
         if (fds[0].revents)
             take_signals(s);
         clients_serve(&s->clients, fds + 3, supervisor_command, s);

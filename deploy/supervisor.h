@@ -71,7 +71,7 @@ struct supervisor {
     struct run_watch watch;
     int signal_fd, notify_fd;
     uint64_t started_ns;
-    uint64_t logs_ns;           /* when the logs were looked at */
+    uint64_t logs_ns, files_ns; /* when the logs, and the files in RUN, were looked at */
     uint64_t awake_ns, turn_ns; /* waking time (process_heard); when the last turn began */
     bool stopping;
     bool hurried;      /* while it stops, http waits for no answer */

@@ -7,6 +7,7 @@
                  right, also after the worker's death; afterwards conversations are saved again
   read-only      no file can be opened for writing for a while (EROFS), and a process dies meanwhile: it comes back afterwards
   descriptors    no descriptor is left for a while (EMFILE): clients wait, and get their answers
+  inotify        the user's inotify instances, or watches, are all in use: a deployment starts, and notices removed files
   clock          the wall clock jumps by hours and months, forwards and back, in all processes
   oom            the kernel's out-of-memory killer takes each process (needs a memory cgroup that this user may make)
 Every answer is compared with one from before. A condition that this machine cannot make is skipped with a line."""
@@ -27,12 +28,14 @@ HOUR = 3600
 
 
 class Condition:
-    def __init__(self, args, *options):
+    def __init__(self, args, *options, fault=None):
         self.d = Deployment(args.moed, args.model, ["--reproducible", "--cpuexec", *options])
         os.mkdir(self.d.run_dir, 0o700)
         self.control = Control(self.d.work + "/fault")
         self.control.arm("*", "malloc", 0)
         self.control.disarm()
+        if fault:
+            self.control.arm("*", fault, ALL)
         plain = dict(self.d.env)
         self.d.env = dict(plain, LD_PRELOAD=args.inject, MOED_FAULT_FILE=self.d.work + "/fault")
         self.d.up()
@@ -118,6 +121,19 @@ def descriptors(args):
         c.serves()
 
 
+def inotify(args):
+    for fault, limit in (("events", "max_user_instances"), ("watch", "max_user_watches")):
+        with Condition(args, fault=fault) as c:
+            assert c.control.hits() > 0, "no call was counted"
+            log = open(c.d.run_dir + "/supervise.log", errors="replace").read()
+            assert limit in log, "no word of the limit"
+            worker = c.d.pid("worker")
+            for file in ("worker.ctl", "supervise.sock", "notify.sock"):
+                os.unlink(os.path.join(c.d.run_dir, file))
+            assert wait_until(60, lambda: c.d.pid("worker") != worker), "nobody notices that a socket is missing"
+            c.serves()
+
+
 def clock(args):
     kv_dir = os.path.join("/tmp", f"moed-clock-{os.getpid()}")
     try:
@@ -176,7 +192,7 @@ def oom(args):
         wait_until(10, lambda: subprocess.run(["rmdir", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0)
 
 
-CONDITIONS = {"full-disk": full_disk, "read-only": read_only, "descriptors": descriptors, "clock": clock, "oom": oom}
+CONDITIONS = {"full-disk": full_disk, "read-only": read_only, "descriptors": descriptors, "inotify": inotify, "clock": clock, "oom": oom}
 
 
 def main():

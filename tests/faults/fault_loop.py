@@ -25,7 +25,8 @@ from deployment import Deployment, Request, is_alive, verdict, wait_until
 FUNCTIONS = {  # inject.c has the same numbers
     "malloc": (1, errno.ENOMEM), "mmap": (2, errno.ENOMEM), "ftruncate": (3, errno.ENOSPC), "open": (4, errno.EMFILE),
     "send": (5, errno.ENOBUFS), "recv": (6, errno.ECONNRESET), "socket": (7, errno.EMFILE), "thread": (8, errno.EAGAIN),
-    "read": (9, errno.EIO), "write": (10, errno.ENOSPC), "uring": (11, errno.EIO), "uring-short": (11, 0)}
+    "read": (9, errno.EIO), "write": (10, errno.ENOSPC), "uring": (11, errno.EIO), "uring-short": (11, 0), "events": (12, errno.EMFILE),
+    "watch": (13, errno.ENOSPC)}
 ALL = (1 << 32) - 1  # for n: each call fails
 KNOWN = ("libnng",)  # it crashes or hangs where memory or threads fail
 READY_S, HANG_S = 15, 60

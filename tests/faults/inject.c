@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -27,7 +28,21 @@
 
 #define ALL UINT32_MAX /* fault_loop.py has the same numbers */
 
-enum function { MALLOC = 1, MMAP, FTRUNCATE, OPEN, SEND, RECV, SOCKET, THREAD, READ, WRITE, URING };
+enum function {
+    MALLOC = 1,
+    MMAP,
+    FTRUNCATE,
+    OPEN,
+    SEND,
+    RECV,
+    SOCKET,
+    THREAD,
+    READ,
+    WRITE,
+    URING,
+    EVENTS,
+    WATCH
+};
 
 struct control { /* fault_loop.py has the same */
     _Atomic uint32_t armed, function, n, count, hits, error;
@@ -170,6 +185,9 @@ WRAP(int, socket, -1, SOCKET, (int domain, int type, int protocol), (domain, typ
 WRAP(int, accept4, -1, SOCKET,
      (int fd, struct sockaddr *restrict address, socklen_t *restrict len, int flags),
      (fd, address, len, flags))
+WRAP(int, inotify_init1, -1, EVENTS, (int flags), (flags))
+WRAP(int, inotify_add_watch, -1, WATCH, (int fd, const char *path, uint32_t events),
+     (fd, path, events))
 WRAP(int, pthread_create, EAGAIN, THREAD,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
      (thread, attributes, run, arg))

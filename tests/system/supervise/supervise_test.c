@@ -468,6 +468,22 @@ static void ends_without_its_directory(void **state)
     }
 }
 
+/* Nothing happens in the directory itself when its path leads elsewhere, as after `umount -l`. */
+static void ends_where_its_directory_is_out_of_reach(void **state)
+{
+    struct fixture *f = *state;
+    char moved[80];
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    pid_t memd = fixture_pid(f, "memd");
+    snprintf(moved, sizeof moved, "%s-moved", f->base);
+    assert_int_equal(rename(f->base, moved), 0);
+    int status = fixture_wait_supervisor(f, LIMIT_MS);
+    assert_int_equal(rename(moved, f->base), 0);
+    assert_int_equal(status, 0);
+    assert_true(fixture_gone(memd, LIMIT_MS));
+}
+
 int main(int argc, char **argv)
 {
     if (!fixture_programs(argc, argv))
@@ -492,6 +508,7 @@ int main(int argc, char **argv)
         FIXTURE_TEST(outlives_bad_clients),
         FIXTURE_TEST(makes_removed_files_again),
         FIXTURE_TEST(ends_without_its_directory),
+        FIXTURE_TEST(ends_where_its_directory_is_out_of_reach),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
