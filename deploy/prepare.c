@@ -138,12 +138,15 @@ static enum error_code redirect_log(const struct supervisor *s, struct error *e)
     return ERROR_OK;
 }
 
-void supervisor_rotate_log(const struct supervisor *s)
+void supervisor_keep_log(const struct supervisor *s)
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(s->run, "supervise.log", path);
-    if (process_log_is_long(path))
-        redirect_log(s, &(struct error){0});
+    bool is_missing = process_log_has_vanished(path);
+    if (!is_missing && !process_log_is_long(path))
+        return;
+    if (redirect_log(s, &(struct error){0}) == ERROR_OK && is_missing)
+        log_warn("%s has vanished: made again", path);
 }
 
 static enum error_code block_signals(struct supervisor *s, struct error *e)

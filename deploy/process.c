@@ -83,15 +83,23 @@ bool process_log_is_long(const char *path)
     return stat(path, &s) == 0 && s.st_size > LOG_ROTATE_BYTES;
 }
 
-void process_rotate_log(struct process *p)
+bool process_log_has_vanished(const char *path)
 {
-    if (!p->pid || !process_log_is_long(p->log_path))
+    return access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+void process_keep_log(struct process *p)
+{
+    bool is_long = process_log_is_long(p->log_path);
+    if (!p->pid || !(is_long || process_log_has_vanished(p->log_path)))
         return;
     int fd = process_open_log(p->log_path);
     if (fd < 0)
         return;
-    if (!process_log_is_long(p->log_path)) { /* it was renamed */
-        p->old_log_start = p->log_start;
+    if (!is_long)
+        log_warn("%s has vanished: made again", p->log_path);
+    if (!process_log_is_long(p->log_path)) { /* it was renamed, or is new */
+        p->old_log_start = is_long ? p->log_start : -1;
         p->log_start = 0;
     }
     close(fd);

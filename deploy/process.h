@@ -123,8 +123,10 @@ uint64_t process_deadline(const struct process *p);
 int process_open_log(const char *path);
 /* Whether the log has more. */
 bool process_log_is_long(const char *path);
-/* Renames the log of a process that runs if it is long, and makes a new one, to which the process
- * changes once it notices (daemon.c). */
-void process_rotate_log(struct process *p);
+/* Whether somebody has removed the log. */
+bool process_log_has_vanished(const char *path);
+/* Renames the log of a process that runs if it is long. Makes a new one then, or where it has
+ * vanished, to which the process changes once it notices (daemon.c). */
+void process_keep_log(struct process *p);
 
 #endif

@@ -241,6 +241,13 @@ static void watch_processes(struct supervisor *s)
         process_check_silence(&s->processes[i], s->awake_ns, &s->policy);
 }
 
+static void keep_logs(struct supervisor *s)
+{
+    supervisor_keep_log(s);
+    for (int i = 0; i < ALL_PROCESSES; i++)
+        process_keep_log(&s->processes[i]);
+}
+
 /* Not oftener than every LOGS_NS. */
 static void rotate_logs(struct supervisor *s)
 {
@@ -248,9 +255,7 @@ static void rotate_logs(struct supervisor *s)
     if (now - s->logs_ns < LOGS_NS)
         return;
     s->logs_ns = now;
-    supervisor_rotate_log(s);
-    for (int i = 0; i < ALL_PROCESSES; i++)
-        process_rotate_log(&s->processes[i]);
+    keep_logs(s);
 }
 
 /* RUN may be out of reach without an event, as after `umount -l`, and there may be no events. */
@@ -280,6 +285,8 @@ static void check_files(struct supervisor *s)
         log_error("%s: stopping all", e.text);
         s->stopping = true;
     }
+    if (!s->stopping)
+        keep_logs(s);
     for (int i = 0; i < SUPERVISE_PROCESSES && !s->stopping; i++) {
         struct process *p = &s->processes[i];
         bool is_watched = i > LAST_WORKER || s->serving == 0; /* not RUN/2 */

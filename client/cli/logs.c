@@ -381,11 +381,16 @@ int logs_main(int argc, char **argv)
         !deployment_choose(&name, &exit_code) || !deployment_path(name, run))
         return CLI_USAGE;
     static struct log logs[N_LOGS]; /* large */
-    if (!open_logs(run, only, logs) && !(follow && deployment_has_processes(run))) {
+    bool found = open_logs(run, only, logs), runs = !found && deployment_has_processes(run);
+    if (!found && !runs) {
         char label[RUN_LABEL_BYTES];
         run_dir_label(name, label);
         cli_complain("there is no log in %s: %s has not been started", run, label);
         return CLI_NOT_RUNNING;
+    }
+    if (!found && !follow) {
+        cli_complain("there is no log%s%s in %s", only ? " of " : "", only ? only : "", run);
+        return CLI_FAILURE;
     }
     while (print_new(logs, &view, follow)) {
         if (!follow)

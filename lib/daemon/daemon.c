@@ -241,9 +241,9 @@ static bool is_of_path(int fd, const char *path)
            open_file.st_ino == there.st_ino && open_file.st_dev == there.st_dev;
 }
 
-/* The supervisor has renamed the log, which was long, and made a new one. A line goes as a whole to
- * either. While this process still writes to the old one the new one does not grow, so the
- * supervisor does not rename it. */
+/* The supervisor has renamed the log, which was long, and made a new one; or somebody has removed
+ * it, and the supervisor made it again. A line goes as a whole to either. While this process still
+ * writes to the old one the new one does not grow, so the supervisor does not rename it. */
 static void reopen_log(struct daemon *d)
 {
     char path[RUN_PATH_BYTES];

@@ -34,6 +34,21 @@ rm "$RUN"/*.pid
 [ -z "$(processes)" ] || fail "down said that all is stopped, but these run: $(processes)"
 say "stopped without pid files"
 
+# as a program does that removes old files
+"$MOED" up "$MODEL" --watchdog 4 >/dev/null 2>&1
+rm "$RUN"/*.log
+! "$MOED" logs 2>&1 | grep "has not been started" || fail "logs denies a deployment that runs"
+has_new_log() { [ -e "$RUN/$1.log" ] && [ "$(stat -L -c %i "/proc/$(pid_of "$1")/fd/2" 2>/dev/null)" = "$(stat -c %i "$RUN/$1.log")" ]; }
+for process in supervise memd worker; do
+    wait_until 20 [ -e "$RUN/$process.log" ] || fail "the log of $process is not made again"
+    # only root may look at a confined process
+    [ "$(id -u)" -ne 0 ] || wait_until 20 has_new_log "$process" || fail "$process does not use its new log"
+done
+grep -q "supervise.log has vanished" "$RUN/supervise.log" || fail "no word of the removed logs"
+"$MOED" down || fail "down"
+"$MOED" logs worker | grep -q stopped || fail "no line of the worker is in its new log"
+say "removed logs are made again"
+
 up
 rm "$RUN"/*
 wait_until 20 answers || fail "no answer after all files were removed"
