@@ -329,6 +329,8 @@ static void set_reason(struct process *p)
     /* After a stop, or a signal from outside, the last line explains nothing. */
     if (p->state != PROCESS_STOPPING && !(WIFSIGNALED(status) && from_outside(WTERMSIG(status))))
         last_log_line(p, line, sizeof line);
+    if (!line[0] && p->state != PROCESS_STOPPING && WIFEXITED(status) && WEXITSTATUS(status))
+        snprintf(line, sizeof line, "%s", p->status); /* the log's disk is full, for instance */
     const char *when = p->state == PROCESS_STOPPING ? " when stopped"
                        : p->ready_ns                ? ""
                                                     : " before it was ready";
@@ -397,8 +399,8 @@ void process_end(struct process *p, const struct process_policy *policy)
     p->pid = 0;
     p->ended = false;
     p->term_ns = p->kill_ns = p->hurry_ns = 0;
-    p->status[0] = '\0';
     set_reason(p);
+    p->status[0] = '\0';
     if (p->state == PROCESS_STOPPING) {
         p->state = p->after_stop;
         log_info("%s has stopped: %s", p->name, p->reason);

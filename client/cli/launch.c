@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +206,8 @@ static int start_supervisor(struct launch *l)
         cli_complain("cannot write %s: %s", log_path, strerror(errno));
         return CLI_FAILURE;
     }
+    struct stat s;
+    l->log_start = fstat(log, &s) == 0 ? s.st_size : 0;
     pid_t self = getpid();
     l->supervisor = fork();
     if (l->supervisor == 0) {
@@ -231,6 +234,34 @@ static int start_supervisor(struct launch *l)
     return CLI_OK;
 }
 
+/* The last line of the log since the supervisor was started; empty: there is none. */
+static void last_line(const struct launch *l, const char *path, char *line, int bytes)
+{
+    struct stat s;
+    FILE *f = fopen(path, "re");
+    line[0] = '\0';
+    if (f && fstat(fileno(f), &s) == 0 && s.st_size >= l->log_start) /* else it was renamed */
+        fseeko(f, l->log_start, SEEK_SET);
+    while (f && fgets(line, bytes, f))
+        ;
+    if (f)
+        fclose(f);
+    line[strcspn(line, "\n")] = '\0';
+}
+
+/* Why the log takes no line, as a number of errno; 0: it does. */
+static int try_log(const char *path)
+{
+    struct stat s;
+    int number = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
+    if (fd < 0 || fstat(fd, &s) != 0 || write(fd, "\n", 1) != 1 || ftruncate(fd, s.st_size) != 0)
+        number = errno;
+    if (fd >= 0)
+        close(fd);
+    return number;
+}
+
 /* Complains about a supervisor that ended; returns an exit code. */
 static int supervisor_ended(const struct launch *l, int wait_status)
 {
@@ -240,15 +271,19 @@ static int supervisor_ended(const struct launch *l, int wait_status)
         cli_complain("%s runs already (pid %d)", label, (int)run_dir_holder(l->run, "supervise"));
         return CLI_ALREADY_RUNNING;
     }
-    char path[RUN_PATH_BYTES], line[1024] = "", next[1024];
+    char path[RUN_PATH_BYTES], line[1024];
     run_dir_file(l->run, "supervise.log", path);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(next, sizeof next, f))
-        memcpy(line, next, sizeof line);
-    if (f)
-        fclose(f);
-    line[strcspn(line, "\n")] = '\0';
-    cli_complain("the supervisor has ended: %s; its log is %s", line, path);
+    last_line(l, path, line, sizeof line);
+    int number = line[0] ? 0 : try_log(path);
+    if (number)
+        cli_complain("the supervisor has ended: cannot write %s: %s", path, strerror(number));
+    else if (line[0])
+        cli_complain("the supervisor has ended: %s; its log is %s", line, path);
+    else
+        cli_complain("the supervisor has ended, %s %d, and has not said why; its log is %s",
+                     WIFSIGNALED(wait_status) ? "signal" : "exit status",
+                     WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status),
+                     path);
     return CLI_FAILURE;
 }
 

@@ -16,6 +16,7 @@ struct launch {
     char run[RUN_DIR_BYTES];
     char program[PATH_MAX];
     pid_t supervisor;                /* our child */
+    off_t log_start;                 /* where the log lines of this start begin */
     struct deployment_status status; /* the last one seen */
 };
 

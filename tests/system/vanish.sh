@@ -28,6 +28,31 @@ done
 [ "$pids" = "$(pid_of supervise) $(pid_of memd) $(pid_of worker)" ] || fail "a process died for want of descriptors"
 say "40 clients of processes with 48 descriptors are answered"
 
+# The file system with the runtime directory is full: `moed up` says so, whichever process fails first.
+full() { # in a mount namespace of its own; with no page free, and with one
+    page=$(getconf PAGESIZE) small=$WORK/small
+    mkdir "$small"
+    mount -t tmpfs -o "size=$((10 * page)),mode=700" none "$small" 2>/dev/null || exit 77
+    export MOED_RUN=$small/run
+    mkdir -m 700 "$MOED_RUN"
+    dd if=/dev/zero of="$small/fill" bs="$page" 2>/dev/null
+    "$MOED" up "$MODEL" 2>"$WORK/full-supervise"
+    rm -f "$MOED_RUN"/*
+    truncate -s $((9 * page)) "$small/fill"
+    "$MOED" up "$MODEL" 2>"$WORK/full-memd"
+    exit 0
+}
+export -f full
+export MOED MODEL WORK
+if unshare -rm bash -c full 2>/dev/null; then
+    for process in supervise memd; do
+        grep -q "No space left on device" "$WORK/full-$process" || fail "a full disk before $process: $(cat "$WORK/full-$process")"
+    done
+    say "moed up says that the disk is full"
+else
+    say "no file system can be mounted here"
+fi
+
 rm "$RUN"/*.pid
 "$MOED" ps | grep -q worker || fail "ps does not see a deployment without pid files"
 "$MOED" down || fail "down"
