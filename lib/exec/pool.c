@@ -341,7 +341,7 @@ enum error_code pool_new_on(const struct topology *t, const char *name, unsigned
     p->n_nodes = t->n_nodes;
     p->spin_us = spin_us;
     spinner_init(&p->spinner, spin_us);
-    p->pins = pin;
+    p->pins = pin && !t->is_guessed;
     p->threads = threads;
     p->topology = topology;
     *topology = *t;

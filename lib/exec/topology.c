@@ -2,7 +2,10 @@
 #include "exec/topology.h"
 
 #include "base/cgroup.h"
+#include "base/log.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,13 +201,68 @@ void topology_read_from(const char *root, const cpu_set_t *allowed, struct topol
     out->quota = read_quota(root);
 }
 
+/* Reads the CPUs below TOPOLOGY_MAX_CPUS that this process may use. A kernel that knows more CPUs
+ * than a set holds wants a larger one (EINVAL). Returns the number of all CPUs; 0: errno. */
+static int read_allowed(cpu_set_t *out)
+{
+    enum { MOST = 1 << 20 };
+    int error = EINVAL, count = 0;
+    for (int n = TOPOLOGY_MAX_CPUS; error == EINVAL && n <= MOST; n *= 2) {
+        cpu_set_t *set = CPU_ALLOC(n);
+        size_t bytes = CPU_ALLOC_SIZE(n);
+        if (!set)
+            break;
+        CPU_ZERO_S(bytes, set);
+        error = sched_getaffinity(0, bytes, set) == 0 ? 0 : errno;
+        count = error ? 0 : CPU_COUNT_S(bytes, set);
+        memcpy(out, set, sizeof *out);
+        CPU_FREE(set);
+    }
+    errno = error;
+    return count;
+}
+
+/* Once a process: its pools read the same. */
+static void warn(int n_cpus, int n_allowed)
+{
+    static atomic_bool warned;
+    if (atomic_exchange(&warned, true))
+        return;
+    if (!n_allowed)
+        log_warn("sched_getaffinity: %m: threads for %d CPUs are not bound to any", n_cpus);
+    else if (n_cpus < n_allowed)
+        log_warn("of %d CPUs threads use the %d below number %d", n_allowed, n_cpus,
+                 TOPOLOGY_MAX_CPUS);
+    else
+        log_warn("no CPU of this process is below number %d: threads for %d CPUs are not bound to "
+                 "any",
+                 TOPOLOGY_MAX_CPUS, n_cpus);
+}
+
+/* As many CPUs as there are allowed ones, or CPUs of the machine where that is not known. Returns
+ * their number. */
+static int guess_allowed(int n_allowed, cpu_set_t *out)
+{
+    int n = n_allowed ? n_allowed : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < 1 ? 1 : n > TOPOLOGY_MAX_CPUS ? TOPOLOGY_MAX_CPUS : n;
+    CPU_ZERO(out);
+    for (int cpu = 0; cpu < n; cpu++)
+        CPU_SET(cpu, out);
+    return n;
+}
+
 void topology_read(struct topology *out)
 {
     cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) == 0)
-        CPU_SET(0, &set);
+    int n_allowed = read_allowed(&set), error = errno, n = n_allowed ? CPU_COUNT(&set) : 0;
+    bool is_known = n > 0;
+    if (!is_known)
+        n = guess_allowed(n_allowed, &set);
+    errno = error;
+    if (!is_known || n < n_allowed)
+        warn(n, n_allowed);
     topology_read_from("", &set, out);
+    out->is_guessed = !is_known;
 }
 
 unsigned topology_threads(const struct topology *t)

@@ -4,6 +4,7 @@
 #define MOED_EXEC_TOPOLOGY_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TOPOLOGY_MAX_CPUS  1024 /* of a cpu_set_t */
@@ -18,6 +19,7 @@ struct topology_cpu {
 /* cpus: in the order in which threads use them. First one CPU of each core, in turn over the nodes;
  * then the cores' other CPUs. */
 struct topology {
+    bool is_guessed; /* only the number of CPUs is known, not which they are */
     unsigned n_cpus, n_cores, n_nodes, quota; /* whole cores of the cgroup; 0: no limit */
     uint16_t node_ids[TOPOLOGY_MAX_NODES];    /* the kernel's numbers, ascending */
     struct topology_cpu cpus[TOPOLOGY_MAX_CPUS];
@@ -26,7 +28,8 @@ struct topology {
 };
 
 /* Reads the topology for this process. Defaults for what the system does not report: each CPU is a
- * core, one node, no limit. */
+ * core, one node, no limit. If it does not report the CPUs of this process: as many as the machine
+ * has, with a warning. CPUs from TOPOLOGY_MAX_CPUS on are left out. */
 void topology_read(struct topology *out);
 /* The same from a directory in place of "/", with sys/devices/system, sys/fs/cgroup and
  * proc/self/cgroup. */

@@ -3,7 +3,31 @@
 
 #include "file_tree.h"
 
+#include <errno.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The kernel, for topology_read: it knows this many CPUs (0: the machine's), of which the process
+ * may use those from `first` on, or fails with `error`. */
+static struct {
+    unsigned n_cpus, first;
+    int error;
+} kernel;
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    long n = 0;
+    errno = kernel.error ? kernel.error : 8 * bytes < kernel.n_cpus ? EINVAL : 0;
+    if (errno)
+        return -1;
+    memset(set, 0, bytes);
+    for (unsigned cpu = kernel.first; cpu < kernel.n_cpus; cpu++)
+        CPU_SET_S(cpu, bytes, set);
+    if (!kernel.n_cpus)
+        n = syscall(SYS_sched_getaffinity, pid, bytes, set);
+    return n < 0 ? -1 : 0;
+}
 
 static void put_siblings(unsigned cpu, const char *list)
 {
@@ -256,6 +280,39 @@ static void test_here(void **state)
         assert_true(t.cpus[i].node < t.n_nodes);
 }
 
+/* The kernel knows more CPUs than a cpu_set_t holds: those that it holds are used. */
+static void test_many_cpus(void **state)
+{
+    static struct topology t;
+    (void)state;
+    kernel.n_cpus = 5000;
+    kernel.first = 1000;
+    topology_read(&t);
+    kernel.n_cpus = kernel.first = 0;
+    assert_int_equal(t.n_cpus, TOPOLOGY_MAX_CPUS - 1000);
+    for (unsigned i = 0; i < t.n_cpus; i++)
+        assert_true(t.cpus[i].cpu >= 1000);
+    assert_false(t.is_guessed);
+}
+
+/* Which CPUs the process may use is not known, or they have higher numbers: their count is. */
+static void test_unknown_cpus(void **state)
+{
+    static struct topology t;
+    (void)state;
+    kernel.error = EPERM;
+    topology_read(&t);
+    kernel.error = 0;
+    assert_int_equal(t.n_cpus, sysconf(_SC_NPROCESSORS_ONLN));
+    assert_true(t.is_guessed);
+    kernel.n_cpus = 1208;
+    kernel.first = 1200;
+    topology_read(&t);
+    kernel.n_cpus = kernel.first = 0;
+    assert_int_equal(t.n_cpus, 8);
+    assert_true(t.is_guessed);
+}
+
 #define ON_A_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
 int main(void)
@@ -270,6 +327,8 @@ int main(void)
                                        ON_A_MACHINE(test_quota),
                                        ON_A_MACHINE(test_quota_of_version_1),
                                        ON_A_MACHINE(test_node_without_cpus),
+                                       cmocka_unit_test(test_many_cpus),
+                                       cmocka_unit_test(test_unknown_cpus),
                                        cmocka_unit_test(test_here)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
