@@ -10,6 +10,7 @@ import time
 import urllib.request
 
 import fake_server
+import page_cases
 from page_driver import Keys, Page
 
 URL, RUN, PAGE, WORK = sys.argv[1], *map(pathlib.Path, sys.argv[2:5])
@@ -415,3 +416,14 @@ try:
         screenshots(second, server)
 finally:
     second.close()
+
+third = Page(str(WORK / "third"))
+try:
+    port, server = fake_server.start(PAGE, policy_of_page())
+    third.open(f"http://127.0.0.1:{port}/")
+    for step in page_cases.STEPS:
+        print(step.__name__, flush=True)
+        step(third, server)
+    assert not third.complaints(), third.complaints()
+finally:
+    third.close()

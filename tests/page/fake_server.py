@@ -52,6 +52,8 @@ class State:
         self.api_key = None
         self.admin_key = "admin"
         self.map = True
+        self.gate = threading.Event()  # an answer to 'wait' begins when it is set
+        self.failure = None    # (status, message) of every answer
         self.policy = "moed"
         self.cache_bytes = 6_000_000_000
 

@@ -92,6 +92,25 @@ test('search finds all words, in any message', () => {
   assert.ok(!conversations.matches(c, 'answer nothing'));
 });
 
+test('what two tabs made of a conversation is merged', () => {
+  const { c, answer } = talk();
+  const other = structuredClone(c);
+  const mine = conversations.appendMessage(c, answer.id, { content: 'mine' });
+  const theirs = conversations.appendMessage(other, answer.id, { content: 'theirs' });
+  conversations.appendMessage(other, theirs.id, { role: 'assistant', content: 'to theirs' });
+  Object.assign(other.messages[answer.id], { content: 'a longer answer', version: 2 });
+  Object.assign(other, { title: 'renamed', edited: 5 });
+  assert.equal(conversations.mergeInto(c, other), true);
+  assert.deepEqual(contents(c), ['first question\nmore', 'a longer answer', 'mine']);
+  assert.equal(c.messages[answer.id], answer, 'the object that an answer fills stays');
+  assert.equal(c.title, 'renamed');
+  conversations.switchBranch(c, mine, 1);
+  assert.deepEqual(contents(c).slice(2), ['theirs', 'to theirs']);
+  Object.assign(answer, { content: 'longer still', version: 3 });
+  assert.equal(conversations.mergeInto(c, other), false);
+  assert.equal(answer.content, 'longer still');
+});
+
 // ---- Files ----
 
 test('an exported file comes back with all its branches', () => {

@@ -1,6 +1,7 @@
 // The page's start: makes the parts and connects them.
 import { byId, announce } from './dom.js';
-import { openStore, readSetting } from './store.js';
+import { Store, readSetting } from './store.js';
+import { Tabs } from './tabs.js';
 import { Library } from './library.js';
 import { Models } from './models.js';
 import { Chat } from './chat.js';
@@ -53,17 +54,19 @@ function connectKeys(chat, library, panels) {
 }
 
 async function start() {
-  const library = new Library(await openStore());
+  const tabs = new Tabs();
+  const library = new Library(new Store(), tabs);
   await library.load();
   const models = new Models();
-  const chat = new Chat(library, models);
+  const chat = new Chat(library, models, tabs);
   const panels = { watch: new Watch(models), settings: new Settings(library) };
   const sidebar = new Sidebar(library, () => {
     showSidebar(false);
     byId('question').focus();
   });
   let shown = null;
-  library.onChange(() => {
+  library.onChange((conversation) => {
+    if (conversation === shown) chat.render();
     if (shown === library.current) return;
     shown = library.current;
     chat.render();

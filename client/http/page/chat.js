@@ -18,21 +18,26 @@ export class Chat {
   #frame = 0;
   #cost = 0; // milliseconds that the last refresh took
 
-  constructor(library, models) {
+  constructor(library, models, tabs) {
     this.library = library;
     this.models = models;
+    this.tabs = tabs;
     this.scroll = byId('scroll');
     this.list = byId('messages');
     this.question = byId('question');
     this.#connect();
+    this.#connectTabs();
   }
 
   get conversation() {
     return this.library.current;
   }
 
+  /** The answer to the shown conversation that is arriving, here or in another tab: {message, controller}. */
   get running() {
-    return this.#running.get(this.conversation.id);
+    const { id, messages } = this.conversation;
+    const elsewhere = this.tabs.elsewhere(id);
+    return this.#running.get(id) ?? (elsewhere ? { message: messages[elsewhere], controller: null } : undefined);
   }
 
   #connect() {
@@ -50,6 +55,22 @@ export class Chat {
     this.list.addEventListener('click', (event) => {
       const copy = event.target.closest('.copy');
       if (copy) copyWithButton(copy, copy.closest('.code').querySelector('pre').textContent);
+    });
+  }
+
+  #connectTabs() {
+    const show = (id) => {
+      if (id === this.conversation.id) this.render();
+    };
+    this.tabs.on('running', show);
+    this.tabs.on('ended', async (id) => {
+      await this.library.takeSaved(id);
+      show(id);
+    });
+    this.tabs.on('stop', (id) => this.#running.get(id)?.controller.abort());
+    this.tabs.connect(() => [...this.#running].map(([id, { message }]) => [id, message.id]));
+    this.library.onChange(() => { // an answer to a conversation that was deleted, perhaps in another tab
+      for (const [id, { controller }] of this.#running) if (!this.library.get(id)) controller.abort();
     });
   }
 
@@ -91,31 +112,46 @@ export class Chat {
                                                      figures: {}, finish: '', error: '' });
     const body = { model: this.models.current.id, ...parameters,
                    messages: requestMessages(conversation, message.content ? message.id : parent) };
+    await this.#arrive(conversation, message, body);
+    if (this.conversation !== conversation) return;
+    this.render();
+    announce(message.error || `Answer: ${message.content.slice(0, SPOKEN)}`);
+  }
+
+  async #arrive(conversation, message, body) {
     const controller = new AbortController();
     this.#running.set(conversation.id, { controller, message });
-    this.library.save(conversation);
-    this.render();
-    this.#toEnd();
-    announce('The answer begins.');
-    let saved = performance.now();
-    await streamAnswer(body, message, controller.signal, () => {
-      if (this.library.get(conversation.id) !== conversation) return controller.abort(); // deleted
-      this.#refresh(conversation, message);
-      if (performance.now() - saved < SAVE_MS) return;
-      saved = performance.now();
-      this.library.store.put(conversation).catch(() => {});
-    });
-    this.#running.delete(conversation.id);
-    message.calls = message.calls?.filter(Boolean);
-    this.library.save(conversation);
-    if (this.conversation === conversation) {
+    try {
+      this.library.save(conversation);
+      this.tabs.send('running', conversation.id, message.id);
       this.render();
-      announce(message.error || `Answer: ${message.content.slice(0, SPOKEN)}`);
+      this.#toEnd();
+      announce('The answer begins.');
+      let saved = performance.now();
+      await streamAnswer(body, message, controller.signal, () => {
+        this.#refresh(conversation, message);
+        if (performance.now() - saved < SAVE_MS) return;
+        saved = performance.now();
+        this.#keep(conversation, message);
+      });
+    } finally {
+      this.#running.delete(conversation.id);
+      message.calls = message.calls?.filter(Boolean);
+      message.version = (message.version ?? 0) + 1;
+      this.library.save(conversation).finally(() => this.tabs.send('ended', conversation.id));
     }
   }
 
+  /** Writes an answer as far as it has come. */
+  #keep(conversation, message) {
+    message.version = (message.version ?? 0) + 1;
+    this.library.keep(conversation);
+  }
+
   stop() {
-    this.running?.controller.abort();
+    const { running } = this;
+    if (running?.controller) running.controller.abort();
+    else if (running) this.tabs.send('stop', this.conversation.id);
   }
 
   #actions = {
@@ -224,7 +260,7 @@ export class Chat {
                   ['File', meta.size && scaled(meta.size, 'B')], ['Context', count(model.max_model_len, 'token')]];
     const facts = rows.filter((row) => row[1]).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
     box.replaceChildren(el('h2', {}, model.id), el('dl', {}, ...facts),
-                        el('p', { class: 'muted' }, this.library.store.keeps
+                        el('p', { class: 'muted' }, this.library.keeps
                           ? 'Conversations are kept in this browser only.'
                           : 'This browser keeps no data: conversations end with this tab.'));
   }

@@ -1,8 +1,8 @@
 // A conversation is a tree: an edited question or a regenerated answer is a sibling of the one before it. `chosen` names
 // the child that is shown of each message that has several; the key '' stands for the beginning.
 //
-// Message: {id, parent, role, content, reasoning, calls: [{id, name, arguments}], call, model, figures, finish, error}
-// (`call`: of a tool's result, the id of its call).
+// Message: {id, parent, role, content, reasoning, calls: [{id, name, arguments}], call, model, figures, finish, error, version}
+// (`call`: of a tool's result, the id of its call; `version` counts the writes of an answer).
 
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
@@ -63,6 +63,27 @@ export function switchBranch(conversation, message, step) {
   const { index, siblings } = branchOf(conversation, message);
   const next = siblings[index + step];
   if (next) conversation.chosen[message.parent] = next.id;
+}
+
+/** Takes over what another tab has made of this conversation: messages that are not here, and later versions of those that
+ * are. Of title and settings the later change (`edited`) counts; the shown branch stays. Returns whether anything is new. */
+export function mergeInto(conversation, other) {
+  let news = false;
+  for (const [id, theirs] of Object.entries(other.messages)) {
+    const ours = conversation.messages[id];
+    if (ours && (ours.version ?? 0) >= (theirs.version ?? 0)) continue;
+    conversation.messages[id] = ours ? Object.assign(ours, theirs) : theirs;
+    news = true;
+  }
+  conversation.chosen = { ...other.chosen, ...conversation.chosen };
+  if ((other.edited ?? 0) > (conversation.edited ?? 0)) {
+    const { title, settings, edited } = other;
+    Object.assign(conversation, { title, settings, edited });
+    news = true;
+  }
+  conversation.title ||= other.title;
+  conversation.updated = Math.max(conversation.updated, other.updated);
+  return news;
 }
 
 /** A message as the API takes it. */

@@ -32,19 +32,19 @@ export function announce(text) {
   byId('announcer').textContent = text;
 }
 
-/** A short notice at the edge of the window, with an action if one is given. */
-export function notify(text, actionText = null, action = null) {
-  const notice = el('div', { class: 'notice' }, el('span', {}, text));
+/** A short notice at the edge of the window, with an action if one is given; lasting: until it is closed. */
+export function notify(message, { text = '', action = null, lasting = false } = {}) {
+  const notice = el('div', { class: 'notice' }, el('span', {}, message));
   const close = () => notice.remove();
   if (action) {
-    notice.append(button(actionText, () => {
+    notice.append(button(text, () => {
       close();
       action();
     }));
   }
   notice.append(button('Close', close, { class: 'quiet' }));
   byId('notices').append(notice);
-  setTimeout(close, 10000);
+  if (!lasting) setTimeout(close, 10000);
 }
 
 /** Offers a text as a file. */

@@ -1,19 +1,29 @@
-// The conversations: all of them, which one is shown, and their way into the store.
-import { newConversation, matches } from './conversation.js';
+// The conversations: all of them, which one is shown, and their way into the store and to the other tabs.
+import { mergeInto, newConversation, matches } from './conversation.js';
+import { notify } from './dom.js';
 import { readSetting, writeSetting } from './store.js';
 
 export class Library {
   #all = new Map();
   #listeners = [];
   #removed = new Set(); // ids
+  #told = false; // that a write failed
+  keeps = true; // false: this browser keeps nothing
 
-  constructor(store) {
+  constructor(store, tabs) {
     this.store = store;
+    this.tabs = tabs;
     this.current = null;
+    tabs.on('saved', (id) => this.takeSaved(id));
+    tabs.on('removed', (id) => this.#takeRemoved(id));
   }
 
   async load() {
-    for (const conversation of await this.store.all()) this.#all.set(conversation.id, conversation);
+    const kept = await this.store.all().catch(() => {
+      this.keeps = false;
+      return [];
+    });
+    for (const conversation of kept) this.#all.set(conversation.id, conversation);
     this.current = this.#all.get(readSetting('current', '')) ?? this.sorted()[0] ?? this.#fresh();
   }
 
@@ -21,12 +31,13 @@ export class Library {
     return newConversation({ ...readSetting('defaults', {}) });
   }
 
+  /** listener(conversation): the one with new messages of another tab, or nothing. */
   onChange(listener) {
     this.#listeners.push(listener);
   }
 
-  #changed() {
-    for (const listener of this.#listeners) listener();
+  #changed(conversation = null) {
+    for (const listener of this.#listeners) listener(conversation);
   }
 
   /** The latest first. An empty one is not kept. */
@@ -49,31 +60,73 @@ export class Library {
   }
 
   /** A conversation that was removed meanwhile is not kept. */
-  save(conversation) {
+  async save(conversation, revive = false) {
     if (this.#removed.has(conversation.id)) return;
     if (!Object.keys(conversation.messages).length) return;
     const known = this.#all.has(conversation.id);
     this.#all.set(conversation.id, conversation);
-    this.store.put(conversation).catch(() => {
-      this.store.keeps = false;
-    });
     if (!known) writeSetting('current', conversation.id);
     this.#changed();
+    await this.keep(conversation, revive);
+  }
+
+  /** Writes a conversation as it is now. Never fails: the person is told, once until a write succeeds again. */
+  async keep(conversation, revive = false) {
+    if (this.#removed.has(conversation.id)) return;
+    try {
+      const news = await this.store.put(conversation, revive);
+      this.keeps = true;
+      this.#told = false;
+      if (news === null) return this.#takeRemoved(conversation.id);
+      this.tabs.send('saved', conversation.id);
+      if (news) this.#changed(conversation);
+    } catch (error) {
+      this.keeps = false;
+      if (!this.#told) notify(`This conversation is not being saved: ${error.message || error.name}`, { lasting: true });
+      this.#told = true;
+    }
   }
 
   remove(conversation) {
-    this.#removed.add(conversation.id);
-    this.#all.delete(conversation.id);
-    this.store.remove(conversation.id).catch(() => {});
-    if (this.current === conversation) this.open(this.sorted()[0] ?? this.#fresh());
+    this.#forget(conversation.id);
+    this.store.remove(conversation.id).then(() => this.tabs.send('removed', conversation.id), (error) => {
+      notify(`The conversation is not deleted from this browser: ${error.message || error.name}`);
+    });
+  }
+
+  #forget(id) {
+    this.#removed.add(id);
+    this.#all.delete(id);
+    if (this.current.id === id) this.open(this.sorted()[0] ?? this.#fresh());
     else this.#changed();
   }
 
   add(conversations) {
     for (const conversation of conversations) {
       this.#removed.delete(conversation.id);
-      this.save(conversation);
+      this.save(conversation, true);
     }
     if (conversations.length) this.open(conversations[0]);
+  }
+
+  // ---- Other tabs ----
+
+  /** Reads what another tab has written. */
+  async takeSaved(id) {
+    const kept = await this.store.get(id).catch(() => null);
+    if (!kept) return;
+    this.#removed.delete(id);
+    const ours = this.#all.get(id);
+    if (!ours) this.#all.set(id, kept);
+    else mergeInto(ours, kept);
+    this.#changed(ours ?? null);
+  }
+
+  #takeRemoved(id) {
+    const ours = this.#all.get(id);
+    if (!ours) return;
+    const shown = this.current === ours;
+    this.#forget(id);
+    if (shown) notify('This conversation was deleted in another tab.', { text: 'Undo', action: () => this.add([ours]) });
   }
 }

@@ -55,6 +55,11 @@ export class Settings {
   #set(name, value) {
     this.conversation.settings[name] = value;
     writeSetting('defaults', presetValues(this.conversation.settings));
+    this.#save();
+  }
+
+  #save() {
+    this.conversation.edited = Date.now();
     this.library.save(this.conversation);
   }
 
@@ -67,7 +72,7 @@ export class Settings {
     return this.#labelled('Title', '', el('input', { type: 'text', value: this.conversation.title, maxLength: 200, on: {
       change: (event) => {
         this.conversation.title = titleOf(event.target.value);
-        this.library.save(this.conversation);
+        this.#save();
       } } }));
   }
 
@@ -120,7 +125,7 @@ export class Settings {
     for (const parameter of PARAMETERS) delete kept[parameter.name];
     this.conversation.settings = { ...kept, system: preset.values.system ?? system ?? '', ...preset.values };
     writeSetting('defaults', presetValues(this.conversation.settings));
-    this.library.save(this.conversation);
+    this.#save();
     this.render();
     byId('preset').focus();
   }

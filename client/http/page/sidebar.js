@@ -11,6 +11,8 @@ function dateOf(time) {
 }
 
 export class Sidebar {
+  #shown = [];
+
   constructor(library, opened) {
     this.library = library;
     this.opened = opened;
@@ -27,8 +29,12 @@ export class Sidebar {
     byId('conversations').addEventListener('keydown', (event) => this.#move(event));
   }
 
+  /** Makes the list anew if it is another one, so that the focus stays where it is. */
   render() {
     const found = this.library.sorted(this.search.value);
+    const shown = [this.library.current, ...found.flatMap((c) => [c, c.title, dateOf(c.updated)])];
+    if (shown.length === this.#shown.length && shown.every((part, i) => part === this.#shown[i])) return;
+    this.#shown = shown;
     byId('conversations').replaceChildren(...found.map((conversation) => this.#item(conversation)));
     byId('no-conversations').hidden = found.length > 0 || !this.search.value;
   }
@@ -47,7 +53,7 @@ export class Sidebar {
   #remove(conversation) {
     this.library.remove(conversation);
     this.search.focus();
-    notify('The conversation is deleted.', 'Undo', () => this.library.add([conversation]));
+    notify('The conversation is deleted.', { text: 'Undo', action: () => this.library.add([conversation]) });
   }
 
   /** Arrow keys move through the list. */

@@ -1,57 +1,104 @@
-// Conversations in this browser: IndexedDB. Where a browser forbids it, they live as long as the page.
+// Conversations in this browser: IndexedDB, which all tabs with this page share. A write merges with what other tabs have
+// written; of a deleted conversation {id, removed} stays, so that a tab that still shows it does not bring it back.
+import { mergeInto } from './conversation.js';
 
 const NAME = 'moed';
 const TABLE = 'conversations';
+const REMEMBER_MS = 30 * 24 * 3600 * 1000; // how long a deletion is known
 
-function promise(request) {
+/** Runs `use(table, done, guard)` in one transaction. Resolves to what was given to `done`, when all is written; `guard` wraps
+ * the handlers of requests, whose exceptions would else be lost. */
+function transact(database, mode, use) {
   return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
+    const transaction = database.transaction(TABLE, mode);
+    let result;
+    transaction.oncomplete = () => resolve(result);
+    transaction.onabort = () => reject(transaction.error ?? new DOMException('the browser aborted it', 'AbortError'));
+    const guard = (handler) => (event) => {
+      try {
+        handler(event.target.result);
+      } catch (error) {
+        reject(error);
+        transaction.abort();
+      }
+    };
+    use(transaction.objectStore(TABLE), (value) => {
+      result = value;
+    }, guard);
   });
 }
 
-class BrowserStore {
-  constructor(database) {
-    this.database = database;
-    this.keeps = true;
+export class Store {
+  #database = null; // a promise
+
+  #open() {
+    this.#database ??= new Promise((resolve, reject) => {
+      const request = indexedDB.open(NAME, 1);
+      request.onupgradeneeded = () => request.result.createObjectStore(TABLE, { keyPath: 'id' });
+      request.onerror = () => reject(request.error);
+      request.onsuccess = () => {
+        const database = request.result;
+        database.onclose = database.onversionchange = () => { // the site's data are being cleared
+          database.close();
+          this.#database = null;
+        };
+        resolve(database);
+      };
+    }).catch((error) => {
+      this.#database = null;
+      throw error;
+    });
+    return this.#database;
   }
 
-  #table(mode) {
-    return this.database.transaction(TABLE, mode).objectStore(TABLE);
+  /** A connection that was closed is opened again. */
+  async #run(mode, use) {
+    const database = await this.#open();
+    try {
+      return await transact(database, mode, use);
+    } catch (error) {
+      if (error.name !== 'InvalidStateError' && error.name !== 'AbortError') throw error;
+      this.#database = null;
+      return transact(await this.#open(), mode, use);
+    }
   }
 
-  all() {
-    return promise(this.#table('readonly').getAll());
+  async all() {
+    const records = await this.#run('readonly', (table, done, guard) => {
+      table.getAll().onsuccess = guard(done);
+    });
+    const old = records.filter((record) => record.removed < Date.now() - REMEMBER_MS);
+    if (old.length) {
+      this.#run('readwrite', (table) => {
+        for (const { id } of old) table.delete(id);
+      }).catch(() => {});
+    }
+    return records.filter((record) => record.messages);
   }
 
-  put(conversation) {
-    return promise(this.#table('readwrite').put(conversation));
+  /** The conversation, or null. */
+  get(id) {
+    return this.#run('readonly', (table, done, guard) => {
+      table.get(id).onsuccess = guard((record) => done(record?.messages ? record : null));
+    });
+  }
+
+  /** Writes a conversation, and takes into it what other tabs have written. Returns whether that was anything; null: it was
+   * deleted, and is not written unless `revive`. */
+  put(conversation, revive = false) {
+    return this.#run('readwrite', (table, done, guard) => {
+      table.get(conversation.id).onsuccess = guard((record) => {
+        if (record?.removed && !revive) return done(null);
+        done(Boolean(record?.messages) && mergeInto(conversation, record));
+        table.put(conversation);
+      });
+    });
   }
 
   remove(id) {
-    return promise(this.#table('readwrite').delete(id));
-  }
-}
-
-class MemoryStore {
-  keeps = false;
-
-  async all() {
-    return [];
-  }
-
-  async put() {}
-
-  async remove() {}
-}
-
-export async function openStore() {
-  try {
-    const request = indexedDB.open(NAME, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(TABLE, { keyPath: 'id' });
-    return new BrowserStore(await promise(request));
-  } catch {
-    return new MemoryStore();
+    return this.#run('readwrite', (table) => {
+      table.put({ id, removed: Date.now() });
+    });
   }
 }
 

@@ -1,0 +1,154 @@
+"""What the page must keep and show, before a server with answers of our choice: tabs side by side, a store that fails."""
+from page_driver import Keys
+
+
+def begin(page, question):
+    """A new conversation with an answered question."""
+    page.click("New conversation")
+    page.ask(question)
+    page.answered()
+
+
+def open_tab(page):
+    """A further tab with the page, which is then the one in front. Returns (the one before, the new one)."""
+    before = page.driver.current_window_handle
+    url = page.driver.current_url
+    page.driver.switch_to.new_window("tab")
+    page.open(url)
+    return before, page.driver.current_window_handle
+
+
+def to_tab(page, tab):
+    page.driver.switch_to.window(tab)
+
+
+def close_tab(page, tab, other):
+    to_tab(page, tab)
+    page.driver.close()
+    to_tab(page, other)
+
+
+def questions(page):
+    return page.texts(".message.user .body")
+
+
+# ---- Tabs ----
+
+def tabs_share_a_conversation(page, _):
+    """What was asked in one tab and then in another is in both, and stays."""
+    begin(page, "before the tabs")
+    a, b = open_tab(page)
+    page.wait(lambda: questions(page) == ["before the tabs"], "the second tab shows it")
+    to_tab(page, a)
+    page.ask("asked in tab A")
+    page.answered()
+    to_tab(page, b)
+    page.wait(lambda: questions(page) == ["before the tabs", "asked in tab A"], "the question of the other tab")
+    page.ask("asked in tab B")
+    page.answered()
+    for tab in (a, b):
+        to_tab(page, tab)
+        page.driver.refresh()
+        page.wait(lambda: questions(page) == ["before the tabs", "asked in tab A", "asked in tab B"], "all questions")
+    close_tab(page, b, a)
+
+
+def tabs_without_messages_merge(page, _):
+    """A tab that was not told of the other's question makes a branch of its own."""
+    begin(page, "the trunk")
+    a, b = open_tab(page)
+    page.js("BroadcastChannel.prototype.postMessage = () => {}")
+    page.ask("deaf in tab B")
+    page.answered()
+    to_tab(page, a)
+    page.ask("deaf in tab A")
+    page.answered()
+    page.wait(lambda: page.texts(".branch span") == ["1 of 2"] or page.texts(".branch span") == ["2 of 2"], "both branches")
+    page.driver.refresh()
+    page.wait(lambda: questions(page) == ["the trunk", "deaf in tab A"], "the branch of this tab")
+    page.js("document.querySelector('.branch button:enabled').click()")
+    assert questions(page) == ["the trunk", "deaf in tab B"], questions(page)
+    close_tab(page, b, a)
+
+
+def a_deleted_one_stays_deleted(page, _):
+    begin(page, "to be deleted")
+    a, b = open_tab(page)
+    for deaf in (False, True):
+        to_tab(page, b)
+        page.wait(lambda: "to be deleted" in page.texts("#conversations .title"), "it is in the list")
+        if deaf:
+            page.js("BroadcastChannel.prototype.postMessage = () => {}")
+        page.js("document.querySelector('#conversations li.current .quiet').click()")
+        to_tab(page, a)
+        if deaf:
+            page.one("#question").send_keys("asked in a deleted one", Keys.ENTER)
+        page.wait(lambda: "This conversation was deleted in another tab." in page.texts(".notice span"), "a notice")
+        assert "to be deleted" not in page.texts("#conversations .title")
+        if not deaf:
+            page.click("Undo", "#notices")
+            page.wait(lambda: questions(page) == ["to be deleted"], "it is back")
+            to_tab(page, b)
+            page.wait(lambda: "to be deleted" in page.texts("#conversations .title"), "it is back in the other tab")
+            page.js("[...document.querySelectorAll('#conversations .open')].find((b) => b.textContent.startsWith('to be')).click()")
+    page.wait(lambda: not page.is_running(), "the answer ends")
+    page.driver.refresh()
+    page.wait(lambda: page.js("return document.querySelector('#model option') !== null"), "the page again")
+    assert "to be deleted" not in page.texts("#conversations .title"), page.texts("#conversations .title")
+    close_tab(page, b, a)
+
+
+def an_answer_of_another_tab(page, state):
+    """A tab sees that an answer arrives in another one, sees it grow, and can stop it."""
+    page.click("New conversation")
+    page.ask("endless")
+    page.wait(lambda: "word20" in page.texts(".message.assistant .body")[-1], "some words")
+    a, b = open_tab(page)
+    page.wait(lambda: page.is_running(), "the second tab shows that it arrives")
+    assert "Continue" not in page.texts(".message .foot button")
+    length = len(page.texts(".message.assistant .body")[-1])
+    page.wait(lambda: len(page.texts(".message.assistant .body")[-1]) > length, "it grows here too")
+    left = state.left
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: state.left > left, "the server sees the connection close")
+    page.wait(lambda: not page.is_running(), "the second tab shows its end")
+    assert "Continue" in page.texts(".message .foot button")
+    to_tab(page, a)
+    page.wait(lambda: not page.is_running(), "the first one too")
+    close_tab(page, b, a)
+
+
+# ---- A store that fails ----
+
+def the_store_is_cleared(page, _):
+    """Someone clears the site's data while the page is open: the next question opens the store again."""
+    begin(page, "before it is cleared")
+    origin = page.js("return location.origin")
+    page.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "indexeddb"})
+    page.ask("after it was cleared")
+    assert page.answered() == "You said: after it was cleared"
+    page.wait(lambda: page.js("return indexedDB.databases().then((all) => all.length)") == 1, "a store again")
+    page.driver.refresh()
+    page.wait(lambda: questions(page) == ["before it is cleared", "after it was cleared"], "the conversation is kept")
+
+
+def the_store_is_full(page, _):
+    begin(page, "before it is full")
+    page.js("""window.put = IDBObjectStore.prototype.put;
+               IDBObjectStore.prototype.put = () => { throw new DOMException('no space is left', 'QuotaExceededError'); }""")
+    page.ask("one that is not kept")
+    assert page.answered() == "You said: one that is not kept"
+    page.wait(lambda: page.texts(".notice span") == ["This conversation is not being saved: no space is left"], "one notice")
+    page.ask("another one")
+    assert page.answered() == "You said: another one"
+    assert page.texts(".notice span") == ["This conversation is not being saved: no space is left"], page.texts(".notice span")
+    page.js("IDBObjectStore.prototype.put = window.put")
+    page.ask("space again")
+    page.answered()
+    page.driver.refresh()
+    page.wait(lambda: questions(page)[-1:] == ["space again"], "it is kept again")
+    assert len(questions(page)) == 4
+
+
+STEPS = (tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
+         the_store_is_cleared, the_store_is_full)
