@@ -197,6 +197,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tokens = 0
         try:
             self.begin_stream()
+            if "wait" in (body["messages"][-1]["content"] or ""):
+                self.state.gate.wait(60)
             for delta in chunks:
                 self.event({"model": "fake", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
                 tokens += 1

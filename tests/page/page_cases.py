@@ -150,5 +150,79 @@ def the_store_is_full(page, _):
     assert len(questions(page)) == 4
 
 
+# ---- What is open stays ----
+
+def what_is_open_stays(page, state):
+    """The end of an answer leaves an edited question, an opened reasoning, a selection and the focus."""
+    state.gate.clear()
+    begin(page, "markdown, please")
+    page.ask("wait for the gate")
+    page.click("Edit", ".message:first-child")
+    page.one(".edit textarea").send_keys(" Edited")
+    page.js("""const answer = document.querySelector('.message:nth-child(2)');
+               answer.querySelector('details').open = true;
+               answer.querySelector('.foot button:last-of-type').focus();
+               getSelection().selectAllChildren(answer.querySelector('.body p'));""")
+    selected = page.js("return getSelection().toString()")
+    assert selected == "Two ways, with their costs:", selected
+    state.gate.set()
+    assert page.answered() == "You said: wait for the gate"
+    edited = page.one(".edit textarea").get_attribute("value")
+    assert edited == "markdown, please Edited", edited
+    assert page.js("return document.querySelector('.message details').open")
+    assert page.js("return getSelection().toString()") == selected
+    assert page.js("return document.activeElement.textContent") == "Regenerate"
+    page.click("Send as a new version")
+    page.wait(lambda: questions(page) == ["markdown, please Edited"], "the new version")
+    page.answered()
+    page.click("Earlier version")
+    assert questions(page) == ["markdown, please", "wait for the gate"] and not page.all(".edit")
+
+
+def a_typed_result_stays(page, _):
+    begin(page, "weather?")
+    page.one(".calls textarea").send_keys("snow")
+    page.js("document.getElementById('model').dispatchEvent(new Event('change'))")
+    assert page.one(".calls textarea").get_attribute("value") == "snow"
+    page.click("Send results")
+    page.wait(lambda: page.texts(".message.assistant .body")[-1] == "The tool says: snow", "the answer to the result")
+    assert not page.all(".calls textarea")
+
+
+def a_long_conversation(page, _):
+    """A send and an answer's end touch the new messages only, and the view stays at the end."""
+    page.click("New conversation")
+    page.js("""return (async () => {
+        const messages = {}, chosen = {};
+        for (let i = 0, before = ''; i < 300; i++) {
+            messages[`m${i}`] = { id: `m${i}`, parent: before, role: i % 2 ? 'assistant' : 'user', finish: 'stop',
+                                  content: 'A line.\\n\\n- an item\\n'.repeat(1 + i % 7) };
+            before = chosen[before] = `m${i}`;
+        }
+        const conversation = { id: 'long', title: 'long', created: 1, updated: Date.now(), settings: {}, messages, chosen };
+        const open = indexedDB.open('moed', 1);
+        const database = await new Promise((resolve) => { open.onsuccess = () => resolve(open.result); });
+        const write = database.transaction('conversations', 'readwrite');
+        write.objectStore('conversations').put(conversation);
+        await new Promise((resolve) => { write.oncomplete = resolve; });
+        database.close();
+        localStorage.setItem('moed.current', '"long"');
+    })()""")
+    page.driver.refresh()
+    page.wait(lambda: len(page.all(".message")) == 300, "the long conversation")
+    at_end = "const s = document.getElementById('scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 80"
+    page.wait(lambda: page.js(at_end), "the view is at the end")
+    page.js("""window.changes = 0;
+               new MutationObserver((all) => { window.changes += all.filter((m) => !m.target.closest?.('.message')).length; })
+                   .observe(document.getElementById('messages'), { childList: true, subtree: true });
+               document.querySelectorAll('.message').forEach((m) => { m.old = true; });""")
+    page.ask("one more")
+    page.answered()
+    assert page.js("return document.querySelectorAll('.message').length") == 302
+    assert page.js("return [...document.querySelectorAll('.message')].filter((m) => m.old).length") == 300
+    assert page.js("return window.changes") == 2, page.js("return window.changes")
+    page.wait(lambda: page.js(at_end), "the view is still at the end")
+
+
 STEPS = (tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
-         the_store_is_cleared, the_store_is_full)
+         the_store_is_cleared, the_store_is_full, what_is_open_stays, a_typed_result_stays, a_long_conversation)

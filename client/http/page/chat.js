@@ -1,7 +1,7 @@
 // The shown conversation, and the answers that are running.
 import { byId, el, announce, notify } from './dom.js';
 import { MessageView } from './message_view.js';
-import { appendMessage, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
+import { appendMessage, childrenByParent, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
 import { requestParameters } from './parameters.js';
 import { streamAnswer } from './answer.js';
 import { count, scaled } from './format.js';
@@ -14,6 +14,7 @@ const NEAR_END = 80; // pixels: closer to the end, the view follows the answer
 
 export class Chat {
   #views = new Map();
+  #shown = null; // the conversation that they are of
   #running = new Map(); // conversation's id -> {controller, message}
   #frame = 0;
   #cost = 0; // milliseconds that the last refresh took
@@ -95,6 +96,7 @@ export class Chat {
   /** The parameters, if all is well; else says what is not. */
   #mayAsk() {
     try {
+      if (this.running) throw new Error('An answer is still arriving.');
       if (!this.models.current) throw new Error('No model answers yet.');
       return requestParameters(this.conversation.settings);
     } catch (error) {
@@ -107,7 +109,7 @@ export class Chat {
   async #answer(parent, message = null) {
     const conversation = this.conversation;
     const parameters = this.#mayAsk();
-    if (!parameters || this.running) return;
+    if (!parameters) return;
     message ??= appendMessage(conversation, parent, { role: 'assistant', model: this.models.current.id, reasoning: '',
                                                      figures: {}, finish: '', error: '' });
     const body = { model: this.models.current.id, ...parameters,
@@ -158,7 +160,7 @@ export class Chat {
     regenerate: (message) => this.#answer(message.parent),
     continue: (message) => this.#answer(message.parent, message),
     edit: (message, text) => {
-      if (!this.#mayAsk() || this.running) return;
+      if (!this.#mayAsk()) return;
       this.#answer(appendMessage(this.conversation, message.parent, { content: text }).id);
     },
     branch: (message, by) => {
@@ -170,7 +172,7 @@ export class Chat {
       (this.#views.get(shown).node.querySelector('.branch button:enabled')).focus();
     },
     results: (message, results) => {
-      if (!this.#mayAsk() || this.running) return;
+      if (!this.#mayAsk()) return;
       let parent = message.id;
       for (const { call, text } of results) {
         parent = appendMessage(this.conversation, parent, { role: 'tool', call: call.id, content: text }).id;
@@ -187,23 +189,41 @@ export class Chat {
 
   // ---- Showing ----
 
-  /** Shows all of the conversation anew. */
+  /** Shows the conversation as it is now. A message that was shown before keeps its elements. */
   render() {
-    const path = shownPath(this.conversation);
+    const { conversation } = this;
+    const path = shownPath(conversation);
     const running = this.running?.message;
     const follows = this.#atEnd();
-    this.#views.clear();
-    for (const message of path) {
-      const view = new MessageView(message, this.conversation, this.#actions);
-      this.#views.set(message.id, view);
-      view.update(message === running, message === path.at(-1));
-    }
-    this.list.replaceChildren(...[...this.#views.values()].map((view) => view.node));
+    const lostFocus = this.#dropViews(path);
     const last = path.at(-1);
-    const calls = last && !running && last.role === 'assistant' ? openCalls(this.conversation, last) : [];
-    if (calls.length) this.#views.get(last.id).askForResults(calls);
+    const children = childrenByParent(conversation);
+    path.forEach((message, i) => {
+      const view = this.#views.get(message.id) ?? new MessageView(message, this.#actions);
+      this.#views.set(message.id, view);
+      if (this.list.children[i] !== view.node) this.list.insertBefore(view.node, this.list.children[i] ?? null);
+      const asks = message === last && message !== running && message.role === 'assistant';
+      view.update({ running: message === running, last: message === last, siblings: children.get(message.parent),
+                    calls: asks ? openCalls(conversation, message) : [] });
+    });
+    if (lostFocus && last) this.#views.get(last.id).node.focus({ preventScroll: true });
     this.#showState(path);
     if (follows) this.#toEnd();
+  }
+
+  /** Removes what is not in the path. Returns whether it had the focus. */
+  #dropViews(path) {
+    const same = this.#shown === this.conversation;
+    const kept = new Set(path.map((message) => message.id));
+    this.#shown = this.conversation;
+    let focus = false;
+    for (const [id, view] of this.#views) {
+      if (same && kept.has(id)) continue;
+      focus ||= same && view.node.contains(document.activeElement);
+      view.node.remove();
+      this.#views.delete(id);
+    }
+    return focus;
   }
 
   /** After more of an answer has arrived: once a frame at most, and less often where that takes long. */
@@ -214,7 +234,7 @@ export class Chat {
       if (this.conversation !== conversation || this.running?.message !== message) return;
       const begin = performance.now();
       const follows = this.#atEnd();
-      this.#views.get(message.id)?.update(true, true);
+      this.#views.get(message.id)?.update({ running: true, last: true });
       if (follows) this.#toEnd();
       this.#cost = performance.now() - begin;
     }), this.#cost * SHARE);

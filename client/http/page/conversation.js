@@ -58,6 +58,16 @@ export function branchOf(conversation, message) {
   return { index: siblings.indexOf(message), siblings };
 }
 
+/** The messages with each parent: {parent: [message]}. */
+export function childrenByParent(conversation) {
+  const children = new Map();
+  for (const message of Object.values(conversation.messages)) {
+    if (children.has(message.parent)) children.get(message.parent).push(message);
+    else children.set(message.parent, [message]);
+  }
+  return children;
+}
+
 /** Shows the sibling that is `step` further. */
 export function switchBranch(conversation, message, step) {
   const { index, siblings } = branchOf(conversation, message);

@@ -27,6 +27,14 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
+/** Shows a text in an element. One that has only grown is added to, so that a selection in it stays. */
+export function setText(node, text) {
+  const shown = node.firstChild?.data ?? '';
+  if (text === shown) return;
+  if (shown && text.startsWith(shown)) node.firstChild.appendData(text.slice(shown.length));
+  else node.textContent = text;
+}
+
 /** Says a text to screen readers. */
 export function announce(text) {
   byId('announcer').textContent = text;

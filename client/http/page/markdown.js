@@ -87,12 +87,15 @@ export function blockNode(block) {
 /** An element that shows a growing text: an update makes anew only the blocks that have changed. */
 export class MarkdownView {
   #shown = [];
+  #text = '';
 
   constructor(node) {
     this.node = node;
   }
 
   update(text) {
+    if (text === this.#text) return;
+    this.#text = text;
     const blocks = parseBlocks(text);
     const keys = blocks.map((block) => JSON.stringify(block));
     let same = 0;

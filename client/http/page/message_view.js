@@ -1,7 +1,7 @@
-// One message of the conversation as elements.
-import { el, button } from './dom.js';
+// One message of the conversation as elements. An update leaves the nodes of what has not changed: the focus, a selection, an
+// opened reasoning and what was typed into a form stay.
+import { el, button, setText } from './dom.js';
 import { MarkdownView } from './markdown.js';
-import { branchOf } from './conversation.js';
 import { copyWithButton } from './clipboard.js';
 import { answerFigures } from './format.js';
 
@@ -22,11 +22,13 @@ function readable(json) {
 export class MessageView {
   #reasoning = null;
   #calls = [];
+  #form = null; // in which the question is edited
+  #results = null; // the form for the results of calls
+  #foot = '';
 
   /** actions: {regenerate, continue, edit, branch, results} functions of the chat. */
-  constructor(message, conversation, actions) {
+  constructor(message, actions) {
     this.message = message;
-    this.conversation = conversation;
     this.actions = actions;
     this.body = el('div', { class: 'body' });
     this.markdown = message.role === 'assistant' ? new MarkdownView(this.body) : null;
@@ -40,20 +42,22 @@ export class MessageView {
                    heading, this.body, this.callBox, this.error, this.foot);
   }
 
-  /** running: the answer is arriving. last: nothing follows it. */
-  update(running, last) {
+  /** running: the answer is arriving. last: nothing follows it. siblings: it and its other versions. calls: of its calls
+   * those that wait for results. */
+  update({ running = false, last = false, siblings = [], calls = [] }) {
     const { message } = this;
     this.node.setAttribute('aria-busy', String(running));
-    this.heading.textContent = nameOf(message);
+    setText(this.heading, nameOf(message));
     this.#showReasoning(running);
     if (this.markdown) this.markdown.update(message.content);
-    else this.body.textContent = message.content;
+    else setText(this.body, message.content);
     this.body.classList.toggle('waiting', running && !message.content && !message.calls?.length);
     this.#showCalls();
     this.error.hidden = !message.error;
-    this.error.textContent = `${message.content ? 'The answer broke off' : 'No answer'}: ${message.error}`;
-    if (!running) this.#showFoot(last);
-    else this.figures.textContent = '';
+    setText(this.error, `${message.content ? 'The answer broke off' : 'No answer'}: ${message.error}`);
+    if (running) setText(this.figures, '');
+    else this.#showFoot(last, siblings);
+    this.#askForResults(calls);
   }
 
   #showReasoning(running) {
@@ -64,8 +68,8 @@ export class MessageView {
     }
     const words = this.message.reasoning.trim().split(/\s+/).length;
     const going = running && !this.message.content;
-    this.#reasoning.label.textContent = `Reasoning: ${words} words${going ? ' so far' : ''}`;
-    this.#reasoning.text.textContent = this.message.reasoning.trim();
+    setText(this.#reasoning.label, `Reasoning: ${words} words${going ? ' so far' : ''}`);
+    setText(this.#reasoning.text, this.message.reasoning.trim());
   }
 
   #showCalls() {
@@ -78,29 +82,33 @@ export class MessageView {
         this.callBox.append(box);
         this.#calls[i] = { name, text };
       }
-      this.#calls[i].name.textContent = `Calls ${call.name || 'a tool'}`;
-      this.#calls[i].text.textContent = readable(call.arguments);
+      setText(this.#calls[i].name, `Calls ${call.name || 'a tool'}`);
+      setText(this.#calls[i].text, readable(call.arguments));
     });
   }
 
-  #showFoot(last) {
+  #showFoot(last, siblings) {
     const { message, actions } = this;
-    this.figures.textContent = message.role === 'assistant' ? answerFigures(message) : '';
-    const nodes = [this.figures, this.#branchNode()];
+    const cut = ['length', 'stopped', ''].includes(message.finish ?? '');
+    const goesOn = last && message.role === 'assistant' && cut && Boolean(message.content) && !message.calls?.length;
+    setText(this.figures, message.role === 'assistant' ? answerFigures(message) : '');
+    const foot = [siblings.indexOf(message), siblings.length, Boolean(message.content), goesOn].join();
+    if (foot === this.#foot) return;
+    this.#foot = foot;
+    const nodes = [this.figures, this.#branchNode(siblings)];
     const copy = button('Copy', () => copyWithButton(copy, message.content));
     if (message.content) nodes.push(copy);
     if (message.role === 'user') nodes.push(button('Edit', () => this.edit()));
     if (message.role === 'assistant') nodes.push(button('Regenerate', () => actions.regenerate(message)));
-    const cut = ['length', 'stopped', ''].includes(message.finish ?? '');
-    if (last && message.role === 'assistant' && cut && message.content && !message.calls?.length) {
-      nodes.push(button('Continue', () => actions.continue(message)));
-    }
+    if (goesOn) nodes.push(button('Continue', () => actions.continue(message)));
+    const focused = this.foot.contains(document.activeElement) ? document.activeElement.textContent : null;
     this.foot.replaceChildren(...nodes.filter(Boolean));
+    if (focused) ([...this.foot.querySelectorAll('button')].find((b) => b.textContent === focused) ?? this.node).focus();
   }
 
-  #branchNode() {
-    const { index, siblings } = branchOf(this.conversation, this.message);
+  #branchNode(siblings) {
     if (siblings.length < 2) return null;
+    const index = siblings.indexOf(this.message);
     const step = (by, text, name) => button(text, () => this.actions.branch(this.message, by), {
       'aria-label': name, disabled: !siblings[index + by] });
     return el('span', { class: 'branch', role: 'group', 'aria-label': 'Versions' },
@@ -111,10 +119,12 @@ export class MessageView {
 
   /** The question as a field; sending it makes a branch. */
   edit() {
+    if (this.#form) return this.#form.querySelector('textarea').focus();
     const field = el('textarea', { value: this.message.content, 'aria-label': 'Edited question',
                                    rows: Math.min(12, this.message.content.split('\n').length + 1) });
     const close = () => {
       form.replaceWith(this.body);
+      this.#form = null;
       this.foot.hidden = false;
       this.node.focus();
     };
@@ -131,19 +141,27 @@ export class MessageView {
         form.requestSubmit();
       }
     });
+    this.#form = form;
     this.body.replaceWith(form);
     this.foot.hidden = true;
     field.focus();
   }
 
   /** Fields for the results of these calls. */
-  askForResults(calls) {
-    const fields = calls.map((call) => el('textarea', { rows: 2 }));
+  #askForResults(calls) {
+    if (Boolean(calls.length) === Boolean(this.#results)) return; // all of them are answered at once
+    if (this.#results) {
+      this.#results.remove();
+      this.#results = null;
+      return;
+    }
+    const fields = calls.map(() => el('textarea', { rows: 2 }));
     const labels = calls.map((call, i) => el('label', {}, `Result of ${call.name}`, fields[i]));
-    this.callBox.append(el('form', { class: 'edit', on: { submit: (event) => {
+    this.#results = el('form', { class: 'edit', on: { submit: (event) => {
       event.preventDefault();
       this.actions.results(this.message, calls.map((call, i) => ({ call, text: fields[i].value })));
     } } }, ...labels, el('div', { class: 'row' }, el('span', { class: 'grow' }),
-                         el('button', { type: 'submit', class: 'strong' }, 'Send results'))));
+                         el('button', { type: 'submit', class: 'strong' }, 'Send results')));
+    this.callBox.append(this.#results);
   }
 }
