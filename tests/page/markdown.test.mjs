@@ -61,6 +61,25 @@ const CASES = [
   ['| a | b |\n|---|--:|\n| 1 | *2* |', 'div(table(thead(tr(th("a") th("b"))) tbody(tr(td("1") td(em("2"))))))'],
   ['a | b\n--- | ---\n1', 'div(table(thead(tr(th("a") th("b"))) tbody())) p("1")'],
   ['| a\\|b |\n|---|\n| c |', 'div(table(thead(tr(th("a|b"))) tbody(tr(td("c")))))'],
+  ['the set \\(\\{1, 2\\}\\), say', 'p("the set " span("\\\\(\\\\{1, 2\\\\}\\\\)") ", say")'],
+  ['$a*b*c$ and *d*', 'p(span("$a*b*c$") " and " em("d"))'],
+  ['the $n$th of $x_1$, $x_2$.', 'p("the " span("$n$") "th of " span("$x_1$") ", " span("$x_2$") ".")'],
+  ['$\\$5 + 1$', 'p(span("$\\\\$5 + 1$"))'],
+  ['$5 and $10', 'p("$5 and $10")'],
+  ['from $5 to $ 6 $ or \\$7$', 'p("from $5 to $ 6 $ or $7$")'],
+  ['`$a*b*c$`', 'p(code("$a*b*c$"))'],
+  ['so $$x_{1}^{*} + y^{*}$$ holds', 'p("so " span("$$x_{1}^{*} + y^{*}$$") " holds")'],
+  ['so \\[a_1 * b_1 * c\\] holds', 'p("so " span("\\\\[a_1 * b_1 * c\\\\]") " holds")'],
+  ['\\[open* \\(open* $$open* $open', 'p("[open* (open* $$open* $open")'],
+  ['a $$$$ b', 'p("a $$$$ b")'],
+  ['$$x_{1}^{*} + y^{*}$$', 'pre("$$x_{1}^{*} + y^{*}$$")'],
+  ['Then\n\\[\n\\begin{matrix} 1 & 2 \\\\ 3 & 4\n+ b\n# c\n\\]\nfollows *d*',
+   'p("Then") pre("\\\\[\\n\\\\begin{matrix} 1 & 2 \\\\\\\\ 3 & 4\\n+ b\\n# c\\n\\\\]") p("follows " em("d"))'],
+  ['$$\na\n= b$$ or *c*\nd', 'pre("$$\\na\\n= b$$") p("or " em("c") "\\nd")'],
+  ['1. one:\n   $$\n   a_1\n   + b\n   $$\n2. two', 'ol(li("one:" pre("$$\\na_1\\n+ b\\n$$")) li("two"))'],
+  ['- one\n\\[a*b*c\\]', 'ul(li("one")) pre("\\\\[a*b*c\\\\]")'],
+  ['\\[\nstill *arriving*', 'pre("\\\\[\\nstill *arriving*")'],
+  ['$$ not\n\n*mathematics*', 'p("$$ not") p(em("mathematics"))'],
   ['', ''],
   ['\r\na\r\n', 'p("a")'],
 ];
@@ -133,7 +152,7 @@ test('no text takes long, and nothing nests deeply', () => {
   const depth = (node) => 1 + Math.max(0, ...node.childNodes.map(depth));
   const texts = ['*', '_', '**a ', '*a _b ', '[', '](', '[a](', '![', '`', '`a``', '> ', '>', '- ', '1. ', '#', '# ', '|', '|-', ' ', '\t',
     '~', '~~a', '\\', '<', '<https://', 'https://', 'h', '(', '"', '\n', '\n\n', '\n> ', '\n- ', '```\n', '``` ', '*a* ', 'a*', ' *', '***',
-    '[a](https://x.example/ "', '|a|\n|-|\n', '-', '- - ', '=\n', 'a\n=', '\u0000', '\ud800'];
+    '[a](https://x.example/ "', '|a|\n|-|\n', '-', '- - ', '$', '$$', '$$\n', '$a', '$a ', '\\(', '\\[', '\\[\n', '\\[a\n\n', '$$ a\n', '$\\', '=\n', 'a\n=', '\u0000', '\ud800'];
   for (const part of texts) {
     const text = part.repeat(Math.ceil(long / part.length)).slice(0, long);
     const node = render(text);

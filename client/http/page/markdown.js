@@ -13,6 +13,7 @@ function inlineNode(item) {
     case 'text': return document.createTextNode(item.text);
     case 'code': return make('code', item.text);
     case 'break': return make('br');
+    case 'math': return mathNode('span', item.text);
     case 'link': {
       const link = make('a', ...item.children.map(inlineNode));
       link.setAttribute('href', item.href);
@@ -27,6 +28,12 @@ function inlineNode(item) {
 
 function inline(text) {
   return parseInline(text).map(inlineNode);
+}
+
+function mathNode(tag, text) {
+  const node = make(tag, text);
+  node.setAttribute('class', 'math');
+  return node;
 }
 
 function codeNode(block) {
@@ -76,6 +83,7 @@ export function blockNode(block) {
   switch (block.type) {
     case 'heading': return make(`h${Math.min(6, block.level + 2)}`, ...inline(block.text));
     case 'code': return codeNode(block);
+    case 'math': return mathNode('pre', block.text);
     case 'rule': return make('hr');
     case 'quote': return make('blockquote', ...block.blocks.map(blockNode));
     case 'list': return listNode(block);

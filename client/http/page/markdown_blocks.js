@@ -1,8 +1,8 @@
-// Markdown's blocks: headings, paragraphs, code, lists, quotes, tables, rules. Text in, plain objects out. The text inside
+// Markdown's blocks: headings, paragraphs, code, mathematics, lists, quotes, tables, rules. Text in, plain objects out. The text inside
 // of a block is left for markdown_inline.js. Nesting is bounded, whatever a model writes.
 //
-// Block: {type: 'paragraph' | 'heading', text, level?} | {type: 'code', language, text} | {type: 'rule'} |
-//        {type: 'quote', blocks} | {type: 'list', ordered, start, items: [blocks]} |
+// Block: {type: 'paragraph' | 'heading', text, level?} | {type: 'code', language, text} | {type: 'math', text} |
+//        {type: 'rule'} | {type: 'quote', blocks} | {type: 'list', ordered, start, items: [blocks]} |
 //        {type: 'table', align: ['left'...], head: [text], rows: [[text]]}
 
 const MAX_DEPTH = 12;
@@ -11,6 +11,8 @@ const HEADING = /^ {0,3}(#{1,6})(?=[ \t]|$)/;
 const FENCE = /^( {0,3})(`{3,}(?=[^`]*$)|~{3,})/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|(\d{1,9})[.)])(?:( {1,4})(?=\S)|[ \t]*$|[ \t]+(?=\S))/;
+const MATH = /^ {0,3}(\$\$|\\\[)/;
+const MATH_ENDS = { '$$': '$$', '\\[': '\\]' };
 const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$/;
 
 function isBlank(line) {
@@ -55,6 +57,7 @@ class Reader {
     this.at = 0;
     this.depth = depth;
     this.blocks = [];
+    this.mathEnds = {};
   }
 
   get line() {
@@ -64,6 +67,41 @@ class Reader {
   nested(lines) {
     return this.depth < MAX_DEPTH ? readLines(lines, this.depth + 1)
                                   : [{ type: 'paragraph', text: lines.join('\n').trim() }];
+  }
+
+  /** Of each line the next one, itself included, that has the delimiter or is blank; the number of lines if none. */
+  endsOf(delimiter) {
+    if (this.mathEnds[delimiter]) return this.mathEnds[delimiter];
+    const ends = new Array(this.lines.length + 1).fill(this.lines.length);
+    for (let i = this.lines.length - 1; i >= 0; i--) {
+      ends[i] = this.lines[i].includes(delimiter) || isBlank(this.lines[i]) ? i : ends[i + 1];
+    }
+    this.mathEnds[delimiter] = ends;
+    return ends;
+  }
+
+  /** If a display formula begins at this line: the line and the place where it ends. Null if it does not end before a blank
+   * line. Of an answer that still arrives the end may be missing; then the opening delimiter has to be alone. */
+  mathEnd() {
+    const opening = MATH.exec(this.line);
+    if (!opening) return null;
+    const close = MATH_ENDS[opening[1]];
+    const at = this.line.indexOf(close, opening[0].length);
+    if (at >= 0) return isBlank(this.line.slice(at + 2)) ? { line: this.at, at: at + 2 } : null; // with text: inline
+    const line = this.endsOf(close)[this.at + 1];
+    if (line === this.lines.length) return isBlank(this.line.slice(opening[0].length)) ? { line, at: 0 } : null;
+    return isBlank(this.lines[line]) ? null : { line, at: this.lines[line].indexOf(close) + 2 };
+  }
+
+  math({ line, at }) {
+    const text = this.lines.slice(this.at, line);
+    this.at = line;
+    if (line < this.lines.length) {
+      text.push(this.line.slice(0, at));
+      this.lines[line] = this.line.slice(at).trimStart(); // what follows on the line is a paragraph
+      if (isBlank(this.line)) this.at++;
+    }
+    return { type: 'math', text: text.join('\n') };
   }
 
   code() {
@@ -100,7 +138,7 @@ class Reader {
       } else if (indentOf(this.line) >= width) {
         blank = false;
         inner.push(this.line.slice(width));
-      } else if (blank || ITEM.test(this.line) || interrupts(this.line)) {
+      } else if (blank || ITEM.test(this.line) || interrupts(this.line) || this.mathEnd()) {
         break;
       } else {
         inner.push(this.line.trimStart());
@@ -141,6 +179,7 @@ class Reader {
   paragraph() {
     const text = [this.line.trimStart()];
     for (this.at++; this.at < this.lines.length && !isBlank(this.line) && !interrupts(this.line); this.at++) {
+      if (this.mathEnd()) break;
       if (/^ {0,3}=+[ \t]*$/.test(this.line)) {
         this.at++;
         return { type: 'heading', level: 1, text: text.join('\n').trimEnd() };
@@ -179,6 +218,8 @@ class Reader {
     if (heading) return this.heading(heading);
     if (RULE.test(this.line)) return this.rule();
     if (FENCE.test(this.line)) return this.code();
+    const end = this.mathEnd();
+    if (end) return this.math(end);
     if (QUOTE.test(this.line)) return this.quote();
     const item = ITEM.exec(this.line);
     if (item) return this.list(item);

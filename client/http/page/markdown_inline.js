@@ -1,7 +1,7 @@
 // Markdown within a line: code, emphasis, links. Text in, a tree of plain objects out; every step is linear in the text,
 // which is a model's and may be hostile.
 //
-// Node: {type: 'text' | 'code', text} | {type: 'break'} | {type: 'em' | 'strong' | 'del', children} |
+// Node: {type: 'text' | 'code' | 'math', text} | {type: 'break'} | {type: 'em' | 'strong' | 'del', children} |
 //       {type: 'link', href, children}
 
 const MAX_LINK = 2048; // characters of an address
@@ -129,6 +129,7 @@ class Scanner {
     this.items = [];
     this.brackets = []; // places in items of "[" that may begin a link
     this.spans = codeSpans(text);
+    this.ends = {}; // of mathematics: delimiters of which none follows any more
   }
 
   plain(text) {
@@ -136,8 +137,30 @@ class Scanner {
     this.at += text.length;
   }
 
+  /** Mathematics as it was written, with its delimiters; nothing in it is Markdown. False if there is no end. */
+  math(open, close) {
+    const end = this.ends[close] ? -1 : this.text.indexOf(close, this.at + open.length);
+    if (end < 0) this.ends[close] = true;
+    if (end <= this.at + open.length) return false;
+    this.items.push({ type: 'math', text: this.text.slice(this.at, end + close.length) });
+    this.at = end + close.length;
+    return true;
+  }
+
+  /** $...$ as in Pandoc: no space inside of the dollars, no digit behind them. Else a dollar is a dollar. */
+  dollar() {
+    if (this.text.startsWith('$$', this.at)) return this.math('$$', '$$') || this.plain('$$');
+    const found = /\$(?!\s)(?:[^$\\]|\\[^])+\$(?!\d)/y;
+    found.lastIndex = this.at;
+    const text = found.exec(this.text)?.[0];
+    if (!text || /\s\$$/.test(text)) return this.plain('$');
+    this.items.push({ type: 'math', text });
+    this.at += text.length;
+  }
+
   escape() {
     const next = this.text.charAt(this.at + 1);
+    if ((next === '(' && this.math('\\(', '\\)')) || (next === '[' && this.math('\\[', '\\]'))) return;
     if (next === '\n') {
       this.items.push({ type: 'break' });
       this.at += 2;
@@ -214,6 +237,7 @@ class Scanner {
     const c = this.text[this.at];
     if (c === '\\') this.escape();
     else if (c === '`') this.code();
+    else if (c === '$') this.dollar();
     else if (c === '!' && this.text[this.at + 1] === '[') this.open(true);
     else if (c === '[') this.open(false);
     else if (c === ']') this.close();
@@ -222,7 +246,7 @@ class Scanner {
     else if (c === '*' || c === '_' || c === '~') this.run(c);
     else if (c === '\n') this.newline();
     else {
-      const rest = /[^\\`![\]<h*_~\n]+|[\s\S]/y;
+      const rest = /[^\\`$![\]<h*_~\n]+|[\s\S]/y;
       rest.lastIndex = this.at;
       this.plain(rest.exec(this.text)[0]);
     }
