@@ -150,6 +150,47 @@ def the_store_is_full(page, _):
     assert len(questions(page)) == 4
 
 
+# ---- Keys ----
+
+PRESS = """const [selector, fields] = arguments;
+           document.querySelector(selector).dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, cancelable: true, ...fields}))"""
+
+
+def an_input_method_has_its_keys(page, state):
+    """Enter and Esc that end a composition neither send, nor close, nor stop."""
+    begin(page, "a first one")
+    sent = len(state.requests)
+    page.one("#question").send_keys("half a sentence")
+    page.js(PRESS, "#question", {"key": "Enter", "keyCode": 229})
+    page.click("Edit", ".message:first-child")
+    for key in ("Enter", "Escape"):
+        page.js(PRESS, ".edit textarea", {"key": key, "keyCode": 229})
+        page.js(PRESS, ".edit textarea", {"key": key, "isComposing": True})
+    assert len(page.all(".edit")) == 1 and len(state.requests) == sent
+    page.press(Keys.ESCAPE)
+    page.one("#question").clear()
+    page.ask("endless")
+    page.js(PRESS, "#question", {"key": "Escape", "keyCode": 229})
+    page.js(PRESS, "#question", {"key": "\u00df", "code": "KeyS", "altKey": True})
+    length = len(page.texts(".message.assistant .body")[-1])
+    page.wait(lambda: len(page.texts(".message.assistant .body")[-1]) > length, "the answer goes on")
+    assert page.is_running() and not page.one("#settings").is_displayed()
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.is_running(), "Esc stops it")
+
+
+def a_setting_typed_before_a_new_conversation(page, _):
+    begin(page, "the conversation before")
+    page.press(Keys.ALT + "s")
+    page.one("#set-system-prompt").send_keys("Be brief.")
+    page.press(Keys.ALT + "n")
+    page.wait(lambda: not page.all(".message"), "a new conversation")
+    assert page.one("#set-system-prompt").get_attribute("value") == "Be brief."
+    page.set("#set-system-prompt", "")
+    page.press(Keys.ALT + "s")
+    page.wait(lambda: not page.one("#settings").is_displayed(), "the settings close")
+
+
 # ---- What is open stays ----
 
 def what_is_open_stays(page, state):
@@ -225,4 +266,5 @@ def a_long_conversation(page, _):
 
 
 STEPS = (tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
-         the_store_is_cleared, the_store_is_full, what_is_open_stays, a_typed_result_stays, a_long_conversation)
+         the_store_is_cleared, the_store_is_full, an_input_method_has_its_keys,
+         a_setting_typed_before_a_new_conversation, what_is_open_stays, a_typed_result_stays, a_long_conversation)

@@ -11,6 +11,7 @@ const { requestParameters, PARAMETERS, PRESETS } = await import(`${page}paramete
 const { streamAnswer, takeChunk, takeTimes } = await import(`${page}answer.js`);
 const { PlacementMap } = await import(`${page}map_model.js`);
 const { labelStep } = await import(`${page}map_canvas.js`);
+const { isComposing, shortcutName, shortcutOf } = await import(`${page}shortcuts.js`);
 const { answerFigures, bytes, percent, scaled, seconds } = await import(`${page}format.js`);
 
 // ---- Event streams ----
@@ -241,6 +242,20 @@ test('an answer that breaks off says why, and keeps its text', async () => {
   assert.equal(refused.error, 'top_p: a number is expected');
   const proxy = await answerTo(502, ['<h1>Bad gateway</h1>']);
   assert.equal(proxy.error, '<h1>Bad gateway</h1>');
+});
+
+// ---- Combinations of keys ----
+
+test('a character that is written is no combination', () => {
+  const press = (fields) => ({ altKey: true, ctrlKey: false, metaKey: false, code: 'KeyN', key: 'n', ...fields });
+  assert.equal(shortcutOf(press({}), false), 'KeyN');
+  assert.equal(shortcutOf(press({ key: '\u0442' }), false), 'KeyN'); // a Cyrillic layout
+  for (const key of ['\u00df', '\u0119', '\u00b5', 'Dead', '\u00f1']) assert.equal(shortcutOf(press({ key }), false), null, key);
+  for (const other of [{ altKey: false }, { ctrlKey: true }, { metaKey: true }]) assert.equal(shortcutOf(press(other), false), null);
+  assert.equal(shortcutOf(press({}), true), null);
+  assert.equal(shortcutOf(press({ key: 'Dead', ctrlKey: true }), true), 'KeyN');
+  assert.deepEqual([shortcutName('N', false), shortcutName('N', true)], ['Alt+N', 'Ctrl+Option+N']);
+  assert.deepEqual([{ isComposing: true }, { keyCode: 229 }, { keyCode: 13 }].map((e) => Boolean(isComposing(e))), [true, true, false]);
 });
 
 // ---- Keys ----

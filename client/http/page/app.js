@@ -8,6 +8,7 @@ import { Chat } from './chat.js';
 import { Sidebar } from './sidebar.js';
 import { Settings, applyTheme } from './settings.js';
 import { Watch } from './watch.js';
+import { isComposing, shortcutOf } from './shortcuts.js';
 
 applyTheme(readSetting('theme', 'auto'));
 
@@ -31,7 +32,7 @@ function togglePanel(panels, name, open = panels[name].node.hidden) {
 }
 
 function connectKeys(chat, library, panels) {
-  const alt = {
+  const actions = {
     KeyN: () => {
       library.openNew();
       byId('question').focus();
@@ -41,14 +42,16 @@ function connectKeys(chat, library, panels) {
     KeyS: () => togglePanel(panels, 'settings'),
   };
   document.addEventListener('keydown', (event) => {
+    if (isComposing(event)) return;
     if (event.key === 'Escape' && !byId('key-dialog').open && !event.target.closest?.('.edit')) {
       if (chat.running) chat.stop();
       else if (byId('sidebar').classList.contains('shown')) showSidebar(false);
       else togglePanel(panels, 'watch', false);
     }
-    const action = event.altKey && !event.ctrlKey && !event.metaKey ? alt[event.code] : null;
+    const action = actions[shortcutOf(event)];
     if (!action) return;
     event.preventDefault();
+    if (event.target.closest?.('#settings')) event.target.blur(); // what was typed there takes effect
     action();
   });
 }

@@ -6,6 +6,7 @@ import { requestParameters } from './parameters.js';
 import { streamAnswer } from './answer.js';
 import { count, scaled } from './format.js';
 import { copyWithButton } from './clipboard.js';
+import { isComposing } from './shortcuts.js';
 
 const SAVE_MS = 1000; // how often a growing answer is kept
 const SPOKEN = 1200; // characters of an answer that a screen reader is given at once
@@ -47,7 +48,7 @@ export class Chat {
       this.#submit();
     });
     this.question.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      if (event.key !== 'Enter' || event.shiftKey || isComposing(event)) return;
       event.preventDefault();
       this.#submit();
     });

@@ -4,6 +4,7 @@ import { el, button, setText } from './dom.js';
 import { MarkdownView } from './markdown.js';
 import { copyWithButton } from './clipboard.js';
 import { answerFigures } from './format.js';
+import { isComposing } from './shortcuts.js';
 
 function nameOf(message) {
   if (message.role === 'user') return 'You';
@@ -135,8 +136,9 @@ export class MessageView {
                      button('Cancel', close, { class: 'quiet' }),
                      el('button', { type: 'submit', class: 'strong' }, 'Send as a new version')));
     field.addEventListener('keydown', (event) => {
+      if (isComposing(event)) return;
       if (event.key === 'Escape') close();
-      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      if (event.key === 'Enter' && !event.shiftKey) {
         event.preventDefault();
         form.requestSubmit();
       }

@@ -4,10 +4,12 @@ import { PARAMETERS, PRESETS, presetValues } from './parameters.js';
 import { exportJson, exportMarkdown } from './transfer.js';
 import { readSetting, writeSetting } from './store.js';
 import { titleOf } from './conversation.js';
+import { shortcutName } from './shortcuts.js';
 
 const THEMES = [['auto', 'As the system'], ['light', 'Light'], ['dark', 'Dark']];
-const KEYS = [['Enter', 'send'], ['Shift+Enter', 'begin a line'], ['Esc', 'stop the answer'], ['Alt+N', 'new conversation'],
-              ['Alt+E', 'edit the last question'], ['Alt+M', 'placement map'], ['Alt+S', 'settings']];
+const KEYS = [['Enter', 'send'], ['Shift+Enter', 'begin a line'], ['Esc', 'stop the answer'],
+              [shortcutName('N'), 'new conversation'], [shortcutName('E'), 'edit the last question'],
+              [shortcutName('M'), 'placement map'], [shortcutName('S'), 'settings']];
 
 export function applyTheme(theme) {
   if (theme === 'auto') delete document.documentElement.dataset.theme;
