@@ -41,6 +41,10 @@ int main(void)
 """
 
 
+FAKE_MODEL = {"id": "fake", "max_model_len": 4096, "status": {"value": "loaded"}, "meta": {
+    "architecture": "fake", "n_params": 3e10, "n_experts": 64, "n_experts_used": 6, "size": 1.7e10, "n_ctx_train": 8192}}
+
+
 class State:
     """What the test looks at and sets."""
 
@@ -52,6 +56,7 @@ class State:
         self.api_key = None
         self.admin_key = "admin"
         self.map = True
+        self.models = [FAKE_MODEL]
         self.gate = threading.Event()  # an answer to 'wait' begins when it is set
         self.failure = None    # (status, message) of every answer
         self.policy = "moed"
@@ -170,8 +175,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.refused():
             pass
         elif path == "/v1/models":
-            self.reply(200, {"data": [{"id": "fake", "max_model_len": 4096, "meta": {
-                "architecture": "fake", "n_params": 3e10, "n_experts": 64, "n_experts_used": 6, "size": 1.7e10}}]})
+            self.reply(200, {"data": self.state.models})
         elif path == "/moed/events" and self.state.map:
             self.events()
         else:
@@ -193,6 +197,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def chat(self, body):
         self.state.requests.append(body)
+        model = next((m for m in self.state.models if m["id"] == body["model"]), None)
+        if not model:
+            return self.reply(404, {"error": {"message": f"there is no model '{body['model']}'"}})
+        if self.state.failure:
+            status, message = self.state.failure
+            return self.reply(status, {"error": {"message": message}})
+        if model["status"]["value"] == "unloaded":
+            self.state.models = [{**FAKE_MODEL, "id": m["id"]} if m is model else m for m in self.state.models]
+        self.answer(body)
+
+    def answer(self, body):
         chunks, finish = deltas(body["messages"])
         tokens = 0
         try:

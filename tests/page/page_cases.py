@@ -1,5 +1,8 @@
 """What the page must keep and show, before a server with answers of our choice: tabs side by side, a store that fails."""
+from fake_server import FAKE_MODEL
 from page_driver import Keys
+
+STATUSES = ("404",)  # that the server answers here; the browser's log has them
 
 
 def begin(page, question):
@@ -150,6 +153,49 @@ def the_store_is_full(page, _):
     assert len(questions(page)) == 4
 
 
+# ---- Models ----
+
+def models(page):
+    return page.texts("#model option")
+
+
+def the_server_has_another_model(page, state):
+    begin(page, "to the first model")
+    state.models = [{**FAKE_MODEL, "id": "second"}]
+    page.ask("to the model that is gone")
+    page.answered()
+    assert page.texts(".message .error")[-1] == "No answer: there is no model 'fake'", page.texts(".message .error")
+    page.wait(lambda: models(page) == ["second"], "the list is read again")
+    page.click("Regenerate", ".message:last-child")
+    assert page.answered() == "You said: to the model that is gone"
+    assert state.requests[-1]["model"] == "second"
+    state.models = [FAKE_MODEL]
+    page.js("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait(lambda: models(page) == ["fake"], "the list is read when the tab comes to the front")
+    state.models = [{**FAKE_MODEL, "id": "third"}]
+    page.js("document.getElementById('model').dispatchEvent(new Event('focus'))")
+    page.wait(lambda: models(page) == ["third"], "and when the list gets the focus")
+    state.models = [FAKE_MODEL]
+    page.driver.refresh()
+
+
+def a_model_that_is_not_loaded(page, state):
+    unloaded = {"id": "later", "status": {"value": "unloaded"}, "meta": {"architecture": "fake", "n_ctx_train": 8192}}
+    state.models = [unloaded]
+    page.driver.refresh()
+    page.wait(lambda: models(page) == ["later (unloaded)"], "the model and its status")
+    page.click("New conversation")
+    facts = page.text("#welcome")
+    assert "Trained on8,192 tokens" in facts and "NaN" not in facts, facts
+    page.ask("be loaded")
+    page.answered()
+    page.wait(lambda: page.text("#context") == "Context: 1,503 of 4,096 tokens", "the context of the loaded model")
+    assert models(page) == ["later"]
+    state.models = [FAKE_MODEL]
+    page.driver.refresh()
+    page.wait(lambda: models(page) == ["fake"], "the first model again")
+
+
 # ---- Keys ----
 
 PRESS = """const [selector, fields] = arguments;
@@ -265,6 +311,10 @@ def a_long_conversation(page, _):
     page.wait(lambda: page.js(at_end), "the view is still at the end")
 
 
-STEPS = (tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
-         the_store_is_cleared, the_store_is_full, an_input_method_has_its_keys,
-         a_setting_typed_before_a_new_conversation, what_is_open_stays, a_typed_result_stays, a_long_conversation)
+STEPS = (
+    tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
+    the_store_is_cleared, the_store_is_full,
+    the_server_has_another_model, a_model_that_is_not_loaded,
+    an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
+    what_is_open_stays, a_typed_result_stays, a_long_conversation,
+)

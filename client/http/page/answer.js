@@ -45,10 +45,10 @@ export function takeTimes(figures, begin, first, last) {
 }
 
 /** Asks, and fills the message while the answer arrives; `shown` is called after each change. Errors stand in the message;
- * what has arrived stays. */
+ * what has arrived stays. Returns the error's status (0: of the connection), or null. */
 export async function streamAnswer(body, message, signal, shown) {
   const begin = performance.now();
-  let first = null, last = begin;
+  let first = null, last = begin, failed = null;
   message.figures = {};
   message.reasoning ??= '';
   message.finish = message.error = '';
@@ -68,8 +68,12 @@ export async function streamAnswer(body, message, signal, shown) {
     if (!message.finish) throw new ApiError(0, 'the connection ended before the answer did');
   } catch (error) {
     if (signal.aborted) message.finish = 'stopped';
-    else message.error = error.message;
+    else {
+      message.error = error.message;
+      failed = error.status ?? 0;
+    }
   }
   takeTimes(message.figures, begin, first, last);
   shown();
+  return failed;
 }

@@ -115,12 +115,15 @@ export class Chat {
                                                      figures: {}, finish: '', error: '' });
     const body = { model: this.models.current.id, ...parameters,
                    messages: requestMessages(conversation, message.content ? message.id : parent) };
-    await this.#arrive(conversation, message, body);
+    const wasLoaded = (this.models.current.status?.value ?? 'loaded') === 'loaded';
+    const failed = await this.#arrive(conversation, message, body);
+    if (failed === 404 || failed === 0 || !wasLoaded) this.models.load();
     if (this.conversation !== conversation) return;
     this.render();
     announce(message.error || `Answer: ${message.content.slice(0, SPOKEN)}`);
   }
 
+  /** Returns the status of an error, or null. */
   async #arrive(conversation, message, body) {
     const controller = new AbortController();
     this.#running.set(conversation.id, { controller, message });
@@ -131,7 +134,7 @@ export class Chat {
       this.#toEnd();
       announce('The answer begins.');
       let saved = performance.now();
-      await streamAnswer(body, message, controller.signal, () => {
+      return await streamAnswer(body, message, controller.signal, () => {
         this.#refresh(conversation, message);
         if (performance.now() - saved < SAVE_MS) return;
         saved = performance.now();
@@ -278,7 +281,8 @@ export class Chat {
     const meta = model.meta ?? {};
     const rows = [['Architecture', meta.architecture], ['Parameters', meta.n_params && scaled(meta.n_params, '')],
                   ['Experts', meta.n_experts && `${meta.n_experts} a layer, ${meta.n_experts_used} used by a token`],
-                  ['File', meta.size && scaled(meta.size, 'B')], ['Context', count(model.max_model_len, 'token')]];
+                  ['File', meta.size && scaled(meta.size, 'B')], ['Context', model.max_model_len && count(model.max_model_len, 'token')],
+                  ['Trained on', !model.max_model_len && meta.n_ctx_train && count(meta.n_ctx_train, 'token')]];
     const facts = rows.filter((row) => row[1]).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
     box.replaceChildren(el('h2', {}, model.id), el('dl', {}, ...facts),
                         el('p', { class: 'muted' }, this.library.keeps

@@ -1,48 +1,79 @@
-// The models of this server, and the one that is asked.
+// The models of this server, and the one that is asked. The list is read again whenever it may be another one: the tab comes to
+// the front, the select gets the focus, a question found no model or no server.
 import { byId, el } from './dom.js';
 import { getJson } from './api.js';
 import { readSetting, writeSetting } from './store.js';
 
-const AGAIN_MS = 3000; // while no model answers
+const AGAIN_MS = 3000; // after a try that failed, or found no model
+
+function labelOf(model) {
+  const status = model.status?.value ?? 'loaded';
+  return status === 'loaded' ? model.id : `${model.id} (${status})`;
+}
 
 export class Models {
   #listeners = [];
-  #keyRefused = false;
+  #loading = null;
+  #timer = 0;
+  #labels = '';
+  #told = '';
   all = [];
   current = null;
-  reason = '';
+  reason = ''; // why the list could not be read
+  needsKey = false; // the server wants a key, and none was given
 
   constructor() {
-    byId('model').addEventListener('change', (event) => {
-      writeSetting('model', event.target.value);
-      this.#choose();
+    const select = byId('model');
+    select.addEventListener('change', () => {
+      writeSetting('model', select.value);
+      this.#choose(select.value);
     });
+    // each try without a key opens a dialog
+    const again = () => {
+      if (!document.hidden && !this.needsKey) this.load();
+    };
+    select.addEventListener('focus', again);
+    document.addEventListener('visibilitychange', again);
   }
 
   onChange(listener) {
     this.#listeners.push(listener);
   }
 
-  async load() {
+  load() {
+    this.#loading ??= this.#load().finally(() => {
+      this.#loading = null;
+    });
+    return this.#loading;
+  }
+
+  async #load() {
+    clearTimeout(this.#timer);
     try {
       this.all = (await getJson('./v1/models')).data;
       this.reason = '';
+      this.needsKey = false;
     } catch (error) {
-      if (error.status === 401 || error.status === 403) this.#keyRefused = true;
+      this.needsKey = error.status === 401 || error.status === 403;
       this.reason = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
     }
-    byId('model').replaceChildren(...this.all.map((model) => el('option', { value: model.id }, model.id)));
-    byId('model').hidden = !this.all.length;
-    byId('model').value = readSetting('model', '');
-    // A server that wants a key is asked again only when the page is loaded again: each try opens a dialog.
-    if (!this.all.length && !this.#keyRefused) setTimeout(() => this.load(), AGAIN_MS);
-    this.#choose();
+    if (!this.needsKey && (this.reason || !this.all.length)) this.#timer = setTimeout(() => this.load(), AGAIN_MS);
+    this.#choose(this.current?.id ?? readSetting('model', ''));
   }
 
-  #choose() {
+  #choose(id) {
     const select = byId('model');
-    if (select.selectedIndex < 0) select.selectedIndex = 0;
-    this.current = this.all.find((model) => model.id === select.value) ?? null;
+    const labels = JSON.stringify(this.all.map(labelOf));
+    if (labels !== this.#labels) { // else an opened list stays open
+      select.replaceChildren(...this.all.map((model) => el('option', { value: model.id }, labelOf(model))));
+      this.#labels = labels;
+    }
+    select.hidden = !this.all.length;
+    this.current = this.all.find((model) => model.id === id) ?? this.all[0] ?? null;
+    if (this.current) select.value = this.current.id;
+    const told = JSON.stringify([this.all, this.current, this.reason, this.needsKey]);
+    if (told === this.#told) return;
+    this.#told = told;
     for (const listener of this.#listeners) listener();
   }
 }
