@@ -2,7 +2,7 @@
 from fake_server import FAKE_MODEL
 from page_driver import Keys
 
-STATUSES = ("404",)  # that the server answers here; the browser's log has them
+STATUSES = ("400", "404")  # that the server answers here; the browser's log has them
 
 
 def begin(page, question):
@@ -164,7 +164,7 @@ def the_server_has_another_model(page, state):
     state.models = [{**FAKE_MODEL, "id": "second"}]
     page.ask("to the model that is gone")
     page.answered()
-    assert page.texts(".message .error")[-1] == "No answer: there is no model 'fake'", page.texts(".message .error")
+    assert page.texts(".message .error")[-1].startswith("No answer: there is no model 'fake'."), page.texts(".message .error")
     page.wait(lambda: models(page) == ["second"], "the list is read again")
     page.click("Regenerate", ".message:last-child")
     assert page.answered() == "You said: to the model that is gone"
@@ -194,6 +194,34 @@ def a_model_that_is_not_loaded(page, state):
     state.models = [FAKE_MODEL]
     page.driver.refresh()
     page.wait(lambda: models(page) == ["fake"], "the first model again")
+
+
+# ---- Answers that fail ----
+
+def a_question_that_failed(page, state):
+    """It is not part of later prompts, and the page says so."""
+    begin(page, "the one before")
+    state.failure = (400, "the prompt is too long")
+    page.ask("far too long")
+    page.answered()
+    state.failure = None
+    said = "No answer: the prompt is too long. Later questions are sent without this one."
+    assert page.texts(".message .error")[-1] == said, page.texts(".message .error")
+    page.ask("a short one")
+    page.answered()
+    sent = [m["content"] for m in state.requests[-1]["messages"]]
+    assert sent == ["the one before", "You said: the one before", "a short one"], sent
+
+
+def a_page_closed_before_the_answer(page, state):
+    state.gate.clear()
+    page.click("New conversation")
+    page.ask("wait for what does not come")
+    page.wait(lambda: "wait for what" in state.requests[-1]["messages"][-1]["content"], "the request")
+    page.driver.refresh()
+    page.wait(lambda: page.texts(".message .error:not([hidden])") ==
+              ["No answer: the page was closed. Later questions are sent without this one."], "what became of the answer")
+    state.gate.set()
 
 
 # ---- Keys ----
@@ -315,6 +343,7 @@ STEPS = (
     tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
     the_store_is_cleared, the_store_is_full,
     the_server_has_another_model, a_model_that_is_not_loaded,
+    a_question_that_failed, a_page_closed_before_the_answer,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,
 )

@@ -72,6 +72,21 @@ test('a request holds the shown branch only', () => {
     { role: 'assistant', content: 'first answer' }, { role: 'user', content: 'next' }]);
 });
 
+test('a question without an answer is not in later requests', () => {
+  const { c, answer } = talk();
+  const tooLong = conversations.appendMessage(c, answer.id, { content: 'too long' });
+  const failed = conversations.appendMessage(c, tooLong.id, { role: 'assistant', content: '', reasoning: '', error: 'too long' });
+  const next = conversations.appendMessage(c, failed.id, { content: 'next' });
+  const sent = (last) => conversations.requestMessages(c, last.id).map((m) => m.content).slice(1);
+  assert.deepEqual(sent(next), ['first question\nmore', 'first answer', 'next']);
+  assert.deepEqual(sent(tooLong), ['first question\nmore', 'first answer', 'too long']);
+  const thought = conversations.appendMessage(c, next.id, { role: 'assistant', content: '', reasoning: 'hm' });
+  const result = conversations.appendMessage(c, thought.id, { role: 'tool', call: 'c', content: 'a result' });
+  const none = conversations.appendMessage(c, result.id, { role: 'assistant', content: '' });
+  const last = conversations.appendMessage(c, none.id, { content: 'last' });
+  assert.deepEqual(sent(last), ['first question\nmore', 'first answer', 'next', '', 'a result', 'last']);
+});
+
 test('calls, their results and reasoning go back to the model', () => {
   const { c, ask } = talk();
   const answer = conversations.appendMessage(c, ask.id, { role: 'assistant', content: '', reasoning: 'hm',

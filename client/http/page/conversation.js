@@ -109,9 +109,20 @@ function requestMessage(message) {
   return out;
 }
 
-/** The `messages` of a request whose answer follows the message `last`. */
+/** An answer of which nothing arrived. */
+export function isEmptyAnswer(message) {
+  return message.role === 'assistant' && !message.content && !message.reasoning && !message.calls?.length;
+}
+
+/** The `messages` of a request whose answer follows the message `last`. A question without an answer is left out with it: a
+ * template would make an empty turn of it, and a question that was too long would fail again. */
 export function requestMessages(conversation, last) {
-  const messages = pathTo(conversation, last).map(requestMessage);
+  const path = [];
+  for (const message of pathTo(conversation, last)) {
+    if (!isEmptyAnswer(message)) path.push(message);
+    else if (path.at(-1)?.role === 'user') path.pop();
+  }
+  const messages = path.map(requestMessage);
   const system = conversation.settings.system?.trim();
   return system ? [{ role: 'system', content: system }, ...messages] : messages;
 }

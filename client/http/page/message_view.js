@@ -2,6 +2,7 @@
 // opened reasoning and what was typed into a form stay.
 import { el, button, setText } from './dom.js';
 import { MarkdownView } from './markdown.js';
+import { isEmptyAnswer } from './conversation.js';
 import { copyWithButton } from './clipboard.js';
 import { answerFigures } from './format.js';
 import { isComposing } from './shortcuts.js';
@@ -18,6 +19,15 @@ function readable(json) {
   } catch {
     return json;
   }
+}
+
+/** What was wrong with an answer's end, or ''. One that has no end at all was arriving when its page was closed. */
+function failureOf(message) {
+  if (message.role !== 'assistant') return '';
+  const reason = message.error?.replace(/\.$/, '') || (message.finish ? '' : 'the page was closed');
+  if (!isEmptyAnswer(message)) return reason && `The answer broke off: ${reason}.`;
+  const ended = message.finish === 'stopped' ? 'it was stopped' : 'the model ended it at once';
+  return `No answer: ${reason || ended}. Later questions are sent without this one.`;
 }
 
 export class MessageView {
@@ -54,8 +64,9 @@ export class MessageView {
     else setText(this.body, message.content);
     this.body.classList.toggle('waiting', running && !message.content && !message.calls?.length);
     this.#showCalls();
-    this.error.hidden = !message.error;
-    setText(this.error, `${message.content ? 'The answer broke off' : 'No answer'}: ${message.error}`);
+    const failure = running ? '' : failureOf(message);
+    this.error.hidden = !failure;
+    setText(this.error, failure);
     if (running) setText(this.figures, '');
     else this.#showFoot(last, siblings);
     this.#askForResults(calls);
