@@ -2,7 +2,7 @@
 from fake_server import FAKE_MODEL
 from page_driver import Keys
 
-STATUSES = ("400", "404")  # that the server answers here; the browser's log has them
+STATUSES = ("400", "401", "404")  # that the server answers here; the browser's log has them
 
 
 def begin(page, question):
@@ -224,6 +224,33 @@ def a_page_closed_before_the_answer(page, state):
     state.gate.set()
 
 
+# ---- API keys ----
+
+def keys_as_they_are_pasted(page, state):
+    state.api_key = "secret"
+    page.driver.refresh()
+    page.wait(lambda: page.one("#key-dialog").is_displayed(), "the question for the key")
+    page.press("\u201csecret\u201d", Keys.ENTER)
+    page.wait(lambda: "plain characters" in page.text("#key-text"), "typographic quotes are refused")
+    assert page.one("#key-dialog").is_displayed()
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.one("#key-dialog").is_displayed(), "the dialog closes")
+    page.one("#question").send_keys("without a key", Keys.ENTER)
+    page.wait(lambda: "Give a key" in page.texts(".notice button"), "a way to give one where it is missed")
+    page.one("#question").clear()
+    page.click("New conversation")
+    assert "Give a key" in page.texts("#welcome button")
+    page.click("Give a key", "#welcome")
+    page.wait(lambda: page.one("#key-dialog").is_displayed(), "the question again")
+    page.press("wrong", Keys.ENTER)
+    page.wait(lambda: "refused" in page.text("#key-text"), "a wrong key is refused")
+    assert page.js("return sessionStorage.getItem('moed.key')") is None
+    page.press("secret", Keys.ENTER)
+    page.wait(lambda: models(page) == ["fake"], "the models")
+    assert page.js("return sessionStorage.getItem('moed.key')") == "secret"
+    state.api_key = None
+
+
 # ---- Keys ----
 
 PRESS = """const [selector, fields] = arguments;
@@ -343,7 +370,7 @@ STEPS = (
     tabs_share_a_conversation, tabs_without_messages_merge, a_deleted_one_stays_deleted, an_answer_of_another_tab,
     the_store_is_cleared, the_store_is_full,
     the_server_has_another_model, a_model_that_is_not_loaded,
-    a_question_that_failed, a_page_closed_before_the_answer,
+    keys_as_they_are_pasted, a_question_that_failed, a_page_closed_before_the_answer,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,
 )

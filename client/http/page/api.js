@@ -1,5 +1,5 @@
 // Requests to this server. Where it wants an API key, the page asks for it once and keeps it for this tab.
-import { askForKey } from './key.js';
+import { askForKey, isKey } from './key.js';
 
 const KEY = 'moed.key';
 const ADMIN_KEY = 'moed.adminKey';
@@ -14,7 +14,8 @@ export class ApiError extends Error {
 
 function stored(name) {
   try {
-    return sessionStorage.getItem(name);
+    const key = sessionStorage.getItem(name);
+    return key && isKey(key) ? key : null;
   } catch {
     return null;
   }
@@ -56,12 +57,13 @@ async function send(path, options, key) {
 }
 
 async function request(path, options) {
-  let response = await send(path, options, stored(KEY));
+  let key = stored(KEY);
+  let response = await send(path, options, key);
   while (response.status === 401) {
-    const key = await askForKey('API key', 'This server needs an API key.', stored(KEY) !== null);
+    key = await askForKey('API key', 'This server needs an API key.', key !== null);
     if (!key) throw await errorOf(response);
-    keep(KEY, key);
     response = await send(path, options, key);
+    if (response.status !== 401) keep(KEY, key);
   }
   if (!response.ok) throw await errorOf(response);
   return response;

@@ -1,5 +1,5 @@
 // The shown conversation, and the answers that are running.
-import { byId, el, announce, notify } from './dom.js';
+import { byId, button, el, announce, notify } from './dom.js';
 import { MessageView } from './message_view.js';
 import { appendMessage, childrenByParent, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
 import { requestParameters } from './parameters.js';
@@ -101,7 +101,8 @@ export class Chat {
       if (!this.models.current) throw new Error('No model answers yet.');
       return requestParameters(this.conversation.settings);
     } catch (error) {
-      notify(error.message);
+      const giveKey = { text: 'Give a key', action: () => this.models.load() };
+      notify(error.message, !this.models.current && this.models.needsKey ? giveKey : {});
       return null;
     }
   }
@@ -275,7 +276,8 @@ export class Chat {
     const model = this.models.current;
     if (!model) {
       box.replaceChildren(el('h2', {}, 'No model answers yet'),
-                          el('p', {}, this.models.reason || 'The page looks again every few seconds.'));
+                          el('p', {}, this.models.reason || 'The page looks again every few seconds.'),
+                          this.models.needsKey ? button('Give a key', () => this.models.load(), { class: 'strong' }) : '');
       return;
     }
     const meta = model.meta ?? {};

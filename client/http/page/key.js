@@ -3,6 +3,11 @@ import { byId } from './dom.js';
 
 let pending = null;
 
+/** True for what an HTTP header can carry as a key: ASCII characters. */
+export function isKey(text) {
+  return /^[\x20-\x7e]+$/.test(text);
+}
+
 function show(title, text, refused) {
   const dialog = byId('key-dialog');
   const input = byId('key-input');
@@ -10,6 +15,12 @@ function show(title, text, refused) {
   byId('key-text').textContent = refused ? `${text} The one given was refused.` : text;
   input.value = '';
   dialog.returnValue = '';
+  byId('key-ok').onclick = (event) => {
+    const key = input.value.trim();
+    if (!key || isKey(key)) return;
+    event.preventDefault();
+    byId('key-text').textContent = 'A key has plain characters only, no typographic quotes for example.';
+  };
   byId('key-cancel').onclick = () => dialog.close();
   dialog.showModal();
   input.focus();
