@@ -224,6 +224,33 @@ def a_page_closed_before_the_answer(page, state):
     state.gate.set()
 
 
+def a_page_closed_within_the_answer(page, _):
+    """All that was shown is kept."""
+    page.click("New conversation")
+    page.ask("endless")
+    page.wait(lambda: "word20 " in page.texts(".message.assistant .body")[-1], "some words")
+    shown = page.js("""const text = document.querySelector('.message.assistant .body').textContent;
+                       location.reload();
+                       return text;""")
+    page.wait(lambda: page.texts(".message .error:not([hidden])") == ["The answer broke off: the page was closed."],
+              "what became of the answer")
+    kept = page.texts(".message.assistant .body")[-1]
+    assert kept.startswith(shown.rstrip()), (len(kept), len(shown))
+    page.wait(lambda: page.js("return Object.keys(localStorage).filter((k) => k.includes('partial')).length") == 0, "it is in the store")
+    page.driver.refresh()
+    page.wait(lambda: page.texts(".message.assistant .body")[-1:] == [kept], "and stays there")
+
+
+def the_wait_for_a_prompt(page, state):
+    state.gate.clear()
+    page.click("New conversation")
+    page.ask("wait for the prompt")
+    page.wait(lambda: "no token yet after" in page.texts(".message.assistant .figures")[-1], "the time that passed")
+    state.gate.set()
+    page.answered()
+    assert "no token" not in page.texts(".message.assistant .figures")[-1]
+
+
 # ---- API keys ----
 
 def keys_as_they_are_pasted(page, state):
@@ -371,6 +398,7 @@ STEPS = (
     the_store_is_cleared, the_store_is_full,
     the_server_has_another_model, a_model_that_is_not_loaded,
     keys_as_they_are_pasted, a_question_that_failed, a_page_closed_before_the_answer,
+    a_page_closed_within_the_answer, the_wait_for_a_prompt,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,
 )

@@ -8,7 +8,8 @@ import { count, scaled } from './format.js';
 import { copyWithButton } from './clipboard.js';
 import { isComposing } from './shortcuts.js';
 
-const SAVE_MS = 1000; // how often a growing answer is kept
+const SAVE_MS = 1000; // how often a growing answer is written
+const WAIT_MS = 1000; // how often the time is shown while nothing of an answer is here
 const SPOKEN = 1200; // characters of an answer that a screen reader is given at once
 const SHARE = 4; // showing a growing answer takes at most one part in so many of the time, however long it is
 const NEAR_END = 80; // pixels: closer to the end, the view follows the answer
@@ -29,6 +30,7 @@ export class Chat {
     this.question = byId('question');
     this.#connect();
     this.#connectTabs();
+    this.#connectEnd();
   }
 
   get conversation() {
@@ -127,14 +129,15 @@ export class Chat {
   /** Returns the status of an error, or null. */
   async #arrive(conversation, message, body) {
     const controller = new AbortController();
-    this.#running.set(conversation.id, { controller, message });
+    this.#running.set(conversation.id, { controller, message, begin: performance.now() });
+    const clock = setInterval(() => this.#refresh(conversation, message), WAIT_MS);
     try {
       this.library.save(conversation);
       this.tabs.send('running', conversation.id, message.id);
       this.render();
       this.#toEnd();
       announce('The answer begins.');
-      let saved = performance.now();
+      let saved = -Infinity; // the first token is written at once
       return await streamAnswer(body, message, controller.signal, () => {
         this.#refresh(conversation, message);
         if (performance.now() - saved < SAVE_MS) return;
@@ -142,11 +145,29 @@ export class Chat {
         this.#keep(conversation, message);
       });
     } finally {
+      clearInterval(clock);
       this.#running.delete(conversation.id);
       message.calls = message.calls?.filter(Boolean);
       message.version = (message.version ?? 0) + 1;
       this.library.save(conversation).finally(() => this.tabs.send('ended', conversation.id));
     }
+  }
+
+  #connectEnd() {
+    const each = (action) => {
+      for (const [id, { message }] of this.#running) {
+        const conversation = this.library.get(id);
+        if (conversation) action(conversation, message);
+      }
+    };
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden) each((conversation, message) => this.#keep(conversation, message));
+    });
+    window.addEventListener('pagehide', () => each((conversation, message) => {
+      message.version = (message.version ?? 0) + 1;
+      this.library.keepPartial(conversation, message);
+      this.tabs.send('ended', conversation.id);
+    }));
   }
 
   /** Writes an answer as far as it has come. */
@@ -208,8 +229,8 @@ export class Chat {
       this.#views.set(message.id, view);
       if (this.list.children[i] !== view.node) this.list.insertBefore(view.node, this.list.children[i] ?? null);
       const asks = message === last && message !== running && message.role === 'assistant';
-      view.update({ running: message === running, last: message === last, siblings: children.get(message.parent),
-                    calls: asks ? openCalls(conversation, message) : [] });
+      view.update({ running: message === running, waited: this.#waited(), last: message === last,
+                    siblings: children.get(message.parent), calls: asks ? openCalls(conversation, message) : [] });
     });
     if (lostFocus && last) this.#views.get(last.id).node.focus({ preventScroll: true });
     this.#showState(path);
@@ -239,10 +260,16 @@ export class Chat {
       if (this.conversation !== conversation || this.running?.message !== message) return;
       const begin = performance.now();
       const follows = this.#atEnd();
-      this.#views.get(message.id)?.update({ running: true, last: true });
+      this.#views.get(message.id)?.update({ running: true, last: true, waited: this.#waited() });
       if (follows) this.#toEnd();
       this.#cost = performance.now() - begin;
     }), this.#cost * SHARE);
+  }
+
+  /** Seconds since the question was sent; 0 where another tab did. */
+  #waited() {
+    const { begin } = this.running ?? {};
+    return begin ? (performance.now() - begin) / 1000 : 0;
   }
 
   #atEnd() {

@@ -91,8 +91,8 @@ export function mergeInto(conversation, other) {
     Object.assign(conversation, { title, settings, edited });
     news = true;
   }
-  conversation.title ||= other.title;
-  conversation.updated = Math.max(conversation.updated, other.updated);
+  conversation.title ||= other.title ?? '';
+  conversation.updated = Math.max(conversation.updated, other.updated ?? 0);
   return news;
 }
 

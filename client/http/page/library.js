@@ -1,7 +1,9 @@
 // The conversations: all of them, which one is shown, and their way into the store and to the other tabs.
 import { mergeInto, newConversation, matches } from './conversation.js';
 import { notify } from './dom.js';
-import { readSetting, writeSetting } from './store.js';
+import { readSetting, removeSetting, settingNames, writeSetting } from './store.js';
+
+const PARTIAL = 'partial.'; // before a message's id
 
 export class Library {
   #all = new Map();
@@ -24,6 +26,7 @@ export class Library {
       return [];
     });
     for (const conversation of kept) this.#all.set(conversation.id, conversation);
+    for (const name of settingNames(PARTIAL)) this.#takePartial(name);
     this.current = this.#all.get(readSetting('current', '')) ?? this.sorted()[0] ?? this.#fresh();
   }
 
@@ -85,6 +88,21 @@ export class Library {
       if (!this.#told) notify(`This conversation is not being saved: ${error.message || error.name}`, { lasting: true });
       this.#told = true;
     }
+  }
+
+  /** Keeps an answer as far as it has come when the page is closed. A database would be too slow; the next page that loads
+   * writes it there. */
+  keepPartial(conversation, message) {
+    writeSetting(PARTIAL + message.id, { conversation: conversation.id, message });
+  }
+
+  async #takePartial(name) {
+    const { conversation: id, message } = readSetting(name, {});
+    const conversation = this.#all.get(id);
+    if (conversation && message && mergeInto(conversation, { messages: { [message.id]: message } })) {
+      await this.keep(conversation);
+    }
+    if (this.keeps) removeSetting(name);
   }
 
   remove(conversation) {

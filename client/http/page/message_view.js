@@ -53,9 +53,9 @@ export class MessageView {
                    heading, this.body, this.callBox, this.error, this.foot);
   }
 
-  /** running: the answer is arriving. last: nothing follows it. siblings: it and its other versions. calls: of its calls
+  /** running: the answer is arriving, since `waited` seconds. last: nothing follows it. siblings: it and its other versions. calls: of its calls
    * those that wait for results. */
-  update({ running = false, last = false, siblings = [], calls = [] }) {
+  update({ running = false, waited = 0, last = false, siblings = [], calls = [] }) {
     const { message } = this;
     this.node.setAttribute('aria-busy', String(running));
     setText(this.heading, nameOf(message));
@@ -63,11 +63,12 @@ export class MessageView {
     if (this.markdown) this.markdown.update(message.content);
     else setText(this.body, message.content);
     this.body.classList.toggle('waiting', running && !message.content && !message.calls?.length);
+    const waits = running && waited >= 1 && isEmptyAnswer(message);
     this.#showCalls();
     const failure = running ? '' : failureOf(message);
     this.error.hidden = !failure;
     setText(this.error, failure);
-    if (running) setText(this.figures, '');
+    if (running) setText(this.figures, waits ? `no token yet after ${Math.floor(waited)} s: the prompt is computed first` : '');
     else this.#showFoot(last, siblings);
     this.#askForResults(calls);
   }

@@ -118,3 +118,20 @@ export function writeSetting(name, value) {
     // full or forbidden: the value lasts as long as the page
   }
 }
+
+export function removeSetting(name) {
+  try {
+    localStorage.removeItem(`moed.${name}`);
+  } catch {
+    // forbidden: there is none
+  }
+}
+
+/** The names of the values whose names begin so. */
+export function settingNames(beginning) {
+  try {
+    return Object.keys(localStorage).filter((key) => key.startsWith(`moed.${beginning}`)).map((key) => key.slice('moed.'.length));
+  } catch {
+    return [];
+  }
+}
