@@ -319,6 +319,37 @@ def a_setting_typed_before_a_new_conversation(page, _):
     page.wait(lambda: not page.one("#settings").is_displayed(), "the settings close")
 
 
+def touch_keyboards(page, state):
+    assert page.one("#question").get_attribute("enterkeyhint") == "send"
+    page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    page.resize(390, 760)
+    page.driver.refresh()
+    page.wait(lambda: models(page) == ["fake"], "the page")
+    assert page.one("#question").get_attribute("enterkeyhint") == "enter"
+    sent = len(state.requests)
+    page.one("#question").send_keys("one", Keys.ENTER, "two")
+    assert page.one("#question").get_attribute("value") == "one\ntwo" and len(state.requests) == sent
+    page.click("Send")
+    page.wait(lambda: len(state.requests) > sent, "the button sends")
+    page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    page.resize(1280, 860)
+    page.driver.refresh()
+    page.wait(lambda: models(page) == ["fake"], "the page")
+
+
+def files_are_refused(page, _):
+    for kind in ("paste", "drop"):
+        page.js("""const data = new DataTransfer();
+                   data.items.add(new File(['x'], 'x.png', {type: 'image/png'}));
+                   const event = arguments[0] === 'paste' ? new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})
+                                                          : new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true});
+                   document.getElementById('question').dispatchEvent(event);
+                   window.taken = event.defaultPrevented;""", kind)
+        assert page.js("return window.taken"), kind
+        assert sum("Files cannot be sent" in text for text in page.texts(".notice span")) == 1, kind
+        page.click("Close", "#notices")
+
+
 # ---- What is open stays ----
 
 def what_is_open_stays(page, state):
@@ -400,5 +431,6 @@ STEPS = (
     keys_as_they_are_pasted, a_question_that_failed, a_page_closed_before_the_answer,
     a_page_closed_within_the_answer, the_wait_for_a_prompt,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
+    touch_keyboards, files_are_refused,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,
 )

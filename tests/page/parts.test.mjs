@@ -8,7 +8,7 @@ const { EventReader, responseEvents } = await import(`${page}event_stream.js`);
 const conversations = await import(`${page}conversation.js`);
 const { exportJson, exportMarkdown, importJson } = await import(`${page}transfer.js`);
 const { requestParameters, PARAMETERS, PRESETS } = await import(`${page}parameters.js`);
-const { streamAnswer, takeChunk, takeTimes } = await import(`${page}answer.js`);
+const { addFigures, streamAnswer, takeChunk, takeTimes } = await import(`${page}answer.js`);
 const { PlacementMap } = await import(`${page}map_model.js`);
 const { labelStep } = await import(`${page}map_canvas.js`);
 const { isComposing, shortcutName, shortcutOf } = await import(`${page}shortcuts.js`);
@@ -225,16 +225,26 @@ test('the speed leaves the prompt out', () => {
   assert.deepEqual(nothing, { tokens: 0 });
 });
 
+test('the figures of an answer that went on are of all of it', () => {
+  assert.deepEqual(addFigures({}, { prompt: 5, tokens: 3 }), { prompt: 5, tokens: 3 });
+  assert.deepEqual(addFigures({ prompt: 10, cached: 2, tokens: 40, reasoning: 4, first: 2, speed: 20 },
+                              { prompt: 50, cached: 48, tokens: 20, reasoning: 0, first: 0.1, speed: 5 }),
+                   { prompt: 10, cached: 2, tokens: 60, reasoning: 4, first: 2, speed: 10 });
+  assert.deepEqual(addFigures({ first: 2 }, { prompt: 50, cached: 48, tokens: 20, first: 0.1 }),
+                   { prompt: 50, cached: 48, tokens: 20, first: 2 }); // it was stopped: no figures came
+  assert.deepEqual(addFigures({ prompt: 10, tokens: 40, first: 2 }, { first: 0.1 }), { first: 2 });
+});
+
 /** Answers one fetch with these pieces of a body. */
-function serve(status, pieces) {
+function serve(status, pieces, headers = {}) {
   globalThis.fetch = async () => new Response(new ReadableStream({ start(controller) {
     for (const piece of pieces) controller.enqueue(new TextEncoder().encode(piece));
     controller.close();
-  } }), { status });
+  } }), { status, headers });
 }
 
-async function answerTo(status, pieces) {
-  serve(status, pieces);
+async function answerTo(status, pieces, headers) {
+  serve(status, pieces, headers);
   const message = emptyAnswer();
   await streamAnswer({}, message, new AbortController().signal, () => {});
   return message;
@@ -257,6 +267,8 @@ test('an answer that breaks off says why, and keeps its text', async () => {
   assert.equal(refused.error, 'top_p: a number is expected');
   const proxy = await answerTo(502, ['<h1>Bad gateway</h1>']);
   assert.equal(proxy.error, '<h1>Bad gateway</h1>');
+  const busy = await answerTo(503, ['{"error":{"message":"too many requests"}}'], { 'Retry-After': '7' });
+  assert.equal(busy.error, 'too many requests (the server asks to wait 7 s)');
 });
 
 // ---- Combinations of keys ----

@@ -44,11 +44,25 @@ export function takeTimes(figures, begin, first, last) {
   if (figures.tokens > 1 && last - first >= LEAST_MS) figures.speed = (figures.tokens - 1) / ((last - first) / 1000);
 }
 
+/** The figures of an answer with its continuation. The continuation's prompt has the earlier part in it, so where that part's
+ * tokens are not known (it was stopped), the prompt's figures are the continuation's. */
+export function addFigures(earlier, later) {
+  const sum = { ...later };
+  if (earlier.first !== undefined) sum.first = earlier.first;
+  if (earlier.tokens === undefined || later.tokens === undefined) return sum;
+  sum.tokens = earlier.tokens + later.tokens;
+  sum.reasoning = (earlier.reasoning ?? 0) + (later.reasoning ?? 0);
+  Object.assign(sum, { prompt: earlier.prompt, cached: earlier.cached });
+  if (earlier.speed && later.speed) sum.speed = sum.tokens / (earlier.tokens / earlier.speed + later.tokens / later.speed);
+  return sum;
+}
+
 /** Asks, and fills the message while the answer arrives; `shown` is called after each change. Errors stand in the message;
  * what has arrived stays. Returns the error's status (0: of the connection), or null. */
 export async function streamAnswer(body, message, signal, shown) {
   const begin = performance.now();
   let first = null, last = begin, failed = null;
+  const earlier = message.figures ?? {}; // of an answer that goes on
   message.figures = {};
   message.reasoning ??= '';
   message.finish = message.error = '';
@@ -70,10 +84,12 @@ export async function streamAnswer(body, message, signal, shown) {
     if (signal.aborted) message.finish = 'stopped';
     else {
       message.error = error.message;
+      if (error.retrySeconds) message.error += ` (the server asks to wait ${error.retrySeconds} s)`;
       failed = error.status ?? 0;
     }
   }
   takeTimes(message.figures, begin, first, last);
+  message.figures = addFigures(earlier, message.figures);
   shown();
   return failed;
 }

@@ -1,5 +1,5 @@
 // The page's start: makes the parts and connects them.
-import { byId, announce } from './dom.js';
+import { byId, announce, notify } from './dom.js';
 import { Store, readSetting } from './store.js';
 import { Tabs } from './tabs.js';
 import { Library } from './library.js';
@@ -56,6 +56,17 @@ function connectKeys(chat, library, panels) {
   });
 }
 
+/** Models read text. A file that is dropped would else take the page's place. */
+function refuseFiles() {
+  const refuse = (event) => {
+    const data = event.dataTransfer ?? event.clipboardData;
+    if (!data?.types.includes('Files') || data.types.includes('text/plain')) return;
+    event.preventDefault();
+    if (event.type !== 'dragover') notify('Files cannot be sent: models are asked with text. Paste the text of the file.');
+  };
+  for (const type of ['dragover', 'drop', 'paste']) document.addEventListener(type, refuse);
+}
+
 async function start() {
   const tabs = new Tabs();
   const library = new Library(new Store(), tabs);
@@ -84,6 +95,7 @@ async function start() {
   }
   byId('sidebar-toggle').addEventListener('click', () => showSidebar(!byId('sidebar').classList.contains('shown')));
   connectKeys(chat, library, panels);
+  refuseFiles();
   shown = library.current;
   sidebar.render();
   chat.render();

@@ -45,12 +45,15 @@ export class Chat {
   }
 
   #connect() {
+    // on a touch keyboard there is no Shift+Enter
+    const touch = window.matchMedia('(pointer: coarse)').matches;
+    this.question.enterKeyHint = touch ? 'enter' : 'send';
     byId('composer').addEventListener('submit', (event) => {
       event.preventDefault();
       this.#submit();
     });
     this.question.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || isComposing(event)) return;
+      if (event.key !== 'Enter' || event.shiftKey || touch || isComposing(event)) return;
       event.preventDefault();
       this.#submit();
     });
