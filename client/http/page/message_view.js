@@ -68,7 +68,7 @@ export class MessageView {
     const failure = running ? '' : failureOf(message);
     this.error.hidden = !failure;
     setText(this.error, failure);
-    if (running) setText(this.figures, waits ? `no token yet after ${Math.floor(waited)} s: the prompt is computed first` : '');
+    if (running) this.#showWait(waits ? `no token yet after ${Math.floor(waited)} s: the prompt is computed first` : '');
     else this.#showFoot(last, siblings);
     this.#askForResults(calls);
   }
@@ -100,23 +100,34 @@ export class MessageView {
     });
   }
 
+  #showWait(text) {
+    setText(this.figures, text);
+    this.#setFoot('running', () => [this.figures]);
+  }
+
+  /** Makes the foot of these nodes unless it is that one already. */
+  #setFoot(kind, nodes) {
+    if (kind === this.#foot) return;
+    this.#foot = kind;
+    const focused = this.foot.contains(document.activeElement) ? document.activeElement.textContent : null;
+    this.foot.replaceChildren(...nodes());
+    if (focused) ([...this.foot.querySelectorAll('button')].find((b) => b.textContent === focused) ?? this.node).focus();
+  }
+
   #showFoot(last, siblings) {
     const { message, actions } = this;
     const cut = ['length', 'stopped', ''].includes(message.finish ?? '');
     const goesOn = last && message.role === 'assistant' && cut && Boolean(message.content) && !message.calls?.length;
     setText(this.figures, message.role === 'assistant' ? answerFigures(message) : '');
-    const foot = [siblings.indexOf(message), siblings.length, Boolean(message.content), goesOn].join();
-    if (foot === this.#foot) return;
-    this.#foot = foot;
-    const nodes = [this.figures, this.#branchNode(siblings)];
-    const copy = button('Copy', () => copyWithButton(copy, message.content));
-    if (message.content) nodes.push(copy);
-    if (message.role === 'user') nodes.push(button('Edit', () => this.edit()));
-    if (message.role === 'assistant') nodes.push(button('Regenerate', () => actions.regenerate(message)));
-    if (goesOn) nodes.push(button('Continue', () => actions.continue(message)));
-    const focused = this.foot.contains(document.activeElement) ? document.activeElement.textContent : null;
-    this.foot.replaceChildren(...nodes.filter(Boolean));
-    if (focused) ([...this.foot.querySelectorAll('button')].find((b) => b.textContent === focused) ?? this.node).focus();
+    this.#setFoot([siblings.indexOf(message), siblings.length, Boolean(message.content), goesOn].join(), () => {
+      const nodes = [this.figures, this.#branchNode(siblings)];
+      const copy = button('Copy', () => copyWithButton(copy, message.content));
+      if (message.content) nodes.push(copy);
+      if (message.role === 'user') nodes.push(button('Edit', () => this.edit()));
+      if (message.role === 'assistant') nodes.push(button('Regenerate', () => actions.regenerate(message)));
+      if (goesOn) nodes.push(button('Continue', () => actions.continue(message)));
+      return nodes.filter(Boolean);
+    });
   }
 
   #branchNode(siblings) {
