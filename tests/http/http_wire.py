@@ -178,6 +178,21 @@ def check_streams_are_wholes():
             assert counts == sorted(counts) and (not seen or counts[-1] == 4), counts
 
 
+def check_progress_of_a_prompt():
+    ask = {"messages": [{"role": "user", "content": "Once upon a time there was a dog. " * 300}], "max_tokens": 2, **GREEDY}
+    chunks = [json.loads(d) for _, d in events("/v1/chat/completions", **ask, return_progress=True)[:-1]]
+    reports = [c["prompt_progress"] for c in chunks if "prompt_progress" in c]
+    total = post("/v1/chat/completions", **ask, return_progress=True)["usage"]["prompt_tokens"]
+    assert {r["total"] for r in reports} == {total} and reports[-1]["processed"] == total, reports
+    for field in ("processed", "time_ms"):
+        values = [r[field] for r in reports]
+        assert len(values) > 1 and values == sorted(values), reports
+    first_text = next(i for i, c in enumerate(chunks) if c["choices"][0]["delta"].get("content"))
+    assert all(i < first_text for i, c in enumerate(chunks) if "prompt_progress" in c), chunks
+    assert "prompt_progress" not in str(events("/v1/chat/completions", **ask))
+    refused("/v1/completions", {"prompt": "a", "return_progress": True}, 400, "return_progress")
+
+
 def check_control_tokens():
     """A client that writes the template's marks itself gets the tokens of a chat."""
     user = {"role": "user", "content": "What is 2 + 3?"}

@@ -452,9 +452,22 @@ static bool go_on(struct answer *a)
     return false;
 }
 
+/* A request that goes on after its reasoning has its prompt computed again: the client knows that
+ * the answer has begun. */
+static void take_progress(struct choice *c, const struct moed_progress *progress)
+{
+    struct answer *a = c->answer;
+    if (c->tokens || !a->dialect->progress)
+        return;
+    begin_stream(a);
+    a->dialect->progress(c, progress);
+}
+
 /* False: the answer is over. */
 static bool take_event(struct choice *c, const struct moed_event *event)
 {
+    if (event->kind == MOED_EVENT_PROGRESS)
+        take_progress(c, event->progress);
     if (event->kind != MOED_EVENT_TOKENS && event->kind != MOED_EVENT_DONE)
         return true;
     begin_stream(c->answer);

@@ -46,6 +46,7 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .cache_salt = a->cache_salt,
         .logprobs = ask->logprobs,
         .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
+        .progress = ask->return_progress && ask->stream,
         .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,
         .reasoning = a->limit.options.tokens ? &a->limit.options : NULL,
     };

@@ -85,7 +85,9 @@ struct dialect {
     const char *stream_type; /* Content-Type of a stream */
     bool has_end_token;      /* the scores have the token that ended the answer, too */
     struct part_writer parts;
-    void (*begin)(struct answer *a);      /* of a stream */
+    void (*begin)(struct answer *a); /* of a stream */
+    /* of a stream: how far the prompt is; NULL: the API has no way to say it */
+    void (*progress)(struct choice *c, const struct moed_progress *progress);
     void (*scored)(struct choice *c);     /* of a stream: the prompt has its scores; may be NULL */
     void (*end_choice)(struct choice *c); /* of a stream */
     void (*end)(struct answer *a);        /* of a stream */

@@ -52,6 +52,7 @@ struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
     bool stream, include_usage;
+    bool return_progress; /* a stream says how far the prompt is */
     bool usage_in_chunks; /* each chunk has the usage so far; only with include_usage */
     enum moed_priority priority;
     bool has_keep;

@@ -18,11 +18,17 @@ static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)
     return problem_set(p, 400, "only [\"text\"] is supported");
 }
 
+static bool take_return_progress(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->return_progress, p);
+}
+
 static const struct parameter chat_parameters[] = {
     {.name = "messages", .take = take_messages},
     {.name = "model", .take = take_model},
     {.name = "stream", .take = take_stream},
     {.name = "stream_options", .take = take_stream_options},
+    {.name = "return_progress", .take = take_return_progress}, /* llama-server's */
     {.name = "max_completion_tokens", .take = take_max_completion_tokens},
     {.name = "n_predict", .take = take_n_predict}, /* llama-server's */
     {.name = "max_tokens", .take = take_max_tokens},
@@ -156,13 +162,23 @@ static void write_whole(struct answer *a)
 
 #define CHUNK "chat.completion.chunk"
 
-static struct strbuf *begin_chunk(struct choice *c)
+/* progress: of the prompt; NULL: nothing about it */
+static struct strbuf *begin_chunk_of(struct choice *c, const struct moed_progress *progress)
 {
     struct strbuf *out = &c->answer->x->out;
     event_begin(out, NULL);
     openai_head(c->answer, CHUNK, out);
+    if (progress)
+        strbuf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"processed\":%u,\"time_ms\":%llu}",
+                      progress->prompt_tokens, progress->computed,
+                      (unsigned long long)(progress->ns / 1000000));
     strbuf_printf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", c->index);
     return out;
+}
+
+static struct strbuf *begin_chunk(struct choice *c)
+{
+    return begin_chunk_of(c, NULL);
 }
 
 static void end_chunk(struct choice *c, const char *finish_reason)
@@ -186,6 +202,13 @@ static void write_begin(struct answer *a)
         strbuf_printf(out, "\"role\":\"assistant\",\"content\":\"\"");
         end_chunk(&a->choices[i], NULL);
     }
+}
+
+/* As llama-server writes it; its `cache` is missing, for the worker reports that at the end. */
+static void write_progress(struct choice *c, const struct moed_progress *progress)
+{
+    begin_chunk_of(c, progress);
+    end_chunk(c, NULL);
 }
 
 static void write_part_begin(struct choice *c, const struct part *part)
@@ -231,6 +254,7 @@ static void write_end(struct answer *a)
 const struct dialect chat_dialect = {
     .stream_type = EVENT_STREAM,
     .begin = write_begin,
+    .progress = write_progress,
     .parts.begin = write_part_begin,
     .parts.text = write_part_text,
     .end_choice = write_end_choice,

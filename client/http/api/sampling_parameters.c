@@ -350,7 +350,7 @@ const struct parameter sampling_parameters[] = {
     {.name = "n_discard", .refused = "a context is never shifted"},
     {.name = "t_max_predict_ms", .take = take_predict_ms},
     {.name = "priority", .take = take_priority},
-    {.name = "return_progress", .refused = "a prompt's progress is not reported"},
+    {.name = "return_progress", .refused = "only /v1/chat/completions reports it"},
     {.name = "lora", .refused = "there are no adapters"},
     /* the prefix cache is on for all, and a deployment has no slots to choose */
     {.name = "cache_prompt"},
