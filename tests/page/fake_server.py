@@ -213,6 +213,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             self.begin_stream()
             if "wait" in (body["messages"][-1]["content"] or ""):
+                for part in (1, 2):
+                    self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": None}],
+                                "prompt_progress": {"total": 4000, "processed": 1000 * part, "time_ms": 5000 * part}})
                 self.state.gate.wait(60)
             for delta in chunks:
                 self.event({"model": "fake", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})

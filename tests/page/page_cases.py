@@ -1,4 +1,6 @@
 """What the page must keep and show, before a server with answers of our choice: tabs side by side, a store that fails."""
+import re
+
 from fake_server import FAKE_MODEL
 from page_driver import Keys
 
@@ -245,10 +247,11 @@ def the_wait_for_a_prompt(page, state):
     state.gate.clear()
     page.click("New conversation")
     page.ask("wait for the prompt")
-    page.wait(lambda: "no token yet after" in page.texts(".message.assistant .figures")[-1], "the time that passed")
+    progress = re.compile(r"prompt: 2,000 of 4,000 tokens after \d+ s, about 10 s left")
+    page.wait(lambda: progress.fullmatch(page.texts(".message.assistant .figures")[-1]), "how far the prompt is")
     state.gate.set()
     page.answered()
-    assert "no token" not in page.texts(".message.assistant .figures")[-1]
+    assert "left" not in page.texts(".message.assistant .figures")[-1]
 
 
 # ---- API keys ----

@@ -12,7 +12,7 @@ const { addFigures, streamAnswer, takeChunk, takeTimes } = await import(`${page}
 const { PlacementMap } = await import(`${page}map_model.js`);
 const { labelStep } = await import(`${page}map_canvas.js`);
 const { isComposing, shortcutName, shortcutOf } = await import(`${page}shortcuts.js`);
-const { answerFigures, bytes, percent, scaled, seconds } = await import(`${page}format.js`);
+const { answerFigures, bytes, promptProgress, percent, scaled, seconds } = await import(`${page}format.js`);
 
 // ---- Event streams ----
 
@@ -358,4 +358,12 @@ test('numbers', () => {
   assert.equal(seconds(2), '2.0 s');
   assert.equal(answerFigures({ figures: { tokens: 1, prompt: 1200, cached: 64, first: 0.2, speed: 31.24 }, finish: 'length' }),
                '1 token \u00b7 31.2 tokens/s \u00b7 first after 200 ms \u00b7 prompt 1,200 tokens, 64 cached \u00b7 ended at the limit of tokens');
+});
+
+test('how far a prompt is', () => {
+  const at = (processed, time_ms) => ({ processed, time_ms, total: 4000 });
+  assert.equal(promptProgress(undefined, 0.9), '');
+  assert.equal(promptProgress(undefined, 12.3), 'no token yet after 12 s');
+  assert.equal(promptProgress({ first: at(1000, 400), latest: at(1000, 400) }, 0.5), 'prompt: 1,000 of 4,000 tokens');
+  assert.equal(promptProgress({ first: at(1000, 400), latest: at(2000, 1400) }, 2), 'prompt: 2,000 of 4,000 tokens after 2 s, about 2 s left');
 });

@@ -27,6 +27,11 @@ export function takeChunk(message, chunk) {
   return Boolean(delta.content || reasoning || delta.tool_calls);
 }
 
+/** How far the prompt is: the first report and the latest, {processed, total, time_ms} each. */
+export function takeProgress(message, report) {
+  message.progress = { first: message.progress?.first ?? report, latest: report };
+}
+
 function takeUsage(figures, usage) {
   figures.prompt = usage.prompt_tokens;
   figures.tokens = usage.completion_tokens;
@@ -67,12 +72,16 @@ export async function streamAnswer(body, message, signal, shown) {
   message.reasoning ??= '';
   message.finish = message.error = '';
   try {
-    const request = { ...body, stream: true, stream_options: { include_usage: true } };
+    const request = { return_progress: true, ...body, stream: true, stream_options: { include_usage: true } };
     const response = await openStream('./v1/chat/completions', request, signal);
     for await (const event of responseEvents(response)) {
       if (event.data === '[DONE]') break;
       const chunk = JSON.parse(event.data);
       if (chunk.error) throw new ApiError(500, chunk.error.message ?? 'the answer failed');
+      if (chunk.prompt_progress) {
+        takeProgress(message, chunk.prompt_progress);
+        shown();
+      }
       if (takeChunk(message, chunk)) {
         last = performance.now();
         first ??= last;
@@ -88,6 +97,7 @@ export async function streamAnswer(body, message, signal, shown) {
       failed = error.status ?? 0;
     }
   }
+  delete message.progress;
   takeTimes(message.figures, begin, first, last);
   message.figures = addFigures(earlier, message.figures);
   shown();

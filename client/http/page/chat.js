@@ -1,7 +1,7 @@
 // The shown conversation, and the answers that are running.
 import { byId, button, el, announce, notify } from './dom.js';
 import { MessageView } from './message_view.js';
-import { appendMessage, childrenByParent, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
+import { appendMessage, childrenByParent, isEmptyAnswer, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
 import { requestParameters } from './parameters.js';
 import { streamAnswer } from './answer.js';
 import { count, scaled } from './format.js';
@@ -143,7 +143,7 @@ export class Chat {
       let saved = -Infinity; // the first token is written at once
       return await streamAnswer(body, message, controller.signal, () => {
         this.#refresh(conversation, message);
-        if (performance.now() - saved < SAVE_MS) return;
+        if (isEmptyAnswer(message) || performance.now() - saved < SAVE_MS) return;
         saved = performance.now();
         this.#keep(conversation, message);
       });

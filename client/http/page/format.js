@@ -44,3 +44,15 @@ export function answerFigures(message) {
   if (ends[message.finish]) parts.push(ends[message.finish]);
   return parts.join(' \u00b7 ');
 }
+
+/** What is known before the first token. progress: answer.js's, or nothing; waited: seconds since the question. */
+export function promptProgress(progress, waited) {
+  const after = waited >= 1 ? ` after ${Math.floor(waited)} s` : '';
+  if (!progress) return after && `no token yet${after}`;
+  const { first, latest } = progress;
+  const parts = [`prompt: ${WHOLE.format(latest.processed)} of ${count(latest.total, 'token')}${after}`];
+  // the first report counts what was cached
+  const rate = (latest.processed - first.processed) / (latest.time_ms - first.time_ms); // tokens a millisecond
+  if (rate > 0) parts.push(`about ${Math.ceil((latest.total - latest.processed) / rate / 1000)} s left`);
+  return parts.join(', ');
+}

@@ -4,7 +4,7 @@ import { el, button, setText } from './dom.js';
 import { MarkdownView } from './markdown.js';
 import { isEmptyAnswer } from './conversation.js';
 import { copyWithButton } from './clipboard.js';
-import { answerFigures } from './format.js';
+import { answerFigures, promptProgress } from './format.js';
 import { isComposing } from './shortcuts.js';
 
 function nameOf(message) {
@@ -63,12 +63,11 @@ export class MessageView {
     if (this.markdown) this.markdown.update(message.content);
     else setText(this.body, message.content);
     this.body.classList.toggle('waiting', running && !message.content && !message.calls?.length);
-    const waits = running && waited >= 1 && isEmptyAnswer(message);
     this.#showCalls();
     const failure = running ? '' : failureOf(message);
     this.error.hidden = !failure;
     setText(this.error, failure);
-    if (running) this.#showWait(waits ? `no token yet after ${Math.floor(waited)} s: the prompt is computed first` : '');
+    if (running) this.#showWait(isEmptyAnswer(message) ? promptProgress(message.progress, waited) : '');
     else this.#showFoot(last, siblings);
     this.#askForResults(calls);
   }
