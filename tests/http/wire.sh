@@ -41,7 +41,8 @@ grep -q "Address already in use: another program has the port; give another one 
 # The frontend dies: the model does not, and it comes back. The worker dies: 503 with Retry-After until it is back.
 worker=$(pid_of worker) memd=$(pid_of memd)
 kill -9 "$(pid_of http)"
-wait_until 10 [ "$("$MOED" ps --json | tr -d ' \n' | grep -c '"process":"http"')" -ge 1 ] || fail "the frontend is not supervised"
+is_listed() { "$MOED" ps --json | tr -d ' \n' | grep -q '"process":"http"'; }
+wait_until 10 is_listed || fail "the frontend is not supervised"
 again() { [ "$(get "$port" /health)" = 200 ]; }
 wait_until 10 again || fail "the frontend did not come back at port $port"
 [ "$worker $memd" = "$(pid_of worker) $(pid_of memd)" ] || fail "the model was loaded again"
@@ -98,6 +99,7 @@ kill "$second"
 wait "$second" || fail "the second frontend's exit code is $?"
 [ ! -e "$WORK/http.sock" ] || fail "the socket stays after the end"
 start_again() {
+    rm -f "$WORK/http3.log" # of the process before: it would end the wait
     "$http" --run "$WORK/run3" --listen 0 --unix "$WORK/http.sock" --api-key-file "$WORK/keys" --cors-origins https://listed.example > /dev/null 2> "$WORK/http3.log" &
     third=$!
     wait_until 5 grep -q ready "$WORK/http3.log" || fail "$(cat "$WORK/http3.log")"

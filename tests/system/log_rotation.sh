@@ -15,7 +15,8 @@ ask /health 3
 ask /livez 3
 ask /metrics 3
 ask /v1/models 1
-wait_until 5 [ "$(lines)" = 1 ] || fail "the access log has no line"
+has_line() { [ "$(lines)" = 1 ]; }
+wait_until 5 has_line || fail "the access log has no line"
 ! grep -q 'GET /health\|GET /livez\|GET /metrics' "$RUN/http.log" || fail "the access log has a line for each probe"
 
 "$MOED" logs http -f > "$WORK/followed" &
