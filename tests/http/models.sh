@@ -59,9 +59,9 @@ has_socket() { ls -l "/proc/$1/fd" | grep -q socket; }
 supervise=$(pid_of supervise) models=$(pid_of models) http=$(pid_of http)
 kill -STOP "$supervise"
 kill -9 "$models" "$http"
-wait_until 5 has_ended "$models" && wait_until 5 has_ended "$http" || fail "they were not killed"
+wait_until 10 has_ended "$models" && wait_until 5 has_ended "$http" || fail "they were not killed"
 "$MOED" down router > /dev/null & down=$!
-wait_until 5 has_socket $down || fail "moed down does not ask the supervisor"
+wait_until 10 has_socket $down || fail "moed down does not ask the supervisor"
 kill -9 "$supervise"
 wait $down || fail "moed down after a kill of the supervisor"
 for file in supervise.pid supervise.sock; do [ ! -e "$RUN/$file" ] || fail "$file is left after a kill of the supervisor"; done
@@ -79,10 +79,10 @@ kill -STOP "$supervise"
 python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
 before=$(pid_of http)
 kill -9 "$before"
-wait_until 5 has_ended "$before" || fail "moed-http was not killed"
+wait_until 10 has_ended "$before" || fail "moed-http was not killed"
 "$(dirname "$MOED")/moed-http" --run "$RUN" --listen 127.0.0.1:0 --models --name router --alias stand-in > /dev/null 2> "$WORK/http.log" &
 starting=$!
-wait_until 5 grep -q 'listening at' "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
+wait_until 10 grep -q 'listening at' "$WORK/http.log" || fail "$(cat "$WORK/http.log")"
 python3 "$(dirname "$0")/http_models.py" "$(port_of "$WORK/http.log")" --starting || fail "see above"
 kill "$starting"
 wait "$starting" || true

@@ -26,7 +26,7 @@ python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above
 grep '"path":"/v1/completions","status":200' "$RUN/http.log" | head -n 1 | grep -q '"tokens_in":' || fail "no access log"
 ! grep -qi 'once upon' "$RUN/http.log" || fail "the log has a prompt"
 get "$port" /v1/models "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" > /dev/null
-wait_until 2 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log" || fail "traceparent is not in the log"
+wait_until 10 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log" || fail "traceparent is not in the log"
 
 [ "$(tail -n +3 "$RUN/http.log" | grep -cv '^{"time":"20.*}$')" -eq 0 ] || fail "lines of the log are not JSON"
 [ "$(grep -c "refused a page of 'http://evil.example'.*--cors-origins" "$RUN/http.log")" = 1 ] || fail "the log does not have the first refused page once"
@@ -65,7 +65,7 @@ if command -v openssl > /dev/null; then
 fi
 "$http" --run "$WORK/run2" --listen 0.0.0.0:0 --api-key-file "$WORK/keys" --unix "$WORK/http.sock" "${tls[@]}" > /dev/null 2> "$WORK/http2.log" &
 second=$!
-wait_until 5 grep -q ready "$WORK/http2.log" || fail "$(cat "$WORK/http2.log")"
+wait_until 10 grep -q ready "$WORK/http2.log" || fail "$(cat "$WORK/http2.log")"
 port=$(port_of "$WORK/http2.log")
 for where in "$WORK/http.sock" ${tls:+tls:$port}; do
     [ "$(get "$where" /health)" = 200 ] || fail "$where: /health needs a key"
@@ -102,7 +102,7 @@ start_again() {
     rm -f "$WORK/http3.log" # of the process before: it would end the wait
     "$http" --run "$WORK/run3" --listen 0 --unix "$WORK/http.sock" --api-key-file "$WORK/keys" --cors-origins https://listed.example > /dev/null 2> "$WORK/http3.log" &
     third=$!
-    wait_until 5 grep -q ready "$WORK/http3.log" || fail "$(cat "$WORK/http3.log")"
+    wait_until 10 grep -q ready "$WORK/http3.log" || fail "$(cat "$WORK/http3.log")"
 }
 start_again
 kill -9 "$third"
@@ -124,7 +124,7 @@ wait "$third" || fail "the third frontend's exit code is $?"
 python3 -c 'import socket, time
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(120)' > "$WORK/held" &
 holder=$!
-wait_until 5 [ -s "$WORK/held" ]
+wait_until 10 [ -s "$WORK/held" ]
 starts=$(grep -c 'http started' "$RUN/supervise.log")
 ! "$MOED" up "$MODEL" --ctx 256 --http "127.0.0.1:$(cat "$WORK/held")" > /dev/null 2> "$WORK/err" || fail "two programs have one port"
 kill "$holder"

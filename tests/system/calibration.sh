@@ -68,7 +68,7 @@ link_adds_up() { # copies may be under way after the answer
     "$MOED" metrics memd > "$WORK/memd" && sed -i '/^moed_memd/d' "$WORK/metrics" && cat "$WORK/memd" >> "$WORK/metrics"
     [ "$(number moed_memd_link_bytes_total)" = $(($(copied demanded) + $(copied prefetched))) ]
 }
-wait_until 5 link_adds_up ||
+wait_until 10 link_adds_up ||
     fail "the link's bytes are not the sum of demanded and prefetched bytes: $(grep 'memd_.*bytes' "$WORK/metrics" | grep -v '^#')"
 grep -q 'moed_memd_device_bytes{use="experts"}' "$WORK/metrics" || fail "no bytes of experts on the device"
 ! grep -q 'moed_memd_device_bytes{use="[dks]\|moed_worker_segments_awaited' "$WORK/metrics" || fail "metrics of memory that the device does not hold"

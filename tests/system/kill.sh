@@ -51,7 +51,7 @@ kill -9 $victim
 wait $other || fail "another client's death cut the answer short"
 cmp -s "$WORK/answer" "$WORK/reference" || fail "another client's death changed the answer"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
-wait_until 5 idle || fail "the dead client's request still runs"
+wait_until 10 idle || fail "the dead client's request still runs"
 
 # whole WHO: waits for the answer under way, which has to be whole.
 whole() {

@@ -16,7 +16,7 @@ ask /livez 3
 ask /metrics 3
 ask /v1/models 1
 has_line() { [ "$(lines)" = 1 ]; }
-wait_until 5 has_line || fail "the access log has no line"
+wait_until 10 has_line || fail "the access log has no line"
 ! grep -q 'GET /health\|GET /livez\|GET /metrics' "$RUN/http.log" || fail "the access log has a line for each probe"
 
 "$MOED" logs http -f > "$WORK/followed" &
@@ -31,7 +31,7 @@ trap end_all EXIT
 followed() { grep -c "GET /v1/models 200 ok .*bytes=[0-9]*\$" "$WORK/followed"; }
 follows() { [ "$(followed)" = $asked ]; }
 asked=1
-wait_until 5 follows || fail "moed logs -f prints no line"
+wait_until 10 follows || fail "moed logs -f prints no line"
 
 say "logs of 11 MB are renamed while requests write lines"
 for process in http memd worker supervise; do yes "$(printf '%0999d' 0)" | head -c 11000000 >> "$RUN/$process.log"; done
@@ -46,14 +46,14 @@ moved_on() { ask /v1/models 5; asked=$(( asked + 5 )); grep -q 'GET /v1/models 2
 wait_until 20 moved_on || fail "moed-http does not use the new log"
 for process in memd worker supervise; do
     # only root may look at a confined process
-    [ ! -r "/proc/$(pid_of "$process")/fd" ] || [ "$(id -u)" -ne 0 ] || wait_until 5 has_new_log $process || fail "$process does not use the new log"
+    [ ! -r "/proc/$(pid_of "$process")/fd" ] || [ "$(id -u)" -ne 0 ] || wait_until 10 has_new_log $process || fail "$process does not use the new log"
 done
 ask /v1/models 10
 asked=$(( asked + 10 ))
 complete() { [ "$(lines)" = $asked ]; }
-wait_until 5 complete || fail "$(lines) of $asked lines are there"
+wait_until 10 complete || fail "$(lines) of $asked lines are there"
 [ "$(stat -c %s "$RUN/http.log")" -lt 10000000 ] || fail "the new log is as long"
-wait_until 5 follows || fail "moed logs -f prints $(followed) of $asked lines"
+wait_until 10 follows || fail "moed logs -f prints $(followed) of $asked lines"
 kill $FOLLOWER
 # of each file the last 8 MB: without the first request
 [ "$("$MOED" logs http --since 1d | grep -c 'GET /v1/models 200')" = $(( asked - 1 )) ] || fail "moed logs --since leaves lines out"

@@ -65,7 +65,7 @@ set +e; wait $measuring; code=$?; set -e
 grep -q interrupted "$WORK/err" || fail "Ctrl-C prints: $(cat "$WORK/err")"
 [ "$(figure tokens_scored "$WORK/part")" -lt "$(figure tokens "$WORK/part")" ] || fail "Ctrl-C: $(cat "$WORK/part")"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
-wait_until 5 idle || fail "the interrupted request still runs"
+wait_until 10 idle || fail "the interrupted request still runs"
 
 # Token ids instead of text give the same figures.
 "$MOED" tokenize --json - < "$WORK/text" | tr -d '[]' > "$WORK/ids"

@@ -76,7 +76,7 @@ grep -q 'those are kept' "$WORK/err" || fail "Ctrl-C says: $(cat "$WORK/err")"
 [ "$(fact sequences "$WORK/part-facts")" -ge 1 ] && [ "$(fact sequences "$WORK/part-facts")" -lt "$sequences" ] ||
     fail "after Ctrl-C: $(cat "$WORK/part-facts")"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
-wait_until 5 idle || fail "the interrupted request still runs"
+wait_until 10 idle || fail "the interrupted request still runs"
 
 # What is asked for, and what is not.
 printf 'One line.\nAnother line.\n\nA paragraph of its own.\n' > "$WORK/lines"

@@ -17,7 +17,7 @@ cmp -s "$WORK/want" "$WORK/got" || fail "wrong tokens"
 stopped=$(pid_of cpuexec)
 kill -STOP "$stopped"
 "$SLOW" "$RUN" > "$WORK/slow" 2>&1 & slow=$!
-wait_until 5 grep -q listening "$WORK/slow" || fail "$(cat "$WORK/slow")"
+wait_until 10 grep -q listening "$WORK/slow" || fail "$(cat "$WORK/slow")"
 over() { kill -CONT "$stopped" 2>/dev/null || true; kill "$slow" 2>/dev/null || true; }
 attached() { [ "$(grep -c "cpuexec attached" "$RUN/worker.log")" -ge 2 ]; }
 given_up() { grep -q "cpuexec takes .* for a job that should take" "$RUN/worker.log"; }
@@ -26,7 +26,7 @@ for ((i = 0; i < 20; i++)); do
     timeout 60 "$MOED" run -n $N --ignore-end --temp 0 "Once upon a time" > "$WORK/got" 2>"$WORK/err" || { over; fail "no answer: $(cat "$WORK/err")"; }
     cmp -s "$WORK/want" "$WORK/got" || { over; fail "wrong tokens with a slow executor"; }
     ! given_up || break
-    wait_until 5 attached || true
+    wait_until 10 attached || true
 done
 given_up || { over; fail "the worker never gave up the slow executor"; }
 # While the circuit breaker is open, answers do not wait for the executor.

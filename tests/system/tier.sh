@@ -61,7 +61,7 @@ for model in "${models[@]}"; do
                 "$MOED" policy | tr -s '\n ' ' ' | grep -q 'decoding waited for it' || fail "policy does not show the disk"
                 "$MOED" ps | grep -q 'memory: ' || fail "ps does not show the memory"
                 [ "$(metric memd moed_memd_disk_reads_failed_total)" = 0 ] || fail "reads failed"
-                wait_until 5 memory_adds_up || fail "slots: $("$MOED" policy --json)"
+                wait_until 10 memory_adds_up || fail "slots: $("$MOED" policy --json)"
             else
                 "$MOED" policy | grep -q '^memory' && fail "policy shows a tier with --ram 100%"
             fi
@@ -81,7 +81,7 @@ for policy in ondemand lru dali static threshold qstar layerwise moed; do
     "$MOED" policy $policy >/dev/null || fail "policy $policy"
     check "$policy"
 done
-wait_until 5 memory_adds_up || fail "slots: $("$MOED" policy --json)"
+wait_until 10 memory_adds_up || fail "slots: $("$MOED" policy --json)"
 slots_add_up || fail "the device's slots do not add up"
 down
 say "ok: every policy at the least size"
