@@ -49,6 +49,16 @@ wait_until() {
     done
 }
 
+# while_running PID COMMAND...: runs the command until it succeeds. False if the process has ended before.
+while_running() {
+    local pid=$1; shift
+    while kill -0 "$pid" 2>/dev/null; do
+        ! "$@" >/dev/null 2>&1 || return 0
+        sleep 0.02
+    done
+    return 1
+}
+
 # again_until CONDITION COMMAND...: runs the command up to ten times, until CONDITION holds after it. For what a loaded machine shows
 # less often: that requests overlap, that a load arrives while others wait.
 again_until() {

@@ -32,12 +32,15 @@ awk -v p="$(figure perplexity "$WORK/running")" 'BEGIN { exit !(p > 1 && p < 100
 # The whole text. If the worker dies on the way, moed continues with the next worker and gets the same figures.
 measure > "$WORK/whole"
 [ "$(figure error_over "$WORK/whole")" = '"windows"' ] || fail "the whole text has too few windows: $(cat "$WORK/whole")"
-measure > "$WORK/killed" 2> "$WORK/err" &
-measuring=$!
-wait_until 20 busy || fail "no request of the measuring"
-kill -9 "$(pid_of worker)"
-wait $measuring || fail "with a killed worker: $(cat "$WORK/err")"
-[ "$(figure nll "$WORK/killed")" = "$(figure nll "$WORK/whole")" ] || fail "with a killed worker: $(cat "$WORK/killed"), without: $(cat "$WORK/whole")"
+measure_and_kill() {
+    measure > "$WORK/killed" 2> "$WORK/err" & measuring=$!
+    was_busy=no
+    ! while_running $measuring busy || { was_busy=yes; kill -9 "$(pid_of worker)"; }
+    wait $measuring || fail "with a killed worker: $(cat "$WORK/err")"
+    [ "$(figure nll "$WORK/killed")" = "$(figure nll "$WORK/whole")" ] || fail "with a killed worker: $(cat "$WORK/killed"), without: $(cat "$WORK/whole")"
+}
+killed() { [ $was_busy = yes ]; }
+again_until killed measure_and_kill || fail "no request of the measuring"
 
 # Another request makes no difference to the figures.
 answer() { "$MOED" run -n "$1" --ignore-end --temp 0 "Once upon a time"; }
