@@ -198,14 +198,35 @@ const char *fixture_value(const struct fixture *f, const char *process, const ch
     return value;
 }
 
+static void say_never(const struct fixture *f, const char *process, const char *key,
+                      const char *value)
+{
+    fprintf(stderr, "%s %s never became %s:\n%s\n%s\n", process, key, value,
+            fixture_command(f, "status"), fixture_file(f, "supervise.log"));
+}
+
 bool fixture_until(const struct fixture *f, const char *process, const char *key, const char *value,
                    int timeout_ms)
 {
     uint64_t deadline = clock_ns() + (uint64_t)timeout_ms * 1000000u;
     while (strcmp(fixture_value(f, process, key), value) != 0) {
         if (clock_ns() > deadline) {
-            fprintf(stderr, "%s %s never became %s:\n%s\n%s\n", process, key, value,
-                    fixture_command(f, "status"), fixture_file(f, "supervise.log"));
+            say_never(f, process, key, value);
+            return false;
+        }
+        poll(NULL, 0, 5);
+    }
+    return true;
+}
+
+bool fixture_until_least(const struct fixture *f, const char *process, const char *key, int least)
+{
+    uint64_t deadline = clock_ns() + LIMIT_MS * 1000000ull;
+    while (atoi(fixture_value(f, process, key)) < least) {
+        if (clock_ns() > deadline) {
+            char value[16];
+            snprintf(value, sizeof value, "%d", least);
+            say_never(f, process, key, value);
             return false;
         }
         poll(NULL, 0, 5);

@@ -44,6 +44,8 @@ const char *fixture_value(const struct fixture *f, const char *process, const ch
 /* Waits until the value is `value`. */
 bool fixture_until(const struct fixture *f, const char *process, const char *key, const char *value,
                    int timeout_ms);
+/* The same for a number that only grows while the test waits: until it is `least` or more. */
+bool fixture_until_least(const struct fixture *f, const char *process, const char *key, int least);
 pid_t fixture_pid(const struct fixture *f, const char *process);
 
 /* Returns a file of RUN as text in a static buffer; "" if it is absent. */

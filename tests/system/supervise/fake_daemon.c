@@ -4,6 +4,7 @@
  *
  *   serve (or no file)  ready at once; ends with 0 on SIGTERM, with 1 when memd has gone (not http)
  *   slow MS             the same, ready after MS milliseconds
+ *   held                loads until the file has another word, then serves
  *   exit N              prints lines on standard error and ends with N before it is ready
  *   once N              exit N the first time, serve afterwards
  *   hang                never ready
@@ -123,6 +124,18 @@ static _Noreturn void serve(const char *word, int number)
     exit(0);
 }
 
+/* True if the script says `held`, or is being written. */
+static bool is_held(void)
+{
+    char word[32] = "held";
+    FILE *script = open_own("script", "r");
+    if (script && fscanf(script, "%31s", word) < 1)
+        strcpy(word, "held");
+    if (script)
+        fclose(script);
+    return strcmp(word, "held") == 0;
+}
+
 static _Noreturn void hang(bool forge)
 {
     if (forge && fork() == 0) {
@@ -169,6 +182,11 @@ int main(int argc, char **argv)
     if (strcmp(word, "slow") == 0) {
         notify_send("STATUS=loading 50%", false);
         poll(NULL, 0, number);
+    }
+    if (strcmp(word, "held") == 0) {
+        notify_send("STATUS=loading 50%", false);
+        while (is_held())
+            poll(NULL, 0, 5);
     }
     serve(word, number);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const quick_stop[] = {"--stop-timeout", "0.3", NULL};
+static const char *const quick_stop[] = {"--stop-timeout", "2", NULL};
 
 /* All are ready; what follows is alone in `events`. */
 static void start_and_empty_events(struct fixture *f)
@@ -30,14 +30,15 @@ static void start_and_empty_events(struct fixture *f)
 static void restarts_the_worker_alone(void **state)
 {
     struct fixture *f = *state;
+    uint64_t began = clock_ns();
     fixture_start(f, NULL, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+    uint64_t before = clock_ns(), start = before - began; /* of all: long on a loaded machine */
     pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
-    uint64_t before = clock_ns();
     kill(worker, SIGKILL);
     assert_true(fixture_until(f, "worker", "restarts", "1", LIMIT_MS));
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    assert_true(clock_ns() - before < 1000000000u);
+    assert_true(clock_ns() - before < 1000000000u + 10 * start);
     assert_int_not_equal(fixture_pid(f, "worker"), worker);
     assert_int_equal(fixture_pid(f, "memd"), memd);
     /* and not with its last line of the log, which is not the cause */
@@ -54,13 +55,16 @@ static void restarts_a_stable_one_at_once(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     poll(NULL, 0, 300);
     kill(fixture_pid(f, "cpuexec"), SIGKILL);
-    assert_true(fixture_until(f, "cpuexec", "restarts", "1", LIMIT_MS));
-    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
-    kill(fixture_pid(f, "cpuexec"), SIGKILL);
-    assert_true(fixture_until(f, "cpuexec", "restarts", "2", LIMIT_MS));
-    const char *log = fixture_file(f, "supervise.log");
-    assert_contains(log, "starting it again in 0 ms");
-    assert_contains(log, "starting it again in 100 ms");
+    assert_true(fixture_until_least(f, "cpuexec", "restarts", 1));
+    assert_contains(fixture_file(f, "supervise.log"), "starting it again in 0 ms");
+    /* On a loaded machine it may count as stable when this process gets to kill it. */
+    static const char later[] = "starting it again in 100 ms";
+    for (int i = 2; i < 20 && !strstr(fixture_file(f, "supervise.log"), later); i++) {
+        assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
+        kill(fixture_pid(f, "cpuexec"), SIGKILL);
+        assert_true(fixture_until_least(f, "cpuexec", "restarts", i));
+    }
+    assert_contains(fixture_file(f, "supervise.log"), later);
 }
 
 static void restarts_a_silent_one(void **state)
@@ -110,7 +114,7 @@ static void a_beat_says_again_that_a_process_is_ready(void **state)
     struct fixture *f = *state;
     fixture_script(f, "memd", "unheard");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "deployment", "state", "ready", 10000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
 }
 
 static void gives_up_one_that_stays_silent(void **state)
@@ -148,7 +152,7 @@ static void gives_up_after_five_failures(void **state)
     struct fixture *f = *state;
     fixture_script(f, "worker", "exit 1");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "worker", "state", "failed", 10000));
+    assert_true(fixture_until(f, "worker", "state", "failed", LIMIT_MS));
     assert_string_equal(fixture_value(f, "worker", "reason"),
                         "exit status 1 before it was ready: last words of worker");
     assert_int_equal(fixture_count_events(f, "start worker"), 5);
@@ -172,7 +176,7 @@ static void tries_on_with_one_that_was_ready(void **state)
     start_and_empty_events(f);
     fixture_script(f, "worker", "exit 1");
     kill(fixture_pid(f, "worker"), SIGKILL);
-    assert_true(fixture_until(f, "worker", "failures", "5", LIMIT_MS));
+    assert_true(fixture_until_least(f, "worker", "failures", 5));
     assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
     assert_string_equal(fixture_value(f, "deployment", "reason"),
                         "worker does not start: exit status 1 before it was ready: last words of "
@@ -191,7 +195,7 @@ static void tries_on_with_memd(void **state)
     start_and_empty_events(f);
     fixture_script(f, "memd", "exit 1");
     kill(fixture_pid(f, "memd"), SIGKILL);
-    assert_true(fixture_until(f, "memd", "failures", "5", LIMIT_MS));
+    assert_true(fixture_until_least(f, "memd", "failures", 5));
     assert_contains(fixture_value(f, "deployment", "reason"), "memd does not start: exit status 1");
     assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
     fixture_script(f, "memd", "serve");
@@ -235,7 +239,7 @@ static void says_that_the_device_lacks_memory(void **state)
     struct fixture *f = *state;
     fixture_script(f, "worker", "exit 5");
     fixture_start(f, NULL, false);
-    assert_true(fixture_until(f, "worker", "lacks", "2", LIMIT_MS));
+    assert_true(fixture_until_least(f, "worker", "lacks", 2));
     assert_true(fixture_until(f, "deployment", "reason",
                               "worker does not start: no device memory before it was ready: last "
                               "words of worker",
