@@ -11,12 +11,12 @@ if where.startswith("/"):
     s = socket.socket(socket.AF_UNIX)
     s.connect(where)
 else:
-    s = socket.create_connection(("127.0.0.1", int(where.removeprefix("tls:"))), timeout=10)
+    s = socket.create_connection(("127.0.0.1", int(where.removeprefix("tls:"))), timeout=60)
 if where.startswith("tls:"):
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     s = context.wrap_socket(s)
-s.settimeout(10)
+s.settimeout(60)
 s.sendall("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers, "", ""]).encode())
 if body:
     reply = http.client.HTTPResponse(s)

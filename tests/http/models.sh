@@ -31,7 +31,7 @@ echo 'no model' > "$folder/notes.txt"
 touch -d '1 minute ago' "$folder"/* "$folder"/more/* # a file that has just been written may not be complete
 echo 'ctx = banana' > "$XDG_CONFIG_HOME/moed/misled.conf" # `moed up` reads it
 
-"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 6 --alias stand-in=alpha,no-one --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 60 --alias stand-in=alpha,no-one --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 grep -q 'on demand' "$WORK/up" || fail "moed up prints: $(cat "$WORK/up")"
 port=$(port_of "$RUN/http.log")
 python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODEL" || fail "see above"

@@ -11,7 +11,7 @@ python3 - "$(port_of "$RUN/http.log")" << 'END' || fail "a deployment can be cha
 import http.client
 import sys
 for path, status in (("/moed/policy", 403), ("/moed/resize", 403)):
-    c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=10)
+    c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
     c.request("POST", path, '{"policy": "lru", "device_bytes": 1000000}')
     reply = c.getresponse()
     assert reply.status == status and b"--admin-key-file" in reply.read(), path

@@ -14,7 +14,7 @@ MAX_BYTES = 200_000
 
 
 def call(method, path, **headers):
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=20)
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
     c.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
     reply = c.getresponse()
     body = reply.read()

@@ -95,8 +95,8 @@ curl -sS -m 60 "$URL/v1/models" | grep -q '"id":"other"' || fail "moed-http has 
 for file in memd.ctl memd.peers worker.ctl worker-2.ctl; do [ ! -e "$RUN/$file" ] || fail "$file of the first model is still there"; done
 "$MOED" logs memd | grep -q ready || [ -s "$RUN/2/memd.log" ] || fail "no log of the next memd"
 # seen_log: the page has the log of the memd that serves, by the time in its last line.
-seen_log() { timeout 5 curl -sN "$URL/moed/events" | grep -m 1 '"name":"memd"' | grep -qF "$(tail -n 1 "$RUN/2/memd.log" | cut -c -24)"; }
-seen_log || fail "the page does not have the log of the next memd"
+seen_log() { timeout 60 curl -sN "$URL/moed/events" | grep -m 1 '"name":"memd"' | grep -qF "$(tail -n 1 "$RUN/2/memd.log" | cut -c -24)"; }
+wait_until 10 seen_log || fail "the page does not have the log of the next memd"
 "$MOED" restart memd > /dev/null && [ "$(answer)" = "$(cat "$WORK/tokens-b")" ] || fail "restart memd has loaded another model"
 "$MOED" workers 1 > /dev/null || fail "moed workers"
 end_streams "a reload"

@@ -20,7 +20,7 @@ for p in memd worker; do
     now=$(kib $p)
     say "$p after $count clients: $(descriptors $p) descriptors, $(threads $p) threads, $now KiB (before $d, $t, $m KiB)"
     [ -n "${MOED_SANITIZED:-}" ] || [ "$now" -le $(( m + 4096 )) ] || fail "$p has $now KiB, before $m"
-    timeout 5 "$MOED" metrics $p >/dev/null || fail "$p does not answer"
+    timeout 60 "$MOED" metrics $p >/dev/null || fail "$p does not answer"
 done
-timeout 20 "$MOED" run -n 4 hi >/dev/null || fail "no answer afterwards"
+timeout 60 "$MOED" run -n 4 hi >/dev/null || fail "no answer afterwards"
 say "ok"

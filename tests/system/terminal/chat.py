@@ -435,6 +435,19 @@ def a_worker_that_dies():
     c.bye()
 
 
+def interrupt(pid):
+    """A Ctrl-C that the process has taken: those that come before are one with it."""
+    os.kill(pid, signal.SIGINT)
+    end = time.monotonic() + 90
+    while True:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+            waiting = int(f.read().split("\nShdPnd:")[1].split()[0], 16)
+        if not waiting >> (signal.SIGINT - 1) & 1:
+            return
+        assert time.monotonic() < end, "SIGINT is not taken"
+        time.sleep(0.01)
+
+
 def a_worker_that_hangs():
     c = Chat("-n", "20")
     c.line("Hello")
@@ -449,8 +462,7 @@ def a_worker_that_hangs():
     c.send("What is 2 + 3?\r")
     c.wait(lambda s: "2 + 3?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
     for _ in range(3):
-        c.child.sendintr()
-        time.sleep(0.1)  # signals that come at once are one
+        interrupt(c.child.pid)
     status = c.end()
     os.kill(worker, signal.SIGCONT)
     assert status == 130, status
