@@ -49,6 +49,14 @@ wait_until() {
     done
 }
 
+# stop_process PID...: stops them. kill returns while their threads still run: on a loaded machine they go on for some tenths of a second.
+stop_process() {
+    local pid
+    kill -STOP "$@"
+    for pid; do wait_until 30 is_stopped "$pid" || fail "process $pid does not stop"; done
+}
+is_stopped() { ! cat "/proc/$1"/task/*/status | grep '^State:' | grep -qv '[TtZX] ('; }
+
 # while_running PID COMMAND...: runs the command until it succeeds. False if the process has ended before.
 while_running() {
     local pid=$1; shift

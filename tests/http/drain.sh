@@ -23,7 +23,7 @@ serve() {
     worker=$(pid_of worker)
     python3 "$WORK/stream.py" "$port" >"$WORK/stream" 2>"$WORK/stream.err" & stream=$!
     wait_until 30 test -s "$WORK/stream" || fail "no stream: $(cat "$WORK/stream.err")"
-    kill -STOP "$worker"
+    stop_process "$worker"
 }
 no_http() { ! kill -0 "$http"; }
 

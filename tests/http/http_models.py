@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import urllib.parse
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PORT = int(sys.argv[1])
 LONG = "A model with a name, quantised, that is longer than a deployment's"
@@ -51,7 +53,7 @@ def check_hung(pid):
     """moed-models hangs: the default model answers at once, by its aliases too, also while a request waits for the list."""
     stranger = []
     waits = threading.Thread(target=lambda: stranger.append(ask("never-heard-of")))
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
         waits.start()
         time.sleep(0.3)
@@ -71,7 +73,7 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
     worker, models = map(int, sys.argv[3:])
     os.kill(worker, signal.SIGKILL)
     wait_until("the worker has ended", lambda: call("GET", "/moed/map?model=demo")[0] == 503)
-    os.kill(models, signal.SIGSTOP)
+    stop_process(models)
     try:
         for model in ("demo", "stand-in", "router", ""):
             status, error = ask(model, 10)

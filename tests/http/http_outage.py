@@ -10,6 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PORT, RUN, ALERTS, MODEL = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 LIMIT_S = 60  # of anything that is waited for
@@ -133,7 +135,7 @@ def check_silent():
     """The page lacks processes that do not answer, and does not wait for one after the other (30 s each, once)."""
     pids = [pid_of(p) for p in BEHIND]
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
     try:
         samples = page()
     finally:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PORT, MOED, KEY, ADMIN = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 WORKER = int(sys.argv[5]) if len(sys.argv) > 5 else 0
@@ -269,7 +271,7 @@ def check_death(v):
 def check_silence(v):
     """memd does not answer: the stream says once why there is no map, and goes on with the rest; then the whole map comes."""
     memd = next(p["pid"] for p in v.processes if p["name"] == "memd")
-    os.kill(memd, signal.SIGSTOP)
+    stop_process(memd)
     try:
         begin = len(v.events)
         until("no reason is given", lambda: "failed" in v.events[begin:])

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PORT, MOED, PID = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
@@ -1316,7 +1318,7 @@ def check_broken_streams():
 def check_restarting_model():
     """While the worker restarts its model gets 503, by any of its names; others still get 404."""
     pids = {name: int(open(f"{os.environ['MOED_RUN']}/{name}.pid").read()) for name in ("supervise", "worker")}
-    os.kill(pids["supervise"], signal.SIGSTOP)
+    stop_process(pids["supervise"])
     try:
         os.kill(pids["worker"], signal.SIGKILL)
         wait_for(lambda: call("GET", "/health")[0] == 503)

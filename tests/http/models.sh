@@ -44,7 +44,7 @@ say "moed-models and the supervisor are killed: moed down stops what they have s
 "$MOED" up --models "$folder" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --load alpha || fail "see above"
 supervise=$(pid_of supervise)
-kill -STOP "$supervise"
+stop_process "$supervise"
 kill -9 "$(pid_of models)" "$supervise"
 "$MOED" down router > /dev/null || fail "moed down after a kill"
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left after a kill: $pid"; done
@@ -57,7 +57,7 @@ has_ended() { # its threads, too
 has_socket() { ls -l "/proc/$1/fd" | grep -q socket; }
 "$MOED" up --models "$folder" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 supervise=$(pid_of supervise) models=$(pid_of models) http=$(pid_of http)
-kill -STOP "$supervise"
+stop_process "$supervise"
 kill -9 "$models" "$http"
 wait_until 10 has_ended "$models" && wait_until 5 has_ended "$http" || fail "they were not killed"
 "$MOED" down router > /dev/null & down=$!
@@ -75,7 +75,7 @@ python3 "$(dirname "$0")/http_models.py" "$port" --no-memory "$(pid_of models)" 
 "$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"
 say "no worker runs, and then there is a new moed-http: 503 by every name"
 supervise=$(pid_of supervise)
-kill -STOP "$supervise"
+stop_process "$supervise"
 python3 "$(dirname "$0")/http_models.py" "$port" --restarting "$(pid_of worker)" "$(pid_of models)" || fail "see above"
 before=$(pid_of http)
 kill -9 "$before"

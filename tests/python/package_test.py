@@ -11,6 +11,8 @@ import unittest
 import numpy as np
 
 import moed
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PROMPT = "Once upon a time"
 TRACE, FACTS, ANSWER = sys.argv[1:4]
@@ -257,7 +259,7 @@ class Sessions(unittest.TestCase):
                 with self.assertRaises(asyncio.TimeoutError):  # not moed's, of the session
                     await asyncio.wait_for(chat.ask_async("What is 2 + 3?"), 0.5)
 
-            os.kill(worker_pid(), signal.SIGSTOP)
+            stop_process(worker_pid())
             try:
                 asyncio.run(ask())
             finally:
@@ -266,7 +268,7 @@ class Sessions(unittest.TestCase):
             self.assertEqual(chat.ask("What is 2 + 3?", temperature=0).content, "2 + 3 = 5.")
 
     def test_a_deadline_ends_the_stream(self):
-        os.kill(worker_pid(), signal.SIGSTOP)
+        stop_process(worker_pid())
         generation = self.session.generate(PROMPT, deadline_ms=1)
         os.kill(worker_pid(), signal.SIGKILL)
         with self.assertRaisesRegex(moed.Error, "deadline"):

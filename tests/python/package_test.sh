@@ -7,7 +7,7 @@ for candidate in /usr/bin/python3 python3; do
     if "$candidate" -c 'import cffi, numpy' 2>/dev/null; then python=$candidate; break; fi
 done
 [ -n "$python" ] || skip "no python3 with cffi and numpy (python3-cffi, python3-numpy)"
-"$MOED" up "$MODEL" > /dev/null 2>&1 || fail "moed up"
+"$MOED" up "$MODEL" --ctx 16384 > /dev/null 2>&1 || fail "moed up" # answers that are cancelled last seconds
 head -c 3000 "$0" > "$WORK/text"
 "$MOED" profile "$MODEL" --text "$WORK/text" --context 100 --hidden 1/4 -o "$WORK/trace" > /dev/null 2>&1 || fail "moed profile"
 "$MOED" inspect --json "$WORK/trace" > "$WORK/facts"

@@ -154,7 +154,7 @@ computed() { read -r n found cpu < <(counts); long_answer; read -r n2 found2 cpu
 all_found() { [ $((found2 - found)) = $((n2 - n)) ] && [ "$cpu2" -gt "$cpu" ]; }
 again_until all_found computed || fail "the hit rate counts segments as missed that are resident: $n $found $cpu, then $n2 $found2 $cpu2"
 usual=$((n2 - n))
-kill -STOP "$(pid_of cpuexec)"
+stop_process "$(pid_of cpuexec)"
 computed
 kill -CONT "$(pid_of cpuexec)"
 [ "$(metric worker moed_worker_jobs_reclaimed_total)" -gt 0 ] || fail "the worker took no job"

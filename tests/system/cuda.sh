@@ -393,7 +393,7 @@ stopped() { # stopped SECONDS: stops memd after SECONDS of an answer; whether th
     "$MOED" run -n 400 --ignore-end --temp 0 "${prompts[0]}" >/dev/null 2>&1 & asking=$!
     sleep "$1"
     before=$(reclaimed)
-    kill -STOP "$memd"
+    stop_process "$memd"
     wait_until 30 decided || { kill -CONT "$memd"; fail "the worker waits for ever: reclaimed $before, now $(reclaimed)"; }
     gone || { kill -CONT "$memd"; kill $asking 2>/dev/null; wait $asking; false; }
 }

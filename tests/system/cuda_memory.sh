@@ -105,7 +105,7 @@ take other 0
 before=$(free_bytes)
 is_freed() { [ "$(free_bytes)" -gt $((before + (8 << 20))) ]; }
 is_held() { [ "$(free_bytes)" -lt $((before + (2 << 20))) ]; }
-kill -STOP "$supervisor" "$memd"
+stop_process "$supervisor" "$memd"
 kill -9 "$(pid_of worker)"
 wait_until 10 is_freed || { kill -CONT "$supervisor" "$memd"; fail "the dead worker's memory is not free: $(free_bytes) bytes are, with the worker $before"; }
 kill -CONT "$memd"
@@ -119,7 +119,7 @@ say "ok: memd holds the memory of a worker that is not there"
 
 # Other programs are faster. The worker waits for ten seconds, ends, and is started again; the state says what is missing.
 scratch=$(metric memd 'moed_memd_device_bytes{use="scratch"}')
-kill -STOP "$memd"
+stop_process "$memd"
 kill_worker
 take first $((scratch + (9 << 20)))
 take second 0
@@ -145,7 +145,7 @@ check "the KV cache is whole again"
 # memd says what it waits for, too.
 supervisor=$(pid_of supervise)
 all_is_free() { [ "$(free_bytes)" -ge "$all" ]; } # the worker's, too, which ends with memd
-kill -STOP "$supervisor"
+stop_process "$supervisor"
 kill -9 "$memd"
 wait_until 20 all_is_free || { kill -CONT "$supervisor"; fail "the memory of a dead memd is not free"; }
 take third 1Mi

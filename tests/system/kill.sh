@@ -36,7 +36,7 @@ ask | cmp -s - "$WORK/reference" || fail "answer after cpuexec's restart"
 say "cpuexec stopped: the worker reclaims its work"
 begin "$WORK/answer"
 stopped=$(pid_of cpuexec)
-kill -STOP "$stopped"
+stop_process "$stopped"
 wait $ASKING || fail "the answer was cut short when cpuexec stalled"
 cmp -s "$WORK/answer" "$WORK/reference" || fail "cpuexec's stall changed the answer"
 kill -CONT "$stopped" 2>/dev/null || true # the watchdog may have killed it
@@ -76,7 +76,7 @@ cached=$(metric worker moed_worker_cached_prompt_tokens_total)
 
 say "the worker stopped: the watchdog kills it, and a new one continues the answer"
 begin "$WORK/answer"
-kill -STOP "$(pid_of worker)"
+stop_process "$(pid_of worker)"
 whole "the worker, stopped"
 silent() { "$MOED" logs supervise | grep -q 'worker .* has been silent'; }
 wait_until 20 silent || fail "the watchdog left a stopped worker alone"

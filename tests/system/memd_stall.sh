@@ -26,7 +26,7 @@ for policy in ondemand mixtral-offloading moed; do
     ask > "$WORK/got" 2> "$WORK/err" & answer=$!
     wait_until 20 grown "$before" 4 || fail "$policy: the answer does not begin"
     gave_up=$(given_up) # a load may have been late before, on a loaded machine
-    kill -STOP "$memd"
+    stop_process "$memd"
     stopped_at=$(tokens)
     [ "$stopped_at" -lt $((before + N)) ] || { kill -CONT "$memd"; fail "$policy: the answer was over before memd was stopped"; }
     # memd stays stopped until the end. If the worker waited for every load, this would take half an hour.

@@ -165,7 +165,7 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     wait_until 30 becomes 50 || fail "$device: a new memd: $(policy_field slots) slots"
     # A stopped worker delays a resize. A second resize replaces the first one, and completes when the worker continues.
     worker=$(pid_of worker)
-    kill -STOP "$worker"
+    stop_process "$worker"
     : >"$WORK/first" # else it may still have the text of the device before
     "$MOED" resize --vram 3% > "$WORK/first" 2>&1 & first=$!
     wait_until 30 grep -q "waiting for a worker to close the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }

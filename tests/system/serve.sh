@@ -166,7 +166,7 @@ wait_until 10 idle || fail "the cancelled request still runs"
 ("$MOED" run --ignore-end "Go on for ever" > "$WORK/silent" & echo $! > "$WORK/pid"; set +e; wait $!; echo $? > "$WORK/code") &
 wait_until 10 test -s "$WORK/silent" || fail "no answer to cancel"
 worker=$(pid_of worker)
-kill -STOP "$worker"
+stop_process "$worker"
 kill -INT "$(cat "$WORK/pid")"
 set +e; wait_until 60 test -s "$WORK/code"; CODE=$?; set -e
 kill -CONT "$worker"

@@ -15,7 +15,7 @@ start_deployment "$MODEL" --reproducible --device emu:vram=30%,link=400M --polic
 ask > "$WORK/got"
 cmp -s "$WORK/want" "$WORK/got" || fail "wrong tokens"
 stopped=$(pid_of cpuexec)
-kill -STOP "$stopped"
+stop_process "$stopped"
 "$SLOW" "$RUN" > "$WORK/slow" 2>&1 & slow=$!
 wait_until 10 grep -q listening "$WORK/slow" || fail "$(cat "$WORK/slow")"
 over() { kill -CONT "$stopped" 2>/dev/null || true; kill "$slow" 2>/dev/null || true; }

@@ -135,7 +135,7 @@ answers || fail "no answer after memd died"
 "$MOED" run -n 400 --ignore-end "${prompts[1]}" >/dev/null 2>"$WORK/err" & asking=$!
 sleep 0.3
 memd=$(pid_of memd)
-kill -STOP "$memd"
+stop_process "$memd"
 started=$SECONDS
 if wait $asking; then fail "an answer while memd is stopped"; fi
 kill -CONT "$memd"

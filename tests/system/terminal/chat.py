@@ -8,6 +8,8 @@ import termios
 import time
 
 from screen import Screen
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 moed, folder = sys.argv[1:3]
 EDITS = sys.argv[3:] == ["edit"]  # built with libedit
@@ -453,7 +455,7 @@ def a_worker_that_hangs():
     c.line("Hello")
     with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="ascii") as f:
         worker = int(f.read())
-    os.kill(worker, signal.SIGSTOP)
+    stop_process(worker)
     c.send("Hello?\r")
     c.wait(lambda s: "Hello?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
     c.child.sendintr()

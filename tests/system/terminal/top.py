@@ -2,11 +2,12 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 
 from screen import Screen
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 moed, first, second, third = sys.argv[1:5]
 
@@ -116,7 +117,7 @@ def a_terminal_of_80_by_24():
     # a client that does not read holds its request up
     running = subprocess.Popen([moed, "run", "--name", second, "--ignore-end", "-n", "0", "x"], stdout=subprocess.PIPE)
     running.stdout.read(1)
-    running.send_signal(signal.SIGSTOP)
+    stop_process(running.pid)
     t.see("1 running")
     running.kill()
     running.wait()

@@ -17,7 +17,7 @@ end_all() {
 }
 trap end_all EXIT
 start_deployment "$MODEL" --name $FIRST --threads 1
-start_deployment "$MODEL" --name $SECOND --ctx 4096 --threads 1 --device emu:vram=30%,link=200M
+start_deployment "$MODEL" --name $SECOND --ctx 16384 --threads 1 --device emu:vram=30%,link=200M
 "$MOED" up "$MODEL" --name $THIRD --threads 1 --ram 60% > /dev/null 2> "$WORK/err" || fail "no deployment with --ram: $(cat "$WORK/err")"
 "$PYTHON" "$(dirname "$0")/top.py" "$MOED" $FIRST $SECOND $THIRD || fail "see above"
 say ok
