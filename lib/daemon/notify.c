@@ -1,6 +1,9 @@
 /* The notification protocol; see notify.h. */
 #include "daemon/notify.h"
 
+#include "base/clock.h"
+
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +32,14 @@ void notify_send(const char *assignments, bool important)
         return;
     struct timeval timeout = {.tv_sec = IMPORTANT_TIMEOUT_S};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-    ssize_t sent = sendto(
-        fd, assignments, strlen(assignments), MSG_NOSIGNAL | (important ? 0 : MSG_DONTWAIT),
-        (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
-    (void)sent; /* without a manager there is nobody to notify */
+    uint64_t end_ns = clock_ns() + IMPORTANT_TIMEOUT_S * 1000000000ull;
+    ssize_t sent;
+    do { /* a stop and a continuation of this process interrupt it, too */
+        sent = sendto(fd, assignments, strlen(assignments),
+                      MSG_NOSIGNAL | (important ? 0 : MSG_DONTWAIT), (struct sockaddr *)&address,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
+    } while (sent < 0 && errno == EINTR && clock_ns() < end_ns);
+    /* without a manager there is nobody to notify */
     close(fd);
 }
 

@@ -158,7 +158,7 @@ static pid_t spawn(const char *const *more, const char *stderr_path)
 static int exit_status(pid_t pid)
 {
     int status;
-    for (int ms = 0; ms < 10000; ms += 5) {
+    for (int ms = 0; ms < 60000; ms += 5) {
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
         poll(NULL, 0, 5);
@@ -177,7 +177,7 @@ static void listen_for_notifications(bool abstract)
     if (abstract)
         address.sun_path[0] = '\0';
     notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct timeval timeout = {.tv_sec = 5};
+    struct timeval timeout = {.tv_sec = 60};
     setsockopt(notify_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     assert_int_equal(bind(notify_fd, (struct sockaddr *)&address, len), 0);
 }
@@ -481,6 +481,26 @@ static void notifies_an_abstract_socket(void **state)
     assert_true(notified("READY=1\nSTATUS=size?5"));
 }
 
+/* The manager is slow, so the process waits until the queue has a place, also where it is stopped
+ * and continued meanwhile. */
+static void is_ready_despite_a_full_queue(void **state)
+{
+    listen_for_notifications(false);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", getenv("NOTIFY_SOCKET"));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    while (sendto(fd, "X=1", 3, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address) == 3)
+        ;
+    close(fd);
+    child = spawn(NULL, NULL);
+    for (int i = 0; i < 50; i++) { /* it waits from some moment of this second on */
+        poll(NULL, 0, 20);
+        kill(child, SIGSTOP);
+        kill(child, SIGCONT);
+    }
+    assert_true(notified("READY=1\nSTATUS=size?5"));
+}
+
 static void feeds_the_watchdog(void **state)
 {
     listen_for_notifications(false);
@@ -606,6 +626,7 @@ int main(int argc, char **argv)
         RUNNING(stops_on_signals),
         RUNNING(one_of_a_kind),
         TEST(notifies_an_abstract_socket),
+        TEST(is_ready_despite_a_full_queue),
         TEST(feeds_the_watchdog),
         TEST(does_not_feed_the_watchdog_without_a_control_socket),
         TEST(follows_its_log),
