@@ -27,7 +27,7 @@ serve() {
 }
 no_http() { ! kill -0 "$http"; }
 
-serve 60
+serve 600
 http=$(pid_of http)
 kill -TERM $serving
 sleep 13 # more than http's default and than the supervisor's --stop-timeout
