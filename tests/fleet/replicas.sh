@@ -21,7 +21,7 @@ start_replicas() {
     for ((i = 0; i < count; i++)); do
         run=$WORK/replica$i
         RUNS+=("$run")
-        MOED_RUN=$run "$MOED" up "$MODEL" --http 127.0.0.1:0 "$@" >"$WORK/up" 2>&1 || fail "replica $i: $(cat "$WORK/up")"
+        MOED_RUN=$run "$MOED" up "$MODEL" --http 127.0.0.1:0 --kv-cache 512M "$@" >"$WORK/up" 2>&1 || fail "replica $i: $(cat "$WORK/up")"
         PORTS+=("$(port_of "$run/http.log")")
     done
 }

@@ -6,7 +6,7 @@ MOED=$1 MODEL=$2 ROUTER=$3 LONG=${4:-6}
 PATH=$PATH:/usr/sbin
 command -v "$ROUTER" >/dev/null || skip "$ROUTER is not installed"
 configurations=$(cd "$(dirname "$0")/../../deploy/routers" && pwd)
-start_replicas 2 --ctx 512 --parallel 8 --queue 200
+start_replicas 2 --ctx 8192 --parallel 8 --queue 200
 port=$(free_port)
 
 # The shipped configuration, with this test's addresses.

@@ -21,6 +21,7 @@ ROUTER, PORT, WORK, SECONDS = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(
 RUNS, PORTS = sys.argv[5:7], [int(p) for p in sys.argv[7:9]]
 NAMES = {"haproxy": ["r1", "r2"], "nginx": [f"127.0.0.1:{p}" for p in PORTS]}[ROUTER]
 CONVERSATIONS, TURNS, CLIENTS, TOKENS, REQUEST_S = 12, 3, 8, 40, 100
+LONG = 7000  # tokens of an answer that must still run when it is looked for
 VICTIMS = ["http", "worker", "http", "memd"]
 
 
@@ -96,7 +97,7 @@ def check_leaving():
     wait_for("end of other requests", lambda: not any(map(running, PORTS)))
     before = left()
     for stream in True, False:
-        body = json.dumps({"messages": [{"role": "user", "content": "A long story."}], "max_tokens": 480, "ignore_eos": True, "stream": stream})
+        body = json.dumps({"messages": [{"role": "user", "content": "A long story."}], "max_tokens": LONG, "ignore_eos": True, "stream": stream})
         connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=REQUEST_S)
         connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
         wait_for("request at a replica", lambda: any(map(running, PORTS)))
@@ -272,9 +273,9 @@ def drain(on):
 def check_drain(conversations):
     """What runs at a drained replica goes on, and nothing new comes to it."""
     long, ended = conversations[0][0][0], {}
-    right, _ = ask(PORTS[1], long, tokens=200)
+    right, _ = ask(PORTS[1], long, tokens=LONG)
     session = session_at(NAMES[0], long)
-    stream = threading.Thread(target=lambda: ended.update(answer=ask(PORT, long, True, session, 200)))
+    stream = threading.Thread(target=lambda: ended.update(answer=ask(PORT, long, True, session, LONG)))
     stream.start()
     wait_for("stream", lambda: running(PORTS[0]))
     drain(True)
