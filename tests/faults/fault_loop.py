@@ -29,7 +29,7 @@ FUNCTIONS = {  # inject.c has the same numbers
     "watch": (13, errno.ENOSPC)}
 ALL = (1 << 32) - 1  # for n: each call fails
 KNOWN = ("libnng",)  # it crashes or hangs where memory or threads fail
-READY_S, HANG_S = 15, 60
+READY_S, HANG_S = 60, 60
 KNOWN_S = 1  # a hang in one of KNOWN is not waited for
 
 
@@ -265,7 +265,7 @@ class Loop:
                 for n in steps:
                     self.try_request(process, function, n, phase == "resize")
                 kept = lambda: self.state(process)[1] <= descriptors + 3 and self.state(process)[2] <= threads + 3
-                if self.state(process)[0] == pid and not wait_until(10, kept):
+                if self.state(process)[0] == pid and not wait_until(60, kept):
                     self.fault(f"{phase}, {function}", f"{process} had {descriptors} descriptors and {threads} threads, "
                                f"after {len(steps)} failed calls {self.state(process)[1:]}")
                 self.note(phase, process, function, len(steps), total)
