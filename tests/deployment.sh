@@ -9,8 +9,11 @@ export XDG_CACHE_HOME=$WORK/cache # calibrations
 export XDG_CONFIG_HOME=$WORK/config # options of moed up
 export MOED_DEVICE=host # of `moed up` without --device: what the tests compare with
 
-# A test that is killed cannot clean up after itself: this process does.
-setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down; rm -rf "$2"' $$ "$MOED" "$WORK" </dev/null >/dev/null 2>&1 &
+# A test that is killed cannot clean up after itself: this process does, for all deployments in $WORK.
+# shellcheck disable=SC2016 # for the inner shell
+setsid bash -c 'tail --pid="$0" -f /dev/null
+    find "$2" -name supervise.pid -printf "%h\n" | while read -r run; do MOED_RUN=$run "$1" down; done
+    rm -rf "$2"' $$ "$MOED" "$WORK" </dev/null >/dev/null 2>&1 &
 GUARD=$!
 disown $GUARD # so that `wait` does not wait for it
 

@@ -8,7 +8,6 @@ command -v python3 > /dev/null || skip "python3 is not here"
 unset MOED_RUN
 export XDG_RUNTIME_DIR=$WORK/r
 mkdir -m 700 "$XDG_RUNTIME_DIR"
-setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down router' $$ "$MOED" < /dev/null > /dev/null 2>&1 & disown
 end_models() {
     status=$?
     [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 30 "$XDG_RUNTIME_DIR"/moed/*/*.log >&2

@@ -153,7 +153,7 @@ def export_and_import(page):
 def long_answer(page):
     page.click("New conversation")
     page.click("Settings")
-    page.set("#set-max_tokens", "20000")
+    page.set("#set-max_tokens", "60000")
     page.set("#set-more", '{"ignore_eos": true}')
     page.click("Settings")
     page.ask("Tell me a very long story.")
