@@ -199,6 +199,7 @@ def pastes():
     c.see("by")
     c.child.sendintr()
     c.see("Ctrl-C again")
+    c.wait(at_prompt, "the prompt after Ctrl-C")
     c.line("")
     c.saved()
     c.send("\x1b[200~without an end")
@@ -370,6 +371,7 @@ def interrupts():
     c.send("half a line")
     c.child.sendintr()
     c.see("Ctrl-C again")
+    c.wait(at_prompt, "the prompt after the notice")
     assert c.saved() == got
     c.child.sendintr()
     c.wait(lambda s: s.text().count("Ctrl-C again") == 2, "the second notice")
