@@ -114,8 +114,8 @@ static void begin(void)
                                     .end_tokens = &model.no_ends,
                                     .device = "host",
                                     .context = 256,
-                                    .most_requests = 4,
-                                    .most_bytes = 1 << 20,
+                                    .process = {4, 1 << 20},
+                                    .client = {3, 1 << 19},
                                     .most_bytes_all = 1 << 21};
     require(!frontends_new(&parts, NULL, &frontends, &e));
 }

@@ -273,6 +273,7 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
     r->ignore_end = q->ignore_end;
     r->progress = q->progress;
     r->cache_salt = q->cache_salt;
+    r->client = q->client ? q->client : q->cache_salt;
     r->stream.flags = q->special_text ? TOKEN_STREAM_SPECIAL : 0;
     enum error_code code = frontend_take_sampling(f, r, q, e);
     if (!code)
@@ -324,7 +325,7 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
                          first, r->tokens.count);
     r->next_row = first - 1;
     r->n_top = q->top;
-    r->cache_salt = q->cache_salt;
+    r->client = r->cache_salt = q->cache_salt;
     return code ? code : frontend_check_top(&f->frontends->model, q->top, e);
 }
 

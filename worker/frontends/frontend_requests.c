@@ -57,27 +57,75 @@ static bool leave_if_over(struct frontend *f)
     return true;
 }
 
-/* Under frontends->lock. A frontend may have a part of what all may, so that others get in. */
+static bool id_is_in_use(const struct frontend *f, uint64_t id)
+{
+    for (const struct frontend_request *q = f->requests; q; q = q->next)
+        if (q->id == id && !q->over)
+            return true;
+    return false;
+}
+
+/* What a process has that runs or waits. */
+static struct request_load process_load(const struct frontends *s, uint64_t process)
+{
+    struct request_load n = {0};
+    for (const struct frontend *f = s->all; f; f = f->next)
+        if (f->process == process) {
+            n.requests += f->n_requests;
+            n.bytes += f->request_bytes;
+        }
+    return n;
+}
+
+/* What one of its clients has. */
+static struct request_load client_load(const struct frontends *s, uint64_t process, uint64_t client)
+{
+    struct request_load n = {0};
+    for (const struct frontend *f = s->all; f; f = f->next)
+        for (const struct frontend_request *q = f->process == process ? f->requests : NULL; q;
+             q = q->next)
+            if (q->client == client && !q->over) {
+                n.requests++;
+                n.bytes += q->bytes;
+            }
+    return n;
+}
+
+static enum error_code too_many(uint32_t n, const char *whose, struct error *e)
+{
+    return error_set(e, ERROR_BUSY,
+                     "%" PRIu32 " requests of this %s run or wait already, which is the limit: "
+                     "try again later",
+                     n, whose);
+}
+
+/* Under frontends->lock. */
 static enum error_code check_request(const struct frontend *f, const struct frontend_request *q,
                                      struct error *e)
 {
     const struct frontends *s = f->frontends;
-    for (const struct frontend_request *other = f->requests; other; other = other->next)
-        if (other->id == q->id && !other->over)
-            return error_set(e, ERROR_EXISTS, "a request with the id %" PRIu64 " runs already",
-                             q->id);
-    if (f->n_requests >= s->model.most_requests)
-        return error_set(e, ERROR_BUSY,
-                         "%" PRIu32 " requests of this frontend run or wait already, which is the "
-                         "limit: try again later",
-                         f->n_requests);
-    if (q->bytes > s->model.most_bytes - f->request_bytes ||
-        q->bytes > s->model.most_bytes_all - s->request_bytes)
+    const struct frontends_model *most = &s->model;
+    if (id_is_in_use(f, q->id))
+        return error_set(e, ERROR_EXISTS, "a request with the id %" PRIu64 " runs already", q->id);
+    struct request_load process = process_load(s, f->process);
+    if (process.requests < most->client.requests &&
+        process.bytes + q->bytes <= most->client.bytes &&
+        s->request_bytes + q->bytes <= most->most_bytes_all)
+        return ERROR_OK; /* its client has less */
+    struct request_load client = client_load(s, f->process, q->client);
+    if (process.requests >= most->process.requests)
+        return too_many(process.requests, "frontend", e);
+    if (client.requests >= most->client.requests)
+        return too_many(client.requests, "client", e);
+    if (q->bytes > most->process.bytes - process.bytes ||
+        q->bytes > most->client.bytes - client.bytes ||
+        q->bytes > most->most_bytes_all - s->request_bytes)
         return error_set(e, ERROR_BUSY,
                          "the requests that run or wait hold %" PRIu64 " KiB of memory, %" PRIu64
-                         " KiB of them this frontend's, and this one "
-                         "needs %" PRIu64 " KiB more: try again later",
-                         s->request_bytes >> 10, f->request_bytes >> 10, q->bytes >> 10);
+                         " KiB of them this frontend's, %" PRIu64 " KiB this client's, and this "
+                         "one needs %" PRIu64 " KiB more: try again later",
+                         s->request_bytes >> 10, process.bytes >> 10, client.bytes >> 10,
+                         q->bytes >> 10);
     return ERROR_OK;
 }
 
@@ -86,9 +134,11 @@ enum error_code frontend_add_request(struct frontend *f, struct frontend_request
 {
     struct frontends *s = f->frontends;
     q->bytes = request_bytes(q->request);
+    q->client = q->request->client;
     pthread_mutex_lock(&s->lock);
     enum error_code code = check_request(f, q, e);
     if (!code) {
+        q->request->process = f->process;
         q->next = f->requests;
         f->requests = q;
         f->n_requests++;

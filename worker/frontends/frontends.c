@@ -18,6 +18,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #define MAX_FRONTENDS 256
 
@@ -28,6 +29,25 @@ static void on_channel(void *arg, const uint8_t *data, size_t len)
         frontend_handle(f, data, len);
     else
         frontend_close(f);
+}
+
+/* Of a frontend whose process is not known: it counts by itself. */
+static uint64_t no_process(const struct frontend *f)
+{
+    return 1ull << 32 | f->number;
+}
+
+/* The kernel says which process it is, so that none takes another's share. In another PID namespace
+ * it has no number. */
+static void find_process(struct frontend *f, int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0)
+        return;
+    pthread_mutex_lock(&f->frontends->lock);
+    f->process = (uint64_t)peer.pid;
+    pthread_mutex_unlock(&f->frontends->lock);
 }
 
 static void *reaper_main(void *arg)
@@ -111,19 +131,20 @@ uint32_t frontends_count(struct frontends *s)
     return n;
 }
 
-/* Enters f in the table. Returns its number; 0: the table is full. */
-static uint32_t enter(struct frontends *s, struct frontend *f)
+/* Enters f in the table. False: it is full. */
+static bool enter(struct frontends *s, struct frontend *f)
 {
     pthread_mutex_lock(&s->lock);
-    uint32_t number = 0;
-    if (s->n_all < MAX_FRONTENDS && !s->stopping) {
-        number = ++s->last_number;
+    bool fits = s->n_all < MAX_FRONTENDS && !s->stopping;
+    if (fits) {
+        f->number = ++s->last_number;
+        f->process = no_process(f);
         f->next = s->all;
         s->all = f;
         s->n_all++;
     }
     pthread_mutex_unlock(&s->lock);
-    return number;
+    return fits;
 }
 
 enum error_code frontends_attach(struct frontends *s, const char *client, uint32_t pid,
@@ -135,8 +156,7 @@ enum error_code frontends_attach(struct frontends *s, const char *client, uint32
     f->frontends = s;
     atomic_store(&f->window, FRONTEND_WINDOW);
     pthread_mutex_init(&f->lock, NULL);
-    f->number = enter(s, f);
-    if (!f->number) {
+    if (!enter(s, f)) {
         frontend_free(f);
         return error_set(e, ERROR_LIMIT,
                          "%d frontends are attached, which is the limit: detach one",
@@ -154,6 +174,7 @@ void frontends_open(void *frontend, int fd)
     struct error e;
     enum error_code code = ERROR_UNAVAILABLE;
     if (fd >= 0) {
+        find_process(f, fd);
         pthread_mutex_lock(&f->lock); /* a reply to a fast peer waits for f->channel */
         code = channel_open(fd, &f->frontends->channels, on_channel, f, &f->channel, &e);
         pthread_mutex_unlock(&f->lock);

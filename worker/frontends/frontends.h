@@ -20,9 +20,16 @@
 /* The memory of all frontends' channels together (struct channel_group). */
 #define FRONTENDS_BYTES (256u << 20)
 
-/* The memory of requests that run or wait: of a frontend's, and of all frontends'. */
-#define FRONTEND_REQUEST_BYTES  (192ull << 20)
+/* The memory of requests that run or wait: of a client's, of a process's, and of all. */
+#define CLIENT_REQUEST_BYTES    (192ull << 20)
+#define PROCESS_REQUEST_BYTES   (224ull << 20)
 #define FRONTENDS_REQUEST_BYTES (256ull << 20)
+
+/* Requests that run or wait, and their memory; or the most of it. */
+struct request_load {
+    uint32_t requests;
+    uint64_t bytes;
+};
 
 struct engine;
 struct frontends;
@@ -37,9 +44,11 @@ struct frontends_model { /* for ModelReply and limits; borrowed */
     const struct token_list *end_tokens;
     const char *device;
     uint32_t context;
-    uint32_t most_requests;           /* of a frontend that run or wait */
-    uint64_t most_bytes;              /* of them: FRONTEND_REQUEST_BYTES */
-    uint64_t most_bytes_all;          /* of all frontends': FRONTENDS_REQUEST_BYTES */
+    /* Of a process, all its frontends together, and of each of its clients (Generate.client). A
+     * process may have a part of what all may, so that others get in, and a client a part of that.
+     */
+    struct request_load process, client;
+    uint64_t most_bytes_all;          /* FRONTENDS_REQUEST_BYTES */
     struct counter *schemas_replaced; /* grammars.h; NULL: not counted */
 };
 

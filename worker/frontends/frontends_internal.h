@@ -26,7 +26,8 @@ struct frontend_request {
     struct request *request;
     uint64_t id;    /* the frontend's */
     uint64_t bytes; /* request_bytes when it was entered */
-    bool over;      /* frontends->lock guards it; frontend_end_request */
+    uint64_t client;
+    bool over; /* frontends->lock guards it; frontend_end_request */
 };
 
 struct frontend {
@@ -40,6 +41,7 @@ struct frontend {
     pthread_mutex_t lock;    /* guards channel: held while it is made, used or taken away */
     struct channel *channel; /* NULL once the reaper has it */
     uint32_t number;
+    uint64_t process;       /* the same for all frontends of one; frontends->lock guards it */
     _Atomic int64_t window; /* credits: events that may still be sent */
     _Atomic bool closed;
 };
@@ -68,8 +70,9 @@ enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t l
 /* The frontend has gone, or cannot be sent to: begins its end. Any number of times. */
 void frontend_close(struct frontend *f);
 
-/* Enters q, which frontend_remove_request frees. ERROR_BUSY: the frontend, or all of them together,
- * have as many requests or bytes of them as they may. ERROR_EXISTS: it has one of this id. */
+/* Enters q, which frontend_remove_request frees. ERROR_BUSY: its client, the frontend's process, or
+ * all together, have as many requests or bytes of them as they may. ERROR_EXISTS: it has one of
+ * this id. */
 enum error_code frontend_add_request(struct frontend *f, struct frontend_request *q,
                                      struct error *e);
 /* Before the frontend is sent the end of q: from then on it may use the id again. */

@@ -180,12 +180,19 @@ static struct request *take_inbox(struct engine *g)
     return list;
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The list of an inbox, into the queue. */
 static void enqueue(struct engine *g, struct request *list)
 {
     for (struct request *r = list, *next; r; r = next) {
         next = r->next;
         request_queue_append(&g->waiting, r);
+        if (r->deadline_ns)
+            g->deadline_ns = earlier(g->deadline_ns, r->deadline_ns);
     }
 }
 
@@ -257,6 +264,7 @@ static void start_request(struct engine *g, struct request *r, int64_t slot)
     g->n_slots_used++;
     atomic_store(&g->n_running, g->n_slots_used); /* before: engine_is_idle always finds r */
     engine_leave_queue(g, r);
+    request_queue_start(&g->waiting, r);
     r->next = NULL;
     r->slot = slot;
     r->overtaken_from = 0;
@@ -293,11 +301,6 @@ static bool end_early(struct engine *g, struct request *r)
     return true;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void end_late_in(struct engine *g, struct request *list, uint64_t now)
 {
     for (struct request *r = list, *next; r; r = next) {
@@ -315,7 +318,9 @@ static void end_late_in(struct engine *g, struct request *list, uint64_t now)
  * wait for pages of the conversations' file. */
 static void end_late(struct engine *g)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = g->deadline_ns == UINT64_MAX ? 0 : clock_ns();
+    if (now < g->deadline_ns)
+        return;
     g->deadline_ns = UINT64_MAX;
     end_late_in(g, g->waiting.first, now);
     end_late_in(g, g->running, now);
@@ -325,9 +330,10 @@ static void end_late(struct engine *g)
 static void begin_admission(struct engine *g)
 {
     end_late(g);
+    if (!g->waiting.aside)
+        return;
     engine_end_waits(g);
-    for (struct request *r = g->waiting.first; r; r = r->next)
-        r->passed_over = false;
+    request_queue_look_again(&g->waiting);
 }
 
 static void admit(struct engine *g)
@@ -337,16 +343,20 @@ static void admit(struct engine *g)
     uint64_t for_pool_ns = 0;         /* when the first was submitted that waits for the pool's */
     begin_admission(g);
     for (int passed = 0; passed < OVERTAKING && (slot = free_slot(g)) >= 0 &&
-                         (r = request_queue_next(&g->waiting, g->running)) != NULL;) {
-        if (end_early(g, r) || engine_waits_for_prompt(g, r))
+                         (r = request_queue_next(&g->waiting)) != NULL;) {
+        if (end_early(g, r))
             continue;
+        if (engine_waits_for_prompt(g, r)) {
+            request_queue_set_aside(&g->waiting, r);
+            continue;
+        }
         enum page_supply supply = engine_page_supply(g, r);
         if (supply == PAGES_NEVER) {
             refuse(g, r);
         } else if (supply == PAGES_NOW && (!first || engine_may_overtake(g, r, first))) {
             start_request(g, r, slot);
         } else {
-            r->passed_over = true;
+            request_queue_set_aside(&g->waiting, r);
             passed++;
             if (!first && !r->overtaken_from)
                 r->overtaken_from = g->n_admitted + 1;

@@ -72,7 +72,7 @@ struct engine {
 
     /* The rest is the engine thread's. */
     struct request_queue waiting;
-    uint64_t deadline_ns;    /* the nearest of the waiting, or past; UINT64_MAX: none has one */
+    uint64_t deadline_ns;    /* none of the waiting has an earlier one; UINT64_MAX: none has any */
     struct request *running; /* in order of their start */
     uint32_t n_slots_used;
     bool ends_cancelled;             /* one of these is cancelled, or one that has ended since */

@@ -1,25 +1,63 @@
-/* The queue of requests that wait for a slot: in order of arrival, except that
- *   - requests that had a slot before come first: suspended ones, and those whose answer another
- *     worker began;
- *   - interactive requests come before batch ones;
- *   - of requests alike in this, one whose submitter has fewest requests running comes first, so
- *     that one frontend with many requests does not hold up the others.
+/* The queue of requests that wait for a slot. The next one is
+ *   - one that had a slot before: suspended ones, and those whose answer another worker began, in
+ *     order;
+ *   - else an interactive one before batch ones;
+ *   - of requests alike in this, one of the process with the fewest requests running; of its
+ *     requests, one of the client with the fewest running; of the client's, the oldest. Where as
+ *     many run, processes and clients take turns: each comes behind the others when the number of
+ *     its running requests changes.
+ *
+ * So many requests of one process hold up no other, those of one client no other client of the same
+ * process, and a process gains nothing by naming many clients. None starves: a client that has
+ * nothing running waits at most for one request of each client that came before it.
+ *
+ * A process or client has a share while it has requests, waiting or running. Each request brings
+ * the memory for two shares, so the queue allocates nothing.
+ *
+ * Operations take constant or logarithmic time, but for what stands at the front of the queue:
+ * requests that had a slot, and those that are set aside.
  *
  * Threads: the engine's alone. */
 #ifndef MOED_WORKER_SERVE_QUEUE_H
 #define MOED_WORKER_SERVE_QUEUE_H
 
 #include "request.h"
+#include "turn_heap.h"
 
-struct request_queue {
-    struct request *first, **end; /* linked by request.next */
-    uint32_t n;
+enum { QUEUE_PRIORITIES = PRIORITY_BATCH + 1, QUEUE_BUCKETS = 1024 };
+
+struct request_lane { /* in order of arrival; linked by request.place.lane_next */
+    struct request *first, **end;
 };
 
-static inline void request_queue_init(struct request_queue *q)
-{
-    *q = (struct request_queue){.end = &q->first};
-}
+/* Of a process, or of one of its clients. */
+struct queue_share {
+    struct queue_share *next; /* in its bucket */
+    struct queue_share *of;   /* a client's: its process's; NULL: it is a process's */
+    uint64_t number;
+    uint32_t holders; /* a client's: its requests, a process's: its clients */
+    uint32_t running; /* requests */
+    /* In the heap of `of`, or of the queue, while requests of this priority are ready. */
+    struct turn_node nodes[QUEUE_PRIORITIES];
+    struct turn_heap clients[QUEUE_PRIORITIES];  /* a process's */
+    struct request_lane ready[QUEUE_PRIORITIES]; /* a client's */
+};
+
+struct request_queue {
+    struct request *first, **end; /* all; linked by request.next */
+    uint32_t n;
+    /* the module's */
+    struct request *aside; /* the last one that was set aside; linked by request.place.lane_next */
+    struct turn_heap processes[QUEUE_PRIORITIES];
+    uint64_t n_arrived, n_turns, seed;
+    struct queue_share *buckets[QUEUE_BUCKETS];
+};
+
+/* What a request brings: of r->place.spare. NULL: no memory. */
+struct queue_share *queue_shares_new(void);
+void queue_shares_free(struct queue_share *list); /* takes NULL */
+
+void request_queue_init(struct request_queue *q);
 
 /* Behind all, or behind those that had a slot before where r had one in another worker. */
 void request_queue_append(struct request_queue *q, struct request *r);
@@ -27,9 +65,18 @@ void request_queue_append(struct request_queue *q, struct request *r);
 void request_queue_push_front(struct request_queue *q, struct request *r);
 void request_queue_remove(struct request_queue *q, struct request *r); /* r is in q */
 
+/* r, which was in q once and is not now, has a slot from now on; it has none any more. */
+void request_queue_start(struct request_queue *q, struct request *r);
+void request_queue_stop(struct request_queue *q, struct request *r);
+/* r, which was in q once, neither waits nor has a slot, and will not again. */
+void request_queue_forget(struct request_queue *q, struct request *r);
+
 /* The request that gets the next slot; it stays in the queue. NULL: there is none but those that
- * wait for another's prompt, or are passed over. running: the requests with a slot, linked by next.
- */
-struct request *request_queue_next(const struct request_queue *q, const struct request *running);
+ * are set aside. */
+struct request *request_queue_next(const struct request_queue *q);
+/* Others come before r, which is in q, until request_queue_look_again. */
+void request_queue_set_aside(struct request_queue *q, struct request *r);
+/* For all that are set aside, but those that still wait for another's prompt. */
+void request_queue_look_again(struct request_queue *q);
 
 #endif

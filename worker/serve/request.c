@@ -1,6 +1,7 @@
 /* Requests: their memory, and the text of their answers; see request.h. */
 #include "request.h"
 
+#include "queue.h"
 #include "worker/forward/recording.h"
 
 #include <math.h>
@@ -11,8 +12,10 @@ struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg)
 {
     struct request *r = calloc(1, sizeof *r);
-    if (!r)
+    if (!r || !(r->place.spare = queue_shares_new())) {
+        free(r);
         return NULL;
+    }
     r->sink = sink;
     r->sink_arg = sink_arg;
     r->kind = kind;
@@ -27,6 +30,7 @@ void request_free(struct request *r)
         return;
     for (uint32_t i = 0; i < r->n_stops; i++)
         strbuf_fini(&r->stops[i]);
+    queue_shares_free(r->place.spare);
     free(r->biases);
     free(r->token_logprobs);
     free(r->top_tokens);

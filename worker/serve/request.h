@@ -36,6 +36,7 @@ enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 /* Tokens with log-probabilities that one event may have. */
 #define REQUEST_EVENT_LOGPROBS 64
 
+struct queue_share;
 struct state_snapshot;
 
 struct request {
@@ -70,6 +71,8 @@ struct request {
      * those of an answer that is continued. */
     uint32_t n_prefill;
     uint64_t submitter;  /* requests of one submitter have the same */
+    uint64_t process;    /* requests of one process have the same: slots go round by it, */
+    uint64_t client;     /* and then by the clients of each (queue.h) */
     uint64_t cache_salt; /* it shares conversations with requests of the same one; 0: none */
     enum request_priority priority;
     bool resumed;                /* a worker that has gone was sent it */
@@ -78,6 +81,17 @@ struct request {
 
     _Atomic bool cancelled; /* engine_cancel and engine_complete set it, from any thread */
     _Atomic bool complete;  /* cancelled: the submitter has all that it wants */
+
+    /* Of queue.c. */
+    struct request_place {
+        struct request **link;      /* what points at it in the queue */
+        struct queue_share *share;  /* its client's; NULL: it has not been in the queue */
+        struct queue_share *spare;  /* owned: memory for shares; linked by next */
+        struct request *lane_next;  /* in its client's lane, or among those set aside */
+        struct request **lane_link; /* what points at it there */
+        uint64_t arrival;           /* counts those that came into the queue */
+        bool aside;
+    } place;
 
     /* Progress. */
     int64_t slot;             /* of the KV cache; -1: waiting */
@@ -97,7 +111,6 @@ struct request {
      * pages; what it finds again after a suspension does not count. */
     uint32_t n_cached;
     uint64_t waits_for; /* waiting: the serial of a request that computes its prompt; 0: none */
-    bool passed_over;   /* waiting: others are looked at first until the next step */
     /* waiting for pages: requests with this serial or a higher one have overtaken it; 0: it has not
      * waited for pages */
     uint64_t overtaken_from;

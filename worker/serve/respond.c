@@ -21,6 +21,7 @@ static void drop(struct engine *g, struct request *r)
         engine_leave_slot(g, r);
     else
         engine_leave_queue(g, r);
+    request_queue_forget(&g->waiting, r);
     request_free(r);
 }
 

@@ -16,6 +16,7 @@ void engine_leave_slot(struct engine *g, struct request *r)
     while (*p != r)
         p = &(*p)->next;
     *p = r->next;
+    request_queue_stop(&g->waiting, r);
     engine_close_pages(g, r);
     g->slot_used[r->slot] = false;
     g->n_slots_used--;
