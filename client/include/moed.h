@@ -377,6 +377,9 @@ struct moed_generate_options {
      * (see moed_tokenize_ranges, whose round trip this saves). */
     const struct moed_range *plain;
     size_t plain_count;
+    /* One of those for whom the program works, any number: where requests wait, the program's
+     * clients take turns. 0: cache_salt counts in its place. */
+    uint64_t client;
 };
 
 enum moed_reason {

@@ -113,6 +113,7 @@ static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_opti
     m->priority = (Moed__V1__Generate__Priority)o->priority; /* the same values */
     m->deadline_ms = o->deadline_ms;
     m->cache_salt = o->cache_salt;
+    m->client = o->client;
 }
 
 static void fill_record(Moed__V1__Record *m, const struct moed_record_options *record)

@@ -126,6 +126,7 @@ AT(moed_generate_options, cache_salt, 136);
 AT(moed_generate_options, reasoning, 144);
 AT(moed_generate_options, plain, 152);
 AT(moed_generate_options, plain_count, 160);
+AT(moed_generate_options, client, 168);
 AT(moed_result, size, 0);
 AT(moed_result, reason, 8);
 AT(moed_result, prompt_tokens, 12);

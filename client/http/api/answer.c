@@ -8,6 +8,7 @@
 #include "client/http/api/refusal.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/worker_limit.h"
+#include "client/http/server/bodies.h"
 
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -763,7 +764,8 @@ void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dia
                          .ask = *ask,
                          .only_echo = ask->echo && ask->max_tokens_given && !ask->max_tokens,
                          .created = time(NULL),
-                         .cache_salt = cache_salt(app, x->log.key)};
+                         .cache_salt = cache_salt(app, x->log.key),
+                         .client = bodies_client(x)};
     snprintf(a->id, sizeof a->id, "%s%s", id_prefix, x->log.id + strlen("req-"));
     memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
     ask_seed(&a->ask);

@@ -44,6 +44,7 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .special_text = ask->special_text || ask->reasoning_as_content || parsed,
         .priority = ask->priority,
         .cache_salt = a->cache_salt,
+        .client = a->client,
         .logprobs = ask->logprobs,
         .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
         .progress = ask->return_progress && ask->stream,

@@ -110,6 +110,7 @@ struct answer {
     time_t created;
     uint64_t found_ns;             /* when the deployment was there: a model may have been loaded */
     uint64_t cache_salt;           /* of the request's API key; 0: none */
+    uint64_t client;               /* bodies_client */
     struct chat_rendered chat;     /* of a conversation: how its answer is read */
     struct structure structure;    /* what binds the answer */
     struct worker_limit limit;     /* of its reasoning */
