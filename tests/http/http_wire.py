@@ -1098,15 +1098,16 @@ def check_idle_streams_are_cheap():
         s.close()
 
 
-def check_grammars_have_a_session():
-    """The worker compiles a grammar on the thread of its session, so those of others do not wait for it."""
+def check_grammars_and_questions_have_sessions():
+    """The worker compiles a grammar and tokenizes a text on the thread of its session, so others do not wait for it."""
     def sessions():
         return [line for line in moed("metrics", "worker").splitlines() if line.startswith("moed_worker_frontends ")]
     plain = post("/v1/completions", prompt="Once", max_tokens=4, **GREEDY)
     post("/v1/completions", prompt="Once", max_tokens=4, temperature=0, guided_regex="[a-z ]+")
-    assert sessions() == ["moed_worker_frontends 2"], sessions()
+    post("/tokenize", content="Once")
+    assert sessions() == ["moed_worker_frontends 3"], sessions()
     assert post("/v1/completions", prompt="Once", max_tokens=4, **GREEDY)["choices"] == plain["choices"]
-    assert sessions() == ["moed_worker_frontends 2"], sessions()
+    assert sessions() == ["moed_worker_frontends 3"], sessions()
 
 
 # ---- Hostile framing ----

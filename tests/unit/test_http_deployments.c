@@ -83,7 +83,7 @@ static void end_it(const struct deployed *d)
 }
 
 struct attaching {
-    struct job job; /* first */
+    struct turn turn; /* first */
     struct deployment *deployment;
     enum moed_code code;
     bool done;
@@ -96,6 +96,30 @@ static void attach_work(struct job *job)
     a->code = deployment_attach(a->deployment, &error);
 }
 
+/* On the thread of questions. */
+static void ask_work(struct job *job)
+{
+    struct attaching *a = (struct attaching *)job;
+    struct moed_error error;
+    a->code = deployment_attach_asking(a->deployment, &error);
+}
+
+static void ask_done(struct turn *turn)
+{
+    ((struct attaching *)turn)->done = true;
+}
+
+static void ask(struct deployment *d)
+{
+    struct error e;
+    struct attaching a = {.turn = {.job.work = ask_work, .done = ask_done}, .deployment = d};
+    assert_int_equal(deployment_post_question(d, 1, &a.turn, &e), ERROR_OK);
+    while (!a.done)
+        loop_wait(&loop, -1);
+    assert_int_equal(a.code, MOED_OK);
+    assert_non_null(d->asking.session);
+}
+
 static void attach_done(struct job *job)
 {
     struct attaching *a = (struct attaching *)job;
@@ -105,19 +129,20 @@ static void attach_done(struct job *job)
 
 static void attach(struct deployment *d)
 {
-    struct attaching a = {.job = {.work = attach_work, .done = attach_done}, .deployment = d};
-    jobs_post(&d->queue, &a.job);
+    struct attaching a = {.turn.job = {.work = attach_work, .done = attach_done}, .deployment = d};
+    jobs_post(&d->queue, &a.turn.job);
     while (!a.done)
         loop_wait(&loop, -1);
     assert_int_equal(a.code, MOED_OK);
-    assert_non_null(d->session);
+    assert_non_null(d->answering.session);
 }
 
 static void await_retired(const struct deployment *d)
 {
     while (!d->retired)
         loop_wait(&loop, -1);
-    assert_null(d->session);
+    assert_null(d->answering.session);
+    assert_null(d->asking.session);
 }
 
 static void come_and_go(const struct deployed *d)
@@ -128,15 +153,16 @@ static void come_and_go(const struct deployed *d)
     struct deployment *it = all.items[0];
     assert_true(strcmp(it->name, d->name) == 0 && it->running);
     attach(it);
+    ask(it);
     end_it(d);
     deployments_look(&all);
     deployments_look(&all);
-    assert_true(all.count == 1 && !it->running && it->session); /* for a minute */
+    assert_true(all.count == 1 && !it->running && it->answering.session); /* for a minute */
     all.keep_gone_ns = 0;
     deployment_hold(it);
     deployments_look(&all);
     deployments_look(&all);
-    assert_true(all.count == 1 && it->session);
+    assert_true(all.count == 1 && it->answering.session);
     deployment_release(it);
     deployments_look(&all);
     await_retired(it);
@@ -178,6 +204,7 @@ static void test_comes_back(void **state)
     deployments_look(&all);
     assert_true(all.count == 1 && it->running);
     attach(it);
+    ask(it);
     end_it(&again[1]);
     deployments_look(&all);
     assert_int_equal(all.count, 1);

@@ -59,7 +59,7 @@ static enum moed_code render(struct answer *a, struct moed_error *error)
     if (!a->ask.messages)
         return MOED_OK;
     struct chat_request request = conversation_of(&a->ask);
-    enum moed_code code = chat_render(a->deployment, &request, &a->chat, error);
+    enum moed_code code = chat_render(&a->deployment->answering, &request, &a->chat, error);
     if (code)
         return code;
     prompt->tokens = a->chat.tokens;
@@ -80,7 +80,7 @@ static enum moed_code bind_answer(struct answer *a, struct moed_error *error)
 static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error)
 {
     enum moed_code code = MOED_OK;
-    struct moed_session *session = a->deployment->session;
+    struct moed_session *session = a->deployment->answering.session;
     bool echo = a->ask.echo;
     unsigned flags = a->ask.fill.wanted
                          ? 0u
@@ -106,7 +106,7 @@ static enum moed_code ban_end_tokens(struct answer *a, struct moed_error *error)
     struct moed_model *model = NULL;
     bool good = true;
     enum moed_code code =
-        a->ask.ban_end ? moed_model_get(a->deployment->session, &model, error) : MOED_OK;
+        a->ask.ban_end ? moed_model_get(a->deployment->answering.session, &model, error) : MOED_OK;
     if (code || !model)
         return code;
     for (size_t i = 0; i < model->end_token_count && good; i++)
@@ -129,7 +129,7 @@ static enum moed_code start_scoring(struct answer *a, struct choice *c, struct m
     c->awaits_scores = p->token_count > 1;
     if (!c->awaits_scores || (c->index && a->choices[c->index - 1].prompt == c->prompt))
         return MOED_OK;
-    return moed_logprobs_start(a->deployment->session, p->tokens, p->token_count, 1,
+    return moed_logprobs_start(a->deployment->answering.session, p->tokens, p->token_count, 1,
                                a->ask.top_logprobs, a->cache_salt, &c->score_request, error);
 }
 
@@ -164,11 +164,11 @@ void answer_start_work(struct job *job)
     if (!code)
         code = ban_end_tokens(a, &error);
     if (!code && a->ask.logprobs)
-        code = vocabulary_get(a->deployment, &a->vocabulary, &error);
+        code = vocabulary_get(&a->deployment->answering, &a->vocabulary, &error);
     for (unsigned i = 0; i < a->n_choices && !code; i++)
         code = start_choice(a, &a->choices[i], &error);
     for (size_t i = 0; i < a->ask.prompt_count && code == MOED_ERROR_LIMIT; i++)
-        code = prompt_length_explain(a->deployment->session, a->ask.prompts[i].text,
+        code = prompt_length_explain(a->deployment->answering.session, a->ask.prompts[i].text,
                                      a->ask.prompts[i].text_bytes, &error);
     if (code)
         problem_from_moed(&a->problem, &error);

@@ -89,8 +89,8 @@ static enum moed_code join_tokens(struct choice *c, uint32_t **all, size_t *coun
     const struct ask_prompt *prompt = &c->answer->ask.prompts[c->prompt];
     uint32_t *end = NULL;
     size_t n = 0;
-    enum moed_code code = moed_tokenize(c->answer->deployment->session, b->end, strlen(b->end),
-                                        MOED_PARSE_SPECIAL, &end, &n, error);
+    enum moed_code code = moed_tokenize(c->answer->deployment->answering.session, b->end,
+                                        strlen(b->end), MOED_PARSE_SPECIAL, &end, &n, error);
     if (code)
         return code;
     *count = prompt->token_count + b->count + n;
@@ -113,7 +113,7 @@ static enum moed_code find_space(struct choice *c, size_t n, struct moed_error *
     struct budget *b = &c->budget;
     uint32_t most = c->answer->ask.max_tokens;
     struct moed_model *model;
-    enum moed_code code = moed_model_get(c->answer->deployment->session, &model, error);
+    enum moed_code code = moed_model_get(c->answer->deployment->answering.session, &model, error);
     if (code)
         return code;
     if (most && b->count + b->end_tokens >= most)

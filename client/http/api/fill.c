@@ -350,7 +350,7 @@ static enum moed_code fill_prompt(struct answer *a, const struct fill_parts *com
                                   struct moed_error *error)
 {
     const struct ask_fill *fill = &a->ask.fill;
-    struct moed_session *session = a->deployment->session;
+    struct moed_session *session = a->deployment->answering.session;
     struct fill_parts parts = *common;
     /* an answer that repeats its prompt repeats the text before the cursor */
     enum moed_code code = ask_show_prompt(&a->ask, prompt, session, error);
@@ -383,7 +383,7 @@ static enum moed_code read_common(struct answer *a, const struct moed_model *mod
                                   struct fill_parts *common, struct moed_error *error)
 {
     const struct ask_fill *fill = &a->ask.fill;
-    struct moed_session *session = a->deployment->session;
+    struct moed_session *session = a->deployment->answering.session;
     enum moed_code code = check_marks(&common->marks, error);
     if (!code)
         code = chat_begin_token(session, model->bos, &common->begin, error);
@@ -399,7 +399,7 @@ static enum moed_code read_common(struct answer *a, const struct moed_model *mod
 enum moed_code fill_prompts(struct answer *a, struct moed_error *error)
 {
     struct moed_model *model;
-    enum moed_code code = moed_model_get(a->deployment->session, &model, error);
+    enum moed_code code = moed_model_get(a->deployment->answering.session, &model, error);
     if (code)
         return code;
     struct fill_parts common = {.marks = model->fim, .begin = -1};

@@ -5,6 +5,7 @@
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
 #include "client/http/model/chat_render.h"
+#include "client/http/server/bodies.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,9 @@ static void on_left(struct exchange *x)
     struct question *q = x->work;
     q->x = NULL;
     deployments_cancel(&app_of(x)->deployments, &q->waiter);
-    if (!q->in || jobs_withdraw(q->in, &q->job))
+    bool runs = q->takes_turn ? !turns_withdraw(&q->deployment->questions, &q->turn)
+                              : q->in && !jobs_withdraw(q->in, &q->turn.job);
+    if (!runs)
         free_question(q);
 }
 
@@ -39,7 +42,7 @@ static void work(struct job *job)
 {
     struct question *q = (struct question *)job;
     struct moed_error error;
-    enum moed_code code = deployment_attach(q->deployment, &error);
+    enum moed_code code = deployment_attach_asking(q->deployment, &error);
     if (!code)
         code = q->kind->work(q, &error);
     if (code)
@@ -70,36 +73,52 @@ static bool answer_unloaded(struct question *q)
     return true;
 }
 
-static void post(struct question *q, struct job_queue *queue)
-{
-    q->in = queue;
-    jobs_post(queue, &q->job);
-}
-
 static void measure(struct job *job)
 {
     struct question *q = (struct question *)job;
     q->kind->measure(q);
 }
 
-static void start_measuring(struct question *q)
-{
-    q->job.work = measure;
-    post(q, &app_of(q->x)->processes);
-}
-
-static void done(struct job *job)
+static void measure_done(struct job *job)
 {
     struct question *q = (struct question *)job;
-    q->in = NULL;
+    if (q->x)
+        answer(q);
+    else
+        free_question(q);
+}
+
+static void start_measuring(struct question *q)
+{
+    q->in = &app_of(q->x)->processes;
+    q->turn.job = (struct job){.work = measure, .done = measure_done};
+    jobs_post(q->in, &q->turn.job);
+}
+
+static void done(struct turn *turn)
+{
+    struct question *q = (struct question *)turn;
+    q->takes_turn = false;
     if (!q->x)
         free_question(q);
     else if (q->problem.status)
         fail(q, &q->problem);
-    else if (q->kind->measure && q->job.work != measure)
+    else if (q->kind->measure)
         start_measuring(q);
     else
         answer(q);
+}
+
+static void take_turn(struct question *q)
+{
+    struct error e = {0};
+    struct problem p;
+    q->takes_turn = !deployment_post_question(q->deployment, bodies_client(q->x), &q->turn, &e);
+    if (q->takes_turn)
+        return;
+    problem_fill(&p, 503, "%s", e.text);
+    p.retry_s = 5;
+    fail(q, &p);
 }
 
 static void on_deployments(struct deployments_waiter *w)
@@ -120,7 +139,7 @@ static void on_deployments(struct deployments_waiter *w)
         answer(q);
         return;
     }
-    post(q, &q->deployment->queue);
+    take_turn(q);
 }
 
 void question_start(struct exchange *x, struct ask *ask, const struct question_kind *kind)
@@ -133,7 +152,7 @@ void question_start(struct exchange *x, struct ask *ask, const struct question_k
         exchange_fail(x, &p);
         return;
     }
-    *q = (struct question){.job = {.work = work, .done = done},
+    *q = (struct question){.turn = {.job.work = work, .done = done},
                            .waiter = {.ready = on_deployments},
                            .x = x,
                            .ask = *ask,
@@ -151,7 +170,7 @@ enum moed_code question_render(struct question *q, struct moed_error *error)
 {
     struct chat_request request = conversation_of(&q->ask);
     struct chat_rendered rendered;
-    enum moed_code code = chat_render(q->deployment, &request, &rendered, error);
+    enum moed_code code = chat_render(&q->deployment->asking, &request, &rendered, error);
     if (code)
         return code;
     q->tokens = rendered.tokens;

@@ -1,4 +1,4 @@
-/* A request that a deployment's thread answers at once: no events, no stream. */
+/* A request that a deployment's thread of questions answers at once: no events, no stream. */
 #ifndef MOED_HTTP_QUESTION_H
 #define MOED_HTTP_QUESTION_H
 
@@ -7,13 +7,14 @@
 #include "client/http/model/vocabulary.h"
 
 struct question {
-    struct job job; /* first */
+    struct turn turn; /* first */
     struct deployments_waiter waiter;
     struct exchange *x;            /* NULL: the client has left */
     struct deployment *deployment; /* held */
     struct ask ask;
     const struct question_kind *kind;
-    struct job_queue *in; /* whose job it is; NULL: none */
+    bool takes_turn;      /* it waits or runs on the deployment's thread */
+    struct job_queue *in; /* whose job it is else; NULL: none */
     struct problem problem;
     /* what `work` has found; freed with moed_free */
     uint32_t *tokens;
@@ -25,7 +26,7 @@ struct question {
 };
 
 struct question_kind {
-    /* On the deployment's thread, with a session. NULL: nothing to ask it. */
+    /* On the deployment's thread of questions, attached. NULL: nothing to ask it. */
     enum moed_code (*work)(struct question *q, struct moed_error *error);
     /* On the loop's thread: appends the body to q->x->out. */
     void (*write)(struct question *q);

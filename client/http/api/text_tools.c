@@ -46,7 +46,7 @@ static bool check_text(struct ask *ask, struct problem *p)
 static enum moed_code tokenize(struct question *q, struct moed_error *error)
 {
     struct ask_prompt *prompt = &q->ask.prompts[0];
-    struct moed_session *session = q->deployment->session;
+    struct moed_session *session = q->deployment->asking.session;
     unsigned flags = (q->ask.add_special ? MOED_ADD_SPECIAL : 0u) |
                      (q->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
     enum moed_code code = prompt->joined
@@ -54,7 +54,7 @@ static enum moed_code tokenize(struct question *q, struct moed_error *error)
                               : moed_tokenize(session, prompt->text, prompt->text_bytes, flags,
                                               &prompt->tokens, &prompt->token_count, error);
     if (!code && q->ask.with_pieces)
-        code = vocabulary_get(q->deployment, &q->vocabulary, error);
+        code = vocabulary_get(&q->deployment->asking, &q->vocabulary, error);
     return code;
 }
 
@@ -143,7 +143,7 @@ static bool check_tokens(struct ask *ask, struct problem *p)
 static enum moed_code detokenize(struct question *q, struct moed_error *error)
 {
     const struct ask_prompt *prompt = &q->ask.prompts[0];
-    return moed_detokenize(q->deployment->session, prompt->tokens, prompt->token_count, true,
+    return moed_detokenize(q->deployment->asking.session, prompt->tokens, prompt->token_count, true,
                            &q->text, &q->text_bytes, error);
 }
 
@@ -189,8 +189,8 @@ static enum moed_code apply_template(struct question *q, struct moed_error *erro
 {
     enum moed_code code = question_render(q, error);
     return code ? code
-                : moed_detokenize(q->deployment->session, q->tokens, q->token_count, true, &q->text,
-                                  &q->text_bytes, error);
+                : moed_detokenize(q->deployment->asking.session, q->tokens, q->token_count, true,
+                                  &q->text, &q->text_bytes, error);
 }
 
 static void write_prompt(struct question *q)
@@ -231,7 +231,7 @@ static enum moed_code find_props(struct question *q, struct moed_error *error)
 {
     int64_t ids[2] = {-1, -1};
     struct moed_model *model;
-    enum moed_code code = moed_model_get(q->deployment->session, &model, error);
+    enum moed_code code = moed_model_get(q->deployment->asking.session, &model, error);
     if (code)
         return code;
     ids[0] = model->bos;
@@ -244,7 +244,7 @@ static enum moed_code find_props(struct question *q, struct moed_error *error)
         char *text = NULL;
         size_t n = 0;
         if (ids[i] >= 0)
-            code = moed_detokenize(q->deployment->session, &id, 1, true, &text, &n, error);
+            code = moed_detokenize(q->deployment->asking.session, &id, 1, true, &text, &n, error);
         if (!code && text)
             strbuf_append(&both, text, strlen(text));
         strbuf_append(&both, "", 1);

@@ -20,8 +20,8 @@ static void list_ends(struct worker_limit *l, const struct answer *a)
 static enum moed_code tokenize_mark(const struct answer *a, const char *mark, uint32_t **ids,
                                     size_t *n, struct moed_error *error)
 {
-    return moed_tokenize(a->deployment->session, mark, strlen(mark), MOED_PARSE_SPECIAL, ids, n,
-                         error);
+    return moed_tokenize(a->deployment->answering.session, mark, strlen(mark), MOED_PARSE_SPECIAL,
+                         ids, n, error);
 }
 
 enum moed_code worker_limit_init(struct answer *a, struct moed_error *error)

@@ -5,9 +5,9 @@
 #include "client/chat/chat_model.h"
 #include "client/http/model/deployments.h"
 
-/* chat_model_render, with what the deployment's thread keeps of its model. On that thread,
+/* chat_model_render, with what the attachment's thread keeps of its model. On that thread,
  * attached. */
-enum moed_code chat_render(struct deployment *d, const struct chat_request *request,
+enum moed_code chat_render(struct attachment *a, const struct chat_request *request,
                            struct chat_rendered *out, struct moed_error *error);
 
 #endif

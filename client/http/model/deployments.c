@@ -35,14 +35,12 @@ void deployments_init(struct deployments *d, struct loop *loop, const char *own,
         d->own_run[0] = '\0';
 }
 
-static void detach(struct deployment *d)
+static void detach(struct attachment *a)
 {
-    moed_detach(d->session);
-    chat_model_free(d->chat);
-    vocabulary_release(d->vocabulary);
-    d->session = NULL;
-    d->chat = NULL;
-    d->vocabulary = NULL;
+    moed_detach(a->session);
+    chat_model_free(a->chat);
+    vocabulary_release(a->vocabulary);
+    *a = (struct attachment){.of = a->of};
 }
 
 /* Ends the sessions whose model has gone, so that no answer of theirs runs; `all`: every one. */
@@ -77,16 +75,24 @@ static bool is_current(struct deployment *d, struct moed_session **session)
 
 static void end_sessions(struct deployment *d)
 {
-    detach(d);
+    detach(&d->answering);
     moed_detach(d->grammar_session);
     d->grammar_session = NULL;
     forget_replaced(d, true);
 }
 
-/* Its queue has been stopped. */
+static void stop_threads(struct deployment *d)
+{
+    jobs_stop(&d->queue);
+    if (d->asks)
+        turns_stop(&d->questions);
+}
+
+/* Its threads have been stopped. */
 static void free_deployment(struct deployment *d)
 {
     end_sessions(d);
+    detach(&d->asking);
     moed_model_free(d->facts);
     free(d);
 }
@@ -94,7 +100,7 @@ static void free_deployment(struct deployment *d)
 void deployments_fini(struct deployments *d)
 {
     for (unsigned i = 0; i < d->count; i++) /* a job may hold other deployments */
-        jobs_stop(&d->items[i]->queue);
+        stop_threads(d->items[i]);
     for (unsigned i = 0; i < d->count; i++)
         free_deployment(d->items[i]);
     d->count = 0;
@@ -126,6 +132,7 @@ static struct deployment *add(struct deployments *d, const char *name)
         return NULL;
     snprintf(new->name, sizeof new->name, "%s", name);
     new->all = d;
+    new->answering.of = new->asking.of = new;
     char thread[16];
     snprintf(thread, sizeof thread, "ask/%.10s", name);
     if (jobs_start(&new->queue, d->loop, thread, &e)) {
@@ -143,6 +150,19 @@ static bool has_worker(const char *run)
         if (run_dir_hint(run, supervise_worker_name(i)))
             return true;
     return false;
+}
+
+enum error_code deployment_post_question(struct deployment *d, uint64_t client, struct turn *turn,
+                                         struct error *e)
+{
+    char thread[16];
+    snprintf(thread, sizeof thread, "text/%.10s", d->name);
+    enum error_code code = d->asks ? ERROR_OK : turns_start(&d->questions, d->all->loop, thread, e);
+    if (code)
+        return code;
+    d->asks = true;
+    turns_post(&d->questions, client, turn);
+    return ERROR_OK;
 }
 
 static void visit(void *arg, const char *name, const char *run)
@@ -189,10 +209,27 @@ static void retire_work(struct job *job)
     end_sessions((struct deployment *)((char *)job - offsetof(struct deployment, retire)));
 }
 
+static void work_retire_asking(struct job *job)
+{
+    detach(
+        &((struct deployment *)((char *)job - offsetof(struct deployment, retire_asking)))->asking);
+}
+
+static void retire_asking_done(struct turn *turn)
+{
+    struct deployment *d =
+        (struct deployment *)((char *)turn - offsetof(struct deployment, retire_asking));
+    d->retired = d->holders == 0;
+}
+
 static void retire_done(struct job *job)
 {
     struct deployment *d = (struct deployment *)((char *)job - offsetof(struct deployment, retire));
-    d->retired = d->holders == 0;
+    d->retired = d->holders == 0 && !d->asks;
+    if (!d->asks || d->questions.stopping)
+        return;
+    d->retire_asking = (struct turn){.job.work = work_retire_asking, .done = retire_asking_done};
+    turns_post(&d->questions, 0, &d->retire_asking);
 }
 
 /* True: it is freed. It takes two looks: first its sessions end. */
@@ -206,10 +243,10 @@ static bool leaves(struct deployment *d)
         d->gone_ns = now;
     }
     if (!d->gone_ns || now - d->gone_ns < d->all->keep_gone_ns || d->holders ||
-        !jobs_are_done(&d->queue) || strcmp(d->name, d->all->own) == 0)
+        !jobs_are_done(&d->queue) || d->questions.count || strcmp(d->name, d->all->own) == 0)
         return false;
     if (d->retired) {
-        jobs_stop(&d->queue);
+        stop_threads(d);
         free_deployment(d);
         return true;
     }
@@ -257,10 +294,20 @@ static enum moed_code attach(struct deployment *d, struct moed_session **out,
 
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error)
 {
-    if (is_current(d, &d->session))
+    if (is_current(d, &d->answering.session))
         return MOED_OK;
-    detach(d);
-    return attach(d, &d->session, error);
+    detach(&d->answering);
+    return attach(d, &d->answering.session, error);
+}
+
+/* No answer runs there, so a session whose model was replaced ends at once. */
+enum moed_code deployment_attach_asking(struct deployment *d, struct moed_error *error)
+{
+    struct attachment *a = &d->asking;
+    if (a->session && moed_session_alive(a->session) && !moed_session_replaced(a->session))
+        return MOED_OK;
+    detach(a);
+    return attach(d, &a->session, error);
 }
 
 enum moed_code deployment_generate(struct deployment *d,
@@ -269,10 +316,11 @@ enum moed_code deployment_generate(struct deployment *d,
 {
     /* The session of deployment_attach, also if its model was replaced since: the prompt is one for
      * that model. */
-    enum moed_code code =
-        d->session && moed_session_alive(d->session) ? MOED_OK : deployment_attach(d, error);
+    enum moed_code code = d->answering.session && moed_session_alive(d->answering.session)
+                              ? MOED_OK
+                              : deployment_attach(d, error);
     if (code || !options->grammar)
-        return code ? code : moed_generate_start(d->session, options, out, error);
+        return code ? code : moed_generate_start(d->answering.session, options, out, error);
     if (!is_current(d, &d->grammar_session))
         code = attach(d, &d->grammar_session, error);
     return code ? code : moed_generate_start(d->grammar_session, options, out, error);
@@ -283,7 +331,7 @@ static void probe_work(struct job *job)
     struct probe *p = (struct probe *)job;
     struct moed_error error;
     if (deployment_attach(p->deployment, &error) ||
-        moed_model_get(p->deployment->session, &p->facts, &error))
+        moed_model_get(p->deployment->answering.session, &p->facts, &error))
         log_debug("deployment %s: %s", p->deployment->name, error.message);
 }
 

@@ -1,9 +1,11 @@
 /* The deployments of this user, which are the server's models.
  *
- * Each deployment that was seen has a thread, on which everything that may wait for its worker
- * happens: attaching, tokenizing, starting a request. So a worker that hangs stops only the
- * requests for its own model. A deployment that has gone leaves the table a minute later, once
- * nobody holds it; until then its names stay known. The frontend's own stays.
+ * Each deployment that was seen has a thread, on which what may wait for its worker happens:
+ * attaching, rendering, starting a request. Questions that need no slot of the worker (tokenizing a
+ * text, say) have a second thread, with a session of its own, and clients take turns at it. So they
+ * delay no request, and a worker that hangs stops only its own model. A deployment that has gone
+ * leaves the table a minute later, once nobody holds it; until then its names stay known. The
+ * frontend's own stays.
  *
  * A model has these names: the deployment's, the model file's without ".gguf", and aliases
  * (model_names.h). No name stands for the default: the frontend's own deployment, or the only one
@@ -19,6 +21,7 @@
 #include "client/http/model/demand.h"
 #include "client/http/model/model_names.h"
 #include "client/http/server/jobs.h"
+#include "client/http/server/turns.h"
 #include "client/include/moed.h"
 
 #include <limits.h>
@@ -40,6 +43,14 @@ struct deployment_capacity {
     uint64_t value;
 };
 
+/* A session, and what its thread keeps of its model. */
+struct attachment {
+    struct deployment *of;
+    struct moed_session *session;  /* NULL: not attached */
+    struct chat_model *chat;       /* chat_render.h; NULL: not known yet */
+    struct vocabulary *vocabulary; /* vocabulary.h; the same */
+};
+
 struct deployment {
     char name[DEPLOYMENT_NAME_BYTES];
     char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
@@ -51,22 +62,23 @@ struct deployment {
     uint64_t wanted_ns;           /* of one on demand: when moed-models last heard of its use */
     struct moed_model *facts;     /* NULL: not known yet. The loop's thread reads it */
     struct deployments *all;
-    unsigned holders;  /* deployment_hold */
-    uint64_t gone_ns;  /* since when it neither runs nor is expected; 0: it does */
-    struct job retire; /* ends its sessions */
-    bool retired;      /* it has, and since then it did not come back, nor was it held */
+    unsigned holders;          /* deployment_hold */
+    uint64_t gone_ns;          /* since when it neither runs nor is expected; 0: it does */
+    struct job retire;         /* ends its sessions, */
+    struct turn retire_asking; /* and then that of questions */
+    bool retired;              /* it has, and since then it did not come back, nor was it held */
     bool probing;
     struct job_queue queue;
-    struct moed_session *session; /* its thread's; NULL: not attached */
-    /* The same, for answers under a grammar: the worker compiles grammars on the session's thread,
+    struct attachment answering; /* its thread's */
+    struct turns questions;      /* where asks */
+    bool asks;                   /* the first question starts that thread */
+    struct attachment asking;    /* that thread's */
+    /* For answers under a grammar: the worker compiles grammars on the session's thread,
      * so one that takes long delays no others. */
     struct moed_session *grammar_session;
     /* Its thread's, too: sessions of a model that was replaced, whose answers end there. */
     struct moed_session *replaced[DEPLOYMENT_REPLACED];
     unsigned replacements; /* how often its session's model was */
-    /* Of the session's model, its thread's; NULL: not known yet. */
-    struct chat_model *chat;       /* chat_render.h */
-    struct vocabulary *vocabulary; /* vocabulary.h */
     /* Of the thread that asks its processes (app.h). */
     struct deployment_capacity device_bytes, parallel;
 };
@@ -148,7 +160,13 @@ bool deployments_starting(const struct deployments *d, const char *meant);
 /* The model of the folder that a request for `model` would load; NULL: none that is known. */
 const struct demand_model *deployments_unloaded(const struct deployments *d, const char *model);
 
-/* On the deployment's thread: attaches where that is needed. */
+/* Posts a turn to the thread of questions. Fails where that cannot be started. */
+enum error_code deployment_post_question(struct deployment *d, uint64_t client, struct turn *turn,
+                                         struct error *e);
+/* On that thread: attaches d->asking where that is needed. */
+enum moed_code deployment_attach_asking(struct deployment *d, struct moed_error *error);
+
+/* On the deployment's thread: attaches d->answering where that is needed. */
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);
 /* The same; starts the request on the session that is for it. */
 enum moed_code deployment_generate(struct deployment *d,

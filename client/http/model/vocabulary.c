@@ -61,24 +61,24 @@ static enum moed_code read_all(struct vocabulary *v, struct moed_session *sessio
     return code;
 }
 
-enum moed_code vocabulary_get(struct deployment *d, struct vocabulary **out,
+enum moed_code vocabulary_get(struct attachment *a, struct vocabulary **out,
                               struct moed_error *error)
 {
-    if (!d->vocabulary) {
+    if (!a->vocabulary) {
         struct vocabulary *v = calloc(1, sizeof *v);
         if (!v)
             return no_memory(error);
         strbuf_init(&v->text);
         atomic_init(&v->references, 1);
-        enum moed_code code = read_all(v, d->session, error);
+        enum moed_code code = read_all(v, a->session, error);
         if (code) {
             vocabulary_release(v);
             return code;
         }
-        d->vocabulary = v;
+        a->vocabulary = v;
     }
-    atomic_fetch_add_explicit(&d->vocabulary->references, 1, memory_order_relaxed);
-    *out = d->vocabulary;
+    atomic_fetch_add_explicit(&a->vocabulary->references, 1, memory_order_relaxed);
+    *out = a->vocabulary;
     return MOED_OK;
 }
 

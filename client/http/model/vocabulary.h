@@ -1,6 +1,6 @@
 /* The bytes of every token of a model, for log-probabilities, whose tokens have names in JSON.
  *
- * A deployment's thread asks the worker once; answers keep references, since another worker may
+ * A thread of a deployment asks the worker once; answers keep references, since another worker may
  * have come before they end. It never changes, so any thread may read it. */
 #ifndef MOED_HTTP_VOCABULARY_H
 #define MOED_HTTP_VOCABULARY_H
@@ -18,8 +18,8 @@ struct vocabulary {
     struct strbuf text;
 };
 
-/* A new reference. On the deployment's thread, attached. */
-enum moed_code vocabulary_get(struct deployment *d, struct vocabulary **out,
+/* A new reference. On the attachment's thread, attached. */
+enum moed_code vocabulary_get(struct attachment *a, struct vocabulary **out,
                               struct moed_error *error);
 void vocabulary_release(struct vocabulary *v); /* takes NULL */
 
