@@ -542,10 +542,11 @@ static void log_served(struct turn *turn)
     *(*s->log)++ = s->name;
 }
 
-/* Behind A's that runs: A has three more, then B two, then C one; a withdrawn one has no turn. */
+/* Behind A's that runs: A has three more, then B two, then C one, then A one; withdrawn ones have
+ * no turn, and others of their client keep theirs. */
 static void test_turns(void **state)
 {
-    static const char names[] = "aAAABBC";
+    static const char names[] = "aAAABBCA";
     enum { N = sizeof names - 1 };
     struct served all[N];
     struct loop loop;
@@ -559,13 +560,17 @@ static void test_turns(void **state)
             .turn = {.job.work = ignore_done, .done = log_served}, .name = names[i], .log = &end};
         turns_post(&t, names[i] == 'a' ? 'A' : (uint64_t)names[i], &all[i].turn);
     }
-    assert_int_equal(turns_of(&t, 'A'), 4);
-    assert_true(turns_withdraw(&t, &all[2].turn));
+    assert_int_equal(turns_of(&t, 'A'), 5);
+    assert_true(turns_withdraw(&t, &all[2].turn)); /* in the middle */
+    assert_false(turns_withdraw(&t, &all[2].turn));
+    assert_true(turns_withdraw(&t, &all[7].turn)); /* the newest */
+    assert_true(turns_withdraw(&t, &all[4].turn)); /* the oldest */
     assert_int_equal(turns_of(&t, 'A'), 3);
+    assert_int_equal(turns_of(&t, 'B') + turns_of(&t, 'C'), 2);
     uint64_t limit = clock_end_ns(5000);
     while (t.count && clock_ns() < limit)
         loop_wait(&loop, 100);
-    assert_string_equal(log, "aABCBA");
+    assert_string_equal(log, "aABCA");
     turns_stop(&t);
     loop_fini(&loop);
 }

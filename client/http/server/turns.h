@@ -1,12 +1,11 @@
 /* A job queue whose clients take turns: what one of them posts delays another one's next job by two
- * jobs at most.
+ * jobs at most, also where it withdraws jobs.
  *
- *     turns_post ---> waiting, by rounds ---(begun)---> the queue's thread ---> done
+ *     turns_post ---> waiting ---(begun)---> the queue's thread ---> done
  *
- * The queue has one job at a time. Each job of a client that waits belongs to a round of its own;
- * the first one to the round after the one that runs, so that every round ends. On the loop's
- * thread.
- */
+ * The queue has one job at a time: of the client that has waited longest, its oldest one. Then that
+ * client waits behind the others. Each function takes constant time, however many jobs wait. On the
+ * loop's thread. */
 #ifndef MOED_HTTP_TURNS_H
 #define MOED_HTTP_TURNS_H
 
@@ -22,17 +21,26 @@ struct turn {
     void (*done)(struct turn *turn);  /* may free it */
     /* the module's */
     struct turns *in;
-    struct turn *next;
-    uint64_t client, round;
+    uint64_t client;
+    bool waits;
+    struct turn *after, *before; /* of the same client; `before` of its oldest is NULL */
+    /* Of a client's oldest, which stands for the client: */
+    struct turn *last;      /* its newest */
+    unsigned waiting;       /* how many wait */
+    struct turn *next;      /* the client that comes next */
+    struct turn **link;     /* what points at this one */
+    struct turn *in_bucket; /* the next of its bucket */
 };
+
+enum { TURNS_BUCKETS = 256 };
 
 struct turns {
     struct job_queue queue;
-    struct turn *waiting; /* by rounds */
-    struct turn *running; /* the queue has it; NULL: none */
-    uint64_t round;       /* of the last one that began */
-    unsigned count;       /* that wait or run */
+    struct turn *first, **end; /* a client's oldest each, in the order of their turns */
+    struct turn *running;      /* the queue has it; NULL: none */
+    unsigned count;            /* that wait or run */
     bool stopping;
+    struct turn *buckets[TURNS_BUCKETS]; /* the same, by client */
 };
 
 /* As jobs_start. */
