@@ -74,6 +74,86 @@ static void test_no_token(void **state)
     scores_fini(&s);
 }
 
+typedef void write_scores(const struct scores *s, size_t to, const struct vocabulary *v,
+                          struct strbuf *out);
+
+static void write_rows(const struct scores *s, size_t to, const struct vocabulary *v,
+                       struct strbuf *out)
+{
+    scores_json(s, 0, to, v, out);
+}
+
+static void write_id_rows(const struct scores *s, size_t to, const struct vocabulary *v,
+                          struct strbuf *out)
+{
+    scores_id_json(s, 0, to, v, out);
+}
+
+static void write_columns(const struct scores *s, size_t to, const struct vocabulary *v,
+                          struct strbuf *out)
+{
+    size_t offset = 0;
+    scores_columns_json(s, 0, to, v, &offset, out);
+    strbuf_printf(out, "%zu", offset);
+}
+
+/* What is written as it comes is in the end what is written at once, also where the end is before
+ * what was written. */
+static void test_scores_kept(void **state)
+{
+    write_scores *const writers[] = {write_rows, write_id_rows, write_columns};
+    size_t ends[5];
+    struct vocabulary v;
+    make_vocabulary(&v, ends);
+    for (enum scores_form form = SCORES_ROWS; form <= SCORES_COLUMNS; form++) {
+        struct scores kept = {.top = 2}, plain = {.top = 2};
+        for (uint32_t i = 0; i < 9; i++) {
+            const float top[] = {-0.5f, -1.0f / 3};
+            const uint32_t token = i % 5, top_tokens[] = {(i + 1) % 5, i % 3};
+            const float value = -1.25f * (float)i;
+            scores_add(&kept, &token, 1, i || form != SCORES_COLUMNS ? &value : NULL, top_tokens,
+                       top);
+            scores_add(&plain, &token, 1, i || form != SCORES_COLUMNS ? &value : NULL, top_tokens,
+                       top);
+            scores_keep(&kept, i < 7 ? i / 2 * 2 : 7, &v, form); /* not always, and not all */
+        }
+        for (size_t to = 6; to <= 9; to++) {
+            struct strbuf one, other;
+            strbuf_init(&one);
+            strbuf_init(&other);
+            writers[form](&kept, to, &v, &one);
+            writers[form](&plain, to, &v, &other);
+            assert_string_equal(one.data, other.data);
+            strbuf_fini(&one);
+            strbuf_fini(&other);
+        }
+        scores_fini(&kept);
+        scores_fini(&plain);
+    }
+    strbuf_fini(&v.text);
+}
+
+/* Texts that only look alike, and one that comes again. */
+static void test_texts_that_look_alike(void **state)
+{
+    size_t ends[] = {3, 6, 9}, offset = 0;
+    struct vocabulary v = {.count = 3, .ends = ends};
+    struct scores s = {.top = 3};
+    struct strbuf out;
+    strbuf_init(&v.text);
+    strbuf_init(&out);
+    strbuf_text(&v.text, "axbayb"
+                         "axb");
+    scores_add(&s, (uint32_t[]){2}, 1, (float[]){-3}, (uint32_t[]){0, 1, 2}, (float[]){-1, -2, -3});
+    scores_columns_json(&s, 0, 1, &v, &offset, &out);
+    assert_string_equal(out.data, "{\"tokens\":[\"axb\"],\"token_logprobs\":[-3],"
+                                  "\"top_logprobs\":[{\"axb\":-1,\"ayb\":-2}],"
+                                  "\"text_offset\":[0]}");
+    scores_fini(&s);
+    strbuf_fini(&v.text);
+    strbuf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +161,8 @@ int main(void)
         cmocka_unit_test(test_the_chosen_token_alone),
         cmocka_unit_test(test_two_tokens_of_one_text),
         cmocka_unit_test(test_no_token),
+        cmocka_unit_test(test_scores_kept),
+        cmocka_unit_test(test_texts_that_look_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENTS_A_TURN 32 /* of one choice, before others get a turn */
+/* Of one choice, before others get a turn: events, and log-probabilities that are written. */
+#define EVENTS_A_TURN 32
+#define SCORES_A_TURN 8192
 
 static void free_answer(struct answer *a)
 {
@@ -342,6 +344,20 @@ static void hold_back(struct choice *c, const struct moed_event *e)
     c->held.tokens += (uint32_t)e->token_count;
 }
 
+/* Whether the end of the answer writes its log-probabilities at once. */
+static bool keeps_scores(const struct answer *a)
+{
+    return a->ask.logprobs && !a->ask.stream && !a->ask.response_fields;
+}
+
+/* Writes them as they come: they may be megabytes. */
+static void keep_scores(struct choice *c)
+{
+    const struct answer *a = c->answer;
+    if (keeps_scores(a))
+        scores_keep(&c->scores, choice_settled_scores(c), a->vocabulary, a->dialect->scores);
+}
+
 /* Ends an answer that takes too long, but not within its first line, as llama-server. */
 static void limit_time(struct choice *c, const struct moed_event *e)
 {
@@ -476,6 +492,8 @@ static bool take_event(struct choice *c, const struct moed_event *event)
         take_tokens(c, event);
     else
         take_done(c, event);
+    if (!c->done)
+        keep_scores(c);
     return go_on(c->answer);
 }
 
@@ -502,15 +520,25 @@ static bool next_event(struct answer *a, struct moed_request *r, const struct mo
     return !code;
 }
 
+/* Log-probabilities of an event, for n choices. */
+static size_t scores_in(const struct answer *a, const struct moed_event *e, size_t n)
+{
+    return e->logprob_count * (1 + a->ask.top_logprobs) * n;
+}
+
 static void on_choice(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)w;
     struct answer *a = c->answer;
     const struct moed_event *event;
     bool failed = false;
-    for (int i = 0; i < EVENTS_A_TURN && c->request && !c->done && !c->held.done; i++) {
+    size_t scores = 0;
+    for (int i = 0;
+         i < EVENTS_A_TURN && scores < SCORES_A_TURN && c->request && !c->done && !c->held.done;
+         i++) {
         if (!next_event(a, c->request, &event, &failed))
             break;
+        scores += scores_in(a, event, 1);
         if (!take_event(c, event))
             return;
     }
@@ -554,9 +582,11 @@ static void add_prompt_scores(struct choice *c, const struct moed_event *e)
 {
     struct answer *a = c->answer;
     const uint32_t *tokens = a->ask.prompts[c->prompt].tokens + e->first;
-    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++)
+    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++) {
         scores_add(&a->choices[i].scores, tokens, e->logprob_count, e->logprobs, e->top_tokens,
                    e->top_logprobs);
+        keep_scores(&a->choices[i]);
+    }
 }
 
 static void on_score(struct watch *w, uint32_t events)
@@ -565,9 +595,11 @@ static void on_score(struct watch *w, uint32_t events)
     struct answer *a = c->answer;
     const struct moed_event *event;
     bool failed = false;
-    for (int i = 0; i < EVENTS_A_TURN && c->score_request; i++) {
+    size_t scores = 0;
+    for (int i = 0; i < EVENTS_A_TURN && scores < SCORES_A_TURN && c->score_request; i++) {
         if (!next_event(a, c->score_request, &event, &failed))
             break;
+        scores += scores_in(a, event, a->n_choices);
         if (event->kind == MOED_EVENT_LOGPROBS)
             add_prompt_scores(c, event);
         else if (event->kind == MOED_EVENT_DONE)

@@ -84,6 +84,7 @@ struct choice {
 struct dialect {
     const char *stream_type; /* Content-Type of a stream */
     bool has_end_token;      /* the scores have the token that ended the answer, too */
+    enum scores_form scores; /* of a whole answer */
     struct part_writer parts;
     void (*begin)(struct answer *a); /* of a stream */
     /* of a stream: how far the prompt is; NULL: the API has no way to say it */

@@ -223,6 +223,7 @@ static void write_end(struct answer *a) {}
 const struct dialect llama_dialect = {
     .stream_type = EVENT_STREAM,
     .has_end_token = true,
+    .scores = SCORES_ID_ROWS,
     .begin = write_begin,
     .parts.text = write_text,
     .end_choice = write_end_choice,

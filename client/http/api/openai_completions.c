@@ -173,6 +173,7 @@ static void write_end(struct answer *a)
 const struct dialect completion_dialect = {
     .stream_type = EVENT_STREAM,
     .has_end_token = true,
+    .scores = SCORES_COLUMNS,
     .begin = write_begin,
     .scored = write_echo,
     .parts.text = write_text,

@@ -15,6 +15,7 @@ static void free_question(struct question *q)
 {
     moed_free(q->tokens);
     moed_free(q->text);
+    strbuf_fini(&q->text_json);
     vocabulary_release(q->vocabulary);
     ask_fini(&q->ask);
     deployment_release(q->deployment);

@@ -22,11 +22,14 @@ struct question {
     char *text;
     size_t text_bytes;
     struct vocabulary *vocabulary; /* NULL: none; released */
+    struct strbuf text_json;       /* what `work` has written of the body */
     uint64_t parallel;             /* requests at once; 0: not known */
 };
 
 struct question_kind {
-    /* On the deployment's thread of questions, attached. NULL: nothing to ask it. */
+    /* On the deployment's thread of questions, attached. What it finds may be megabytes: then it
+     * writes the JSON text too, since the loop's thread must not take so long. NULL: nothing to ask
+     * it. */
     enum moed_code (*work)(struct question *q, struct moed_error *error);
     /* On the loop's thread: appends the body to q->x->out. */
     void (*write)(struct question *q);

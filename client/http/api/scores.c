@@ -3,12 +3,11 @@
 
 #include "base/utf8.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST (-9999.0) /* stands for -inf, which JSON does not have */
+#define LEAST (-9999.0f) /* stands for -inf, which JSON does not have */
 
 void scores_fini(struct scores *s)
 {
@@ -16,6 +15,8 @@ void scores_fini(struct scores *s)
     free(s->values);
     free(s->top_tokens);
     free(s->top_values);
+    for (int i = 0; i < SCORES_TEXTS; i++)
+        strbuf_fini(&s->kept[i]);
     *s = (struct scores){0};
 }
 
@@ -58,44 +59,73 @@ void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float 
 static void value_json(float value, struct strbuf *out)
 {
     if (isnan(value))
-        strbuf_printf(out, "null");
+        strbuf_text(out, "null");
     else
-        strbuf_printf(out, "%.6g", value < LEAST ? LEAST : (double)value);
+        strbuf_float(out, value < LEAST ? LEAST : value);
 }
 
 static void token_json(const struct vocabulary *v, uint32_t token, float value, bool id,
                        struct strbuf *out)
 {
     struct moed_bytes text = vocabulary_text(v, token);
-    strbuf_printf(out, "{");
-    if (id)
-        strbuf_printf(out, "\"id\":%" PRIu32 ",", token);
-    strbuf_printf(out, "\"token\":");
+    strbuf_text(out, "{");
+    if (id) {
+        strbuf_text(out, "\"id\":");
+        strbuf_uint(out, token);
+        strbuf_text(out, ",");
+    }
+    strbuf_text(out, "\"token\":");
     strbuf_json_string(out, text.data, text.len);
-    strbuf_printf(out, ",\"logprob\":");
+    strbuf_text(out, ",\"logprob\":");
     value_json(value, out);
-    strbuf_printf(out, ",\"bytes\":[");
-    for (size_t i = 0; i < text.len; i++)
-        strbuf_printf(out, "%s%u", i ? "," : "", (unsigned char)text.data[i]);
-    strbuf_printf(out, "]");
+    strbuf_text(out, ",\"bytes\":");
+    strbuf_json_bytes(out, text.data, text.len);
+}
+
+static void row_json(const struct scores *s, size_t i, const struct vocabulary *v, bool id,
+                     struct strbuf *out)
+{
+    token_json(v, s->tokens[i], s->values[i], id, out);
+    strbuf_text(out, ",\"top_logprobs\":[");
+    for (size_t k = i * s->top; k < (i + 1) * s->top; k++) {
+        strbuf_text(out, k > i * s->top ? "," : "");
+        token_json(v, s->top_tokens[k], s->top_values[k], id, out);
+        strbuf_text(out, "}");
+    }
+    strbuf_text(out, "]}");
+}
+
+/* first: the place that has no comma before it. */
+static void rows_json(const struct scores *s, size_t first, size_t from, size_t to,
+                      const struct vocabulary *v, bool ids, struct strbuf *out)
+{
+    for (size_t i = from; i < to; i++) {
+        strbuf_text(out, i > first ? "," : "");
+        row_json(s, i, v, ids, out);
+    }
+}
+
+/* How many of [from, to) are kept. */
+static size_t kept_of(const struct scores *s, size_t from, size_t to)
+{
+    return from == 0 && s->kept_to <= to ? s->kept_to : 0;
+}
+
+static void append_kept(const struct scores *s, int text, struct strbuf *out)
+{
+    strbuf_append(out, s->kept[text].data, s->kept[text].len);
+    out->failed = out->failed || s->kept[text].failed;
 }
 
 static void entries_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
                          bool ids, struct strbuf *out)
 {
-    strbuf_printf(out, "[");
-    for (size_t i = from; i < to; i++) {
-        strbuf_printf(out, "%s", i > from ? "," : "");
-        token_json(v, s->tokens[i], s->values[i], ids, out);
-        strbuf_printf(out, ",\"top_logprobs\":[");
-        for (size_t k = i * s->top; k < (i + 1) * s->top; k++) {
-            strbuf_printf(out, "%s", k > i * s->top ? "," : "");
-            token_json(v, s->top_tokens[k], s->top_values[k], ids, out);
-            strbuf_printf(out, "}");
-        }
-        strbuf_printf(out, "]}");
-    }
-    strbuf_printf(out, "]");
+    size_t kept = kept_of(s, from, to);
+    strbuf_text(out, "[");
+    if (kept)
+        append_kept(s, 0, out);
+    rows_json(s, from, from + kept, to, v, ids, out);
+    strbuf_text(out, "]");
     out->failed = out->failed || s->failed;
 }
 
@@ -113,10 +143,12 @@ void scores_id_json(const struct scores *s, size_t from, size_t to, const struct
 
 void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct strbuf *out)
 {
-    strbuf_printf(out, "[");
-    for (size_t i = from; i < to; i++)
-        strbuf_printf(out, "%s%" PRIu32, i > from ? "," : "", s->tokens[i]);
-    strbuf_printf(out, "]");
+    strbuf_text(out, "[");
+    for (size_t i = from; i < to; i++) {
+        strbuf_text(out, i > from ? "," : "");
+        strbuf_uint(out, s->tokens[i]);
+    }
+    strbuf_text(out, "]");
     out->failed = out->failed || s->failed;
 }
 
@@ -127,10 +159,10 @@ static void name_json(struct moed_bytes text, struct strbuf *out)
         strbuf_json_string(out, text.data, text.len);
         return;
     }
-    strbuf_printf(out, "\"bytes:");
+    strbuf_text(out, "\"bytes:");
     for (size_t i = 0; i < text.len; i++)
         strbuf_printf(out, "\\\\x%02x", (unsigned char)text.data[i]);
-    strbuf_printf(out, "\"");
+    strbuf_text(out, "\"");
 }
 
 static bool same_text(const struct vocabulary *v, uint32_t a, uint32_t b)
@@ -139,10 +171,29 @@ static bool same_text(const struct vocabulary *v, uint32_t a, uint32_t b)
     return one.len == other.len && memcmp(one.data, other.data, one.len) == 0;
 }
 
-/* Whether one of the n tokens has the text of `token`. */
-static bool has_text(const uint32_t *tokens, size_t n, uint32_t token, const struct vocabulary *v)
+/* Texts that were seen: a bit for all that have the same length and ends. Most texts differ in
+ * these, and need no comparison with each of the others. */
+struct seen_texts {
+    uint64_t bits[16];
+};
+
+static bool see_text(struct seen_texts *seen, struct moed_bytes text)
+{
+    unsigned first = text.len ? (unsigned char)text.data[0] : 0,
+             last = text.len ? (unsigned char)text.data[text.len - 1] : 0;
+    unsigned bit = (unsigned)(text.len * 331 + first * 37 + last) % 1024;
+    bool before = seen->bits[bit / 64] >> (bit % 64) & 1;
+    seen->bits[bit / 64] |= 1ull << (bit % 64);
+    return before;
+}
+
+/* Whether one of the n tokens, which were all seen, has the text of `token`. */
+static bool has_text(struct seen_texts *seen, const uint32_t *tokens, size_t n, uint32_t token,
+                     const struct vocabulary *v)
 {
     size_t k = 0;
+    if (!see_text(seen, vocabulary_text(v, token)))
+        return false;
     while (k < n && !same_text(v, tokens[k], token))
         k++;
     return k < n;
@@ -151,7 +202,7 @@ static bool has_text(const uint32_t *tokens, size_t n, uint32_t token, const str
 static void member_json(uint32_t token, float value, const struct vocabulary *v, struct strbuf *out)
 {
     name_json(vocabulary_text(v, token), out);
-    strbuf_printf(out, ":");
+    strbuf_text(out, ":");
     value_json(value, out);
 }
 
@@ -161,22 +212,23 @@ static void top_object_json(const struct scores *s, size_t i, const struct vocab
                             struct strbuf *out)
 {
     const uint32_t *tokens = s->top_tokens + i * s->top;
+    struct seen_texts seen = {0};
     if (isnan(s->values[i])) {
-        strbuf_printf(out, "null");
+        strbuf_text(out, "null");
         return;
     }
-    strbuf_printf(out, "{");
+    strbuf_text(out, "{");
     for (size_t k = 0; k < s->top; k++) {
-        if (has_text(tokens, k, tokens[k], v))
+        if (has_text(&seen, tokens, k, tokens[k], v))
             continue;
-        strbuf_printf(out, "%s", k ? "," : "");
+        strbuf_text(out, k ? "," : "");
         member_json(tokens[k], s->top_values[i * s->top + k], v, out);
     }
-    if (!has_text(tokens, s->top, s->tokens[i], v)) {
-        strbuf_printf(out, "%s", s->top ? "," : "");
+    if (!has_text(&seen, tokens, s->top, s->tokens[i], v)) {
+        strbuf_text(out, s->top ? "," : "");
         member_json(s->tokens[i], s->values[i], v, out);
     }
-    strbuf_printf(out, "}");
+    strbuf_text(out, "}");
 }
 
 static size_t characters(struct moed_bytes text)
@@ -187,30 +239,78 @@ static size_t characters(struct moed_bytes text)
     return n;
 }
 
+typedef void write_cell(const struct scores *s, size_t i, const struct vocabulary *v,
+                        struct strbuf *out);
+
+static void name_cell(const struct scores *s, size_t i, const struct vocabulary *v,
+                      struct strbuf *out)
+{
+    name_json(vocabulary_text(v, s->tokens[i]), out);
+}
+
+static void value_cell(const struct scores *s, size_t i, const struct vocabulary *v,
+                       struct strbuf *out)
+{
+    value_json(s->values[i], out);
+}
+
+/* The column after these has the offsets of the texts. */
+static const struct {
+    const char *head;
+    write_cell *write;
+} columns[SCORES_TEXTS - 1] = {{"{\"tokens\":[", name_cell},
+                               {"],\"token_logprobs\":[", value_cell},
+                               {"],\"top_logprobs\":[", top_object_json}};
+
+static void column_json(const struct scores *s, int column, size_t first, size_t from, size_t to,
+                        const struct vocabulary *v, struct strbuf *out)
+{
+    for (size_t i = from; i < to; i++) {
+        strbuf_text(out, i > first ? "," : "");
+        columns[column].write(s, i, v, out);
+    }
+}
+
+static void offsets_json(const struct scores *s, size_t first, size_t from, size_t to,
+                         const struct vocabulary *v, size_t *offset, struct strbuf *out)
+{
+    for (size_t i = from; i < to; i++) {
+        strbuf_text(out, i > first ? "," : "");
+        strbuf_uint(out, *offset);
+        *offset += characters(vocabulary_text(v, s->tokens[i]));
+    }
+}
+
 void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
                          size_t *offset, struct strbuf *out)
 {
-    strbuf_printf(out, "{\"tokens\":[");
-    for (size_t i = from; i < to; i++) {
-        struct moed_bytes text = vocabulary_text(v, s->tokens[i]);
-        strbuf_printf(out, "%s", i > from ? "," : "");
-        name_json(text, out);
+    size_t kept = kept_of(s, from, to);
+    for (int i = 0; i < SCORES_TEXTS - 1; i++) {
+        strbuf_text(out, columns[i].head);
+        if (kept)
+            append_kept(s, i, out);
+        column_json(s, i, from, from + kept, to, v, out);
     }
-    strbuf_printf(out, "],\"token_logprobs\":[");
-    for (size_t i = from; i < to; i++) {
-        strbuf_printf(out, "%s", i > from ? "," : "");
-        value_json(s->values[i], out);
+    strbuf_text(out, "],\"text_offset\":[");
+    if (kept) {
+        append_kept(s, SCORES_TEXTS - 1, out);
+        *offset = s->kept_offset;
     }
-    strbuf_printf(out, "],\"top_logprobs\":[");
-    for (size_t i = from; i < to; i++) {
-        strbuf_printf(out, "%s", i > from ? "," : "");
-        top_object_json(s, i, v, out);
-    }
-    strbuf_printf(out, "],\"text_offset\":[");
-    for (size_t i = from; i < to; i++) {
-        strbuf_printf(out, "%s%zu", i > from ? "," : "", *offset);
-        *offset += characters(vocabulary_text(v, s->tokens[i]));
-    }
-    strbuf_printf(out, "]}");
+    offsets_json(s, from, from + kept, to, v, offset, out);
+    strbuf_text(out, "]}");
     out->failed = out->failed || s->failed;
+}
+
+void scores_keep(struct scores *s, size_t to, const struct vocabulary *v, enum scores_form form)
+{
+    if (s->failed || to <= s->kept_to)
+        return;
+    if (form == SCORES_COLUMNS) {
+        for (int i = 0; i < SCORES_TEXTS - 1; i++)
+            column_json(s, i, 0, s->kept_to, to, v, &s->kept[i]);
+        offsets_json(s, 0, s->kept_to, to, v, &s->kept_offset, &s->kept[SCORES_TEXTS - 1]);
+    } else {
+        rows_json(s, 0, s->kept_to, to, v, form == SCORES_ID_ROWS, &s->kept[0]);
+    }
+    s->kept_to = to;
 }

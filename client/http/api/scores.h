@@ -8,6 +8,10 @@
 
 #include "base/strbuf.h"
 
+/* How an API has them; see the functions below. */
+enum scores_form { SCORES_ROWS, SCORES_ID_ROWS, SCORES_COLUMNS };
+enum { SCORES_TEXTS = 4 }; /* columns */
+
 struct scores {
     uint32_t *tokens;
     float *values;        /* natural logarithms; NAN: of a text's first token, which has none */
@@ -16,13 +20,20 @@ struct scores {
     size_t count, capacity;
     uint32_t top;
     size_t written; /* of a stream: how many the client has */
-    bool failed;    /* no memory */
+    /* The first kept_to in the form, for the end of a whole reply; the characters of their text. */
+    struct strbuf kept[SCORES_TEXTS];
+    size_t kept_to, kept_offset;
+    bool failed; /* no memory */
 };
 
 void scores_fini(struct scores *s);
 /* values NULL: the tokens have none. top_*: [n][s->top]; NULL where s->top is 0 or values NULL. */
 void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float *values,
                 const uint32_t *top_tokens, const float *top_values);
+
+/* Writes those before `to`, which may be followed by others, in a form: the function of that form
+ * has less to do then where it begins at 0. One form for all calls. */
+void scores_keep(struct scores *s, size_t to, const struct vocabulary *v, enum scores_form form);
 
 /* [{"token","logprob","bytes","top_logprobs":[...]}, ...], as OpenAI's chat, Responses and Ollama
  * have it; with "id" before "token", as llama-server has it. */
@@ -33,7 +44,7 @@ void scores_id_json(const struct scores *s, size_t from, size_t to, const struct
 /* The tokens: [1,2,3] */
 void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct strbuf *out);
 /* {"tokens","token_logprobs","top_logprobs","text_offset"}, as OpenAI's text completions have it.
- * offset: characters before `from`; counted on. */
+ * offset: characters before `from`, 0 where that is 0; counted on. */
 void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
                          size_t *offset, struct strbuf *out);
 

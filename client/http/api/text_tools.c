@@ -43,6 +43,40 @@ static bool check_text(struct ask *ask, struct problem *p)
     return ask->prompt_count == 1 || problem_set(p, 400, "one content is expected");
 }
 
+/* A token's text; its bytes where it is a part of a character. */
+static void piece_json(struct moed_bytes text, struct strbuf *out)
+{
+    if (utf8_is_valid(text.data, text.len)) {
+        strbuf_json_string(out, text.data, text.len);
+        return;
+    }
+    strbuf_json_bytes(out, text.data, text.len);
+}
+
+static void token_json(const struct question *q, uint32_t token, struct strbuf *out)
+{
+    if (!q->vocabulary) {
+        strbuf_uint(out, token);
+        return;
+    }
+    strbuf_text(out, "{\"id\":");
+    strbuf_uint(out, token);
+    strbuf_text(out, ",\"piece\":");
+    piece_json(vocabulary_text(q->vocabulary, token), out);
+    strbuf_text(out, "}");
+}
+
+static void tokens_json(const struct question *q, const struct ask_prompt *prompt,
+                        struct strbuf *out)
+{
+    strbuf_text(out, "{\"tokens\":[");
+    for (size_t i = 0; i < prompt->token_count; i++) {
+        strbuf_text(out, i ? "," : "");
+        token_json(q, prompt->tokens[i], out);
+    }
+    strbuf_text(out, "]");
+}
+
 static enum moed_code tokenize(struct question *q, struct moed_error *error)
 {
     struct ask_prompt *prompt = &q->ask.prompts[0];
@@ -55,42 +89,16 @@ static enum moed_code tokenize(struct question *q, struct moed_error *error)
                                               &prompt->tokens, &prompt->token_count, error);
     if (!code && q->ask.with_pieces)
         code = vocabulary_get(&q->deployment->asking, &q->vocabulary, error);
+    if (!code)
+        tokens_json(q, prompt, &q->text_json);
     return code;
-}
-
-/* A token's text; its bytes where it is a part of a character. */
-static void piece_json(struct moed_bytes text, struct strbuf *out)
-{
-    if (utf8_is_valid(text.data, text.len)) {
-        strbuf_json_string(out, text.data, text.len);
-        return;
-    }
-    for (size_t i = 0; i < text.len; i++)
-        strbuf_printf(out, "%s%u", i ? "," : "[", (unsigned char)text.data[i]);
-    strbuf_printf(out, "]");
-}
-
-static void token_json(const struct question *q, uint32_t token, struct strbuf *out)
-{
-    if (!q->vocabulary) {
-        strbuf_printf(out, "%u", token);
-        return;
-    }
-    strbuf_printf(out, "{\"id\":%u,\"piece\":", token);
-    piece_json(vocabulary_text(q->vocabulary, token), out);
-    strbuf_printf(out, "}");
 }
 
 static void write_tokens(struct question *q)
 {
-    const struct ask_prompt *prompt = &q->ask.prompts[0];
     struct strbuf *out = &q->x->out;
-    strbuf_printf(out, "{\"tokens\":[");
-    for (size_t i = 0; i < prompt->token_count; i++) {
-        strbuf_printf(out, "%s", i ? "," : "");
-        token_json(q, prompt->tokens[i], out);
-    }
-    strbuf_printf(out, "],\"count\":%zu,\"max_model_len\":%u}", prompt->token_count,
+    strbuf_move(out, &q->text_json);
+    strbuf_printf(out, ",\"count\":%zu,\"max_model_len\":%u}", q->ask.prompts[0].token_count,
                   q->deployment->facts ? q->deployment->facts->context : 0);
 }
 
@@ -143,16 +151,22 @@ static bool check_tokens(struct ask *ask, struct problem *p)
 static enum moed_code detokenize(struct question *q, struct moed_error *error)
 {
     const struct ask_prompt *prompt = &q->ask.prompts[0];
-    return moed_detokenize(q->deployment->asking.session, prompt->tokens, prompt->token_count, true,
-                           &q->text, &q->text_bytes, error);
+    struct strbuf *out = &q->text_json;
+    enum moed_code code =
+        moed_detokenize(q->deployment->asking.session, prompt->tokens, prompt->token_count, true,
+                        &q->text, &q->text_bytes, error);
+    if (code)
+        return code;
+    strbuf_text(out, "{");
+    json_member(out, "content", q->text, q->text_bytes);
+    json_member(out, "prompt", q->text, q->text_bytes);
+    strbuf_text(out, "}");
+    return MOED_OK;
 }
 
-static void write_content(struct question *q)
+static void write_found(struct question *q)
 {
-    strbuf_printf(&q->x->out, "{");
-    json_member(&q->x->out, "content", q->text, q->text_bytes);
-    json_member(&q->x->out, "prompt", q->text, q->text_bytes);
-    strbuf_printf(&q->x->out, "}");
+    strbuf_move(&q->x->out, &q->text_json);
 }
 
 static bool parse_detokenize(struct ask *ask, const char *body, size_t len, struct problem *p)
@@ -167,7 +181,7 @@ static bool parse_detokenize(struct ask *ask, const char *body, size_t len, stru
 
 static void take_detokenize(struct exchange *x, struct ask *ask)
 {
-    static const struct question_kind kind = {.work = detokenize, .write = write_content};
+    static const struct question_kind kind = {.work = detokenize, .write = write_found};
     question_start(x, ask, &kind);
 }
 
@@ -187,17 +201,17 @@ static bool check_messages(struct ask *ask, struct problem *p)
 
 static enum moed_code apply_template(struct question *q, struct moed_error *error)
 {
+    struct strbuf *out = &q->text_json;
     enum moed_code code = question_render(q, error);
-    return code ? code
-                : moed_detokenize(q->deployment->asking.session, q->tokens, q->token_count, true,
-                                  &q->text, &q->text_bytes, error);
-}
-
-static void write_prompt(struct question *q)
-{
-    strbuf_printf(&q->x->out, "{");
-    json_member(&q->x->out, "prompt", q->text, q->text_bytes);
-    strbuf_printf(&q->x->out, ",\"count\":%zu}", q->token_count);
+    if (!code)
+        code = moed_detokenize(q->deployment->asking.session, q->tokens, q->token_count, true,
+                               &q->text, &q->text_bytes, error);
+    if (code)
+        return code;
+    strbuf_text(out, "{");
+    json_member(out, "prompt", q->text, q->text_bytes);
+    strbuf_printf(out, ",\"count\":%zu}", q->token_count);
+    return MOED_OK;
 }
 
 static bool parse_apply_template(struct ask *ask, const char *body, size_t len, struct problem *p)
@@ -215,7 +229,7 @@ static bool parse_apply_template(struct ask *ask, const char *body, size_t len, 
 
 static void take_apply_template(struct exchange *x, struct ask *ask)
 {
-    static const struct question_kind kind = {.work = apply_template, .write = write_prompt};
+    static const struct question_kind kind = {.work = apply_template, .write = write_found};
     question_start(x, ask, &kind);
 }
 
