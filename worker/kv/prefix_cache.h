@@ -113,6 +113,10 @@ void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes N
  * ones are there; may be NULL. */
 uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefix, uint32_t *known);
 
+/* A number that changes when any worker fills, leaves or frees a page. Until then prefix_cache_find
+ * finds no page more than it did, but maybe a part of one that is being filled. */
+uint64_t prefix_cache_changes(const struct prefix_cache *c);
+
 /* How many of the pages that prefix_cache_open would find are in use: the path gets them, and they
  * are not among prefix_cache_available. path: as for prefix_cache_open, which it stays. */
 uint32_t prefix_cache_shareable(struct prefix_cache *c, const struct kv_prefix *prefix,

@@ -156,6 +156,11 @@ uint32_t prefix_cache_find(struct prefix_cache *c, const struct kv_prefix *prefi
     return prefix_cache_match(c, prefix, NULL, UINT32_MAX, known ? known : &whatever);
 }
 
+uint64_t prefix_cache_changes(const struct prefix_cache *c)
+{
+    return atomic_load_explicit(&c->tree->pool.header->changes, memory_order_acquire);
+}
+
 uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page, uint32_t group)
 {
     if (group)

@@ -99,9 +99,10 @@ struct request {
     struct token_list tokens; /* prompt, then answer */
     uint32_t n_past;          /* positions in the cache */
     uint32_t n_found;         /* of these, what it began with when it got its slot */
-    uint32_t n_most;          /* positions that it may need; request_reserve */
-    struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
-    uint32_t n_put;           /* pages of the path that are in the slot */
+    uint64_t seen_changes; /* of the prefix cache, when it last looked there (shared_prompts.c) */
+    uint32_t n_most;       /* positions that it may need; request_reserve */
+    struct kv_path path;   /* its pages; path.n of n_past are shared with the prefix cache */
+    uint32_t n_put;        /* pages of the path that are in the slot */
     /* Of states.c: snapshots of its state that its prompt takes on the way. position 0: none. */
     struct request_snapshot {
         uint32_t position;

@@ -7,6 +7,7 @@
  * again for pages that others have computed since it started; and while another one computes what
  * it needs next, it follows that one: it leaves its rows of a step to it. Once that one does not
  * get on, because its client does not read for example, the request computes its prompt itself. */
+#include "common_tokens.h"
 #include "engine_internal.h"
 
 #include <string.h>
@@ -64,13 +65,13 @@ static bool is_untouched(const struct request *r)
     return r->shares_batch && computes_prompt(r) && r->n_past == r->n_found;
 }
 
-/* The positions that r can begin with once q has computed them. */
+/* The positions that r can begin with once q has computed them; fewer than a page beyond r->n_past
+ * count as none. */
 static uint32_t common_positions(const struct engine *g, const struct request *q,
                                  const struct request *r)
 {
-    uint32_t most = r->n_prefill - 1 < q->n_prefill ? r->n_prefill - 1 : q->n_prefill, n = 0;
-    while (n < most && q->tokens.ids[n] == r->tokens.ids[n])
-        n++;
+    uint32_t most = r->n_prefill - 1 < q->n_prefill ? r->n_prefill - 1 : q->n_prefill;
+    uint32_t n = common_tokens(q->tokens.ids, r->tokens.ids, most, r->n_past);
     return engine_cut_before(g, kv_same_kinds(n, q->n_prompt, r->n_prompt, g->config.exact),
                              r->n_prompt);
 }
@@ -96,6 +97,16 @@ static struct request *find_leader(const struct engine *g, const struct request 
     return NULL;
 }
 
+/* Whether the prefix cache may have more of r's prompt than when r looked last: a page has been
+ * filled since. Snapshots come at other times. */
+static bool has_news(const struct engine *g, struct request *r)
+{
+    uint64_t changes = prefix_cache_changes(g->config.prefixes);
+    bool news = changes != r->seen_changes || g->config.snapshots;
+    r->seen_changes = changes;
+    return news;
+}
+
 /* True: one begins further on, so another may find more too, or follow it no longer. */
 static bool reopen_untouched(struct engine *g)
 {
@@ -104,7 +115,7 @@ static bool reopen_untouched(struct engine *g)
     for (struct request *r = g->running, *next; r; r = next) {
         uint32_t before = r->n_past;
         next = r->next;
-        if (!is_untouched(r) || find_leader(g, r, &common))
+        if (!is_untouched(r) || find_leader(g, r, &common) || !has_news(g, r))
             continue;
         if (!engine_reopen_pages(g, r))
             engine_suspend(g, r);
