@@ -44,7 +44,7 @@ struct kv_pool_header {
     uint64_t page_bytes; /* a multiple of KV_POOL_ALIGN */
     uint64_t pages_offset;
     uint64_t generation; /* of the weights */
-    /* Any worker: counts pages that were filled, left or freed. */
+    /* Any worker: counts pages that were filled, left, taken over or freed. */
     _Alignas(64) _Atomic uint64_t changes;
     _Atomic uint64_t last_evicted; /* any worker: the largest value of a page that was evicted */
     _Atomic uint64_t

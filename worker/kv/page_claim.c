@@ -192,12 +192,12 @@ static void begin(struct page_tree *t, uint32_t page, uint32_t parent, uint64_t 
                   uint32_t group)
 {
     struct kv_page_record *r = page_tree_record(t, page);
-    t->nodes[page] = (struct page_node){.generation = kv_page_begin(&t->pool, t->worker, page),
-                                        .format = format,
-                                        .first_child = NONE,
-                                        .group = group,
-                                        .holds = 1,
-                                        .owned = true};
+    t->nodes[page] = NO_NODE;
+    t->nodes[page].generation = kv_page_begin(&t->pool, t->worker, page);
+    t->nodes[page].format = format;
+    t->nodes[page].group = group;
+    t->nodes[page].holds = 1;
+    t->nodes[page].owned = true;
     set_parent(t, page, parent);
     set(&r->kind, 0);
     set(&r->group, group);
@@ -223,6 +223,8 @@ static void finish(struct page_tree *t, uint32_t page)
         return;
     t->nodes[page].owned = false;
     kv_page_finish(&t->pool, page);
+    if (t->nodes[page].group == 0)
+        page_tree_settle(t, page);
 }
 
 void page_tree_discard_windows(struct page_tree *t, uint32_t page)
@@ -263,6 +265,8 @@ static bool own(struct page_tree *t, uint32_t page, uint32_t n)
         !kv_page_take_over(&t->pool, t->worker, page))
         return false;
     node->owned = true;
+    if (node->group == 0)
+        page_tree_settle(t, page);
     return page_tree_valid(t, page) == n; /* else another worker has written more just now */
 }
 
@@ -275,6 +279,8 @@ bool page_tree_take_over(struct page_tree *t, uint32_t page, uint32_t n, bool wi
         all = own(t, page_tree_windowed(t, page)[i], n);
     if (!all)
         page_tree_finish(t, page);
+    else
+        page_tree_changed(t); /* after it has a writer: the others no longer take it as settled */
     return all;
 }
 
@@ -306,6 +312,7 @@ void page_tree_move_windows(struct page_tree *t, uint32_t from, uint32_t to)
     for (uint32_t i = 0; i < t->n_windowed; i++) {
         uint32_t windowed = page_tree_windowed(t, from)[i];
         page_tree_windowed(t, from)[i] = NONE;
+        page_index_update(t, from);
         if (windowed == NONE)
             continue;
         page_tree_attach(t, windowed, to);

@@ -13,11 +13,75 @@ static uint32_t *first_of(struct page_tree *t, uint32_t parent)
     return parent == NONE ? &t->first_root : &t->nodes[parent].first_child;
 }
 
+static uint32_t *first_loose_of(struct page_tree *t, uint32_t parent)
+{
+    return parent == NONE ? &t->first_loose : &t->nodes[parent].first_loose;
+}
+
+static void add_loose(struct page_tree *t, uint32_t page)
+{
+    struct page_node *node = &t->nodes[page];
+    uint32_t *first = first_loose_of(t, node->parent);
+    node->previous_loose = NONE;
+    node->next_loose = *first;
+    if (*first != NONE)
+        t->nodes[*first].previous_loose = page;
+    *first = page;
+}
+
+static void remove_loose(struct page_tree *t, uint32_t page)
+{
+    struct page_node *node = &t->nodes[page];
+    if (node->next_loose != NONE)
+        t->nodes[node->next_loose].previous_loose = node->previous_loose;
+    if (node->previous_loose != NONE)
+        t->nodes[node->previous_loose].next_loose = node->next_loose;
+    else
+        *first_loose_of(t, node->parent) = node->next_loose;
+}
+
+/* Whether the content stays as it is until a worker takes it over. Not of a page that this worker
+ * owns, even if it is full: it may have a twin yet (prefix_cache_find_twin). */
+static bool is_settled(const struct page_tree *t, uint32_t page)
+{
+    uint32_t n = page_tree_valid(t, page);
+    bool written = kv_page_has_writer(kv_page_word(&t->pool, page));
+    return !t->nodes[page].owned && n > 0 && (n >= KV_POOL_TOKENS || !written);
+}
+
+/* Takes a child out of the trie, or of the loose ones. */
+static void unsettle(struct page_tree *t, uint32_t page)
+{
+    if (t->nodes[page].indexed)
+        page_index_remove(t, page);
+    else
+        remove_loose(t, page);
+}
+
+static void put(struct page_tree *t, uint32_t page, bool settled)
+{
+    if (settled)
+        page_index_add(t, page);
+    else
+        add_loose(t, page);
+}
+
+void page_tree_settle(struct page_tree *t, uint32_t page)
+{
+    bool settled = is_settled(t, page), indexed = t->nodes[page].indexed;
+    bool grown = indexed && t->index.leaves[page].n < page_tree_valid(t, page);
+    if (settled == indexed && !grown)
+        return;
+    unsettle(t, page);
+    put(t, page, settled);
+}
+
 void page_tree_link(struct page_tree *t, uint32_t page, uint32_t parent)
 {
     uint32_t *first = first_of(t, parent);
     struct page_node *node = &t->nodes[page];
     node->parent = parent;
+    node->serial = ++t->serial;
     node->depth = parent == NONE ? 0 : t->nodes[parent].depth + 1;
     node->previous_sibling = NONE;
     node->next_sibling = *first;
@@ -26,11 +90,13 @@ void page_tree_link(struct page_tree *t, uint32_t page, uint32_t parent)
     *first = page;
     if (parent != NONE)
         t->nodes[parent].children++;
+    put(t, page, is_settled(t, page));
 }
 
 void page_tree_unlink(struct page_tree *t, uint32_t page)
 {
     struct page_node *node = &t->nodes[page];
+    unsettle(t, page);
     if (node->next_sibling != NONE)
         t->nodes[node->next_sibling].previous_sibling = node->previous_sibling;
     if (node->previous_sibling != NONE)
@@ -48,6 +114,7 @@ void page_tree_attach(struct page_tree *t, uint32_t windowed, uint32_t owner)
         page_tree_detach(t, *place);
     t->nodes[windowed].owner = owner;
     *place = windowed;
+    page_index_update(t, owner);
 }
 
 void page_tree_detach(struct page_tree *t, uint32_t windowed)
@@ -55,7 +122,8 @@ void page_tree_detach(struct page_tree *t, uint32_t windowed)
     struct page_node *node = &t->nodes[windowed];
     assert(node->holds == 0);
     page_tree_windowed(t, node->owner)[node->group - 1] = NONE;
-    *node = (struct page_node){.first_child = NONE};
+    page_index_update(t, node->owner);
+    *node = NO_NODE;
 }
 
 static void forget_page(struct page_tree *t, uint32_t page)
@@ -65,7 +133,7 @@ static void forget_page(struct page_tree *t, uint32_t page)
         if (page_tree_windowed(t, page)[i] != NONE)
             page_tree_detach(t, page_tree_windowed(t, page)[i]);
     page_tree_unlink(t, page);
-    t->nodes[page] = (struct page_node){.first_child = NONE};
+    t->nodes[page] = NO_NODE;
 }
 
 void page_tree_forget(struct page_tree *t, uint32_t page)
@@ -166,8 +234,10 @@ static enum found link_found(struct page_tree *t, uint32_t page, const struct se
     uint32_t owner = s->group ? owner_of(t, page, s) : NONE;
     if (s->group && owner == NONE)
         return LATER; /* it may come yet */
-    t->nodes[page] = (struct page_node){
-        .generation = s->generation, .format = s->format, .group = s->group, .first_child = NONE};
+    t->nodes[page] = NO_NODE;
+    t->nodes[page].generation = s->generation;
+    t->nodes[page].format = s->format;
+    t->nodes[page].group = s->group;
     if (s->group)
         page_tree_attach(t, page, owner);
     else
@@ -236,6 +306,11 @@ void page_tree_follow(struct page_tree *t)
         if (generation && kv_page_generation(kv_page_word(&t->pool, page)) != generation)
             page_tree_forget(t, page);
     }
+    for (uint32_t page = 0; page < t->pool.n_pages; page++) {
+        const struct page_node *node = &t->nodes[page];
+        if (node->generation && !node->group && !node->full)
+            page_tree_settle(t, page);
+    }
     for (uint32_t page = 0; page < t->pool.n_pages; page++)
         if (!t->nodes[page].generation && kv_page_has_content(kv_page_word(&t->pool, page)))
             t->pending[n++] = page;
@@ -256,10 +331,13 @@ enum error_code page_tree_new(const struct page_tree_options *options, struct pa
 {
     struct page_tree *t;
     struct page_node *nodes;
+    struct index_leaf *leaves;
+    struct index_inner *inner;
     uint32_t *pending, *windowed, n = options->pool.n_pages;
     size_t n_windowed = (size_t)n * options->n_windowed;
     assert(options->n_windowed <= PAGE_WINDOWED_MOST);
-    if (!ARRAYS_NEW(ARRAY(t, 1), ARRAY(nodes, n), ARRAY(pending, n), ARRAY(windowed, n_windowed)))
+    if (!ARRAYS_NEW(ARRAY(t, 1), ARRAY(nodes, n), ARRAY(pending, n), ARRAY(windowed, n_windowed),
+                    ARRAY(leaves, n), ARRAY(inner, n)))
         return error_set(e, ERROR_MEMORY, "no memory for the table of %" PRIu32 " KV pages", n);
     *t = (struct page_tree){.pool = options->pool,
                             .worker = options->worker,
@@ -267,15 +345,18 @@ enum error_code page_tree_new(const struct page_tree_options *options, struct pa
                             .n_windowed = options->n_windowed,
                             .window = options->n_windowed ? options->window : 0,
                             .first_root = NONE,
+                            .first_loose = NONE,
+                            .index_root = NONE,
                             .seen = UINT64_MAX,
                             .cursor = (uint32_t)((uint64_t)n * options->worker / KV_POOL_WORKERS),
                             .nodes = nodes,
                             .pending = pending,
                             .windowed = windowed};
     for (uint32_t page = 0; page < n; page++)
-        nodes[page].first_child = NONE;
+        nodes[page] = NO_NODE;
     for (size_t i = 0; i < n_windowed; i++)
         windowed[i] = NONE;
+    page_index_init(&t->index, leaves, inner, n);
     *out = t;
     return ERROR_OK;
 }

@@ -10,11 +10,15 @@
  * 4. A windowed page in the tree (of a group after 0) is its owner's: the page of group 0 with the
  *    same parent and tokens. While this worker holds the windowed pages, it holds the owner.
  *
+ * 5. A child is in its parent's list of children, and either in that of the loose ones or in the
+ *    trie. One in the trie is full, or no worker extended it when `seen` was read.
+ *
  * Threads: one. Nothing here allocates after page_tree_new. */
 #ifndef MOED_WORKER_KV_PAGE_TREE_H
 #define MOED_WORKER_KV_PAGE_TREE_H
 
 #include "ipc/kv_page.h"
+#include "worker/kv/page_index.h"
 
 enum { PAGE_WINDOWED_MOST = 16 }; /* windowed pages of the same positions */
 
@@ -22,19 +26,27 @@ struct page_node {
     uint64_t generation; /* 0: the page is not in the tree */
     uint64_t format;
     uint32_t parent, depth;
-    uint32_t first_child, next_sibling, previous_sibling;
+    uint64_t serial;                                      /* counts links */
+    uint32_t first_child, next_sibling, previous_sibling; /* the last that was linked first */
+    /* Children with a content that a worker extends, or that was found without positions; the
+     * others are in the trie (page_index.h). */
+    uint32_t first_loose, next_loose, previous_loose;
+    uint32_t index_root;
     uint32_t children;
-    uint32_t holds; /* of this worker; one pin for all */
-    uint32_t group; /* of layers */
-    uint32_t owner; /* groups after 0 */
-    bool owned;     /* this worker is the writer, for one of its paths */
+    uint32_t holds;     /* of this worker; one pin for all */
+    uint32_t group;     /* of layers */
+    uint32_t owner;     /* groups after 0 */
+    bool owned;         /* this worker is the writer, for one of its paths */
+    bool indexed, full; /* in the trie; and full: so it stays there */
 };
 
 struct page_tree {
     struct kv_pool pool;
     uint32_t worker, vocab;
     uint32_t n_windowed, window; /* groups after 0, and the positions that one attends to */
-    uint32_t first_root;
+    uint32_t first_root, first_loose, index_root; /* as page_node has them for its children */
+    uint64_t serial;
+    struct page_index index;
     uint64_t seen;           /* changes that the tree has followed; UINT64_MAX: none */
     uint32_t cursor;         /* where to look for a free page */
     struct page_node *nodes; /* [n_pages] */
@@ -63,6 +75,10 @@ void page_tree_changed(struct page_tree *t);
 static inline uint32_t page_tree_first(const struct page_tree *t, uint32_t parent)
 {
     return parent == KV_POOL_NO_PAGE ? t->first_root : t->nodes[parent].first_child;
+}
+static inline uint32_t page_tree_first_loose(const struct page_tree *t, uint32_t parent)
+{
+    return parent == KV_POOL_NO_PAGE ? t->first_loose : t->nodes[parent].first_loose;
 }
 static inline struct kv_page_record *page_tree_record(const struct page_tree *t, uint32_t page)
 {

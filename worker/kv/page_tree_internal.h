@@ -23,6 +23,14 @@ void page_tree_attach(struct page_tree *t, uint32_t windowed, uint32_t owner);
 void page_tree_detach(struct page_tree *t, uint32_t windowed);
 /* Takes a page out of the tree whose content has gone, with all that continues it. */
 void page_tree_forget(struct page_tree *t, uint32_t page);
+/* Puts a child into the trie if no worker extends it, else among the loose ones. */
+void page_tree_settle(struct page_tree *t, uint32_t page);
+/* A node of a page that is not in the tree. */
+#define NO_NODE                                                                                    \
+    (struct page_node)                                                                             \
+    {                                                                                              \
+        .first_child = NONE, .first_loose = NONE, .index_root = NONE                               \
+    }
 /* Whether a windowed page has the first n positions of `page`. */
 bool page_tree_is_window_of(const struct page_tree *t, uint32_t windowed, uint32_t page,
                             uint32_t n);

@@ -181,26 +181,6 @@ bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t 
     return true;
 }
 
-/* A page with the content of `page`, which is full. NONE: there is no other. */
-static uint32_t find_twin(const struct prefix_cache *c, uint32_t page)
-{
-    const struct kv_page_record *r = page_tree_record(c->tree, page);
-    const struct page_node *node = &c->tree->nodes[page];
-    uint32_t tokens[KV_POOL_TOKENS];
-    for (uint32_t i = 0; i < KV_POOL_TOKENS; i++)
-        tokens[i] = prefix_cache_token_at(r, i);
-    for (uint32_t other = page_tree_first(c->tree, node->parent); other != NONE;
-         other = c->tree->nodes[other].next_sibling) {
-        const struct kv_page_record *o = page_tree_record(c->tree, other);
-        if (other != page && c->tree->nodes[other].format == node->format &&
-            atomic_load_explicit(&o->kind, memory_order_relaxed) ==
-                atomic_load_explicit(&r->kind, memory_order_relaxed) &&
-            prefix_cache_common_tokens(c, other, tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS)
-            return other;
-    }
-    return NONE;
-}
-
 /* The page costs as much as `other`, which has the same content, if that cost more. */
 static void take_cost(struct prefix_cache *c, uint32_t page, uint32_t other)
 {
@@ -218,7 +198,7 @@ static bool share_page(struct prefix_cache *c, struct kv_path *path, uint32_t in
     if (index + 1 < path->n_pages)
         next = path->pages[index + 1];
     page_tree_follow(c->tree);
-    uint32_t twin = find_twin(c, page);
+    uint32_t twin = prefix_cache_find_twin(c, page);
     page_tree_finish(c->tree, page);
     page_tree_changed(c->tree);
     if (twin == NONE || !page_tree_hold(c->tree, twin))

@@ -34,6 +34,8 @@ uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
 /* The child of parent that shares most tokens of the prefix from `position` on. */
 struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
                                         const struct kv_prefix *prefix, uint32_t position);
+/* A page with the content of `page`, which is full and owned. NO_PAGE: there is no other. */
+uint32_t prefix_cache_find_twin(const struct prefix_cache *c, uint32_t page);
 /* The pages of the longest prefix that a path may begin with, at most `most`, and maybe some after
  * it. Returns its positions; pages: NULL, or its array of `most`. *known: the
  * positions of the longest prefix, whatever its windows. Another

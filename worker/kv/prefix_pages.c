@@ -92,27 +92,77 @@ uint32_t prefix_cache_common_tokens(const struct prefix_cache *c, uint32_t page,
     return same;
 }
 
+static void consider(const struct prefix_cache *c, struct kv_match found, struct kv_match *best)
+{
+    if (found.n > best->n || (found.n > 0 && found.n == best->n &&
+                              page_index_better(c->tree, found.page, best->page) == found.page))
+        *best = found;
+}
+
+/* The child that has most of the tokens. */
+static struct kv_match longest_child(const struct prefix_cache *c, uint32_t parent,
+                                     const struct index_query *q)
+{
+    struct kv_match best = {NONE, 0};
+    uint32_t same = 0, page = page_index_find(c->tree, parent, q, &same);
+    if (page != NONE) {
+        /* the record counts: another worker may have evicted the page */
+        same = prefix_cache_common_tokens(c, page, q->tokens, q->n);
+        consider(c, (struct kv_match){page, same}, &best);
+    }
+    for (page = page_tree_first_loose(c->tree, parent); page != NONE;
+         page = c->tree->nodes[page].next_loose) {
+        c->tree->index.visits++;
+        if (c->tree->nodes[page].format == q->format &&
+            page_field(&page_tree_record(c->tree, page)->kind) == q->kind)
+            consider(c,
+                     (struct kv_match){page, prefix_cache_common_tokens(c, page, q->tokens, q->n)},
+                     &best);
+    }
+    return best;
+}
+
 struct kv_match prefix_cache_best_child(const struct prefix_cache *c, uint32_t parent,
                                         const struct kv_prefix *prefix, uint32_t position)
 {
-    struct kv_match best = {NONE, 0};
     enum kv_kind kind = kv_kind_of(position, prefix->n_prompt, c->exact);
-    uint64_t format = prefix_cache_format(c, prefix->salt);
-    for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
-         page = c->tree->nodes[page].next_sibling) {
-        const struct kv_page_record *r = page_tree_record(c->tree, page);
-        if (c->tree->nodes[page].format != format ||
-            atomic_load_explicit(&r->kind, memory_order_relaxed) != (uint32_t)kind)
-            continue;
-        uint32_t same =
-            prefix_cache_common_tokens(c, page, prefix->tokens + position, prefix->n - position);
-        if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
-            same = 0; /* a group is computed whole, or not at all */
-        if (same > best.n ||
-            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
-            best = (struct kv_match){page, same};
-    }
+    const struct index_query q = {.format = prefix_cache_format(c, prefix->salt),
+                                  .kind = (uint32_t)kind,
+                                  .tokens = prefix->tokens + position,
+                                  .n = prefix->n - position};
+    struct kv_match best = longest_child(c, parent, &q);
+    if (kind != KV_DEFINED && best.n < KV_POOL_TOKENS)
+        return (struct kv_match){NONE, 0}; /* a group is computed whole, or not at all */
     return best;
+}
+
+static bool is_twin(const struct prefix_cache *c, uint32_t page, const struct index_query *q)
+{
+    return page != NONE && c->tree->nodes[page].format == q->format &&
+           page_field(&page_tree_record(c->tree, page)->kind) == q->kind &&
+           prefix_cache_common_tokens(c, page, q->tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS;
+}
+
+/* Of several the one that was linked last. */
+uint32_t prefix_cache_find_twin(const struct prefix_cache *c, uint32_t page)
+{
+    const struct page_node *nodes = c->tree->nodes;
+    uint32_t tokens[KV_POOL_TOKENS], same = 0, parent = nodes[page].parent;
+    const struct index_query q = {.format = nodes[page].format,
+                                  .kind = page_field(&page_tree_record(c->tree, page)->kind),
+                                  .tokens = tokens,
+                                  .n = KV_POOL_TOKENS,
+                                  .newest = true};
+    assert(nodes[page].owned && !nodes[page].indexed);
+    prefix_cache_tokens(c, page, tokens);
+    uint32_t twin = page_index_find(c->tree, parent, &q, &same);
+    twin = is_twin(c, twin, &q) ? twin : NONE;
+    for (uint32_t other = page_tree_first_loose(c->tree, parent); other != NONE;
+         other = nodes[other].next_loose)
+        if (other != page && (twin == NONE || nodes[other].serial > nodes[twin].serial) &&
+            is_twin(c, other, &q))
+            twin = other;
+    return twin;
 }
 
 /* Of n positions that match, those that a path may take: no part of a large group. */

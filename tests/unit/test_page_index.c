@@ -1,0 +1,176 @@
+/* The index of pages (worker/kv/page_index.h) against a walk over all children, which is how it
+ * finds the page is defined; and how few nodes it looks at. */
+#include "prefix_bench.h"
+
+#include "worker/kv/prefix_cache_internal.h"
+
+#include <sys/mman.h>
+
+enum { PAGES = 120, WORKERS = 2 };
+
+/* The child with most of the tokens; of several the one that was linked last, but if that has no
+ * windowed pages the next one, and so on. */
+static struct kv_match walk(const struct prefix_cache *c, uint32_t parent,
+                            const struct kv_prefix *prefix, uint32_t position)
+{
+    struct kv_match best = {NONE, 0};
+    enum kv_kind kind = kv_kind_of(position, prefix->n_prompt, c->exact);
+    uint64_t format = prefix_cache_format(c, prefix->salt);
+    for (uint32_t page = page_tree_first(c->tree, parent); page != NONE;
+         page = c->tree->nodes[page].next_sibling) {
+        if (c->tree->nodes[page].format != format ||
+            page_field(&page_tree_record(c->tree, page)->kind) != (uint32_t)kind)
+            continue;
+        uint32_t same =
+            prefix_cache_common_tokens(c, page, prefix->tokens + position, prefix->n - position);
+        if (kind != KV_DEFINED && same < KV_POOL_TOKENS)
+            same = 0;
+        if (same > best.n ||
+            (same > 0 && same == best.n && !page_tree_has_windows(c->tree, best.page)))
+            best = (struct kv_match){page, same};
+    }
+    return best;
+}
+
+static uint32_t n_found, n_ties;
+
+/* Tokens as the talks have them, below a page of the tree. */
+static void check_lookup(const struct bench *b, const struct talk *talks)
+{
+    const struct prefix_cache *c = b->cache;
+    const struct talk *t = &talks[below(PATHS)];
+    uint32_t parent = below(PAGES), tokens[MOST];
+    if (below(3) == 0 || c->tree->nodes[parent].generation == 0 || c->tree->nodes[parent].group)
+        parent = NONE;
+    uint32_t position = parent == NONE ? 0 : (c->tree->nodes[parent].depth + 1) * KV_POOL_TOKENS;
+    memcpy(tokens, t->tokens, sizeof tokens);
+    uint32_t n = t->n + below(3) * 10;
+    n = n < MOST ? n : MOST;
+    if (position >= n)
+        return;
+    if (below(2))
+        tokens[position + below(n - position)] = below(VOCAB);
+    const struct kv_prefix prefix = {tokens, n, below(2) ? n : n + below(200), below(4) == 0};
+    struct kv_match expected = walk(c, parent, &prefix, position);
+    struct kv_match found = prefix_cache_best_child(c, parent, &prefix, position);
+    assert_int_equal(found.n, expected.n);
+    assert_int_equal(found.page, expected.page);
+    n_found += found.n > 0;
+    n_ties += found.n > 0 && found.n < KV_POOL_TOKENS;
+}
+
+static void check_lives(uint64_t seed, uint32_t workers, uint32_t n_windowed, uint32_t window)
+{
+    static struct talk talks[WORKERS][PATHS];
+    struct bench b[WORKERS];
+    random_state = seed;
+    memset(talks, 0, sizeof talks);
+    bench_open_windowed(&b[0], PAGES, seed % 2, n_windowed, window);
+    b[0].shared = workers > 1;
+    for (uint32_t w = 1; w < workers; w++) {
+        b[w] = b[0];
+        bench_attach(&b[w], 1);
+    }
+    for (uint32_t i = 0; i < 4000; i++) {
+        uint32_t w = below(workers);
+        step(&b[w], talks[w]);
+        if (below(400) == 0)
+            die(&b[w], talks[w]);
+        for (uint32_t k = 0; k < workers; k++) {
+            page_tree_follow(b[k].cache->tree);
+            for (int each = 0; each < 4; each++)
+                check_lookup(&b[k], talks[below(workers)]);
+        }
+    }
+    for (uint32_t w = workers; w-- > 1;)
+        bench_kill(&b[w]);
+    bench_close(&b[0]);
+}
+
+static void test_lives(void **state)
+{
+    (void)state;
+    n_found = n_ties = 0;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        check_lives(seed, 1, 0, 0);
+        check_lives(seed, WORKERS, 0, 0);
+        check_lives(seed, 1, 1 + seed % 2, 5 + (uint32_t)seed * 60);
+        check_lives(seed, WORKERS, 1, 70);
+    }
+    assert_true(n_found > 10000 && n_ties > 1000);
+}
+
+/* ---- Many conversations ---- */
+
+enum { ROOTS = 100000, COMMON = 20 };
+
+/* The tokens of conversation i: COMMON that all have, then its own. */
+static void conversation(uint32_t i, uint32_t n, uint32_t tokens[KV_POOL_TOKENS])
+{
+    for (uint32_t k = 0; k<n; k++, i = k> COMMON ? i / VOCAB : i)
+        tokens[k] = k < COMMON ? k : i % VOCAB;
+}
+
+/* A pool of whose pages no memory is used. */
+static void open_large(struct bench *b)
+{
+    struct error e;
+    size_t bytes = kv_pool_bytes(ROOTS, PAGE_BYTES);
+    *b = (struct bench){.exact = true};
+    b->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(b->memory != MAP_FAILED);
+    kv_pool_init(b->memory, ROOTS, PAGE_BYTES, 1);
+    assert_int_equal(kv_pool_attach(&b->pool, b->memory, bytes, &e), ERROR_OK);
+    bench_attach(b, 1);
+}
+
+static void converse(struct bench *b, uint32_t n, const uint32_t *tokens)
+{
+    uint32_t page;
+    struct kv_path path = {.pages = &page, .capacity = 1};
+    assert_true(prefix_cache_extend(b->cache, &path, n));
+    prefix_cache_fill(b->cache, &path, tokens, n, KV_DEFINED, 1000);
+    prefix_cache_close(b->cache, &path);
+}
+
+/* Half of them are full pages. */
+static uint32_t length_of(uint32_t i)
+{
+    return i % 2 ? KV_POOL_TOKENS : COMMON + 10 + i % 30;
+}
+
+static void test_many_conversations(void **state)
+{
+    uint32_t tokens[KV_POOL_TOKENS];
+    struct bench b;
+    (void)state;
+    open_large(&b);
+    for (uint32_t i = 0; i < ROOTS; i++) {
+        conversation(i, length_of(i), tokens);
+        converse(&b, length_of(i), tokens);
+    }
+    uint64_t before = b.cache->tree->index.visits;
+    random_state = 3;
+    for (uint32_t k = 0; k < 1000; k++) {
+        uint32_t i = below(ROOTS), n = length_of(i);
+        conversation(i, n, tokens);
+        assert_int_equal(prefix_cache_find(b.cache, &(struct kv_prefix){tokens, n, n, 0}, NULL), n);
+        tokens[COMMON] = VOCAB; /* one that no conversation has */
+        assert_int_equal(prefix_cache_find(b.cache, &(struct kv_prefix){tokens, n, n, 0}, NULL),
+                         COMMON);
+    }
+    uint64_t visits = b.cache->tree->index.visits - before;
+    assert_true(visits <= 2000 * 200); /* each walk over the children would be 100,000 */
+    bench_kill(&b);
+    munmap(b.memory, kv_pool_bytes(ROOTS, PAGE_BYTES));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_many_conversations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
