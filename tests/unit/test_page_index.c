@@ -59,6 +59,91 @@ static void check_lookup(const struct bench *b, const struct talk *talks)
     n_ties += found.n > 0 && found.n < KV_POOL_TOKENS;
 }
 
+/* Of the pages with a page's tokens the one that was linked last. */
+static void check_newest(const struct bench *b)
+{
+    const struct prefix_cache *c = b->cache;
+    const struct page_node *nodes = c->tree->nodes;
+    uint32_t page = below(PAGES), tokens[KV_POOL_TOKENS], expected = NONE, same = 0;
+    if (!nodes[page].full)
+        return;
+    prefix_cache_tokens(c, page, tokens);
+    const struct index_query q = {.format = nodes[page].format,
+                                  .kind = page_field(&page_tree_record(c->tree, page)->kind),
+                                  .tokens = tokens,
+                                  .n = KV_POOL_TOKENS,
+                                  .newest = true};
+    for (uint32_t other = page_tree_first(c->tree, nodes[page].parent); other != NONE;
+         other = nodes[other].next_sibling)
+        if (expected == NONE && nodes[other].full && nodes[other].format == q.format &&
+            page_field(&page_tree_record(c->tree, other)->kind) == q.kind &&
+            prefix_cache_common_tokens(c, other, tokens, KV_POOL_TOKENS) == KV_POOL_TOKENS)
+            expected = other;
+    assert_int_equal(page_index_find(c->tree, nodes[page].parent, &q, &same), expected);
+    assert_int_equal(same, KV_POOL_TOKENS);
+}
+
+/* What is evicted next, against a comparison of all pages; windowed pages are compared so anyway.
+ */
+static void check_victim(const struct bench *b)
+{
+    struct page_tree *t = b->cache->tree;
+    uint32_t expected = NONE;
+    uint64_t least = 0, word, value;
+    for (uint32_t page = 0; page < PAGES; page++) {
+        const struct page_node *node = &t->nodes[page];
+        uint64_t its = atomic_load(&page_tree_record(t, page)->value);
+        if (!node->generation || node->children || node->holds ||
+            !kv_page_is_idle(kv_page_word(&b->pool, page)) || (expected != NONE && its >= least))
+            continue;
+        expected = page;
+        least = its;
+    }
+    uint32_t found = page_tree_victim(t, &word, &value);
+    assert_int_equal(found, expected);
+    assert_true(found == NONE || value == least);
+}
+
+/* A full page that is not finished yet looks for another one with its content, not for itself. */
+static void check_owned(const struct bench *b)
+{
+    const struct page_node *nodes = b->cache->tree->nodes;
+    for (uint32_t page = 0; page < PAGES; page++)
+        assert_false(nodes[page].owned && nodes[page].indexed);
+}
+
+/* Two talks compute the same page while another worker changes something. */
+static void test_twin_after_a_change(void **state)
+{
+    static struct talk talks[2];
+    struct bench b;
+    (void)state;
+    bench_open(&b, 8, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        memset(&talks[i], 0, sizeof talks[i]);
+        talks[i].n = KV_POOL_TOKENS;
+        open_talk(&b, &talks[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        while (talks[i].n_past < talks[i].n) {
+            atomic_fetch_add(&b.pool.header->changes, 1);
+            assert_true(compute(&b, &talks[i]));
+        }
+    assert_int_equal(talks[0].path.pages[0], talks[1].path.pages[0]);
+    assert_int_equal(prefix_cache_stats(b.cache).shared, 1);
+    close_talk(&b, &talks[0]);
+    close_talk(&b, &talks[1]);
+    bench_close(&b);
+}
+
+static void check_free(const struct bench *b)
+{
+    uint32_t n = 0;
+    for (uint32_t page = 0; page < PAGES; page++)
+        n += !kv_page_has_content(kv_page_word(&b->pool, page));
+    assert_int_equal(b->cache->tree->n_free, n);
+}
+
 static void check_lives(uint64_t seed, uint32_t workers, uint32_t n_windowed, uint32_t window)
 {
     static struct talk talks[WORKERS][PATHS];
@@ -80,6 +165,12 @@ static void check_lives(uint64_t seed, uint32_t workers, uint32_t n_windowed, ui
             page_tree_follow(b[k].cache->tree);
             for (int each = 0; each < 4; each++)
                 check_lookup(&b[k], talks[below(workers)]);
+            check_newest(&b[k]);
+            check_owned(&b[k]);
+            if (!n_windowed)
+                check_victim(&b[k]);
+            if (workers == 1)
+                check_free(&b[k]);
         }
     }
     for (uint32_t w = workers; w-- > 1;)
@@ -162,6 +253,16 @@ static void test_many_conversations(void **state)
     }
     uint64_t visits = b.cache->tree->index.visits - before;
     assert_true(visits <= 2000 * 200); /* each walk over the children would be 100,000 */
+    /* The pool is full: each page more evicts one, without a look at all the others. */
+    before = b.cache->tree->victims.visits;
+    uint32_t cursor = b.cache->tree->cursor;
+    for (uint32_t i = 0; i < 1000; i++) {
+        conversation(ROOTS + i, KV_POOL_TOKENS, tokens);
+        converse(&b, KV_POOL_TOKENS, tokens);
+    }
+    assert_int_equal(prefix_cache_stats(b.cache).evictions, 1000);
+    assert_true(b.cache->tree->victims.visits - before <= 1000 * 10);
+    assert_int_equal(b.cache->tree->cursor, cursor); /* it looked for no free page */
     bench_kill(&b);
     munmap(b.memory, kv_pool_bytes(ROOTS, PAGE_BYTES));
 }
@@ -170,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_twin_after_a_change),
         cmocka_unit_test(test_many_conversations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

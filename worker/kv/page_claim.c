@@ -14,8 +14,10 @@ bool page_tree_hold(struct page_tree *t, uint32_t page)
 
 void page_tree_release(struct page_tree *t, uint32_t page)
 {
-    if (--t->nodes[page].holds == 0)
-        kv_page_unpin(&t->pool, t->worker, page);
+    if (--t->nodes[page].holds > 0)
+        return;
+    kv_page_unpin(&t->pool, t->worker, page);
+    page_tree_offer(t, page);
 }
 
 bool page_tree_hold_windows(struct page_tree *t, uint32_t page, uint32_t n)
@@ -53,9 +55,11 @@ static uint32_t claim_free(struct page_tree *t)
         if (!kv_page_has_content(word) && kv_page_claim(&t->pool, t->worker, page, word)) {
             if (t->nodes[page].generation) /* another worker has evicted it */
                 page_tree_forget(t, page);
+            t->n_free -= t->n_free > 0;
             return page;
         }
     }
+    t->n_free = 0;
     return NONE;
 }
 
@@ -115,7 +119,7 @@ static void drop_windows(struct page_tree *t, uint32_t page)
             continue;
         page_tree_detach(t, windowed);
         if (kv_page_claim(&t->pool, t->worker, windowed, word))
-            kv_page_release(&t->pool, windowed);
+            page_tree_release_claimed(t, windowed);
     }
 }
 
@@ -135,23 +139,69 @@ static void forget_claimed(struct page_tree *t, uint32_t page)
     }
 }
 
+static uint64_t value_of(const struct page_tree *t, uint32_t page)
+{
+    return atomic_load_explicit(&page_tree_record(t, page)->value, memory_order_relaxed);
+}
+
+/* A page with a window is worth less at some times than before (consider), so all are compared. */
+static uint32_t least_of_all(struct page_tree *t, uint64_t *word, uint64_t *least)
+{
+    uint32_t victim = NONE;
+    for (uint32_t page = 0; page < t->pool.n_pages && (victim == NONE || *least > 0); page++) {
+        uint64_t its_word, value;
+        t->victims.visits++;
+        if (!consider(t, page, &its_word, &value) || (victim != NONE && value >= *least))
+            continue;
+        victim = page;
+        *word = its_word;
+        *least = value;
+    }
+    return victim;
+}
+
+/* The first of the heap whose key is its value now. Those that only other workers hinder go back
+ * into the heap: they do not report when they are done. */
+static uint32_t least_of_heap(struct page_tree *t, uint64_t *word, uint64_t *least)
+{
+    struct page_victims *v = &t->victims;
+    uint32_t victim = NONE, n_hindered = 0, *hindered = t->pending;
+    while (v->n > 0 && victim == NONE) {
+        uint32_t page = v->heap[0];
+        const struct page_node *node = &t->nodes[page];
+        uint64_t value = value_of(t, page);
+        v->visits++;
+        if (!node->generation || node->children > 0 || node->holds > 0) {
+            page_victims_remove(v); /* it is offered again */
+        } else if (value > v->keys[page]) {
+            page_victims_raise(v, value);
+        } else if (!is_evictable(t, page, word)) {
+            page_victims_remove(v);
+            hindered[n_hindered++] = page;
+        } else {
+            victim = page;
+            *least = value;
+        }
+    }
+    while (n_hindered > 0)
+        page_tree_offer(t, hindered[--n_hindered]);
+    return victim;
+}
+
+uint32_t page_tree_victim(struct page_tree *t, uint64_t *word, uint64_t *value)
+{
+    return t->n_windowed ? least_of_all(t, word, value) : least_of_heap(t, word, value);
+}
+
 /* Claims the page whose loss costs least. NONE: there is none, or another worker took it. */
 static uint32_t claim_victim(struct page_tree *t)
 {
-    uint32_t victim = NONE;
-    uint64_t least = 0, victim_word = 0;
-    for (uint32_t page = 0; page < t->pool.n_pages && (victim == NONE || least > 0); page++) {
-        uint64_t word, value;
-        if (!consider(t, page, &word, &value) || (victim != NONE && value >= least))
-            continue;
-        victim = page;
-        victim_word = word;
-        least = value;
-    }
-    if (victim == NONE || !kv_page_claim(&t->pool, t->worker, victim, victim_word))
+    uint64_t word, value;
+    uint32_t victim = page_tree_victim(t, &word, &value);
+    if (victim == NONE || !kv_page_claim(&t->pool, t->worker, victim, word))
         return NONE;
     forget_claimed(t, victim);
-    raise_last_evicted(t, least);
+    raise_last_evicted(t, value);
     return victim;
 }
 
@@ -160,7 +210,7 @@ enum { TRIES = 4 };
 
 static uint32_t claim_page(struct page_tree *t)
 {
-    uint32_t page = claim_free(t);
+    uint32_t page = t->n_free > 0 ? claim_free(t) : NONE;
     for (int i = 0; i < TRIES && page == NONE; i++) {
         page = claim_victim(t);
         if (page != NONE) {
@@ -328,7 +378,7 @@ bool page_tree_drop(struct page_tree *t, uint32_t page)
         return false;
     drop_windows(t, page);
     page_tree_forget(t, page);
-    kv_page_release(&t->pool, page);
+    page_tree_release_claimed(t, page);
     page_tree_changed(t);
     return true;
 }

@@ -103,8 +103,26 @@ void page_tree_unlink(struct page_tree *t, uint32_t page)
         t->nodes[node->previous_sibling].next_sibling = node->next_sibling;
     else
         *first_of(t, node->parent) = node->next_sibling;
-    if (node->parent != NONE)
+    if (node->parent != NONE) {
         t->nodes[node->parent].children--;
+        page_tree_offer(t, node->parent);
+    }
+}
+
+void page_tree_offer(struct page_tree *t, uint32_t page)
+{
+    const struct page_node *node = &t->nodes[page];
+    if (t->n_windowed == 0 && node->generation && node->children == 0 && node->holds == 0)
+        page_victims_offer(
+            &t->victims, page,
+            atomic_load_explicit(&page_tree_record(t, page)->value, memory_order_relaxed));
+}
+
+void page_tree_release_claimed(struct page_tree *t, uint32_t page)
+{
+    kv_page_release(&t->pool, page);
+    t->n_free++;
+    t->cursor = page;
 }
 
 void page_tree_attach(struct page_tree *t, uint32_t windowed, uint32_t owner)
@@ -200,7 +218,7 @@ static bool is_orphan(const struct page_tree *t, const struct seen_record *s)
 static void free_content(struct page_tree *t, uint32_t page, uint64_t word)
 {
     if (kv_page_claim(&t->pool, t->worker, page, word))
-        kv_page_release(&t->pool, page);
+        page_tree_release_claimed(t, page);
 }
 
 bool page_tree_is_window_of(const struct page_tree *t, uint32_t windowed, uint32_t page, uint32_t n)
@@ -242,6 +260,7 @@ static enum found link_found(struct page_tree *t, uint32_t page, const struct se
         page_tree_attach(t, page, owner);
     else
         page_tree_link(t, page, s->parent);
+    page_tree_offer(t, page);
     return LINKED;
 }
 
@@ -294,6 +313,15 @@ static void link_pending(struct page_tree *t, uint32_t n)
         free_without_owner(t, t->pending[i]);
 }
 
+static void count_free(struct page_tree *t)
+{
+    t->n_free = 0;
+    for (uint32_t page = 0; page < t->pool.n_pages; page++) {
+        uint64_t word = kv_page_word(&t->pool, page);
+        t->n_free += !kv_page_has_content(word) && kv_page_is_idle(word);
+    }
+}
+
 void page_tree_follow(struct page_tree *t)
 {
     uint64_t changes = atomic_load_explicit(&t->pool.header->changes, memory_order_acquire);
@@ -315,6 +343,7 @@ void page_tree_follow(struct page_tree *t)
         if (!t->nodes[page].generation && kv_page_has_content(kv_page_word(&t->pool, page)))
             t->pending[n++] = page;
     link_pending(t, n);
+    count_free(t);
 }
 
 void page_tree_changed(struct page_tree *t)
@@ -333,11 +362,13 @@ enum error_code page_tree_new(const struct page_tree_options *options, struct pa
     struct page_node *nodes;
     struct index_leaf *leaves;
     struct index_inner *inner;
-    uint32_t *pending, *windowed, n = options->pool.n_pages;
+    uint64_t *keys;
+    uint32_t *pending, *windowed, *heap, *place, n = options->pool.n_pages;
     size_t n_windowed = (size_t)n * options->n_windowed;
     assert(options->n_windowed <= PAGE_WINDOWED_MOST);
     if (!ARRAYS_NEW(ARRAY(t, 1), ARRAY(nodes, n), ARRAY(pending, n), ARRAY(windowed, n_windowed),
-                    ARRAY(leaves, n), ARRAY(inner, n)))
+                    ARRAY(leaves, n), ARRAY(inner, n), ARRAY(keys, n), ARRAY(heap, n),
+                    ARRAY(place, n)))
         return error_set(e, ERROR_MEMORY, "no memory for the table of %" PRIu32 " KV pages", n);
     *t = (struct page_tree){.pool = options->pool,
                             .worker = options->worker,
@@ -357,6 +388,7 @@ enum error_code page_tree_new(const struct page_tree_options *options, struct pa
     for (size_t i = 0; i < n_windowed; i++)
         windowed[i] = NONE;
     page_index_init(&t->index, leaves, inner, n);
+    page_victims_init(&t->victims, keys, heap, place);
     *out = t;
     return ERROR_OK;
 }

@@ -19,6 +19,7 @@
 
 #include "ipc/kv_page.h"
 #include "worker/kv/page_index.h"
+#include "worker/kv/page_victims.h"
 
 enum { PAGE_WINDOWED_MOST = 16 }; /* windowed pages of the same positions */
 
@@ -47,8 +48,12 @@ struct page_tree {
     uint32_t first_root, first_loose, index_root; /* as page_node has them for its children */
     uint64_t serial;
     struct page_index index;
-    uint64_t seen;           /* changes that the tree has followed; UINT64_MAX: none */
-    uint32_t cursor;         /* where to look for a free page */
+    /* Without windowed pages: all pages of the tree without children and holds, and maybe others.
+     */
+    struct page_victims victims;
+    uint32_t n_free; /* free pages as last counted, at most; other workers may have freed more */
+    uint64_t seen;   /* changes that the tree has followed; UINT64_MAX: none */
+    uint32_t cursor; /* where to look for a free page */
     struct page_node *nodes; /* [n_pages] */
     uint32_t *pending;       /* [n_pages] */
     uint32_t *windowed;      /* [n_pages][n_windowed]: a page's windowed pages; NO_PAGE: none */

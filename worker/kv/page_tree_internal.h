@@ -31,8 +31,17 @@ void page_tree_settle(struct page_tree *t, uint32_t page);
     {                                                                                              \
         .first_child = NONE, .first_loose = NONE, .index_root = NONE                               \
     }
+/* A page may have become one that can be evicted. */
+void page_tree_offer(struct page_tree *t, uint32_t page);
+/* Frees a page that was claimed and is not in the tree. */
+void page_tree_release_claimed(struct page_tree *t, uint32_t page);
 /* Whether a windowed page has the first n positions of `page`. */
 bool page_tree_is_window_of(const struct page_tree *t, uint32_t windowed, uint32_t page,
                             uint32_t n);
+
+/* ---- page_claim.c ---- */
+
+/* The page that is evicted next, its word and value. NONE: none can be. */
+uint32_t page_tree_victim(struct page_tree *t, uint64_t *word, uint64_t *value);
 
 #endif
