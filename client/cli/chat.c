@@ -1,6 +1,8 @@
 /* Chat prompts out of the command line's options; see chat.h. */
 #include "client/cli/chat.h"
 
+#include "chat/effort.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,7 +130,7 @@ static enum moed_code add_messages(struct conversation *c, const char *text, siz
     return MOED_OK;
 }
 
-static enum chat_switch thinking(const struct conversation *c)
+static enum chat_switch own_switch(const struct conversation *c)
 {
     const json_t *v = json_object_get(c->file, "enable_thinking");
     return json_is_true(v) ? CHAT_ON : json_is_false(v) ? CHAT_OFF : c->options->thinking;
@@ -136,12 +138,13 @@ static enum chat_switch thinking(const struct conversation *c)
 
 static enum moed_code render(struct conversation *c, struct chat_rendered *out)
 {
+    const char *effort = json_string_value(json_object_get(c->file, "reasoning_effort"));
+    enum chat_switch of_effort = chat_effort_switch(effort);
     struct chat_request q = {.messages = c->messages,
                              .tools = json_object_get(c->file, "tools"),
                              .kwargs = c->kwargs,
-                             .reasoning_effort =
-                                 json_string_value(json_object_get(c->file, "reasoning_effort")),
-                             .thinking = thinking(c),
+                             .reasoning_effort = of_effort == CHAT_OFF ? NULL : effort,
+                             .thinking = chat_thinking(own_switch(c), of_effort, c->kwargs),
                              .now_s = -1};
     return chat_model_write(c->model, &q, out, c->error);
 }

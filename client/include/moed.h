@@ -614,11 +614,13 @@ struct moed_chat_options {
     const char *chat_template; /* Jinja (docs/chat-templates.md); NULL: the model's */
     const char *tools;         /* JSON: an array of tools in OpenAI's form; NULL: none */
     enum moed_tool_choice tool_choice;
-    const char *tool_name;        /* MOED_TOOLS_NAMED */
-    bool one_call;                /* at most one call in an answer */
-    bool whole_calls;             /* a call's parts come together, once it is complete */
-    enum moed_thinking thinking;  /* the template's enable_thinking */
-    const char *reasoning_effort; /* "low", "medium", "high", ...; NULL: the template's default */
+    const char *tool_name;       /* MOED_TOOLS_NAMED */
+    bool one_call;               /* at most one call in an answer */
+    bool whole_calls;            /* a call's parts come together, once it is complete */
+    enum moed_thinking thinking; /* the template's enable_thinking */
+    /* "low", "medium", "high", ...; NULL: the template's default. With MOED_THINKING_DEFAULT "none"
+     * switches thinking off, any other but "minimal" on, unless `variables` has the switch. */
+    const char *reasoning_effort;
     const char *variables; /* JSON: an object of more variables of the template; NULL: none */
 };
 

@@ -4,6 +4,8 @@
 #include "client/src/error.h"
 #include "client/src/options.h"
 
+#include "chat/effort.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +76,21 @@ static enum moed_code take_tools(struct chat_settings *s, struct moed_error *err
     return MOED_OK;
 }
 
+/* An effort switches thinking, unless the options or the variables do. */
+static void take_effort(struct chat_settings *s)
+{
+    static const enum moed_thinking thinking[] = {[CHAT_UNSET] = MOED_THINKING_DEFAULT,
+                                                  [CHAT_ON] = MOED_THINKING_ON,
+                                                  [CHAT_OFF] = MOED_THINKING_OFF};
+    enum chat_switch effort = chat_effort_switch(s->reasoning_effort);
+    if (s->thinking == MOED_THINKING_DEFAULT)
+        s->thinking = thinking[chat_thinking(CHAT_UNSET, effort, s->variables)];
+    if (effort != CHAT_OFF)
+        return;
+    free(s->reasoning_effort);
+    s->reasoning_effort = NULL; /* "none" is no effort that a template knows */
+}
+
 static enum moed_code fill(struct chat_settings *s, const struct moed_chat_options *o,
                            struct moed_error *error)
 {
@@ -88,7 +105,10 @@ static enum moed_code fill(struct chat_settings *s, const struct moed_chat_optio
     enum moed_code code = parse(o->variables, "variables", false, &s->variables, error);
     if (!code)
         code = parse(o->tools, "tools", true, &s->tools, error);
-    return code ? code : take_tools(s, error);
+    if (code)
+        return code;
+    take_effort(s);
+    return take_tools(s, error);
 }
 
 enum moed_code chat_settings_new(const struct moed_chat_options *options,

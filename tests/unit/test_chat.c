@@ -178,6 +178,35 @@ static void test_options(void **state)
     unlink(template);
 }
 
+/* What the template gets of a file with these members. */
+static void expect_switch(const char *members, const char *kwargs, const char *wanted)
+{
+    char messages[64], text[256];
+    struct chat_options options = {.messages_file = messages, .kwargs = kwargs};
+    struct expected x = {.count = 0};
+    snprintf(messages, sizeof messages, "%s/messages.json", run_dir);
+    snprintf(text, sizeof text, "{%s, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+             members);
+    write_file(messages, text);
+    add_bytes(&x, wanted, strlen(wanted));
+    x.ids[x.count++] = END;
+    expect(&options, "", 0, &x);
+    unlink(messages);
+}
+
+/* An effort makes models think that think only when told to. */
+static void test_effort(void **state)
+{
+    worker.chat_template = "{{ reasoning_effort }}{{ enable_thinking }}{{ messages[0].content }}"
+                           "<|im_end|>";
+    expect_switch("\"reasoning_effort\": \"high\"", NULL, "highTruea");
+    expect_switch("\"reasoning_effort\": \"minimal\"", NULL, "minimala");
+    expect_switch("\"reasoning_effort\": \"none\"", NULL, "Falsea");
+    expect_switch("\"reasoning_effort\": \"low\", \"enable_thinking\": false", NULL, "lowFalsea");
+    expect_switch("\"reasoning_effort\": \"low\"", "{\"enable_thinking\": false}", "lowFalsea");
+    expect_switch("\"reasoning_effort\": \"low\"", "{\"thinking\": false}", "lowa");
+}
+
 static enum moed_code refused(const struct chat_options *options, const char *text,
                               const char *says)
 {
@@ -280,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_text_cannot_end_its_turn, setup, teardown),
         cmocka_unit_test_setup_teardown(test_given_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_options, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_effort, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_model_without_template, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reasoning_left_open, setup, teardown),

@@ -354,6 +354,34 @@ static void test_turns(void **state)
     json_decref(all);
 }
 
+/* What the template gets of options. */
+static void expect_prompt_of(const struct moed_chat_options *options, const char *wanted)
+{
+    open_chat(options);
+    assert_int_equal(moed_chat_add(chat, "user", "a", 0, NULL), MOED_OK);
+    assert_int_equal(moed_chat_answer(chat, NULL, NULL, NULL, NULL, NULL), MOED_OK);
+    expect_prompt(wanted);
+}
+
+/* An effort makes models think that think only when told to. */
+static void test_effort(void **state)
+{
+    worker.chat_template =
+        "{{ reasoning_effort }}{{ enable_thinking }}{{ messages[0].content }}<|im_end|>";
+    struct moed_chat_options options = {.size = sizeof options, .reasoning_effort = "high"};
+    expect_prompt_of(&options, "highTruea>");
+    options.thinking = MOED_THINKING_OFF;
+    expect_prompt_of(&options, "highFalsea>");
+    options.thinking = MOED_THINKING_DEFAULT;
+    options.variables = "{\"thinking\": false}";
+    expect_prompt_of(&options, "higha>");
+    options.variables = NULL;
+    options.reasoning_effort = "minimal";
+    expect_prompt_of(&options, "minimala>");
+    options.reasoning_effort = "none";
+    expect_prompt_of(&options, "Falsea>");
+}
+
 /* A template that shows tools but no calls: the tools stay, and calls are text. */
 static void test_tools_stay(void **state)
 {
@@ -627,6 +655,7 @@ int main(void)
         CHAT_TEST(test_one_call_at_every_speed),
         CHAT_TEST(test_one_call_and_what_is_behind),
         CHAT_TEST(test_turns),
+        CHAT_TEST(test_effort),
         CHAT_TEST(test_tools_stay),
         CHAT_TEST(test_text_stays_text),
         CHAT_TEST(test_continues),

@@ -54,6 +54,10 @@ static void test_reasoning_parameters(void **state)
         {CHAT(",\"think\":\"high\""), CHAT_ON, "high", 0},
         {CHAT(",\"reasoning\":{\"effort\":\"high\"}"), CHAT_ON, "high", 0},
         {CHAT(",\"reasoning\":{\"effort\":\"minimal\"}"), CHAT_UNSET, "minimal", 0},
+        {CHAT(",\"reasoning_effort\":\"minimal\",\"thinking\":{\"type\":\"adaptive\"}"), CHAT_ON,
+         "minimal", 0},
+        {CHAT(",\"thinking\":{\"type\":\"adaptive\"},\"reasoning_effort\":\"minimal\""), CHAT_ON,
+         "minimal", 0},
         {CHAT(",\"reasoning\":{\"enabled\":false}"), CHAT_OFF, NULL, 0},
         {CHAT(",\"reasoning\":{\"enabled\":true,\"max_tokens\":7}"), CHAT_ON, NULL, 7},
     };

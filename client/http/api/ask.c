@@ -1,6 +1,7 @@
 /* Requests; see ask.h. */
 #include "client/http/api/ask.h"
 
+#include "chat/effort.h"
 #include "client/chat/sampling_zeros.h"
 #include "json/json_read.h"
 
@@ -246,9 +247,7 @@ struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model
 
 enum chat_switch ask_thinking(const struct ask *ask)
 {
-    bool said = ask->thinking != CHAT_UNSET || json_object_get(ask->kwargs, "enable_thinking") ||
-                json_object_get(ask->kwargs, "thinking");
-    return ask->thinks && !said ? CHAT_ON : ask->thinking;
+    return chat_thinking(ask->thinking, ask->thinks ? CHAT_ON : CHAT_UNSET, ask->kwargs);
 }
 
 void ask_seed(struct ask *ask)
@@ -587,12 +586,13 @@ bool take_effort(struct ask *ask, json_t *value, struct problem *p)
     if (!json_is_string(value) || json_string_length(value) == 0)
         return problem_set(p, 400, "none, low, medium, high or another of the model's is expected");
     const char *effort = json_string_value(value);
-    if (strcmp(effort, "none") == 0) {
+    enum chat_switch thinking = chat_effort_switch(effort);
+    if (thinking == CHAT_OFF) {
         ask->thinking = CHAT_OFF;
         return true;
     }
     ask->reasoning_effort = effort;
-    ask->thinks = strcmp(effort, "minimal") != 0;
+    ask->thinks = ask->thinks || thinking == CHAT_ON; /* another parameter may want it, too */
     return true;
 }
 

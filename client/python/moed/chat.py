@@ -133,7 +133,8 @@ class Chat:
     """A conversation with the model of a session. One thread at a time uses it.
 
     tools: a list in OpenAI's form. tool_choice: "auto", "none", "required", or the name of a function that the answer must call.
-    thinking: whether a model that can reasons; None: its default. variables: more variables of the template."""
+    thinking: whether a model that can reasons; None: as reasoning_effort has it ("none": no; "minimal" or None: the template's default;
+    any other: yes). variables: more variables of the template."""
 
     def __init__(
         self, session: Session, *, system: str | None = None, messages: Sequence[Message] = (), tools: Sequence[Mapping[str, Any]] = (),
