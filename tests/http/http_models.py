@@ -117,6 +117,10 @@ def up():
     return [name for name, m in listed().items() if m["state"] in ("up", "busy")]
 
 
+def tags_digests():
+    return {m["name"]: m["digest"] for m in call("GET", "/api/tags")[1]["models"]}
+
+
 def pid_of(process):
     """None while the process is being replaced."""
     try:
@@ -147,8 +151,17 @@ assert status == 200 and props["model_alias"] == "beta" and props["default_gener
 assert call("POST", "/api/show", {"model": "nothing"})[0] == 404
 assert up() == []
 
-digests = {m["name"]: m["digest"] for m in call("GET", "/api/tags")[1]["models"]}
+digests = tags_digests()
 assert len(set(digests.values())) == 4 and {len(d) for d in digests.values()} == {64}, digests  # two of them have the same bytes
+beta, was = f"{FOLDER}/beta.gguf", os.stat(f"{FOLDER}/beta.gguf")
+with open(beta, "ab") as f:  # as if another file had replaced it
+    f.write(bytes(32))
+os.utime(beta, (was.st_atime, was.st_mtime - 1))  # a file that has just been written is left out
+replaced = tags_digests()
+assert [name for name in digests if replaced[name] != digests[name]] == ["beta"], (digests, replaced)
+os.truncate(beta, was.st_size)
+os.utime(beta, ns=(was.st_atime_ns, was.st_mtime_ns))
+assert tags_digests() == digests
 
 print("a request loads its model")
 assert ask("stand-in") == "2 + 3 = 5."
@@ -161,7 +174,7 @@ assert [(m["name"], m["digest"]) for m in call("GET", "/api/ps")[1]["models"]] =
 assert call("GET", "/moed/map?model=alpha")[0] == 200
 tags = call("GET", "/api/tags")[1]["models"]
 assert [m["details"]["quantization_level"] for m in tags] == ["Q8_0"] * 4, tags
-assert {m["name"]: m["digest"] for m in tags} == digests, tags
+assert tags_digests() == digests, tags
 
 print("another takes its place; a long name, a stream")
 c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=DEADLINE_S)

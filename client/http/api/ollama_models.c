@@ -52,33 +52,38 @@ static void details_json(const char *architecture, uint64_t parameters, const ch
     strbuf_printf(out, "}");
 }
 
-/* Clients take models with one digest for one model, and cut the text at 12 characters. Ollama's
- * is of the model's files; this one is of what the lists have of a model, so that it is there
- * before the model is loaded, and stays when it is. */
-static void digest_json(struct strbuf *out, const char *id, uint64_t parameters,
-                        const char *architecture, const char *quantization)
+/* What the lists have of a model, loaded or not. */
+struct listed {
+    const char *id, *architecture, *quantization;
+    uint64_t parameters, file_bytes;
+};
+
+/* Clients take models with one digest for one model, cut the text at 12 characters, and keep on
+ * disk what they know of a digest (llm: the capabilities). Ollama's is of the model's files. Those
+ * are too large to be read for it, so this one is of what the lists have: it is there before the
+ * model is loaded, stays when it is, and changes with the size of the files. */
+static void digest_json(const struct listed *m, struct strbuf *out)
 {
     strbuf_printf(out, ",\"digest\":\"");
     for (uint64_t i = 0; i < 4; i++) {
-        uint64_t sum = checksum64(i, id, strlen(id) + 1);
-        sum = checksum64(sum, architecture, strlen(architecture) + 1);
-        sum = checksum64(sum, quantization, strlen(quantization) + 1);
-        sum = checksum64(sum, &parameters, sizeof parameters);
+        uint64_t sum = checksum64(i, m->id, strlen(m->id) + 1);
+        sum = checksum64(sum, m->architecture, strlen(m->architecture) + 1);
+        sum = checksum64(sum, m->quantization, strlen(m->quantization) + 1);
+        sum = checksum64(sum, &m->parameters, sizeof m->parameters);
+        sum = checksum64(sum, &m->file_bytes, sizeof m->file_bytes);
         strbuf_printf(out, "%016llx", (unsigned long long)sum);
     }
     strbuf_printf(out, "\",");
 }
 
-/* What all lists have of a model. */
-static void entry_json(struct strbuf *out, const char *id, uint64_t bytes, const char *architecture,
-                       uint64_t parameters, const char *quantization)
+static void entry_json(const struct listed *m, uint64_t bytes, struct strbuf *out)
 {
     strbuf_printf(out, "%s{", out->data[out->len - 1] == '[' ? "" : ",");
-    json_string_member(out, "name", id);
-    json_string_member(out, "model", id);
+    json_string_member(out, "name", m->id);
+    json_string_member(out, "model", m->id);
     strbuf_printf(out, ",\"size\":%llu", (unsigned long long)bytes);
-    digest_json(out, id, parameters, architecture, quantization);
-    details_json(architecture, parameters, quantization, out);
+    digest_json(m, out);
+    details_json(m->architecture, m->parameters, m->quantization, out);
 }
 
 /* When the model is unloaded if nobody uses it. */
@@ -94,16 +99,25 @@ static void expiry(const struct deployments *all, const struct deployment *d, ch
 static void add_unloaded(void *arg, const struct demand_model *m)
 {
     struct exchange *x = arg;
+    const struct listed listed = {.id = m->id,
+                                  .architecture = m->architecture,
+                                  .quantization = m->quantization,
+                                  .parameters = m->parameters,
+                                  .file_bytes = m->file_bytes};
     char started[24];
     ollama_time(app_of(x)->started, started);
-    entry_json(&x->out, m->id, m->file_bytes, m->architecture, m->parameters, m->quantization);
+    entry_json(&listed, m->file_bytes, &x->out);
     strbuf_printf(&x->out, ",\"modified_at\":\"%s\"}", started);
 }
 
 static void loaded_json(const struct deployment *d, uint64_t bytes, struct strbuf *out)
 {
-    entry_json(out, d->model, bytes, d->facts->architecture, d->facts->parameters,
-               d->facts->quantization);
+    const struct listed listed = {.id = d->model,
+                                  .architecture = d->facts->architecture,
+                                  .quantization = d->facts->quantization,
+                                  .parameters = d->facts->parameters,
+                                  .file_bytes = d->facts->file_bytes};
+    entry_json(&listed, bytes, out);
 }
 
 static void write_tags(struct exchange *x)
