@@ -268,6 +268,19 @@ def check_custom_tools():
             assert (item["type"], item["input"], item["name"]) == ("custom_tool_call", done, "apply_patch") and "arguments" not in item, (whole, done)
             history = [USER, item, {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "Done."}, USER]
             ask("/v1/responses", **{**asked, "input": history, "tool_choice": "none", "max_output_tokens": 3})
+    function = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}
+    together = False
+    for seed in range(8):  # calls of both kinds in one answer
+        parts = data("/v1/responses", **{**asked, "tools": [*asked["tools"], function], "tool_choice": "required", "seed": seed})
+        items = parts[-1]["response"]["output"]
+        for i, item in enumerate(items):
+            own = [p for p in parts if p.get("output_index") == i]
+            whole = item.get("input", item.get("arguments"))
+            if whole is not None:
+                assert "".join(p["delta"] for p in own if p["type"].endswith(".delta")) == whole, own
+                assert {p["item_id"] for p in own if "item_id" in p} == {item["id"]} and ("input" in item) == (item["name"] == "apply_patch"), own
+        together |= {"function_call", "custom_tool_call"} <= {item["type"] for item in items}
+    assert together
 
 
 def short_name():

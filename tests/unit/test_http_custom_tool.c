@@ -36,14 +36,14 @@ static void test_functions(void **state)
     refuse_because(parse_response, "{\"input\":\"a\",\"tools\":[{\"type\":\"local_shell\"}]}",
                    "tools",
                    "tools[0]: the type function or custom is expected, not 'local_shell': moed has "
-                   "no tools of its own. Describe one that the client runs as a function (name, "
+                   "no tools of its own. Describe a tool that the client runs as a function (name, "
                    "description, parameters)");
     refuse_because(
         parse_message,
         CHAT(",\"max_tokens\":1,\"tools\":[{\"type\":\"bash_20250124\",\"name\":\"bash\"}]"),
         "tools",
-        "tools[0]: moed has no tools of its own, as 'bash_20250124'. Describe one that "
-        "the client runs by name, description and input_schema");
+        "tools[0]: 'bash_20250124' is not known: moed has no tools of its own. Describe a tool "
+        "that the client runs by name, description and input_schema, without a type");
     refuse_because(parse_response,
                    "{\"input\":\"a\",\"instructions\":[{\"role\":\"user\",\"content\":\"a\"}]}",
                    "instructions",

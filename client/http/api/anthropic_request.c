@@ -223,9 +223,9 @@ static bool take_own_tools(struct ask *ask, json_t *value, struct problem *p)
         const char *type = json_string_value(json_object_get(tool, "type"));
         if (type && strcmp(type, "custom") != 0)
             return problem_set(p, 400,
-                               "tools[%zu]: moed has no tools of its own, as '%.40s'. "
-                               "Describe one that the client runs by name, description and "
-                               "input_schema",
+                               "tools[%zu]: '%.40s' is not known: moed has no tools of its own. "
+                               "Describe a tool that the client runs by name, description and "
+                               "input_schema, without a type",
                                i, type);
         json_t *function = json_pack(
             "{s:O*, s:O*, s:O*, s:O*}", "name", json_object_get(tool, "name"), "description",

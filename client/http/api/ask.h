@@ -104,11 +104,11 @@ struct ask {
     char *form_text;              /* owned; of `form` */
     bool form_is_loose;           /* a schema of which what cannot be followed is left out */
     const char *reasoning_effort; /* NULL: the template's */
-    enum chat_switch thinking;    /* what the request says of it; see ask_thinking */
-    bool thinks; /* the request wants some thinking: an effort, or as much as the model sees fit */
-    uint32_t reasoning_budget; /* tokens; 0: no limit */
-    bool reasoning_as_content; /* it is not separated */
-    bool reasoning_hidden;     /* it is separated and dropped */
+    enum chat_switch thinking;    /* the request's own switch; see ask_thinking */
+    bool thinks;                  /* it has an effort above minimal, or leaves it to the model */
+    uint32_t reasoning_budget;    /* tokens; 0: no limit */
+    bool reasoning_as_content;    /* it is not separated */
+    bool reasoning_hidden;        /* it is separated and dropped */
     enum chat_end end;
     uint64_t id_seed; /* random: the ids of calls follow from it */
     char ignored[96]; /* names of parameters without a row */
@@ -146,8 +146,7 @@ struct ask_shown {
     float temperature, top_p, presence_penalty, frequency_penalty;
 };
 struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
-/* Whether the model is to think. A request that wants thinking and does not say so is enough: some
- * templates think only when told to. CHAT_UNSET: as the template has it. */
+/* The template's switch: the request's own, else on where `thinks` is set (chat/effort.h). */
 enum chat_switch ask_thinking(const struct ask *ask);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);

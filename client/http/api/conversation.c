@@ -37,7 +37,7 @@ bool take_tools(struct ask *ask, json_t *value, struct problem *p)
             return problem_set(p, 400,
                                "tools[%zu]: {\"type\": \"function\", \"function\": {...}} is "
                                "expected, not '%.40s': moed has no tools of its own. Describe "
-                               "one that the client runs so",
+                               "a tool that the client runs as a function",
                                i, type ? type : "none");
         if (!add_tool(ask, json_incref(function), p))
             return false;

@@ -266,8 +266,8 @@ static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
         if (!custom && !content_has_type(tool, "function"))
             return problem_set(p, 400,
                                "tools[%zu]: the type function or custom is expected, not '%.40s': "
-                               "moed has no tools of its own. Describe one that the client runs as "
-                               "a function (name, description, parameters)",
+                               "moed has no tools of its own. Describe a tool that the client runs "
+                               "as a function (name, description, parameters)",
                                i, type ? type : "none");
         json_t *function = custom ? custom_tool_function(tool) : json_copy(tool);
         json_object_del(function, "type");
