@@ -72,15 +72,43 @@ void run_watch_take(struct run_watch *w)
         }
 }
 
+/* Whether a call failed for a reason that passes and says nothing about its path. */
+static bool passes(int number)
+{
+    return number == EMFILE || number == ENFILE || number == ENOMEM || number == EINTR;
+}
+
 bool run_watch_is_there(const struct run_watch *w, const char *run)
 {
     struct stat s;
     int fd;
+    errno = 0;
     if (run_dir_open(run, &fd, NULL))
-        return false;
+        return passes(errno);
     bool same = fstat(fd, &s) == 0 && s.st_dev == w->device && s.st_ino == w->inode;
     close(fd);
     return same;
+}
+
+/* The same without the owners and modes: clients refuse a directory until those are right again,
+ * but then it serves them. */
+static bool leads_there(const struct run_watch *w, const char *run)
+{
+    struct stat s;
+    if (lstat(run, &s) != 0)
+        return passes(errno);
+    return s.st_dev == w->device && s.st_ino == w->inode;
+}
+
+/* The delay is for a directory that is renamed, and renamed back at once. */
+void run_watch_look(struct run_watch *w, const char *run)
+{
+    if (w->due_ns != UINT64_MAX)
+        return;
+    if (!leads_there(w, run))
+        w->due_ns = clock_end_ns(DELAY_MS);
+    else if (w->fd < 0 && run_watch_is_there(w, run))
+        w->due_ns = clock_ns();
 }
 
 static bool has_control_socket(const char *run, const char *process)

@@ -31,8 +31,12 @@ struct run_watch {
 enum error_code run_watch_open(struct run_watch *w, const char *run, struct error *e);
 /* Reads the events. */
 void run_watch_take(struct run_watch *w);
-/* True where the directory at run is still the one that was opened, and still acceptable
- * (run_dir_open). */
+/* Looks without an event. Sets due_ns to a second from now if run does not lead to the directory
+ * that was opened. Without inotify it sets due_ns to now if run leads there and is acceptable. No
+ * effect if due_ns is set already. */
+void run_watch_look(struct run_watch *w, const char *run);
+/* True if the directory at run is still the one that was opened, and still acceptable
+ * (run_dir_open). True as well if the system has no descriptor or no memory to find that out. */
 bool run_watch_is_there(const struct run_watch *w, const char *run);
 /* Whether one of `process`'s sockets (.ctl, .peers, .lease) was removed and is missing. */
 bool run_watch_misses_socket(const struct run_watch *w, const char *run, const char *process);

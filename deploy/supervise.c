@@ -265,8 +265,7 @@ static void look_at_files(struct supervisor *s)
     if (now - s->files_ns < FILES_NS)
         return;
     s->files_ns = now;
-    if (s->watch.due_ns == UINT64_MAX) /* else it is looked at soon */
-        s->watch.due_ns = now;
+    run_watch_look(&s->watch, s->run);
 }
 
 /* Something in RUN was removed, or may have been. A process that no client reaches any more is
