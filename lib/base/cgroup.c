@@ -54,6 +54,8 @@ bool cgroup_up(struct cgroup *g)
 bool cgroup_is_below(const struct cgroup *g, const struct cgroup *above)
 {
     size_t len = strlen(above->path);
-    return g->second == above->second && strncmp(g->path, above->path, len) == 0 &&
+    const char *rest = g->path + strnlen(g->path, len);
+    bool climbs = strncmp(rest, "/..", 3) == 0 && (rest[3] == '/' || rest[3] == '\0');
+    return !climbs && g->second == above->second && strncmp(g->path, above->path, len) == 0 &&
            (g->path[len] == '/' || g->path[len] == '\0');
 }

@@ -19,7 +19,8 @@ bool cgroup_next(FILE *list, const char *controller, struct cgroup *g);
 /* Goes to the group above; false: g is the root of the mount. In a container the path may be the
  * host's: then only the mount's root exists, and that is the container's own group. */
 bool cgroup_up(struct cgroup *g);
-/* Whether a group is `above`, or lies below it. */
+/* Whether a group is `above`, or lies below it. In a cgroup namespace the path of a group outside
+ * of it begins with "/..". */
 bool cgroup_is_below(const struct cgroup *g, const struct cgroup *above);
 
 #endif

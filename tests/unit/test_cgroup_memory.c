@@ -70,6 +70,21 @@ static void promises_of_others(void **state)
     assert_int_equal(cgroup_memory_available(root), 90);
 }
 
+/* This process is at the root of a cgroup namespace: paths of groups outside lead upwards. */
+static void promises_outside_of_the_namespace(void **state)
+{
+    static const struct cgroup_promise all[] = {{71, 100}, {72, 30}, {73, 5}, {74, 1}};
+    (void)state;
+    put("proc/self/cgroup", "0::/");
+    put(V2 "memory.max", "1000");
+    put(V2 "memory.current", "0");
+    put("proc/71/cgroup", "0::/../other");
+    put("proc/72/cgroup", "0::/..");
+    put("proc/73/cgroup", "0::/a");
+    put("proc/74/cgroup", "0::/..a");
+    assert_int_equal(cgroup_memory_unpromised(root, all, 4), 1000 - 6);
+}
+
 static void promises_of_the_first_version(void **state)
 {
     static const struct cgroup_promise all[] = {{71, 100}, {72, 30}};
@@ -123,10 +138,14 @@ static void claims(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(without_groups),     TEST(second_version),
-        TEST(first_version),      TEST(container_of_the_first_version),
-        TEST(promises_of_others), TEST(promises_of_the_first_version),
-        TEST(oom_kills),          TEST(claims)};
+    const struct CMUnitTest tests[] = {TEST(without_groups),
+                                       TEST(second_version),
+                                       TEST(first_version),
+                                       TEST(container_of_the_first_version),
+                                       TEST(promises_of_others),
+                                       TEST(promises_outside_of_the_namespace),
+                                       TEST(promises_of_the_first_version),
+                                       TEST(oom_kills),
+                                       TEST(claims)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
