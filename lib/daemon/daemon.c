@@ -322,8 +322,10 @@ static void *signals_main(void *arg)
             poll(NULL, 0, SHUTDOWN_DELAY_MS);
             stop(d);
         }
-        if (fds[0].revents)
+        if (fds[0].revents) {
+            reopen_log(d); /* the last lines stand where `moed logs` looks */
             take_signal(d);
+        }
     }
 }
 

@@ -573,6 +573,27 @@ static void follows_its_log(void **state)
     }
 }
 
+/* A process that is stopped before it has noticed that its log is a new one. */
+static void stops_in_its_new_log(void **state)
+{
+    char log[RUN_PATH_BYTES], socket[RUN_PATH_BYTES];
+    (void)state;
+    run_dir_file(run, "tester.log", log);
+    run_dir_file(run, "notify", socket);
+    unsetenv("WATCHDOG_USEC");
+    listen_for_notifications(false);
+    child = spawn((const char *const[]){NULL}, log);
+    assert_true(notified("READY=1\nSTATUS=size?5"));
+    rename_log(run);
+    kill(child, SIGTERM);
+    assert_int_equal(exit_status(child), EXIT_CLEAN);
+    assert_true(has_text(log, "stopped"));
+    child = 0;
+    close(notify_fd);
+    notify_fd = -1;
+    unlink(socket);
+}
+
 static void wrong_use_is_one_line(void **state)
 {
     static const char *const cases[][3] = {
@@ -630,6 +651,7 @@ int main(int argc, char **argv)
         TEST(feeds_the_watchdog),
         TEST(does_not_feed_the_watchdog_without_a_control_socket),
         TEST(follows_its_log),
+        TEST(stops_in_its_new_log),
         TEST(wrong_use_is_one_line),
         TEST(only_a_process_that_confines_itself_has_the_option),
     };
