@@ -55,13 +55,13 @@ void kv_file_retry(struct kv_file *f);
 
 /* The slot with this key; UINT32_MAX: none. */
 uint32_t kv_file_find(const struct kv_file *f, uint64_t parent_key, uint64_t key);
-/* Writes a page, whose checksum this sets, and whose time where that lies ahead. Others may write
- * `memory` meanwhile: it is read once. still_valid (may be NULL): called after that; false: the
- * bytes are not those of `page`, and nothing is kept. */
+/* Writes a page. Sets its checksum, and sets its time to now if that is more than an hour ahead.
+ * Others may write `memory` meanwhile: it is read once. still_valid (may be NULL): called after
+ * that; false: the bytes are not those of `page`, and nothing is kept. */
 void kv_file_put(struct kv_file *f, struct kv_store_page *page, const void *memory,
                  bool (*still_valid)(void *arg), void *arg);
-/* The page in a slot was used at this time. An earlier time than the page has counts only where
- * that lies ahead. */
+/* The page in a slot was used at this time. A time before the page's is ignored, unless the page's
+ * is more than an hour ahead. */
 void kv_file_touch(struct kv_file *f, uint32_t slot, uint64_t used_s);
 /* Drops all pages, and their bytes. */
 void kv_file_clear(struct kv_file *f);

@@ -125,8 +125,8 @@ static void save(struct kv_saver *s, const struct copied *c, uint64_t parent, ui
     kv_file_put(s->file, &page, kv_pool_page(&s->pool, c->page), still_valid, &v);
 }
 
-/* Saves the page of a record if it is due and the file does not have it. True: it need not be
- * looked at again, which a page does that could not be written. */
+/* Saves the page of a record if it is due and the file does not have it. False: look at it again,
+ * as it is not due, or writing it failed. */
 static bool save_if_due(struct kv_saver *s, const struct copied *c, uint64_t parent, uint64_t key)
 {
     uint64_t now_s = (uint64_t)time(NULL); /* the clock may have been set back since that use */
@@ -176,6 +176,8 @@ static bool look_at(struct kv_saver *s, uint32_t page, bool parts)
         touch(s, page, state);
         return false;
     }
+    if (state->generation == generation && !kv_file_writes(s->file))
+        return false; /* it waits with many others, perhaps for hours */
     if (!copy_record(s, page, &c) || (c.n < KV_POOL_TOKENS && !parts))
         return false;
     uint64_t parent = parent_key(s, &c);

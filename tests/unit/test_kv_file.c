@@ -474,6 +474,19 @@ static void test_use_of_saved(void **state)
     close_memd(&m);
 }
 
+static unsigned n_keys;
+
+uint64_t __real_kv_store_key(uint64_t parent_key, uint32_t kind, const uint32_t *tokens,
+                             uint32_t n);
+
+uint64_t __wrap_kv_store_key(uint64_t parent_key, uint32_t kind, const uint32_t *tokens,
+                             uint32_t n);
+uint64_t __wrap_kv_store_key(uint64_t parent_key, uint32_t kind, const uint32_t *tokens, uint32_t n)
+{
+    n_keys++;
+    return __real_kv_store_key(parent_key, kind, tokens, n);
+}
+
 /* While the disk is full nothing is saved; afterwards all that was missed is. */
 static void test_full_disk(void **state)
 {
@@ -492,6 +505,9 @@ static void test_full_disk(void **state)
     assert_true(m.file.failed);
     kv_saver_scan(m.saver, true); /* the next attempt is not due */
     assert_int_equal(atomic_load(&m.file.n_used), 0);
+    n_keys = 0;
+    kv_saver_scan(m.saver, false);
+    assert_int_equal(n_keys, 0); /* pages that wait are not hashed each second */
     kv_file_retry(&m.file);
     kv_saver_scan(m.saver, true);
     assert_false(m.file.failed);
