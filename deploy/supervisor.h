@@ -82,8 +82,7 @@ struct supervisor {
 /* Does everything before the loop: paths, programs and their arguments, the lock, the log, signals,
  * processes that an earlier supervisor left, sockets. ERROR_EXISTS: the deployment runs already. */
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
-/* Renames its own log where it is long, and goes on in a new one; likewise where it has vanished.
- */
+/* Renames the supervisor's log if it is long. Goes on in a new one then, or if it has vanished. */
 void supervisor_keep_log(const struct supervisor *s);
 /* Makes those of its own files (pid file, sockets) again that have vanished. */
 enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
