@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -249,6 +250,17 @@ static void choose_processes(struct supervisor *s)
     s->processes[MODELS].runs_setuid = true; /* it starts deployments, which may have a GPU */
 }
 
+/* poll fails if it gets more descriptors than are allowed, even where they are unused. */
+static enum error_code check_descriptor_limit(struct error *e)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= SUPERVISOR_POLLED)
+        return ERROR_OK;
+    return error_set(e, ERROR_LIMIT,
+                     "%llu descriptors are allowed, but the supervisor needs %d: raise ulimit -n",
+                     (unsigned long long)limit.rlim_cur, SUPERVISOR_POLLED);
+}
+
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
 {
     choose_processes(s);
@@ -265,7 +277,9 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
     log_info("moed %s: deployment %s%sof %s in %s (pid %d)", MOED_VERSION,
              named ? s->settings->name : "", named ? " " : "", s->model[0] ? s->model : s->models,
              s->run, (int)getpid());
-    code = block_signals(s, e);
+    code = check_descriptor_limit(e);
+    if (!code)
+        code = block_signals(s, e);
     if (!code)
         code = clear_leftovers(s, e);
     if (!code)

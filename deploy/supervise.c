@@ -341,7 +341,7 @@ static void loop(struct supervisor *s)
         if (s->stopping && all_gone(s))
             return;
         process_look_for_oom_kills();
-        struct pollfd fds[3 + 1 + CLIENTS_MAX] = {
+        struct pollfd fds[SUPERVISOR_POLLED] = {
             {s->signal_fd, POLLIN, 0}, {s->notify_fd, POLLIN, 0}, {s->watch.fd, POLLIN, 0}};
         clients_poll_set(&s->clients, fds + 3);
         if (poll(fds, sizeof fds / sizeof *fds, poll_timeout_ms(s)) < 0)

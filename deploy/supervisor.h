@@ -57,6 +57,10 @@ struct generation {
     char worker_numbers[SUPERVISE_WORKERS][12];
 };
 
+/* What the loop polls: signals, notifications, removals, the socket for commands and its clients.
+ */
+#define SUPERVISOR_POLLED (3 + 1 + CLIENTS_MAX)
+
 struct supervisor {
     const struct settings *settings; /* of the generation that serves */
     const char *model;               /* the same */

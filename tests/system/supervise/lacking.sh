@@ -21,6 +21,12 @@ refuses() {
     [ $n -ge "$need" ] || fail "moed $* gives up after $n starts"
 }
 
+# With fewer descriptors than it polls the supervisor ends; it used to spin, deaf to SIGTERM.
+mkdir -m 700 "$WORK/few"
+(ulimit -n 19; timeout -s KILL 10 "$SUPERVISE" --run "$WORK/few" --model "$WORK/model" --bindir "$WORK/bin" >/dev/null 2>&1) &&
+    fail "a supervisor with 19 descriptors ends without an error"
+grep -q "19 descriptors are allowed, but the supervisor needs" "$WORK/few/supervise.log" || fail "no word of the 19 descriptors"
+
 script worker "exit 5"
 "$SUPERVISE" --run "$RUN" --name test --model "$WORK/model" --bindir "$WORK/bin" --cpuexec >/dev/null 2>&1 &
 wait_until 20 grep -qsx "ready memd" "$RUN/events"
