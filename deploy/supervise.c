@@ -255,7 +255,8 @@ static void rotate_logs(struct supervisor *s)
     if (now - s->logs_ns < LOGS_NS)
         return;
     s->logs_ns = now;
-    keep_logs(s);
+    if (run_watch_is_there(&s->watch, s->run)) /* else they would be made in another directory */
+        keep_logs(s);
 }
 
 /* RUN may be out of reach without an event, as after `umount -l`, and there may be no events. */
