@@ -68,6 +68,8 @@ const CASES = [
   ['$5 and $10', 'p("$5 and $10")'],
   ['from $5 to $ 6 $ or \\$7$', 'p("from $5 to $ 6 $ or $7$")'],
   ['`$a*b*c$`', 'p(code("$a*b*c$"))'],
+  ['Use $HOME and `$PATH`, or $`x`$', 'p("Use $HOME and " code("$PATH") ", or " span("$`x`$"))'],
+  ['$$ is its number: `echo $$`', 'p("$$ is its number: " code("echo $$"))'],
   ['so $$x_{1}^{*} + y^{*}$$ holds', 'p("so " span("$$x_{1}^{*} + y^{*}$$") " holds")'],
   ['so \\[a_1 * b_1 * c\\] holds', 'p("so " span("\\\\[a_1 * b_1 * c\\\\]") " holds")'],
   ['\\[open* \\(open* $$open* $open', 'p("[open* (open* $$open* $open")'],
@@ -152,7 +154,7 @@ test('no text takes long, and nothing nests deeply', () => {
   const depth = (node) => 1 + Math.max(0, ...node.childNodes.map(depth));
   const texts = ['*', '_', '**a ', '*a _b ', '[', '](', '[a](', '![', '`', '`a``', '> ', '>', '- ', '1. ', '#', '# ', '|', '|-', ' ', '\t',
     '~', '~~a', '\\', '<', '<https://', 'https://', 'h', '(', '"', '\n', '\n\n', '\n> ', '\n- ', '```\n', '``` ', '*a* ', 'a*', ' *', '***',
-    '[a](https://x.example/ "', '|a|\n|-|\n', '-', '- - ', '$', '$$', '$$\n', '$a', '$a ', '\\(', '\\[', '\\[\n', '\\[a\n\n', '$$ a\n', '$\\', '=\n', 'a\n=', '\u0000', '\ud800'];
+    '[a](https://x.example/ "', '|a|\n|-|\n', '-', '- - ', '$', '$$', '$$\n', '$a', '$a ', '$`', '$$`', '$`$``', '\\(', '\\[', '\\[\n', '\\[a\n\n', '$$ a\n', '$\\', '=\n', 'a\n=', '\u0000', '\ud800'];
   for (const part of texts) {
     const text = part.repeat(Math.ceil(long / part.length)).slice(0, long);
     const node = render(text);

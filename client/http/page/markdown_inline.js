@@ -137,23 +137,34 @@ class Scanner {
     this.at += text.length;
   }
 
+  /** True if a code span begins in this part of the text and ends behind it. A shell variable in code ends no formula. */
+  cutsCode(start, end) {
+    const part = this.text.slice(start, end);
+    for (let at = part.indexOf('`'); at >= 0; at = part.indexOf('`', at)) {
+      const span = this.spans.get(start + at);
+      at = span ? span[0] + span[1] - start : at + 1;
+      if (at > part.length) return true;
+    }
+    return false;
+  }
+
   /** Mathematics as it was written, with its delimiters; nothing in it is Markdown. False if there is no end. */
   math(open, close) {
     const end = this.ends[close] ? -1 : this.text.indexOf(close, this.at + open.length);
     if (end < 0) this.ends[close] = true;
-    if (end <= this.at + open.length) return false;
+    if (end <= this.at + open.length || (open === close && this.cutsCode(this.at, end + close.length))) return false;
     this.items.push({ type: 'math', text: this.text.slice(this.at, end + close.length) });
     this.at = end + close.length;
     return true;
   }
 
-  /** $...$ as in Pandoc: no space inside of the dollars, no digit behind them. Else a dollar is a dollar. */
+  /** $...$ as in Pandoc: no space inside of the dollars, no digit behind them; code goes first. Else a dollar is a dollar. */
   dollar() {
     if (this.text.startsWith('$$', this.at)) return this.math('$$', '$$') || this.plain('$$');
     const found = /\$(?!\s)(?:[^$\\]|\\[^])+\$(?!\d)/y;
     found.lastIndex = this.at;
     const text = found.exec(this.text)?.[0];
-    if (!text || /\s\$$/.test(text)) return this.plain('$');
+    if (!text || /\s\$$/.test(text) || this.cutsCode(this.at, this.at + text.length)) return this.plain('$');
     this.items.push({ type: 'math', text });
     this.at += text.length;
   }
