@@ -8,7 +8,7 @@ const { EventReader, responseEvents } = await import(`${page}event_stream.js`);
 const conversations = await import(`${page}conversation.js`);
 const { exportJson, exportMarkdown, importJson } = await import(`${page}transfer.js`);
 const { requestParameters, PARAMETERS, PRESETS } = await import(`${page}parameters.js`);
-const { addFigures, streamAnswer, takeChunk, takeTimes } = await import(`${page}answer.js`);
+const { addFigures, progressOf, streamAnswer, takeChunk, takeProgress, takeTimes } = await import(`${page}answer.js`);
 const { PlacementMap } = await import(`${page}map_model.js`);
 const { labelStep } = await import(`${page}map_canvas.js`);
 const { isComposing, shortcutName, shortcutOf } = await import(`${page}shortcuts.js`);
@@ -366,4 +366,19 @@ test('how far a prompt is', () => {
   assert.equal(promptProgress(undefined, 12.3), 'no token yet after 12 s');
   assert.equal(promptProgress({ first: at(1000, 400), latest: at(1000, 400) }, 0.5), 'prompt: 1,000 of 4,000 tokens');
   assert.equal(promptProgress({ first: at(1000, 400), latest: at(2000, 1400) }, 2), 'prompt: 2,000 of 4,000 tokens after 2 s, about 2 s left');
+  assert.equal(promptProgress({ first: at(1000, 400), latest: at(2000, 400) }, 0), 'prompt: 2,000 of 4,000 tokens');
+  assert.equal(promptProgress({ first: at(1000, 400), latest: at(4000, 1400) }, 0), 'prompt: 4,000 of 4,000 tokens');
+});
+
+test('a prompt that another worker begins anew has an estimate of its own', () => {
+  const message = emptyAnswer();
+  const shown = (processed, time_ms) => {
+    takeProgress(message, { processed, time_ms, total: 4000 });
+    return promptProgress(progressOf(message), 0);
+  };
+  shown(1000, 5000);
+  assert.equal(shown(2000, 10000), 'prompt: 2,000 of 4,000 tokens, about 10 s left');
+  assert.equal(shown(500, 100), 'prompt: 500 of 4,000 tokens');
+  assert.equal(shown(1000, 200), 'prompt: 1,000 of 4,000 tokens, about 1 s left');
+  assert.ok(!JSON.stringify(message).includes('4000'), 'no report is stored');
 });

@@ -27,9 +27,18 @@ export function takeChunk(message, chunk) {
   return Boolean(delta.content || reasoning || delta.tool_calls);
 }
 
-/** How far the prompt is: the first report and the latest, {processed, total, time_ms} each. */
+const progress = new WeakMap(); // of a message; not in it, for a stored report is not followed by others
+
+/** How far the prompt of a message is: the first report and the latest, {processed, total, time_ms} each. */
+export function progressOf(message) {
+  return progress.get(message);
+}
+
+/** If a worker fails, another one begins the prompt anew. */
 export function takeProgress(message, report) {
-  message.progress = { first: message.progress?.first ?? report, latest: report };
+  const before = progress.get(message);
+  const goesOn = before && report.processed >= before.latest.processed && report.time_ms >= before.latest.time_ms;
+  progress.set(message, { first: goesOn ? before.first : report, latest: report });
 }
 
 function takeUsage(figures, usage) {
@@ -97,7 +106,7 @@ export async function streamAnswer(body, message, signal, shown) {
       failed = error.status ?? 0;
     }
   }
-  delete message.progress;
+  progress.delete(message);
   takeTimes(message.figures, begin, first, last);
   message.figures = addFigures(earlier, message.figures);
   shown();

@@ -53,6 +53,7 @@ export function promptProgress(progress, waited) {
   const parts = [`prompt: ${WHOLE.format(latest.processed)} of ${count(latest.total, 'token')}${after}`];
   // the first report counts what was cached
   const rate = (latest.processed - first.processed) / (latest.time_ms - first.time_ms); // tokens a millisecond
-  if (rate > 0) parts.push(`about ${Math.ceil((latest.total - latest.processed) / rate / 1000)} s left`);
+  const left = (latest.total - latest.processed) / rate / 1000; // seconds
+  if (left > 0 && Number.isFinite(left)) parts.push(`about ${Math.ceil(left)} s left`);
   return parts.join(', ');
 }

@@ -2,6 +2,7 @@
 // opened reasoning and what was typed into a form stay.
 import { el, button, setText } from './dom.js';
 import { MarkdownView } from './markdown.js';
+import { progressOf } from './answer.js';
 import { isEmptyAnswer } from './conversation.js';
 import { copyWithButton } from './clipboard.js';
 import { answerFigures, promptProgress } from './format.js';
@@ -53,8 +54,8 @@ export class MessageView {
                    heading, this.body, this.callBox, this.error, this.foot);
   }
 
-  /** running: the answer is arriving, since `waited` seconds. last: nothing follows it. siblings: it and its other versions. calls: of its calls
-   * those that wait for results. */
+  /** running: the answer is arriving, since `waited` seconds. last: nothing follows it. siblings: it and its other versions.
+   * calls: of its calls those that wait for results. */
   update({ running = false, waited = 0, last = false, siblings = [], calls = [] }) {
     const { message } = this;
     this.node.setAttribute('aria-busy', String(running));
@@ -67,7 +68,7 @@ export class MessageView {
     const failure = running ? '' : failureOf(message);
     this.error.hidden = !failure;
     setText(this.error, failure);
-    if (running) this.#showWait(isEmptyAnswer(message) ? promptProgress(message.progress, waited) : '');
+    if (running) this.#showWait(isEmptyAnswer(message) ? promptProgress(progressOf(message), waited) : '');
     else this.#showFoot(last, siblings);
     this.#askForResults(calls);
   }
