@@ -77,6 +77,7 @@ def tabs_without_messages_merge(page, _):
 
 
 def a_deleted_one_stays_deleted(page, _):
+    begin(page, "one that stays")
     begin(page, "to be deleted")
     a, b = open_tab(page)
     for deaf in (False, True):
@@ -89,6 +90,7 @@ def a_deleted_one_stays_deleted(page, _):
         if deaf:
             page.one("#question").send_keys("asked in a deleted one", Keys.ENTER)
         page.wait(lambda: "This conversation was deleted in another tab." in page.texts(".notice span"), "a notice")
+        assert not page.all(".message"), "what is typed here would be asked in another conversation"
         assert "to be deleted" not in page.texts("#conversations .title")
         if not deaf:
             page.click("Undo", "#notices")
@@ -241,6 +243,27 @@ def a_page_closed_within_the_answer(page, _):
     page.wait(lambda: page.js("return Object.keys(localStorage).filter((k) => k.includes('partial')).length") == 0, "it is in the store")
     page.driver.refresh()
     page.wait(lambda: page.texts(".message.assistant .body")[-1:] == [kept], "and stays there")
+
+
+def the_tab_of_an_answer_closes(page, _):
+    """Another tab that shows the answer has all that was shown, not only what the store has."""
+    page.click("New conversation")
+    page.ask("endless")
+    page.wait(lambda: "word20 " in page.texts(".message.assistant .body")[-1], "some words")
+    a, b = open_tab(page)
+    page.wait(lambda: page.is_running(), "the second tab shows that it arrives")
+    to_tab(page, a)
+    page.js("IDBObjectStore.prototype.put = () => { throw new DOMException('no space is left', 'QuotaExceededError'); }")
+    page.wait(lambda: page.texts(".notice span") == ["This conversation is not being saved: no space is left"], "nothing is stored")
+    length = len(page.texts(".message.assistant .body")[-1])
+    page.wait(lambda: len(page.texts(".message.assistant .body")[-1]) > length, "more words")
+    shown = page.js("""const text = document.querySelector('.message.assistant .body').textContent;
+                       location = 'about:blank';
+                       return text;""")
+    to_tab(page, b)
+    page.wait(lambda: page.texts(".message.assistant .body")[-1].startswith(shown.rstrip()), "all that was shown")
+    page.wait(lambda: not page.is_running(), "the end")
+    close_tab(page, a, b)
 
 
 def the_wait_for_a_prompt(page, state):
@@ -432,7 +455,7 @@ STEPS = (
     the_store_is_cleared, the_store_is_full,
     the_server_has_another_model, a_model_that_is_not_loaded,
     keys_as_they_are_pasted, a_question_that_failed, a_page_closed_before_the_answer,
-    a_page_closed_within_the_answer, the_wait_for_a_prompt,
+    a_page_closed_within_the_answer, the_tab_of_an_answer_closes, the_wait_for_a_prompt,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
     touch_keyboards, files_are_refused,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,

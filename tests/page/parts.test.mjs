@@ -6,6 +6,7 @@ globalThis.document = { addEventListener() {} };
 const page = '../../client/http/page/';
 const { EventReader, responseEvents } = await import(`${page}event_stream.js`);
 const conversations = await import(`${page}conversation.js`);
+const { Library } = await import(`${page}library.js`);
 const { exportJson, exportMarkdown, importJson } = await import(`${page}transfer.js`);
 const { requestParameters, PARAMETERS, PRESETS } = await import(`${page}parameters.js`);
 const { addFigures, progressOf, streamAnswer, takeChunk, takeProgress, takeTimes } = await import(`${page}answer.js`);
@@ -125,6 +126,26 @@ test('what two tabs made of a conversation is merged', () => {
   Object.assign(answer, { content: 'longer still', version: 3 });
   assert.equal(conversations.mergeInto(c, other), false);
   assert.equal(answer.content, 'longer still');
+});
+
+// ---- The library ----
+
+test('what another tab saved before a deletion here does not bring the conversation back', async () => {
+  const { c } = talk();
+  let read;
+  const listeners = {};
+  const store = { all: async () => [c], get: () => new Promise((resolve) => { read = resolve; }), remove: async () => {} };
+  const library = new Library(store, { on: (type, listener) => { listeners[type] = listener; }, send: () => {} });
+  await library.load();
+  const taken = listeners.saved(c.id);
+  library.remove(c);
+  read(structuredClone(c));
+  await taken;
+  assert.deepEqual(library.sorted(), []);
+  const back = listeners.saved(c.id); // the other tab undid it
+  read(structuredClone(c));
+  await back;
+  assert.deepEqual(library.sorted().map((one) => one.id), [c.id]);
 });
 
 // ---- Files ----

@@ -72,6 +72,7 @@ export class Chat {
     this.tabs.on('running', show);
     this.tabs.on('ended', async (id) => {
       await this.library.takeSaved(id);
+      await this.library.takePartials(); // the tab of the answer may have been closed
       show(id);
     });
     this.tabs.on('stop', (id) => this.#running.get(id)?.controller.abort());

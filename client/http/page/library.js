@@ -26,7 +26,7 @@ export class Library {
       return [];
     });
     for (const conversation of kept) this.#all.set(conversation.id, conversation);
-    for (const name of settingNames(PARTIAL)) this.#takePartial(name);
+    this.takePartials();
     this.current = this.#all.get(readSetting('current', '')) ?? this.sorted()[0] ?? this.#fresh();
   }
 
@@ -90,10 +90,14 @@ export class Library {
     }
   }
 
-  /** Keeps an answer as far as it has come when the page is closed. A database would be too slow; the next page that loads
-   * writes it there. */
+  /** Keeps an answer as far as it has come when the page is closed. A database would be too slow; another tab or the
+   * next page that loads writes it there. */
   keepPartial(conversation, message) {
     writeSetting(PARTIAL + message.id, { conversation: conversation.id, message });
+  }
+
+  async takePartials() {
+    await Promise.all(settingNames(PARTIAL).map((name) => this.#takePartial(name)));
   }
 
   async #takePartial(name) {
@@ -112,10 +116,10 @@ export class Library {
     });
   }
 
-  #forget(id) {
+  #forget(id, next = null) {
     this.#removed.add(id);
     this.#all.delete(id);
-    if (this.current.id === id) this.open(this.sorted()[0] ?? this.#fresh());
+    if (this.current.id === id) this.open(next ?? this.sorted()[0] ?? this.#fresh());
     else this.#changed();
   }
 
@@ -131,8 +135,9 @@ export class Library {
 
   /** Reads what another tab has written. */
   async takeSaved(id) {
+    const wasRemoved = this.#removed.has(id);
     const kept = await this.store.get(id).catch(() => null);
-    if (!kept) return;
+    if (!kept || (!wasRemoved && this.#removed.has(id))) return; // it was removed here while the store was read
     this.#removed.delete(id);
     const ours = this.#all.get(id);
     if (!ours) this.#all.set(id, kept);
@@ -144,7 +149,7 @@ export class Library {
     const ours = this.#all.get(id);
     if (!ours) return;
     const shown = this.current === ours;
-    this.#forget(id);
+    this.#forget(id, this.#fresh()); // a question that is being typed does not get into another conversation
     if (shown) notify('This conversation was deleted in another tab.', { text: 'Undo', action: () => this.add([ours]) });
   }
 }
