@@ -9,7 +9,7 @@ export class Library {
   #all = new Map();
   #listeners = [];
   #removed = new Set(); // ids
-  #told = false; // that a write failed
+  #reported = false; // that a write failed
   keeps = true; // false: this browser keeps nothing
 
   constructor(store, tabs) {
@@ -62,7 +62,7 @@ export class Library {
     this.open(this.#fresh());
   }
 
-  /** A conversation that was removed meanwhile is not kept. */
+  /** Does not keep a conversation that was removed. */
   async save(conversation, revive = false) {
     if (this.#removed.has(conversation.id)) return;
     if (!Object.keys(conversation.messages).length) return;
@@ -73,20 +73,21 @@ export class Library {
     await this.keep(conversation, revive);
   }
 
-  /** Writes a conversation as it is now. Never fails: the person is told, once until a write succeeds again. */
+  /** Writes a conversation as it is now. Never fails: a notice reports a write that fails, unless the write before
+   * it failed too. */
   async keep(conversation, revive = false) {
     if (this.#removed.has(conversation.id)) return;
     try {
       const news = await this.store.put(conversation, revive);
       this.keeps = true;
-      this.#told = false;
+      this.#reported = false;
       if (news === null) return this.#takeRemoved(conversation.id);
       this.tabs.send('saved', conversation.id);
       if (news) this.#changed(conversation);
     } catch (error) {
       this.keeps = false;
-      if (!this.#told) notify(`This conversation is not being saved: ${error.message || error.name}`, { lasting: true });
-      this.#told = true;
+      if (!this.#reported) notify(`This conversation is not being saved: ${error.message || error.name}`, { lasting: true });
+      this.#reported = true;
     }
   }
 

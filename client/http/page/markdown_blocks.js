@@ -1,5 +1,5 @@
-// Markdown's blocks: headings, paragraphs, code, mathematics, lists, quotes, tables, rules. Text in, plain objects out. The text inside
-// of a block is left for markdown_inline.js. Nesting is bounded, whatever a model writes.
+// Markdown's blocks: headings, paragraphs, code, mathematics, lists, quotes, tables, rules. Text in, plain objects out.
+// The text inside of a block is left for markdown_inline.js. Nesting is bounded, whatever a model writes.
 //
 // Block: {type: 'paragraph' | 'heading', text, level?} | {type: 'code', language, text} | {type: 'math', text} |
 //        {type: 'rule'} | {type: 'quote', blocks} | {type: 'list', ordered, start, items: [blocks]} |

@@ -16,7 +16,7 @@ export class Models {
   #loading = null;
   #timer = 0;
   #labels = '';
-  #told = '';
+  #reported = '';
   all = [];
   current = null;
   reason = ''; // why the list could not be read
@@ -71,9 +71,9 @@ export class Models {
     select.hidden = !this.all.length;
     this.current = this.all.find((model) => model.id === id) ?? this.all[0] ?? null;
     if (this.current) select.value = this.current.id;
-    const told = JSON.stringify([this.all, this.current, this.reason, this.needsKey]);
-    if (told === this.#told) return;
-    this.#told = told;
+    const report = JSON.stringify([this.all, this.current, this.reason, this.needsKey]);
+    if (report === this.#reported) return;
+    this.#reported = report;
     for (const listener of this.#listeners) listener();
   }
 }

@@ -1,12 +1,13 @@
-// What the tabs with this page tell each other, so that each shows what is in the store, and which answers arrive elsewhere.
+// The messages between the tabs with this page. With them each tab shows what is in the store, and the answers that arrive
+// in other tabs.
 //
 //   saved, removed (id)      a conversation was written, or deleted
-//   running (id, message)    this answer is arriving in the tab that says so
+//   running (id, message)    this answer is arriving in the sender
 //   ended (id)               it is not any more
 //   who                      asks all tabs for what is running
 //   stop (id)                asks for an answer's end
 
-const ASK_MS = 3000; // a tab that fails says no 'ended': while an answer arrives elsewhere, its tab is asked
+const ASK_MS = 3000; // a tab that fails sends no 'ended': while an answer arrives elsewhere, its tab is asked
 const SILENT = 3; // times without a reply after which it is gone
 
 export class Tabs {
