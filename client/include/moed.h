@@ -447,8 +447,9 @@ struct moed_routing {
 
 /* How far the prompt is. */
 struct moed_progress {
-    uint32_t computed, prompt_tokens;
-    uint64_t ns; /* since the first computation */
+    uint32_t computed, prompt_tokens; /* computed: with the cached tokens */
+    uint64_t ns;                      /* since the first computation */
+    uint32_t cached_tokens;           /* not computed: the prefix cache had them */
 };
 
 enum moed_part_kind {

@@ -88,7 +88,8 @@ void event_fill(struct event_box *box, const Moed__V1__FromWorker *body, bool lo
         event->kind = MOED_EVENT_PROGRESS;
         box->progress = (struct moed_progress){.computed = body->progress->computed,
                                                .prompt_tokens = body->progress->prompt_tokens,
-                                               .ns = body->progress->ns};
+                                               .ns = body->progress->ns,
+                                               .cached_tokens = body->progress->cached_tokens};
         event->progress = &box->progress;
         break;
     case MOED__V1__FROM_WORKER__BODY_LOGITS:

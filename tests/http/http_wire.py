@@ -192,6 +192,14 @@ def check_progress_of_a_prompt():
     first_text = next(i for i, c in enumerate(chunks) if c["choices"][0]["delta"].get("content"))
     assert all(i < first_text for i, c in enumerate(chunks) if "prompt_progress" in c), chunks
     assert "prompt_progress" not in str(events("/v1/chat/completions", **ask))
+    again = [json.loads(d) for _, d in events("/v1/chat/completions", **ask, return_progress=True, n=2,
+                                              stream_options={"include_usage": True})[:-1]]
+    cached = again[-1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+    for index in (0, 1):
+        own = [c["prompt_progress"] for c in again if "prompt_progress" in c and c["choices"][0]["index"] == index]
+        assert own and all(0 < r["cache"] < r["processed"] <= r["total"] for r in own), own
+        assert index or own[-1]["cache"] == cached, (own, cached)
+    assert all(set(r) == {"total", "cache", "processed", "time_ms"} for r in reports), reports
     refused("/v1/completions", {"prompt": "a", "return_progress": True}, 400, "return_progress")
 
 

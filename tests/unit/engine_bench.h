@@ -256,11 +256,12 @@ static inline void record_return_credit(void *arg)
     recorder_end(c);
 }
 
-static inline void record_progress(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns)
+static inline void record_progress(void *arg, uint32_t n_past, uint32_t n_prompt, uint32_t n_cached,
+                                   uint64_t ns)
 {
     struct recorder *c = recorder_begin(arg);
     c->events++;
-    c->n_wrong += n_past <= c->n_progress || n_past > n_prompt || ns == 0;
+    c->n_wrong += n_past <= c->n_progress || n_past > n_prompt || n_cached >= n_past || ns == 0;
     c->n_progress = n_past;
     recorder_end(c);
 }

@@ -275,6 +275,7 @@ static void send_progress(struct peer *p, uint64_t id)
     progress.computed = 1;
     progress.prompt_tokens = 2;
     progress.ns = 3;
+    progress.cached_tokens = 4;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_PROGRESS;
     body.progress = &progress;

@@ -183,6 +183,7 @@ AT(moed_chat_options, reasoning_effort, 48);
 AT(moed_chat_options, variables, 56);
 AT(moed_routing, hidden_count, 72);
 AT(moed_progress, ns, 8);
+AT(moed_progress, cached_tokens, 16);
 #endif
 
 /* ---- Sizes ---- */

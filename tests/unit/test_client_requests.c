@@ -231,7 +231,8 @@ static int check_probable(void *arg, const struct moed_event *event)
     p->events++;
     if (event->kind == MOED_EVENT_PROGRESS) {
         p->progress++;
-        p->right &= event->progress->computed == 1 && event->progress->prompt_tokens == 2;
+        p->right &= event->progress->computed == 1 && event->progress->prompt_tokens == 2 &&
+                    event->progress->ns == 3 && event->progress->cached_tokens == 4;
         return 0;
     }
     p->right &=

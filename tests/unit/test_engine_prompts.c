@@ -194,13 +194,14 @@ static void test_forks_apart(void **state)
 }
 
 /* The others come while the first one's prompt is computed, each after the next chunk. */
-static void submit_fork(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns)
+static void submit_fork(void *arg, uint32_t n_past, uint32_t n_prompt, uint32_t n_cached,
+                        uint64_t ns)
 {
     static uint32_t next;
     next = n_past <= BATCH_IN_MEMORY ? 1 : next;
     if (next < FORKS)
         bench_submit(&c[next++]);
-    record_progress(arg, n_past, n_prompt, ns);
+    record_progress(arg, n_past, n_prompt, n_cached, ns);
 }
 
 static void test_forks_later(void **state)

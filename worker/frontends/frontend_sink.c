@@ -76,13 +76,15 @@ static Moed__V1__Logprobs logprobs_message(const struct response_logprobs *l)
     return message;
 }
 
-static void send_progress(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns)
+static void send_progress(void *arg, uint32_t n_past, uint32_t n_prompt, uint32_t n_cached,
+                          uint64_t ns)
 {
     const struct frontend_request *q = arg;
     Moed__V1__Progress event = MOED__V1__PROGRESS__INIT;
     event.computed = n_past;
     event.prompt_tokens = n_prompt;
     event.ns = ns;
+    event.cached_tokens = n_cached;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = q->id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_PROGRESS;

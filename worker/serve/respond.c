@@ -10,7 +10,7 @@ void engine_report_progress(const struct request *r)
 {
     if (r->progress && engine_take_credit(r))
         r->sink->progress(r->sink_arg, r->n_past < r->n_prompt ? r->n_past : r->n_prompt,
-                          r->n_prompt, clock_ns() - r->started_ns);
+                          r->n_prompt, r->n_cached, clock_ns() - r->started_ns);
 }
 
 /* ---- Ends ---- */

@@ -84,8 +84,9 @@ struct response_sink {
     bool (*take_credit)(void *arg);
     void (*return_credit)(void *arg);
 
-    /* n_past of the prompt's positions are computed. Where there is no credit, it is not called. */
-    void (*progress)(void *arg, uint32_t n_past, uint32_t n_prompt, uint64_t ns);
+    /* n_past of the prompt's positions are computed, n_cached of them were in the prefix cache.
+     * Where there is no credit, it is not called. */
+    void (*progress)(void *arg, uint32_t n_past, uint32_t n_prompt, uint32_t n_cached, uint64_t ns);
     /* The next tokens of the answer, and the text that they complete. Either may be empty: text is
      * held back while it may begin a stop string or ends within a UTF-8 character. */
     void (*tokens)(void *arg, const struct response_tokens *tokens);

@@ -169,9 +169,11 @@ static struct strbuf *begin_chunk_of(struct choice *c, const struct moed_progres
     event_begin(out, NULL);
     openai_head(c->answer, CHUNK, out);
     if (progress)
-        strbuf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"processed\":%u,\"time_ms\":%llu}",
-                      progress->prompt_tokens, progress->computed,
-                      (unsigned long long)(progress->ns / 1000000));
+        strbuf_printf(
+            out,
+            ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}",
+            progress->prompt_tokens, progress->cached_tokens, progress->computed,
+            (unsigned long long)(progress->ns / 1000000));
     strbuf_printf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", c->index);
     return out;
 }
@@ -204,7 +206,7 @@ static void write_begin(struct answer *a)
     }
 }
 
-/* As llama-server writes it; its `cache` is missing, for the worker reports that at the end. */
+/* As llama-server writes it. */
 static void write_progress(struct choice *c, const struct moed_progress *progress)
 {
     begin_chunk_of(c, progress);
