@@ -345,6 +345,21 @@ def a_setting_typed_before_a_new_conversation(page, _):
     page.wait(lambda: not page.one("#settings").is_displayed(), "the settings close")
 
 
+def a_setting_of_another_tab(page, _):
+    begin(page, "with settings")
+    a, b = open_tab(page)
+    for tab in (a, b):
+        to_tab(page, tab)
+        page.click("Settings")
+    page.set("#set-temperature", "0.5")
+    to_tab(page, a)
+    shown = "return document.getElementById('set-temperature').value"
+    page.wait(lambda: page.js(shown) == "0.5", "the value of the other tab")
+    page.set("#set-temperature", "")
+    page.click("Settings")
+    close_tab(page, b, a)
+
+
 def touch_keyboards(page, state):
     assert page.one("#question").get_attribute("enterkeyhint") == "send"
     page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
@@ -457,6 +472,7 @@ STEPS = (
     keys_as_they_are_pasted, a_question_that_failed, a_page_closed_before_the_answer,
     a_page_closed_within_the_answer, the_tab_of_an_answer_closes, the_wait_for_a_prompt,
     an_input_method_has_its_keys, a_setting_typed_before_a_new_conversation,
+    a_setting_of_another_tab,
     touch_keyboards, files_are_refused,
     what_is_open_stays, a_typed_result_stays, a_long_conversation,
 )

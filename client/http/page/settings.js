@@ -33,13 +33,17 @@ export class Settings {
     return this.library.current;
   }
 
-  /** Another conversation is shown: its values stand in the fields. */
+  /** Another conversation is shown, or another tab has changed this one: its values stand in the fields. A field that has the
+   * focus stays. */
   #follow() {
-    if (!this.node.hidden && this.shown !== this.conversation) this.render();
+    if (this.node.hidden) return;
+    const changed = this.edited !== this.conversation.edited && !this.node.contains(document.activeElement);
+    if (this.shown !== this.conversation || changed) this.render();
   }
 
   render() {
     this.shown = this.conversation;
+    this.edited = this.conversation.edited;
     this.node.replaceChildren(
       el('h2', {}, 'Settings'),
       el('section', { 'aria-label': 'Conversation' }, this.#title(), this.#system(), this.#presets(),
@@ -61,7 +65,7 @@ export class Settings {
   }
 
   #save() {
-    this.conversation.edited = Date.now();
+    this.edited = this.conversation.edited = Date.now();
     this.library.save(this.conversation);
   }
 
