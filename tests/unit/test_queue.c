@@ -224,6 +224,35 @@ static void test_aside(void **state)
             end(r[i]);
 }
 
+/* Alice's second request overtakes her first one, which waits for pages. The first one still comes
+ * before Bob's, also when it is looked at again. */
+static void test_keeps_turn(void **state)
+{
+    (void)state;
+    struct request *large = submit(HTTP, ALICE), *small = submit(HTTP, ALICE);
+    struct request *bob = submit(HTTP, BOB);
+    request_queue_keep_turn(&q, large);
+    request_queue_set_aside(&q, large);
+    assert_ptr_equal(start(), small);
+    for (int i = 0; i < 2; i++) {
+        request_queue_look_again(&q);
+        assert_ptr_equal(request_queue_next(&q), large);
+        request_queue_set_aside(&q, large);
+    }
+    assert_ptr_equal(request_queue_next(&q), bob);
+    request_queue_keep_turn(&q, bob); /* no effect: the large one does */
+    request_queue_look_again(&q);
+    assert_ptr_equal(start(), large);
+    suspend(large);
+    request_queue_keep_turn(&q, large); /* no effect: it comes first as it is */
+    assert_ptr_equal(start(), large);
+    request_queue_keep_turn(&q, bob);
+    end_waiting(bob);
+    assert_null(request_queue_next(&q));
+    end(large);
+    end(small);
+}
+
 /* ---- Any sequence ---- */
 
 enum { PROCESSES = 3, CLIENTS = 5, MOST = 60, SLOTS = 6, STEPS = 200000 };
@@ -234,6 +263,7 @@ static struct {
 } processes[PROCESSES], clients[PROCESSES][CLIENTS];
 
 static struct request *waiting[MOST], *running[SLOTS]; /* waiting: in order */
+static struct request *kept[QUEUE_PRIORITIES];
 static uint32_t n_waiting, n_running;
 static uint64_t n_turns;
 
@@ -267,6 +297,8 @@ static bool comes_first(const struct request *a, const struct request *b)
         return a_had && !b_had;
     if (a->priority != b->priority)
         return a->priority < b->priority;
+    if (kept[a->priority] == a || kept[a->priority] == b)
+        return kept[a->priority] == a;
     if (processes[p].running != processes[o].running)
         return processes[p].running < processes[o].running;
     if (p != o)
@@ -297,6 +329,8 @@ static void take(const struct request *r)
     while (waiting[at] != r)
         at++;
     memmove(waiting + at, waiting + at + 1, (--n_waiting - at) * sizeof *waiting);
+    if (kept[r->priority] == r)
+        kept[r->priority] = NULL;
 }
 
 static void submit_any(void)
@@ -351,6 +385,11 @@ static void step(void)
         note_gone(r);
         end_waiting(r);
     } else if (what < 15 && next) {
+        if (below(4) == 0) {
+            request_queue_keep_turn(&q, next);
+            if (!kept[next->priority] && !next->n_pages_lost)
+                kept[next->priority] = next;
+        }
         next->waits_for = below(3) == 0;
         request_queue_set_aside(&q, next);
     } else {
@@ -381,6 +420,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_priority, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_had_slot, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_aside, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keeps_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_any, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -356,6 +356,8 @@ static void admit(struct engine *g)
         } else if (supply == PAGES_NOW && (!first || engine_may_overtake(g, r, first))) {
             start_request(g, r, slot);
         } else {
+            if (!first)
+                request_queue_keep_turn(&g->waiting, r);
             request_queue_set_aside(&g->waiting, r);
             passed++;
             if (!first && !r->overtaken_from)

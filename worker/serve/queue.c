@@ -223,6 +223,8 @@ void request_queue_remove(struct request_queue *q, struct request *r)
     else if (!had_slot(r))
         leave_lane(q, r);
     r->place.aside = false;
+    if (q->keeps_turn[r->priority] == r)
+        q->keeps_turn[r->priority] = NULL;
     *r->place.link = r->next;
     if (r->next)
         r->next->place.link = r->place.link;
@@ -261,6 +263,9 @@ struct request *request_queue_next(const struct request_queue *q)
         if (!r->place.aside)
             return r;
     for (int i = 0; i < QUEUE_PRIORITIES; i++) {
+        struct request *kept = q->keeps_turn[i];
+        if (kept && !kept->place.aside)
+            return kept;
         if (!q->processes[i].first)
             continue;
         const struct queue_share *process = q->processes[i].first->owner;
@@ -268,6 +273,13 @@ struct request *request_queue_next(const struct request_queue *q)
         return client->ready[i].first;
     }
     return NULL;
+}
+
+void request_queue_keep_turn(struct request_queue *q, struct request *r)
+{
+    struct request **keeps = &q->keeps_turn[r->priority];
+    if (!*keeps && !had_slot(r)) /* these come before all others anyway */
+        *keeps = r;
 }
 
 void request_queue_set_aside(struct request_queue *q, struct request *r)

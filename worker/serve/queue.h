@@ -2,7 +2,8 @@
  *   - one that had a slot before: suspended ones, and those whose answer another worker began, in
  *     order;
  *   - else an interactive one before batch ones;
- *   - of requests alike in this, one of the process with the fewest requests running; of its
+ *   - of requests alike in this, the one that keeps its turn (request_queue_keep_turn);
+ *   - else one of the process with the fewest requests running; of its
  *     requests, one of the client with the fewest running; of the client's, the oldest. Where as
  *     many run, processes and clients take turns: each comes behind the others when the number of
  *     its running requests changes.
@@ -48,6 +49,7 @@ struct request_queue {
     uint32_t n;
     /* the module's */
     struct request *aside; /* the last one that was set aside; linked by request.place.lane_next */
+    struct request *keeps_turn[QUEUE_PRIORITIES];
     struct turn_heap processes[QUEUE_PRIORITIES];
     uint64_t n_arrived, n_turns, seed;
     struct queue_share *buckets[QUEUE_BUCKETS];
@@ -74,6 +76,11 @@ void request_queue_forget(struct request_queue *q, struct request *r);
 /* The request that gets the next slot; it stays in the queue. NULL: there is none but those that
  * are set aside. */
 struct request *request_queue_next(const struct request_queue *q);
+/* r, which is the next one, comes before all others of its priority until it leaves q. For a
+ * request that waits for pages: where later requests of its client overtake it, they do not use up
+ * the client's turn, and no other client's request takes the pages. One request of a priority keeps
+ * its turn; while it does, the call has no effect on others. */
+void request_queue_keep_turn(struct request_queue *q, struct request *r);
 /* Others come before r, which is in q, until request_queue_look_again. */
 void request_queue_set_aside(struct request_queue *q, struct request *r);
 /* For all that are set aside, but those that still wait for another's prompt. */
