@@ -47,8 +47,8 @@ struct queue_share {
 struct request_queue {
     struct request *first, **end; /* all; linked by request.next */
     uint32_t n;
-    /* the module's */
     struct request *aside; /* the last one that was set aside; linked by request.place.lane_next */
+    /* the module's */
     struct request *keeps_turn[QUEUE_PRIORITIES];
     struct turn_heap processes[QUEUE_PRIORITIES];
     uint64_t n_arrived, n_turns, seed;

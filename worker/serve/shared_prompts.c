@@ -53,7 +53,8 @@ static bool still_computes(const struct engine *g, uint64_t serial)
 
 void engine_end_waits(struct engine *g)
 {
-    for (struct request *r = g->waiting.first; r; r = r->next)
+    /* those that wait for a prompt are set aside; many more may wait for a slot */
+    for (struct request *r = g->waiting.aside; r; r = r->place.lane_next)
         if (r->waits_for && !still_computes(g, r->waits_for))
             r->waits_for = 0;
 }
