@@ -434,14 +434,10 @@ static enum error_code make_frontends(struct worker *w, struct error *e)
         .quantization = w->quantization,
         .device = w->device,
         .context = (uint32_t)w->context,
-        /* an eighth of the queue is for other processes, and another one for a process's other
-         * clients */
-        .process = {(uint32_t)(w->parallel + w->queue - w->queue / 8), PROCESS_REQUEST_BYTES},
-        .client = {(uint32_t)(w->parallel + w->queue - w->queue / 4), CLIENT_REQUEST_BYTES},
-        .most_bytes_all = FRONTENDS_REQUEST_BYTES,
         .schemas_replaced =
             metrics_counter(w->daemon.metrics, "moed_worker_grammar_schemas_replaced_total", NULL,
                             1, "Schemas of tools that new grammars could not follow.")};
+    frontends_set_limits(&model, (uint32_t)w->parallel, (uint32_t)w->queue);
     return frontends_new(&model, w->engine, &w->frontends, e);
 }
 

@@ -185,6 +185,24 @@ static void test_limits(void **state)
     await_count(count_frontends, 0);
 }
 
+/* Of each queue in which there is space for it, a place is kept for other processes. */
+static void test_places_kept(void **state)
+{
+    static const uint32_t rows[][3] = {
+        /* queue, and how many of it are a process's, a client's */
+        {1, 1, 1}, {3, 3, 3},    {4, 3, 3},        {7, 6, 6},
+        {8, 7, 6}, {16, 14, 12}, {1024, 896, 768}, {1u << 20, 7u << 17, 3u << 18}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct frontends_model model = {0};
+        frontends_set_limits(&model, 32, rows[i][0]);
+        assert_int_equal(model.process.requests, 32 + rows[i][1]);
+        assert_int_equal(model.client.requests, 32 + rows[i][2]);
+        assert_true(model.client.bytes < model.process.bytes);
+        assert_true(model.process.bytes < model.most_bytes_all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +211,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_processes, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_salts, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_limits, open_worker, close_worker),
+        cmocka_unit_test(test_places_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,16 @@ void frontends_end(struct frontends *s)
         atomic_store(&s->ending, true);
 }
 
+/* An eighth of the queue, but at least one place, is for other processes; another eighth is for a
+ * process's other clients. A queue of three or fewer is too short to keep places in it. */
+void frontends_set_limits(struct frontends_model *model, uint32_t parallel, uint32_t queue)
+{
+    uint32_t eighth = queue / 8 || queue < 4 ? queue / 8 : 1;
+    model->process = (struct request_load){parallel + queue - eighth, PROCESS_REQUEST_BYTES};
+    model->client = (struct request_load){parallel + queue - queue / 4, CLIENT_REQUEST_BYTES};
+    model->most_bytes_all = FRONTENDS_REQUEST_BYTES;
+}
+
 uint32_t frontends_count(struct frontends *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -52,6 +52,9 @@ struct frontends_model { /* for ModelReply and limits; borrowed */
     struct counter *schemas_replaced; /* grammars.h; NULL: not counted */
 };
 
+/* The limits of a worker that computes `parallel` requests at once and lets `queue` wait. */
+void frontends_set_limits(struct frontends_model *model, uint32_t parallel, uint32_t queue);
+
 /* Borrows engine. */
 enum error_code frontends_new(const struct frontends_model *model, struct engine *engine,
                               struct frontends **out, struct error *e);
