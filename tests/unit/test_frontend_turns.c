@@ -171,7 +171,7 @@ static void test_limits(void **state)
     send_for(&two, 4, BOB, 0);
     send_for(&two, 5, BOB, 0);
     client_await(&two, &two.answers[5].n_errors, 1);
-    assert_non_null(strstr(two.answers[5].message, "6 requests of this frontend"));
+    assert_non_null(strstr(two.answers[5].message, "6 requests of this process"));
     assert_int_equal(two.answers[4].n_errors, 0);
     send_for(&other, 1, ALICE, 1);
     await_count(count_requests, 7);
@@ -203,6 +203,27 @@ static void test_places_kept(void **state)
     }
 }
 
+/* A worker has gone, and its requests come to this one, where the client has as many as it may.
+ * None of them is refused. */
+static void test_resumed(void **state)
+{
+    static struct client c;
+    (void)state;
+    client_attach(&c);
+    for (uint32_t id = 0; id < MOST_WAITING; id++)
+        send_for(&c, id, ALICE, 0);
+    await_count(count_requests, MOST_WAITING);
+    for (uint32_t id = MOST_WAITING; id < MOST_REQUESTS; id++) {
+        Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+        generate.client = ALICE;
+        generate.resumed = true;
+        client_submit_short(&c, id, &generate);
+    }
+    await_count(count_requests, MOST_REQUESTS);
+    detach(&c);
+    await_count(count_frontends, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +232,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_processes, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_salts, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_limits, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_resumed, open_worker, close_worker),
         cmocka_unit_test(test_places_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

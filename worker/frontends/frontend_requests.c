@@ -113,16 +113,18 @@ static enum error_code check_request(const struct frontend *f, const struct fron
         s->request_bytes + q->bytes <= most->most_bytes_all)
         return ERROR_OK; /* its client has less */
     struct request_load client = client_load(s, f->process, q->client);
-    if (process.requests >= most->process.requests)
-        return too_many(process.requests, "frontend", e);
-    if (client.requests >= most->client.requests)
+    /* requests of a worker that has gone come beside those that the process has here */
+    bool limited = !request_is_taken(q->request);
+    if (limited && process.requests >= most->process.requests)
+        return too_many(process.requests, "process", e);
+    if (limited && client.requests >= most->client.requests)
         return too_many(client.requests, "client", e);
-    if (q->bytes > most->process.bytes - process.bytes ||
-        q->bytes > most->client.bytes - client.bytes ||
-        q->bytes > most->most_bytes_all - s->request_bytes)
+    if ((limited && (process.bytes + q->bytes > most->process.bytes ||
+                     client.bytes + q->bytes > most->client.bytes)) ||
+        s->request_bytes + q->bytes > most->most_bytes_all)
         return error_set(e, ERROR_BUSY,
                          "the requests that run or wait hold %" PRIu64 " KiB of memory, %" PRIu64
-                         " KiB of them this frontend's, %" PRIu64 " KiB this client's, and this "
+                         " KiB of them this process's, %" PRIu64 " KiB this client's, and this "
                          "one needs %" PRIu64 " KiB more: try again later",
                          s->request_bytes >> 10, process.bytes >> 10, client.bytes >> 10,
                          q->bytes >> 10);

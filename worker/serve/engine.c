@@ -39,15 +39,9 @@
 
 enum posting { POSTED, STOPPING, FULL };
 
-/* Another worker was sent the request: it is not refused after that. */
-static bool is_taken(const struct request *r)
-{
-    return r->resumed || r->n_generated;
-}
-
 static enum posting post(struct engine *g, struct request *r)
 {
-    bool limited = !is_taken(r);
+    bool limited = !request_is_taken(r);
     pthread_mutex_lock(&g->lock);
     enum posting p = g->stopping                                 ? STOPPING
                      : limited && g->n_queued >= g->config.queue ? FULL

@@ -164,6 +164,14 @@ struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg);
 void request_free(struct request *r); /* takes NULL */
 
+/* Another worker took r before: this one does not refuse it because many wait. Only for a request
+ * that has not run in this worker. */
+static inline bool request_is_taken(const struct request *r)
+{
+    return r->resumed || r->n_generated;
+}
+
+
 /* The first n tokens of its conversation, for the prefix cache. */
 static inline struct kv_prefix request_prefix(const struct request *r, uint32_t n)
 {
