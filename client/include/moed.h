@@ -377,8 +377,8 @@ struct moed_generate_options {
      * (see moed_tokenize_ranges, whose round trip this saves). */
     const struct moed_range *plain;
     size_t plain_count;
-    /* One of those for whom the program works, any number: where requests wait, the program's
-     * clients take turns. 0: cache_salt counts in its place. */
+    /* A number of the program's choice for the client of this request. Where requests wait, the
+     * program's clients take turns. 0: cache_salt is the number. */
     uint64_t client;
 };
 

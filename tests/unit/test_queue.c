@@ -141,7 +141,7 @@ static void test_processes(void **state)
         end_waiting(q.first);
 }
 
-/* Interactive requests come before batch ones, whoever's they are. */
+/* Interactive requests come before batch ones, also those of another client. */
 static void test_priority(void **state)
 {
     (void)state;

@@ -31,14 +31,15 @@ static void on_channel(void *arg, const uint8_t *data, size_t len)
         frontend_close(f);
 }
 
-/* Of a frontend whose process is not known: it counts by itself. */
+/* Of a frontend whose process is not known: no other frontend has the number. PIDs are below 2^22.
+ */
 static uint64_t no_process(const struct frontend *f)
 {
     return 1ull << 32 | f->number;
 }
 
-/* The kernel says which process it is, so that none takes another's share. In another PID namespace
- * it has no number. */
+/* The kernel names the process, so a process cannot use another one's share. It gives 0 for a
+ * process in a PID namespace that this one does not see. */
 static void find_process(struct frontend *f, int fd)
 {
     struct ucred peer;

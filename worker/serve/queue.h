@@ -3,20 +3,19 @@
  *     order;
  *   - else an interactive one before batch ones;
  *   - of requests alike in this, the one that keeps its turn (request_queue_keep_turn);
- *   - else one of the process with the fewest requests running; of its
- *     requests, one of the client with the fewest running; of the client's, the oldest. Where as
- *     many run, processes and clients take turns: each comes behind the others when the number of
- *     its running requests changes.
+ *   - else one of the process with the fewest running requests; of its requests, one of the client
+ *     with the fewest running; of the client's, the oldest. Where these counts are equal, processes
+ *     and clients take turns: each goes behind the others when its count changes.
  *
- * So many requests of one process hold up no other, those of one client no other client of the same
- * process, and a process gains nothing by naming many clients. None starves: a client that has
- * nothing running waits at most for one request of each client that came before it.
+ * A process with many requests does not hold up other processes, nor a client with many other
+ * clients of its process. A process gains nothing by naming many clients. No client starves: one
+ * that has nothing running waits at most for one request of each client that came before it.
  *
  * A process or client has a share while it has requests, waiting or running. Each request brings
  * the memory for two shares, so the queue allocates nothing.
  *
- * Operations take constant or logarithmic time, but for what stands at the front of the queue:
- * requests that had a slot, and those that are set aside.
+ * Operations take constant or logarithmic time, except that they walk over the requests that had a
+ * slot and those that are set aside.
  *
  * Threads: the engine's alone. */
 #ifndef MOED_WORKER_SERVE_QUEUE_H
