@@ -20,6 +20,7 @@
 #include "trace/trace_model.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,7 +366,7 @@ static int report(const struct profile *p)
     return CLI_OK;
 }
 
-/* Keeps the complete sequences, also after Ctrl-C. */
+/* Keeps the complete sequences, also after Ctrl-C and after a failure. */
 static int finish(struct profile *p)
 {
     struct error e;
@@ -390,14 +391,14 @@ static int profile_all(void *arg)
     p->seconds = clock_s() - p->progress.started_s;
     interrupts_hold(false);
     progress_end(&p->progress);
+    if (outcome != DONE && p->n_done < p->sequences.n)
+        cli_complain("%s after %zu of %zu sequences%s",
+                     outcome == FAILED ? "stopped" : "interrupted", p->n_done, p->sequences.n,
+                     p->n_done ? "; those are kept" : "");
+    int finished = p->n_done ? finish(p) : CLI_OK;
     if (outcome == FAILED)
         return exit_code;
-    if (outcome == INTERRUPTED && p->n_done < p->sequences.n)
-        cli_complain("interrupted after %zu of %zu sequences%s", p->n_done, p->sequences.n,
-                     p->n_done ? "; those are kept" : "");
-    if (p->n_done)
-        exit_code = finish(p);
-    return outcome == INTERRUPTED && !exit_code ? EXIT_INTERRUPTED : exit_code;
+    return outcome == INTERRUPTED && !finished ? EXIT_INTERRUPTED : finished;
 }
 
 static bool open_writer(struct profile *p)
@@ -417,6 +418,7 @@ static int profile(struct profile *p, const char *model)
         return CLI_USAGE;
     if (!take_texts(p) || !allocate(p) || !open_writer(p))
         return CLI_FAILURE;
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
     return serving_run(&p->serving, "profile", p->name, p->model, p->context, profile_all, p);
 }
 

@@ -77,7 +77,7 @@ enum error_code gguf_writer_open(const char *path, struct gguf_writer **out, str
         return error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);
     strbuf_init(&w->keys);
     strbuf_init(&w->descriptions);
-    enum error_code code = file_writer_open(path, &w->file, e);
+    enum error_code code = file_writer_open(path, FILE_WRITER_MODE, &w->file, e);
     if (code) {
         free_writer(w);
         return code;

@@ -30,8 +30,10 @@ void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum tensor_typ
  * The writer pads between tensors. */
 enum error_code gguf_writer_data(struct gguf_writer *w, const void *data, size_t len,
                                  struct error *e);
-/* Checks that every declared byte was written, flushes, renames PATH.tmp to PATH. Frees w. */
+/* Checks that every declared byte was written, flushes, renames the unfinished file to PATH. Frees
+ * w. */
 enum error_code gguf_writer_close(struct gguf_writer *w, struct error *e);
-void gguf_writer_abort(struct gguf_writer *w); /* frees w, removes PATH.tmp; takes NULL */
+void gguf_writer_abort(
+    struct gguf_writer *w); /* frees w, removes the unfinished file; takes NULL */
 
 #endif

@@ -98,7 +98,8 @@ bool trace_embedding(const struct trace *t, uint32_t id, float *embedding); /* [
 struct trace_writer;
 
 /* shape.has: the parts that the caller will write. layers: [n_layers]; entries before first_layer
- * are not read. trace_writer_finish creates the file atomically. */
+ * are not read. trace_writer_finish creates the file atomically, readable by its owner only: a
+ * trace holds the tokens of its texts. */
 enum error_code trace_writer_new(const char *path, const struct trace_shape *shape,
                                  const struct trace_layer *layers, struct trace_writer **out,
                                  struct error *e);
@@ -118,7 +119,9 @@ struct trace_data {
 };
 enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_data *data,
                                      struct error *e);
-enum error_code trace_writer_finish(struct trace_writer *w, struct error *e); /* frees w */
+/* Frees w. After a failed write, as on a full disk, the file ends with the last sequence that was
+ * written completely; an error where there is none. */
+enum error_code trace_writer_finish(struct trace_writer *w, struct error *e);
 void trace_writer_abandon(struct trace_writer *w); /* frees w, leaves no file; takes NULL */
 
 #endif

@@ -23,6 +23,7 @@ struct trace_writer {
     uint32_t n_gathered;
     uint32_t *gathered_ids; /* [EMBEDDINGS_A_CHUNK] */
     uint16_t *gathered;     /* [EMBEDDINGS_A_CHUNK][d_model] */
+    bool failed;            /* a sequence or an embedding could not be written */
 };
 
 static void free_writer(struct trace_writer *w)
@@ -173,7 +174,7 @@ enum error_code trace_writer_new(const char *path, const struct trace_shape *sha
     if (!w->gathered_ids || !w->gathered)
         code = error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);
     if (!code)
-        code = file_writer_open(path, &w->file, e);
+        code = file_writer_open(path, FILE_WRITER_PRIVATE, &w->file, e);
     if (!code)
         code = write_model(w, layers, e);
     if (code) {
@@ -252,7 +253,10 @@ enum error_code trace_write_embedding(struct trace_writer *w, uint32_t id, const
     for (uint32_t i = 0; i < d; i++)
         halves[i] = to_half(embedding[i]);
     w->gathered_ids[w->n_gathered++] = id;
-    return w->n_gathered == EMBEDDINGS_A_CHUNK ? flush_embeddings(w, e) : ERROR_OK;
+    if (w->n_gathered == EMBEDDINGS_A_CHUNK)
+        code = flush_embeddings(w, e);
+    w->failed |= code != ERROR_OK;
+    return code;
 }
 
 /* ---- sequences ---- */
@@ -361,25 +365,17 @@ static enum error_code write_selected(struct trace_writer *w, const uint16_t *se
     return write_packed(w, selected, n, 1, pack_choices, e);
 }
 
-enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_data *data,
-                                     struct error *e)
+static enum error_code write_parts(struct trace_writer *w, const struct trace_data *data,
+                                   const struct trace_file_sequence *head, uint64_t bytes,
+                                   struct error *e)
 {
     const struct trace_shape *s = &w->shape;
-    const struct trace_sequence *q = &data->sequence;
-    struct trace_file_sequence head = {.n_tokens = q->n_tokens, .n_prompt = q->n_prompt};
-    struct trace_sequence_parts parts;
-    uint64_t rows = (uint64_t)q->n_tokens * trace_layers_with_experts(s);
-    enum error_code code = check_sequence(w, data, e);
-    for (uint32_t i = 0; data->hidden && i < q->n_tokens; i++)
-        head.n_hidden += data->hidden[i] != NULL;
-    if (!code && !trace_sequence_layout(s, &head, &parts))
-        code = error_set(e, ERROR_LIMIT, "%s: a sequence is too long", file_writer_path(w->file));
+    uint64_t rows = (uint64_t)head->n_tokens * trace_layers_with_experts(s);
+    enum error_code code = begin_chunk(w, TRACE_CHUNK_SEQUENCE, bytes, e);
     if (!code)
-        code = begin_chunk(w, TRACE_CHUNK_SEQUENCE, parts.bytes, e);
+        code = file_writer_write(w->file, head, sizeof *head, e);
     if (!code)
-        code = file_writer_write(w->file, &head, sizeof head, e);
-    if (!code)
-        code = file_writer_write(w->file, q->tokens, (size_t)q->n_tokens * 4, e);
+        code = file_writer_write(w->file, data->sequence.tokens, (size_t)head->n_tokens * 4, e);
     if (!code)
         code = write_hidden_at(w, data, e);
     if (!code)
@@ -388,20 +384,65 @@ enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_
         code = write_selected(w, data->selected, rows * s->n_used, e);
     if (!code && (s->has & TRACE_GATE))
         code = write_packed(w, data->gate, rows * s->n_experts, 1, pack_gate, e);
+    return code ? code : file_writer_pad(w->file, TRACE_ALIGN, e);
+}
+
+/* Writes an end after this sequence, over which the next one goes: where the disk is full then, its
+ * place is there already. */
+static enum error_code keep_sequence(struct trace_writer *w, uint32_t n_tokens, struct error *e)
+{
+    struct {
+        struct trace_chunk_head head;
+        struct trace_file_end end;
+        uint8_t
+            zeros[TRACE_ALIGN - sizeof(struct trace_chunk_head) - sizeof(struct trace_file_end)];
+    } tail = {.head = {.kind = TRACE_CHUNK_END, .bytes = sizeof tail.end}};
+    _Static_assert(sizeof tail == TRACE_ALIGN, "file layout");
+    enum error_code code = flush_embeddings(w, e);
     if (code)
         return code;
-    w->end.n_sequences++;
-    w->end.n_tokens += q->n_tokens;
-    return file_writer_pad(w->file, TRACE_ALIGN, e);
+    tail.end = w->end;
+    tail.end.n_sequences++;
+    tail.end.n_tokens += n_tokens;
+    code = file_writer_keep(w->file, &tail, sizeof tail, e);
+    if (!code)
+        w->end = tail.end;
+    return code;
+}
+
+enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_data *data,
+                                     struct error *e)
+{
+    const struct trace_sequence *q = &data->sequence;
+    struct trace_file_sequence head = {.n_tokens = q->n_tokens, .n_prompt = q->n_prompt};
+    struct trace_sequence_parts parts;
+    enum error_code code = check_sequence(w, data, e);
+    for (uint32_t i = 0; data->hidden && i < q->n_tokens; i++)
+        head.n_hidden += data->hidden[i] != NULL;
+    if (!code && !trace_sequence_layout(&w->shape, &head, &parts))
+        code = error_set(e, ERROR_LIMIT, "%s: a sequence is too long", file_writer_path(w->file));
+    if (code)
+        return code;
+    code = write_parts(w, data, &head, parts.bytes, e);
+    if (!code)
+        code = keep_sequence(w, q->n_tokens, e);
+    w->failed |= code != ERROR_OK;
+    return code;
 }
 
 /* ---- the end ---- */
 
+static enum error_code write_end(struct trace_writer *w, struct error *e)
+{
+    if (w->failed && file_writer_return(w->file))
+        return ERROR_OK;
+    enum error_code code = flush_embeddings(w, e);
+    return code ? code : whole_chunk(w, TRACE_CHUNK_END, &w->end, sizeof w->end, e);
+}
+
 enum error_code trace_writer_finish(struct trace_writer *w, struct error *e)
 {
-    enum error_code code = flush_embeddings(w, e);
-    if (!code)
-        code = whole_chunk(w, TRACE_CHUNK_END, &w->end, sizeof w->end, e);
+    enum error_code code = write_end(w, e);
     if (!code) {
         struct file_writer *file = w->file;
         w->file = NULL;

@@ -19,7 +19,7 @@ agree() {
 profile -o "$WORK/own" > "$WORK/out" 2> "$WORK/err" || fail "with a deployment of its own: $(cat "$WORK/err")"
 grep -q 'is started' "$WORK/err" || fail "nothing said of the deployment that is started: $(cat "$WORK/err")"
 [ ! -e "$RUN/worker.pid" ] || fail "its own deployment is left behind"
-[ ! -e "$WORK/own.tmp" ] || fail "the unfinished file is left behind"
+[ -z "$(ls "$WORK" | grep '^own\.tmp')" ] || fail "the unfinished file is left behind"
 "$MOED" inspect --json "$WORK/own" > "$WORK/facts"
 fact() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "${2:-$WORK/facts}"; }
 tokens=$(fact tokens) sequences=$(fact sequences)
@@ -83,7 +83,30 @@ grep -q 'those are kept' "$WORK/err" || fail "Ctrl-C says: $(cat "$WORK/err")"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
 wait_until 10 idle || fail "the interrupted request still runs"
 
+# So does what else ends it: a limit as a full disk, a deployment that is stopped.
+kept() { # kept CODE WHY
+    [ "$code" -eq "$1" ] && grep -q 'those are kept' "$WORK/err" || fail "$2: exit code $code, expected $1: $(cat "$WORK/err")"
+    "$MOED" inspect --json "$WORK/part" > "$WORK/part-facts" || fail "$2: the trace does not open"
+    [ "$(fact sequences "$WORK/part-facts")" -ge 1 ] && [ "$(fact sequences "$WORK/part-facts")" -lt "$sequences" ] ||
+        fail "$2: $(cat "$WORK/part-facts")"
+    [ -z "$(ls "$WORK" | grep '^part\.tmp')" ] || fail "$2: the unfinished file is left behind"
+}
+rm "$WORK/part"
+set +e; (ulimit -f $(( $(stat -c %s "$WORK/own") / 2048 )); profile -o "$WORK/part" > "$WORK/out" 2> "$WORK/err"); code=$?; set -e
+kept 1 "a full disk"
+grep -q 'File too large' "$WORK/err" || fail "a full disk: $(cat "$WORK/err")"
+[ "$(stat -c %a "$WORK/part")" = 600 ] || fail "others may read the trace"
+rm "$WORK/part"
+before=$(metric worker moed_worker_prompt_tokens_total)
+"$MOED" profile "$MODEL" --text "$WORK/text" --context 200 --stepwise -o "$WORK/part" > "$WORK/out" 2> "$WORK/err" &
+profiling=$!
+wait_until 60 ahead || fail "no tokens are computed"
+"$MOED" down > /dev/null 2>&1
+set +e; wait $profiling; code=$?; set -e
+kept 3 "moed down"
+
 # What is asked for, and what is not.
+"$MOED" up "$MODEL" > /dev/null 2>&1 || fail "up again"
 printf 'One line.\nAnother line.\n\nA paragraph of its own.\n' > "$WORK/lines"
 count() { # count SEQUENCES ARGUMENTS...
     want=$1; shift
@@ -132,11 +155,11 @@ expect 1 'No such file' "$MOED" profile "$MODEL" --text "$WORK/missing" -o "$WOR
 expect 1 'No such file' "$MOED" profile "$MODEL" --text "$WORK/text" "$WORK/missing" -o "$WORK/x"
 expect 1 'no text' "$MOED" profile "$MODEL" --text "$WORK/empty" -o "$WORK/x"
 expect 1 'no such file' "$MOED" profile "$WORK/missing.gguf" --text "$WORK/text" -o "$WORK/x"
-expect 1 'x.tmp' "$MOED" profile "$MODEL" --text "$WORK/text" -o "$WORK/missing/x"
+expect 1 'x: cannot be created' "$MOED" profile "$MODEL" --text "$WORK/text" -o "$WORK/missing/x"
 expect 1 'not a regular file' "$MOED" profile "$MODEL" --text "$WORK/text" -o /dev/full
 expect 1 '--ctx' "$MOED" profile "$MODEL" --text "$WORK/text" -o "$WORK/x" --context 4096
 expect 3 'not running' env -u MOED_RUN XDG_RUNTIME_DIR="$WORK" "$MOED" profile "$MODEL" --text "$WORK/text" -o "$WORK/x" --name nobody
 expect 1 'version 2' "$MOED" inspect "$WORK/newer"
 expect 1 'cut off' "$MOED" inspect "$WORK/cut"
-[ ! -e "$WORK/x" ] && [ ! -e "$WORK/x.tmp" ] || fail "a file is left behind"
+[ -z "$(ls "$WORK" | grep '^x')" ] || fail "a file is left behind"
 say "ok: $tokens tokens"

@@ -364,12 +364,12 @@ static void test_no_place_to_write(void **state)
 
     /* The second of three parts cannot be written: moed removes the first one. */
     o.split = 3;
-    assert_int_equal(mkdir(in_directory("cut-00002-of-00003.gguf.tmp"), 0700), 0);
+    assert_int_equal(mkdir(in_directory("cut-00002-of-00003.gguf"), 0700), 0);
     assert_int_equal(mkmodel_write(&o, in_directory("cut.gguf"), NULL, NULL, &result, &e),
                      ERROR_IO);
     assert_non_null(strstr(e.text, "cut-00002-of-00003.gguf"));
     assert_int_equal(access(in_directory("cut-00001-of-00003.gguf"), F_OK), -1);
-    assert_int_equal(rmdir(in_directory("cut-00002-of-00003.gguf.tmp")), 0);
+    assert_int_equal(rmdir(in_directory("cut-00002-of-00003.gguf")), 0);
     o.split = 1;
 
     o.layers = 1000; /* some 500 TB */

@@ -3,17 +3,20 @@
 
 #include "quant/quant.h"
 
+#include <glob.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
-static char unfinished[80];
-
-static int set_up(void **state)
+/* The files beside `path`, unfinished ones, too. */
+static unsigned count_files(void)
 {
-    if (make_folder(state))
-        return 1;
-    snprintf(unfinished, sizeof unfinished, "%s.tmp", path);
-    return 0;
+    glob_t found;
+    char pattern[80];
+    snprintf(pattern, sizeof pattern, "%s*", path);
+    unsigned n = glob(pattern, 0, NULL, &found) == 0 ? (unsigned)found.gl_pathc : 0;
+    globfree(&found);
+    return n;
 }
 
 /* ---- Reading ---- */
@@ -206,13 +209,13 @@ static void nothing_is_left(void **state)
     assert_int_equal(write_sample_sequence(w, &x.shape, 0, &e), ERROR_OK);
     trace_writer_abandon(w);
     trace_writer_abandon(NULL);
-    assert_int_equal(access(path, F_OK), -1);
-    assert_int_equal(access(unfinished, F_OK), -1);
+    assert_int_equal(count_files(), 0);
     /* a missing folder, and a device that the writer must not replace */
-    assert_int_equal(trace_writer_new("/nonexistent/trace", &x.shape, x.layers, &w, &e), ERROR_IO);
+    char missing[80];
+    snprintf(missing, sizeof missing, "%s/trace", path);
+    assert_int_equal(trace_writer_new(missing, &x.shape, x.layers, &w, &e), ERROR_IO);
     assert_int_equal(trace_writer_new("/dev/full", &x.shape, x.layers, &w, &e), ERROR_IO);
     assert_non_null(strstr(e.text, "not a regular file"));
-    assert_int_equal(access("/dev/full.tmp", F_OK), -1);
     free(x.numbers);
 }
 
@@ -239,11 +242,52 @@ static void no_space_on_disk(void **state)
             code = trace_writer_finish(w, &e);
         assert_int_equal(code, ERROR_IO);
         assert_non_null(strstr(e.text, "writing failed: File too large"));
-        assert_int_equal(access(path, F_OK), -1);
-        assert_int_equal(access(unfinished, F_OK), -1);
+        assert_int_equal(count_files(), 0);
         free(x.numbers);
     }
     setrlimit(RLIMIT_FSIZE, &all);
+}
+
+/* The disk is full at any byte of the third sequence: the trace has two. A larger limit: all three.
+ * With a limit in the first one nothing can be kept. */
+static void disk_full_keeps_sequences(void **state)
+{
+    (void)state;
+    struct rlimit all, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    uint32_t seen[4] = {0};
+    for (uint64_t bytes = 64;; bytes += 64) {
+        struct sample x = sample_new(256, TRACE_GATE);
+        struct trace_writer *w;
+        struct trace *t;
+        struct error e;
+        small = (struct rlimit){.rlim_cur = bytes, .rlim_max = all.rlim_max};
+        assert_int_equal(trace_writer_new(path, &x.shape, x.layers, &w, &e), ERROR_OK);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        uint32_t n = 0;
+        while (n < 3 && !write_sample_sequence(w, &x.shape, 0, &e))
+            n++;
+        enum error_code code = trace_writer_finish(w, &e);
+        setrlimit(RLIMIT_FSIZE, &all); /* a failed assertion writes, too */
+        assert_int_equal(code, n ? ERROR_OK : ERROR_IO);
+        free(x.numbers);
+        seen[n]++;
+        if (!n)
+            continue;
+        struct stat st;
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600); /* it holds a text's tokens */
+        if (trace_open(path, &t, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(trace_sequences(t), n);
+        trace_close(t);
+        assert_int_equal(count_files(), 1);
+        unlink(path);
+        if (n == 3)
+            break;
+    }
+    assert_true(seen[0] && seen[1] && seen[2]);
 }
 
 static void wrong_use(void **state)
@@ -335,10 +379,15 @@ static void hundred_thousand_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),       cmocka_unit_test(bytes_anywhere),
-        cmocka_unit_test(gate_steps),       cmocka_unit_test(halves),
-        cmocka_unit_test(no_space_on_disk), cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(wrong_use),        cmocka_unit_test(hundred_thousand_tokens),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(bytes_anywhere),
+        cmocka_unit_test(gate_steps),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(no_space_on_disk),
+        cmocka_unit_test(disk_full_keeps_sequences),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(wrong_use),
+        cmocka_unit_test(hundred_thousand_tokens),
     };
-    return cmocka_run_group_tests(tests, set_up, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
