@@ -11,8 +11,8 @@ of the loss.  The block has no attention: the state that it reads has seen the
 context.  The file keeps what predicts experts.
 
 lib/sched/predict/trained.h describes the file.  --add-to keeps the predictors of
-a file that `moed train` wrote.  A tenth of the sequences is held out; the table
-is of those.
+a file that `moed train` wrote.  A tenth of the sequences is held out, one after
+the other in the trace; the table is of those.
 """
 import argparse
 import math
@@ -30,7 +30,7 @@ ALIGN, GELU = 64, 1
 HEADER = struct.Struct("<8s8I6Q96s3Q")  # struct trained_header
 NETWORK = struct.Struct("<4IQ")  # struct trained_network
 LAYER_BYTES = 64
-MTP, CHECKSUM, BYTES = 17, 12, 10  # members of the header
+MTP, NAME, CHECKSUM, HASH, BYTES = 17, 15, 12, 11, 10  # members of the header
 MASK = (1 << 64) - 1
 
 
@@ -173,9 +173,22 @@ def pad(out):
     return len(out)
 
 
+def hash_routers(trace):
+    """As in the header; 0 where the trace has none."""
+    return trained_hash(b"".join(m.tobytes() for m in trace.routers)) if trace.has & ROUTERS else 0
+
+
+def held_out_run(sequences, seed):
+    """A tenth of the numbers of sequences, one after the other: a document's sequences lie side by
+    side, so that at most two documents have sequences on both sides."""
+    held = max(1, sequences // 10)
+    first = int(np.random.default_rng(seed).integers(sequences - held + 1))
+    return set(range(first, first + held))
+
+
 def empty_file(trace, n_tokens):
     """A file of trained predictors with the profile of the trace, but no predictor."""
-    routers = trained_hash(b"".join(m.tobytes() for m in trace.routers)) if trace.has & ROUTERS else 0
+    routers = hash_routers(trace)
     counts = np.zeros((trace.n_layers, trace.experts), "<u4")
     for s in trace.sequences:
         for layer in range(trace.layers):
@@ -210,10 +223,19 @@ def base_file(args, trace, n_tokens):
     if not args.add_to:
         return empty_file(trace, n_tokens)
     out = bytearray(args.add_to.read_bytes())
-    shape = (trace.n_layers, trace.first_layer, trace.experts, trace.used, trace.width)
-    if out[:8] != b"moedlern" or HEADER.unpack_from(out)[2:7] != shape:
+    if len(out) < HEADER.size or out[:8] != b"moedlern" or not is_of_model(HEADER.unpack_from(out), trace):
         raise SystemExit(f"{args.add_to}: not predictors of the trace's model")
     return out
+
+
+def is_of_model(header, trace):
+    """As trained_fits does: the name counts where the routers of either are not known."""
+    if header[2:7] != (trace.n_layers, trace.first_layer, trace.experts, trace.used, trace.width):
+        return False
+    routers = hash_routers(trace)
+    if routers and header[HASH]:
+        return header[HASH] == routers
+    return header[NAME].split(b"\0")[0] == trace.model.split(b"\0")[0]
 
 
 def parse_arguments():
@@ -238,8 +260,7 @@ def main():
     trace = Trace(args.trace)
     if not trace.has & HIDDEN or not trace.has & EMBEDDINGS:
         raise SystemExit(f"{args.trace}: record it with --hidden all, and with embeddings")
-    shuffled = np.random.default_rng(args.seed).permutation(len(trace.sequences))
-    held_out = set(shuffled[:max(1, len(shuffled) // 10)].tolist())
+    held_out = held_out_run(len(trace.sequences), args.seed)
     parts = [Samples(trace, [s for n, s in enumerate(trace.sequences) if (n in held_out) == held])
              for held in (False, True)]
     block = Block(trace.width, trace.layers * trace.experts, args.hidden)

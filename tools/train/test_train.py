@@ -325,6 +325,37 @@ class NextTokensExperts(unittest.TestCase):
                 difference = self.read_network(data)(held.x) - block(held.x)
             self.assertLess(difference.abs().max(), 0.2)  # of bf16
 
+    def test_run_that_is_held_out(self):
+        for seed in range(20):
+            held = sorted(mtp.held_out_run(40, seed))
+            self.assertEqual(held, list(range(held[0], held[0] + 4)))
+            self.assertTrue(0 <= held[0] <= 36)
+        self.assertGreater(len({min(mtp.held_out_run(40, seed)) for seed in range(20)}), 1)
+        self.assertEqual(mtp.held_out_run(1, 1), {0})
+
+    def test_adds_only_to_predictors_of_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace_path, file = pathlib.Path(folder) / "t", pathlib.Path(folder) / "f"
+            self.write(trace_path)
+            trace = traces.Trace(trace_path)
+            args = argparse.Namespace(add_to=file)
+            data = mtp.empty_file(trace, 1)
+
+            def takes(routers, name):
+                changed = bytearray(data)
+                struct.pack_into("<Q", changed, 56, routers)
+                struct.pack_into("96s", changed, 88, name)
+                file.write_bytes(changed)
+                try:
+                    return bytes(mtp.base_file(args, trace, 1)) == bytes(changed)
+                except SystemExit:
+                    return False
+            routers, = struct.unpack_from("<Q", data, 56)
+            self.assertTrue(takes(routers, b"made up") and takes(routers, b"another name") and takes(0, b"made up"))
+            self.assertFalse(takes(routers + 1, b"made up") or takes(0, b"another name"))
+            file.write_bytes(b"moedlern")
+            self.assertRaises(SystemExit, mtp.base_file, args, trace, 1)
+
     def test_hash(self):
         # One word, worked out: (1 * 0x9e3779b97f4a7c15 + 1), its upper half on the lower one.
         self.assertEqual(mtp.trained_hash(bytes([1])), 0x9e3779b97f4a7c16 ^ 0x9e3779b9)
