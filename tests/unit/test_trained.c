@@ -464,6 +464,50 @@ static void test_fine_tune(void **state)
     image_free(&m);
 }
 
+/* 128 tokens alike, of which half activate expert 2 and half expert 0. The log-loss of what follows
+ * such a batch must not grow: of these tokens half have it right whatever is predicted, so the
+ * change of one token, 128 times over, would be far past the least loss. */
+static void test_fine_tune_batch(void **state)
+{
+    enum { TOKENS = 128 };
+    struct image m = make_image();
+    struct trained_predictors l = view(&m);
+    struct predict_shape s = model_shape;
+    s.trained = &l;
+    s.fine_tune = true;
+    s.max_tokens = TOKENS;
+    s.n_used = l.header.n_used = 3;
+    float hidden[TOKENS][2], gate[TOKENS][3];
+    uint32_t selected[TOKENS][3] = {{0}}, then[TOKENS][3];
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        memcpy(hidden[t], (float[]){-3, 0.5f}, sizeof hidden[t]);
+        memcpy(gate[t], (float[]){1, 0, 0}, sizeof gate[t]);
+        for (uint32_t k = 0; k < 3; k++)
+            then[t][k] = t % 2 ? 2 : 0;
+    }
+    struct predictor *q = predictor_new(PREDICT_LLAPOR, PREDICT_BACKGROUND, &s);
+    double loss[2], p[3];
+    for (uint64_t step = 1; step <= 2; step++) {
+        struct predict_seen seen = {.step = step,
+                                    .layer = 1,
+                                    .n_tokens = TOKENS,
+                                    .hidden = hidden[0],
+                                    .gate = gate[0],
+                                    .selected = selected[0]};
+        seen.n_tokens = 1; /* its probability, not that of 128 together */
+        predictor_predict(q, &seen, &(struct predict_target){step, 3}, NULL, p);
+        loss[step - 1] = -log(p[0]) - log(1 - p[0]) - log(p[2]) - log(1 - p[2]) - log(1 - p[1]);
+        seen.n_tokens = TOKENS;
+        predictor_predict(q, &seen, &(struct predict_target){step, 3}, NULL, p);
+        seen = (struct predict_seen){
+            .step = step, .layer = 3, .n_tokens = TOKENS, .selected = then[0]};
+        predictor_observe(q, &seen);
+    }
+    assert_true(loss[1] < loss[0]);
+    predictor_free(q);
+    image_free(&m);
+}
+
 /* The trained mean step from layer 1, (1/2, -2), counts as of 100 tokens. The first model update
  * comes when they have doubled. Layer 2 has none. */
 static void test_residual_starts(void **state)
@@ -613,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_predict_mtp),
         cmocka_unit_test(test_predict_llapor),
         cmocka_unit_test(test_fine_tune),
+        cmocka_unit_test(test_fine_tune_batch),
         cmocka_unit_test(test_residual_starts),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_fits),

@@ -10,10 +10,11 @@
  *
  * "Online gradient updates": with shape.fine_tune the activations of a layer correct the last
  * layer of its network, by the plain cross-entropy (the trained network is calibrated, and that
- * loss keeps it so), in steps that are divided by the length of the features, so that none can
- * overshoot:
+ * loss keeps it so), in steps that are divided by the length of the features and by the tokens of
+ * the batch, so that none can overshoot: the errors of a batch are all of one D, and its tokens may
+ * be alike.
  *
- *     D += RATE / (1 + |u|^2) * (activated - p) u'      logits = trained + D (u, 1)
+ *     D += RATE / (n (1 + |u|^2)) * (activated - p) u'      logits = trained + D (u, 1)
  *
  * The paper gives no rule. Only the last layer moves, because that is a product the size of a
  * router. */
@@ -146,7 +147,8 @@ static void llapor_predict(struct predictor *p, const struct predict_seen *seen,
     trained_probabilities(&p->shape, r->logits, seen->n_tokens, probability);
 }
 
-/* Adds one token to the change of a layer's last product. A token with a NaN is ignored. */
+/* Adds one token of the batch to the change of a layer's last product. A token with a NaN is
+ * ignored. */
 static void learn_token(struct pending *w, size_t n, size_t width, uint32_t t)
 {
     const float *u = w->features + t * width, *error = w->error + t * n;
@@ -158,7 +160,7 @@ static void learn_token(struct pending *w, size_t n, size_t width, uint32_t t)
     if (!isfinite(length) || !isfinite(all))
         return;
     for (size_t j = 0; j <= width; j++) {
-        float step = FINE_TUNE_RATE / length * (j < width ? u[j] : 1);
+        float step = FINE_TUNE_RATE / (length * (float)w->n_tokens) * (j < width ? u[j] : 1);
         for (size_t i = 0; step != 0 && i < n; i++)
             w->change[j * n + i] += step * error[i];
     }
