@@ -310,11 +310,14 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     const struct model_params *p = &m->plan.header.params;
     struct error why;
     if (m->predictors_path &&
-        predictors_file_load(m->predictors_path, m->gguf, p, &m->predictors, &why) != ERROR_OK)
+        predictors_file_load(m->predictors_path, m->gguf, p, &m->predictors, &why) != ERROR_OK) {
         log_warn("%s is not used: %s", m->predictors_path, why.text);
-    else if (m->predictors_path)
+        if (asprintf(&m->predictors_unused, "%s is not used: %s", m->predictors_path, why.text) < 0)
+            m->predictors_unused = NULL;
+    } else if (m->predictors_path) {
         log_info("%s: trained predictors, %.1f MB", m->predictors_path,
                  (double)m->predictors.region.bytes * 1e-6);
+    }
     if (predicts)
         policy_settle_predictor(&m->choice, &m->names, &m->predictors, p);
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;

@@ -54,6 +54,7 @@ struct memd {
     struct tier *tier;                 /* NULL: all experts are in the pool */
     struct caches caches;              /* one a device with memory of its own */
     struct predictors_file predictors; /* region.base NULL: none */
+    char *predictors_unused;           /* why the file is not used; NULL: it is, or there is none */
     struct kv_promises promises;       /* of other deployments */
     struct leases *leases;
     bool device_full; /* at start the device has not enough memory */

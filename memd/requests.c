@@ -345,6 +345,8 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->loaded_bytes = m->bytes_loaded;
     health->load_ns = m->load_ns;
     health->layouts = layouts_number();
+    if (m->predictors_unused)
+        health->predictors_unused = m->predictors_unused;
     struct kv_pool_use kv = kv_pool_use(&m->conversations.pool);
     health->kv_used_bytes = kv.pages_used * m->conversations.pool.page_bytes;
     health->kv_bytes = m->conversations.region.bytes;

@@ -1,5 +1,6 @@
-/* moed inspect: what a model file is and needs, what a trace holds (inspect_trace.c), or what
- * experts cost on this machine (inspect_calibration.c). It needs no deployment. */
+/* moed inspect: what a model file is and needs, what a trace (inspect_trace.c) or trained
+ * predictors (inspect_predictors.c) hold, or what experts cost on this machine
+ * (inspect_calibration.c). It needs no deployment. */
 #include "client/cli/inspect.h"
 
 #include "base/machine_memory.h"
@@ -93,7 +94,7 @@ static void print_tensors(const struct inspect *x)
 int inspect_main(int argc, char **argv)
 {
     struct inspect x = {.kv_type_name = KV_TYPE_DEFAULT};
-    char path[PATH_MAX];
+    char path[PATH_MAX], model[PATH_MAX];
     bool calibration = false;
     const char *sequence = NULL;
     const struct option_spec options[] = {
@@ -108,13 +109,15 @@ int inspect_main(int argc, char **argv)
     };
     int n, exit_code;
     if (!ask_arguments(
-            options, "inspect", "MODEL | TRACE | --calibration [MODEL | DEPLOYMENT]",
+            options, "inspect",
+            "MODEL | TRACE | PREDICTORS [MODEL] | --calibration [MODEL | DEPLOYMENT]",
             "Shows what a model is and what it would need, without a deployment. MODEL is a\n"
             "GGUF file, or `demo`. Of a TRACE of `moed profile`: what it holds, and how\n"
-            "evenly the model uses its experts.",
-            argc, argv, 0, 1, &n, &exit_code))
+            "evenly the model uses its experts. Of PREDICTORS of `moed train`: what they\n"
+            "hold, and whether they are of MODEL.",
+            argc, argv, 0, 2, &n, &exit_code))
         return exit_code;
-    if (calibration)
+    if (calibration && n < 2)
         return inspect_calibration(n ? argv[1] : NULL, x.json);
     if (n == 0) {
         cli_complain("inspect: an argument is missing; usage: moed inspect MODEL");
@@ -122,6 +125,15 @@ int inspect_main(int argc, char **argv)
     }
     if (!model_file_find(argv[1], path))
         return CLI_FAILURE;
+    if (n == 2 && (calibration || !inspect_is_predictors(path))) {
+        cli_complain("inspect: only after PREDICTORS a MODEL may follow: %s", argv[2]);
+        return CLI_USAGE;
+    }
+    if (inspect_is_predictors(path)) {
+        if (n == 2 && !model_file_find(argv[2], model))
+            return CLI_FAILURE;
+        return inspect_predictors(path, n == 2 ? model : NULL, x.json);
+    }
     if (inspect_is_trace(path))
         return inspect_trace(argv[1], sequence, x.json);
     if (sequence) {

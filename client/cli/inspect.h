@@ -71,6 +71,12 @@ void inspect_print_json(const struct inspect *x);
 bool inspect_is_trace(const char *path);
 int inspect_trace(const char *path, const char *sequence, bool json);
 
+/* moed inspect FILE.predictors (inspect_predictors.c). inspect_is_predictors: true where the file
+ * begins as trained predictors do. inspect_predictors prints what they hold, and whether memd takes
+ * them for a model (a path of model_file_find; NULL: none). Returns an exit code. */
+bool inspect_is_predictors(const char *path);
+int inspect_predictors(const char *path, const char *model, bool json);
+
 /* moed inspect --calibration [MODEL or deployment] (inspect_calibration.c). Prints the calibration
  * of a running deployment or of a model file; NULL: of the default deployment where it runs, else
  * all that are stored. Returns an exit code. */

@@ -1,28 +1,29 @@
 /* moed train: trains predictors on a trace (lib/train), writes them to a file, and prints how well
  * they predict text that was held out. */
 #include "base/clock.h"
-#include "base/file_writer.h"
-#include "base/strbuf.h"
+#include "base/machine_memory.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/inspect.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/predictors_file.h"
-#include "client/cli/model_file.h"
 #include "client/cli/progress.h"
-#include "trace/trace_model.h"
+#include "client/cli/train_target.h"
+#include "exec/topology.h"
 #include "train/train.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+/* Networks need more than this to be better than the gates. */
+enum { FEW_TOKENS = 4000 };
 
 struct training {
-    const char *out, *model, *only;
+    struct train_target target;
+    const char *only;
     uint64_t epochs, threads, seed, seconds, stride, hidden, components;
     bool random_start, plain_loss, whiten, one_group, json;
-    char path[PREDICTORS_PATH];
     struct progress progress;
 };
 
@@ -53,77 +54,6 @@ static bool take_only(const char *list, uint32_t *what)
         list = list[len] ? list + len + 1 : NULL;
     }
     return true;
-}
-
-static bool take_path(struct training *t)
-{
-    char model[PATH_MAX];
-    if ((t->out == NULL) == (t->model == NULL)) {
-        cli_complain("train: give -o FILE, or --model MODEL to write next to the model");
-        return false;
-    }
-    if (t->model && !model_file_find(t->model, model))
-        return false;
-    int n = snprintf(t->path, sizeof t->path, "%s", t->out ? t->out : "");
-    if (n < 0 || n >= (int)sizeof t->path) {
-        cli_complain("the path of the file to write is too long");
-        return false;
-    }
-    if (t->model)
-        predictors_file_of_model(model, t->path);
-    return true;
-}
-
-/* ---- Of which model is the trace? ---- */
-
-/* The model file may be another quantisation than the one that was profiled, so the routers need
- * not be equal; those of another model are not even similar. */
-static bool routers_agree(const struct trace *trace, const struct trace_model *model)
-{
-    const struct trace_shape *s = trace_shape(trace);
-    size_t n = (size_t)s->n_experts * s->d_model;
-    for (uint32_t l = s->first_layer; l < s->n_layers; l++) {
-        const float *a = trace_layer(trace, l)->matrix, *b = model->layers[l].matrix;
-        double difference = 0, size = 0;
-        for (size_t i = 0; a && b && i < n; i++) {
-            difference += fabs((double)a[i] - (double)b[i]);
-            size += fabs((double)b[i]);
-        }
-        if (difference > size * 0.1)
-            return false;
-    }
-    return true;
-}
-
-static bool is_of_model(const struct trace *trace, const struct trace_model *model)
-{
-    const struct trace_shape *a = trace_shape(trace), *b = &model->shape;
-    return a->n_layers == b->n_layers && a->first_layer == b->first_layer &&
-           a->n_experts == b->n_experts && a->n_used == b->n_used && a->d_model == b->d_model &&
-           routers_agree(trace, model);
-}
-
-/* Complains where memd would refuse the predictors of this trace for the model. */
-static bool check_model(const struct training *t, const char *path, const struct trace *trace)
-{
-    struct gguf *g = NULL;
-    struct trace_model model = {0};
-    struct error e;
-    char file[PATH_MAX];
-    if (!t->model)
-        return true;
-    if (!model_file_find(t->model, file))
-        return false;
-    bool ok = false;
-    if (gguf_open(file, &g, &e) || trace_model_read(g, &model, &e))
-        cli_complain("%s", e.text);
-    else if (!(ok = is_of_model(trace, &model)))
-        cli_complain("train: %s is a trace of another model (%s) than %s (%s): record one with "
-                     "`moed profile %s`",
-                     path, trace_shape(trace)->model, file, model.shape.model, t->model);
-    trace_model_fini(&model);
-    gguf_close(g);
-    return ok;
 }
 
 static bool show(void *arg, const char *what, uint64_t done, uint64_t total)
@@ -162,10 +92,10 @@ static bool mean_of(const struct train_report *r, uint32_t who, size_t member, d
     double sum = 0;
     for (uint32_t i = r->first_layer; i < r->n_layers; i++) {
         const struct train_score *s = &r->scores[i * TRAIN_JUDGED + who];
-        if (!s->n || !is_common(r, i))
-            continue;
         double value;
         memcpy(&value, (const char *)s + member, sizeof value);
+        if (!s->n || !is_common(r, i) || isnan(value))
+            continue;
         sum += value;
         n++;
     }
@@ -225,7 +155,7 @@ static void print_report(const struct training *t, const struct train_result *re
     for (int g = 0; g < LAYER_GROUPS; g++)
         if (r->components[g])
             printf("; %" PRIu32 " components keep %.1f %%", r->components[g], r->kept[g] * 100);
-    printf("\n%s: %.1f MB", t->path, (double)result->n * 1e-6);
+    printf("\n%s: %.1f MB", t->target.path, (double)result->n * 1e-6);
     if (r->mlp_bytes)
         printf(", a layer's mlp %.2f MB", (double)r->mlp_bytes * 1e-6);
     if (r->llapor_bytes)
@@ -246,9 +176,12 @@ static void print_json(const struct training *t, const struct train_result *resu
                (int)r->groups[i]);
         for (uint32_t who = 0; who < TRAIN_JUDGED; who++) {
             const struct train_score *s = &r->scores[i * TRAIN_JUDGED + who];
+            char hot[16] = "null";
+            if (!isnan(s->hot))
+                snprintf(hot, sizeof hot, "%.6f", s->hot);
             if (s->n)
-                printf(", \"%s\": {\"recall\": %.6f, \"hot\": %.6f, \"log_loss\": %.6f}", keys[who],
-                       s->recall, s->hot, s->log_loss);
+                printf(", \"%s\": {\"recall\": %.6f, \"hot\": %s, \"log_loss\": %.6f}", keys[who],
+                       s->recall, hot, s->log_loss);
         }
         printf("}");
     }
@@ -256,6 +189,41 @@ static void print_json(const struct training *t, const struct train_result *resu
 }
 
 /* ---- The verb ---- */
+
+/* After Ctrl-C. A file that is there already is left as it is: it may hold more networks. */
+static int write_part(struct training *t, const struct train_result *result)
+{
+    const struct train_report *r = &result->report;
+    struct error e;
+    bool writes = !t->target.has_old;
+    if (writes && train_target_write(&t->target, result->bytes, result->n, &e)) {
+        cli_complain("%s", e.text);
+        return CLI_FAILURE;
+    }
+    cli_complain("interrupted after %" PRIu32 " of %" PRIu32 " networks; %s %s", r->n_trained,
+                 r->n_networks, t->target.path, writes ? "has those" : "is left as it was");
+    return EXIT_INTERRUPTED;
+}
+
+static int write_result(struct training *t, const struct train_result *result, double seconds)
+{
+    struct error e;
+    if (result->report.interrupted)
+        return write_part(t, result);
+    if (train_target_write(&t->target, result->bytes, result->n, &e)) {
+        cli_complain("%s", e.text);
+        return CLI_FAILURE;
+    }
+    if (t->json)
+        print_json(t, result);
+    else
+        print_report(t, result, seconds);
+    if (result->report.n_train < FEW_TOKENS && result->report.n_networks)
+        cli_complain("%" PRIu32 " tokens are few to train networks on: record a trace with more "
+                     "text, or with `--hidden all`",
+                     result->report.n_train);
+    return CLI_OK;
+}
 
 static int train(struct training *t, const struct trace *trace, struct train_options *options)
 {
@@ -266,48 +234,65 @@ static int train(struct training *t, const struct trace *trace, struct train_opt
         return CLI_FAILURE;
     options->progress = show;
     options->progress_arg = t;
+    options->keep = t->target.has_old ? &t->target.old : NULL;
+    options->model = t->target.trained.name;
+    options->routers = t->target.trained.routers;
     progress_begin(&t->progress);
     interrupts_hold(true);
     enum error_code code = train_run(trace, options, &result, &e);
-    interrupts_hold(false);
     progress_end(&t->progress);
+    int exit_code;
     if (code) {
         cli_complain("%s", e.text);
-        return code == ERROR_CANCELLED ? EXIT_INTERRUPTED
-               : code == ERROR_USAGE   ? CLI_USAGE
-                                       : CLI_FAILURE;
+        exit_code = code == ERROR_CANCELLED ? EXIT_INTERRUPTED
+                    : code == ERROR_USAGE   ? CLI_USAGE
+                                            : CLI_FAILURE;
+    } else {
+        exit_code = write_result(t, &result, clock_s() - started_s);
+        train_result_free(&result);
     }
-    code = file_write(t->path, result.bytes, result.n, &e);
-    if (code)
-        cli_complain("%s", e.text);
-    else if (t->json)
-        print_json(t, &result);
-    else
-        print_report(t, &result, clock_s() - started_s);
-    train_result_free(&result);
-    return code ? CLI_FAILURE : CLI_OK;
+    interrupts_hold(false);
+    return exit_code;
 }
 
-static uint32_t count_threads(uint64_t asked)
+/* The CPUs that the process may use, unless the memory holds fewer networks. */
+static uint32_t count_threads(const struct training *t, const struct trace *trace,
+                              const struct train_options *options)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return asked ? (uint32_t)asked : cores > 0 ? (uint32_t)cores : 1;
+    static struct topology cpus; /* large */
+    topology_read(&cpus);
+    uint32_t wanted = t->threads ? (uint32_t)t->threads : topology_threads(&cpus);
+    uint64_t bytes = train_thread_bytes(trace, options), available = memory_available_bytes();
+    uint32_t n = train_threads(wanted, bytes, available);
+    char each[24], free_bytes[24];
+    inspect_format_bytes(bytes, each);
+    inspect_format_bytes(available, free_bytes);
+    if (n < wanted || bytes > available)
+        cli_complain("a thread needs up to %s, of %s that are available: %" PRIu32 " of %" PRIu32
+                     " threads train; a trace of fewer gate inputs (`moed profile "
+                     "--hidden 1/N`) needs less",
+                     each, free_bytes, n, wanted);
+    return n;
 }
 
 int train_main(int argc, char **argv)
 {
     static struct training t = {.seed = 1};
     const struct option_spec table[] = {
-        {"o", OPTION_STRING, &t.out, 0, 0, "FILE", "write to this file"},
-        {"model", OPTION_STRING, &t.model, 0, 0, "MODEL",
+        {"o", OPTION_STRING, &t.target.out, 0, 0, "FILE", "write to this file"},
+        {"model", OPTION_STRING, &t.target.model, 0, 0, "MODEL",
          "write next to MODEL, where `moed up` finds it"},
         {"epochs", OPTION_UINT, &t.epochs, 0, 100000, "N", "go through the trace N times; 0: 30"},
         {"seconds", OPTION_UINT, &t.seconds, 0, 1u << 30, "S",
          "train networks about S seconds; 0: no limit"},
-        {"threads", OPTION_UINT, &t.threads, 0, 256, "N", "use N threads; 0: one a core"},
+        {"threads", OPTION_UINT, &t.threads, 0, 256, "N",
+         "use N threads; 0: one a core that it may use"},
+        {"force", OPTION_BOOL, &t.target.force, 0, 0, NULL,
+         "replace the whole file, also another model's"},
         {"json", OPTION_BOOL, &t.json, 0, 0, NULL, "print one JSON object"},
         {"Research", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
-        {"only", OPTION_STRING, &t.only, 0, 0, "LIST", "train only these of residual,mlp,llapor"},
+        {"only", OPTION_STRING, &t.only, 0, 0, "LIST",
+         "train only these of residual,mlp,llapor, and keep the file's others"},
         {"seed", OPTION_UINT, &t.seed, 0, 0, "N", "seed the random numbers"},
         {"stride", OPTION_UINT, &t.stride, 0, 1024, "N", "let mlp predict N layers further; 0: 2"},
         {"hidden", OPTION_UINT, &t.hidden, 0, 1u << 15, "N",
@@ -332,7 +317,7 @@ int train_main(int argc, char **argv)
             "gate inputs. Prints how well they predict a tenth of the text that is held out.",
             argc, argv, 1, 1, NULL, &exit_code))
         return exit_code;
-    if (!take_only(t.only, &what) || !take_path(&t))
+    if (!take_only(t.only, &what) || !train_target_find(&t.target))
         return CLI_USAGE;
     struct trace *trace;
     struct error e;
@@ -342,7 +327,6 @@ int train_main(int argc, char **argv)
     }
     struct train_options options = {.what = what,
                                     .epochs = (uint32_t)t.epochs,
-                                    .threads = count_threads(t.threads),
                                     .seed = t.seed,
                                     .seconds = (double)t.seconds,
                                     .stride = (uint32_t)t.stride,
@@ -352,7 +336,12 @@ int train_main(int argc, char **argv)
                                     .plain_loss = t.plain_loss,
                                     .whiten = t.whiten,
                                     .one_group = t.one_group};
-    exit_code = check_model(&t, argv[1], trace) ? train(&t, trace, &options) : CLI_FAILURE;
+    exit_code = CLI_FAILURE;
+    if (train_target_open(&t.target, argv[1], trace)) {
+        options.threads = count_threads(&t, trace, &options);
+        exit_code = train(&t, trace, &options);
+    }
+    train_target_close(&t.target);
     trace_close(trace);
     return exit_code;
 }

@@ -26,13 +26,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Prints how fast memd loaded the weights, which is most of the start. */
+/* Prints how fast memd loaded the weights, which is most of the start, and its warning. */
 static void announce_load(const struct launch *l)
 {
     Moed__V1__Reply *reply;
     if (deployment_health(l->run, "memd", &reply, NULL))
         return;
     const Moed__V1__HealthReply *h = reply->health;
+    if (h->predictors_unused[0])
+        cli_complain("%s", h->predictors_unused);
     double gb = (double)h->loaded_bytes * 1e-9, s = (double)h->load_ns * 1e-9;
     if (s > 0)
         printf("loaded %.2f GB of weights in %.1f s (%.2f GB/s)\n", gb, s, gb / s);

@@ -168,22 +168,36 @@ static void step(struct fit *f, uint32_t first, uint32_t batch, float rate)
     adam_step(&f->adam, n->gradient, rate, f->options->decay, n->parts.n_biases, n->w);
 }
 
-static void epochs(struct fit *f)
+/* *done: the rows of the run so far. False: the time is over. */
+static bool run_epoch(struct fit *f, float warm, float *done)
 {
     const struct fit_options *o = f->options;
     uint32_t n = f->rows->n_train, batch = f->net->max_batch;
-    float total = (float)o->epochs * (float)n, done = 0;
+    float total = (float)o->epochs * (float)n;
+    noise_shuffle(f->noise, n, f->order);
+    for (uint32_t i = 0; i < n; i += batch) {
+        uint32_t count = n - i < batch ? n - i : batch;
+        float spent = o->spent ? o->spent(o->arg) : 0;
+        if (spent >= 1)
+            return false;
+        *done += (float)count;
+        float at = *done / total > spent ? *done / total : spent;
+        step(f, i, count, o->rate * adam_schedule(at, warm));
+    }
+    return true;
+}
+
+static void epochs(struct fit *f)
+{
+    const struct fit_options *o = f->options;
     float warm = o->epochs > 2 * o->warm_epochs ? o->warm_epochs / (float)o->epochs : 0.2f;
-    for (uint32_t epoch = 0; epoch < o->epochs; epoch++) {
-        noise_shuffle(f->noise, n, f->order);
-        for (uint32_t i = 0; i < n; i += batch) {
-            uint32_t count = n - i < batch ? n - i : batch;
-            done += (float)count;
-            step(f, i, count, o->rate * adam_schedule(done / total, warm));
-        }
+    float done = 0;
+    bool more = true;
+    for (uint32_t epoch = 0; more && epoch < o->epochs; epoch++) {
+        more = run_epoch(f, warm, &done);
         check(f);
-        if (o->more && !o->more(o->arg, epoch + 1))
-            break;
+        if (more && o->after_epoch)
+            o->after_epoch(o->arg);
     }
 }
 

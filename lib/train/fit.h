@@ -17,8 +17,11 @@ struct fit_options {
     float warm_epochs;   /* of the schedule; see adam.h */
     float noise, masked; /* deviation of normal noise on the inputs; share of inputs set to 0 */
     struct loss loss;
-    /* Called after each epoch. False: stop. */
-    bool (*more)(void *arg, uint32_t epoch);
+    /* Called before each batch: the share of the run's time that has passed, 0 where it has no
+     * limit; 1 and more: stop. The rate follows it where it is ahead of the epochs, so that a run
+     * that time ends has a low rate at its end, too. NULL: no limit. */
+    float (*spent)(void *arg);
+    void (*after_epoch)(void *arg); /* may be NULL */
     void *arg;
 };
 

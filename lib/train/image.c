@@ -39,12 +39,22 @@ void image_place_residual(struct image *m, uint32_t layer)
     m->layers[layer].residual = place(m, m->header.d_model * sizeof(float));
 }
 
-void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape)
+uint64_t image_network_bytes(const struct net_shape *shape)
 {
     struct net_parts p = net_parts(shape);
-    *n = (struct trained_network){shape->n_in, shape->n_hidden, shape->n_gated,
-                                  (uint32_t)shape->activation,
-                                  place(m, p.n_biases * 4 + (p.n - p.n_biases) * 2)};
+    return p.n_biases * 4 + (p.n - p.n_biases) * 2;
+}
+
+uint64_t image_group_bytes(uint32_t d_model, uint32_t n_components)
+{
+    return n_components * sizeof(float) + (uint64_t)d_model * n_components * sizeof(uint16_t);
+}
+
+void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape)
+{
+    *n =
+        (struct trained_network){shape->n_in, shape->n_hidden, shape->n_gated,
+                                 (uint32_t)shape->activation, place(m, image_network_bytes(shape))};
 }
 
 void image_place_mtp(struct image *m, const struct net_shape *shape)
@@ -56,9 +66,7 @@ void image_place_mtp(struct image *m, const struct net_shape *shape)
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components)
 {
     m->groups[group] = (struct trained_group){
-        n_components, 0,
-        place(m, n_components * sizeof(float) +
-                     (uint64_t)m->header.d_model * n_components * sizeof(uint16_t))};
+        n_components, 0, place(m, image_group_bytes(m->header.d_model, n_components))};
 }
 
 bool image_allocate(struct image *m)
@@ -68,7 +76,6 @@ bool image_allocate(struct image *m)
     if (!m->bytes)
         return false;
     memset(m->bytes, 0, m->end);
-    memcpy(m->bytes + m->header.layers, m->layers, m->header.n_layers * sizeof *m->layers);
     if (m->header.n_groups)
         memcpy(m->bytes + m->header.groups, m->groups, m->header.n_groups * sizeof *m->groups);
     if (m->header.mtp)
@@ -117,6 +124,7 @@ void image_fill_group(struct image *m, uint32_t group, const struct pca *pca)
 
 void image_finish(struct image *m)
 {
+    memcpy(m->bytes + m->header.layers, m->layers, m->header.n_layers * sizeof *m->layers);
     m->header.checksum = trained_hash(0, m->bytes + sizeof m->header, m->end - sizeof m->header);
     memcpy(m->bytes, &m->header, sizeof m->header);
 }

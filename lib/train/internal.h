@@ -1,6 +1,7 @@
 /* Private to lib/train: one training run.
  *
- *     train.c -> networks.c (one network), lay_out.c (sizes, places), judge.c */
+ *     train.c -> networks.c (one network), lay_out.c (sizes, places), keep.c (parts of an earlier
+ *                file), judge.c */
 #ifndef MOED_TRAIN_INTERNAL_H
 #define MOED_TRAIN_INTERNAL_H
 
@@ -29,6 +30,7 @@ struct training {
     const char *doing;
     _Atomic uint64_t done, networks_left;
     uint64_t total;
+    bool *trained; /* [2 layers with experts]: by the number of the job, networks in the image */
     _Atomic bool stop;
     double until_s; /* 0: no limit */
 };
@@ -36,13 +38,21 @@ struct training {
 /* The training of one layer's network. */
 struct train_job {
     struct training *t;
-    uint32_t layer, from; /* the predicted layer, the layer whose gate input it reads */
-    float *x;             /* [n_train + n_check][n_in]: inputs */
-    uint32_t *active;     /* [n_train + n_check][n_used]: activated experts */
-    double until_s;       /* this network's share of the time; 0: no limit */
+    uint32_t layer, from;    /* the predicted layer, the layer whose gate input it reads */
+    float *x;                /* [n_train + n_check][n_in]: inputs */
+    uint32_t *active;        /* [n_train + n_check][n_used]: activated experts */
+    double began_s, until_s; /* this network's share of the time; until_s 0: no limit */
+    bool stopped;            /* before its training was done; nothing is in the image */
 };
 
-/* networks.c: train the network into its place in t->image. The caller frees j->x and j->active. */
+/* keep.c: copies the parts of options.keep that this run does not train. keep_header: before
+ * image_init; keep_places, before image_allocate; keep_bodies, after it. */
+void keep_header(const struct training *t, struct trained_header *h);
+void keep_places(struct training *t);
+void keep_bodies(struct training *t);
+
+/* networks.c: train the network into its place in t->image, unless it is stopped. The caller frees
+ * j->x and j->active. */
 enum error_code train_mlp(struct train_job *j, struct error *e);
 enum error_code train_llapor(struct train_job *j, struct error *e);
 

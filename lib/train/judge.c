@@ -216,7 +216,7 @@ enum error_code judge(const struct samples *s, const struct trained_predictors *
     if (out->n) {
         out->recall /= (double)out->n;
         out->log_loss /= (double)out->n;
-        out->hot = j.n_hot ? out->hot / (double)j.n_hot : 0;
+        out->hot = j.n_hot ? out->hot / (double)j.n_hot : NAN;
     }
     return ERROR_OK;
 }

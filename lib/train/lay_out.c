@@ -2,7 +2,8 @@
 #include "train/internal.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* The papers do not give these. docs/training.md compares some of them. */
 enum { LLAPOR_HIDDEN = 256 };
@@ -67,6 +68,42 @@ static uint64_t hash_routers(const struct training *t)
     return hash;
 }
 
+/* At most: with the shape of the middle group, which has the largest network. */
+uint64_t train_thread_bytes(const struct trace *trace, const struct train_options *options)
+{
+    struct training t = {.shape = trace_shape(trace), .options = *options};
+    struct net_shape mlp = train_mlp_shape(&t);
+    uint64_t rows = 0, most = 0, n_experts = t.shape->n_experts;
+    for (uint32_t i = 0; i < trace_sequences(trace); i++) {
+        uint32_t n;
+        trace_hidden_tokens(trace, i, &n);
+        rows += n;
+    }
+    t.groups = calloc(t.shape->n_layers, sizeof *t.groups);
+    for (uint32_t i = 0; t.groups && i < t.shape->n_layers; i++)
+        t.groups[i] = GROUP_MIDDLE;
+    t.components[GROUP_MIDDLE] = group_components(&t, GROUP_MIDDLE);
+    struct net_shape llapor = t.groups ? train_llapor_shape(&t, 0) : mlp;
+    free(t.groups);
+    const struct net_shape *shapes[] = {&mlp, &llapor};
+    for (int i = 0; i < 2; i++) {
+        /* inputs and choices; logits of a tenth for checking; weights, gradient, two moments, best
+         * weights */
+        uint64_t bytes = rows * 4 * (shapes[i]->n_in + t.shape->n_used) +
+                         rows / 10 * 5 * n_experts +
+                         5 * sizeof(float) * (uint64_t)net_parts(shapes[i]).n;
+        if (train_wants(&t, i ? TRAIN_LLAPOR : TRAIN_MLP) && bytes > most)
+            most = bytes;
+    }
+    return most;
+}
+
+uint32_t train_threads(uint32_t wanted, uint64_t thread_bytes, uint64_t available)
+{
+    uint64_t fit = thread_bytes ? available / thread_bytes : wanted;
+    return fit >= wanted ? wanted : fit ? (uint32_t)fit : 1;
+}
+
 static void place_networks(struct training *t)
 {
     struct image *m = &t->image;
@@ -98,9 +135,10 @@ enum error_code train_lay_out(struct training *t, struct error *e)
                                .d_model = s->d_model,
                                .stride = train_wants(t, TRAIN_MLP) ? t->options.stride : 0,
                                .n_tokens = t->samples.n_train,
-                               .routers = hash_routers(t)};
-    memcpy(h.model, s->model, sizeof h.model < sizeof s->model ? sizeof h.model : sizeof s->model);
-    h.model[sizeof h.model - 1] = '\0';
+                               .routers =
+                                   t->options.routers ? t->options.routers : hash_routers(t)};
+    snprintf(h.model, sizeof h.model, "%s", t->options.model ? t->options.model : s->model);
+    keep_header(t, &h);
     for (uint32_t i = s->first_layer + LLAPOR_DISTANCE;
          train_wants(t, TRAIN_LLAPOR) && i < s->n_layers; i++) {
         enum layer_group g = t->groups[i];
@@ -111,11 +149,13 @@ enum error_code train_lay_out(struct training *t, struct error *e)
     if (!image_init(&t->image, &h))
         return error_set(e, ERROR_MEMORY, "no memory for the trained predictors");
     place_networks(t);
+    keep_places(t);
     for (int g = 0; g < LAYER_GROUPS; g++)
         if (t->components[g])
             image_place_group(&t->image, t->places[g], t->components[g]);
     if (!image_allocate(&t->image))
         return error_set(e, ERROR_MEMORY, "no memory for %" PRIu64 " bytes of trained predictors",
                          t->image.end);
+    keep_bodies(t);
     return ERROR_OK;
 }

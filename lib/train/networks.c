@@ -21,11 +21,23 @@ enum { WARM_EPOCHS = 5, BATCH = 128 };
 #define MASKED       0.05f
 #define LAMBDA       0.5f
 
-static bool more(void *arg, uint32_t epoch)
+static float spent(void *arg)
+{
+    struct train_job *j = arg;
+    if (atomic_load(&j->t->stop)) {
+        j->stopped = true;
+        return 1;
+    }
+    if (!j->until_s)
+        return 0;
+    double now = clock_s();
+    return now < j->until_s ? (float)((now - j->began_s) / (j->until_s - j->began_s)) : 1;
+}
+
+static void after_epoch(void *arg)
 {
     struct train_job *j = arg;
     atomic_fetch_add(&j->t->done, 1);
-    return !atomic_load(&j->t->stop) && (!j->until_s || clock_s() < j->until_s);
 }
 
 static bool read_active(struct train_job *j)
@@ -129,11 +141,12 @@ enum error_code train_mlp(struct train_job *j, struct error *e)
                                   .decay = DECAY,
                                   .warm_epochs = WARM_EPOCHS,
                                   .loss = {.lambda = 1},
-                                  .more = more,
+                                  .spent = spent,
+                                  .after_epoch = after_epoch,
                                   .arg = j};
     bool done = read_active(j) && read_standardised(j) && net_init(&net, &shape, BATCH, &noise) &&
                 start_as_gate(j, NULL, shape.n_in, &net) && fit_network(j, &net, &options, &noise);
-    if (done) {
+    if (done && !j->stopped) {
         fold_standardisation(j, &net);
         image_fill_network(&t->image, &t->image.layers[j->layer].mlp, &net);
     }
@@ -182,7 +195,8 @@ static struct fit_options llapor_options(struct train_job *j, const float *weigh
                                 .noise = NOISE,
                                 .masked = MASKED,
                                 .loss = {plain ? 1 : LAMBDA, plain ? NULL : weight},
-                                .more = more,
+                                .spent = spent,
+                                .after_epoch = after_epoch,
                                 .arg = j};
 }
 
@@ -203,7 +217,7 @@ enum error_code train_llapor(struct train_job *j, struct error *e)
         struct fit_options options = llapor_options(j, weight);
         done = fit_network(j, &net, &options, &noise);
     }
-    if (done)
+    if (done && !j->stopped)
         image_fill_network(&t->image, &t->image.layers[j->layer].llapor, &net);
     net_fini(&net);
     free(weight);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_SAMPLES = 64 };
+enum { LEAST_SAMPLES = 64, ROWS_BETWEEN_CALLS = 512 };
 
 static uint32_t count_hidden(const struct trace *t, uint32_t sequence)
 {
@@ -18,22 +18,43 @@ static uint32_t count_hidden(const struct trace *t, uint32_t sequence)
     return n;
 }
 
-/* Assigns unassigned sequences, in the given order, to part `what` until they have a tenth of `of`
- * tokens together. Skips a sequence that would raise the sum above a fifth. False: no sequence
- * fits.
- */
-static bool mark(const struct trace *t, const uint32_t *order, uint32_t n, uint64_t of,
-                 unsigned char what, unsigned char *part)
+/* Assigns the sequences from *at on, in the trace's order, to part `what` until they have a tenth
+ * of `of` tokens together, and leaves *at behind them. False: the trace ends before, or at *at they
+ * would have over a fifth. */
+static bool mark_run(const struct trace *t, uint32_t *at, uint64_t of, unsigned char what,
+                     unsigned char *part)
 {
     uint64_t taken = 0;
-    for (uint32_t i = 0; i < n && taken * 10 < of; i++) {
-        uint64_t count = part[order[i]] ? 0 : count_hidden(t, order[i]);
-        if (!count || (taken + count) * 5 > of)
-            continue;
-        part[order[i]] = what;
-        taken += count;
+    for (; taken * 10 < of; (*at)++) {
+        if (*at == trace_sequences(t))
+            return false;
+        taken += count_hidden(t, *at);
+        if (taken * 5 > of)
+            return false;
+        part[*at] = what;
     }
-    return taken > 0;
+    return true;
+}
+
+/* Marks the sequences held out and the ones for checking after them, at the first place from
+ * `begin` on where they fit; where the trace ends, from its beginning on. */
+static bool mark(const struct trace *t, uint32_t begin, uint64_t total, unsigned char *part)
+{
+    uint32_t n = trace_sequences(t), at = begin;
+    for (bool again = false;;) {
+        memset(part, 0, n);
+        if (mark_run(t, &at, total, 2, part) && mark_run(t, &at, total - total / 10, 1, part))
+            return true;
+        at++; /* the sequence that is too long */
+        if (at >= n && again)
+            break;
+        if (at >= n) {
+            again = true;
+            at = 0;
+        }
+    }
+    memset(part, 0, n);
+    return false;
 }
 
 /* Adds all rows of a part. parts NULL: cuts each sequence; its last tenth is held out, the tenth
@@ -58,14 +79,10 @@ static uint32_t add_rows(struct samples *s, const unsigned char *parts, unsigned
     return s->n - before;
 }
 
-static void split(struct samples *s, uint64_t seed, uint64_t total, uint32_t *order,
-                  unsigned char *parts)
+static void split(struct samples *s, uint64_t seed, uint64_t total, unsigned char *parts)
 {
-    uint32_t n = trace_sequences(s->trace);
     struct noise r = noise_of(seed, 'p', 0);
-    noise_shuffle(&r, n, order);
-    bool whole = mark(s->trace, order, n, total, 2, parts) &&
-                 mark(s->trace, order, n, total - total / 10, 1, parts);
+    bool whole = mark(s->trace, noise_below(&r, trace_sequences(s->trace)), total, parts);
     s->n_train = add_rows(s, whole ? parts : NULL, 0);
     s->n_check = add_rows(s, whole ? parts : NULL, 1);
     add_rows(s, whole ? parts : NULL, 2);
@@ -86,17 +103,15 @@ enum error_code samples_new(const struct trace *trace, uint64_t seed, struct sam
     if (total > UINT32_MAX / 2)
         return error_set(e, ERROR_LIMIT, "the trace has more tokens than training can take");
     struct samples s = {.trace = trace, .rows = calloc(total, sizeof *s.rows)};
-    uint32_t *order;
-    unsigned char *parts;
-    void *scratch = ARRAYS_NEW(ARRAY(order, n), ARRAY(parts, n));
+    unsigned char *parts = calloc(n, sizeof *parts);
     enum error_code code = ERROR_OK;
-    if (!s.rows || !scratch)
+    if (!s.rows || !parts)
         code = error_set(e, ERROR_MEMORY, "no memory for %" PRIu64 " samples", total);
     else
-        split(&s, seed, total, order, parts);
+        split(&s, seed, total, parts);
     if (!code && (!s.n_check || s.n == s.n_train + s.n_check))
         code = error_set(e, ERROR_UNSUPPORTED, "the trace is too short to hold a part of it out");
-    free(scratch);
+    free(parts);
     if (code)
         samples_free(&s);
     else
@@ -194,7 +209,8 @@ static void finish_facts(struct sample_facts *f, uint32_t n)
     }
 }
 
-enum error_code sample_facts_new(const struct samples *s, struct sample_facts *out, struct error *e)
+enum error_code sample_facts_new(const struct samples *s, bool (*go_on)(void *arg), void *arg,
+                                 struct sample_facts *out, struct error *e)
 {
     const struct trace_shape *shape = trace_shape(s->trace);
     struct sample_facts f = {
@@ -207,14 +223,19 @@ enum error_code sample_facts_new(const struct samples *s, struct sample_facts *o
     struct reader r = {0};
     void *buffers = ARRAYS_NEW(ARRAY(r.hidden, f.d_model), ARRAY(r.before, f.d_model),
                                ARRAY(r.gate, f.n_experts), ARRAY(r.selected, shape->n_used));
-    bool done = f.memory && f.similarity && f.skew && buffers;
-    for (uint32_t i = 0; done && i < s->n_train; i++)
+    enum error_code code = ERROR_OK;
+    if (!f.memory || !f.similarity || !f.skew || !buffers)
+        code = error_set(e, ERROR_MEMORY, "no memory for the means of %u layers", f.n_layers);
+    for (uint32_t i = 0; !code && i < s->n_train; i++) {
         for (uint32_t layer = shape->first_layer; layer < f.n_layers; layer++)
             add_fact(&f, s, i, layer, &r);
+        if (go_on && i % ROWS_BETWEEN_CALLS == 0 && !go_on(arg))
+            code = error_set(e, ERROR_CANCELLED, "interrupted");
+    }
     free(buffers);
-    if (!done) {
+    if (code) {
         sample_facts_free(&f);
-        return error_set(e, ERROR_MEMORY, "no memory for the means of %u layers", f.n_layers);
+        return code;
     }
     finish_facts(&f, s->n_train);
     *out = f;

@@ -3,11 +3,16 @@
  *   - held out: a tenth, only for judging ("a 9:1 ratio", ProMoE);
  *   - check: a tenth of the rest; calibrates the networks and decides when to stop;
  *   - train: the remaining tokens.
- * If a trace has too few sequences, each sequence is cut into the three parts. */
+ * Held out and check are runs of sequences in the order of the trace, one after the other. A
+ * document's sequences lie side by side, so the parts share at most the documents at the three ends
+ * of the runs. The seed chooses where they begin. If a trace has too few sequences, each sequence
+ * is cut into the three parts. */
 #ifndef MOED_TRAIN_SAMPLES_H
 #define MOED_TRAIN_SAMPLES_H
 
 #include "trace/trace.h"
+
+#include <stdbool.h>
 
 struct sample {
     uint32_t sequence, token;
@@ -40,8 +45,9 @@ struct sample_facts {
     uint64_t *counts; /* [n_layers][n_experts]: activations */
     void *memory;     /* of mean, deviation and counts */
 };
-enum error_code sample_facts_new(const struct samples *s, struct sample_facts *out,
-                                 struct error *e);
+/* go_on: called now and then; false: stop with ERROR_CANCELLED. May be NULL. */
+enum error_code sample_facts_new(const struct samples *s, bool (*go_on)(void *arg), void *arg,
+                                 struct sample_facts *out, struct error *e);
 void sample_facts_free(struct sample_facts *f);
 
 #endif

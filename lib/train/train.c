@@ -52,7 +52,7 @@ static enum error_code fill_residuals(struct training *t, struct error *e)
 
 /* ---- Running jobs ---- */
 
-static bool poll(void *arg)
+static bool go_on(void *arg)
 {
     struct training *t = arg;
     const struct train_options *o = &t->options;
@@ -70,7 +70,7 @@ static enum error_code run_jobs(struct training *t, const char *doing, uint32_t 
     struct jobs jobs = {.n = n,
                         .n_threads = t->options.threads,
                         .run = run,
-                        .poll = poll,
+                        .poll = go_on,
                         .arg = t,
                         .stop = &t->stop};
     return jobs_run(&jobs, e);
@@ -87,16 +87,18 @@ static enum error_code fit_group(void *arg, uint32_t g, struct error *e)
     enum error_code code = rows ? pca_sums_new((uint32_t)d, &sums, e)
                                 : error_set(e, ERROR_MEMORY, "no memory for a covariance");
     for (uint32_t i = t->shape->first_layer + LLAPOR_DISTANCE; !code && i < t->shape->n_layers; i++)
-        for (uint32_t r = 0; t->groups[i] == g && r < t->samples.n_train; r += TRAIN_CHUNK) {
+        for (uint32_t r = 0; t->groups[i] == g && r < t->samples.n_train && !atomic_load(&t->stop);
+             r += TRAIN_CHUNK) {
             uint32_t n = smaller(t->samples.n_train - r, TRAIN_CHUNK);
             samples_read(&t->samples, i - LLAPOR_DISTANCE, r, n, rows, NULL, NULL);
             pca_sums_add(&sums, rows, n);
         }
-    if (!code)
+    bool stopped = atomic_load(&t->stop);
+    if (!code && !stopped)
         code = pca_fit(&sums, t->components[g], t->options.whiten, &t->pca[g], e);
     pca_sums_free(&sums);
     free(rows);
-    if (code)
+    if (code || stopped)
         return code;
     image_fill_group(&t->image, t->places[g], &t->pca[g]);
     t->report.kept[g] = t->pca[g].kept;
@@ -107,12 +109,20 @@ static enum error_code fit_group(void *arg, uint32_t g, struct error *e)
 /* ---- Networks ---- */
 
 /* Shares the remaining time among the remaining networks. */
-static double job_limit(struct training *t)
+static void limit_job(struct train_job *j)
 {
+    struct training *t = j->t;
     uint64_t left = atomic_fetch_sub(&t->networks_left, 1);
-    double now = clock_s();
     double rounds = ceil((double)left / t->options.threads);
-    return t->until_s ? now + (t->until_s - now) / rounds : 0;
+    j->began_s = clock_s();
+    j->until_s = t->until_s ? j->began_s + (t->until_s - j->began_s) / rounds : 0;
+}
+
+/* False: the layer has none that this run trains. */
+static bool has_network(const struct training *t, uint32_t layer, bool mlp)
+{
+    const struct trained_layer *y = &t->image.layers[layer];
+    return train_wants(t, mlp ? TRAIN_MLP : TRAIN_LLAPOR) && (mlp ? y->mlp : y->llapor).offset;
 }
 
 /* Job 2 l is the MLP of the l-th layer with experts, 2 l + 1 its LLaPor. */
@@ -122,12 +132,12 @@ static enum error_code fit_job(void *arg, uint32_t job, struct error *e)
     uint32_t at = job / 2;
     bool mlp = job % 2 == 0;
     struct train_job j = {.t = t, .layer = t->shape->first_layer + at};
-    const struct trained_layer *y = &t->image.layers[j.layer];
-    if (!(mlp ? y->mlp : y->llapor).offset)
+    if (!has_network(t, j.layer, mlp))
         return ERROR_OK;
     j.from = j.layer - (mlp ? t->options.stride : LLAPOR_DISTANCE);
-    j.until_s = job_limit(t);
+    limit_job(&j);
     enum error_code code = mlp ? train_mlp(&j, e) : train_llapor(&j, e);
+    t->trained[job] = !code && !j.stopped;
     free(j.x);
     free(j.active);
     return code;
@@ -137,19 +147,41 @@ static uint32_t count_networks(const struct training *t)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->shape->n_layers; i++)
-        n += (t->image.layers[i].mlp.offset != 0) + (t->image.layers[i].llapor.offset != 0);
+        n += has_network(t, i, true) + has_network(t, i, false);
+    return n;
+}
+
+/* Takes networks that were not trained out of the file; their places stay empty. Returns how many
+ * are left. */
+static uint32_t drop_untrained(struct training *t)
+{
+    uint32_t n = 0;
+    for (uint32_t job = 0; job < 2 * (t->shape->n_layers - t->shape->first_layer); job++) {
+        struct trained_layer *y = &t->image.layers[t->shape->first_layer + job / 2];
+        struct trained_network *network = job % 2 == 0 ? &y->mlp : &y->llapor;
+        if (t->trained[job])
+            n++;
+        else if (has_network(t, t->shape->first_layer + job / 2, job % 2 == 0))
+            *network = (struct trained_network){0};
+    }
     return n;
 }
 
 static enum error_code fit_networks(struct training *t, struct error *e)
 {
     uint32_t n = count_networks(t), n_layers = t->shape->n_layers - t->shape->first_layer;
-    enum error_code code = run_jobs(t, "components", LAYER_GROUPS, LAYER_GROUPS, fit_group, e);
+    enum error_code code = ERROR_OK;
+    t->report.n_networks = n;
+    if (train_wants(t, TRAIN_LLAPOR))
+        code = run_jobs(t, "components", LAYER_GROUPS, LAYER_GROUPS, fit_group, e);
     if (code || !n)
         return code;
     t->until_s = t->options.seconds > 0 ? clock_s() + t->options.seconds : 0;
     atomic_store(&t->networks_left, n);
-    return run_jobs(t, "networks", 2 * n_layers, (uint64_t)n * t->options.epochs, fit_job, e);
+    code = run_jobs(t, "networks", 2 * n_layers, (uint64_t)n * t->options.epochs, fit_job, e);
+    t->report.n_trained = code && code != ERROR_CANCELLED ? 0 : drop_untrained(t);
+    t->report.interrupted = code == ERROR_CANCELLED && t->report.n_trained;
+    return t->report.interrupted ? ERROR_OK : code;
 }
 
 /* ---- Judging, and the whole ---- */
@@ -159,6 +191,11 @@ static enum error_code judge_job(void *arg, uint32_t job, struct error *e)
     struct training *t = arg;
     uint32_t layer = t->shape->first_layer + job / TRAIN_JUDGED;
     enum train_judged which = (enum train_judged)(job % TRAIN_JUDGED);
+    static const uint32_t trains[TRAIN_JUDGED] = {[JUDGED_RESIDUAL] = TRAIN_RESIDUAL,
+                                                  [JUDGED_MLP] = TRAIN_MLP,
+                                                  [JUDGED_LLAPOR] = TRAIN_LLAPOR};
+    if (trains[which] && !train_wants(t, trains[which]))
+        return ERROR_OK; /* kept of another run, which may have seen these tokens */
     enum error_code code =
         judge(&t->samples, &t->predictors, which, layer,
               &t->report.scores[(size_t)layer * TRAIN_JUDGED + (unsigned)which], e);
@@ -172,6 +209,8 @@ static enum error_code judge_all(struct training *t, struct error *e)
     image_finish(&t->image);
     if (!trained_view(t->image.bytes, t->image.end, &t->predictors, why))
         return error_set(e, ERROR_INTERNAL, "cannot read the trained predictors: %s", why);
+    if (t->report.interrupted)
+        return ERROR_OK;
     uint32_t n = (t->shape->n_layers - t->shape->first_layer) * TRAIN_JUDGED;
     return run_jobs(t, "judging", n, n, judge_job, e);
 }
@@ -201,13 +240,14 @@ static enum error_code prepare(struct training *t, struct error *e)
     uint32_t n = t->shape->n_layers;
     t->groups = calloc(n, sizeof *t->groups);
     t->report.scores = calloc((size_t)n * TRAIN_JUDGED, sizeof *t->report.scores);
-    if (!t->groups || !t->report.scores)
+    t->trained = calloc(2 * (size_t)n, sizeof *t->trained);
+    if (!t->groups || !t->report.scores || !t->trained)
         return error_set(e, ERROR_MEMORY, "no memory to train");
     enum error_code code = blas_open(e);
     if (!code)
         code = samples_new(t->trace, t->options.seed, &t->samples, e);
     if (!code)
-        code = sample_facts_new(&t->samples, &t->facts, e);
+        code = sample_facts_new(&t->samples, go_on, t, &t->facts, e);
     if (code)
         return code;
     find_groups(t);
@@ -233,9 +273,9 @@ static void report(struct training *t, struct train_report *out)
     for (uint32_t i = 0; i < out->n_layers; i++) {
         struct net_shape mlp = train_mlp_shape(t), llapor = train_llapor_shape(t, i);
         uint64_t mlp_bytes = 2 * net_parts(&mlp).n, llapor_bytes = 2 * net_parts(&llapor).n;
-        if (t->image.layers[i].mlp.offset)
+        if (has_network(t, i, true))
             out->mlp_bytes = mlp_bytes;
-        if (t->image.layers[i].llapor.offset && llapor_bytes > out->llapor_bytes)
+        if (has_network(t, i, false) && llapor_bytes > out->llapor_bytes)
             out->llapor_bytes = llapor_bytes;
     }
     t->groups = NULL;
@@ -246,7 +286,8 @@ static void report(struct training *t, struct train_report *out)
 enum error_code train_run(const struct trace *trace, const struct train_options *options,
                           struct train_result *out, struct error *e)
 {
-    struct training t = {.trace = trace, .shape = trace_shape(trace), .options = *options};
+    struct training t = {
+        .trace = trace, .shape = trace_shape(trace), .options = *options, .doing = "samples"};
     enum error_code code = check_options(&t, e);
     if (!code)
         code = prepare(&t, e);
@@ -266,6 +307,7 @@ enum error_code train_run(const struct trace *trace, const struct train_options 
     samples_free(&t.samples);
     sample_facts_free(&t.facts);
     free(t.groups);
+    free(t.trained);
     free(t.report.scores);
     return code;
 }

@@ -556,25 +556,217 @@ static void test_refusals(void **state)
     trace_close(t);
 }
 
-/* The parts share no sequence, and no row is lost. */
+/* The parts share no sequence, and no row is lost. Held out and check are one run each in the order
+ * of the trace, side by side. */
 static void test_split(void **state)
 {
     struct trace *t = make_trace(true);
-    struct samples s;
     struct error e;
-    assert_int_equal(samples_new(t, 1, &s, &e), ERROR_OK);
-    char part[SEQUENCES];
-    memset(part, -1, sizeof part);
-    for (uint32_t i = 0; i < s.n; i++) {
-        char p = (char)(i < s.n_train ? 0 : i < s.n_train + s.n_check ? 1 : 2);
-        char *of = &part[s.rows[i].sequence];
-        assert_true(*of == -1 || *of == p);
-        *of = p;
+    uint32_t first_of_seed_1 = 0, moved = 0;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct samples s;
+        assert_int_equal(samples_new(t, seed, &s, &e), ERROR_OK);
+        char part[SEQUENCES];
+        memset(part, -1, sizeof part);
+        for (uint32_t i = 0; i < s.n; i++) {
+            char p = (char)(i < s.n_train ? 0 : i < s.n_train + s.n_check ? 1 : 2);
+            char *of = &part[s.rows[i].sequence];
+            assert_true(*of == -1 || *of == p);
+            *of = p;
+        }
+        assert_int_equal(s.n, SEQUENCES * LENGTH);
+        assert_int_equal(s.n - s.n_train - s.n_check, 3 * LENGTH); /* a tenth of 24: 3 have it */
+        assert_int_equal(s.n_check, 3 * LENGTH);                   /* a tenth of the rest */
+        const char *held = memchr(part, 2, sizeof part);
+        assert_true(held + 6 <= part + SEQUENCES);
+        assert_memory_equal(held, "\2\2\2\1\1\1", 6);
+        uint32_t first = (uint32_t)(held - part);
+        first_of_seed_1 = seed == 1 ? first : first_of_seed_1;
+        moved += first != first_of_seed_1;
+        samples_free(&s);
     }
-    assert_int_equal(s.n, SEQUENCES * LENGTH);
-    assert_int_equal(s.n - s.n_train - s.n_check, 3 * LENGTH); /* a tenth of 24: 3 have it */
-    assert_int_equal(s.n_check, 3 * LENGTH);                   /* a tenth of the rest */
-    samples_free(&s);
+    assert_true(moved > 0); /* the seed chooses the place */
+    trace_close(t);
+}
+
+/* ---- Time, interruption, earlier files ---- */
+
+struct clock {
+    float share; /* given to the run */
+    uint32_t calls, most;
+};
+
+static float share_of_clock(void *arg)
+{
+    struct clock *c = arg;
+    return ++c->calls > c->most ? 1 : c->share;
+}
+
+/* The largest change of the first matrix in a run on 512 rows, 4 batches an epoch, whose output
+ * follows the first input. */
+static double moved_by(struct clock *c)
+{
+    enum { ROWS = 640, TRAINED = 512 };
+    static float x[ROWS * 4];
+    static uint32_t active[ROWS];
+    struct noise r = noise_of(3, 0, 0);
+    const struct net_shape shape = {.n_in = 4, .n_hidden = 8, .n_out = 2};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t k = 0; k < 4; k++)
+            x[i * 4 + k] = noise_normal(&r);
+        active[i] = x[i * 4] > 0;
+    }
+    struct net net;
+    assert_true(net_init(&net, &shape, 128, &r));
+    float before[4 * 8];
+    memcpy(before, net.w + net.parts.w_in, sizeof before);
+    const struct fit_rows rows = {x, active, 1, TRAINED, ROWS - TRAINED};
+    const struct fit_options options = {.epochs = 10,
+                                        .rate = 0.01f,
+                                        .warm_epochs = 1,
+                                        .loss = {.lambda = 1},
+                                        .spent = share_of_clock,
+                                        .arg = c};
+    double loss, most = 0;
+    assert_true(fit_run(&net, &rows, &options, &r, &loss));
+    for (uint32_t i = 0; i < 4 * 8; i++) {
+        double change = fabs((double)net.w[net.parts.w_in + i] - (double)before[i]);
+        most = change > most ? change : most;
+    }
+    net_fini(&net);
+    return most;
+}
+
+/* A run stops in the midst of an epoch, and its rate follows the time where that is ahead. */
+static void test_time_limit(void **state)
+{
+    struct clock whole = {.share = 0, .most = 1000}, cut = {.share = 0, .most = 6},
+                 late = {.share = 0.9999f, .most = 1000};
+    open_blas();
+    double far = moved_by(&whole);
+    assert_int_equal(whole.calls, 40);
+    assert_true(moved_by(&cut) < far);
+    assert_int_equal(cut.calls, 7);
+    assert_true(moved_by(&late) < far / 100);
+}
+
+static uint32_t count_networks(const struct trained_predictors *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->header.n_layers; i++)
+        n += (l->layers[i].mlp.offset != 0) + (l->layers[i].llapor.offset != 0);
+    return n;
+}
+
+static struct trained_predictors view_of(const struct train_result *r)
+{
+    struct trained_predictors l;
+    char why[TRAINED_WHY] = "";
+    if (!trained_view(r->bytes, r->n, &l, why))
+        fail_msg("%s", why);
+    assert_true(trained_is_intact(&l));
+    return l;
+}
+
+static bool stop_after_a_network(void *arg, const char *what, uint64_t done, uint64_t total)
+{
+    return strcmp(what, "networks") != 0 || done < *(uint32_t *)arg;
+}
+
+/* Stopped after one of its four networks, or later on a machine that was slow to ask: those that
+ * are trained are in the file. */
+static void test_interrupted(void **state)
+{
+    struct trace *t = make_trace(true);
+    uint32_t epochs = 60;
+    struct train_options o = {.what = TRAIN_ALL,
+                              .epochs = epochs,
+                              .threads = 1,
+                              .progress = stop_after_a_network,
+                              .progress_arg = &epochs};
+    struct train_result r = train(t, o);
+    assert_int_equal(r.report.n_networks, 2 * (LAYERS - FIRST - 2));
+    assert_in_range(r.report.n_trained, 1, r.report.n_networks);
+    struct trained_predictors l = view_of(&r);
+    assert_int_equal(count_networks(&l), r.report.n_trained);
+    assert_non_null(trained_residual(&l, FIRST));
+    if (r.report.interrupted)
+        assert_int_equal(score(&r, LAYERS - 1, JUDGED_NEXT_GATE)->n, 0);
+    train_result_free(&r);
+    trace_close(t);
+}
+
+/* The bytes of a network of the image's layout: as in the two files. */
+static void assert_same_network(const struct trained_predictors *a, const struct trained_network *x,
+                                const struct trained_predictors *b, const struct trained_network *y)
+{
+    assert_int_equal(x->n_hidden, y->n_hidden);
+    assert_int_equal(x->n_gated, y->n_gated);
+    assert_memory_equal(a->bytes + x->offset, b->bytes + y->offset,
+                        2 * (x->n_in + EXPERTS) * x->n_hidden);
+}
+
+/* A run that trains one part keeps the others of the earlier file, and its stride. */
+static void test_keep(void **state)
+{
+    struct trace *t = make_trace(true);
+    struct train_options o = {.what = TRAIN_ALL, .epochs = 1, .stride = 1, .seed = 1};
+    struct train_result first = train(t, o);
+    struct trained_predictors old = view_of(&first);
+    o = (struct train_options){.what = TRAIN_RESIDUAL, .seed = 2, .keep = &old};
+    struct train_result second = train(t, o);
+    struct trained_predictors l = view_of(&second);
+    assert_int_equal(l.header.stride, 1);
+    assert_int_equal(count_networks(&l), count_networks(&old));
+    for (uint32_t i = FIRST + 2; i < LAYERS; i++) {
+        assert_same_network(&l, &l.layers[i].mlp, &old, &old.layers[i].mlp);
+        assert_same_network(&l, &l.layers[i].llapor, &old, &old.layers[i].llapor);
+        struct trained_net net;
+        struct trained_affine a, b;
+        assert_true(trained_llapor(&l, i, &net, &a) && trained_llapor(&old, i, &net, &b));
+        assert_int_equal(a.n_out, b.n_out);
+        assert_memory_equal(a.bias, b.bias, a.n_out * sizeof *a.bias);
+        assert_memory_equal(a.w, b.w, (size_t)a.n_in * a.n_out * sizeof *a.w);
+        assert_int_equal(score(&second, i, JUDGED_MLP)->n, 0); /* of another run */
+    }
+    o = (struct train_options){.what = TRAIN_MLP, .epochs = 1, .seed = 2, .keep = &old};
+    struct train_result third = train(t, o);
+    l = view_of(&third);
+    assert_int_equal(l.header.stride, 2);
+    assert_memory_equal(trained_residual(&l, FIRST), trained_residual(&old, FIRST), WIDTH * 4);
+    assert_int_equal(count_networks(&l), count_networks(&old) - 1); /* one layer less has an MLP */
+    train_result_free(&first);
+    train_result_free(&second);
+    train_result_free(&third);
+    trace_close(t);
+}
+
+/* Name and routers are those of the options. */
+static void test_of_another_file(void **state)
+{
+    struct trace *t = make_trace(true);
+    struct train_options o = {.what = TRAIN_RESIDUAL, .model = "its copy", .routers = 99};
+    struct train_result r = train(t, o);
+    struct trained_predictors l = view_of(&r);
+    assert_string_equal(l.header.model, "its copy");
+    assert_int_equal(l.header.routers, 99);
+    train_result_free(&r);
+    trace_close(t);
+}
+
+/* 7200 rows of 8 inputs and 2 choices, logits of 720 for checking, five arrays of weights: of the
+ * MLP with 16 hidden values, (8 + 8) 16 + 16 + 8 = 280 each. */
+static void test_memory(void **state)
+{
+    struct trace *t = make_trace(true);
+    struct train_options o = {.what = TRAIN_MLP, .hidden = 16};
+    assert_int_equal(train_thread_bytes(t, &o), 7200 * 4 * 10 + 720 * 5 * 8 + 5 * 4 * 280);
+    o.what = TRAIN_RESIDUAL;
+    assert_int_equal(train_thread_bytes(t, &o), 0);
+    assert_int_equal(train_threads(8, 100, 1000), 8);
+    assert_int_equal(train_threads(8, 100, 399), 3);
+    assert_int_equal(train_threads(8, 100, 99), 1);
+    assert_int_equal(train_threads(8, 0, 0), 8);
     trace_close(t);
 }
 
@@ -589,6 +781,9 @@ int main(void)
         cmocka_unit_test(test_split),         cmocka_unit_test(test_known_function),
         cmocka_unit_test(test_constant_step), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_little_in_trace),
+        cmocka_unit_test(test_time_limit),    cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_keep),          cmocka_unit_test(test_of_another_file),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

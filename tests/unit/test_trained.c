@@ -625,9 +625,12 @@ static void test_fits(void **state)
     assert_false(trained_fits(&l, &model, why));
     assert_non_null(strstr(why, "another training of by hand"));
     model.routers = 77;
-    model.name = "by foot";
+    model.name = "by foot"; /* the same routers under another name */
+    assert_true(trained_fits(&l, &model, why));
+    model.routers = 0;
     assert_false(trained_fits(&l, &model, why));
     assert_non_null(strstr(why, "by hand, not by foot"));
+    model.routers = 77;
     model.shape.n_experts++;
     assert_false(trained_fits(&l, &model, why));
     assert_non_null(strstr(why, "1 of 3 experts"));

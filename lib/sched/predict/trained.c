@@ -212,9 +212,12 @@ bool trained_fits(const struct trained_predictors *l, const struct trained_model
                       h->model, (unsigned)h->n_layers, (unsigned)h->n_used, (unsigned)h->n_experts,
                       (unsigned)h->d_model, (unsigned)s->n_layers, (unsigned)s->n_used,
                       (unsigned)s->n_experts, (unsigned)s->d_model);
+    bool known = h->routers && model->routers;
+    if (known && h->routers == model->routers) /* perhaps under another name */
+        return true;
     if (strncmp(h->model, model->name, sizeof h->model - 1) != 0)
         return refuse(why, "it is of another model: %.40s, not %.40s", h->model, model->name);
-    if (h->routers && model->routers && h->routers != model->routers)
+    if (known)
         return refuse(why, "it is of another training of %.40s: the gates are not the same",
                       h->model);
     return true;

@@ -106,7 +106,8 @@ struct trained_model {
     struct predict_shape shape;
     uint64_t routers; /* 0: not known */
 };
-/* False: trained for another model; why holds one line. */
+/* False: trained for another model; why holds one line. The name counts only where the routers of
+ * either are not known: the same ones are the same model, whatever its name. */
 bool trained_fits(const struct trained_predictors *l, const struct trained_model *model,
                   char why[TRAINED_WHY]);
 /* Compares the shape only. */
