@@ -61,7 +61,7 @@ static void paths_by_environment(void **state)
     unsetenv("MOED_RUN");
 
     snprintf(expected, sizeof expected, "/tmp/moed-%u/default", (unsigned)getuid());
-    setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+    setenv("XDG_RUNTIME_DIR", "/proc/nonexistent", 1);
     assert_int_equal(run_dir_path(NULL, run, &why), 0);
     assert_string_equal(run, expected);
     unsetenv("XDG_RUNTIME_DIR");

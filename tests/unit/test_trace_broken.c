@@ -274,7 +274,7 @@ static void files_that_are_none(void **state)
     (void)state;
     struct trace *t;
     struct error e;
-    assert_int_equal(trace_open("/nonexistent/trace", &t, &e), ERROR_NOT_FOUND);
+    assert_int_equal(trace_open("/proc/nonexistent/trace", &t, &e), ERROR_NOT_FOUND);
     assert_int_equal(trace_open(folder, &t, &e), ERROR_IO);
     assert_non_null(strstr(e.text, "is a directory, expected a routing trace"));
     FILE *f = fopen(path, "w");

@@ -171,7 +171,6 @@ static inline bool request_is_taken(const struct request *r)
     return r->resumed || r->n_generated;
 }
 
-
 /* The first n tokens of its conversation, for the prefix cache. */
 static inline struct kv_prefix request_prefix(const struct request *r, uint32_t n)
 {
