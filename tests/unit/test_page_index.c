@@ -267,12 +267,38 @@ static void test_many_conversations(void **state)
     munmap(b.memory, kv_pool_bytes(ROOTS, PAGE_BYTES));
 }
 
+/* A faulty worker writes tokens that no vocabulary has into a page that this worker extends. One
+ * more than the largest number is 0, the end of a key: page 0 would then have the key of page 1. */
+static void test_tokens_of_no_vocabulary(void **state)
+{
+    uint32_t token = 5, page;
+    struct kv_path path = {.pages = &page, .capacity = 1};
+    struct bench b;
+    (void)state;
+    bench_open(&b, 8, true);
+    struct kv_page_record *r = page_tree_record(b.cache->tree, 0);
+    assert_true(prefix_cache_extend(b.cache, &path, 1));
+    prefix_cache_fill(b.cache, &path, &token, 1, KV_DEFINED, 1000);
+    converse(&b, 1, &token);
+    assert_int_equal(page, 0);
+    assert_true(b.cache->tree->nodes[1].indexed);
+    atomic_store(&r->tokens[1], UINT32_MAX);
+    atomic_store(&r->tokens[2], 0);
+    atomic_store(&r->n, 3);
+    prefix_cache_close(b.cache, &path);
+    assert_true(b.cache->tree->nodes[0].indexed);
+    assert_int_equal(prefix_cache_find(b.cache, &(struct kv_prefix){&token, 1, 1, 0}, NULL), 1);
+    assert_int_equal(prefix_cache_clear(b.cache), 2);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lives),
         cmocka_unit_test(test_twin_after_a_change),
         cmocka_unit_test(test_many_conversations),
+        cmocka_unit_test(test_tokens_of_no_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

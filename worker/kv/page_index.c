@@ -3,7 +3,9 @@
 
 #include "page_tree_internal.h"
 
-/* Words of a key: kind, format (2), tokens + 1, 0 for the end, the page. */
+/* Words of a key: kind, format (2), of each token its number + 1, 0 for the end, the page. The
+ * largest number has the word of the one before it, so that no token is an end: a faulty worker may
+ * write any token into its record, also after read_record has checked the others. */
 enum { WORD_TOKENS = 3, WORDS = WORD_TOKENS + KV_POOL_TOKENS + 2 };
 
 void page_index_init(struct page_index *x, struct index_leaf *leaves, struct index_inner *inner,
@@ -32,7 +34,10 @@ static uint32_t query_word(const struct index_query *q, uint32_t word)
         return q->kind;
     if (word < WORD_TOKENS)
         return (uint32_t)(word == 1 ? q->format : q->format >> 32);
-    return word - WORD_TOKENS < q->n ? q->tokens[word - WORD_TOKENS] + 1 : 0;
+    if (word - WORD_TOKENS >= q->n)
+        return 0;
+    uint32_t token = q->tokens[word - WORD_TOKENS];
+    return token < UINT32_MAX ? token + 1 : token;
 }
 
 static struct index_query key_of(const struct index_leaf *leaf)
