@@ -133,6 +133,30 @@ static void test_scores_kept(void **state)
     strbuf_fini(&v.text);
 }
 
+/* Without memory for a text the answer fails at once, and not when all of it was computed. */
+static void test_no_memory_for_a_kept_text(void **state)
+{
+    size_t ends[5];
+    struct vocabulary v;
+    (void)state;
+    make_vocabulary(&v, ends);
+    for (int text = 0; text < SCORES_TEXTS; text++) {
+        struct scores s = {.top = 0};
+        struct strbuf out;
+        size_t offset = 0;
+        scores_add(&s, (uint32_t[]){A, B}, 2, (float[]){-1, -2}, NULL, NULL);
+        s.kept[text].failed = true;
+        scores_keep(&s, 1, &v, SCORES_COLUMNS);
+        assert_true(s.failed);
+        strbuf_init(&out);
+        scores_columns_json(&s, 0, 2, &v, &offset, &out);
+        assert_true(out.failed);
+        strbuf_fini(&out);
+        scores_fini(&s);
+    }
+    strbuf_fini(&v.text);
+}
+
 /* Texts that only look alike, and one that comes again. */
 static void test_texts_that_look_alike(void **state)
 {
@@ -162,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_two_tokens_of_one_text),
         cmocka_unit_test(test_no_token),
         cmocka_unit_test(test_scores_kept),
+        cmocka_unit_test(test_no_memory_for_a_kept_text),
         cmocka_unit_test(test_texts_that_look_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,8 +113,7 @@ static size_t kept_of(const struct scores *s, size_t from, size_t to)
 
 static void append_kept(const struct scores *s, int text, struct strbuf *out)
 {
-    strbuf_append(out, s->kept[text].data, s->kept[text].len);
-    out->failed = out->failed || s->kept[text].failed;
+    strbuf_append(out, s->kept[text].data, s->kept[text].len); /* s->failed: only a part of it */
 }
 
 static void entries_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
@@ -312,5 +311,7 @@ void scores_keep(struct scores *s, size_t to, const struct vocabulary *v, enum s
     } else {
         rows_json(s, 0, s->kept_to, to, v, form == SCORES_ID_ROWS, &s->kept[0]);
     }
+    for (int i = 0; i < SCORES_TEXTS; i++)
+        s->failed = s->failed || s->kept[i].failed;
     s->kept_to = to;
 }

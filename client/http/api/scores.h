@@ -8,7 +8,7 @@
 
 #include "base/strbuf.h"
 
-/* How an API has them; see the functions below. */
+/* The form in which an API returns them: scores_json, scores_id_json, scores_columns_json. */
 enum scores_form { SCORES_ROWS, SCORES_ID_ROWS, SCORES_COLUMNS };
 enum { SCORES_TEXTS = 4 }; /* columns */
 
@@ -20,7 +20,7 @@ struct scores {
     size_t count, capacity;
     uint32_t top;
     size_t written; /* of a stream: how many the client has */
-    /* The first kept_to in the form, for the end of a whole reply; the characters of their text. */
+    /* scores_keep: the JSON text of the first kept_to, and the characters of their tokens. */
     struct strbuf kept[SCORES_TEXTS];
     size_t kept_to, kept_offset;
     bool failed; /* no memory */
@@ -31,8 +31,8 @@ void scores_fini(struct scores *s);
 void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float *values,
                 const uint32_t *top_tokens, const float *top_values);
 
-/* Writes those before `to`, which may be followed by others, in a form: the function of that form
- * has less to do then where it begins at 0. One form for all calls. */
+/* Formats the scores before `to` in advance; more may follow. The function of that form, called
+ * from 0, then copies the text. All calls use one form. s->failed where there is no memory. */
 void scores_keep(struct scores *s, size_t to, const struct vocabulary *v, enum scores_form form);
 
 /* [{"token","logprob","bytes","top_logprobs":[...]}, ...], as OpenAI's chat, Responses and Ollama
