@@ -51,7 +51,7 @@ struct page_tree {
     /* Without windowed pages: all pages of the tree without children and holds, and maybe others.
      */
     struct page_victims victims;
-    uint32_t n_free; /* free pages as last counted, at most; other workers may have freed more */
+    uint32_t n_free; /* free pages as last counted; other workers may have taken some since */
     uint64_t seen;   /* changes that the tree has followed; UINT64_MAX: none */
     uint32_t cursor; /* where to look for a free page */
     struct page_node *nodes; /* [n_pages] */
