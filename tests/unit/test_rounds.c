@@ -102,7 +102,8 @@ static void side_open(struct side *s)
     options.prediction_counters.right[PREDICT_NEXT_GATE] = c + 5;
     pthread_t memd;
     assert_int_equal(pthread_create(&memd, NULL, take_offer, s), 0);
-    must(experts_new("/proc/nonexistent", &s->memory, s->own, &options, &s->counters, &s->experts, &e),
+    must(experts_new("/proc/nonexistent", &s->memory, s->own, &options, &s->counters, &s->experts,
+                     &e),
          &e);
     pthread_join(memd, NULL);
     /* from here on the tier uses the worker's own mapping, so that ThreadSanitizer sees both sides
