@@ -109,12 +109,11 @@ int inspect_main(int argc, char **argv)
     };
     int n, exit_code;
     if (!ask_arguments(
-            options, "inspect",
-            "MODEL | TRACE | PREDICTORS [MODEL] | --calibration [MODEL | DEPLOYMENT]",
+            options, "inspect", "MODEL | TRACE | PREDICTORS [MODEL] | --calibration [NAME]",
             "Shows what a model is and what it would need, without a deployment. MODEL is a\n"
             "GGUF file, or `demo`. Of a TRACE of `moed profile`: what it holds, and how\n"
             "evenly the model uses its experts. Of PREDICTORS of `moed train`: what they\n"
-            "hold, and whether they are of MODEL.",
+            "hold, and whether they are of MODEL. NAME: a model or a deployment.",
             argc, argv, 0, 2, &n, &exit_code))
         return exit_code;
     if (calibration && n < 2)

@@ -136,7 +136,7 @@ prepare() {
     predictors=none trained=""
     if [ "$layers" -gt 2 ]; then # fewer layers leave nothing to predict two layers ahead
         "$MOED" profile "$model" --text "$0" --max-tokens 1500 --hidden all -o "$WORK/trace" >/dev/null 2>&1 || fail profile
-        "$MOED" train "$WORK/trace" --epochs 1 -o "$WORK/predictors" >/dev/null 2>&1 || fail train
+        "$MOED" train "$WORK/trace" --epochs 1 --force -o "$WORK/predictors" >/dev/null 2>&1 || fail train
         predictors=$WORK/predictors trained="predictor=mlp predictor=llapor"
     fi
     "$MOED" down >/dev/null 2>&1
