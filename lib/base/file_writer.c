@@ -17,7 +17,7 @@
 
 #define BUFFER_BYTES (1 << 20)
 /* An unfinished file's name: PATH, this, then DIGITS hexadecimal digits. */
-#define UNFINISHED ".tmp."
+#define UNFINISHED ".tmp.moed-"
 enum { DIGITS = 8, TRIES = 100 };
 
 struct file_writer {
@@ -58,12 +58,14 @@ static bool is_unfinished(const char *name, const char *of)
     return strspn(name, "0123456789abcdef") == DIGITS && !name[DIGITS];
 }
 
+/* NFS locks only files that are open for writing. */
 static void remove_left(int folder, const char *name)
 {
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    struct stat st;
+    int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (fd < 0)
         return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
         unlinkat(folder, name, 0);
     close(fd);
 }
@@ -115,6 +117,17 @@ static int create_unfinished(struct file_writer *w, mode_t mode)
 
 /* ---- Writing ---- */
 
+/* The file that a symbolic link leads to, so that the link stays; where it leads to none, the link.
+ * Owned; NULL: no memory. */
+static char *find_target(const char *path)
+{
+    struct stat st;
+    char *target = NULL;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        target = realpath(path, NULL);
+    return target ? target : strdup(path);
+}
+
 enum error_code file_writer_open(const char *path, mode_t mode, struct file_writer **out,
                                  struct error *e)
 {
@@ -122,15 +135,15 @@ enum error_code file_writer_open(const char *path, mode_t mode, struct file_writ
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* the rename would replace it */
         return error_set(e, ERROR_IO, "%s: exists and is not a regular file", path);
     struct file_writer *w = calloc(1, sizeof *w);
-    if (!w || !(w->path = strdup(path)) ||
-        asprintf(&w->unfinished_path, "%s" UNFINISHED "%0*d", path, DIGITS, 0) < 0) {
+    if (!w || !(w->path = find_target(path)) ||
+        asprintf(&w->unfinished_path, "%s" UNFINISHED "%0*d", w->path, DIGITS, 0) < 0) {
         if (w) {
             w->unfinished_path = NULL; /* undefined after a failed asprintf */
             free_writer(w);
         }
         return error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);
     }
-    remove_all_left(path);
+    remove_all_left(w->path);
     int fd = create_unfinished(w, mode);
     if (fd < 0 || !(w->file = fdopen(fd, "wb"))) {
         int cause = errno;
@@ -226,6 +239,8 @@ const char *file_writer_path(const struct file_writer *w)
 
 enum error_code file_writer_finish(struct file_writer *w, struct error *e)
 {
+    /* keeps the lock until the file has its name: before, a cleaner would remove it */
+    int lock = fcntl(fileno(w->file), F_DUPFD_CLOEXEC, 0);
     int failed = fclose(w->file); /* flushes: a full disk may first show here */
     w->file = NULL;
     if (w->error.code == ERROR_OK && failed)
@@ -237,6 +252,8 @@ enum error_code file_writer_finish(struct file_writer *w, struct error *e)
     enum error_code code = report(w, e);
     if (code != ERROR_OK)
         unlink(w->unfinished_path);
+    if (lock >= 0)
+        close(lock);
     free_writer(w);
     return code;
 }

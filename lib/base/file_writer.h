@@ -1,7 +1,8 @@
-/* Writing a file completely or not at all: the bytes go to PATH.tmp.XXXXXXXX, which is renamed to
- * PATH when it is finished. The eight digits differ for each writer: where several write one PATH,
- * the one that finishes last has its file there, whole. Opening one removes unfinished files of
- * the same PATH that killed processes left.
+/* Writing a file completely or not at all: the bytes go to PATH.tmp.moed-XXXXXXXX, which is renamed
+ * to PATH when it is finished. The eight digits differ for each writer: where several write one
+ * PATH, the one that finishes last has its file there, whole. Opening one removes unfinished files
+ * of the same PATH that killed processes left. Where PATH is a symbolic link, its target is
+ * written.
  *
  * The first failure is kept, and every later call returns it. */
 #ifndef MOED_BASE_FILE_WRITER_H

@@ -126,6 +126,81 @@ static void test_left_by_a_killed_process(void **state)
     unlink(in_directory("file"));
 }
 
+/* What happens between a writer's last byte and its rename. */
+static void (*before_rename)(void);
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    void (*hook)(void) = before_rename;
+    before_rename = NULL;
+    if (hook)
+        hook();
+    return __real_rename(from, to);
+}
+
+static void open_and_abandon(void)
+{
+    file_writer_abandon(open_writer(FILE_WRITER_MODE));
+}
+
+static void test_other_writer_begins_at_the_end(void **state)
+{
+    (void)state;
+    struct file_writer *w = open_writer(FILE_WRITER_MODE);
+    put(w, "whole");
+    before_rename = open_and_abandon;
+    finish(w);
+    assert_null(before_rename);
+    assert_content("whole");
+    assert_int_equal(count_files(), 1);
+    unlink(in_directory("file"));
+}
+
+/* A date is eight hexadecimal digits, too. */
+static void test_files_of_others_stay(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"file.tmp.20261201", "file.tmp", "file.tmp.moed-2026120",
+                                        "file.tmp.moed-20261201x", "file2.tmp.moed-20261201"};
+    enum { N = sizeof names / sizeof *names };
+    for (int i = 0; i < N; i++) {
+        FILE *f = fopen(in_directory(names[i]), "w");
+        assert_non_null(f);
+        fclose(f);
+    }
+    assert_int_equal(mkdir(in_directory("file.tmp.moed-20261201"), 0700), 0);
+    open_and_abandon();
+    assert_int_equal(count_files(), N + 1);
+    for (int i = 0; i < N; i++)
+        unlink(in_directory(names[i]));
+    rmdir(in_directory("file.tmp.moed-20261201"));
+}
+
+static void test_link_stays(void **state)
+{
+    (void)state;
+    struct error e;
+    struct stat st;
+    struct file_writer *w;
+    char link_path[256];
+    snprintf(link_path, sizeof link_path, "%s", in_directory("link"));
+    finish(open_writer(FILE_WRITER_MODE));
+    assert_int_equal(symlink("file", link_path), 0);
+    assert_int_equal(file_writer_open(link_path, FILE_WRITER_MODE, &w, &e), ERROR_OK);
+    put(w, "through the link");
+    finish(w);
+    assert_content("through the link");
+    assert_int_equal(lstat(link_path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    unlink(in_directory("file"));
+    assert_int_equal(file_write(link_path, "x", 1, &e), ERROR_OK); /* to nothing: it is replaced */
+    assert_int_equal(lstat(link_path, &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    unlink(link_path);
+}
+
 /* 10 bytes fit. */
 static void test_return_to_what_was_kept(void **state)
 {
@@ -162,6 +237,9 @@ int main(void)
         cmocka_unit_test(test_two_writers),
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_left_by_a_killed_process),
+        cmocka_unit_test(test_other_writer_begins_at_the_end),
+        cmocka_unit_test(test_files_of_others_stay),
+        cmocka_unit_test(test_link_stays),
         cmocka_unit_test(test_return_to_what_was_kept),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
