@@ -1,31 +1,33 @@
 /* moed logits: writes the logits that follow each token, as little-endian float32, one row of
  * vocabulary size a token. */
+#include "base/file_writer.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The output. A file is written under another name and renamed once it is complete. */
+/* The output. */
 struct sink {
-    const char *path; /* NULL: standard output */
-    /* PATH.tmp, owned; NULL: PATH is a device or a pipe, which a rename would replace */
-    char *unfinished;
-    int fd;
-    int failure; /* errno of a write */
+    const char *name;
+    struct file_writer *file; /* NULL: standard output, a device or a pipe */
+    int fd;                   /* without a file */
+    struct error error;       /* of a write */
 };
 
 static bool sink_open(struct sink *s, const char *path)
 {
-    *s = (struct sink){.fd = STDOUT_FILENO};
-    if (strcmp(path, "-") == 0)
+    *s = (struct sink){.name = path, .fd = STDOUT_FILENO};
+    if (strcmp(path, "-") == 0) {
+        s->name = "standard output";
         return true;
-    s->path = path;
+    }
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
         s->fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -33,51 +35,41 @@ static bool sink_open(struct sink *s, const char *path)
             cli_complain("cannot open %s: %s", path, strerror(errno));
         return s->fd >= 0;
     }
-    if (asprintf(&s->unfinished, "%s.tmp", path) < 0) {
-        s->unfinished = NULL;
-        cli_complain("no memory for a file name");
-        return false;
-    }
-    s->fd = open(s->unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (s->fd >= 0)
-        return true;
-    cli_complain("cannot create %s: %s", s->unfinished, strerror(errno));
-    free(s->unfinished);
-    return false;
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
+    struct error e;
+    if (file_writer_open(path, FILE_WRITER_MODE, &s->file, &e))
+        cli_complain("%s", e.text);
+    return s->file != NULL;
 }
 
-static const char *sink_name(const struct sink *s)
-{
-    return s->unfinished ? s->unfinished : s->path ? s->path : "standard output";
-}
-
-/* Renames the file where ok, else removes it. */
+/* ok: all rows are written; else a file is removed. */
 static bool sink_close(struct sink *s, bool ok)
 {
-    if (!s->path)
+    struct error e;
+    if (!s->file && s->fd == STDOUT_FILENO)
         return ok;
-    if (close(s->fd) && ok) {
-        cli_complain("cannot write %s: %s", sink_name(s), strerror(errno));
-        ok = false;
+    if (!s->file && close(s->fd) && ok) {
+        cli_complain("cannot write %s: %s", s->name, strerror(errno));
+        return false;
     }
-    if (!s->unfinished)
-        return ok;
-    if (ok && rename(s->unfinished, s->path)) {
-        cli_complain("cannot rename %s to %s: %s", s->unfinished, s->path, strerror(errno));
-        ok = false;
+    if (s->file && !ok)
+        file_writer_abandon(s->file);
+    if (s->file && ok && file_writer_finish(s->file, &e)) {
+        cli_complain("%s", e.text);
+        return false;
     }
-    if (!ok)
-        unlink(s->unfinished);
-    free(s->unfinished);
     return ok;
 }
 
 static int write_row(void *arg, const struct moed_event *event)
 {
     struct sink *s = arg;
-    if (!ask_write(s->fd, event->logits, event->logit_count * sizeof *event->logits, NULL))
-        s->failure = errno;
-    return s->failure;
+    size_t bytes = event->logit_count * sizeof *event->logits;
+    if (s->file)
+        file_writer_write(s->file, event->logits, bytes, &s->error);
+    else if (!ask_write(s->fd, event->logits, bytes, NULL))
+        error_set(&s->error, ERROR_IO, "cannot write %s: %s", s->name, strerror(errno));
+    return s->error.code != ERROR_OK;
 }
 
 static bool write_rows(struct moed_session *session, const uint32_t *ids, size_t count,
@@ -85,11 +77,11 @@ static bool write_rows(struct moed_session *session, const uint32_t *ids, size_t
 {
     struct moed_error error;
     enum moed_code code = moed_logits(session, ids, count, stepwise, write_row, s, &error);
-    if (s->failure)
-        cli_complain("cannot write %s: %s", sink_name(s), strerror(s->failure));
+    if (s->error.code)
+        cli_complain("%s", s->error.text);
     else if (code)
         ask_failed(&error);
-    return !code && !s->failure;
+    return !code && !s->error.code;
 }
 
 static int logits(const char *name, const uint32_t *ids, size_t count, bool stepwise,

@@ -112,6 +112,13 @@ ids=$("$MOED" tokenize --json "$text" | tr -d '[] ')
 n=$(printf %s "$ids" | tr , '\n' | grep -c .)
 vocab=$("$MOED" inspect --json "$MODEL" | sed -n 's/.*"vocab": *\([0-9]*\).*/\1/p')
 [ "$(stat -c %s "$WORK/logits")" -eq $((n * vocab * 4)) ] || fail "logits file has the wrong size"
+echo mine > "$WORK/logits.tmp" # a file of the user
+(ulimit -f 1; code "$MOED" logits --tokens "$ids" -o "$WORK/logits"; [ $CODE -eq 1 ]) && grep -q 'File too large' "$WORK/err" ||
+    fail "logits on a full disk: $(cat "$WORK/err")"
+[ "$(stat -c %s "$WORK/logits")" -eq $((n * vocab * 4)) ] && [ "$(cat "$WORK/logits.tmp")" = mine ] && [ -z "$(ls "$WORK" | grep '^logits\.tmp\.')" ] ||
+    fail "after a failure of logits: $(ls -l "$WORK")"
+code "$MOED" logits --tokens "$ids" -o "$WORK"
+[ $CODE -eq 1 ] && grep -q 'not a regular file' "$WORK/err" || fail "logits to a folder: $(cat "$WORK/err")"
 mkfifo "$WORK/pipe" # written, not replaced
 cat "$WORK/pipe" > "$WORK/from-pipe" &
 "$MOED" logits --tokens "$ids" -o "$WORK/pipe"
