@@ -17,7 +17,7 @@ predictions() { "$MOED" policy --json | sed -n 's/.*"predictions": \[\([^]]*\)\]
 warned() { grep ' warn memd ' "$RUN/memd.log" | grep -q "$1"; }
 
 say "profile and train"
-"$MOED" profile "$model" --text "$docs"/operations.md "$docs"/metrics.md "$docs"/messages.md "$docs"/token.md --hidden all -o "$WORK/trace" >/dev/null 2>&1 || fail "profile"
+"$MOED" profile "$model" --text "$docs"/operations.md "$docs"/metrics.md --hidden all --max-tokens 6000 -o "$WORK/trace" >/dev/null 2>&1 || fail "profile"
 "$MOED" train "$WORK/trace" --model "$model" --epochs 2 --json > "$WORK/report" 2>/dev/null || fail "train"
 [ -s "$trained_file" ] || fail "train wrote no file next to the model"
 "$MOED" train "$WORK/trace" -o "$WORK/again" --epochs 2 --threads 1 --json > /dev/null 2>&1 || fail "train again"
