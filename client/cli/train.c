@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -190,12 +191,13 @@ static void print_json(const struct training *t, const struct train_result *resu
 
 /* ---- The verb ---- */
 
-/* After Ctrl-C. A file that is there already is left as it is: it may hold more networks. */
+/* After Ctrl-C. A file that is there already is left as it is, also with --force: it may hold more
+ * networks. */
 static int write_part(struct training *t, const struct train_result *result)
 {
     const struct train_report *r = &result->report;
     struct error e;
-    bool writes = !t->target.has_old;
+    bool writes = !t->target.replaces;
     if (writes && train_target_write(&t->target, result->bytes, result->n, &e)) {
         cli_complain("%s", e.text);
         return CLI_FAILURE;
@@ -337,6 +339,7 @@ int train_main(int argc, char **argv)
                                     .whiten = t.whiten,
                                     .one_group = t.one_group};
     exit_code = CLI_FAILURE;
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
     if (train_target_open(&t.target, argv[1], trace)) {
         options.threads = count_threads(&t, trace, &options);
         exit_code = train(&t, trace, &options);

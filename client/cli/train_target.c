@@ -84,7 +84,8 @@ static bool take_old(struct train_target *t)
     struct error e;
     char why[TRAINED_WHY] = "";
     struct stat st;
-    if (t->force || stat(t->path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0))
+    t->replaces = stat(t->path, &st) == 0 && !(S_ISREG(st.st_mode) && st.st_size == 0);
+    if (t->force || !t->replaces)
         return true;
     if (file_map_open(t->path, "a file of `moed train`", &t->map, &e)) {
         cli_complain("%s", e.text);

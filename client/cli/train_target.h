@@ -16,7 +16,8 @@ struct train_target {
     struct predictors_model of;   /* of --model */
     struct trained_model trained; /* the model of the file's header: of --model, or the trace's */
     struct file_map map;          /* the file as it is */
-    bool has_old;                 /* the file holds predictors of this model */
+    bool has_old;                 /* the file holds predictors of this model; false with force */
+    bool replaces;                /* the file is there, and not empty */
     struct trained_predictors old;
     struct file_writer *writer;
 };

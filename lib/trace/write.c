@@ -387,8 +387,8 @@ static enum error_code write_parts(struct trace_writer *w, const struct trace_da
     return code ? code : file_writer_pad(w->file, TRACE_ALIGN, e);
 }
 
-/* Writes an end after this sequence, over which the next one goes: where the disk is full then, its
- * place is there already. */
+/* Writes an end chunk after this sequence; the next sequence overwrites it. If the disk is full
+ * then, the file has the blocks of this end chunk already. */
 static enum error_code keep_sequence(struct trace_writer *w, uint32_t n_tokens, struct error *e)
 {
     struct {
