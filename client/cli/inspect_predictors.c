@@ -50,7 +50,7 @@ static void print_layers(const char *name, uint32_t n, const char *after)
         fold_printf("%-14s  none\n", name);
 }
 
-/* fits: NULL: no model is given; empty: the file is of it. */
+/* fits: NULL: no model is given; empty: memd uses the file for it; else why not. */
 static void print_text(const struct trained_predictors *l, const char *fits)
 {
     const struct trained_header *h = &l->header;
@@ -117,8 +117,9 @@ int inspect_predictors(const char *path, const char *model, bool json)
     bool ok = trained_view(map.data, map.bytes, &l, why);
     if (!ok)
         cli_complain("%s: %s", path, why);
-    else if (model && (ok = predictors_model_open(model, &of)))
-        trained_fits(&l, &of.model, fits);
+    else if (model && (ok = predictors_model_open(model, &of)) &&
+             trained_fits(&l, &of.model, fits) && !trained_is_intact(&l))
+        snprintf(fits, sizeof fits, "no: it is damaged"); /* memd does not use it */
     if (ok && json)
         ok = print_json(&l, model ? fits : NULL);
     else if (ok)

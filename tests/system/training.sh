@@ -58,6 +58,7 @@ for broken in text damaged; do
     residual && fail "train replaces a $broken file"
     grep -q -- "--force" "$WORK/err" && cmp -s "$WORK/all" "$WORK/was" || fail "a $broken file: $(cat "$WORK/err")"
 done
+"$MOED" inspect --json "$WORK/all" "$model" | grep -q '"intact": false, "fits": false' || fail "a damaged file: $("$MOED" inspect --json "$WORK/all" "$model")"
 residual --force && [ "$(fact "$WORK/all" mlp_layers)" = 0 ] || fail "--force: $(cat "$WORK/err")"
 [ -z "$(ls "$WORK" | grep '^all\.tmp')" ] || fail "train leaves an unfinished file"
 
