@@ -573,6 +573,10 @@ static void test_damaged(void **state)
     DAMAGED(h->magic[0], 'x', "no file of `moed train`");
     DAMAGED(h->version, 2, "version 2");
     DAMAGED(h->model[1], '\033', "its model has no name"); /* a name would appear in logs */
+    char second = h->model[1];
+    h->model[1] = '\xc2'; /* U+009B is to a terminal as ESC [ */
+    DAMAGED(h->model[2], '\x9b', "its model has no name");
+    h->model[1] = second;
     DAMAGED(h->n_layers, 1u << 30, "its shape is none");
     DAMAGED(h->n_used, EXPERTS + 1, "its shape is none");
     DAMAGED(h->layers, m.end - 8, "its tables");

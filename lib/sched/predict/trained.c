@@ -1,6 +1,8 @@
 /* A view of trained predictors; see trained.h. */
 #include "sched/predict/trained.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,9 +63,12 @@ static uint64_t pca_bytes(uint64_t d_model, uint64_t n_components)
 /* The name is displayed and logged. */
 static bool is_readable(const char *name)
 {
-    for (; *name; name++)
-        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+    for (size_t n; *name; name += n) {
+        n = utf8_valid_length(name, strlen(name));
+        n = n ? n : 1; /* a long name may be cut within a character */
+        if (utf8_is_control(name, n))
             return false;
+    }
     return true;
 }
 
