@@ -13,9 +13,28 @@
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
 #include "reader/model_reader.h"
+#include "sched/predict/trained.h"
+#include "trace/trace.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a file of a kind begins with, without the NUL. */
+static bool begins_with(const char *path, const char *magic)
+{
+    char begin[sizeof TRACE_MAGIC > sizeof TRAINED_MAGIC ? sizeof TRACE_MAGIC
+                                                         : sizeof TRAINED_MAGIC];
+    size_t bytes = strlen(magic);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool does =
+        fd >= 0 && read(fd, begin, bytes) == (ssize_t)bytes && memcmp(begin, magic, bytes) == 0;
+    if (fd >= 0)
+        close(fd);
+    return does;
+}
 
 static void print_amount(const char *before, uint64_t bytes, const char *after)
 {
@@ -124,20 +143,21 @@ int inspect_main(int argc, char **argv)
     }
     if (!model_file_find(argv[1], path))
         return CLI_FAILURE;
-    if (n == 2 && (calibration || !inspect_is_predictors(path))) {
+    bool is_predictors = begins_with(path, TRAINED_MAGIC);
+    if (n == 2 && (calibration || !is_predictors)) {
         cli_complain("inspect: only after PREDICTORS a MODEL may follow: %s", argv[2]);
         return CLI_USAGE;
     }
-    if (inspect_is_predictors(path)) {
-        if (n == 2 && !model_file_find(argv[2], model))
-            return CLI_FAILURE;
-        return inspect_predictors(path, n == 2 ? model : NULL, x.json);
-    }
-    if (inspect_is_trace(path))
+    if (begins_with(path, TRACE_MAGIC))
         return inspect_trace(argv[1], sequence, x.json);
     if (sequence) {
         cli_complain("inspect: --sequence is of a trace; %s is none", argv[1]);
         return CLI_USAGE;
+    }
+    if (is_predictors) {
+        if (n == 2 && !model_file_find(argv[2], model))
+            return CLI_FAILURE;
+        return inspect_predictors(path, n == 2 ? model : NULL, x.json);
     }
     struct error e;
     if (kv_type_parse(x.kv_type_name, &x.kv_type, &e)) {

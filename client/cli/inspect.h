@@ -65,16 +65,13 @@ void inspect_print_sampling(const struct gguf *g);
 void inspect_add_sampling(struct strbuf *b, const struct gguf *g);
 void inspect_print_json(const struct inspect *x);
 
-/* moed inspect TRACE (inspect_trace.c). inspect_is_trace: true where the file begins as a trace
- * does. inspect_trace prints what a trace holds, or the token ids of sequence number `sequence`
- * (NULL: none). Returns an exit code. */
-bool inspect_is_trace(const char *path);
+/* moed inspect TRACE (inspect_trace.c). Prints what a trace holds, or the token ids of sequence
+ * number `sequence` (NULL: none). Returns an exit code. */
 int inspect_trace(const char *path, const char *sequence, bool json);
 
-/* moed inspect FILE.predictors (inspect_predictors.c). inspect_is_predictors: true where the file
- * begins as trained predictors do. inspect_predictors prints what they hold, and whether memd takes
- * them for a model (a path of model_file_find; NULL: none). Returns an exit code. */
-bool inspect_is_predictors(const char *path);
+/* moed inspect FILE.predictors (inspect_predictors.c). Prints what trained predictors hold, and
+ * whether memd takes them for a model (a path of model_file_find; NULL: none). Returns an exit
+ * code. */
 int inspect_predictors(const char *path, const char *model, bool json);
 
 /* moed inspect --calibration [MODEL or deployment] (inspect_calibration.c). Prints the calibration

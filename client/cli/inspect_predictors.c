@@ -9,22 +9,9 @@
 #include "client/cli/fold.h"
 #include "client/cli/predictors_model.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-bool inspect_is_predictors(const char *path)
-{
-    char magic[sizeof TRAINED_MAGIC - 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is = fd >= 0 && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
-              memcmp(magic, TRAINED_MAGIC, sizeof magic) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
 
 struct parts {
     uint32_t residual, mlp, llapor; /* layers */

@@ -7,25 +7,12 @@
 #include "client/cli/fold.h"
 #include "trace/trace.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-bool inspect_is_trace(const char *path)
-{
-    char magic[sizeof TRACE_MAGIC - 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is = fd >= 0 && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
-              memcmp(magic, TRACE_MAGIC, sizeof magic) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
 
 /* How a layer uses its experts. */
 struct usage {

@@ -261,7 +261,7 @@ progress() {
 # A request ran before and after the change if fewer requests ended than were running, and the worker made steps.
 change_while_answering() {
     local running ended steps ended_then steps_then _
-    for ((try = 0; try < 50; try++)); do
+    for ((try = 0; try < 250; try++)); do # with sanitizers clients start slowly, and answers are short
         read -r running ended steps < <(progress)
         # shellcheck disable=SC2086 # words
         "$MOED" policy $1 >/dev/null || fail "policy $1"
