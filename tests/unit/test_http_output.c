@@ -2,6 +2,7 @@
  * ones, whole and as a stream. What the client gets is read back as JSON: a stream's deltas, put
  * together, are the whole answer. */
 #include "client/http/api/answer.h"
+#include "client/http/api/answer_usage.h"
 #include "client/http/api/anthropic.h"
 #include "client/http/api/budget.h"
 #include "client/http/api/llama_completion.h"

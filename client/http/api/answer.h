@@ -16,21 +16,6 @@
 void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dialect,
                   const char *id_prefix);
 
-/* Sums over the prompts (in, cached) and over the choices. */
-struct answer_usage {
-    uint64_t in, out;
-    uint64_t cached;             /* of `in`: what no choice had to compute */
-    bool in_known, cached_known; /* else they are too small: choices are not done */
-    uint64_t reasoning;          /* of `out` */
-    uint64_t drafted, accepted;  /* drafts of tokens that were computed; of these, right */
-};
-struct answer_usage answer_usage(const struct answer *a);
-
-/* Of its prompt, as the worker counted them, but never more than the prompt has. */
-uint32_t choice_cached_tokens(const struct choice *c);
-/* So many of its scores belong to the answer for certain. A stream writes no others: a token whose
- * text has not come yet may be behind the one call. */
-size_t choice_settled_scores(const struct choice *c);
 /* It ended by itself, with calls of tools that are all complete. */
 bool choice_has_calls(const struct choice *c);
 /* The answer ended because no more tokens were allowed, or fit. */

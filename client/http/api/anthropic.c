@@ -2,6 +2,7 @@
 #include "client/http/api/anthropic.h"
 
 #include "client/http/api/answer.h"
+#include "client/http/api/answer_usage.h"
 #include "client/http/api/ask_body.h"
 #include "client/http/api/question.h"
 #include "client/http/api/stream.h"

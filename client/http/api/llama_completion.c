@@ -1,5 +1,6 @@
 /* POST /completion, as llama-server has it; see llama_completion.h. */
 #include "client/http/api/llama_completion.h"
+#include "client/http/api/answer_usage.h"
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/openai.h"

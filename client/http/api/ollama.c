@@ -1,5 +1,6 @@
 /* Answers of Ollama's chat and generate; see ollama.h. */
 #include "client/http/api/ollama.h"
+#include "client/http/api/answer_usage.h"
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/loading.h"

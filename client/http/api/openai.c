@@ -1,5 +1,6 @@
 /* OpenAI's completions; see openai.h. */
 #include "client/http/api/openai.h"
+#include "client/http/api/answer_usage.h"
 
 #include "client/http/api/stream.h"
 

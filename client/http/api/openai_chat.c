@@ -1,5 +1,6 @@
 /* POST /v1/chat/completions */
 #include "client/http/api/conversation.h"
+#include "client/http/api/answer_usage.h"
 #include "client/http/api/ask_body.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/openai.h"

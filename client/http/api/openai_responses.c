@@ -1,5 +1,6 @@
 /* Answers of OpenAI's Responses API; see openai_responses.h. */
 #include "client/http/api/openai_responses.h"
+#include "client/http/api/answer_usage.h"
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/openai.h"

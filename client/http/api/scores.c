@@ -171,7 +171,7 @@ static bool same_text(const struct vocabulary *v, uint32_t a, uint32_t b)
 }
 
 /* Texts that were seen: a bit for all that have the same length and ends. Most texts differ in
- * these, and need no comparison with each of the others. */
+ * these, and are compared with none. */
 struct seen_texts {
     uint64_t bits[16];
 };
