@@ -17,7 +17,4 @@ struct predictors_model {
 bool predictors_model_open(const char *path, struct predictors_model *out);
 void predictors_model_close(struct predictors_model *m); /* takes a zeroed one */
 
-/* The same of a trace. routers: 0 where the trace has none. */
-struct trained_model predictors_model_of_trace(const struct trace *trace);
-
 #endif

@@ -3,6 +3,7 @@
 
 #include "client/cli/ask.h"
 #include "client/cli/model_file.h"
+#include "train/train.h"
 
 #include <limits.h>
 #include <math.h>
@@ -63,7 +64,7 @@ static bool is_of_model(const struct trace *trace, const struct trace_model *mod
 static bool take_model(struct train_target *t, const char *trace_path, const struct trace *trace)
 {
     char file[PATH_MAX];
-    t->trained = predictors_model_of_trace(trace);
+    t->trained = train_model_of(trace_shape(trace), trace_layer(trace, 0));
     if (!t->model)
         return true;
     if (!model_file_find(t->model, file) || !predictors_model_open(file, &t->of))

@@ -56,16 +56,18 @@ struct net_shape train_llapor_shape(const struct training *t, uint32_t layer)
                               .dropout = DROPOUT};
 }
 
-/* trained_hash over all routers; 0: the trace has none. */
-static uint64_t hash_routers(const struct training *t)
+struct trained_model train_model_of(const struct trace_shape *s, const struct trace_layer *layers)
 {
-    uint64_t hash = 0;
-    size_t bytes = (size_t)t->shape->n_experts * t->shape->d_model * sizeof(float);
-    if (!(t->shape->has & TRACE_ROUTERS))
-        return 0;
-    for (uint32_t i = t->shape->first_layer; i < t->shape->n_layers; i++)
-        hash = trained_hash(hash, trace_layer(t->trace, i)->matrix, bytes);
-    return hash;
+    struct trained_model model = {.name = s->model,
+                                  .shape = {.n_layers = s->n_layers,
+                                            .first_layer = s->first_layer,
+                                            .n_experts = s->n_experts,
+                                            .n_used = s->n_used,
+                                            .d_model = s->d_model}};
+    size_t bytes = (size_t)s->n_experts * s->d_model * sizeof(float);
+    for (uint32_t i = s->first_layer; s->has & TRACE_ROUTERS && i < s->n_layers; i++)
+        model.routers = trained_hash(model.routers, layers[i].matrix, bytes);
+    return model;
 }
 
 /* At most: with the shape of the middle group, which has the largest network. */
@@ -126,17 +128,18 @@ static void place_networks(struct training *t)
 enum error_code train_lay_out(struct training *t, struct error *e)
 {
     const struct trace_shape *s = t->shape;
-    struct trained_header h = {.magic = TRAINED_MAGIC,
-                               .version = TRAINED_VERSION,
-                               .n_layers = s->n_layers,
-                               .first_layer = s->first_layer,
-                               .n_experts = s->n_experts,
-                               .n_used = s->n_used,
-                               .d_model = s->d_model,
-                               .stride = train_wants(t, TRAIN_MLP) ? t->options.stride : 0,
-                               .n_tokens = t->samples.n_train,
-                               .routers =
-                                   t->options.routers ? t->options.routers : hash_routers(t)};
+    struct trained_header h = {
+        .magic = TRAINED_MAGIC,
+        .version = TRAINED_VERSION,
+        .n_layers = s->n_layers,
+        .first_layer = s->first_layer,
+        .n_experts = s->n_experts,
+        .n_used = s->n_used,
+        .d_model = s->d_model,
+        .stride = train_wants(t, TRAIN_MLP) ? t->options.stride : 0,
+        .n_tokens = t->samples.n_train,
+        .routers = t->options.routers ? t->options.routers
+                                      : train_model_of(s, trace_layer(t->trace, 0)).routers};
     snprintf(h.model, sizeof h.model, "%s", t->options.model ? t->options.model : s->model);
     keep_header(t, &h);
     for (uint32_t i = s->first_layer + LLAPOR_DISTANCE;

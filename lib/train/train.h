@@ -78,6 +78,10 @@ struct train_result {
     struct train_report report;
 };
 
+/* What trained_fits compares, of a trace or of a model file (trace_model.h). layers: [n_layers].
+ * The name is the shape's. Without TRACE_ROUTERS: routers 0. */
+struct trained_model train_model_of(const struct trace_shape *s, const struct trace_layer *layers);
+
 enum error_code train_run(const struct trace *trace, const struct train_options *options,
                           struct train_result *out, struct error *e);
 /* The most memory that a thread of this training uses at a time, approximately. It may be
