@@ -387,6 +387,15 @@ static inline struct request *bench_request(struct engine_bench *b, struct recor
     return c->request = r;
 }
 
+/* Lengthens the prompt to n tokens and `end`. */
+static inline void bench_push_tokens(struct request *r, uint32_t n, uint32_t end)
+{
+    while (r->tokens.count < n)
+        assert_true(token_list_push(&r->tokens, (uint32_t)(r->tokens.count * 7 % 256)));
+    assert_true(token_list_push(&r->tokens, end));
+    r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
+}
+
 static inline void bench_submit(struct recorder *c)
 {
     struct error e;

@@ -539,6 +539,17 @@ static void does_not_feed_the_watchdog_without_a_control_socket(void **state)
     unlink(log);
 }
 
+/* The child stops, and its last line is in the log. */
+static void ends_in_log(const char *log)
+{
+    kill(child, SIGTERM);
+    assert_int_equal(exit_status(child), EXIT_CLEAN);
+    assert_true(has_text(log, "stopped"));
+    child = 0;
+    close(notify_fd);
+    notify_fd = -1;
+}
+
 /* A log is written by a process that was started with it, whenever it is renamed and whether or not
  * the process is notified of that. */
 static void follows_its_log(void **state)
@@ -563,12 +574,7 @@ static void follows_its_log(void **state)
             assert_int_equal(stat(fd, &now), 0);
         }
         assert_int_equal(now.st_ino, renamed.st_ino);
-        kill(child, SIGTERM);
-        assert_int_equal(exit_status(child), EXIT_CLEAN);
-        assert_true(has_text(log, "stopped"));
-        child = 0;
-        close(notify_fd);
-        notify_fd = -1;
+        ends_in_log(log);
         unlink(socket);
     }
 }
@@ -585,12 +591,7 @@ static void stops_in_its_new_log(void **state)
     child = spawn((const char *const[]){NULL}, log);
     assert_true(notified("READY=1\nSTATUS=size?5"));
     rename_log(run);
-    kill(child, SIGTERM);
-    assert_int_equal(exit_status(child), EXIT_CLEAN);
-    assert_true(has_text(log, "stopped"));
-    child = 0;
-    close(notify_fd);
-    notify_fd = -1;
+    ends_in_log(log);
     unlink(socket);
 }
 

@@ -450,15 +450,6 @@ static void test_fits_later(void **state)
     bench_close(&b);
 }
 
-/* The prompt is so long, and then ends otherwise. */
-static void push_tokens(struct request *r, uint32_t n, uint32_t end)
-{
-    while (r->tokens.count < n)
-        assert_true(token_list_push(&r->tokens, (uint32_t)(r->tokens.count * 7 % 256)));
-    assert_true(token_list_push(&r->tokens, end));
-    r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
-}
-
 /* A request that shares its prompt's pages with one that runs needs no others for them. */
 static void test_shared_pages_suffice(void **state)
 {
@@ -471,11 +462,11 @@ static void test_shared_pages_suffice(void **state)
                                                 .n_pages = PAGES,
                                                 .context = PAGES * KV_POOL_TOKENS});
     bench_start(&b);
-    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
+    bench_push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
     first.window = 1;
     bench_submit(&first);
     bench_await(&first, 1);
-    push_tokens(bench_request(&b, &fork, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 2);
+    bench_push_tokens(bench_request(&b, &fork, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 2);
     bench_submit(&fork);
     check_done(&fork, FINISH_LENGTH);
     assert_int_equal(fork.summary.cached_tokens, PROMPT);
@@ -497,13 +488,13 @@ static void test_overtaking(void **state)
                                                 .n_pages = PAGES,
                                                 .context = PAGES * KV_POOL_TOKENS});
     bench_start(&b);
-    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
+    bench_push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_TOKENS), PROMPT, 1);
     first.window = 1;
     bench_submit(&first);
     bench_await(&first, 1);
     struct request *r = bench_request(&b, &large, REQUEST_GENERATE, GOLDEN_TOKENS);
     r->tokens.ids[0]++;
-    push_tokens(r, PROMPT + KV_POOL_TOKENS, 1); /* 5 pages */
+    bench_push_tokens(r, PROMPT + KV_POOL_TOKENS, 1); /* 5 pages */
     bench_submit(&large);
     bench_ask(&b, &small, MOST_RECORDED);
     check_done(&small, FINISH_LENGTH);
@@ -585,7 +576,7 @@ static void test_pages_of_another_worker(void **state)
                                                 .context = PAGES * KV_POOL_TOKENS});
     bench_start(&b);
     struct request *r = bench_request(&b, &c, REQUEST_GENERATE, GOLDEN_TOKENS);
-    push_tokens(r, PROMPT, 1);
+    bench_push_tokens(r, PROMPT, 1);
     r->max_tokens = LENGTH;
     c.window = 1;
     bench_submit(&c);
@@ -680,13 +671,14 @@ static void test_other_workers_wait_for_second(void **state)
     b.ops.kv_use = device_with_few;
     device_pages = PAGES;
     bench_start(&b);
-    push_tokens(bench_request(&b, &running, REQUEST_GENERATE, GOLDEN_TOKENS),
-                (PAGES - 1) * KV_POOL_TOKENS, 1);
+    bench_push_tokens(bench_request(&b, &running, REQUEST_GENERATE, GOLDEN_TOKENS),
+                      (PAGES - 1) * KV_POOL_TOKENS, 1);
     running.window = 1;
     bench_submit(&running);
     bench_await(&running, 1);
     device_pages = 1;
-    push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_PROMPT), KV_POOL_TOKENS, 2);
+    bench_push_tokens(bench_request(&b, &first, REQUEST_GENERATE, GOLDEN_PROMPT), KV_POOL_TOKENS,
+                      2);
     bench_submit(&first);
     BENCH_UNTIL(engine_status(b.engine).waiting == 1);
     assert_true(siblings_may_start(&other, clock_ns()));

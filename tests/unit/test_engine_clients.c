@@ -24,10 +24,7 @@ static struct request *long_request(struct recorder *c, uint64_t client, uint32_
     struct request *r = bench_request(&b, c, REQUEST_GENERATE, GOLDEN_TOKENS);
     r->client = client;
     r->tokens.ids[0] += (uint32_t)client;
-    while (r->tokens.count < n)
-        assert_true(token_list_push(&r->tokens, (uint32_t)(r->tokens.count * 7 % 256)));
-    assert_true(token_list_push(&r->tokens, last));
-    r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
+    bench_push_tokens(r, n, last);
     return r;
 }
 

@@ -1,6 +1,6 @@
 /* The pages that a worker could evict, the least value first: a binary heap. A page's value grows
- * while it is in the heap, because any worker may use it, so a key is a lower bound; the worker
- * compares the first page's key with its record and raises it (page_claim.c).
+ * while it is in the heap, because any worker may use it, so a key is a lower bound. The worker
+ * compares the first page's key with its record, and raises it (page_claim.c).
  *
  * Threads: one. Nothing here allocates after page_victims_init. */
 #ifndef MOED_WORKER_KV_PAGE_VICTIMS_H
