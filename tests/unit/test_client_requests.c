@@ -2,6 +2,8 @@
  * logits, logprobs and routing, in order, acknowledged, cancelled, malformed. */
 #include "client_session.h"
 
+#include "ipc/rpc.h"
+
 #include <float.h>
 #include <math.h>
 #include <poll.h>

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/supervisor_client.h"
 #include "daemon/supervisor_protocol.h"
+#include "ipc/rpc.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
