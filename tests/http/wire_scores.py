@@ -1,0 +1,102 @@
+"""Log-probabilities of answers and of prompts."""
+import json
+from wire_client import GREEDY, call, events, post, worker_metric
+
+
+def check_logprobs():
+    """An answer's log-probabilities are those of the same tokens in a prompt, in every form."""
+    text = "Once upon"
+    whole = post("/v1/completions", prompt=text, max_tokens=6, logprobs=2, **GREEDY)["choices"][0]
+    lp = whole["logprobs"]
+    assert "".join(lp["tokens"]) == whole["text"] and lp["text_offset"][0] == 0, lp
+    again = post("/v1/completions", prompt=text + whole["text"], max_tokens=0, echo=True, logprobs=2)["choices"][0]["logprobs"]
+    assert again["token_logprobs"][0] is None and again["top_logprobs"][0] is None, again
+    n = len(again["tokens"]) - 6
+    assert again["tokens"][n:] == lp["tokens"] and again["text_offset"][n] == len(text), (again, lp)
+    for a, b, top in zip(again["token_logprobs"][n:], lp["token_logprobs"], lp["top_logprobs"]):
+        assert abs(a - b) < 1e-3 and abs(max(top.values()) - b) < 1e-6, (a, b, top)
+    # the chosen token, and one of a prompt, is among the most probable ones in any case
+    rare = post("/tokenize", content=" the")["tokens"][0]
+    for n in (0, 1, 2):
+        forced = post("/v1/completions", prompt=text, max_tokens=2, logprobs=n, logit_bias={str(rare): 1e5}, **GREEDY)["choices"][0]["logprobs"]
+        prompt = post("/v1/completions", prompt=text + " zebra", max_tokens=0, logprobs=n, echo=True)["choices"][0]["logprobs"]
+        assert forced["tokens"] == [" the"] * 2, forced
+        for found in (forced, prompt):
+            for token, value, top in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"]):
+                assert (top is None) if value is None else abs(top[token] - value) < 1e-6 and n <= len(top) <= n + 1, (n, found)
+    echoed = post("/v1/completions", prompt=text, max_tokens=6, echo=True, logprobs=2, **GREEDY)["choices"][0]
+    assert echoed["logprobs"]["tokens"] == again["tokens"] and echoed["text"] == text + whole["text"], echoed
+    for prompt in (text, post("/tokenize", content=text)["tokens"], "Once"):
+        asked = {"prompt": prompt, "max_tokens": 6, "logprobs": 2, "echo": True, **GREEDY}
+        columns, parts = post("/v1/completions", **asked)["choices"][0], []
+        chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/completions", **asked)[:-1]]
+        for chunk in chunks:
+            parts += list(zip(*[chunk["logprobs"][k] for k in ("tokens", "text_offset")])) if chunk["logprobs"] else []
+        assert "".join(c["text"] for c in chunks) == columns["text"], (chunks, columns)
+        assert parts == list(zip(*[columns["logprobs"][k] for k in ("tokens", "text_offset")])), (parts, columns)
+    chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 5, "temperature": 0}
+    for path, body, entries in (
+            ("/v1/chat/completions", {**chat, "logprobs": True, "top_logprobs": 3},
+             lambda a: a["choices"][0]["logprobs"]["content"]),
+            ("/v1/responses", {"input": chat["messages"], "max_output_tokens": 5, "temperature": 0, "top_logprobs": 3},
+             lambda a: a["output"][0]["content"][0]["logprobs"]),
+            ("/api/chat", {**chat, "stream": False, "options": {"temperature": 0, "num_predict": 5}, "logprobs": True,
+                           "top_logprobs": 3}, lambda a: a["logprobs"])):
+        got = entries(post(path, **body))
+        assert len(got) == 5 and all(len(e["top_logprobs"]) == 3 and e["token"] == e["top_logprobs"][0]["token"] for e in got), got
+        assert all(bytes(e["bytes"]).decode() == e["token"] for e in got), got
+    streamed = [json.loads(d)["choices"][0] for _, d in events("/v1/chat/completions", **chat, logprobs=True)[:-1]]
+    tokens = [e["token"] for c in streamed if c["logprobs"] for e in c["logprobs"]["content"]]
+    assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
+
+
+def check_scores_with_an_answer():
+    """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
+    prompt is computed once."""
+    prompt = post("/tokenize", content="In the first year of the long war " * 16)["tokens"]
+    asked = {"prompt": prompt, "max_tokens": 1, "logprobs": 1, "echo": True, **GREEDY}
+    before = worker_metric("moed_worker_prompt_tokens_total")
+    post("/v1/completions", **asked)
+    assert len(prompt) <= worker_metric("moed_worker_prompt_tokens_total") - before <= len(prompt) + 64
+    alone = post("/v1/completions", prompt=prompt, max_tokens=0, logprobs=1, echo=True)["choices"][0]["logprobs"]
+    first = post("/completion", prompt=prompt, n_predict=1, return_tokens=True, **GREEDY)["tokens"][0]
+    eos = post("/tokenize", content=call("GET", "/props")[2]["eos_token"])["tokens"][-1]
+    for more, last, tokens in (({}, first, 1), ({"stop_token_ids": [first]}, first, 0),
+                               ({"logit_bias": {str(eos): 1000}, "ignore_eos": False}, eos, 0)):
+        answer = post("/v1/completions", **{**asked, **more})
+        assert answer["usage"]["completion_tokens"] == tokens and answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, answer["usage"]
+        got = answer["choices"][0]["logprobs"]
+        assert abs(sum(got["token_logprobs"][1:-1]) - sum(alone["token_logprobs"][1:])) < 1e-2, more
+        behind = post("/v1/completions", prompt=prompt + [last], max_tokens=0, logprobs=1, echo=True)["choices"][0]["logprobs"]
+        assert abs(got["token_logprobs"][-1] - behind["token_logprobs"][-1]) < 1e-2 and got["tokens"] == behind["tokens"], (more, got)
+        chunks = [json.loads(d)["choices"][0]["logprobs"] for _, d in events("/v1/completions", **{**asked, **more})[:-1]]
+        assert sum((c["token_logprobs"] for c in chunks if c), []) == got["token_logprobs"], more
+    # The choices of a prompt have its scores by one computation of it, each of several prompts its own.
+    other = post("/tokenize", content="At the end of the long war " * 40)["tokens"]
+    several = {**asked, "prompt": [prompt, other], "n": 3}
+    before = worker_metric("moed_worker_prompt_tokens_total")
+    choices = post("/v1/completions", **several)["choices"]
+    computed, once = worker_metric("moed_worker_prompt_tokens_total") - before, len(prompt) + len(other)
+    assert once <= computed <= once + 6 * 64, (computed, len(prompt), len(other))
+    for tokens, same in ((prompt, choices[:3]), (other, choices[3:])):
+        one = post("/v1/completions", **{**asked, "prompt": tokens})["choices"][0]
+        assert all((c["text"], c["logprobs"]["tokens"]) == (one["text"], one["logprobs"]["tokens"]) for c in same), (one, same)
+        for c in same:
+            for a, b in zip(c["logprobs"]["token_logprobs"][1:], one["logprobs"]["token_logprobs"][1:]):
+                assert abs(a - b) < 1e-2, (one, c)
+    only = post("/v1/completions", **{**several, "max_tokens": 0})["choices"]
+    assert [c["logprobs"]["tokens"] for c in only] == [c["logprobs"]["tokens"][:-1] for c in choices], only
+    # In a stream, too: also in one event that is larger than --stream-bytes.
+    for more in ({"prompt": ["Once upon a time", prompt[:30]]}, {"prompt": prompt, "max_tokens": 0}):
+        choices = post("/v1/completions", **{**several, **more})["choices"]
+        chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/completions", **{**several, **more})[:-1]]
+        for c in choices:
+            mine = [x for x in chunks if x["index"] == c["index"]]
+            assert "".join(x["text"] for x in mine) == c["text"], (mine, c)
+            assert sum((x["logprobs"]["tokens"] for x in mine if x["logprobs"]), []) == c["logprobs"]["tokens"], (mine, c)
+    # Chats have the tokens of the text, as OpenAI has it; none are an empty list.
+    chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 3, "temperature": 0, "logprobs": True}
+    first = post("/v1/chat/completions", **chat)["choices"][0]["logprobs"]["content"][0]["token"]
+    ids = post("/tokenize", content=first)["tokens"]
+    empty = post("/v1/chat/completions", **chat, logit_bias={str(ids[-1]): 1000}, stop_token_ids=ids[-1:])["choices"][0]
+    assert (empty["message"]["content"], empty["finish_reason"], empty["logprobs"]["content"]) == ("", "stop", []), empty
