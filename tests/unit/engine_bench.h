@@ -23,6 +23,7 @@ enum { GOLDEN_TOKENS = 32, GOLDEN_PROMPT = 8, GOLDEN_ANSWER = 16, VOCAB = 320 };
 enum { MOST_RECORDED = 256, MOST_SCORED = 640, WAIT_S = 60 };
 
 #define GOLDEN(name) MOED_SOURCE_DIR "/tests/golden/" name
+#define GREEDY       GOLDEN("olmoe.greedy") /* the answer of bench_open's model */
 
 /* ---- The model and its engine ---- */
 

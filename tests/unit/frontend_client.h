@@ -17,8 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GREEDY GOLDEN("olmoe.greedy")
-
 /* Of a client. Its process has a little more. */
 enum { MOST_REQUESTS = 8, MOST_WAITING = 5, MOST_BYTES = 420 << 10 };
 

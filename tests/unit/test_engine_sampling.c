@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#define GREEDY GOLDEN("olmoe.greedy")
-
 static struct engine_bench b;
 
 static int open_bench(void **state)

@@ -267,4 +267,29 @@ static inline int bench_read(struct bench_worker *w, uint32_t layer, uint32_t ex
     return bench_is_slab(w->bench, at, layer, expert) ? 1 : -1;
 }
 
+/* The expert comes, and its bytes are right. */
+static inline void bench_fetch_once(struct bench_worker *w, uint32_t layer, uint32_t expert)
+{
+    bench_fetch(w, layer, expert);
+    assert_true(bench_await(w, layer, expert));
+    bench_epoch(w);
+    assert_int_equal(bench_read(w, layer, expert), 1);
+    bench_epoch(w);
+    bench_count(w, 1);
+}
+
+/* The same for every expert, twice, by a worker of its own. */
+static inline void bench_read_all(struct bench *b, const struct mkmodel_options *o)
+{
+    struct bench_worker w;
+    bench_attach(&w, b, 1);
+    for (int round = 0; round < 2; round++)
+        for (uint32_t layer = 0; layer < o->layers; layer++)
+            for (uint32_t expert = 0; expert < b->plan.slabs[layer].n_experts; expert++)
+                bench_fetch_once(&w, layer, expert);
+    bench_check(b);
+    BENCH_UNTIL(bench_held(b) == 0);
+    assert_int_equal(counter_read(&b->failed), 0);
+}
+
 #endif
