@@ -14,6 +14,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of two layers with three experts each. */
+static inline void small_model(struct mkmodel_options *o, const char *arch, const char *type)
+{
+    mkmodel_defaults(o);
+    o->arch = arch;
+    o->type = type;
+    o->layers = 2;
+    o->hidden = 256;
+    o->heads = 4;
+    o->kv_heads = 2;
+    o->head_dim = 64;
+    o->experts = 3;
+    o->top_k = 2;
+    o->expert_width = 256;
+    o->vocab = 300;
+}
+
 struct loaded_model {
     char made[64]; /* the file to remove; "": none */
     struct gguf *g;
