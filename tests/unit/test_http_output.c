@@ -1,147 +1,15 @@
 /* Answers of the HTTP APIs: canned texts of models go through the code that reads and writes real
  * ones, whole and as a stream. What the client gets is read back as JSON: a stream's deltas, put
- * together, are the whole answer. */
-#include "client/http/api/answer.h"
-#include "client/http/api/answer_usage.h"
+ * together, are the whole answer. test_http_answer_tokens.c has an answer's tokens. */
+#include "http_answer_bench.h"
+
 #include "client/http/api/anthropic.h"
-#include "client/http/api/budget.h"
-#include "client/http/api/llama_completion.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#define TOOLS                                                                                      \
-    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{"    \
-    "\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}},"                      \
-    "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
-#define CHAT(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" more "}"
-
-/* A model's answer, and what it must become. */
-struct canned {
-    const char *format, *text;
-    bool open;                               /* the prompt ended inside reasoning */
-    const char *reasoning, *content, *calls; /* calls: "NAME(ARGUMENTS) NAME(ARGUMENTS)" */
-};
-
-static const struct canned all[] = {
-    {"hermes", "Hello there.", false, "", "Hello there.", ""},
-    {"hermes", "<think>Hm, \"so\"\n?</think>\n\nHello.", false, "Hm, \"so\"\n?", "Hello.", ""},
-    {"hermes", "Hm</think>Hello.", true, "Hm", "Hello.", ""},
-    {"hermes", "Hm, no end", true, "Hm, no end", "", ""},
-    {"hermes",
-     "<think>Hm</think>Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
-     "{\"city\": \"K\xc3\xb6ln \\\"x\\\"\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", "
-     "\"arguments\": {}}\n</tool_call>",
-     false, "Hm", "Let me see.", "get_weather({\"city\":\"K\xc3\xb6ln \\\"x\\\"\"}) now({})"},
-    {"hermes", "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>", false, "",
-     "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>", ""},
-    {"qwen3-coder",
-     "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
-     "</tool_call>",
-     false, "", "", "get_weather({\"city\":\"Rome\"})"},
-    {"harmony",
-     "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.",
-     false, "Hm", "Hello.", ""},
-    {"harmony",
-     "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary "
-     "to=functions.now <|constrain|>json<|message|>{}",
-     false, "Hm", "", "now({})"},
-    {"generic", "{\"response\": \"Hello.\"}", false, "", "Hello.", ""},
-    {"generic", "{\"tool_calls\": [{\"name\": \"now\", \"arguments\": {\n}}]}", false, "", "",
-     "now({})"},
-    {"mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rome\"}", false, "", "",
-     "get_weather({\"city\":\"Rome\"})"},
-};
-
-/* ---- An answer without a server ---- */
-
-struct bench {
-    struct exchange x;
-    struct app app;
-    struct answer a;
-    struct choice c;
-    struct chat_rendered chat;
-};
-
-typedef bool parser(struct ask *ask, const char *body, size_t len, struct problem *p);
-
-static bool parse_message(struct ask *ask, const char *body, size_t len, struct problem *p)
-{
-    return parse_messages(ask, body, len, false, p);
-}
-
-static void bench_init(struct bench *b, parser *parse, const char *body, const struct dialect *d,
-                       const struct canned *model)
-{
-    static const struct reasoning_marks think = {.begin = "<think>", .end = "</think>"};
-    struct problem p = {0};
-    *b = (struct bench){0};
-    strbuf_init(&b->x.out);
-    ask_init(&b->a.ask);
-    if (!parse(&b->a.ask, body, strlen(body), &p))
-        fail_msg("%s: %s", body, p.message);
-    ask_seed(&b->a.ask);
-    b->a.x = &b->x;
-    b->a.app = &b->app;
-    b->a.dialect = d;
-    b->a.choices = &b->c;
-    b->a.n_choices = 1;
-    strcpy(b->a.id, "resp_0123");
-    strcpy(b->a.model, "m");
-    b->c.answer = &b->a;
-    b->c.scores.top = b->a.ask.top_logprobs;
-    b->chat.style.format = tool_format_find(model->format);
-    b->chat.style.reasoning = strcmp(model->format, "hermes") == 0 ? &think : NULL;
-    b->chat.reasoning_open = model->open;
-    assert_non_null(b->chat.style.format);
-    struct moed_error error;
-    assert_int_equal(output_start(&b->c.output, &b->c, 0, &b->a.ask, &b->chat, &d->parts, &error),
-                     MOED_OK);
-}
-
-static void bench_fini(struct bench *b)
-{
-    output_fini(&b->c.output);
-    scores_fini(&b->c.scores);
-    ask_fini(&b->a.ask);
-    strbuf_fini(&b->x.out);
-}
-
-/* Gives the text in parts of n bytes, which may cut marks, but no character. */
-static void bench_run(struct bench *b, const char *text, size_t n)
-{
-    size_t len = strlen(text);
-    if (b->a.ask.stream)
-        b->a.dialect->begin(&b->a);
-    for (size_t at = 0, end; at < len; at = end) {
-        end = at + n < len ? at + n : len;
-        while (((unsigned char)text[end] & 0xc0) == 0x80)
-            end++;
-        output_take(&b->c.output, text + at, end - at, 1);
-        b->c.tokens++;
-    }
-    b->c.result = (struct moed_result){
-        .size = sizeof(struct moed_result), .reason = MOED_REASON_END, .stop_index = -1};
-    output_finish(&b->c.output, choice_is_cut(&b->c));
-    b->c.done = true;
-    if (b->a.ask.stream) {
-        b->a.dialect->end_choice(&b->c);
-        b->a.dialect->end(&b->a);
-    } else {
-        b->a.dialect->whole(&b->a);
-    }
-    assert_false(b->x.out.failed || b->c.output.failed);
-}
 
 /* ---- What the client understands ---- */
 
@@ -177,11 +45,6 @@ static void append(struct strbuf *to, const json_t *text)
 {
     if (json_is_string(text))
         strbuf_append(to, json_string_value(text), json_string_length(text));
-}
-
-static const char *text_of(const struct strbuf *b)
-{
-    return b->len ? b->data : "";
 }
 
 static void note_reason(struct understood *u, const json_t *reason)
@@ -402,10 +265,10 @@ static void check(size_t api, const struct canned *model, bool stream, size_t st
 static void test_every_api_tells_the_same(void **state)
 {
     for (size_t api = 0; api < sizeof apis / sizeof *apis; api++)
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (size_t i = 0; i < sizeof canned_answers / sizeof *canned_answers; i++)
             for (size_t step = 1; step < 9; step += 3) {
-                check(api, &all[i], false, step);
-                check(api, &all[i], true, step);
+                check(api, &canned_answers[i], false, step);
+                check(api, &canned_answers[i], true, step);
             }
 }
 
@@ -454,7 +317,7 @@ static void test_what_is_not_asked_for(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bench b;
         struct understood u;
-        bench_init(&b, parse_chat, cases[i].body, &chat_dialect, &all[0]);
+        bench_init(&b, parse_chat, cases[i].body, &chat_dialect, &canned_answers[0]);
         bench_run(&b, "<think>Hm</think><tool_call>{\"name\": \"now\"}</tool_call>", 5);
         understood_init(&u);
         read_all(&u, &b.x.out, read_chat);
@@ -472,8 +335,8 @@ static void test_one_call(void **state)
     struct bench b;
     struct understood u;
     bench_init(&b, parse_chat, CHAT("," TOOLS ",\"parallel_tool_calls\":false"), &chat_dialect,
-               &all[0]);
-    bench_run(&b, all[4].text, 4);
+               &canned_answers[0]);
+    bench_run(&b, canned_answers[4].text, 4);
     assert_true(output_is_over(&b.c.output));
     understood_init(&u);
     read_all(&u, &b.x.out, read_chat);
@@ -513,7 +376,7 @@ static void test_cut_call(void **state)
 {
     struct bench b;
     struct understood u;
-    bench_init(&b, parse_chat, CHAT(",\"stream\":true," TOOLS), &chat_dialect, &all[0]);
+    bench_init(&b, parse_chat, CHAT(",\"stream\":true," TOOLS), &chat_dialect, &canned_answers[0]);
     b.a.dialect->begin(&b.a);
     output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
     b.c.result.reason = MOED_REASON_LENGTH;
@@ -534,7 +397,7 @@ static void test_broken_call(void **state)
     for (size_t api = 0; api < sizeof apis / sizeof *apis; api++) {
         struct bench b;
         struct understood u;
-        bench_init(&b, apis[api].parse, apis[api].stream, apis[api].dialect, &all[0]);
+        bench_init(&b, apis[api].parse, apis[api].stream, apis[api].dialect, &canned_answers[0]);
         b.a.dialect->begin(&b.a);
         output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
         b.c.result.reason = MOED_REASON_STOP;
@@ -567,7 +430,7 @@ static void test_cut_items(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bench b;
-        bench_init(&b, parse_response, apis[2].stream, &response_dialect, &all[0]);
+        bench_init(&b, parse_response, apis[2].stream, &response_dialect, &canned_answers[0]);
         b.a.dialect->begin(&b.a);
         output_take(&b.c.output, cases[i].text, strlen(cases[i].text), 9);
         b.c.result.reason = MOED_REASON_LENGTH;
@@ -581,226 +444,6 @@ static void test_cut_items(void **state)
                                                       : "\"status\":\"incomplete\""));
         bench_fini(&b);
     }
-}
-
-/* Of a prompt with several choices counts as cached what the coldest one found. */
-static void test_cached_tokens(void **state)
-{
-    static const struct {
-        unsigned prompt, in, cached;
-    } told[] = {{0, 100, 0}, {0, 100, 99}, {1, 50, 48}, {1, 50, 32}, {2, 10, 4000000000u}};
-    struct choice choices[5] = {0};
-    struct ask_prompt prompts[3] = {0};
-    struct answer a = {.choices = choices, .n_choices = 5, .ask.prompts = prompts};
-    for (unsigned i = 0; i < 5; i++)
-        choices[i] = (struct choice){
-            .answer = &a,
-            .prompt = told[i].prompt,
-            .done = true,
-            .result = {.prompt_tokens = told[i].in, .cached_tokens = told[i].cached}};
-    assert_int_equal(answer_usage(&a).in, 160);
-    assert_int_equal(answer_usage(&a).cached, 42); /* the last prompt's is no number */
-    a.n_choices = 4;
-    assert_int_equal(answer_usage(&a).cached, 32);
-    a.n_choices = 2;
-    assert_int_equal(answer_usage(&a).cached, 0);
-    choices[0] = choices[1];
-    assert_int_equal(answer_usage(&a).cached, 99);
-    choices[0].done = false; /* it may still be the coldest */
-    assert_int_equal(answer_usage(&a).cached, 0);
-}
-
-/* The numbers of an answer that another worker went on with. */
-static void test_timings(void **state)
-{
-    struct bench b;
-    struct moed_model facts = {.context = 512};
-    struct deployment deployment = {.facts = &facts};
-    bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect, &all[0]);
-    b.a.deployment = &deployment;
-    b.c.result = (struct moed_result){.prompt_tokens = 11, .cached_tokens = 22};
-    b.a.dialect->whole(&b.a);
-    assert_non_null(strstr(b.x.out.data, "\"cache_n\":11,\"prompt_n\":0,"));
-    assert_non_null(strstr(b.x.out.data, "{\"n_ctx\":512,\"n_predict\":-1}"));
-    bench_fini(&b);
-}
-
-/* Drafts are shown where there were some; of choices that are another request's also, their sum. */
-static void test_drafts(void **state)
-{
-    struct bench b;
-    struct moed_model facts = {.context = 512};
-    struct deployment deployment = {.facts = &facts};
-    bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect, &all[0]);
-    b.a.deployment = &deployment;
-    b.c.result = (struct moed_result){.generated_tokens = 9};
-    b.a.dialect->whole(&b.a);
-    assert_null(strstr(b.x.out.data, "draft_n"));
-    strbuf_clear(&b.x.out);
-    b.c.result = (struct moed_result){.drafted_tokens = 5, .accepted_tokens = 3};
-    b.a.dialect->whole(&b.a);
-    assert_non_null(strstr(b.x.out.data, ",\"draft_n\":5,\"draft_n_accepted\":3}"));
-    strbuf_clear(&b.x.out);
-    openai_usage(&b.a, &b.x.out);
-    assert_non_null(strstr(b.x.out.data, "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":3,"
-                                         "\"rejected_prediction_tokens\":2}}"));
-    b.c.budget.resumed = true; /* behind the end of its reasoning */
-    b.c.budget.before = (struct moed_result){.drafted_tokens = 2, .accepted_tokens = 1};
-    const struct moed_result rest = {.drafted_tokens = 4, .accepted_tokens = 2};
-    assert_false(budget_resume(&b.c, &rest));
-    assert_true(b.c.result.drafted_tokens == 6 && b.c.result.accepted_tokens == 3);
-    bench_fini(&b);
-}
-
-/* Tokens of one event are cut where they end, not in pieces of one length: the reasoning that is
- * shown is that of the tokens that were read. */
-static void test_tokens_are_cut_where_they_end(void **state)
-{
-    static const char text[] = "aK\xc3\xb6lnzzzz</think>";
-    static const uint32_t lengths[] = {1, 2, 3, 4, 8}; /* the second ends in the character */
-    struct bench b;
-    struct strbuf shown;
-    size_t at = 0, read = 0;
-    bench_init(&b, parse_chat, CHAT(",\"thinking_budget_tokens\":3"), &chat_dialect, &all[3]);
-    while (!output_is_over_budget(&b.c.output)) {
-        assert_true(read < 5);
-        at += output_take_token(&b.c.output, lengths[read++], text + at, sizeof text - 1 - at);
-    }
-    assert_int_equal(read, 3);
-    strbuf_init(&shown);
-    output_text(&b.c.output, PART_REASONING, &shown);
-    assert_string_equal(text_of(&shown), "aK\xc3\xb6ln");
-    strbuf_fini(&shown);
-    bench_fini(&b);
-}
-
-/* What was held back belongs to its own token when it comes. */
-static void test_text_that_comes_late(void **state)
-{
-    struct bench b;
-    struct output *o = &b.c.output;
-    bench_init(&b, parse_chat, CHAT(",\"stop\":[\"</think>bcd\"]"), &chat_dialect, &all[3]);
-    assert_int_equal(output_take_token(o, 2, "a", 1), 1);
-    assert_int_equal(output_take_token(o, 2, "bcdef", 5), 3);
-    output_take_rest(o, "ef", 2); /* no token has it */
-    assert_int_equal(output_take_token(o, 8, "", 0), 0);
-    assert_int_equal(output_take_token(o, 2, "", 0), 0);
-    assert_int_equal(output_reasoning_tokens(o), 4); /* as far as is known */
-    assert_int_equal(output_take_token(o, 1, "</think>bcx", 11), 11);
-    assert_int_equal(output_reasoning_tokens(o), 3);
-    bench_fini(&b);
-}
-
-/* ---- Log-probabilities ---- */
-
-static struct vocabulary *letters(void)
-{
-    struct vocabulary *v = calloc(1, sizeof *v);
-    assert_non_null(v);
-    atomic_init(&v->references, 1);
-    strbuf_init(&v->text);
-    v->count = 3;
-    v->ends = malloc(3 * sizeof *v->ends);
-    strbuf_append(&v->text, "a\xc3\x9f\xc3", 4); /* "a", a sharp s, half a character */
-    v->ends[0] = 1, v->ends[1] = 3, v->ends[2] = 4;
-    return v;
-}
-
-static void add_scores(struct scores *s)
-{
-    static const uint32_t first = 0, tokens[] = {1, 2}, top[] = {1, 0, 2, 1};
-    static const float values[] = {-0.5f, -INFINITY}, top_values[] = {-0.5f, -1, -0.25f, -2};
-    scores_add(s, &first, 1, NULL, NULL, NULL);
-    scores_add(s, tokens, 2, values, top, top_values);
-}
-
-static void test_scores(void **state)
-{
-    struct scores s = {.top = 2};
-    struct vocabulary *v = letters();
-    struct strbuf out;
-    size_t offset = 5;
-    add_scores(&s);
-    strbuf_init(&out);
-    scores_columns_json(&s, 0, 3, v, &offset, &out);
-    assert_string_equal(out.data,
-                        "{\"tokens\":[\"a\",\"\xc3\x9f\",\"bytes:\\\\xc3\"],"
-                        "\"token_logprobs\":[null,-0.5,-9999],\"top_logprobs\":[null,"
-                        "{\"\xc3\x9f\":-0.5,\"a\":-1},{\"bytes:\\\\xc3\":-0.25,\"\xc3\x9f\":-2}],"
-                        "\"text_offset\":[5,6,7]}");
-    assert_int_equal(offset, 8);
-    strbuf_clear(&out);
-    scores_json(&s, 1, 2, v, &out);
-    assert_string_equal(out.data,
-                        "[{\"token\":\"\xc3\x9f\",\"logprob\":-0.5,\"bytes\":[195,159],"
-                        "\"top_logprobs\":[{\"token\":\"\xc3\x9f\",\"logprob\":-0.5,\"bytes\":"
-                        "[195,159]},{\"token\":\"a\",\"logprob\":-1,\"bytes\":[97]}]}]");
-    assert_int_equal(vocabulary_text(v, 3).len, 0);
-    strbuf_fini(&out);
-    scores_fini(&s);
-    vocabulary_release(v);
-}
-
-/* In a stream each log-probability comes once, in order. */
-static void test_scores_of_a_stream(void **state)
-{
-    struct bench b;
-    struct vocabulary *v = letters();
-    bench_init(&b, parse_chat, CHAT(",\"stream\":true,\"logprobs\":true,\"top_logprobs\":2"),
-               &chat_dialect, &all[0]);
-    b.a.vocabulary = v;
-    b.a.dialect->begin(&b.a);
-    add_scores(&b.c.scores);
-    output_take(&b.c.output, "a\xc3\x9f", 3, 2);
-    b.a.dialect->end_choice(&b.c);
-    assert_int_equal(b.c.scores.written, 3);
-    const char *at = b.x.out.data;
-    unsigned found = 0;
-    for (; (at = strstr(at, "\"logprobs\":{\"content\":[")) != NULL; at++)
-        found++;
-    assert_int_equal(found, 1);
-    bench_fini(&b);
-    vocabulary_release(v);
-}
-
-/* Tokens whose text is held back may be behind the one call: a stream has neither their
- * log-probabilities nor counts them. */
-static void test_scores_behind_the_call(void **state)
-{
-    static const char begin[] = "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": 1";
-    static const uint32_t held[] = {1, 1, 1, 2, 4}; /* 2, }, }, and two behind the call */
-    struct bench b;
-    struct vocabulary *v = letters();
-    struct output *o = &b.c.output;
-    const uint32_t token = 0;
-    const float value = -1;
-    bench_init(&b, parse_chat,
-               CHAT("," TOOLS ",\"parallel_tool_calls\":false,\"stream\":true,\"logprobs\":true,"
-                    "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}"),
-               &chat_dialect, &all[0]);
-    b.a.vocabulary = v;
-    b.a.dialect->begin(&b.a);
-    b.c.tokens++;
-    scores_add(&b.c.scores, &token, 1, &value, NULL, NULL);
-    (void)output_take_token(o, sizeof begin - 1, begin, sizeof begin - 1);
-    assert_int_equal(b.c.scores.written, 1);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
-        b.c.tokens++;
-        scores_add(&b.c.scores, &token, 1, &value, NULL, NULL);
-        (void)output_take_token(o, held[i], "", 0);
-    }
-    assert_int_equal(answer_usage(&b.a).out, 1);
-    output_take_rest(o, "2}}\n</too", 9);
-    assert_true(output_is_over(o));
-    assert_int_equal(output_surplus(o), 2);
-    assert_in_range(b.c.scores.written, 2, 4);
-    for (int n = 5; n <= 6; n++) {
-        char usage[32];
-        snprintf(usage, sizeof usage, "\"completion_tokens\":%d,", n);
-        assert_null(strstr(b.x.out.data, usage));
-    }
-    bench_fini(&b);
-    vocabulary_release(v);
 }
 
 /* A stream that begins or fails before there is a choice tells of none. */
@@ -853,14 +496,6 @@ int main(void)
         cmocka_unit_test(test_cut_call),
         cmocka_unit_test(test_broken_call),
         cmocka_unit_test(test_cut_items),
-        cmocka_unit_test(test_cached_tokens),
-        cmocka_unit_test(test_timings),
-        cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_tokens_are_cut_where_they_end),
-        cmocka_unit_test(test_text_that_comes_late),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_scores_of_a_stream),
-        cmocka_unit_test(test_scores_behind_the_call),
         cmocka_unit_test(test_responses_without_choices),
         cmocka_unit_test(test_codes_of_failed_responses),
     };
