@@ -1,21 +1,14 @@
-/* lib/device/device_plan.c and worker_memory.c: how memd divides a device's memory, with
- * results worked out by hand. The device is a stand-in with free memory that the test sets, because
- * the simulations have no other users of the device. */
+/* lib/device/device_plan.c: how memd divides a device's memory, with results worked out by hand.
+ * The device is a stand-in with free memory that the test sets, because the simulations have no
+ * other users of the device. test_worker_memory.c tests what a worker needs. */
+#include "device_formulas.h"
+
 #include "device/batch_plan.h"
 #include "device/device_plan.h"
 
 #include "device/link_internal.h"
-#include "device/worker_memory.h"
-#include "model/kv_type.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
-
-#define MIB (1ull << 20)
 
 /* 1000 MiB: 100 for the driver, 3 (two allocations) of dense weights, 10 of scratch, 20 of KV
  * cache: 866 are left. */
@@ -195,231 +188,6 @@ static void test_overflow(void **state)
     p.slot_bytes = 64;
     p.total_segments = 1ull << 50;
     expect(p, DEVICE_PART_NONE, UINT32_MAX);
-}
-
-/* ---- A worker's needs ---- */
-
-/* Formulas to be worked out by hand; not those of the module. */
-static size_t activations_bytes(uint32_t cols, uint32_t n_tokens)
-{
-    return (size_t)cols * n_tokens;
-}
-
-static size_t experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
-                                    uint32_t n_task_rows)
-{
-    return (size_t)layout->width * n_task_rows + n_segments;
-}
-
-static size_t chosen_factor = 100;
-
-static size_t chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
-{
-    return (size_t)n * n_used * n_segments * chosen_factor;
-}
-
-static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n)
-{
-    return n_planes * ((size_t)m->rows * m->cols + n);
-}
-
-static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
-                                   uint32_t most_positions)
-{
-    return (size_t)n * n_heads * (most_positions / 64) + v_dim;
-}
-
-static size_t gate_scratch_bytes(uint32_t n_experts, uint32_t cols)
-{
-    return (size_t)n_experts * cols;
-}
-
-static size_t largest_scratch_bytes(uint32_t n, uint32_t vocab, uint32_t k)
-{
-    return (size_t)n * k * ((vocab + 99) / 100);
-}
-
-static const struct device_module module = {.name = "formulas",
-                                            .ops.activations_bytes = activations_bytes,
-                                            .ops.experts_scratch_bytes = experts_scratch_bytes,
-                                            .ops.chosen_bytes = chosen_bytes,
-                                            .ops.multiply_many_scratch_bytes =
-                                                multiply_many_scratch_bytes,
-                                            .ops.attend_scratch_bytes = attend_scratch_bytes,
-                                            .ops.gate_scratch_bytes = gate_scratch_bytes,
-                                            .ops.largest_scratch_bytes = largest_scratch_bytes};
-
-/* Two layers, the first without experts; an expert's two segments of 1000 bytes are 16 wide. */
-static struct pool_slabs slabs[2] = {
-    {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
-/* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
-static struct pool_tensor tensors[3] = {{.name = "blk.0.attn_q.weight",
-                                         .form = POOL_MATRIX,
-                                         .planes = 1,
-                                         .rows = 8,
-                                         .cols = 32,
-                                         .offset = 4096,
-                                         .bytes = 60},
-                                        {.name = "blk.1.attn_k_b.weight",
-                                         .form = POOL_MATRIX,
-                                         .planes = 4,
-                                         .rows = 20,
-                                         .cols = 96,
-                                         .offset = 4160,
-                                         .bytes = 2 * MIB},
-                                        {.name = "output.weight",
-                                         .form = POOL_MATRIX,
-                                         .planes = 1,
-                                         .rows = 100,
-                                         .cols = 32,
-                                         .offset = 4160 + 2 * MIB,
-                                         .bytes = 3 * MIB}};
-static struct pool_header header = {.n_layers = 2, .n_tensors = 3, .expert_bytes = 16000};
-
-static struct pool_map sample_map(void)
-{
-    struct pool_map map = {.header = &header, .tensors = tensors, .slabs = slabs};
-    map.params = (struct model_params){.arch = architecture_find("llama", 5),
-                                       .n_layers = 2,
-                                       .d_model = 32,
-                                       .rope.dims = 8,
-                                       .router = {.n_experts = 8, .n_used = 2},
-                                       .d_expert = 32,
-                                       .n_dense = 1,
-                                       .d_dense = 48,
-                                       .vocab = 100,
-                                       .context_trained = 2048};
-    for (int i = 0; i < 2; i++)
-        map.params.layers[i] = (struct layer_params){
-            .n_heads = 4, .n_kv_heads = 2, .q_dim = 8, .o_dim = 8, .k_dim = 8, .v_dim = 8};
-    map.params.layers[0].feed_forward = FEED_FORWARD_DENSE;
-    return map;
-}
-
-static void set_heads(struct pool_map *map, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim)
-{
-    for (int i = 0; i < 2; i++) {
-        map->params.layers[i].n_kv_heads = n_kv_heads;
-        map->params.layers[i].k_dim = k_dim;
-        map->params.layers[i].v_dim = v_dim;
-    }
-}
-
-static bool many; /* the plan includes products through BLAS */
-
-static struct worker_memory capacity_of(const struct pool_map *map, enum tensor_type kv, bool dense,
-                                        uint32_t parallel, uint32_t context)
-{
-    struct worker_memory_needs n = {.module = &module,
-                                    .map = map,
-                                    .max_tokens = 256,
-                                    .parallel = parallel,
-                                    .kv_requests = parallel,
-                                    .context = context,
-                                    .kv_type = kv,
-                                    .dense = dense,
-                                    .blas = many};
-    struct worker_memory out;
-    worker_memory(&n, &out);
-    return out;
-}
-
-static void test_kv_bytes(void **state)
-{
-    struct pool_map map = sample_map();
-    /* 3 requests of 100 positions are 6 pages, each a multiple of 4096 bytes; a position of a layer
-     * is 2 heads of 8 halves, keys and values: 64 bytes */
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 64);
-    assert_int_equal(capacity_of(&map, TENSOR_F32, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
-    set_heads(&map, 2, 32, 32); /* two heads of a scale and 32 quants */
-    assert_int_equal(capacity_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes,
-                     6 * 20480); /* 2 * 64 * 2 * 2 * 34 = 17408 */
-    set_heads(&map, 2, 8, 24);   /* 2 heads of 8 and 24 halves: 128 bytes */
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
-    /* a layer pays its own heads, and nothing without attention */
-    set_heads(&map, 2, 8, 8);
-    map.params.layers[1].n_kv_heads = 4;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * (64 + 128));
-    map.params.layers[1] = (struct layer_params){.kind = LAYER_DELTA_NET};
-    struct worker_memory without = capacity_of(&map, TENSOR_F16, true, 3, 100);
-    assert_int_equal(without.kv_bytes, 6 * 64 * 64);
-    assert_int_equal(without.state_bytes, 0);
-    /* but a state a request, and a run: 3 inputs of 2 * 16 + 32 channels, and 2 heads of 16 x 16
-     * with a chunk of 16 keys, updates and decays */
-    map.params.delta =
-        (struct delta_params){.taps = 4, .k_heads = 1, .v_heads = 2, .k_dim = 16, .v_dim = 16};
-    struct worker_memory with = capacity_of(&map, TENSOR_F16, true, 3, 100);
-    assert_int_equal(with.state_bytes, 3 * (4 * (3 * 64 + 2 * (256 + 512 + 32)) + 8));
-    assert_true(with.scratch_bytes >= without.scratch_bytes + with.state_bytes);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).state_bytes, 0);
-    map.params.delta = (struct delta_params){0};
-    /* layers with a window are in a group of their own: 1 page of each 64 positions, and of the
-     * last 10 and a batch of 256, which are 6 pages at most */
-    set_heads(&map, 2, 8, 8);
-    map.params.layers[1] = map.params.layers[0];
-    map.params.layers[1].window = 10;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 4096);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 2, 6400).kv_bytes, 2 * (100 + 6) * 4096);
-    map.params.layers[1].window = 0;
-    /* latent: one row of 24 values, which is both */
-    map.params.arch = architecture_find("deepseek2", 9);
-    map.params.kv_rank = 16;
-    set_heads(&map, 1, 24, 16);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 8192); /* 6144 */
-}
-
-static void test_scratch_bytes(void **state)
-{
-    struct pool_map map = sample_map();
-    /* 256 tokens, 512 rows of partial sums, 512 * 2 rows between gate and down; each buffer in
-     * multiples of 256 */
-    uint64_t experts = 256 * 32 * 4 + 512 * 32 * 4 + 32 * 256 + (16 * 1024 + 256) + 1024;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
-                     DEVICE_STREAM_BYTES + experts);
-    /* with the dense part: what the forward pass has for a token, at least; more for more positions
-     */
-    uint64_t least = 256 * 4 * (2 * 32 + 4 * 16 + 2 * 16 + 8 + 2 * 48 + 100);
-    uint64_t dense = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
-    assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
-    /* for device-only layers: the tables of 64 tokens' 2 choices of 2 segments; and all
-     * places, 8 bytes each */
-    chosen_factor = 200;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     64 * 2 * 2 * 100);
-    chosen_factor = 100;
-    slabs[1].n_experts = map.params.router.n_experts =
-        8 + 64; /* experts' own scratch, two gates' logits and the gate's scratch grow too */
-    uint64_t many_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
-    map.params.router.n_experts = 8;
-    uint64_t few_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
-    slabs[1].n_experts = 8;
-    assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4 + 64 * 32);
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
-                     256 * 4 * 4); /* the page table grows within its 256 bytes */
-    /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and
-     * of the scratch to find them; and of the matrices 4 * (20 * 96 + 256) for the largest; where
-     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
-    many = true;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     48 * (100 + 2 * 256) * 4 + 48 * 256 + 8704);
-    tensors[1].planes = 1;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
-                     48 * (100 + 2 * 256) * 4 + 48 * 256 + 3584);
-    tensors[1].planes = 4;
-    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
-                     DEVICE_STREAM_BYTES + experts);
-    many = false;
-}
-
-static void test_capacity_overflow(void **state)
-{
-    struct pool_map map = sample_map();
-    map.params.n_layers = 2;
-    set_heads(&map, 1024, UINT32_MAX, UINT32_MAX);
-    assert_true(capacity_of(&map, TENSOR_F32, true, UINT32_MAX, UINT32_MAX).kv_bytes == UINT64_MAX);
 }
 
 /* ---- The whole plan ---- */
@@ -782,23 +550,13 @@ static void test_emulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_asked_slots),
-        cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_lacking),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_plan_waits),
-        cmocka_unit_test(test_plan_kv_requests),
-        cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_kv_bytes),
-        cmocka_unit_test(test_scratch_bytes),
-        cmocka_unit_test(test_capacity_overflow),
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_plan_refused),
-        cmocka_unit_test(test_plan_refuses_slots),
-        cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_slots),        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_asked_slots),  cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_lacking),      cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_plan_waits),   cmocka_unit_test(test_plan_kv_requests),
+        cmocka_unit_test(test_overflow),     cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_refused), cmocka_unit_test(test_plan_refuses_slots),
+        cmocka_unit_test(test_hold),         cmocka_unit_test(test_emulated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
