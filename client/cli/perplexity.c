@@ -157,9 +157,13 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
     size_t first = n + w.scored_begin - w.begin;
     for (size_t i = w.begin; i < w.end; i++)
         p->ids[n++] = p->tokens.ids[i];
+    const struct moed_logprobs_options options = {.size = sizeof options,
+                                                  .tokens = p->ids,
+                                                  .token_count = n,
+                                                  .first = first,
+                                                  .priority = MOED_PRIORITY_BATCH};
     struct moed_request *request;
-    enum moed_code code =
-        moed_logprobs_start(p->serving.session, p->ids, n, first, 0, 0, &request, error);
+    enum moed_code code = moed_logprobs_start(p->serving.session, &options, &request, error);
     if (code)
         return code;
     code = serving_consume(request, take_event, p, error);

@@ -527,18 +527,25 @@ MOED_API MOED_MUST_USE enum moed_code moed_logits_start(struct moed_session *ses
                                                         bool stepwise, struct moed_request **out,
                                                         struct moed_error *error);
 
-/* Requests the log-probability of each of tokens[first ...] after the tokens before it, and those
- * of the `top` most probable tokens at each place: one or more MOED_EVENT_LOGPROBS, which cover
- * each token once and in order, then MOED_EVENT_DONE. first: 1 to token_count - 1; 0 means 1. The
+struct moed_logprobs_options {
+    size_t size;            /* sizeof(struct moed_logprobs_options) */
+    const uint32_t *tokens; /* two at least */
+    size_t token_count;
+    size_t first; /* the first token that is scored: 1 to token_count - 1; 0 means 1 */
+    uint32_t top; /* also this many of the most probable tokens at each place; at most 64 */
+    enum moed_priority priority; /* this and the following: as in moed_generate_options */
+    uint64_t cache_salt, client;
+};
+
+/* Requests the log-probability of each of tokens[first ...] after the tokens before it: one or more
+ * MOED_EVENT_LOGPROBS, which cover each token once and in order, then MOED_EVENT_DONE. The
  * events are much smaller than those of moed_logits_start.
  *
  * It takes tokens before `first` from the prefix cache and leaves all there: a generation with the
- * same tokens, started behind it, waits for them and does not compute them again. cache_salt: as
- * of moed_generate_options. */
+ * same tokens, started behind it, waits for them and does not compute them again. */
 MOED_API MOED_MUST_USE enum moed_code
-moed_logprobs_start(struct moed_session *session, const uint32_t *tokens, size_t token_count,
-                    size_t first, uint32_t top, uint64_t cache_salt, struct moed_request **out,
-                    struct moed_error *error);
+moed_logprobs_start(struct moed_session *session, const struct moed_logprobs_options *options,
+                    struct moed_request **out, struct moed_error *error);
 
 /* Gets the next event. Waits at most timeout_ms (0: does not wait; -1: no limit).
  * MOED_ERROR_TIMEOUT with retry set: no event came; without: the request has ended,
@@ -590,8 +597,7 @@ MOED_API MOED_MUST_USE enum moed_code moed_logits(struct moed_session *session,
 
 /* The same with moed_logprobs_start. MOED_ERROR_CANCELLED: the callback cancelled it. */
 MOED_API MOED_MUST_USE enum moed_code moed_logprobs(struct moed_session *session,
-                                                    const uint32_t *tokens, size_t token_count,
-                                                    size_t first, uint32_t top, uint64_t cache_salt,
+                                                    const struct moed_logprobs_options *options,
                                                     moed_callback *callback, void *arg,
                                                     struct moed_error *error);
 

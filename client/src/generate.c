@@ -38,6 +38,13 @@ struct options {
     struct moed_reasoning_limit reasoning;
 };
 
+static enum moed_code check_priority(enum moed_priority priority, struct moed_error *error)
+{
+    if (priority == MOED_PRIORITY_INTERACTIVE || priority == MOED_PRIORITY_BATCH)
+        return MOED_OK;
+    return error_report(error, MOED_ERROR_USAGE, false, "unknown priority %d", (int)priority);
+}
+
 static enum moed_code read_options(const struct moed_generate_options *from, struct options *out,
                                    struct moed_error *error)
 {
@@ -67,10 +74,7 @@ static enum moed_code read_options(const struct moed_generate_options *from, str
         o->prompt_bytes = strlen(o->prompt);
     if (!o->prompt_bytes && !o->token_count)
         return error_report(error, MOED_ERROR_USAGE, false, "the prompt is empty");
-    if (o->priority != MOED_PRIORITY_INTERACTIVE && o->priority != MOED_PRIORITY_BATCH)
-        return error_report(error, MOED_ERROR_USAGE, false, "unknown priority %d",
-                            (int)o->priority);
-    return MOED_OK;
+    return check_priority(o->priority, error);
 }
 
 /* The messages of one generation; they borrow from the options. */
@@ -300,27 +304,35 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     return start_routed(session, tokens, token_count, 0, &body, out, error);
 }
 
-enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
-                                   size_t token_count, size_t first, uint32_t top,
-                                   uint64_t cache_salt, struct moed_request **out,
-                                   struct moed_error *error)
+enum moed_code moed_logprobs_start(struct moed_session *session,
+                                   const struct moed_logprobs_options *options,
+                                   struct moed_request **out, struct moed_error *error)
 {
-    first = first ? first : 1;
-    if (first >= token_count || first > UINT32_MAX)
+    struct moed_logprobs_options o;
+    enum moed_code code = OPTIONS_COPY(options, &o, struct moed_logprobs_options, client, error);
+    if (code)
+        return code;
+    size_t first = o.first ? o.first : 1;
+    if (first >= o.token_count || first > UINT32_MAX)
         return error_report(error, MOED_ERROR_USAGE, false,
                             "probabilities from token %zu on, of %zu: give at least one with "
                             "another before it",
-                            first, token_count);
+                            first, o.token_count);
+    code = check_priority(o.priority, error);
+    if (code)
+        return code;
     Moed__V1__LogprobsRequest logprobs = MOED__V1__LOGPROBS_REQUEST__INIT;
-    logprobs.n_tokens = token_count;
-    logprobs.tokens = (uint32_t *)tokens;
+    logprobs.n_tokens = o.token_count;
+    logprobs.tokens = (uint32_t *)o.tokens;
     logprobs.first = (uint32_t)first;
-    logprobs.top = top;
-    logprobs.cache_salt = cache_salt;
+    logprobs.top = o.top;
+    logprobs.cache_salt = o.cache_salt;
+    logprobs.client = o.client;
+    logprobs.priority = (Moed__V1__Generate__Priority)o.priority; /* the same values */
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
-    return start_routed(session, tokens, token_count, cache_salt, &body, out, error);
+    return start_routed(session, o.tokens, o.token_count, o.cache_salt, &body, out, error);
 }
 
 /* Events to the callback until the end; frees the request. */
@@ -375,12 +387,11 @@ enum moed_code moed_logits(struct moed_session *session, const uint32_t *tokens,
     return code ? code : drain_all(r, callback, arg, error);
 }
 
-enum moed_code moed_logprobs(struct moed_session *session, const uint32_t *tokens,
-                             size_t token_count, size_t first, uint32_t top, uint64_t cache_salt,
-                             moed_callback *callback, void *arg, struct moed_error *error)
+enum moed_code moed_logprobs(struct moed_session *session,
+                             const struct moed_logprobs_options *options, moed_callback *callback,
+                             void *arg, struct moed_error *error)
 {
     struct moed_request *r;
-    enum moed_code code =
-        moed_logprobs_start(session, tokens, token_count, first, top, cache_salt, &r, error);
+    enum moed_code code = moed_logprobs_start(session, options, &r, error);
     return code ? code : drain_all(r, callback, arg, error);
 }

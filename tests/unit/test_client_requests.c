@@ -469,15 +469,18 @@ static int check_logprobs(void *arg, const struct moed_event *event)
 static void test_logprobs(void **state)
 {
     uint32_t tokens[100] = {1};
+    struct moed_logprobs_options options = {
+        .size = sizeof options, .tokens = tokens, .token_count = 100};
     for (size_t first = 0; first < 100; first += 33) { /* 0 is 1; the last is 99: one value */
         struct logprobs l = {.next = first ? first : 1, .right = true};
-        assert_int_equal(moed_logprobs(session, tokens, 100, first, 0, 0, check_logprobs, &l, NULL),
-                         MOED_OK);
+        options.first = first;
+        assert_int_equal(moed_logprobs(session, &options, check_logprobs, &l, NULL), MOED_OK);
         assert_true(l.right);
         assert_int_equal(l.next, 100);
     }
     struct logprobs l = {.next = 1, .right = true, .stop_after = 3};
-    assert_int_equal(moed_logprobs(session, tokens, 100, 0, 0, 0, check_logprobs, &l, NULL),
+    options.first = 0;
+    assert_int_equal(moed_logprobs(session, &options, check_logprobs, &l, NULL),
                      MOED_ERROR_CANCELLED);
     assert_true(l.right && l.events == 3);
     assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
@@ -486,14 +489,16 @@ static void test_logprobs(void **state)
 static void test_logprobs_of_nothing(void **state)
 {
     uint32_t tokens[3] = {1};
+    const struct moed_logprobs_options wrong[] = {
+        {.size = sizeof *wrong, .tokens = tokens, .token_count = 3, .first = 3},
+        {.size = sizeof *wrong, .tokens = tokens, .token_count = 1},
+        {.size = sizeof *wrong},
+        {.size = sizeof *wrong, .tokens = tokens, .token_count = 3, .priority = 7},
+        {.tokens = tokens, .token_count = 3},
+    };
     struct moed_request *r;
-    struct moed_error error;
-    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, 0, 0, &r, &error),
-                     MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, 0, 0, &r, &error),
-                     MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, 0, 0, &r, &error),
-                     MOED_ERROR_USAGE);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(moed_logprobs_start(session, &wrong[i], &r, NULL), MOED_ERROR_USAGE);
 }
 
 static void test_logprobs_malformed(void **state)
@@ -503,8 +508,9 @@ static void test_logprobs_malformed(void **state)
         uint32_t tokens[2] = {bad};
         struct logprobs l = {.next = 1, .right = true};
         assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
-        assert_int_equal(moed_logprobs(s, tokens, 2, 0, 0, 0, check_logprobs, &l, NULL),
-                         MOED_ERROR_PROTOCOL);
+        const struct moed_logprobs_options options = {
+            .size = sizeof options, .tokens = tokens, .token_count = 2};
+        assert_int_equal(moed_logprobs(s, &options, check_logprobs, &l, NULL), MOED_ERROR_PROTOCOL);
         assert_int_equal(l.events, 0);
         assert_false(moed_session_alive(s));
         moed_detach(s);

@@ -127,6 +127,44 @@ static void test_processes(void **state)
     await_count(count_frontends, 0);
 }
 
+static void score_for(struct client *c, uint64_t id, uint64_t client,
+                      Moed__V1__Generate__Priority priority)
+{
+    uint32_t tokens[] = {1, 2, 3};
+    Moed__V1__LogprobsRequest logprobs = MOED__V1__LOGPROBS_REQUEST__INIT;
+    logprobs.tokens = tokens;
+    logprobs.n_tokens = 3;
+    logprobs.client = client;
+    logprobs.priority = priority;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
+    m.logprobs = &logprobs;
+    client_send(c, &m);
+}
+
+/* Texts that are scored take turns with answers, and may give way to them. */
+static void test_scored_texts(void **state)
+{
+    static struct client c;
+    (void)state;
+    client_attach(&c);
+    fill_slots(&c);
+    score_for(&c, 3, BOB, MOED__V1__GENERATE__PRIORITY__BATCH);
+    send_for(&c, 4, ALICE, 1);
+    score_for(&c, 5, ALICE, MOED__V1__GENERATE__PRIORITY__INTERACTIVE);
+    score_for(&c, 6, BOB, MOED__V1__GENERATE__PRIORITY__INTERACTIVE);
+    await_count(count_waiting, 4);
+    client_cancel(&c, 1);
+    client_acknowledge(&c, 64);
+    for (uint32_t id = 3; id <= 6; id++)
+        client_await(&c, &c.answers[id].n_done, 1);
+    assert_true(c.answers[6].ended < c.answers[5].ended);
+    assert_true(c.answers[5].ended < c.answers[3].ended);
+    detach(&c);
+    await_count(count_frontends, 0);
+}
+
 /* A request that names no client is of its salt's. */
 static void test_salts(void **state)
 {
@@ -230,6 +268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_clients, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_two_frontends, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_processes, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_scored_texts, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_salts, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_limits, open_worker, close_worker),
         cmocka_unit_test_setup_teardown(test_resumed, open_worker, close_worker),

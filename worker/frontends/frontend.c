@@ -266,6 +266,11 @@ static enum error_code take_answer(struct frontend *f, struct request *r,
                : error_set(e, ERROR_MEMORY, "no memory for the answer");
 }
 
+static enum request_priority priority_of(Moed__V1__Generate__Priority priority)
+{
+    return priority == MOED__V1__GENERATE__PRIORITY__BATCH ? PRIORITY_BATCH : PRIORITY_INTERACTIVE;
+}
+
 static enum error_code build_generate(struct frontend *f, struct request *r,
                                       const Moed__V1__Generate *q, struct error *e)
 {
@@ -287,8 +292,7 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
                             e);
     if (!code)
         code = take_recording(f, r, q->record, e);
-    r->priority =
-        q->priority == MOED__V1__GENERATE__PRIORITY__BATCH ? PRIORITY_BATCH : PRIORITY_INTERACTIVE;
+    r->priority = priority_of(q->priority);
     r->resumed = q->resumed;
     r->deadline_ns =
         q->deadline_ms && !q->n_answer ? clock_ns() + (uint64_t)q->deadline_ms * 1000000 : 0;
@@ -325,7 +329,9 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
                          first, r->tokens.count);
     r->next_row = first - 1;
     r->n_top = q->top;
-    r->client = r->cache_salt = q->cache_salt;
+    r->cache_salt = q->cache_salt;
+    r->client = q->client ? q->client : q->cache_salt;
+    r->priority = priority_of(q->priority);
     return code ? code : frontend_check_top(&f->frontends->model, q->top, e);
 }
 

@@ -129,8 +129,17 @@ static enum moed_code start_scoring(struct answer *a, struct choice *c, struct m
     c->awaits_scores = p->token_count > 1;
     if (!c->awaits_scores || (c->index && a->choices[c->index - 1].prompt == c->prompt))
         return MOED_OK;
-    return moed_logprobs_start(a->deployment->answering.session, p->tokens, p->token_count, 1,
-                               a->ask.top_logprobs, a->cache_salt, &c->score_request, error);
+    const struct moed_logprobs_options options = {
+        .size = sizeof options,
+        .tokens = p->tokens,
+        .token_count = p->token_count,
+        .top = a->ask.top_logprobs,
+        .priority = a->ask.priority,
+        .cache_salt = a->cache_salt,
+        .client = a->client,
+    };
+    return moed_logprobs_start(a->deployment->answering.session, &options, &c->score_request,
+                               error);
 }
 
 static enum moed_code start_choice(struct answer *a, struct choice *c, struct moed_error *error)
