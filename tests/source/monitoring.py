@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks deploy/monitoring: the metrics that its expressions name exist in the sources; the dashboard's panels have different ids and
-do not overlap; and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions, and the
-alerts fire as alerts_test.yml says.
+do not overlap; an alert on a quantile is far below its histogram's highest bound; alerts_test.yml has a case in which each alert fires;
+and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions, and the alerts fire as
+alerts_test.yml says, with the target's labels of one host and with those of Kubernetes.
 
 usage: monitoring.py ROOT"""
 import json
@@ -18,15 +19,19 @@ METRIC = re.compile(r"\b(?:moed|process)_[a-z0-9_]*(?<!_)\b(?=[\s{\[)]|$)")
 VARIABLES = {"$deployment": ".*", "$__rate_interval": "1m"}
 
 
-def registered(root):
-    names = set(OF_EVERY_PROCESS)
+def read_sources(root):
+    texts = []
     for folder in ("memd", "worker", "cpuexec", "client", "lib", "deploy"):
         for at, _, files in os.walk(os.path.join(root, folder)):
             for name in files:
                 if name.endswith((".c", ".h")):
                     with open(os.path.join(at, name), encoding="utf-8") as f:
-                        names.update(re.findall(r'"(moed_[a-z0-9_]+)"', f.read()))
-    return names
+                        texts.append(f.read())
+    return "".join(texts)
+
+
+def registered(sources):
+    return OF_EVERY_PROCESS | set(re.findall(r'"(moed_[a-z0-9_]+)"', sources))
 
 
 def alert_expressions(path):
@@ -58,6 +63,39 @@ def layout_faults(panels):
                 yield f"the panels {b['title']} and {a['title']} overlap"
 
 
+def bounds_of(name, sources):
+    """The bounds of a histogram that the sources register; [] where they are not found."""
+    array = re.search(rf'"{name}",[^;]*?(\w*bounds)\b', sources)
+    values = array and re.search(rf"\b{array[1]}\[\] = \{{([^}}]*)\}}", sources)
+    return [float(v) for v in values[1].split(",")] if values else []
+
+
+def quantile_faults(expressions, sources):
+    """A quantile is at most the histogram's highest bound, so an alert needs one far above its threshold."""
+    for expression in expressions:
+        found = re.search(r"histogram_quantile\(.*?\b(moed_\w+)_bucket.* > (\d+)$", expression)
+        if found and max(bounds_of(found[1], sources), default=0) < 20 * float(found[2]):
+            yield f"the highest bound of {found[1]} is below 20 times the threshold: {expression}"
+
+
+def read_cases():
+    with open(os.path.join(os.path.dirname(__file__), "alerts_test.yml"), encoding="utf-8") as f:
+        return f.read()
+
+
+def unfired_alerts(path, cases):
+    fired = {m[1] for m in re.finditer(r"alertname: (\w+)[,\n]\s*exp_alerts:\s*(?:\[\{|- )", cases)}
+    with open(path, encoding="utf-8") as f:
+        for alert in re.findall(r"- alert: (\w+)", f.read()):
+            if alert not in fired:
+                yield f"no case of alerts_test.yml fires {alert}"
+
+
+def with_labels_of_pods(cases):
+    cases = cases.replace('job="moed"', 'job="moed/moed",namespace="moed",pod="moed-0",container="moed"')
+    return cases.replace("job: moed,", "job: moed/moed, namespace: moed, pod: moed-0, container: moed,")
+
+
 def promtool_faults(folder, panels):
     if not shutil.which("promtool"):
         return
@@ -69,12 +107,15 @@ def promtool_faults(folder, panels):
                 for variable, value in VARIABLES.items():
                     expression = expression.replace(variable, value)
                 f.write(f"  - record: x\n    expr: {json.dumps(expression)}\n    labels: {{n: {json.dumps(expression)}}}\n")
-        cases = os.path.join(work, "alerts_test.yml")
-        shutil.copy(os.path.join(os.path.dirname(__file__), "alerts_test.yml"), cases)
+        cases, cases_of_pods = os.path.join(work, "alerts_test.yml"), os.path.join(work, "alerts_of_pods_test.yml")
+        with open(cases, "w", encoding="utf-8") as f, open(cases_of_pods, "w", encoding="utf-8") as g:
+            f.write(read_cases())
+            g.write(with_labels_of_pods(read_cases()))
         with open(os.path.join(folder, "alerts.yml"), encoding="utf-8") as f, open(os.path.join(work, "rules.yml"), "w", encoding="utf-8") as g:
             g.write(re.sub(r"^ *(annotations|summary|description):.*\n", "", f.read(), flags=re.M))
         for arguments in (["check", "config", os.path.join(folder, "prometheus.yml")], ["check", "rules", os.path.join(folder, "alerts.yml")],
-                          ["check", "rules", path], ["test", "rules", cases]):
+                          ["check", "rules", path], ["test", "rules", cases],
+                          ["test", "rules", cases_of_pods]):
             r = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
             if r.returncode:
                 yield r.stdout + r.stderr
@@ -86,10 +127,13 @@ def main():
     folder = os.path.join(sys.argv[1], "deploy", "monitoring")
     with open(os.path.join(folder, "dashboard.json"), encoding="utf-8") as f:
         panels = json.load(f)["panels"]
-    expressions = alert_expressions(os.path.join(folder, "alerts.yml")) + panel_expressions(panels)
+    alerts = os.path.join(folder, "alerts.yml")
+    sources = read_sources(sys.argv[1])
+    expressions = alert_expressions(alerts) + panel_expressions(panels)
     if len(expressions) < 20:
         sys.exit(f"found only {len(expressions)} expressions")
-    faults = [*unknown_metrics(expressions, registered(sys.argv[1])), *layout_faults(panels), *promtool_faults(folder, panels)]
+    faults = [*unknown_metrics(expressions, registered(sources)), *layout_faults(panels), *unfired_alerts(alerts, read_cases()),
+              *quantile_faults(alert_expressions(alerts), sources), *promtool_faults(folder, panels)]
     if faults:
         sys.exit("\n".join(faults))
 
