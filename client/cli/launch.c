@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/log_reader.h"
 #include "client/cli/progress.h"
 #include "device/batch_plan.h"
 #include "exec/pool.h"
@@ -29,6 +30,7 @@
 #define POLL_MS      50
 #define MEMD_ENDS    3  /* each time it has loaded the model */
 #define STATUS_TURNS 20 /* of POLL_MS between two looks of launch_wait at the deployment */
+#define LOG_TURNS    4  /* of POLL_MS between two looks at the logs */
 
 /* ---- Signals: while it starts, and while launch_wait waits ---- */
 
@@ -156,6 +158,29 @@ int launch_check_not_running(const struct launch *l)
     return CLI_OK;
 }
 
+/* -- the logs, for standard error -- */
+
+static struct process_log logs[LOG_READER_LOGS]; /* large */
+
+/* Lines of an earlier start are not printed. */
+static void begin_logs(const struct launch *l)
+{
+    if (!l->prints_logs)
+        return;
+    signal(SIGPIPE, SIG_IGN); /* who reads the lines may leave */
+    log_reader_init(logs, l->run, NULL);
+    log_reader_skip(logs);
+}
+
+/* last: the processes have ended. */
+static void print_logs(const struct launch *l, bool last)
+{
+    bool json = l->options.log_format && strcmp(l->options.log_format, "json") == 0;
+    struct log_view view = {.out = stderr, .limit = UINT64_MAX, .json = json};
+    if (l->prints_logs)
+        log_reader_print(logs, &view, !last);
+}
+
 /* -- the supervisor -- */
 
 /* The program, --run, --name and --model with their values, and the options with theirs. */
@@ -200,6 +225,7 @@ static int start_supervisor(struct launch *l)
     }
     struct arguments a;
     build_arguments(l, &a);
+    begin_logs(l);
     run_dir_file(l->run, "supervise.log", log_path);
     int log = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (log < 0) {
@@ -262,9 +288,27 @@ static int try_log(const char *path)
     return number;
 }
 
+/* Whether the supervisor has ended. Process 1 also reaps the orphans that it was given. */
+static bool has_ended(const struct launch *l, int *wait_status)
+{
+    pid_t which = getpid() == 1 ? -1 : l->supervisor, pid;
+    do
+        pid = waitpid(which, wait_status, WNOHANG);
+    while (pid > 0 && pid != l->supervisor);
+    return pid > 0;
+}
+
+/* What it wrote before is not why it was killed. */
+static void complain_of_signal(int number, const char *path)
+{
+    cli_complain("the supervisor was killed by signal %d (%s)%s; its log is %s", number,
+                 strsignal(number), number == SIGKILL ? ", perhaps for lack of memory" : "", path);
+}
+
 /* Complains about a supervisor that ended; returns an exit code. */
 static int supervisor_ended(const struct launch *l, int wait_status)
 {
+    print_logs(l, true);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == SUPERVISE_EXIT_RUNNING) {
         char label[RUN_LABEL_BYTES];
         run_dir_label(l->name, label);
@@ -273,6 +317,10 @@ static int supervisor_ended(const struct launch *l, int wait_status)
     }
     char path[RUN_PATH_BYTES], line[1024];
     run_dir_file(l->run, "supervise.log", path);
+    if (WIFSIGNALED(wait_status)) {
+        complain_of_signal(WTERMSIG(wait_status), path);
+        return CLI_FAILURE;
+    }
     last_line(l, path, line, sizeof line);
     int number = line[0] ? 0 : try_log(path);
     if (number)
@@ -280,10 +328,9 @@ static int supervisor_ended(const struct launch *l, int wait_status)
     else if (line[0])
         cli_complain("the supervisor has ended: %s; its log is %s", line, path);
     else
-        cli_complain("the supervisor has ended, %s %d, and has not said why; its log is %s",
-                     WIFSIGNALED(wait_status) ? "signal" : "exit status",
-                     WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status),
-                     path);
+        cli_complain(
+            "the supervisor has ended, exit status %d, and has not said why; its log is %s",
+            WEXITSTATUS(wait_status), path);
     return CLI_FAILURE;
 }
 
@@ -296,6 +343,7 @@ static int stop_again(struct launch *l, int exit_code)
     struct error e = {0};
     if (deployment_has_processes(l->run) && deployment_stop(l->run, false, &e))
         cli_complain("%s", e.text);
+    print_logs(l, true);
     return exit_code;
 }
 
@@ -409,14 +457,16 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
     struct error e;
     bool answers = false;
     silence_begin(&silence, l);
-    for (;; poll(NULL, 0, POLL_MS)) {
+    for (unsigned turn = 1;; poll(NULL, 0, POLL_MS), turn++) {
         int wait_status;
+        if (turn % LOG_TURNS == 0)
+            print_logs(l, false);
         if (interrupted) {
             progress_end(progress);
             fprintf(stderr, "moed: interrupted; stopping what was started\n");
             return stop_again(l, LAUNCH_INTERRUPTED);
         }
-        if (waitpid(l->supervisor, &wait_status, WNOHANG) == l->supervisor) {
+        if (has_ended(l, &wait_status)) {
             progress_end(progress);
             return supervisor_ended(l, wait_status);
         }
@@ -493,8 +543,9 @@ int launch_wait(struct launch *l)
     bool asked = false, failed = false;
     struct sigaction before[N_CAUGHT];
     catch_interrupts(before);
-    for (unsigned turn = 1; waitpid(l->supervisor, &wait_status, WNOHANG) != l->supervisor;
-         turn++) {
+    for (unsigned turn = 1; !has_ended(l, &wait_status); turn++) {
+        if (turn % LOG_TURNS == 0)
+            print_logs(l, false);
         if (!asked && turn % STATUS_TURNS == 0)
             failed = has_failed(l);
         if (!asked && (interrupted || failed)) {
@@ -508,7 +559,9 @@ int launch_wait(struct launch *l)
         poll(NULL, 0, POLL_MS); /* the signal may have come to another thread */
     }
     release_interrupts(before);
-    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
+        print_logs(l, true);
         return failed ? CLI_FAILURE : CLI_OK;
+    }
     return supervisor_ended(l, wait_status);
 }

@@ -12,6 +12,7 @@ struct launch {
     const char *name;
     const char *model; /* as model_file_find gives it; NULL: only those of options.models */
     bool bound;        /* the deployment ends with this process */
+    bool prints_logs;  /* launch_start and launch_wait copy the processes' logs to standard error */
     /* set by launch_start, but for run */
     char run[RUN_DIR_BYTES];
     char program[PATH_MAX];
@@ -40,7 +41,8 @@ int launch_check_not_running(const struct launch *l);
  */
 int launch_check_model(const struct launch *l, bool beside);
 /* Waits until the supervisor ends, and passes Ctrl-C on to it. Stops a deployment that has failed,
- * and complains: what started this program may start it again. Returns an exit code. */
+ * and complains: what started this program may start it again. As process 1, of a container, it
+ * reaps orphans. Returns an exit code. */
 int launch_wait(struct launch *l);
 /* "default" where the deployment has no name. */
 const char *launch_name(const struct launch *l);

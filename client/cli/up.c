@@ -221,7 +221,7 @@ static bool join_aliases(const struct option_list *aliases, struct launch *l)
 /* What the command line says, beside the launch. */
 struct request {
     struct launch *launch;
-    const char *model, *predictors, *config;
+    const char *model, *predictors, *config, *log_to;
     struct device_parts parts;
     struct option_list aliases;
 };
@@ -287,6 +287,11 @@ static const struct option_spec *list_options(struct request *r)
         deployment_options_spec("mps", o, "share a CUDA device by NVIDIA's MPS"),
         deployment_options_spec("calibrate", o, "measure again what experts cost on this machine"),
         deployment_options_spec("log-level", o, "log error, warn, info or debug"),
+        {"log-to", OPTION_STRING, &r->log_to, 0, 0, "files|stderr",
+         "stderr: print all processes' logs, too, while this command stays (default: files)"},
+        deployment_options_spec("log-format", o,
+                                "write moed-http's log, and print those of --log-to, as text or "
+                                "json"),
         deployment_options_spec(
             "watchdog", o,
             "restart a process that is silent for S seconds (default: 20); 0: never"),
@@ -347,6 +352,22 @@ static bool find_files(struct request *r, const char *verb)
     return find_kv_dir(verb, l);
 }
 
+static bool check_logs(struct request *r, const char *verb)
+{
+    struct launch *l = r->launch;
+    const char *to = r->log_to ? r->log_to : "files", *format = l->options.log_format;
+    l->prints_logs = strcmp(to, "stderr") == 0;
+    if (!l->prints_logs && strcmp(to, "files") != 0)
+        cli_complain("%s: --log-to %.40s: files or stderr", verb, to);
+    else if (l->prints_logs && !l->bound)
+        cli_complain("%s: --log-to stderr needs --foreground", verb);
+    else if (format && strcmp(format, "text") != 0 && strcmp(format, "json") != 0)
+        cli_complain("%s: --log-format %.40s: text or json", verb, format);
+    else
+        return true;
+    return false;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static struct request r;
@@ -364,7 +385,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
                      verb, verb);
         return CLI_USAGE;
     }
-    if (!check_models(l, verb))
+    if (!check_models(l, verb) || !check_logs(&r, verb))
         return CLI_USAGE;
     if (found && r.config == found)
         fprintf(stderr, "moed: options from %s\n", found);

@@ -57,6 +57,7 @@ enum {
     X(reproducible, BOOL, "--reproducible", 0, 0, NULL, TO_ALL | OF_MODEL, NULL)                   \
     X(mps, BOOL, "--mps", 0, 0, NULL, OF_MODEL, NULL)                                              \
     X(log_level, STRING, "--log-level", 0, 0, "LEVEL", TO_ALL | TO_MODELS | TO_HTTP, NULL)         \
+    X(log_format, STRING, "--log-format", 0, 0, "text|json", TO_HTTP, NULL)                        \
     X(watchdog_s, FLOAT, "--watchdog", 0, 3600, "S", 0, NULL)                                      \
     X(models, STRING, "--models", 0, 0, "DIR", 0, NULL)                                            \
     X(models_keep_s, FLOAT, "--models-keep", -1, 1e9, "S", TO_MODELS, "--keep")                    \

@@ -33,9 +33,9 @@ user=()
 enter() { "${user[@]}" env "PATH=$WORK/bin:$PATH" "MOED_RUN=$WORK/keys-run/private/default" MOED_MODEL=demo "MOED_KEYS_FILE=$1" "${@:2}" "$entrypoint" 2>&1 || echo " exit code $?"; }
 # shellcheck disable=SC2053 # a pattern
 is() { [[ $2 == $3 ]] || fail "$1: $2"; }
-is "keys" "$(enter "$WORK/keys")" 'serve demo --http 0.0.0.0:8080 --api-key-file *'
+is "keys" "$(enter "$WORK/keys")" 'serve demo --http 0.0.0.0:8080 --log-to stderr --api-key-file *'
 is "no keys" "$(enter "$WORK/missing")" '*no API keys*exit code 2'
-is "no keys, but MOED_INSECURE" "$(enter "$WORK/missing" MOED_INSECURE=1)" 'serve demo --http 0.0.0.0:8080 --insecure'
+is "no keys, but MOED_INSECURE" "$(enter "$WORK/missing" MOED_INSECURE=1)" 'serve demo --http 0.0.0.0:8080 --log-to stderr --insecure'
 for insecure in 0 1; do # keys were meant
     is "unreadable keys" "$(enter "$WORK/unreadable" MOED_INSECURE=$insecure)" "*user * cannot read the API keys in $WORK/unreadable*exit code 2"
     is "a folder" "$(enter "$WORK/folder" MOED_INSECURE=$insecure)" "*$WORK/folder is a folder*exit code 2"
@@ -56,6 +56,29 @@ for mode in 2777 1777; do
     kill "$container"
     wait "$container" || true
 done
+
+if [ "$(id -u)" -eq 0 ] && unshare --pid --fork --mount-proc true 2>/dev/null; then
+    say "as process 1: all logs on standard error, orphans, the end of a supervisor that is killed"
+    volume one 1777
+    (umask 022; PATH=$(dirname "$MOED"):$PATH MOED_MODEL=$MODEL MOED_PORT=0 MOED_KEYS_FILE=$WORK/keys \
+        exec unshare --pid --fork --mount-proc --kill-child "$entrypoint" --ctx 256 --log-format json) >"$WORK/log" 2>&1 &
+    container=$!
+    logs() { grep -q "^{\"time\":.*\"component\":\"$1\".*${2:-}" "$WORK/log"; }
+    for component in supervise memd worker http; do wait_until 20 logs $component || fail "no line of $component: $(cat "$WORK/log")"; done
+    wait_until 20 logs http "listening at" || fail "moed-http's line: $(cat "$WORK/log")"
+    one=$(pgrep -P $container)
+    supervisor=$(pgrep -P "$one" -x moed-supervise)
+    pkill -KILL -P "$supervisor" -x moed-worker
+    wait_until 20 logs supervise "worker.*ended.*signal 9" || fail "the worker's end is not on standard error: $(cat "$WORK/log")"
+    nsenter -t "$one" -p -- sh -c 'sleep 0 &'
+    has_no_orphan() { ! ps -o comm= --ppid "$one" | grep -q sleep; }
+    wait_until 20 has_no_orphan || fail "process 1 does not reap orphans: $(ps -o pid=,stat=,comm= --ppid "$one")"
+    kill -KILL "$supervisor"
+    code=0
+    wait $container || code=$?
+    [ $code -eq 1 ] || fail "exit code $code after the supervisor's end: $(cat "$WORK/log")"
+    tail -n 1 "$WORK/log" | grep -q 'the supervisor was killed by signal 9' || fail "the supervisor's end: $(tail "$WORK/log")"
+fi
 
 say "each process in a container of its own, memd last"
 volume split 2777
