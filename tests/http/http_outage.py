@@ -1,5 +1,6 @@
 """A deployment with two workers: silent processes, a worker that has failed, memd that has. usage: http_outage.py PORT RUN ALERTS MODEL
 MODEL is removed."""
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -147,6 +148,24 @@ def check_silent():
     assert value(samples, "moed_deployment_up", deployment=NAME) == 1  # the supervisor has not noticed
 
 
+def refused_answers():
+    return value(page(), "moed_http_refused_answers_total", process="http")
+
+
+def check_overload():
+    """What the worker refuses because its queue is full counts as refused, not as failed."""
+    refused = 0
+    for _ in range(20):
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: call("/v1/completions", {"prompt": "a " * 100 + str(n), "max_tokens": 200, "ignore_eos": True}), range(16)))
+        assert {status for status, _ in answers} <= {200, 503}, answers
+        refused += sum("run or wait already" in text for _, text in answers)
+        if refused:
+            break
+    assert refused and refused_answers() == refused, (refused, refused_answers())
+    assert failed_answers() == 0
+
+
 def failed_answers():
     return value(page(), "moed_http_failed_answers_total", process="http")
 
@@ -184,6 +203,7 @@ def check_failed():
 
 NAME = "default"
 check_all_run()
+check_overload()
 check_silent()
 check_degraded()
 check_failed()

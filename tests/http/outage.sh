@@ -6,7 +6,7 @@ command -v python3 > /dev/null || skip "python3 is not here"
 here=$(dirname "$0")
 
 cp "$MODEL" "$WORK/model.gguf"
-start_deployment "$WORK/model.gguf" --ctx 512 --workers 2 --device emu:vram=50%,link=1G --watchdog 0 --http 127.0.0.1:0
+start_deployment "$WORK/model.gguf" --ctx 512 --workers 2 --parallel 1 --queue 2 --device emu:vram=50%,link=1G --watchdog 0 --http 127.0.0.1:0
 port=$(port_of "$RUN/http.log")
 python3 "$here/http_outage.py" "$port" "$RUN" "$here/../../deploy/monitoring/alerts.yml" "$WORK/model.gguf" || fail "see above"
 say ok

@@ -142,11 +142,19 @@ static void on_exchange_left(struct exchange *x)
         release(a);
 }
 
+/* A full queue is load, not a fault; and with another status below 500 the request was wrong. */
+static void count_failure(const struct answer *a, const struct problem *p)
+{
+    if (p->busy && !a->begun)
+        counter_add(a->app->metrics.refused, 1);
+    else if (p->status >= 500 || a->begun)
+        counter_add(a->app->metrics.failed, 1);
+}
+
 static void fail(struct answer *a, const struct problem *p)
 {
     struct exchange *x = a->x;
-    if (p->status >= 500 || a->begun) /* else the request was wrong */
-        counter_add(a->app->metrics.failed, 1);
+    count_failure(a, p);
     if (a->headed) {
         a->dialect->fail(a, p);
         x->log.outcome = "failed";

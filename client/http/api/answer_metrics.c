@@ -23,10 +23,12 @@ void answer_metrics_register(struct answer_metrics *m, struct metrics *r)
         m->ended[i] =
             metrics_counter(r, "moed_http_answers_total", reasons[i], 1,
                             "ended answers by why they ended; each choice of a request is one");
-    m->failed = metrics_counter(r, "moed_http_failed_answers_total", NULL, 1,
-                                "answers with a status from 500 on, and streams that broke");
-    m->refused = metrics_counter(r, "moed_http_refused_answers_total", NULL, 1,
-                                 "requests refused because too many run");
+    m->failed = metrics_counter(
+        r, "moed_http_failed_answers_total", NULL, 1,
+        "answers with a status from 500 on that were not refused, and streams that broke");
+    m->refused = metrics_counter(
+        r, "moed_http_refused_answers_total", NULL, 1,
+        "requests refused because too many run or wait, with 429 or, by the worker, 503");
     m->running = metrics_gauge(r, "moed_http_answers_running", NULL,
                                "answers that wait or are being generated");
     m->first_token =

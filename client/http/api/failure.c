@@ -55,6 +55,10 @@ void problem_from_moed(struct problem *p, const struct moed_error *error)
         p->code = "context_length_exceeded"; /* clients shorten the conversation then */
         break;
     case MOED_ERROR_BUSY:
+        problem_fill(p, 503, "%s", error->message);
+        p->retry_s = 2;
+        p->busy = true;
+        break;
     case MOED_ERROR_UNAVAILABLE:
     case MOED_ERROR_NOT_FOUND:
     case MOED_ERROR_CANCELLED:

@@ -18,6 +18,7 @@ struct problem {
     const char *code;   /* "model_not_found"; NULL: none. A literal */
     char parameter[64]; /* the request's parameter; empty: none */
     unsigned retry_s;   /* Retry-After; 0: the same request will fail again */
+    bool busy;          /* nothing is wrong: too many requests run or wait */
     char message[ERROR_TEXT_BYTES];
 };
 
