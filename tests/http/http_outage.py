@@ -130,6 +130,9 @@ def check_all_run():
     assert value(samples, "moed_deployment_up", deployment=NAME) == 1
     for alert in ("MoedDeploymentFailed", "MoedDeploymentDown", "MoedProcessDown"):
         assert not firing(alert, samples), alert
+    assert call(f"/metrics?process=all&deployment={NAME}")[0] == call("/metrics?process=http")[0] == 200
+    for query in ("process=worker", "process=all&deployment=other", "deployment=other"):
+        assert call(f"/metrics?{query}")[0] == 400, query
 
 
 def check_silent():
@@ -144,12 +147,12 @@ def check_silent():
             os.kill(pid, signal.SIGCONT)
     for process in BEHIND:
         assert value(samples, "process_open_fds", deployment=NAME, process=process) is None, process
-    assert value(samples, "process_open_fds", process="http") > 0
+    assert value(samples, "process_open_fds", deployment=NAME, process="http") > 0
     assert value(samples, "moed_deployment_up", deployment=NAME) == 1  # the supervisor has not noticed
 
 
 def refused_answers():
-    return value(page(), "moed_http_refused_answers_total", process="http")
+    return value(page(), "moed_http_refused_answers_total", deployment=NAME, process="http")
 
 
 def check_overload():
@@ -167,7 +170,7 @@ def check_overload():
 
 
 def failed_answers():
-    return value(page(), "moed_http_failed_answers_total", process="http")
+    return value(page(), "moed_http_failed_answers_total", deployment=NAME, process="http")
 
 
 def check_degraded():

@@ -20,6 +20,7 @@ enum { STAND_INS = 3 };
 static const char *const processes[STAND_INS] = {"memd", "cpuexec", "worker-2"};
 static pthread_barrier_t all_asked;
 static const char *silent; /* the process that does not answer in time */
+static const char *only;   /* the deployment that is asked for; NULL: all */
 
 /* A scrape waits two seconds for each process, a loaded machine longer. */
 enum error_code __real_control_metrics(const char *run, const char *process, int timeout_ms,
@@ -60,14 +61,18 @@ static const char *page(bool expects_own, bool cancels)
     static bool used;
     struct metrics_merge m;
     atomic_bool cancelled = cancels;
-    struct scrape_settings settings = {
-        .own = "own", .own_run = "/none", .expects_own = expects_own, .cancelled = &cancelled};
+    struct scrape_settings settings = {.own = "own",
+                                       .own_run = "/none",
+                                       .expects_own = expects_own,
+                                       .only = only,
+                                       .cancelled = &cancelled};
     if (used)
         strbuf_fini(&text);
     used = true;
     strbuf_init(&text);
     metrics_merge_init(&m);
-    scrape(&settings, &m);
+    bool known = scrape(&settings, &m);
+    assert_int_equal(known, !only || strcmp(only, "unknown") != 0);
     strbuf_printf(&text, "\n");
     metrics_merge_write(&m, &text);
     metrics_merge_fini(&m);
@@ -119,6 +124,49 @@ static void test_without_supervisor(void **state)
     assert_int_equal(rmdir(in_directory("moed")), 0);
 }
 
+/* The frontend's own deployment and another one, each with memd and http: together they have every
+ * process once, but for the frontend itself. */
+static void test_other_deployments(void **state)
+{
+    static const char *const names[] = {"own", "other"}, *const both[] = {"memd", "http"};
+    struct rpc_server *servers[2][2];
+    char runs[2][RUN_DIR_BYTES], url[RUN_URL_BYTES], file[32];
+    struct error e;
+    (void)state;
+    pthread_barrier_init(&all_asked, NULL, 1);
+    for (int i = 0; i < 4; i++) {
+        char *run = runs[i / 2];
+        assert_int_equal(run_dir_path(names[i / 2], run, &e), ERROR_OK);
+        assert_int_equal(run_dir_create(run, &e), ERROR_OK);
+        snprintf(file, sizeof file, "%s.ctl", both[i % 2]);
+        run_dir_url(run, file, url);
+        assert_int_equal(run_dir_lock(run, both[i % 2], &e), ERROR_OK);
+        assert_int_equal(rpc_serve(url, answer, NULL, &servers[i / 2][i % 2], &e), ERROR_OK);
+    }
+    const char *text = page(true, false);
+    assert_line(text, "a_total{deployment=\"own\",process=\"memd\"} 3");
+    assert_line(text, "a_total{deployment=\"other\",process=\"memd\"} 3");
+    assert_line(text, "a_total{deployment=\"other\",process=\"http\"} 3");
+    assert_no_line(text, "a_total{deployment=\"own\",process=\"http\"} 3"); /* its page adds it */
+    for (int i = 0; i < 2; i++) {
+        only = names[i];
+        text = page(true, false);
+        assert_non_null(strstr(text, names[i]));
+        assert_null(strstr(text, names[1 - i]));
+    }
+    only = "unknown";
+    assert_string_equal(page(true, false), "\n");
+    only = NULL;
+    for (int i = 0; i < 4; i++)
+        rpc_server_stop(servers[i / 2][i % 2]);
+    pthread_barrier_destroy(&all_asked);
+    for (int i = 0; i < 2; i++) {
+        run_dir_sweep(runs[i]);
+        assert_int_equal(rmdir(runs[i]), 0);
+    }
+    assert_int_equal(rmdir(in_directory("moed")), 0);
+}
+
 /* Neither memd nor a worker has started: no process is there, and that is the outage. */
 static void test_nothing_runs(void **state)
 {
@@ -142,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_without_supervisor, setup, remove_directory),
+        cmocka_unit_test_setup_teardown(test_other_deployments, setup, remove_directory),
         cmocka_unit_test_setup_teardown(test_nothing_runs, setup, remove_directory),
     };
     alarm(120); /* instead of a wait without end */

@@ -16,8 +16,9 @@
 #define THREADS    32 /* that ask at the same time */
 #define NAME_BYTES 40
 
-/* A deployment's processes but http, which comes last, and its supervisor. */
-enum { PROCESSES = SUPERVISE_PROCESSES - 1, SUPERVISOR = PROCESSES, ASKED };
+/* A deployment's processes and its supervisor. http, which comes last, is asked in other
+ * deployments alone: the own one is the frontend, which knows its metrics. */
+enum { PROCESSES = SUPERVISE_PROCESSES, HTTP = PROCESSES - 1, SUPERVISOR = PROCESSES, ASKED };
 
 struct asked_process {
     bool asked; /* the process runs */
@@ -36,6 +37,7 @@ struct gathering {
     struct target *targets;
     size_t count, capacity;
     bool has_own;
+    bool has_only; /* settings->only is known */
     /* of the threads that ask */
     atomic_size_t next; /* of all targets' processes */
     uint64_t begin_until_ns;
@@ -63,11 +65,13 @@ static struct target *add_target(struct gathering *g, const char *name, const ch
 }
 
 /* True: some process of it runs. */
-static bool find_processes(struct target *t)
+static bool find_processes(struct target *t, bool own)
 {
     bool any = false;
     for (int i = 0; i < ASKED; i++) {
         const char *process = i == SUPERVISOR ? "supervise" : supervise_process_names[i];
+        if (own && i == HTTP)
+            continue;
         t->processes[i].asked = run_dir_hint(t->run, process);
         any = any || t->processes[i].asked;
     }
@@ -82,6 +86,11 @@ static bool has_model_process(const struct target *t)
     return false;
 }
 
+static bool is_wanted(const struct gathering *g, const char *name)
+{
+    return !g->settings->only || strcmp(g->settings->only, name) == 0;
+}
+
 static void visit(void *arg, const char *name, const char *run)
 {
     struct gathering *g = arg;
@@ -89,11 +98,14 @@ static void visit(void *arg, const char *name, const char *run)
     if (realpath(run, path) && strcmp(path, g->settings->own_run) == 0)
         name = g->settings->own; /* $MOED_RUN may end in anything */
     bool own = strcmp(name, g->settings->own) == 0;
+    g->has_own = g->has_own || own;
+    if (!is_wanted(g, name))
+        return;
+    g->has_only = true;
     struct target *t = add_target(g, name, run);
     if (!t)
         return;
-    bool any = find_processes(t);
-    g->has_own = g->has_own || own;
+    bool any = find_processes(t, own);
     t->expected = has_model_process(t) || (own && g->settings->expects_own);
     if (!any && !t->expected)
         g->count--; /* it was stopped */
@@ -105,7 +117,10 @@ static void find_targets(struct gathering *g)
     char run[RUN_DIR_BYTES];
     if (run_dir_list(visit, g, &e))
         log_warn("cannot list the deployments: %s", e.text);
-    if (g->has_own || !g->settings->expects_own || run_dir_path(g->settings->own, run, NULL))
+    bool own = is_wanted(g, g->settings->own);
+    g->has_only = g->has_only || own;
+    if (!own || g->has_own || !g->settings->expects_own ||
+        run_dir_path(g->settings->own, run, NULL))
         return;
     struct target *t = add_target(g, g->settings->own, run);
     if (t)
@@ -254,7 +269,7 @@ static void add_metrics(struct metrics_merge *m, const struct target *t)
     }
 }
 
-void scrape(const struct scrape_settings *settings, struct metrics_merge *m)
+bool scrape(const struct scrape_settings *settings, struct metrics_merge *m)
 {
     struct gathering g = {.settings = settings};
     find_targets(&g);
@@ -267,4 +282,5 @@ void scrape(const struct scrape_settings *settings, struct metrics_merge *m)
             strbuf_fini(&t->processes[j].answer);
     }
     free(g.targets);
+    return g.has_only;
 }

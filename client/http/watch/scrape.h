@@ -18,12 +18,14 @@ struct scrape_settings {
     const char *own;              /* the frontend's deployment */
     const char *own_run;          /* its runtime directory, without links */
     bool expects_own;             /* it has a model: if it does not run, that is an outage */
+    const char *only;             /* this deployment alone; NULL: all */
     const atomic_bool *cancelled; /* ask no more processes */
 };
 
-/* Adds the metrics of each process but moed-http that answers, with the labels `deployment` and
- * `process`, and moed_deployment_up and its like (docs/metrics.md) of each deployment that runs or
- * should. Any thread; waits for the processes. */
-void scrape(const struct scrape_settings *settings, struct metrics_merge *m);
+/* Adds the metrics of each process that answers, but of the own deployment's moed-http, with the
+ * labels `deployment` and `process`, and moed_deployment_up and its like (docs/metrics.md) of each
+ * deployment that runs or should. False: there is no deployment `only`. Any thread; waits for the
+ * processes. */
+bool scrape(const struct scrape_settings *settings, struct metrics_merge *m);
 
 #endif
