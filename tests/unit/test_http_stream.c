@@ -1,5 +1,5 @@
-/* A stream of the HTTP server (client/http/server/exchange.h) over a socket, in one thread: which
- * clients are given up because they do not read. */
+/* A stream of the HTTP server (client/http/server/exchange.h) over a socket, in one thread: its
+ * headers, which clients are given up because they do not read; and what counts as a request. */
 #include "client/http/server/server.h"
 
 #include <arpa/inet.h>
@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,7 +35,15 @@ static void begin(struct exchange *x)
     exchange_stream_begin(x, "text/plain");
 }
 
-static const struct route routes[] = {{.method = "GET", .path = "/stream", .handle = begin}, {0}};
+static void reply(struct exchange *x)
+{
+    exchange_reply(x, 200, "text/plain");
+}
+
+static const struct route routes[] = {{.method = "GET", .path = "/stream", .handle = begin},
+                                      {.method = "GET", .path = "/readyz", .handle = reply},
+                                      {.method = "GET", .path = "/else", .handle = reply},
+                                      {0}};
 
 static int listen_somewhere(struct sockaddr_in *at)
 {
@@ -47,13 +56,20 @@ static int listen_somewhere(struct sockaddr_in *at)
     return fd;
 }
 
-static int ask(const struct sockaddr_in *at)
+static int request(const struct sockaddr_in *at, const char *path)
 {
-    static const char request[] = "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    char request[256];
+    int len = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), bytes = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     assert_int_equal(connect(fd, (const struct sockaddr *)at, sizeof *at), 0);
-    assert_int_equal(send(fd, request, sizeof request - 1, 0), sizeof request - 1);
+    assert_int_equal(send(fd, request, (size_t)len, 0), len);
+    return fd;
+}
+
+static int ask(const struct sockaddr_in *at)
+{
+    int fd = request(at, "/stream");
     gone = false;
     while (!stream)
         server_run(&server, 100);
@@ -78,6 +94,45 @@ static void read_all(int fd, char byte, size_t bytes)
         for (ssize_t i = 0; i < n; i++)
             bytes -= some[i] == byte;
     }
+}
+
+/* Reads until what has come has this text. */
+static void read_text(int fd, const char *text)
+{
+    char all[4096] = "";
+    size_t len = 0;
+    while (!strstr(all, text)) {
+        server_run(&server, 0);
+        ssize_t n = recv(fd, all + len, sizeof all - 1 - len, MSG_DONTWAIT);
+        assert_true(n > 0 || (n < 0 && errno == EAGAIN));
+        len += n > 0 ? (size_t)n : 0;
+        all[len] = '\0';
+    }
+}
+
+static void test_headers(void **state)
+{
+    int fd = ask(*state);
+    assert_true(push('#', 1));
+    read_text(fd, "\r\nX-Accel-Buffering: no\r\n");
+    close(fd);
+    while (!gone)
+        server_run(&server, 100);
+}
+
+static void test_probes_are_no_requests(void **state)
+{
+    uint64_t probes = counter_read(server.metrics.probes);
+    uint64_t requests = counter_read(server.metrics.requests[2]);
+    for (int i = 0; i < 3; i++) {
+        int fd = request(*state, i ? "/readyz" : "/else");
+        read_text(fd, "200 OK");
+        close(fd);
+    }
+    while (server.connections)
+        server_run(&server, 100);
+    assert_int_equal(counter_read(server.metrics.probes), probes + 2);
+    assert_int_equal(counter_read(server.metrics.requests[2]), requests + 1);
 }
 
 /* An event may be larger than the limit, which is for what a client leaves unread. */
@@ -124,7 +179,9 @@ int main(void)
     struct error e;
     struct metrics *metrics = metrics_new();
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_large_events, &at),
-                                       cmocka_unit_test_prestate(test_unread_events, &at)};
+                                       cmocka_unit_test_prestate(test_unread_events, &at),
+                                       cmocka_unit_test_prestate(test_headers, &at),
+                                       cmocka_unit_test_prestate(test_probes_are_no_requests, &at)};
     if (!metrics || loop_init(&loop, &e))
         return 1;
     server = (struct server){.loop = &loop, .settings = &settings, .routes = routes};

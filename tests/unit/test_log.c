@@ -88,7 +88,9 @@ static void test_probes(void **state)
     a.status = 401;
     assert_true(written(&a, false) > 0);
     a.status = 200;
+    assert_true(access_is_probe(&a));
     snprintf(a.path, sizeof a.path, "/healthy");
+    assert_false(access_is_probe(&a));
     assert_true(written(&a, true) > 0);
     snprintf(a.path, sizeof a.path, "/metrics");
     assert_int_equal(written(&a, false), 0);

@@ -64,6 +64,7 @@ const struct route routes[] = {
     {.method = "POST", .path = "/moed/resize", .handle = handle_resize, .admin = true},
     {.method = "GET", .path = "/health", .handle = handle_health, .open = true},
     {.method = "GET", .path = "/v1/health", .handle = handle_health, .open = true},
+    {.method = "GET", .path = "/readyz", .handle = handle_health, .open = true},
     {.method = "GET", .path = "/livez", .handle = handle_livez, .open = true},
     {.path = "/v1/embeddings", .handle = handle_unsupported},
     {.path = "/v1/rerank", .handle = handle_unsupported},

@@ -115,10 +115,9 @@ static const char *one_field(const char *text, char *out)
     return out;
 }
 
-/* Questions of a load balancer or of Prometheus, every few seconds, that were answered. */
-static bool is_probe(const struct access_entry *a)
+bool access_is_probe(const struct access_entry *a)
 {
-    static const char *const paths[] = {"/health", "/livez", "/readyz", "/metrics"};
+    static const char *const paths[] = {"/health", "/v1/health", "/livez", "/readyz", "/metrics"};
     if (a->status >= 400 && a->status != 503)
         return false;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
@@ -129,7 +128,7 @@ static bool is_probe(const struct access_entry *a)
 
 void access_write(const struct access_entry *a, bool json)
 {
-    enum log_level level = is_probe(a) ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+    enum log_level level = access_is_probe(a) ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
     if (!log_shows(level))
         return;
     if (json) {

@@ -31,8 +31,10 @@ void access_new_id(char id[24]);
 /* Takes the trace id out of a `traceparent` header (W3C Trace Context, section 3.2); leaves `trace`
  * empty where the header is malformed. */
 void access_take_trace(const char *header, char trace[33]);
-/* Writes the line: of level debug for answered questions to /health, /livez, /readyz and /metrics.
- */
+/* An answered question of a load balancer or of Prometheus: to /health, /v1/health, /livez, /readyz
+ * or /metrics. */
+bool access_is_probe(const struct access_entry *a);
+/* Writes the line: of level debug for probes. */
 void access_write(const struct access_entry *a, bool json);
 
 #endif

@@ -41,8 +41,12 @@ static void count(struct exchange *x)
 {
     struct server_metrics *m = &x->server->metrics;
     unsigned class = (unsigned)x->log.status / 100;
-    counter_add(m->requests[class < 6 ? class : 0], 1);
-    histogram_observe(m->duration, (double)(x->log.end_ns - x->log.begin_ns) * 1e-9);
+    if (access_is_probe(&x->log)) {
+        counter_add(m->probes, 1);
+    } else {
+        counter_add(m->requests[class < 6 ? class : 0], 1);
+        histogram_observe(m->duration, (double)(x->log.end_ns - x->log.begin_ns) * 1e-9);
+    }
     x->server->exchanges--;
     if (x->queued && x->state == EXCHANGE_STREAMING)
         gauge_set(m->streams, (int64_t)--x->server->streams);

@@ -220,8 +220,10 @@ static struct MHD_Response *make_response(struct exchange *x)
     MHD_add_response_header(r, "x-request-id", x->log.id);
     if (x->api == HTTP_API_ANTHROPIC)
         MHD_add_response_header(r, "request-id", x->log.id);
-    if (x->state == EXCHANGE_STREAMING)
+    if (x->state == EXCHANGE_STREAMING) {
         MHD_add_response_header(r, "Cache-Control", "no-cache");
+        MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* a proxy passes each event on */
+    }
     for (size_t i = 0; i < x->n_headers; i++)
         MHD_add_response_header(r, x->headers[i].name, x->headers[i].value);
     if (x->close || x->server->draining || x->connection->listener->former)

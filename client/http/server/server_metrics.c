@@ -16,7 +16,9 @@ void server_metrics_register(struct server_metrics *m, struct metrics *r)
     };
     for (unsigned i = 0; i < sizeof classes / sizeof *classes; i++)
         m->requests[i] = metrics_counter(r, "moed_http_requests_total", classes[i], 1,
-                                         "HTTP requests by the class of their status");
+                                         "HTTP requests, but probes, by the class of their status");
+    m->probes = metrics_counter(r, "moed_http_probes_total", NULL, 1,
+                                "answered requests for /health, /livez, /readyz and /metrics");
     m->left = metrics_counter(r, "moed_http_disconnects_total", NULL, 1,
                               "clients that left before the end of the reply");
     m->slow_readers = metrics_counter(r, "moed_http_slow_readers_total", NULL, 1,
@@ -26,7 +28,8 @@ void server_metrics_register(struct server_metrics *m, struct metrics *r)
     m->refused_keys = metrics_counter(r, "moed_http_refused_keys_total", NULL, 1,
                                       "requests without a valid API key");
     m->duration = metrics_histogram(r, "moed_http_request_duration_seconds", NULL, duration_bounds,
-                                    N_DURATION_BOUNDS, "time from headers to the end of the reply");
+                                    N_DURATION_BOUNDS,
+                                    "time from headers to the end of the reply, of all but probes");
     m->connections = metrics_gauge(r, "moed_http_connections", NULL, "open connections");
     m->streams = metrics_gauge(r, "moed_http_streams", NULL, "replies that are being streamed");
 }

@@ -6,6 +6,7 @@
 
 struct server_metrics {
     struct counter *requests[6];  /* by the first digit of the status; [0]: no reply was sent */
+    struct counter *probes;       /* answered probes (access_log.h), which are not in requests */
     struct counter *left;         /* clients that left before the end of the reply */
     struct counter *slow_readers; /* streams given up because the client did not read */
     struct counter *late;         /* connections closed at a deadline */
