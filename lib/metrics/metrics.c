@@ -59,8 +59,9 @@ struct metrics {
     pthread_mutex_t rendering; /* guards the groups' values */
 };
 
-const double histogram_seconds_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
-                                           0.25,   0.5,   1,      2.5,   5,    10,    30,   60};
+const double histogram_seconds_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                           0.1,    0.25,  0.5,    1,     2.5,  5,     10,
+                                           30,     60,    120,    300,   600,  1800};
 const uint32_t histogram_seconds_count =
     sizeof histogram_seconds_bounds / sizeof histogram_seconds_bounds[0];
 _Static_assert(sizeof histogram_seconds_bounds / sizeof histogram_seconds_bounds[0] <=

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks deploy/monitoring: the metrics that its expressions name exist in the sources; the dashboard's panels have different ids and
-do not overlap; an alert on a quantile is far below its histogram's highest bound; alerts_test.yml has a case in which each alert fires;
+do not overlap, and select by its variables; an alert on a quantile is far below its histogram's highest bound; alerts_test.yml has a case in which each alert fires;
 and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions, and the alerts fire as
 alerts_test.yml says, with the target's labels of one host and with those of Kubernetes.
 
@@ -16,7 +16,7 @@ import tempfile
 OF_EVERY_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds", "process_open_fds",
                     "process_max_fds"}
 METRIC = re.compile(r"\b(?:moed|process)_[a-z0-9_]*(?<!_)\b(?=[\s{\[)]|$)")
-VARIABLES = {"$deployment": ".*", "$__rate_interval": "1m"}
+VARIABLES = {"$deployment": ".*", "$instance": ".*", "$pod": ".*", "$__rate_interval": "1m"}
 
 
 def read_sources(root):
@@ -48,6 +48,14 @@ def unknown_metrics(expressions, names):
         for metric in METRIC.findall(expression):
             if metric not in names and re.sub(r"_(bucket|sum|count)$", "", metric) not in names:
                 yield f"no process has {metric}: {expression}"
+
+
+def unselected_metrics(expressions):
+    """Each sample of a panel is chosen by the dashboard's variables."""
+    for expression in expressions:
+        for metric, labels in re.findall(r"\b((?:moed|process)_[a-z0-9_]*[a-z0-9])\b(?:\{([^}]*)\})?", re.sub(r"\b(?:by|without) \([^)]*\)", "", expression)):
+            if not all(f'{name}=~"${name}"' in labels for name in ("deployment", "instance", "pod")):
+                yield f"{metric} is not selected by deployment, instance and pod: {expression}"
 
 
 def overlaps(a, b):
@@ -132,7 +140,7 @@ def main():
     expressions = alert_expressions(alerts) + panel_expressions(panels)
     if len(expressions) < 20:
         sys.exit(f"found only {len(expressions)} expressions")
-    faults = [*unknown_metrics(expressions, registered(sources)), *layout_faults(panels), *unfired_alerts(alerts, read_cases()),
+    faults = [*unknown_metrics(expressions, registered(sources)), *layout_faults(panels), *unselected_metrics(panel_expressions(panels)), *unfired_alerts(alerts, read_cases()),
               *quantile_faults(alert_expressions(alerts), sources), *promtool_faults(folder, panels)]
     if faults:
         sys.exit("\n".join(faults))
