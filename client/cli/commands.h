@@ -14,6 +14,7 @@ int restart_main(int argc, char **argv);
 int reload_main(int argc, char **argv);
 int upgrade_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
+int health_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
 int logs_main(int argc, char **argv);

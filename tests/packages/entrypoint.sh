@@ -15,6 +15,7 @@ volume() {
     chmod "$2" "$WORK/$1"
     export MOED_RUN=$WORK/$1/${runtime#/run/moed/} RUN=$WORK/$1/${runtime#/run/moed/}
 }
+health() { PATH=$(dirname "$MOED"):$PATH "$source/deploy/container/health" 2>&1; }
 answers() { timeout 60 "$MOED" run -n 1 --temp 0 Once; }
 
 say "keys"
@@ -46,15 +47,24 @@ options=$(sed -n 's|^ *- /run/moed:\([^ ]*\).*|\1|p' "$source/deploy/container/c
 [ "$(wc -l <<<"$options")" -eq 2 ] || fail "an example has no tmpfs for /run/moed: $options"
 if grep -vE '^mode=1777(,size=[0-9]+m)?$' <<<"$options"; then fail "podman has no such option, or the user 10001 cannot write"; fi
 
+tls=()
 for mode in 2777 1777; do
+    # The second one with TLS, where there is a program to make a certificate.
+    if [ $mode = 1777 ] && command -v openssl >/dev/null; then
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$WORK/tls.key" -out "$WORK/tls.pem" -days 2 -subj /CN=moed 2>/dev/null
+        chmod 600 "$WORK/tls.key"
+        tls=(--tls-cert "$WORK/tls.pem" --tls-key "$WORK/tls.key")
+    fi
     say "the entry point in a volume of mode $mode: an emptyDir of a pod with fsGroup, and the examples' tmpfs"
     volume "$mode" "$mode"
-    (umask 022; PATH=$(dirname "$MOED"):$PATH MOED_MODEL=$MODEL MOED_PORT=0 MOED_KEYS_FILE=$WORK/keys exec "$entrypoint" --ctx 256) >"$WORK/log" 2>&1 &
+    (umask 022; PATH=$(dirname "$MOED"):$PATH MOED_MODEL=$MODEL MOED_PORT=0 MOED_KEYS_FILE=$WORK/keys exec "$entrypoint" --ctx 256 "${tls[@]}") >"$WORK/log" 2>&1 &
     container=$!
     wait_until 20 answers || fail "no answer: $(cat "$WORK/log")"
+    wait_until 20 health || fail "the health check fails: $(health)"
     [ "$(find "$WORK/$mode" -name keys -perm 600 | wc -l)" -eq 1 ] || fail "the copy of the keys: $(find "$WORK/$mode" -name keys -ls)"
     kill "$container"
     wait "$container" || true
+    if health; then fail "the health check finds a container that has ended"; fi
 done
 
 if [ "$(id -u)" -eq 0 ] && unshare --pid --fork --mount-proc true 2>/dev/null; then
