@@ -21,6 +21,7 @@
 
 struct frontend {
     /* options */
+    const char *trusted_proxies;
     const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
         *log_format, *template_file, *reasoning_field;
     char *chat_template; /* owned; NULL: the model's */
@@ -75,6 +76,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "accept N connections at once"},
         {"connections-per-ip", OPTION_UINT, &s->connections_per_ip, 0, 100000, "N",
          "accept N connections from one address; 0: no limit"},
+        {"trusted-proxies", OPTION_STRING, &f->trusted_proxies, 0, 0, "LIST",
+         "believe X-Forwarded-For of these addresses and ranges (10.0.0.0/8)"},
         {"answers", OPTION_UINT, &f->app.answers_max, 1, 100000, "N",
          "answer N requests at once; refuse more with 429"},
         {"body-bytes", OPTION_UINT, &s->body_bytes, 1024, 1u << 30, "N",
@@ -222,6 +225,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         code = auth_read(f->api_key_file, "key", &f->server.auth, e);
     if (!code && f->admin_key_file)
         code = auth_read(f->admin_key_file, "admin", &f->server.admin, e);
+    if (!code && f->trusted_proxies)
+        code = trusted_proxies_parse(f->trusted_proxies, &s->proxies, e);
     if (!code && f->template_file)
         code = read_template(f, e);
     for (size_t i = 0; !code && i < f->aliases.count; i++)

@@ -9,7 +9,7 @@ URL=http://127.0.0.1:$(cat "$RUN/http.port")
 # ask PATH N: N requests, one after the other.
 ask() { python3 -c 'import sys, urllib.request
 for i in range(int(sys.argv[2])): urllib.request.urlopen(sys.argv[1]).read()' "$URL$1" "$2" || fail "$1"; }
-lines() { cat "$RUN"/http.log "$RUN"/http.log.1 2> /dev/null | tr -d '\0' | grep -c "GET /v1/models 200 ok .*bytes=[0-9]*\$"; }
+lines() { cat "$RUN"/http.log "$RUN"/http.log.1 2> /dev/null | tr -d '\0' | grep -c "GET /v1/models 200 ok .*bytes=[0-9]* client=127.0.0.1\$"; }
 
 ask /health 3
 ask /livez 3
@@ -28,7 +28,7 @@ end_all() {
     end
 }
 trap end_all EXIT
-followed() { grep -c "GET /v1/models 200 ok .*bytes=[0-9]*\$" "$WORK/followed"; }
+followed() { grep -c "GET /v1/models 200 ok .*bytes=[0-9]* client=127.0.0.1\$" "$WORK/followed"; }
 follows() { [ "$(followed)" = $asked ]; }
 asked=1
 wait_until 10 follows || fail "moed logs -f prints no line"

@@ -1,5 +1,6 @@
 /* A stream of the HTTP server (client/http/server/exchange.h) over a socket, in one thread: its
- * headers, which clients are given up because they do not read; and what counts as a request. */
+ * headers, which clients are given up because they do not read; what counts as a request; and how
+ * many connections an address has. */
 #include "client/http/server/server.h"
 
 #include <arpa/inet.h>
@@ -17,6 +18,12 @@
 
 enum { STREAM_BYTES = 10000, EVENT_BYTES = 3 * STREAM_BYTES };
 
+static struct server_settings settings = {.connections = 8,
+                                          .body_bytes = 1000,
+                                          .bodies_bytes = 1000,
+                                          .header_timeout_s = 600,
+                                          .idle_timeout_s = 600,
+                                          .stream_bytes = STREAM_BYTES};
 static struct loop loop;
 static struct server server;
 static struct exchange *stream; /* the one that is open; NULL: none */
@@ -135,6 +142,39 @@ static void test_probes_are_no_requests(void **state)
     assert_int_equal(counter_read(server.metrics.requests[2]), requests + 1);
 }
 
+/* Whether a further connection is served. */
+static bool is_served(const struct sockaddr_in *at)
+{
+    char byte;
+    ssize_t n = -1;
+    int fd = request(at, "/else");
+    while (n < 0) {
+        server_run(&server, 1);
+        n = recv(fd, &byte, 1, MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN)
+            n = 0; /* reset */
+    }
+    close(fd);
+    return n > 0;
+}
+
+/* A trusted proxy has the connections of many clients. */
+static void test_connections_of_an_address(void **state)
+{
+    struct error e;
+    int fd = request(*state, "/else");
+    read_text(fd, "200 OK");
+    settings.connections_per_ip = 1;
+    assert_false(is_served(*state));
+    assert_int_equal(trusted_proxies_parse("127.0.0.0/8", &settings.proxies, &e), ERROR_OK);
+    assert_true(is_served(*state));
+    trusted_proxies_free(&settings.proxies);
+    settings.connections_per_ip = 0;
+    close(fd);
+    while (server.connections)
+        server_run(&server, 100);
+}
+
 /* An event may be larger than the limit, which is for what a client leaves unread. */
 static void test_large_events(void **state)
 {
@@ -169,19 +209,15 @@ static void test_unread_events(void **state)
 
 int main(void)
 {
-    static const struct server_settings settings = {.connections = 8,
-                                                    .body_bytes = 1000,
-                                                    .bodies_bytes = 1000,
-                                                    .header_timeout_s = 600,
-                                                    .idle_timeout_s = 600,
-                                                    .stream_bytes = STREAM_BYTES};
     struct sockaddr_in at;
     struct error e;
     struct metrics *metrics = metrics_new();
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_large_events, &at),
-                                       cmocka_unit_test_prestate(test_unread_events, &at),
-                                       cmocka_unit_test_prestate(test_headers, &at),
-                                       cmocka_unit_test_prestate(test_probes_are_no_requests, &at)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_large_events, &at),
+        cmocka_unit_test_prestate(test_unread_events, &at),
+        cmocka_unit_test_prestate(test_headers, &at),
+        cmocka_unit_test_prestate(test_connections_of_an_address, &at),
+        cmocka_unit_test_prestate(test_probes_are_no_requests, &at)};
     if (!metrics || loop_init(&loop, &e))
         return 1;
     server = (struct server){.loop = &loop, .settings = &settings, .routes = routes};

@@ -74,6 +74,26 @@ static void test_fields_stay_fields(void **state)
     assert_non_null(strstr(text, " ignored=/x%20200%20ok%20key=b%%C3%A4\n"));
 }
 
+/* An id that a client sent is a field of its own, or none. */
+static void test_request_ids(void **state)
+{
+    char id[129], longest[131];
+    (void)state;
+    access_take_request_id("f3c2-77:a/b", id);
+    assert_string_equal(id, "f3c2-77:a/b");
+    static const char *const wrong[] = {"", "a b", "a\n", "a\x7f", "\xc3\xa4"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        access_take_request_id(wrong[i], id);
+        assert_string_equal(id, "");
+    }
+    memset(longest, 'x', 129);
+    longest[129] = '\0';
+    access_take_request_id(longest, id);
+    assert_string_equal(id, "");
+    access_take_request_id(longest + 1, id);
+    assert_string_equal(id, longest + 1);
+}
+
 /* Probes are of level debug; others, and those that were refused, are not. */
 static void test_probes(void **state)
 {
@@ -105,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_controls_are_hidden),
         cmocka_unit_test(test_fields_stay_fields),
         cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_request_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

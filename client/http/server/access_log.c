@@ -33,6 +33,16 @@ void access_take_trace(const char *header, char trace[33])
     trace[32] = '\0';
 }
 
+void access_take_request_id(const char *header, char id[129])
+{
+    size_t n = 0;
+    while (header[n] > ' ' && header[n] < 0x7f)
+        n++;
+    id[0] = '\0';
+    if (n <= 128 && !header[n])
+        memcpy(id, header, n + 1);
+}
+
 static double seconds(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
@@ -76,6 +86,8 @@ static void write_json(const struct access_entry *a, enum log_level level)
         strbuf_printf(&b, ",\"first_token_s\":%.6f", seconds(a->begin_ns, a->first_token_ns));
     strbuf_printf(&b, ",\"duration_s\":%.6f,\"bytes_out\":%llu", seconds(a->begin_ns, a->end_ns),
                   (unsigned long long)a->bytes_out);
+    member(&b, "client", a->client);
+    member(&b, "request_id", a->request_id);
     member(&b, "trace", a->trace);
     member(&b, "ignored", a->ignored);
     if (a->body) {
@@ -139,15 +151,16 @@ void access_write(const struct access_entry *a, bool json)
                                       model[3 * sizeof a->model], ignored[3 * sizeof a->ignored];
     if (a->first_token_ns)
         snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
-    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id,
-             a->method, one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
+    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s%s%s time=%.3fs bytes=%llu%s%s%s%s%s%s%s%s",
+             a->id, a->method, one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
              or_dash(one_field(a->model, model)),
              count_field(in, "in", a->tokens && a->in_known, a->tokens_in),
              count_field(cached, "cached", a->tokens && a->cached_known, a->tokens_cached),
              count_field(out, "out", a->tokens, a->tokens_out), first,
              seconds(a->begin_ns, a->end_ns), (unsigned long long)a->bytes_out,
-             a->trace[0] ? " trace=" : "", a->trace, a->ignored[0] ? " ignored=" : "",
-             one_field(a->ignored, ignored));
+             a->client[0] ? " client=" : "", a->client, a->request_id[0] ? " request_id=" : "",
+             a->request_id, a->trace[0] ? " trace=" : "", a->trace,
+             a->ignored[0] ? " ignored=" : "", one_field(a->ignored, ignored));
     if (a->body)
         log_info("%s body %.*s", a->id, (int)a->body_bytes, a->body);
 }

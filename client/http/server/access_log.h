@@ -7,16 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define ACCESS_CLIENT_BYTES 46
+
 struct access_entry {
-    char id[24];    /* of the request: "req-..." */
-    char key[33];   /* the API key's name; empty: none */
-    char trace[33]; /* the trace id of `traceparent`; empty: none */
-    char model[96]; /* empty: the request names none */
+    char id[24];                      /* of the request: "req-..." */
+    char key[33];                     /* the API key's name; empty: none */
+    char trace[33];                   /* the trace id of `traceparent`; empty: none */
+    char client[ACCESS_CLIENT_BYTES]; /* the client's address; empty: not known */
+    char request_id[129];             /* the client's X-Request-Id; empty: none that fits */
+    char model[96];                   /* empty: the request names none */
     const char *method;
     char path[96];
     char ignored[96]; /* parameters that no table has */
     int status;
-    const char *outcome; /* "ok", "left", "broken", "slow": a literal */
+    const char *outcome; /* "ok", "left", "slow", "refused" ...: a literal */
     bool tokens;         /* there is tokens_out, and what the next two say */
     bool in_known, cached_known;
     uint64_t tokens_in, tokens_cached, tokens_out;
@@ -31,6 +35,9 @@ void access_new_id(char id[24]);
 /* Takes the trace id out of a `traceparent` header (W3C Trace Context, section 3.2); leaves `trace`
  * empty where the header is malformed. */
 void access_take_trace(const char *header, char trace[33]);
+/* Takes an X-Request-Id of 1 to 128 printable ASCII characters without blanks; leaves `id` empty
+ * where it is another. */
+void access_take_request_id(const char *header, char id[129]);
 /* An answered question of a load balancer or of Prometheus: to /health, /v1/health, /livez, /readyz
  * or /metrics. */
 bool access_is_probe(const struct access_entry *a);

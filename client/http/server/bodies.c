@@ -26,30 +26,18 @@ static uint64_t capacity(const struct server *s, enum body_pool pool)
 
 /* ---- Clients ---- */
 
-/* An IPv6 client has the addresses of a /64. At an IPv6 socket an IPv4 client has its address in
- * the last bytes. */
-static uint64_t hash_ipv6(const struct in6_addr *a)
+/* An IPv6 client has the addresses of a /64. */
+static uint64_t hash_address(const struct client_address *c)
 {
-    return IN6_IS_ADDR_V4MAPPED(a) ? checksum64(0, a->s6_addr + 12, 4)
-                                   : checksum64(0, a->s6_addr, 8);
-}
-
-static uint64_t hash_address(const struct exchange *x)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *a = info ? info->client_addr : NULL;
-    if (a && a->sa_family == AF_INET)
-        return checksum64(0, &((const struct sockaddr_in *)a)->sin_addr, sizeof(struct in_addr));
-    if (a && a->sa_family == AF_INET6)
-        return hash_ipv6(&((const struct sockaddr_in6 *)a)->sin6_addr);
-    return 0;
+    if (!c->known)
+        return 0;
+    return client_address_is_ipv4(c) ? checksum64(0, c->bytes + 12, 4) : checksum64(0, c->bytes, 8);
 }
 
 uint64_t bodies_client(const struct exchange *x)
 {
     const char *key = x->log.key;
-    return *key ? checksum64(0, key, strlen(key)) : hash_address(x);
+    return *key ? checksum64(0, key, strlen(key)) : hash_address(&x->address);
 }
 
 static struct body_client *find_client(const struct server *s, uint64_t id)

@@ -103,6 +103,31 @@ static const char *known_method(const char *method)
     return "OTHER";
 }
 
+static enum MHD_Result take_last(void *arg, enum MHD_ValueKind kind, const char *name,
+                                 const char *value)
+{
+    const char **last = arg;
+    if (strcasecmp(name, "X-Forwarded-For") == 0)
+        *last = value;
+    return MHD_YES;
+}
+
+/* The client: for the log, and for fairness among those without keys. */
+static void find_client(struct exchange *x)
+{
+    const struct trusted_proxies *proxies = &x->server->settings->proxies;
+    const char *forwarded = NULL, *id = exchange_header(x, "X-Request-Id");
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct client_address peer = client_address_of(info ? info->client_addr : NULL);
+    if (client_address_is_trusted(&peer, proxies))
+        MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, take_last, &forwarded);
+    x->address = client_address_find(&peer, proxies, forwarded);
+    client_address_text(&x->address, x->log.client);
+    if (id)
+        access_take_request_id(id, x->log.request_id);
+}
+
 static bool path_fits(const struct route *r, const char *url)
 {
     size_t n = strlen(r->path);
@@ -333,6 +358,7 @@ void exchange_admit(struct exchange *x, const char *url, const char *method, con
     snprintf(x->log.path, sizeof x->log.path, "%s", url);
     if (trace)
         access_take_trace(trace, x->log.trace);
+    find_client(x);
     struct problem unknown = {0};
     find_route(x, url, &unknown);
     if (one_host && check_framing(x, method, version, &p) && check_origin(x, &p) &&
@@ -340,6 +366,8 @@ void exchange_admit(struct exchange *x, const char *url, const char *method, con
         p = unknown;
     if (p.status) {
         x->close = true; /* the body is not read */
+        if (p.status == 401 || p.status == 403)
+            x->log.outcome = "refused";
         exchange_fail(x, &p);
     } else if (is_preflight(x)) {
         answer_preflight(x);

@@ -12,6 +12,7 @@
 #define MOED_HTTP_EXCHANGE_H
 
 #include "client/http/server/access_log.h"
+#include "client/http/server/client_address.h"
 #include "client/http/server/problem.h"
 
 #include <stdbool.h>
@@ -42,9 +43,10 @@ struct exchange {
     struct connection *connection;
     struct MHD_Connection *mhd;
     const struct route *route;
-    enum http_api api; /* the shape of errors */
-    char rest[160];    /* of the path, after the route's */
-    bool admin;        /* the request has an admin key */
+    enum http_api api;             /* the shape of errors */
+    char rest[160];                /* of the path, after the route's */
+    bool admin;                    /* the request has an admin key */
+    struct client_address address; /* the client's, perhaps behind a proxy */
     enum exchange_state state;
     struct strbuf body; /* the request's; for the handler's call, or longer by exchange_keep_body */
     bool keeps_body;

@@ -85,46 +85,42 @@ static void close_connection(struct connection *c)
     free(c);
 }
 
-/* The bytes of the address, without the port. NULL: one that has none, as a unix socket's. */
-static const void *address_bytes(const struct sockaddr *a, size_t *bytes)
-{
-    *bytes = 0;
-    if (a && a->sa_family == AF_INET) {
-        *bytes = sizeof(struct in_addr);
-        return &((const struct sockaddr_in *)a)->sin_addr;
-    }
-    if (a && a->sa_family == AF_INET6) {
-        *bytes = sizeof(struct in6_addr);
-        return &((const struct sockaddr_in6 *)a)->sin6_addr;
-    }
-    return NULL;
-}
-
-static bool is_from(const struct connection *c, const struct sockaddr *address)
+static struct client_address address_of(const struct connection *c)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    size_t n, m;
-    const void *a = address_bytes(info ? info->client_addr : NULL, &n);
-    const void *b = address_bytes(address, &m);
-    return a && b && n == m && memcmp(a, b, n) == 0;
+    return client_address_of(info ? info->client_addr : NULL);
 }
 
-/* Each instance of libmicrohttpd has limits of its own. Those that share a socket, that of the
- * certificate and those of former ones, have them together. */
+/* Whether an address has fewer connections than it may. Trusted proxies have those of many clients,
+ * and a unix socket those of this machine. */
+static bool has_few(const struct server *s, const struct client_address *peer)
+{
+    uint64_t most = s->settings->connections_per_ip, same = 0;
+    if (!most || !peer->known || client_address_is_trusted(peer, &s->settings->proxies))
+        return true;
+    for (const struct connection *c = s->connections; c && same < most; c = c->next) {
+        struct client_address other = address_of(c);
+        same += other.known && memcmp(other.bytes, peer->bytes, sizeof other.bytes) == 0;
+    }
+    return same < most;
+}
+
+/* Each instance of libmicrohttpd has a limit of its own. Those that share a socket, that of the
+ * certificate and those of former ones, have it together. */
 static enum MHD_Result may_connect(void *arg, const struct sockaddr *address, socklen_t bytes)
 {
     const struct listener *l = arg;
     const struct server *s = l->server;
-    uint64_t all = 0, same = 0;
+    struct client_address peer = client_address_of(address);
+    uint64_t all = 0;
+    if (!has_few(s, &peer))
+        return MHD_NO;
     if (!l->certificate.chain || s->n_former == 0)
         return MHD_YES;
-    for (const struct connection *c = s->connections; c; c = c->next) {
+    for (const struct connection *c = s->connections; c; c = c->next)
         all += c->listener->certificate.chain != NULL;
-        same += s->settings->connections_per_ip && is_from(c, address);
-    }
-    bool few = !s->settings->connections_per_ip || same < s->settings->connections_per_ip;
-    return all < s->settings->connections && few ? MHD_YES : MHD_NO;
+    return all < s->settings->connections ? MHD_YES : MHD_NO;
 }
 
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
@@ -367,15 +363,13 @@ static struct MHD_Daemon *start_daemon(struct listener *l, int socket)
         {MHD_OPTION_HTTPS_MEM_KEY, 0, c->key},
         {MHD_OPTION_END, 0, NULL},
     };
-    return MHD_start_daemon(flags, 0, may_connect, l, on_request, l, MHD_OPTION_LISTEN_SOCKET,
-                            socket, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
-                            MHD_OPTION_URI_LOG_CALLBACK, on_target, l, MHD_OPTION_NOTIFY_CONNECTION,
-                            on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
-                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, STRICT, 1,
-                            MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
+    return MHD_start_daemon(
+        flags, 0, may_connect, l, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target, l,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)o->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, STRICT,
+        1, MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
 }
 
 /* libmicrohttpd closes the socket in some of its failures, and another thread may have its number

@@ -10,6 +10,7 @@
 #define MOED_HTTP_SERVER_H
 
 #include "client/http/server/auth.h"
+#include "client/http/server/client_address.h"
 #include "client/http/server/exchange.h"
 #include "client/http/server/loop.h"
 #include "client/http/server/origin.h"
@@ -19,9 +20,10 @@ struct server_settings {
     const char *host_names;      /* see origin.h */
     const char *cors_origins;    /* see origin.h */
     uint64_t connections;        /* at most, at once */
-    uint64_t connections_per_ip; /* 0: no limit of its own */
-    uint64_t body_bytes;         /* of a request */
-    uint64_t bodies_bytes;       /* of all requests that are being read (bodies.h) */
+    uint64_t connections_per_ip; /* 0: no limit of its own; of others than trusted proxies */
+    struct trusted_proxies proxies;
+    uint64_t body_bytes;   /* of a request */
+    uint64_t bodies_bytes; /* of all requests that are being read (bodies.h) */
     uint64_t header_timeout_s, idle_timeout_s;
     uint64_t stream_bytes; /* a stream's unsent bytes, at most, beside its largest chunk */
     bool log_json;
