@@ -305,6 +305,8 @@ static const struct option_spec *list_options(struct request *r)
         deployment_options_spec("tls-key", o, "HTTP: the certificate's private key"),
         deployment_options_spec("admin-key-file", o,
                                 "HTTP: the keys in FILE may change policy and memory"),
+        deployment_options_spec("metrics-key-file", o,
+                                "HTTP: the keys in FILE may read /metrics, and nothing else"),
         deployment_options_spec("cors-origins", o,
                                 "HTTP: let pages of these origins use it, separated by commas "
                                 "(default with API keys: *, else none)"),

@@ -22,8 +22,8 @@
 struct frontend {
     /* options */
     const char *trusted_proxies;
-    const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
-        *log_format, *template_file, *reasoning_field;
+    const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *metrics_key_file,
+        *tls_cert, *tls_key, *log_format, *template_file, *reasoning_field;
     char *chat_template; /* owned; NULL: the model's */
     struct option_list aliases;
     struct model_names names;
@@ -31,7 +31,7 @@ struct frontend {
     double drain_s; /* how long answers may go on once the process is to stop */
     struct server_settings settings;
     struct certificate certificate; /* read, and no listener has it yet */
-    struct renewal new_certificate, new_keys, new_admin_keys;
+    struct renewal new_certificate, new_keys, new_admin_keys, new_metrics_keys;
 
     struct daemon daemon;
     struct loop loop;
@@ -59,6 +59,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "let the default model answer requests for unknown models"},
         {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
          "let who has a key in FILE change policy and memory, too"},
+        {"metrics-key-file", OPTION_STRING, &f->metrics_key_file, 0, 0, "FILE",
+         "let who has a key in FILE read /metrics, and nothing else"},
         {"chat-template", OPTION_STRING, &f->template_file, 0, 0, "FILE",
          "use this chat template for that deployment, not the model's"},
         {"models", OPTION_BOOL, &f->models, 0, 0, NULL,
@@ -147,11 +149,13 @@ static void begin_renewals(struct frontend *f)
     renewal_begin(&f->new_certificate, f->tls_cert, f->tls_key);
     renewal_begin(&f->new_keys, f->api_key_file, NULL);
     renewal_begin(&f->new_admin_keys, f->admin_key_file, NULL);
+    renewal_begin(&f->new_metrics_keys, f->metrics_key_file, NULL);
 }
 
 static bool has_renewals(const struct frontend *f)
 {
-    return f->new_certificate.paths[0] || f->new_keys.paths[0] || f->new_admin_keys.paths[0];
+    return f->new_certificate.paths[0] || f->new_keys.paths[0] || f->new_admin_keys.paths[0] ||
+           f->new_metrics_keys.paths[0];
 }
 
 /* Streams without an end would keep the right of keys that are withdrawn, and listeners of former
@@ -225,6 +229,8 @@ static enum error_code check_options(struct frontend *f, struct error *e)
         code = auth_read(f->api_key_file, "key", &f->server.auth, e);
     if (!code && f->admin_key_file)
         code = auth_read(f->admin_key_file, "admin", &f->server.admin, e);
+    if (!code && f->metrics_key_file)
+        code = auth_read(f->metrics_key_file, "metrics", &f->server.metrics_keys, e);
     if (!code && f->trusted_proxies)
         code = trusted_proxies_parse(f->trusted_proxies, &s->proxies, e);
     if (!code && f->template_file)
@@ -357,6 +363,7 @@ static void serve(struct frontend *f)
         renew_certificate(f);
         renew_keys(f, &f->new_keys, &f->server.auth);
         renew_keys(f, &f->new_admin_keys, &f->server.admin);
+        renew_keys(f, &f->new_metrics_keys, &f->server.metrics_keys);
     }
     uint64_t end_ns = clock_ns() + (uint64_t)(f->drain_s * 1e9);
     while (f->server.exchanges && clock_ns() < end_ns && !atomic_load(&f->daemon.hurried))
@@ -399,9 +406,10 @@ int main(int argc, char **argv)
     if (!code)
         code = set_up(&f, &e);
     if (!code && f.daemon.confine)
-        frontend_confine_files(
-            f.daemon.run, f.unix_path,
-            (struct renewal *const[]){&f.new_certificate, &f.new_keys, &f.new_admin_keys}, 3);
+        frontend_confine_files(f.daemon.run, f.unix_path,
+                               (struct renewal *const[]){&f.new_certificate, &f.new_keys,
+                                                         &f.new_admin_keys, &f.new_metrics_keys},
+                               4);
     if (!code)
         code = start_threads(&f, &e);
     if (!code)

@@ -67,6 +67,7 @@ enum {
     X(http_config, STRING, "--http-config", 0, 0, "FILE", TO_HTTP | OF_HTTP, "--config")           \
     X(api_key_file, STRING, "--api-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)               \
     X(admin_key_file, STRING, "--admin-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)           \
+    X(metrics_key_file, STRING, "--metrics-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)       \
     X(chat_template, STRING, "--chat-template", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)             \
     X(tls_cert, STRING, "--tls-cert", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)                       \
     X(tls_key, STRING, "--tls-key", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)                         \

@@ -63,7 +63,8 @@ if command -v openssl > /dev/null; then
     openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout "$WORK/key.pem" -out "$WORK/cert.pem" > /dev/null 2>&1
     tls=(--tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem")
 fi
-"$http" --run "$WORK/run2" --listen 0.0.0.0:0 --api-key-file "$WORK/keys" --unix "$WORK/http.sock" "${tls[@]}" > /dev/null 2> "$WORK/http2.log" &
+(umask 077; echo "prometheus secret-of-metrics" > "$WORK/metrics-keys")
+"$http" --run "$WORK/run2" --listen 0.0.0.0:0 --api-key-file "$WORK/keys" --metrics-key-file "$WORK/metrics-keys" --unix "$WORK/http.sock" "${tls[@]}" > /dev/null 2> "$WORK/http2.log" &
 second=$!
 wait_until 10 grep -q ready "$WORK/http2.log" || fail "$(cat "$WORK/http2.log")"
 port=$(port_of "$WORK/http2.log")
@@ -72,6 +73,9 @@ for where in "$WORK/http.sock" ${tls:+tls:$port}; do
     [ "$(get "$where" /v1/models)" = 401 ] || fail "$where: no key is needed"
     [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alic")" = 401 ] || fail "$where: half a key is taken"
     [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alice")" = 200 ] || fail "$where: a key is refused"
+    [ "$(get "$where" /metrics "Authorization: Bearer secret-of-metrics")" = 200 ] || fail "$where: a key for metrics is refused"
+    [ "$(get "$where" /metrics "Authorization: Bearer secret-of-alice")" = 200 ] || fail "$where: an API key does not read metrics"
+    [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-metrics")" = 403 ] || fail "$where: a key for metrics does more"
     [ "$(get "$where" /v1/models "x-api-key: secret-without-name")" = 200 ] || fail "$where: a key is refused"
     [ "$(get "$where" /v1/models "x-api-key: secret-without-name" "Origin: https://any.example")" = 200 ] || fail "$where: a page with a key is refused"
     [ "$(get "$where" /v1/models "Origin: https://any.example")" = 401 ] || fail "$where: a page needs no key"

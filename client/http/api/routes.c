@@ -57,7 +57,7 @@ const struct route routes[] = {
     {.method = "POST", .path = "/apply-template", .handle = handle_apply_template},
     {.method = "GET", .path = "/props", .handle = handle_props},
     {.method = "GET", .path = "/slots", .handle = handle_slots},
-    {.method = "GET", .path = "/metrics", .handle = handle_metrics},
+    {.method = "GET", .path = "/metrics", .handle = handle_metrics, .metrics = true},
     {.method = "GET", .path = "/moed/map", .handle = handle_map},
     {.method = "GET", .path = "/moed/events", .handle = handle_events},
     {.method = "POST", .path = "/moed/policy", .handle = handle_policy, .admin = true},

@@ -320,6 +320,9 @@ static bool check_key(struct exchange *x, struct problem *p)
     const char *user = name ? NULL : find_key(x, keys);
     if (!name && !needs_admin)
         name = user;
+    const char *reader = name || user ? NULL : find_key(x, &x->server->metrics_keys);
+    if (x->route && x->route->metrics && !name)
+        name = reader;
     if (name) {
         snprintf(x->log.key, sizeof x->log.key, "%s", name);
         return true;
@@ -327,6 +330,8 @@ static bool check_key(struct exchange *x, struct problem *p)
     counter_add(x->server->metrics.refused_keys, 1);
     if (user)
         return problem_set(p, 403, "this key may not change a deployment: an admin key is needed");
+    if (reader)
+        return problem_set(p, 403, "this key may read /metrics alone");
     exchange_add_header(x, "WWW-Authenticate", "Bearer");
     problem_fill(p, 401, "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     p->code = "invalid_api_key";

@@ -32,6 +32,7 @@ struct route {
     enum http_api api; /* the shape of errors */
     bool open;         /* needs no API key */
     bool admin;        /* needs an admin key */
+    bool metrics;      /* a key for metrics is enough */
 };
 
 enum exchange_state { EXCHANGE_READING, EXCHANGE_WORKING, EXCHANGE_STREAMING, EXCHANGE_REPLYING };

@@ -554,4 +554,5 @@ void server_close(struct server *s)
     s->n_listeners = 0;
     auth_free(&s->auth);
     auth_free(&s->admin);
+    auth_free(&s->metrics_keys);
 }

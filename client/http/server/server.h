@@ -62,6 +62,7 @@ struct server {
     const struct server_settings *settings;
     struct auth auth;
     struct auth admin;          /* keys that may also change a deployment */
+    struct auth metrics_keys;   /* keys that may only read metrics */
     const struct route *routes; /* ends with a NULL path */
     void *app;                  /* the handlers' */
     struct server_metrics metrics;
