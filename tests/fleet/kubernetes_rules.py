@@ -30,8 +30,24 @@ def faults(resources):
             yield f"{name} selects no pod"
         if r["kind"] == "HorizontalPodAutoscaler" and (spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]) not in names:
             yield f"{name} scales what does not exist"
+        if r["kind"] == "PodMonitor":
+            yield from monitor_faults(name, spec, workloads)
     for w in workloads:
         yield from pod_faults(w["spec"]["template"]["spec"], names)
+
+
+def monitor_faults(name, spec, workloads):
+    wanted = spec["selector"]["matchLabels"].items()
+    pods = [w["spec"]["template"] for w in workloads if wanted <= w["spec"]["template"]["metadata"]["labels"].items()]
+    ports = {p.get("name") for pod in pods for c in pod["spec"]["containers"] for p in c.get("ports", [])}
+    secrets = {v["secret"]["secretName"] for pod in pods for v in pod["spec"].get("volumes", []) if "secret" in v}
+    if not pods:
+        yield f"{name} selects no pod"
+    for e in spec["podMetricsEndpoints"]:
+        if e["port"] not in ports:
+            yield f"{name}: no pod has the port {e['port']}"
+        if "authorization" in e and e["authorization"]["credentials"]["name"] not in secrets:
+            yield f"{name}: the pods do not have the Secret of its key"
 
 
 def pod_faults(pod, names):

@@ -7,19 +7,22 @@ PATH=$PATH:/usr/sbin
 command -v "$ROUTER" >/dev/null || skip "$ROUTER is not installed"
 configurations=$(cd "$(dirname "$0")/../../deploy/routers" && pwd)
 start_replicas 2 --ctx 8192 --parallel 8 --queue 200
-port=$(free_port)
+port=$(free_port) metrics=$(free_port)
 
 # The shipped configuration, with this test's addresses.
 case $ROUTER in
 haproxy) file=haproxy.cfg start=(haproxy -db -f "$WORK/haproxy.cfg") ;;
 nginx) file=nginx.conf start=(nginx -c "$WORK/nginx.conf" -g "daemon off;") ;;
 esac
-sed -e "s/127.0.0.1:8081/127.0.0.1:${PORTS[0]}/; s/127.0.0.1:8082/127.0.0.1:${PORTS[1]}/; s/127.0.0.1:8080/127.0.0.1:$port/" \
+sed -e "s/127.0.0.1:8081/127.0.0.1:${PORTS[0]}/; s/127.0.0.1:8082/127.0.0.1:${PORTS[1]}/; s/127.0.0.1:8080/127.0.0.1:$port/; s/127.0.0.1:8404/127.0.0.1:$metrics/" \
     -e "s|/tmp/moed-|$WORK/moed-|" "$configurations/$file" >"$WORK/$file"
 "${start[@]}" >"$WORK/router.log" 2>&1 &
 router=$!
 trap 'kill $router 2>/dev/null || true; end_replicas' EXIT
 wait_until 20 curl -sf "http://127.0.0.1:$port/health" || fail "$ROUTER does not serve: $(cat "$WORK/router.log")"
+if [ "$ROUTER" = haproxy ]; then
+    curl -sf "http://127.0.0.1:$metrics/metrics" | grep '^haproxy_server_status{proxy="moed",server="r1",state="UP"} 1$' >/dev/null || fail "HAProxy's metrics"
+fi
 python3 "$(dirname "$0")/router_load.py" "$ROUTER" "$port" "$WORK" "$LONG" "${RUNS[@]}" "${PORTS[@]}" || {
     tail -n 300 "$WORK/router.log" >&2
     fail "see above"

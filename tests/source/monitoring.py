@@ -104,6 +104,15 @@ def with_labels_of_pods(cases):
     return cases.replace("job: moed,", "job: moed/moed, namespace: moed, pod: moed-0, container: moed,")
 
 
+def stale_rule(root):
+    """The PrometheusRule of deploy/kubernetes is what the program makes of alerts.yml."""
+    made = subprocess.run([os.path.join(root, "deploy", "monitoring", "prometheus-rule")], capture_output=True, text=True, check=True).stdout
+    path = "deploy/kubernetes/overlays/monitored/rules.yaml"
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        if f.read() != made:
+            yield f"{path} is stale: run deploy/monitoring/prometheus-rule >{path}"
+
+
 def promtool_faults(folder, panels):
     if not shutil.which("promtool"):
         return
@@ -141,7 +150,7 @@ def main():
     if len(expressions) < 20:
         sys.exit(f"found only {len(expressions)} expressions")
     faults = [*unknown_metrics(expressions, registered(sources)), *layout_faults(panels), *unselected_metrics(panel_expressions(panels)), *unfired_alerts(alerts, read_cases()),
-              *quantile_faults(alert_expressions(alerts), sources), *promtool_faults(folder, panels)]
+              *quantile_faults(alert_expressions(alerts), sources), *stale_rule(sys.argv[1]), *promtool_faults(folder, panels)]
     if faults:
         sys.exit("\n".join(faults))
 
