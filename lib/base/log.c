@@ -8,17 +8,38 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char *log_component = "moed";
 static enum log_level log_threshold = LOG_LEVEL_INFO;
 static _Atomic bool log_json;
+static bool log_journal;
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+/* Whether standard error is the journal's socket: journald takes a priority in front of a line. */
+static bool writes_to_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat s;
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+           fstat(STDERR_FILENO, &s) == 0 && s.st_dev == device && s.st_ino == inode;
+}
+
+/* What stands in front of a line. */
+static const char *priority_of(enum log_level level)
+{
+    static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* syslog's */
+    return log_journal ? priorities[level] : "";
+}
 
 void log_init(const char *component, enum log_level threshold)
 {
+    log_journal = writes_to_journal();
     log_component = component;
     log_threshold = threshold;
 }
@@ -63,8 +84,8 @@ static void write_json(enum log_level level, const char *time, const char *messa
 {
     struct strbuf b;
     strbuf_init(&b);
-    strbuf_printf(&b, "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"%s\",\"message\":", time,
-                  level_names[level], log_component);
+    strbuf_printf(&b, "%s{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"%s\",\"message\":",
+                  priority_of(level), time, level_names[level], log_component);
     strbuf_json_string(&b, message, strlen(message));
     strbuf_printf(&b, "}\n");
     if (!b.failed)
@@ -89,9 +110,9 @@ void log_line(enum log_level level, const char *format, ...)
     char time[LOG_TIME_BYTES], line[1024];
     bool json = atomic_load_explicit(&log_json, memory_order_relaxed);
     log_time(time);
-    int n = log_json
-                ? 0
-                : snprintf(line, sizeof line, "%s %s %s ", time, level_names[level], log_component);
+    int n = log_json ? 0
+                     : snprintf(line, sizeof line, "%s%s %s %s ", priority_of(level), time,
+                                level_names[level], log_component);
     errno = saved_errno; /* for %m */
     va_list args;
     va_start(args, format);

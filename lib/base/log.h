@@ -13,7 +13,9 @@ enum log_level {
     LOG_LEVEL_DEBUG
 };
 
-/* Once at start, before threads. Borrows component, a literal. */
+/* Once at start, before threads. Borrows component, a literal. Where standard error is the
+ * journal's
+ * ($JOURNAL_STREAM), lines begin with a priority, "<3>". */
 void log_init(const char *component, enum log_level threshold);
 /* From now on each line is a JSON object: {"time", "level", "component", "message"}. */
 void log_use_json(void);

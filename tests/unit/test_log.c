@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -74,6 +76,39 @@ static void test_fields_stay_fields(void **state)
     assert_non_null(strstr(text, " ignored=/x%20200%20ok%20key=b%%C3%A4\n"));
 }
 
+/* Where standard error is what $JOURNAL_STREAM names, and only there, a line has its priority. */
+static void test_priorities(void **state)
+{
+    int pipes[2], saved = dup(STDERR_FILENO);
+    struct stat s;
+    char stream[64], text[512];
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(fstat(pipes[1], &s), 0);
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)s.st_dev,
+             (unsigned long long)s.st_ino);
+    dup2(pipes[1], STDERR_FILENO);
+    setenv("JOURNAL_STREAM", "1:2", 1); /* that of a parent whose output this is not */
+    log_init("test", LOG_LEVEL_INFO);
+    log_warn("plain");
+    setenv("JOURNAL_STREAM", stream, 1);
+    log_init("test", LOG_LEVEL_INFO);
+    log_error("first");
+    log_info("second");
+    dup2(saved, STDERR_FILENO);
+    unsetenv("JOURNAL_STREAM");
+    log_init("test", LOG_LEVEL_INFO);
+    ssize_t n = read(pipes[0], text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_true(text[0] == '2');
+    assert_non_null(strstr(text, "\n<3>2"));
+    assert_non_null(strstr(text, "\n<6>2"));
+    close(saved);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* An id that a client sent is a field of its own, or none. */
 static void test_request_ids(void **state)
 {
@@ -126,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_fields_stay_fields),
         cmocka_unit_test(test_probes),
         cmocka_unit_test(test_request_ids),
+        cmocka_unit_test(test_priorities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
