@@ -14,11 +14,13 @@ enum {
     PLAIN_EVERY = 32,   /* a step without drafts measures plain_ns again */
     ACCOUNT_MOST = 8,   /* the account is at most the time of as many steps, */
     ACCOUNT_LEAST = -4, /* and at least of so many: one slow step is no verdict */
-    FAR_LONGER = 2      /* of a step that was interrupted, as many times the usual time counts */
+    FAR_LONGER = 2      /* of a plain step that was interrupted, as many times plain_ns counts */
 };
-#define SHARE        0.02 /* of the time, that drafting may cost */
-#define MARGIN       1.05 /* of what is measured in a noisy world */
-#define PROBE_CHANCE 0.5f /* a draft less probable than this is no good probe */
+#define SHARE        0.02       /* of the time, that drafting may cost */
+#define MARGIN       1.05       /* of what is measured in a noisy world */
+#define CHANGED      1.25       /* times plain_ns, up or down: rows may cost another share now */
+#define MEAN_WEIGHT  (1.0 / 16) /* of the last plain step in plain_mean_ns */
+#define PROBE_CHANCE 0.5f       /* a draft less probable than this is no good probe */
 
 static const struct draft_rates FIRST_RATES = {{0.3f, 0.4f, 0.5f, 0.7f, 0.9f}};
 
@@ -52,12 +54,18 @@ struct speculation_step speculation_begin(struct speculation *s, uint32_t n_stre
     return step;
 }
 
+/* That a draft adds. */
+static double row_ns(const struct speculation_times *t)
+{
+    return t->row_share * t->plain_ns;
+}
+
 /* Whether one more draft, right with this probability, shortens the time of each token. */
 static bool pays(const struct speculation_step *step, float probability)
 {
     if (step->probe)
         return probability >= PROBE_CHANCE;
-    return (double)probability * step->ns > MARGIN * step->times->row_ns * step->tokens;
+    return (double)probability * step->ns > MARGIN * row_ns(step->times) * step->tokens;
 }
 
 uint32_t speculation_choose(const struct speculation *s, struct speculation_step *step,
@@ -75,21 +83,39 @@ uint32_t speculation_choose(const struct speculation *s, struct speculation_step
         probability *= draft_rate(d, n);
         if (!pays(step, probability))
             break;
-        step->ns += step->times->row_ns;
+        step->ns += row_ns(step->times);
         step->tokens += (double)probability;
     }
     return n;
 }
 
-/* Adds a value, and returns the median of the last ones. */
-static double add_time(struct speculation_median *m, double value)
+/* Adds a value, and returns the lower quartile of the last ones. */
+static double add_time(struct speculation_quartile *q, double value)
 {
-    double sorted[SPECULATION_MEDIAN];
-    m->last[m->n++ % SPECULATION_MEDIAN] = value;
-    uint32_t n = m->n < SPECULATION_MEDIAN ? m->n : SPECULATION_MEDIAN;
-    memcpy(sorted, m->last, n * sizeof *sorted);
+    double sorted[SPECULATION_LAST];
+    q->last[q->n++ % SPECULATION_LAST] = value;
+    uint32_t n = q->n < SPECULATION_LAST ? q->n : SPECULATION_LAST;
+    memcpy(sorted, q->last, n * sizeof *sorted);
     sort_doubles(sorted, n);
-    return sorted[n / 2];
+    return sorted[n / 4];
+}
+
+static double within(double value, double least, double most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* The steps of another time say little of what a row costs now: when experts are loaded that are
+ * resident later, or other work has come or gone. */
+static void notice_change(struct speculation_times *t)
+{
+    bool changed = t->plain_ns > CHANGED * t->probed_ns || t->plain_ns * CHANGED < t->probed_ns;
+    if (!changed)
+        return;
+    if (t->probed_ns > 0)
+        t->probes_left = FIRST_PROBES;
+    t->row_shares.n = 0;
+    t->probed_ns = t->plain_ns;
 }
 
 static void account_plain(struct speculation *s, struct speculation_times *t, double ns)
@@ -97,24 +123,33 @@ static void account_plain(struct speculation *s, struct speculation_times *t, do
     t->drafting = 0;
     t->plain++;
     t->plain_ns = add_time(&t->plain_times, ns);
+    double most = FAR_LONGER * t->plain_ns;
+    t->plain_mean_ns += MEAN_WEIGHT * (within(ns, 0, most) - t->plain_mean_ns);
+    t->plain_mean_ns = within(t->plain_mean_ns, t->plain_ns, most);
+    notice_change(t);
     s->account_ns += SHARE * t->plain_ns;
+}
+
+/* What a step with drafts counts as. It is interrupted more often than one without, because it is
+ * longer: both are limited alike, and means are compared with means. */
+static double counted_ns(const struct speculation_times *t, uint32_t n_drafts, double ns)
+{
+    double rows = n_drafts * row_ns(t);
+    return within(ns, 0, FAR_LONGER * t->plain_ns + (rows > 0 ? rows : 0));
 }
 
 static void account_drafts(struct speculation *s, struct speculation_times *t, uint32_t n_streams,
                            uint32_t n_drafts, uint32_t n_accepted, double ns)
 {
-    t->drafting++;
+    bool plain_is_stale = ns * CHANGED < t->plain_ns;
+    t->drafting = plain_is_stale ? PLAIN_EVERY : t->drafting + 1;
     t->plain = 0;
     t->probes_left -= t->probes_left > 0;
-    t->row_ns = add_time(&t->row_times, (ns - t->plain_ns) / n_drafts);
-    double most = FAR_LONGER * (t->plain_ns + n_drafts * (t->row_ns > 0 ? t->row_ns : 0));
-    ns = ns < most ? ns : most;
-    s->account_ns += SHARE * ns + t->plain_ns * n_accepted / n_streams - (ns - t->plain_ns);
-}
-
-static double within(double value, double least, double most)
-{
-    return value < least ? least : value > most ? most : value;
+    t->probed_ns = t->plain_ns;
+    t->row_share = add_time(&t->row_shares, (ns / t->plain_ns - 1) / n_drafts);
+    ns = counted_ns(t, n_drafts, ns);
+    s->account_ns += SHARE * ns + t->plain_mean_ns * n_accepted / n_streams;
+    s->account_ns -= ns - t->plain_mean_ns;
 }
 
 void speculation_account(struct speculation *s, uint32_t n_streams, uint32_t n_drafts,

@@ -19,24 +19,27 @@
 #include <stdint.h>
 
 enum {
-    SPECULATION_DRAFTS = 7, /* of a request in a step, where the engine chooses: more rows save
-                               little more, and a device's graphs are for eight */
-    SPECULATION_MEDIAN = 15,
+    SPECULATION_DRAFTS = 7,   /* of a request in a step, where the engine chooses: more rows save
+                                 little more, and a device's graphs are for eight */
+    SPECULATION_LAST = 15,    /* steps that are measured */
     SPECULATION_STREAMS = 16, /* steps of more requests have no drafts then */
 };
 
-/* Medians, because on a machine with other work some steps take many times as long. */
-struct speculation_median {
-    double last[SPECULATION_MEDIAN];
+/* The lower quartile of the last values: on a machine with other work some steps take many times as
+ * long, and the longer a step is, the more of its kind do. */
+struct speculation_quartile {
+    double last[SPECULATION_LAST];
     uint32_t n; /* values so far */
 };
 
 /* Of steps with a number of requests. */
 struct speculation_times {
-    struct speculation_median plain_times, row_times;
+    struct speculation_quartile plain_times, row_shares;
     double plain_ns;      /* of a step without drafts; 0: not known */
-    double row_ns;        /* that a draft adds */
-    uint32_t probes_left; /* steps with drafts that measure row_ns */
+    double plain_mean_ns; /* recent, interruptions included as far as they count */
+    double row_share; /* of plain_ns, that a draft adds; it holds while the machine slows down */
+    double probed_ns; /* plain_ns when row_share was measured last */
+    uint32_t probes_left; /* steps with drafts that measure row_share */
     uint32_t drafting;    /* steps with drafts since the last one without */
     uint32_t plain;       /* steps without drafts since the last one with */
 };
