@@ -5,6 +5,8 @@
 
 #include "model/speculate.h"
 
+#include <unistd.h>
+
 enum { N = 4, CONTEXT = 512, LENGTH = 150 };
 
 static struct engine_bench b;
@@ -256,13 +258,45 @@ static void test_recorded(void **state)
     bench_close(&b);
 }
 
+static enum error_code (*real_logits)(struct dense *d, const struct matrix *m, const float *bias,
+                                      const float *hidden, uint32_t n, bool bulk, float *logits,
+                                      struct error *e);
+
+static enum error_code slow_logits(struct dense *d, const struct matrix *m, const float *bias,
+                                   const float *hidden, uint32_t n, bool bulk, float *logits,
+                                   struct error *e)
+{
+    usleep(5000);
+    return real_logits(d, m, bias, hidden, n, bulk, logits, e);
+}
+
+/* Tokens of a step share its time: none takes less than a quarter of the shortest step. */
+static void test_time_between(void **state)
+{
+    static struct recorder c;
+    (void)state;
+    open_bench(GOLDEN("olmoe.gguf"), 3, TENSOR_F32, 0);
+    real_logits = b.ops.logits;
+    b.ops.logits = slow_logits;
+    bench_start(&b);
+    repeating(&c, GOLDEN_PROMPT, 4)->max_tokens = 40;
+    bench_submit(&c);
+    check_done(&c, FINISH_LENGTH);
+    assert_true(c.summary.accepted_tokens > 0);
+    const struct histogram *h = b.engine->counters.token;
+    assert_int_equal(histogram_count(h), 39);
+    assert_true(h->bounds[1] < 0.00125);
+    assert_int_equal(atomic_load(&h->buckets[0]) + atomic_load(&h->buckets[1]), 0);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_answers), cmocka_unit_test(test_kv_types),
         cmocka_unit_test(test_second_turn),  cmocka_unit_test(test_few_pages),
         cmocka_unit_test(test_few_credits),  cmocka_unit_test(test_stop_string),
-        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_recorded),     cmocka_unit_test(test_time_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

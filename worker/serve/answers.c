@@ -167,8 +167,10 @@ static uint32_t finish_answer(struct engine *g, const struct answer_rows *a)
     uint32_t i = 0;
     a->request->n_drafted += a->n - 1;
     counter_add(g->counters.drafted, a->n - 1);
+    engine_begin_tokens(g, a->request);
     while (take_row(g, a, i))
         i++;
+    engine_observe_tokens(g);
     return i;
 }
 

@@ -57,6 +57,12 @@ struct picked_rows {
     bool computed; /* all logits are */
 };
 
+/* Tokens that a step gives one request: they share the time since those before them. */
+struct fresh_tokens {
+    uint64_t since_ns; /* time of the request's last token before them */
+    uint32_t n;        /* that are not yet in the histogram; an answer's first never is */
+};
+
 struct engine {
     struct engine_config config;
     pthread_t thread;
@@ -103,6 +109,7 @@ struct engine {
     float *logits;            /* [rows_most][vocab] */
     struct picked_rows rows;
     struct speculation speculation;
+    struct fresh_tokens fresh;
     struct sampler *sampler;
     struct strbuf text; /* of one token */
 
@@ -277,6 +284,10 @@ static inline void engine_return_credit(const struct request *r)
 
 /* Reports how much of the prompt is computed, where r wants it and its sink takes it. */
 void engine_report_progress(const struct request *r);
+
+/* Between these two a step's tokens of r are taken. The end of r observes them, too. */
+void engine_begin_tokens(struct engine *g, const struct request *r);
+void engine_observe_tokens(struct engine *g);
 
 /* These end r: they send what is unsent, report the end to the sink and free r. */
 void engine_finish(struct engine *g, struct request *r, enum finish_reason reason);

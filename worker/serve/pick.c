@@ -18,11 +18,11 @@ static void count_token(struct engine *g, uint64_t now_ns)
     token_rate_add(&g->rate, now_ns);
 }
 
-static void observe_token(struct engine *g, struct request *r)
+static void note_token(struct engine *g, struct request *r)
 {
     uint64_t now = clock_ns();
     if (r->first_ns) {
-        histogram_observe(g->counters.token, (double)(now - r->last_ns) * 1e-9);
+        g->fresh.n++;
     } else {
         r->first_ns = now;
         if (r->n_generated == 0) /* else the answer is continued */
@@ -259,7 +259,7 @@ bool engine_take_token(struct engine *g, struct request *r, uint32_t token)
         return false;
     }
     r->tokens.ids[r->tokens.count++] = token; /* request_reserve made space for it */
-    observe_token(g, r);
+    note_token(g, r);
     strbuf_clear(&g->text);
     bool stopped = request_push_token(r, token, &g->text);
     enum finish_reason reason = stopped ? FINISH_STOP : reason_to_finish(g, r);

@@ -50,9 +50,25 @@ static struct response_summary summarise(const struct request *r, enum finish_re
     };
 }
 
+void engine_begin_tokens(struct engine *g, const struct request *r)
+{
+    g->fresh = (struct fresh_tokens){.since_ns = r->last_ns};
+}
+
+void engine_observe_tokens(struct engine *g)
+{
+    struct fresh_tokens *f = &g->fresh;
+    if (f->n) {
+        double each = (double)(clock_ns() - f->since_ns) * 1e-9 / f->n;
+        histogram_observe_times(g->counters.token, each, f->n);
+    }
+    f->n = 0;
+}
+
 void engine_finish(struct engine *g, struct request *r, enum finish_reason reason)
 {
     counter_add(g->counters.finished[reason], 1);
+    engine_observe_tokens(g);
     engine_send_unsent(g, r);
     struct response_summary summary = summarise(r, reason);
     r->sink->done(r->sink_arg, &summary);

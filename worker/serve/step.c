@@ -148,10 +148,12 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
         const struct answer_rows last = {r, 0, 1};
         uint32_t token;
         hidden += (size_t)(p->n - 1) * g->config.d_model;
+        engine_begin_tokens(g, r);
         if (engine_begin_picking(g, &last, 1, hidden, &e) && engine_pick_token(g, r, 0, &token, &e))
             engine_take_token(g, r, token);
         else
             engine_fail_step(g, r, true, &e);
+        engine_observe_tokens(g);
     }
 }
 
