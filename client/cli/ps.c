@@ -256,8 +256,9 @@ static void tier_text(struct listing *l, const char *name)
 static void drafts_text(struct listing *l, const char *name)
 {
     if (l->workers.drafted)
-        strbuf_printf(&l->out, "%-10s drafts: %llu tokens computed, %.1f %% accepted\n", name,
-                      (unsigned long long)l->workers.drafted,
+        strbuf_printf(&l->out,
+                      "%-10s drafts: %llu tokens computed since the start, %.1f %% accepted\n",
+                      name, (unsigned long long)l->workers.drafted,
                       100.0 * (double)l->workers.accepted / (double)l->workers.drafted);
 }
 

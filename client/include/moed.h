@@ -380,6 +380,10 @@ struct moed_generate_options {
     /* A number of the program's choice for the client of this request. Where requests wait, the
      * program's clients take turns. 0: cache_salt is the number. */
     uint64_t client;
+    /* Drafts that a step computes for this answer (docs/speculation.md): at most so many, 0: as the
+     * deployment has it; or none. The tokens are the same. */
+    uint32_t max_drafts;
+    bool no_drafts;
 };
 
 enum moed_reason {

@@ -118,6 +118,8 @@ static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_opti
     m->deadline_ms = o->deadline_ms;
     m->cache_salt = o->cache_salt;
     m->client = o->client;
+    m->max_drafts = o->max_drafts;
+    m->no_drafts = o->no_drafts;
 }
 
 static void fill_record(Moed__V1__Record *m, const struct moed_record_options *record)

@@ -64,8 +64,40 @@ check host
 check "f32 keys" --kv-type f32
 check "q8_0 keys" --kv-type q8_0 --cpuexec
 check "emulated device" --device emu:vram=40%,link=2G --kv-type f16
+
+# A request's own limit, the metrics and the access log.
+up --speculate 3 --http 127.0.0.1:0
+post() { # post LIMIT: an answer with speculative.n_max LIMIT to $WORK/answer
+    curl -sS "http://127.0.0.1:$(port_of "$RUN/http.log")/completion" -o "$WORK/answer" \
+        -d "{\"prompt\":\"$TEXT\",\"n_predict\":$N,\"temperature\":0,\"speculative.n_max\":$1,\"speculative.n_min\":0,\"speculative.p_min\":0.5}"
+    sed 's/.*"content":"\(\([^"\\]\|\\.\)*\)".*/\1/' "$WORK/answer" > "$WORK/text-$1"
+    cmp -s "$WORK/text-null" "$WORK/text-$1" || fail "speculative.n_max $1: another answer"
+}
+for limit in null 0 2; do
+    most=$limit
+    [ $limit != null ] || most=3
+    post $limit
+    drafted=$(field draft_n "$WORK/answer") accepted=$(field draft_n_accepted "$WORK/answer") answered=$(field predicted_n "$WORK/answer")
+    case $limit in
+    0) [ -z "$drafted" ] || fail "speculative.n_max 0: $drafted drafts" ;;
+    *) [ "$accepted" -gt 0 ] && [ "$drafted" -le $((most * (answered - 1 - accepted))) ] ||
+        fail "speculative.n_max $limit: $drafted drafts, $accepted accepted, $answered tokens" ;;
+    esac
+    wait_until 10 grep -q "POST /completion .* out=$answered${drafted:+ drafted=$drafted accepted=$accepted} first=" "$RUN/http.log" ||
+        fail "speculative.n_max $limit: the access log has no drafted=$drafted accepted=$accepted"
+done
+"$MOED" metrics worker > "$WORK/metrics"
+accepted=$(sed -n 's/^moed_worker_accepted_tokens_total //p' "$WORK/metrics")
+by_position=$(awk '/^moed_worker_accepted_tokens_per_position_total/ { n += $2 } END { print n }' "$WORK/metrics")
+[ "$accepted" -gt 0 ] && [ "$by_position" = "$accepted" ] || fail "$accepted drafts accepted, by position $by_position"
+"$MOED" down >/dev/null
+
 up --speculate auto
 ask got
+"$MOED" metrics worker > "$WORK/metrics"
+for name in plain_step_seconds 'declined_drafts_total{.*reason="account".*}'; do
+    grep -q "^moed_worker_$name" "$WORK/metrics" || fail "--speculate auto has no moed_worker_$name"
+done
 "$MOED" down >/dev/null
 for wrong in 0 16 on; do
     code=0

@@ -127,6 +127,8 @@ AT(moed_generate_options, reasoning, 144);
 AT(moed_generate_options, plain, 152);
 AT(moed_generate_options, plain_count, 160);
 AT(moed_generate_options, client, 168);
+AT(moed_generate_options, max_drafts, 176);
+AT(moed_generate_options, no_drafts, 180);
 AT(moed_logprobs_options, size, 0);
 AT(moed_logprobs_options, tokens, 8);
 AT(moed_logprobs_options, token_count, 16);

@@ -71,6 +71,8 @@ static void test_options_arrive(void **state)
         .priority = MOED_PRIORITY_BATCH,
         .deadline_ms = 1500,
         .cache_salt = 77,
+        .max_drafts = 6,
+        .no_drafts = true,
     };
     struct moed_request *r;
     assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
@@ -106,6 +108,7 @@ static void test_options_arrive(void **state)
     assert_true(g->special_text && g->logprobs && g->top_logprobs == 5 && g->progress);
     assert_true(g->priority == MOED__V1__GENERATE__PRIORITY__BATCH && g->deadline_ms == 1500 &&
                 g->cache_salt == 77);
+    assert_true(g->max_drafts == 6 && g->no_drafts);
     assert_int_equal(g->n_stop, 2);
     assert_int_equal(g->stop[0].len, 3);
     assert_memory_equal(g->stop[0].data, "a\0b", 3);

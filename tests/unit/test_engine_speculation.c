@@ -96,6 +96,20 @@ static void answer_plainly(const char *model, enum tensor_type kv_type)
     bench_close(&b);
 }
 
+static void check_metrics(const struct engine_status *s)
+{
+    const struct draft_metrics *m = &b.engine->draft_metrics;
+    uint64_t by_place = 0;
+    for (int i = 0; i < SPECULATE_MOST; i++) {
+        uint64_t here = counter_read(m->accepted_at[i]);
+        assert_true(i == 0 || here <= counter_read(m->accepted_at[i - 1]));
+        by_place += here;
+    }
+    assert_int_equal(by_place, s->accepted);
+    assert_true(counter_read(m->steps) <= s->drafted);
+    assert_true(counter_read(m->steps) > 0 || s->drafted == 0);
+}
+
 /* All requests at once, with drafts; twice: then the prompts are in the cache. Returns how many
  * tokens were accepted. */
 static uint64_t check_drafted(const char *model, uint32_t speculate, enum tensor_type kv_type,
@@ -121,6 +135,7 @@ static uint64_t check_drafted(const char *model, uint32_t speculate, enum tensor
     struct engine_status s = engine_status(b.engine);
     assert_int_equal(s.drafted, drafted);
     assert_int_equal(s.accepted, accepted);
+    check_metrics(&s);
     assert_true(n_pages == 0 || counter_read(b.engine->counters.suspended) > 0);
     bench_close(&b);
     return accepted;
@@ -258,6 +273,29 @@ static void test_recorded(void **state)
     bench_close(&b);
 }
 
+/* A request's own limit: of no drafts, of fewer than the engine's, of more. */
+static void test_limit(void **state)
+{
+    static struct recorder unlimited, c;
+    (void)state;
+    open_bench(GOLDEN("olmoe.gguf"), 4, TENSOR_F32, 0);
+    bench_start(&b);
+    repeating(&unlimited, GOLDEN_PROMPT, 4);
+    bench_submit(&unlimited);
+    check_done(&unlimited, FINISH_LENGTH);
+    for (uint32_t limit = 0; limit <= 8; limit = limit ? 4 * limit : 2) {
+        repeating(&c, GOLDEN_PROMPT, 4)->max_drafts = limit;
+        bench_submit(&c);
+        check_done(&c, FINISH_LENGTH);
+        assert_same(&c, &unlimited);
+        uint32_t steps = c.summary.generated_tokens - 1 - c.summary.accepted_tokens;
+        uint32_t most = limit < 4 ? limit : 4;
+        assert_true(c.summary.drafted_tokens <= most * steps);
+        assert_true((c.summary.drafted_tokens > 0) == (limit > 0));
+    }
+    bench_close(&b);
+}
+
 static enum error_code (*real_logits)(struct dense *d, const struct matrix *m, const float *bias,
                                       const float *hidden, uint32_t n, bool bulk, float *logits,
                                       struct error *e);
@@ -297,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_second_turn),  cmocka_unit_test(test_few_pages),
         cmocka_unit_test(test_few_credits),  cmocka_unit_test(test_stop_string),
         cmocka_unit_test(test_recorded),     cmocka_unit_test(test_time_between),
+        cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

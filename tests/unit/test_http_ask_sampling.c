@@ -84,16 +84,17 @@ static void test_zeros(void **state)
 
 static void test_samplers_arrive(void **state)
 {
-    struct ask a = accept(
-        parse_chat,
-        CHAT(",\"presence_penalty\":0.5,\"frequency_penalty\":-0.25,\"typical_p\":0.75,"
-             "\"top_n_sigma\":1.5,\"dynatemp_range\":0.5,\"dynatemp_exponent\":2,"
-             "\"xtc_probability\":0.5,\"xtc_threshold\":0.25,\"dry_multiplier\":0.75,"
-             "\"dry_base\":2,\"dry_allowed_length\":3,\"dry_penalty_last_n\":-1,"
-             "\"dry_sequence_breakers\":[\"\\n\",\":\"],\"mirostat\":2,\"mirostat_tau\":4,"
-             "\"mirostat_eta\":0.5,\"samplers\":[\"penalties\",\"top_k\",\"temperature\"],"
-             "\"min_tokens\":3,\"stop_token_ids\":[7,8],\"logprobs\":true,\"top_logprobs\":5,"
-             "\"logit_bias\":{\"12\":-100,\"foo\":1.5,\"13\":false}"));
+    struct ask a =
+        accept(parse_chat,
+               CHAT(",\"presence_penalty\":0.5,\"frequency_penalty\":-0.25,\"typical_p\":0.75,"
+                    "\"top_n_sigma\":1.5,\"dynatemp_range\":0.5,\"dynatemp_exponent\":2,"
+                    "\"xtc_probability\":0.5,\"xtc_threshold\":0.25,\"dry_multiplier\":0.75,"
+                    "\"dry_base\":2,\"dry_allowed_length\":3,\"dry_penalty_last_n\":-1,"
+                    "\"dry_sequence_breakers\":[\"\\n\",\":\"],\"mirostat\":2,\"mirostat_tau\":4,"
+                    "\"mirostat_eta\":0.5,\"samplers\":[\"penalties\",\"top_k\",\"temperature\"],"
+                    "\"min_tokens\":3,\"speculative.n_max\":4,\"stop_token_ids\":[7,8],"
+                    "\"logprobs\":true,\"top_logprobs\":5,"
+                    "\"logit_bias\":{\"12\":-100,\"foo\":1.5,\"13\":false}"));
     struct moed_sampling s = ask_sampling(&a);
     assert_true(s.presence_penalty == 0.5f && s.frequency_penalty == -0.25f);
     assert_true(s.typical_p == 0.75f && s.top_n_sigma == 1.5f);
@@ -110,6 +111,7 @@ static void test_samplers_arrive(void **state)
     assert_memory_equal(s.bias[1].text.data, "foo", 3);
     assert_true(s.bias[2].token == 13 && isinf(s.bias[2].bias));
     assert_int_equal(a.min_tokens, 3);
+    assert_true(a.max_drafts == 4 && !a.no_drafts);
     assert_int_equal(a.stop_token_count, 2);
     assert_true(a.logprobs && a.top_logprobs == 5);
     ask_fini(&a);

@@ -279,6 +279,8 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
     r->progress = q->progress;
     r->cache_salt = q->cache_salt;
     r->client = q->client ? q->client : q->cache_salt;
+    if (q->max_drafts || q->no_drafts)
+        r->max_drafts = q->no_drafts ? 0 : q->max_drafts;
     r->stream.flags = q->special_text ? TOKEN_STREAM_SPECIAL : 0;
     enum error_code code = frontend_take_sampling(f, r, q, e);
     if (!code)

@@ -72,12 +72,14 @@ static uint32_t most_drafts(struct engine *g, struct request *r, uint32_t most)
 {
     uint32_t left = r->n_most - r->n_past - 1, chosen;
     most = left < most ? left : most;
+    most = r->max_drafts < most ? r->max_drafts : most;
     chosen = reasoning_limit_free_tokens(r->reasoning, most + 1);
     most = chosen ? chosen - 1 : 0; /* behind them the tokens are known */
     if (engine_extend_pages(g, r, r->n_past + 1 + most))
         return most;
     uint32_t has = r->n_put * KV_POOL_TOKENS - r->n_past - 1;
-    return has < most ? has : most;
+    most = has < most ? has : most;
+    return most ? most : draft_metrics_decline(&g->draft_metrics, DRAFT_NO_PAGES);
 }
 
 /* Rows that drafts may take. */
@@ -101,7 +103,8 @@ static void choose_drafts(struct engine *g, uint32_t n_answers, bool drafts)
         if (!r->draft || !draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count))
             continue;
         uint32_t n = speculation_choose(s, &step, r->draft, rows);
-        n = n ? most_drafts(g, r, n) : 0;
+        n = n ? most_drafts(g, r, n)
+              : draft_metrics_decline(&g->draft_metrics, speculation_declined(&step, rows));
         g->answers[i].n += n;
         rows -= n;
     }
@@ -147,7 +150,8 @@ static bool take_row(struct engine *g, const struct answer_rows *a, uint32_t i)
     struct error e;
     uint32_t token;
     r->n_accepted += i > 0;
-    counter_add(g->counters.accepted, i > 0);
+    if (i > 0)
+        draft_metrics_accept(&g->draft_metrics, i - 1);
     r->n_past++;
     engine_share_pages(g, r, KV_DEFINED, (uint64_t)g->token_ns);
     engine_keep_state(g, r);
@@ -166,7 +170,7 @@ static uint32_t finish_answer(struct engine *g, const struct answer_rows *a)
 {
     uint32_t i = 0;
     a->request->n_drafted += a->n - 1;
-    counter_add(g->counters.drafted, a->n - 1);
+    counter_add(g->draft_metrics.drafted, a->n - 1);
     engine_begin_tokens(g, a->request);
     while (take_row(g, a, i))
         i++;

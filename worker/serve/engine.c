@@ -217,7 +217,7 @@ static int64_t free_slot(const struct engine *g)
 /* A recording has each position once. */
 static bool reserve_drafts(struct engine *g, struct request *r)
 {
-    if (!g->speculation.most || !r->shares_batch || r->prompt_only)
+    if (!g->speculation.most || !r->max_drafts || !r->shares_batch || r->prompt_only)
         return true;
     r->draft = draft_new(r->n_most + 1, &g->speculation.rates);
     return r->draft != NULL;
@@ -497,10 +497,7 @@ static void register_counters(struct engine *g)
     k->decode_stalled = metrics_counter(m, "moed_worker_decode_stalls_total", NULL, 1,
                                         "Times that a request sat out a decode step because its "
                                         "frontend was behind, or its grammar takes long.");
-    k->drafted = metrics_counter(m, "moed_worker_drafted_tokens_total", NULL, 1,
-                                 "Drafts of tokens that decode steps computed.");
-    k->accepted = metrics_counter(m, "moed_worker_accepted_tokens_total", NULL, 1,
-                                  "Drafts of tokens that were right.");
+    draft_metrics_register(&g->draft_metrics, m, &g->speculation);
     k->cached_tokens = metrics_counter(m, "moed_worker_cached_prompt_tokens_total", NULL, 1,
                                        "Prompt tokens that the prefix cache had.");
     k->suspended = metrics_counter(m, "moed_worker_suspended_total", NULL, 1,
@@ -634,8 +631,8 @@ struct engine_status engine_status(struct engine *g)
                               .prompt_tokens = counter_read(g->counters.prompt_tokens),
                               .cached_tokens = counter_read(g->counters.cached_tokens),
                               .decode_ns = counter_read(g->counters.decode_ns),
-                              .drafted = counter_read(g->counters.drafted),
-                              .accepted = counter_read(g->counters.accepted),
+                              .drafted = counter_read(g->draft_metrics.drafted),
+                              .accepted = counter_read(g->draft_metrics.accepted),
                               .tokens_per_s = token_rate_read(&g->rate, clock_ns())};
     return s;
 }

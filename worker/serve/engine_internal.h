@@ -10,6 +10,7 @@
 
 #include "prompt_pace.h"
 #include "queue.h"
+#include "draft_metrics.h"
 #include "speculation.h"
 #include "token_rate.h"
 
@@ -40,7 +41,6 @@ struct engine_counters {
     struct counter *prompt_tokens, *generated_tokens, *token_events, *prefill_ns, *decode_ns,
         *decode_steps;
     struct counter *decode_stalled;
-    struct counter *drafted, *accepted;
     struct counter *cached_tokens, *suspended;
     struct counter *rows_largest, *rows_whole; /* of logits, sampled */
     struct counter *grammar_ns, *grammar_masks;
@@ -109,6 +109,7 @@ struct engine {
     float *logits;            /* [rows_most][vocab] */
     struct picked_rows rows;
     struct speculation speculation;
+    struct draft_metrics draft_metrics;
     struct fresh_tokens fresh;
     struct sampler *sampler;
     struct strbuf text; /* of one token */

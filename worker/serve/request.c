@@ -20,6 +20,7 @@ struct request *request_new(const struct tokenizer *t, enum request_kind kind,
     r->sink_arg = sink_arg;
     r->kind = kind;
     r->slot = r->end_token = r->stop_index = -1;
+    r->max_drafts = UINT32_MAX;
     token_stream_init(&r->stream, t, 0);
     return r;
 }

@@ -54,6 +54,7 @@ struct request {
     struct grammar_cursor *grammar;    /* owned; what the guard asks. NULL: none */
     uint32_t max_tokens;               /* 0: no limit but the context */
     uint32_t min_tokens;               /* the answer does not end before as many */
+    uint32_t max_drafts;               /* of a step; UINT32_MAX: no limit of its own */
     uint32_t *ends;                    /* [n_ends]: of min_tokens, what may not come before */
     uint32_t n_ends;
     struct token_list stop_tokens;     /* these end the answer, as the model's end tokens do */
@@ -159,7 +160,7 @@ struct request {
     uint32_t hidden_begin, n_hidden;
 };
 
-/* All zero, except for kind, sink, stream and slot. NULL: out of memory. */
+/* All zero, except for kind, sink, stream, slot and max_drafts. NULL: out of memory. */
 struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg);
 void request_free(struct request *r); /* takes NULL */

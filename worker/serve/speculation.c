@@ -32,9 +32,9 @@ void speculation_init(struct speculation *s, uint32_t speculate)
         s->times[i].probes_left = FIRST_PROBES;
 }
 
-static bool may_draft(const struct speculation *s, const struct speculation_times *t)
+static bool must_measure(const struct speculation_times *t)
 {
-    return t->plain_ns > 0 && t->drafting < PLAIN_EVERY && s->account_ns > 0;
+    return t->plain_ns <= 0 || t->drafting >= PLAIN_EVERY;
 }
 
 struct speculation_step speculation_begin(struct speculation *s, uint32_t n_streams)
@@ -43,11 +43,12 @@ struct speculation_step speculation_begin(struct speculation *s, uint32_t n_stre
     if (!s->automatic)
         return step;
     if (n_streams > SPECULATION_STREAMS)
-        return (struct speculation_step){0};
+        return (struct speculation_step){.declined = DRAFT_MANY_STREAMS};
     struct speculation_times *t = step.times = &s->times[n_streams];
     if (t->plain >= PROBE_EVERY && !t->probes_left)
         t->probes_left = PROBES;
-    step.drafts = may_draft(s, t);
+    step.drafts = !must_measure(t) && s->account_ns > 0;
+    step.declined = must_measure(t) ? DRAFT_MEASURES : DRAFT_OVERDRAWN;
     step.probe = t->probes_left > 0;
     step.ns = t->plain_ns;
     step.tokens = n_streams;
@@ -87,6 +88,21 @@ uint32_t speculation_choose(const struct speculation *s, struct speculation_step
         step->tokens += (double)probability;
     }
     return n;
+}
+
+enum draft_decline speculation_declined(const struct speculation_step *step, uint32_t most)
+{
+    if (most == 0)
+        return DRAFT_NO_ROWS;
+    return step->drafts ? DRAFT_DOES_NOT_PAY : step->declined;
+}
+
+struct speculation_cost speculation_cost(const struct speculation *s, uint32_t n_streams)
+{
+    if (n_streams > SPECULATION_STREAMS)
+        return (struct speculation_cost){0};
+    const struct speculation_times *t = &s->times[n_streams];
+    return (struct speculation_cost){t->plain_ns, row_ns(t)};
 }
 
 /* Adds a value, and returns the lower quartile of the last ones. */

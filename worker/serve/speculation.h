@@ -55,18 +55,38 @@ struct speculation {
 /* speculate: of model/speculate.h. */
 void speculation_init(struct speculation *s, uint32_t speculate);
 
+/* Why a step computes nothing of a draft. From DRAFT_DOES_NOT_PAY on: where the engine chooses. */
+enum draft_decline {
+    DRAFT_NO_ROWS,      /* other answers, or prompts, have the rows of the step */
+    DRAFT_NO_PAGES,     /* of the KV cache */
+    DRAFT_DOES_NOT_PAY, /* it is too improbable */
+    DRAFT_OVERDRAWN,    /* the account is */
+    DRAFT_MEASURES,     /* the step measures what one without drafts takes */
+    DRAFT_MANY_STREAMS, /* more than SPECULATION_STREAMS */
+    DRAFT_DECLINES      /* how many these are */
+};
+
 /* A step of n_streams requests that is being made up. */
 struct speculation_step {
     struct speculation_times *times; /* NULL: nothing is measured */
     bool drafts, probe;
-    double ns, tokens; /* expected */
+    enum draft_decline declined; /* where drafts is false */
+    double ns, tokens;           /* expected */
 };
 struct speculation_step speculation_begin(struct speculation *s, uint32_t n_streams);
 /* How many tokens of d, which has a draft, the step shall compute, at most `most`. */
 uint32_t speculation_choose(const struct speculation *s, struct speculation_step *step,
                             const struct draft *d, uint32_t most);
+/* Why speculation_choose returned 0. */
+enum draft_decline speculation_declined(const struct speculation_step *step, uint32_t most);
 /* The step has taken ns, with n_drafts drafts, of which n_accepted were right. */
 void speculation_account(struct speculation *s, uint32_t n_streams, uint32_t n_drafts,
                          uint32_t n_accepted, double ns);
+
+/* What a step of n_streams requests without drafts takes, and what a draft adds; 0: not known. */
+struct speculation_cost {
+    double plain_ns, row_ns;
+};
+struct speculation_cost speculation_cost(const struct speculation *s, uint32_t n_streams);
 
 #endif

@@ -451,6 +451,8 @@ static void account_decode(struct engine *g, const struct step_rows *s, uint64_t
     g->prefill_debt_ns = g->prefill_debt_ns > ns ? g->prefill_debt_ns - ns : 0;
     speculation_account(&g->speculation, s->n_answers, s->n_decode - s->n_answers, s->n_accepted,
                         (double)ns);
+    draft_metrics_note_step(&g->draft_metrics, &g->speculation, s->n_answers,
+                            s->n_decode - s->n_answers);
 }
 
 static bool any_shares_batch(const struct engine *g)

@@ -80,6 +80,8 @@ static void note_usage(struct answer *a)
     log->cached_known = u.cached_known;
     log->tokens_cached = u.cached;
     log->tokens_out = u.out;
+    log->tokens_drafted = u.drafted;
+    log->tokens_accepted = u.accepted;
 }
 
 /* ---- The end ---- */

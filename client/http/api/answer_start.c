@@ -50,6 +50,8 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .progress = ask->return_progress && ask->stream,
         .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,
         .reasoning = a->limit.options.tokens ? &a->limit.options : NULL,
+        .max_drafts = ask->max_drafts,
+        .no_drafts = ask->no_drafts,
     };
 }
 

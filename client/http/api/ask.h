@@ -78,6 +78,8 @@ struct ask {
     struct moed_bias *bias; /* owned */
     size_t bias_count;
     uint32_t min_tokens;
+    uint32_t max_drafts; /* 0: as the deployment has it */
+    bool no_drafts;
     struct moed_bytes stops[ASK_STOPS_MAX];
     size_t stop_count;
     uint32_t *stop_tokens; /* owned */

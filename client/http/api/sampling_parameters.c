@@ -299,6 +299,17 @@ static bool take_priority(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* llama-server's: the drafts of a step. */
+static bool take_max_drafts(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long n;
+    if (!read_integer(value, 0, INT32_MAX, &n, p))
+        return false;
+    ask->max_drafts = (uint32_t)n;
+    ask->no_drafts = n == 0;
+    return true;
+}
+
 const struct parameter sampling_parameters[] = {
     {.name = "temperature", .take = take_temperature},
     {.name = "top_p", .take = take_top_p},
@@ -350,11 +361,15 @@ const struct parameter sampling_parameters[] = {
     {.name = "n_discard", .refused = "a context is never shifted"},
     {.name = "t_max_predict_ms", .take = take_predict_ms},
     {.name = "priority", .take = take_priority},
+    {.name = "speculative.n_max", .take = take_max_drafts},
     {.name = "return_progress", .refused = "only /v1/chat/completions reports it"},
     {.name = "lora", .refused = "there are no adapters"},
     /* the prefix cache is on for all, and a deployment has no slots to choose */
     {.name = "cache_prompt"},
     {.name = "id_slot"},
     {.name = "spaces_between_special_tokens"},
+    /* the worker knows how probable a draft is, and whether it pays */
+    {.name = "speculative.n_min"},
+    {.name = "speculative.p_min"},
     {0},
 };

@@ -82,6 +82,8 @@ static void write_json(const struct access_entry *a, enum log_level level)
     count_member(&b, "tokens_in", a->tokens && a->in_known, a->tokens_in);
     count_member(&b, "tokens_cached", a->tokens && a->cached_known, a->tokens_cached);
     count_member(&b, "tokens_out", a->tokens, a->tokens_out);
+    count_member(&b, "tokens_drafted", a->tokens_drafted, a->tokens_drafted);
+    count_member(&b, "tokens_accepted", a->tokens_drafted, a->tokens_accepted);
     if (a->first_token_ns)
         strbuf_printf(&b, ",\"first_token_s\":%.6f", seconds(a->begin_ns, a->first_token_ns));
     strbuf_printf(&b, ",\"duration_s\":%.6f,\"bytes_out\":%llu", seconds(a->begin_ns, a->end_ns),
@@ -147,16 +149,20 @@ void access_write(const struct access_entry *a, bool json)
         write_json(a, level);
         return;
     }
-    char in[32], cached[32], out[32], first[32] = "", path[3 * sizeof a->path],
-                                      model[3 * sizeof a->model], ignored[3 * sizeof a->ignored];
+    char in[32], cached[32], out[32], drafted[32], accepted[32],
+        first[32] = "", path[3 * sizeof a->path], model[3 * sizeof a->model],
+        ignored[3 * sizeof a->ignored];
     if (a->first_token_ns)
         snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
-    log_line(level, "%s %s %s %d %s key=%s model=%s%s%s%s%s time=%.3fs bytes=%llu%s%s%s%s%s%s%s%s",
+    log_line(level,
+             "%s %s %s %d %s key=%s model=%s%s%s%s%s%s%s time=%.3fs bytes=%llu%s%s%s%s%s%s%s%s",
              a->id, a->method, one_field(a->path, path), a->status, a->outcome, or_dash(a->key),
              or_dash(one_field(a->model, model)),
              count_field(in, "in", a->tokens && a->in_known, a->tokens_in),
              count_field(cached, "cached", a->tokens && a->cached_known, a->tokens_cached),
-             count_field(out, "out", a->tokens, a->tokens_out), first,
+             count_field(out, "out", a->tokens, a->tokens_out),
+             count_field(drafted, "drafted", a->tokens_drafted, a->tokens_drafted),
+             count_field(accepted, "accepted", a->tokens_drafted, a->tokens_accepted), first,
              seconds(a->begin_ns, a->end_ns), (unsigned long long)a->bytes_out,
              a->client[0] ? " client=" : "", a->client, a->request_id[0] ? " request_id=" : "",
              a->request_id, a->trace[0] ? " trace=" : "", a->trace,

@@ -24,6 +24,7 @@ struct access_entry {
     bool tokens;         /* there is tokens_out, and what the next two say */
     bool in_known, cached_known;
     uint64_t tokens_in, tokens_cached, tokens_out;
+    uint64_t tokens_drafted, tokens_accepted;  /* drafts; 0: the line does not have them */
     uint64_t begin_ns, first_token_ns, end_ns; /* first_token_ns 0: none came */
     uint64_t bytes_out;
     const char *body; /* of the request, where it is to be logged; NULL: it is not */

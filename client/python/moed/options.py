@@ -9,7 +9,7 @@ from ._native import ffi, lib, new
 Prompt = Union[str, bytes, Sequence[int]]
 
 _SAMPLING = {name for name, _ in ffi.typeof("struct moed_sampling").fields} - {"size", "bias", "bias_count", "dry_breakers", "dry_breaker_count", "order"}
-_PLAIN = {"parse_special", "ignore_end", "max_tokens", "min_tokens", "special_text", "logprobs", "top_logprobs", "progress", "deadline_ms", "cache_salt", "client"}
+_PLAIN = {"parse_special", "ignore_end", "max_tokens", "min_tokens", "special_text", "logprobs", "top_logprobs", "progress", "deadline_ms", "cache_salt", "client", "max_drafts", "no_drafts"}
 _GRAMMARS = {"json_schema": "MOED_GRAMMAR_JSON_SCHEMA", "gbnf": "MOED_GRAMMAR_GBNF", "regex": "MOED_GRAMMAR_REGEX", "choices": "MOED_GRAMMAR_CHOICES"}
 _PRIORITIES = {"interactive": "MOED_PRIORITY_INTERACTIVE", "batch": "MOED_PRIORITY_BATCH"}
 

@@ -145,7 +145,7 @@ class Session:
         """Starts an answer to a text, or to token ids.
 
         Options: max_tokens, min_tokens, stop (a text or several), stop_tokens, ignore_end, parse_special, special_text, logprobs,
-        top_logprobs, priority ("batch"), deadline_ms, cache_salt, client; the parameters of docs/sampling.md by their names in struct moed_sampling (temperature, top_k, top_p, min_p,
+        top_logprobs, priority ("batch"), deadline_ms, cache_salt, client, max_drafts, no_drafts; the parameters of docs/sampling.md by their names in struct moed_sampling (temperature, top_k, top_p, min_p,
         seed, ...), sampler_order, logit_bias ({id or text: bias}); one of json_schema (a dict, or text), gbnf, regex, choices (a list
         of texts). What is left out has the model's default."""
         return Generation(self, Options(prompt, options))
