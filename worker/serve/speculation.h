@@ -26,19 +26,27 @@ enum {
 };
 
 /* The lower quartile of the last values: on a machine with other work some steps take many times as
- * long, and the longer a step is, the more of its kind do. */
+ * long. */
 struct speculation_quartile {
     double last[SPECULATION_LAST];
     uint32_t n; /* values so far */
 };
 
-/* Of steps with a number of requests. */
+/* The mean of many recent values: it has the interruptions, too. */
+struct speculation_mean {
+    double value, weight;
+};
+
+/* Of steps with a number of requests. Quartiles are exact where the machine is quiet. Where it is
+ * so busy that most steps with drafts are interrupted, because they are longer, only means compare.
+ */
 struct speculation_times {
     struct speculation_quartile plain_times, row_shares;
-    double plain_ns;      /* of a step without drafts; 0: not known */
-    double plain_mean_ns; /* recent, interruptions included as far as they count */
+    struct speculation_mean plain_mean, row_mean; /* in units of plain_ns */
+    double plain_ns;  /* of a step without drafts, not interrupted; 0: not known */
     double row_share; /* of plain_ns, that a draft adds; it holds while the machine slows down */
     double probed_ns; /* plain_ns when row_share was measured last */
+    bool quiet;       /* the last steps with drafts were not interrupted */
     uint32_t probes_left; /* steps with drafts that measure row_share */
     uint32_t drafting;    /* steps with drafts since the last one without */
     uint32_t plain;       /* steps without drafts since the last one with */
