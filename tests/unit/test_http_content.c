@@ -165,6 +165,37 @@ static void test_other_blocks(void **state)
     ask_fini(&a);
 }
 
+/* Reasoning that clients send back as parts of an answer. */
+static void test_reasoning_in_parts(void **state)
+{
+    static const char *const parts[] = {
+        "{'type':'thinking','thinking':'r'}",
+        "{'type':'thinking','thinking':[{'type':'text','text':'r'}]}",
+        "{'type':'reasoning','text':'r'}",
+        "{'type':'reasoning','reasoning':'r'}",
+        "{'type':'redacted_thinking','data':'x'},{'type':'thinking','thinking':'r'}",
+    };
+    char body[512];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        snprintf(body, sizeof body,
+                 "{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':[%s," A
+                 "]},{'role':'user','content':'p'}]}",
+                 parts[i]);
+        struct ask a = accept(parse_chat, json(body));
+        expect_turn(&a, 1, "assistant", "a");
+        const json_t *turn = json_array_get(a.messages, 1);
+        assert_string_equal(json_string_value(json_object_get(turn, "reasoning_content")), "r");
+        ask_fini(&a);
+    }
+    struct ask a =
+        accept(parse_chat,
+               json("{'messages':[{'role':'user','content':'q'},{'role':'assistant',"
+                    "'reasoning':'s','content':[{'type':'thinking','thinking':'r'}," A "]}]}"));
+    const json_t *turn = json_array_get(a.messages, 1);
+    assert_string_equal(json_string_value(json_object_get(turn, "reasoning_content")), "s");
+    ask_fini(&a);
+}
+
 /* Items of Responses that other servers' tools left in a conversation. */
 static void test_other_items(void **state)
 {
@@ -222,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_images_before_the_question),
         cmocka_unit_test(test_images_of_the_question),
         cmocka_unit_test(test_other_blocks),
+        cmocka_unit_test(test_reasoning_in_parts),
         cmocka_unit_test(test_other_items),
         cmocka_unit_test(test_texts_without_text),
     };

@@ -99,9 +99,43 @@ static bool add_inner(struct strbuf *text, const json_t *part, enum content_of o
     return add_content(text, inner_content(part), of, where, p);
 }
 
+/* ---- Reasoning ---- */
+
+static bool is_reasoning(const json_t *part)
+{
+    return content_has_type(part, "thinking") || content_has_type(part, "reasoning") ||
+           content_has_type(part, "redacted_thinking");
+}
+
+/* A string, or a list of parts with texts (Mistral's). */
+static void add_reasoning(struct strbuf *text, const json_t *value)
+{
+    strbuf_append(text, json_string_value(value), json_string_length(value));
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *inner = json_object_get(json_array_get(value, i), "text");
+        strbuf_append(text, json_string_value(inner), json_string_length(inner));
+    }
+}
+
+void content_add_reasoning(struct strbuf *text, const json_t *content)
+{
+    static const char *const members[] = {"thinking", "reasoning", "text"};
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *part = json_array_get(content, i), *value = NULL;
+        for (size_t k = 0; k < sizeof members / sizeof *members && !value; k++)
+            value = json_object_get(part, members[k]);
+        if (is_reasoning(part))
+            add_reasoning(text, value);
+    }
+}
+
+/* ---- Parts ---- */
+
 bool content_add_part(struct strbuf *text, const json_t *part, enum content_of of,
                       const char *where, struct problem *p)
 {
+    if (of == CONTENT_ANSWER && is_reasoning(part))
+        return true;
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *tool = json_object_get(part, "tool_name");
     const json_t *value =

@@ -29,6 +29,9 @@ size_t content_last_user_turn(const json_t *messages);
  * set. where: for the message of an error. */
 json_t *content_text(const json_t *content, enum content_of of, const char *where,
                      struct problem *p);
+/* Appends what an answer's content has of reasoning: parts of the types thinking and reasoning, as
+ * clients send them back. The other functions leave such parts out of an answer's text. */
+void content_add_reasoning(struct strbuf *text, const json_t *content);
 /* Appends one part, or one of Anthropic's blocks, to the text of those before it. False: *p is set.
  */
 bool content_add_part(struct strbuf *text, const json_t *part, enum content_of of,

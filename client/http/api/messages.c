@@ -165,6 +165,20 @@ static bool keep_members(struct ask *ask, json_t *added, const json_t *message, 
            problem_set(p, 503, "no memory for the messages");
 }
 
+/* Reasoning that is a part of the content, unless a member has it. */
+static bool keep_reasoning(json_t *added, const json_t *content, struct problem *p)
+{
+    struct strbuf text;
+    if (json_string_length(json_object_get(added, "reasoning_content")))
+        return true;
+    strbuf_init(&text);
+    content_add_reasoning(&text, content);
+    bool failed =
+        text.len && json_object_set_new(added, "reasoning_content", json_string_of(&text));
+    strbuf_fini(&text);
+    return !failed || problem_set(p, 503, "no memory for the messages");
+}
+
 static bool take_message(struct ask *ask, const json_t *message, bool newest, const char *where,
                          struct problem *p)
 {
@@ -183,7 +197,9 @@ static bool take_message(struct ask *ask, const json_t *message, bool newest, co
     if (!add_message(ask, role, content, p))
         return false;
     json_t *added = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
-    return keep_members(ask, added, message, p);
+    bool answer = strcmp(role, "assistant") == 0;
+    return keep_members(ask, added, message, p) &&
+           (!answer || keep_reasoning(added, json_object_get(message, "content"), p));
 }
 
 bool take_messages(struct ask *ask, json_t *value, struct problem *p)
