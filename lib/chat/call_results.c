@@ -1,6 +1,6 @@
-/* One call in a message; see single_calls.h. The time is linear in the conversation, which is a
- * stranger's. */
-#include "chat/single_calls.h"
+/* Results beside their calls; see call_results.h. The time is linear in the conversation, which is
+ * a stranger's. */
+#include "chat/call_results.h"
 
 #include "chat/turns.h"
 
@@ -55,6 +55,37 @@ static json_t *results_of(const json_t *calls, const json_t *messages, size_t fr
     return NULL;
 }
 
+/* In the form that the template takes. Owned; NULL: no memory. */
+static json_t *content_of(const struct chat_abilities *a, const char *text)
+{
+    return a->text ? json_string(text) : json_pack("[{s:s, s:s}]", "type", "text", "text", text);
+}
+
+/* Stands for the result of a call that has none: by position the next one would be its. Owned;
+ * NULL: no memory. */
+static json_t *no_result(const struct chat_abilities *a, const json_t *call)
+{
+    json_t *name = json_object_get(json_object_get(call, "function"), "name");
+    return json_pack("{s:s, s:o, s:O*, s:O*}", "role", "tool", "content",
+                     content_of(a, "(no result)"), "tool_call_id", json_object_get(call, "id"),
+                     "name", name);
+}
+
+/* Writes results for the calls without any in front of the last call that has one. */
+static bool fill_gaps(const struct chat_abilities *a, const json_t *calls, json_t *results)
+{
+    size_t n = json_array_size(calls);
+    while (n > 0 && json_array_size(json_array_get(results, n - 1)) == 0)
+        n--;
+    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *own = json_array_get(results, i);
+        if (json_array_size(own) == 0)
+            failed |= json_array_append_new(own, no_result(a, json_array_get(calls, i)));
+    }
+    return !failed;
+}
+
 /* A message with call i alone; the first one has the text and the reasoning. Owned. */
 static json_t *message_of(const struct chat_abilities *a, const json_t *message, size_t i)
 {
@@ -66,35 +97,35 @@ static json_t *message_of(const struct chat_abilities *a, const json_t *message,
         json_decref(first);
         return NULL;
     }
-    json_t *content =
-        a->text ? json_string("") : json_pack("[{s:s, s:s}]", "type", "text", "text", "");
-    return json_pack("{s:s, s:o, s:o}", "role", "assistant", "content", content, "tool_calls",
-                     calls);
+    return json_pack("{s:s, s:o, s:o}", "role", "assistant", "content", content_of(a, ""),
+                     "tool_calls", calls);
 }
 
 /* Appends the message at i, and the results behind it, to the list. Returns the place behind them;
  * 0: no memory. */
-static size_t split(const struct chat_abilities *a, const json_t *messages, size_t i, json_t *list)
+static size_t append_turn(const struct chat_abilities *a, const json_t *messages, size_t i,
+                          json_t *list)
 {
-    const json_t *message = json_array_get(messages, i);
+    json_t *message = json_array_get(messages, i);
     const json_t *calls = json_object_get(message, "tool_calls");
     size_t end = i + 1;
     while (turn_has_role(json_array_get(messages, end), "tool"))
         end++;
     json_t *results = results_of(calls, messages, i + 1, end);
-    int failed = !results;
+    int failed = !results || !fill_gaps(a, calls, results);
+    if (a->several_calls)
+        failed |= json_array_append(list, message);
     for (size_t k = 0; k < json_array_size(calls) && !failed; k++) {
-        failed |= json_array_append_new(list, message_of(a, message, k));
+        if (!a->several_calls)
+            failed |= json_array_append_new(list, message_of(a, message, k));
         failed |= json_array_extend(list, json_array_get(results, k));
     }
     json_decref(results);
     return failed ? 0 : end;
 }
 
-bool single_calls_fit(const struct chat_abilities *a, json_t *messages)
+bool call_results_fit(const struct chat_abilities *a, json_t *messages)
 {
-    if (a->several_calls)
-        return true;
     json_t *list = json_array();
     size_t i = 0, n = json_array_size(messages);
     bool good = list != NULL;
@@ -102,7 +133,7 @@ bool single_calls_fit(const struct chat_abilities *a, json_t *messages)
         json_t *message = json_array_get(messages, i);
         bool several = json_array_size(json_object_get(message, "tool_calls")) > 1;
         if (several && turn_has_role(message, "assistant"))
-            good = (i = split(a, messages, i, list)) > 0;
+            good = (i = append_turn(a, messages, i, list)) > 0;
         else
             good = json_array_append(list, json_array_get(messages, i++)) == 0;
     }

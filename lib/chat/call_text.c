@@ -121,6 +121,21 @@ static bool fit_text(const struct chat_abilities *a, json_t *message, bool past,
     return good;
 }
 
+/* The text of a message with calls becomes a message of its own in front; *i stays the place of the
+ * message with calls. */
+static bool text_to_front(const struct chat_abilities *a, json_t *messages, size_t *i)
+{
+    json_t *message = json_array_get(messages, *i), *text = text_of(message);
+    size_t len = json_string_length(text);
+    json_decref(text);
+    if (len == 0)
+        return true;
+    json_t *own = json_pack("{s:s, s:O}", "role", "assistant", "content",
+                            json_object_get(message, "content"));
+    return own && json_array_insert_new(messages, (*i)++, own) == 0 &&
+           json_object_set_new(message, "content", content_of(a, json_string(""))) == 0;
+}
+
 bool call_texts_fit(const struct chat_abilities *a, json_t *messages)
 {
     json_t *held = json_array();
@@ -129,14 +144,16 @@ bool call_texts_fit(const struct chat_abilities *a, json_t *messages)
     size_t added = 0;
     for (size_t i = 0; good && i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i);
+        size_t at = i;
         if (turn_has_role(message, "assistant") && has_calls(message)) {
             good = fit_text(a, message, is_past(a, &reach, i - added), held);
+            if (good && a->text_then_call && !a->reasoning)
+                good = text_to_front(a, messages, &i);
         } else if (json_array_size(held) &&
                    (is_answer(message) || turn_has_role(message, "user"))) {
-            size_t at = i;
             good = texts_to_answer(a, held, messages, &i);
-            added += i - at;
         }
+        added += i - at;
     }
     json_decref(held);
     return good;

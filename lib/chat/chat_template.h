@@ -52,8 +52,11 @@ struct chat_abilities {
     bool user_after_result; /* a turn of the user behind a tool's result */
     const char *reasoning;  /* the name of an assistant's reasoning: reasoning_content, `thinking`
                                (gpt-oss) or `reasoning` (Solar-Open); NULL: it is not shown */
+    bool reasoning_part;    /* ... as a part {"type": "thinking", "thinking": ...} of the content,
+                               if by no name (Mistral) */
     bool call_text;         /* text in a message with calls, unless behind their results */
     bool call_reasoning;    /* both text and reasoning in such a message */
+    bool text_then_call;    /* text in a message of its own in front of one with calls */
     /* such a text, or the reasoning that it becomes, is still shown */
     bool call_text_asked;    /* ... once the user has asked again */
     bool call_text_answered; /* ... once an answer without calls follows */

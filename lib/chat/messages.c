@@ -1,9 +1,9 @@
 /* Changes a copy of a conversation to fit a template; see chat_template.h. */
 #include "chat/call_ids.h"
+#include "chat/call_results.h"
 #include "chat/call_text.h"
 #include "chat/internal.h"
 #include "chat/message.h"
-#include "chat/single_calls.h"
 #include "chat/turns.h"
 #include "json/json_read.h"
 #include "json/json_write.h"
@@ -151,7 +151,23 @@ static enum error_code fit_calls(const struct chat_abilities *a, json_t *message
 
 /* ---- Reasoning ---- */
 
-/* As reasoning_content, and by the template's own name. */
+/* In front of the parts of its content. Takes neither. NULL: no memory. */
+static json_t *with_reasoning(json_t *content, json_t *reasoning)
+{
+    json_t *parts = json_pack("[{s:s, s:O}]", "type", "thinking", "thinking", reasoning);
+    int failed = !parts;
+    if (json_is_array(content))
+        failed |= json_array_extend(parts, content);
+    else if (json_string_length(content))
+        failed |=
+            json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", content));
+    if (!failed)
+        return parts;
+    json_decref(parts);
+    return NULL;
+}
+
+/* As reasoning_content, and in the template's own form. */
 static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *message,
                                      struct error *e)
 {
@@ -162,6 +178,10 @@ static enum error_code fit_reasoning(const struct chat_abilities *a, json_t *mes
                   json_object_set(message, "reasoning_content", reasoning);
     if (a->reasoning)
         failed |= json_object_set(message, a->reasoning, reasoning) != 0;
+    if (a->reasoning_part && json_string_length(reasoning) && turn_has_role(message, "assistant")) {
+        json_t *content = with_reasoning(json_object_get(message, "content"), reasoning);
+        failed |= json_object_set_new(message, "content", content) != 0;
+    }
     return failed ? no_memory(e) : ERROR_OK;
 }
 
@@ -191,7 +211,7 @@ enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *
     enum error_code code = copy ? ERROR_OK : no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)
         code = fit_message(a, json_array_get(copy, i), i + 1, e);
-    if (!code && !(call_ids_fit(a, copy) && single_calls_fit(a, copy) && turns_fit(a, copy) &&
+    if (!code && !(call_ids_fit(a, copy) && call_results_fit(a, copy) && turns_fit(a, copy) &&
                    call_texts_fit(a, copy)))
         code = no_memory(e);
     for (size_t i = 0; !code && i < json_array_size(copy); i++)

@@ -173,7 +173,7 @@ static bool takes_no_ids(struct probe *p, const struct chat_abilities *a)
 }
 
 /* Whether a message with a call, its result behind it, can have a text, and reasoning where `field`
- * is its name: what stands behind the result is the same as without. */
+ * is its name: the text is shown, and what stands behind the result is the same as without. */
 static bool takes_call_text(struct probe *p, const struct chat_abilities *a, const char *field)
 {
     struct jinja_output without, with;
@@ -186,7 +186,7 @@ static bool takes_call_text(struct probe *p, const struct chat_abilities *a, con
     const char *end = tried ? strstr(without.text, RESULT) : NULL;
     bool took = render(p, messages, json_pack("[o]", tool()), &with);
     const char *other = took ? strstr(with.text, RESULT) : NULL;
-    bool same = !end || (other && strcmp(end, other) == 0);
+    bool same = !end || (other && strcmp(end, other) == 0 && strstr(with.text, ANSWER));
     jinja_output_fini(&without);
     if (took)
         jinja_output_fini(&with);
@@ -223,12 +223,26 @@ static bool keeps_call_text(struct probe *p, const struct chat_abilities *a, con
                               !(to_reasoning && loses_call_text(p, a, field, role)));
 }
 
+static bool takes_text_then_call(struct probe *p, const struct chat_abilities *a)
+{
+    json_t *messages = call(p, arguments(a->object_arguments, VALUE));
+    json_array_insert_new(messages, 1, message(p, "assistant", ANSWER));
+    struct jinja_output out;
+    if (!render(p, messages, json_pack("[o]", tool()), &out))
+        return false;
+    const char *text = strstr(out.text, ANSWER), *value = text ? strstr(text, VALUE) : NULL;
+    bool ok = value && strstr(value, RESULT);
+    jinja_output_fini(&out);
+    return ok;
+}
+
 /* After probe_reasoning. */
 static void probe_call_text(struct probe *p, struct chat_abilities *a)
 {
     const char *field = a->reasoning;
     a->call_text = !a->tool_calls || takes_call_text(p, a, NULL);
     a->call_reasoning = !a->tool_calls || !field || takes_call_text(p, a, field);
+    a->text_then_call = !a->call_text && takes_text_then_call(p, a);
     a->call_text_asked = keeps_call_text(p, a, field, "user");
     a->call_text_answered = keeps_call_text(p, a, field, "assistant");
 }
@@ -247,12 +261,29 @@ static bool shows_reasoning(struct probe *p, const struct chat_abilities *a, con
     return shows(p, json_pack("[o, o]", user(p), assistant), NULL, REASONING, NULL);
 }
 
+/* As a part of the content, and not as a string of the list. */
+static bool shows_reasoning_part(struct probe *p)
+{
+    json_t *assistant =
+        json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:s}]}", "role", "assistant", "content", "type",
+                  "thinking", "thinking", REASONING, "type", "text", "text", ANSWER);
+    struct jinja_output out;
+    if (!render(p, json_pack("[o, o]", user(p), assistant), NULL, &out))
+        return false;
+    const char *shown = strstr(out.text, REASONING);
+    bool quoted = shown && shown > out.text && strchr("'\"", shown[-1]);
+    bool ok = shown && !quoted && strstr(shown, ANSWER);
+    jinja_output_fini(&out);
+    return ok;
+}
+
 static void probe_reasoning(struct probe *p, struct chat_abilities *a)
 {
     static const char *const fields[] = {"reasoning_content", "thinking", "reasoning"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields && !a->reasoning; i++)
         if (shows_reasoning(p, a, fields[i]))
             a->reasoning = fields[i];
+    a->reasoning_part = !a->reasoning && shows_reasoning_part(p);
 }
 
 static void probe_system(struct probe *p, struct chat_abilities *a)

@@ -65,6 +65,26 @@ CASES = {
 }
 
 
+def two_calls(*results):
+    """Two calls in one message and their results, as (number, text)."""
+    calls = [{"id": f"call0000{n}", "type": "function", "function": {"name": "get_weather", "arguments": json.dumps({"place": f"place-{n}"})}}
+             for n in (1, 2)]
+    return {"messages": [USER, {"role": "assistant", "content": "", "tool_calls": calls},
+                         *({**RESULT, "tool_call_id": f"call0000{n}", "content": content} for n, content in results)], "tools": TOOLS}
+
+
+# name: conversations with the same prompt
+SAME = {
+    "order of results": (two_calls((1, "sun-mark"), (2, "rain-mark")), two_calls((2, "rain-mark"), (1, "sun-mark"))),
+    "missing result": (two_calls((1, "(no result)"), (2, "rain-mark")), two_calls((2, "rain-mark"))),
+}
+# with marks of reasoning, which they show by another condition: in the last message; with a variable set; in the text of
+# an answer
+NO_REASONING = {"Apriel-1.6-15b-Thinker-fixed", "deepseek-ai-DeepSeek-V3.2", "deepseek-ai-DeepSeek-V4", "LFM2.5-Instruct",
+                "Qwen-QwQ-32B", "unsloth-Apriel-1.5", "GigaChat3-10B-A1.8B"}
+NOTED = {"messages": [USER, {**call(json.dumps(CALL), "note-mark"), "reasoning_content": "thought-mark"}, RESULT], "tools": TOOLS}
+
+
 def question(template, conversation):
     return {"template": template, "request": {**conversation, "add_generation_prompt": True},
             "trusted": {"bos_token": "<s>", "eos_token": "</s>"}, "now": 0}
@@ -89,6 +109,36 @@ def judge(template, name, got):
     return None
 
 
+def ask_chat(program, paths, conversations):
+    """(path, replies to the conversations) of each template."""
+    n = len(conversations)
+    replies = compare.ask(program, [{**question(path.read_text(), c), "chat": True} for path in paths for c in conversations])
+    return [(path, replies[i * n:(i + 1) * n]) for i, path in enumerate(paths)]
+
+
+def count_different(program, paths):
+    wrong = 0
+    for name, pair in SAME.items():
+        for path, (one, other) in ask_chat(program, paths, pair):
+            if one.get("text") != other.get("text"):
+                wrong += 1
+                print(f"{path.name}, {name}: {str(one)[-300:]}\n  {str(other)[-300:]}")
+    return wrong
+
+
+def count_lost(program, paths):
+    """Text or reasoning beside a call that the prompt does not show."""
+    wrong = 0
+    for path, (got,) in ask_chat(program, paths, [NOTED]):
+        text = got.get("text", "")
+        reasons = "think" in path.read_text() and path.stem not in NO_REASONING
+        marks = ["note-mark"] + ["thought-mark"] * reasons
+        if "text" in got and not all(m in text for m in marks):
+            wrong += 1
+            print(f"{path.name}, text and reasoning beside a call: {text[-400:]}")
+    return wrong
+
+
 def main(program, folder):
     paths = sorted(pathlib.Path(folder).glob("*.jinja"))
     if not paths:
@@ -106,6 +156,7 @@ def main(program, folder):
             wrong += 1
             print(f"{path.name}, {name}: {str(got)[:900]}")
     print(f"{len(jobs)} conversations: {counts}")
+    wrong += count_different(program, paths) + count_lost(program, paths)
     sys.exit(wrong > 0)
 
 

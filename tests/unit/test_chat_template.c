@@ -396,7 +396,7 @@ static void test_text_before_calls_later(void **state)
     chat_template_free(t);
 }
 
-/* Without reasoning in the template there is no other place: the text stays, or it says why not. */
+/* Without reasoning in the template it becomes a message of its own, or it stays. */
 static void test_text_before_calls_without_reasoning(void **state)
 {
     struct chat_template *t =
@@ -404,15 +404,34 @@ static void test_text_before_calls_without_reasoning(void **state)
              "{{ c.function.arguments | tojson }}{% for r in messages if r.role == 'tool' %}"
              "={{ r.content }}{% endfor %}{% endfor %}{{ m.content }};{% endfor %}",
              NULL);
-    expect(t, CALLED("\"content\": \"s\""), nothing, "<user>q;<assistant>{\"a\": 1}=rs;");
+    expect(t, CALLED("\"content\": \"s\""), nothing,
+           "<user>q;<assistant>s;<assistant>{\"a\": 1}=r;");
     chat_template_free(t);
     t = make("{% for m in messages %}{% if m.tool_calls and m.content %}"
              "{{ raise_exception('text and calls') }}{% endif %}<{{ m.role }}>{{ m.content }}"
              "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"
              "{% endfor %}",
              NULL);
-    refused(t, CALLED("\"content\": \"s\""), ERROR_USAGE, "text and calls");
+    expect(t, CALLED("\"content\": \"s\""), nothing,
+           "<user>q<assistant>s<assistant>{\"a\": 1}<tool>r");
     expect(t, CALLED("\"content\": \"\""), nothing, "<user>q<assistant>{\"a\": 1}<tool>r");
+    chat_template_free(t);
+    /* drops it, as Llama 3 does; parts only */
+    t = make("{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}"
+             "{{ m.tool_calls[0].function.arguments | tojson }}{% else %}{{ m.content[0]['text'] + "
+             "';' }}{% endif %}{% endfor %}",
+             NULL);
+    assert_true(chat_template_abilities(t, true)->text_then_call);
+    expect(t, CALLED("\"content\": \"s\""), nothing,
+           "<user>q;<assistant>s;<assistant>{\"a\": 1}<tool>r;");
+    chat_template_free(t);
+    /* takes no two answers in a row */
+    t = make("{% for m in messages %}{% if loop.previtem and m.role == loop.previtem.role %}"
+             "{{ raise_exception('again') }}{% endif %}<{{ m.role }}>{% if m.tool_calls %}"
+             "{{ m.tool_calls[0].function.arguments | tojson }}{% else %}{{ m.content }}{% endif %}"
+             "{% endfor %}",
+             NULL);
+    expect(t, CALLED("\"content\": \"s\""), nothing, "<user>q<assistant>{\"a\": 1}<tool>r");
     chat_template_free(t);
 }
 
@@ -494,8 +513,34 @@ static void test_single_calls(void **state)
                       "<assistant>g{}<tool>d<tool>e<assistant>f{}<assistant>g{}");
         chat_template_free(t);
     }
+}
+
+/* Of a message with several calls: by their ids, as templates show them by position. */
+static void test_order_of_results(void **state)
+{
+    (void)state;
     struct chat_template *t = make(full, NULL);
     assert_true(chat_template_abilities(t, false)->several_calls);
+    expect_quoted(t,
+                  "{'messages': [{'role': 'assistant', 'content': 'T', "
+                  "'tool_calls': [{'id': '1', 'function': {'name': 'f', 'arguments': {}}}, "
+                  "{'id': '2', 'function': {'name': 'g', 'arguments': {}}}]},"
+                  "{'role': 'tool', 'tool_call_id': '2', 'content': 'b'},"
+                  "{'role': 'tool', 'tool_call_id': '1', 'content': 'a'},"
+                  "{'role': 'user', 'content': 'u'}]}",
+                  "<s><assistant>Tf{}g{}</s><tool>a</s><tool>b</s><user>u</s><assistant>");
+    /* only the last one's; none */
+    expect_quoted(t,
+                  "{'messages': [{'role': 'assistant', 'content': '', "
+                  "'tool_calls': [{'id': '1', 'function': {'name': 'f', 'arguments': {}}}, "
+                  "{'id': '2', 'function': {'name': 'g', 'arguments': {}}}]},"
+                  "{'role': 'tool', 'tool_call_id': '2', 'content': 'b'},"
+                  "{'role': 'assistant', 'content': '', "
+                  "'tool_calls': [{'id': '3', 'function': {'name': 'f', 'arguments': {}}}, "
+                  "{'id': '4', 'function': {'name': 'g', 'arguments': {}}}]},"
+                  "{'role': 'user', 'content': 'u'}]}",
+                  "<s><assistant>f{}g{}</s><tool>(no result)</s><tool>b</s><assistant>f{}g{}</s>"
+                  "<user>u</s><assistant>");
     chat_template_free(t);
 }
 
@@ -552,6 +597,32 @@ static void test_names_of_reasoning(void **state)
         }
         chat_template_free(t);
     }
+}
+
+/* Mistral's, as a part of the content. */
+static void test_reasoning_as_a_part(void **state)
+{
+    (void)state;
+    struct chat_template *t =
+        make("{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}"
+             "{% else %}{% for p in m.content %}{{ '(' + p['thinking'] + ')' if p.type == "
+             "'thinking' else p['text'] }}{% endfor %}{% endif %}{% for c in m.tool_calls %}"
+             "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}",
+             NULL);
+    assert_true(chat_template_abilities(t, true)->reasoning_part);
+    expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"R\""), nothing,
+           "<user>q<assistant>(R)s{\"a\": 1}<tool>r");
+    expect(t, CALLED("\"content\": \"\", \"reasoning_content\": \"R\""), nothing,
+           "<user>q<assistant>(R){\"a\": 1}<tool>r");
+    expect(t, CALLED("\"content\": \"s\", \"reasoning\": \"\""), nothing,
+           "<user>q<assistant>s{\"a\": 1}<tool>r");
+    chat_template_free(t);
+    t = make(full, NULL);
+    assert_false(chat_template_abilities(t, true)->reasoning_part);
+    chat_template_free(t);
+    t = make("{% for m in messages %}{{ m.content }}{% endfor %}", NULL);
+    assert_false(chat_template_abilities(t, true)->reasoning_part);
+    chat_template_free(t);
 }
 
 static void test_variants_and_variables(void **state)
@@ -775,8 +846,10 @@ int main(void)
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_single_calls),
+        cmocka_unit_test(test_order_of_results),
         cmocka_unit_test(test_ids_of_calls),
         cmocka_unit_test(test_names_of_reasoning),
+        cmocka_unit_test(test_reasoning_as_a_part),
         cmocka_unit_test(test_arguments_in_braces),
         cmocka_unit_test(test_text_before_calls),
         cmocka_unit_test(test_text_before_calls_later),
