@@ -162,10 +162,16 @@ static void key_end(struct argument_writer *w)
 }
 
 /* With the gap behind it. restricted: the newline before the mark is needed; without it one at the
- * end of the value would be no part of it, which a schema may want. */
-static void value_end(struct argument_writer *w, bool restricted)
+ * end of the value would be no part of it, which a schema may want. The mark may be missing unless
+ * the tool is strict: the parser then ends the value at the next line that begins with one. */
+static void value_end(struct argument_writer *w, const struct tool *t, bool restricted)
 {
-    strbuf_printf(w->out, restricted && w->format->newline_values ? "line-end " : "value-end ");
+    bool line = restricted && w->format->newline_values;
+    if (t->strict)
+        strbuf_printf(w->out, line ? "line-end " : "value-end ");
+    else
+        strbuf_printf(w->out, line ? "open-line " : "open-end ");
+    w->open = w->open || !t->strict;
 }
 
 static void gap(struct argument_writer *w)
@@ -194,6 +200,10 @@ static void tag_rules(struct argument_writer *w)
     literal(w, f->value_end + f->newline_values);
     gap(w);
     strbuf_printf(w->out, "\n");
+    if (w->open)
+        strbuf_printf(w->out, "open-end ::= value-end | \"\\n\"\n");
+    if (w->open && f->newline_values)
+        strbuf_printf(w->out, "open-line ::= line-end | \"\\n\"\n");
 }
 
 /* The tag says whether the value is a string. */
@@ -413,7 +423,7 @@ static enum error_code write_elsewhere(struct argument_writer *w, const struct t
     }
     note(w, why.text);
     any_value(w);
-    value_end(w, false);
+    value_end(w, t, false);
     return ERROR_OK;
 }
 
@@ -447,7 +457,7 @@ static enum error_code write_value(struct argument_writer *w, const struct tool 
         restricted = true;
         mixed_item(w, t, key, schema, types);
     }
-    value_end(w, restricted);
+    value_end(w, t, restricted);
     return ERROR_OK;
 }
 
@@ -520,14 +530,14 @@ static const char *keyword_without_form(const struct argument_writer *w, const s
     return NULL;
 }
 
-static void write_any_tags(struct argument_writer *w)
+static void write_any_tags(struct argument_writer *w, const struct tool *t)
 {
     strbuf_printf(w->out, "( ");
     key_begin(w);
     strbuf_printf(w->out, "[a-zA-Z0-9_.-]+ ");
     key_end(w);
     any_value(w);
-    value_end(w, false);
+    value_end(w, t, false);
     strbuf_printf(w->out, ")* ");
 }
 
@@ -612,7 +622,7 @@ static enum error_code other_properties(struct argument_writer *w, const struct 
             return code;
     } else {
         any_value(w);
-        value_end(w, false);
+        value_end(w, t, false);
     }
     part_end(w, p, "*");
     return ERROR_OK;
@@ -641,10 +651,10 @@ static enum error_code write_tags(struct argument_writer *w, const struct tool *
 
 /* ---- A call ---- */
 
-static void write_any(struct argument_writer *w)
+static void write_any(struct argument_writer *w, const struct tool *t)
 {
     if (w->format->body == BODY_TAGS)
-        write_any_tags(w);
+        write_any_tags(w, t);
     else
         any_object(w);
 }
@@ -671,7 +681,7 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
     struct error why;
     struct schema_parts parts;
     if (!t->parameters) {
-        write_any(w);
+        write_any(w, t);
         return ERROR_OK;
     }
     json_t *parameters = schema_strip(t->parameters);
@@ -700,7 +710,7 @@ enum error_code arguments_write(struct argument_writer *w, const struct tool *t)
         *w = own;
     } else if (!t->strict && code != ERROR_MEMORY) {
         note(w, why.text);
-        write_any(w);
+        write_any(w, t);
         code = ERROR_OK;
     } else {
         error_fill(w->e, code, "%s", why.text);

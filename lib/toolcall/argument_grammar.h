@@ -17,12 +17,12 @@ enum { TOOL_SCHEMAS_BYTES = 160 * 1024, TOOL_GRAMMAR_BYTES = 256 * 1024 };
 struct argument_writer {
     struct strbuf *out; /* the grammar's text */
     const struct tool_format *format;
-    size_t bytes_left;                          /* of TOOL_SCHEMAS_BYTES */
-    size_t bytes_most;                          /* what the tool that is written may take */
-    const json_t *parameters;                   /* its schema without annotations */
-    struct schema_parts *parts;                 /* of that */
-    bool json, gemma, tags, value, typed_value; /* which rules are used */
-    unsigned notes;                             /* how many schemas have no item */
+    size_t bytes_left;                                /* of TOOL_SCHEMAS_BYTES */
+    size_t bytes_most;                                /* what the tool that is written may take */
+    const json_t *parameters;                         /* its schema without annotations */
+    struct schema_parts *parts;                       /* of that */
+    bool json, gemma, tags, open, value, typed_value; /* which rules are used */
+    unsigned notes;                                   /* how many schemas have no item */
     struct error *e;
 };
 

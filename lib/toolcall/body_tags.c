@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { NAME, NAME_END, NEXT, KEY, TYPE, VALUE_BEGIN, VALUE };
+enum { LINES_MAX = 256 }; /* lines of a value that begin with a mark and do not end it */
 
 static enum step then(struct tool_parser *p, enum step s, uint8_t state)
 {
@@ -22,6 +23,8 @@ static enum step name(struct tool_parser *p)
     if (!p->tool)
         return STEP_FAIL;
     p->at += len;
+    strbuf_clear(&p->given);
+    strbuf_append(&p->given, "", 1);
     return body_go(p, NAME_END);
 }
 
@@ -66,6 +69,8 @@ static enum step key(struct tool_parser *p)
     memcpy(p->key, p->buf + p->at, len);
     p->key[len] = '\0';
     p->at += len + strlen(f->key_end);
+    p->lines.from = p->at;
+    p->lines.rejected = 0;
     return body_go(p, f->typed_values ? TYPE : VALUE_BEGIN);
 }
 
@@ -119,6 +124,97 @@ static enum step find_line_end(struct tool_parser *p, size_t *len, size_t *mark_
     return m == MATCH_YES ? STEP_AGAIN : STEP_WAIT;
 }
 
+/* ---- Values without an end mark ---- */
+
+/* The key at `at` is of a property that has no value yet. */
+static enum match is_missing_key(const struct tool_parser *p)
+{
+    const char *end = p->o.format->key_end, *text = p->buf + p->at;
+    size_t n = strlen(end), left = p->len - p->at, most = TOOL_NAME_BYTES_MAX + n;
+    size_t reach = left < most ? left : most;
+    const char *hit = memmem(text, reach, end, n);
+    size_t len = hit ? (size_t)(hit - text) : reach;
+    char key[TOOL_NAME_BYTES_MAX + 2] = "";
+    if (memchr(text, '\n', len))
+        return MATCH_NO;
+    if (!hit)
+        return left < most && !p->final ? MATCH_PART : MATCH_NO;
+    memcpy(key + 1, text, len);
+    key[len + 1] = '\0';
+    const json_t *properties = json_object_get(p->tool->parameters, "properties");
+    bool given =
+        strcmp(p->key, key + 1) == 0 || memmem(p->given.data, p->given.len, key, len + 2) != NULL;
+    return json_object_get(properties, key + 1) && !given ? MATCH_YES : MATCH_NO;
+}
+
+/* Behind a call's end: the section's end; without sections another call or the answer's end. */
+static enum match is_over(struct tool_parser *p)
+{
+    const struct tool_format *f = p->o.format;
+    read_space(p);
+    if (p->at < p->len)
+        return read_mark(p, f->section_end ? f->section_end : f->call_begin);
+    return !p->final ? MATCH_PART : f->section_end ? MATCH_NO : MATCH_YES;
+}
+
+/* Whether the line behind the newline at i begins with a mark, and whether it ends the value: as
+ * another argument's, or as the call's end. */
+static enum match line_begins_mark(struct tool_parser *p, size_t i, enum match *ends)
+{
+    const struct tool_format *f = p->o.format;
+    size_t from = p->at;
+    p->at = i + 1;
+    enum match key = read_mark(p, f->key_begin), end = MATCH_NO;
+    if (key == MATCH_YES)
+        *ends = is_missing_key(p);
+    else if ((end = read_mark(p, f->call_end)) == MATCH_YES)
+        *ends = is_over(p);
+    p->at = from;
+    if (key == MATCH_YES || end == MATCH_YES)
+        return MATCH_YES;
+    return key == MATCH_PART || end == MATCH_PART ? MATCH_PART : MATCH_NO;
+}
+
+/* Another call begins in the value before i: this one is only quoted, or was given up. */
+static bool has_call(const struct tool_parser *p, size_t i)
+{
+    const char *mark = p->o.format->call_begin;
+    return memmem(p->buf + p->at, i - p->at, mark, strlen(mark)) != NULL;
+}
+
+/* The newline before a line that ends the value and begins before `end`. A model may forget the end
+ * mark; under a strict schema it cannot. */
+static enum match find_open_end(struct tool_parser *p, size_t end, size_t *len)
+{
+    struct line_search *s = &p->lines;
+    enum match m = MATCH_NO, ends = MATCH_NO;
+    size_t begin = s->from, i = s->from;
+    while (m == MATCH_NO && i < end && s->rejected < LINES_MAX) {
+        if (i >= s->absent_from && i < s->absent_to) {
+            begin = s->absent_from;
+            i = s->absent_to;
+            continue;
+        }
+        const char *newline = memchr(p->buf + i, '\n', end - i);
+        i = newline ? (size_t)(newline - p->buf) : end;
+        if (newline)
+            m = line_begins_mark(p, i, &ends);
+        if (m != MATCH_NO || !newline) {
+            s->absent_from = begin;
+            s->absent_to = i;
+        }
+        if (m == MATCH_YES && (ends == MATCH_NO || (ends == MATCH_YES && has_call(p, i)))) {
+            m = MATCH_NO;
+            s->rejected++;
+            begin = i + 1;
+        }
+        i += m == MATCH_NO && newline;
+    }
+    s->from = i;
+    *len = i - p->at;
+    return m == MATCH_YES ? ends : m;
+}
+
 static enum step value(struct tool_parser *p)
 {
     const struct tool_format *f = p->o.format;
@@ -129,6 +225,17 @@ static enum step value(struct tool_parser *p)
     enum step s = f->newline_values && p->buf[p->at] == '\n'
                       ? find_line_end(p, &len, &mark_len)
                       : find_mark(p, mark, TOOL_HELD_BYTES_MAX, &len);
+    size_t open_len;
+    enum match open = MATCH_NO;
+    if (s != STEP_FAIL && !p->tool->strict)
+        open = find_open_end(p, s == STEP_AGAIN ? p->at + len : p->len, &open_len);
+    if (open == MATCH_PART)
+        return STEP_WAIT;
+    if (open == MATCH_YES) {
+        s = STEP_AGAIN;
+        len = open_len;
+        mark_len = 1;
+    }
     if (s != STEP_AGAIN)
         return s;
     if (!p->call_open && !call_open(p, NULL))
@@ -138,7 +245,7 @@ static enum step value(struct tool_parser *p)
     if (f->newline_values && len > 0 && text[0] == '\n') {
         text++;
         len--;
-    } else if (f->newline_values && len > 0 && text[len - 1] == '\n') {
+    } else if (open == MATCH_NO && f->newline_values && len > 0 && text[len - 1] == '\n') {
         len--;
     }
     unsigned types = f->typed_values
@@ -148,6 +255,7 @@ static enum step value(struct tool_parser *p)
     strbuf_json_string(&p->args, p->key, strlen(p->key));
     strbuf_append(&p->args, ":", 1);
     argument_write(&p->args, types, text, len);
+    strbuf_append(&p->given, p->key, strlen(p->key) + 1);
     call_flush(p);
     return body_go(p, NEXT);
 }

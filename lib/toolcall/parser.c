@@ -473,6 +473,7 @@ enum error_code tool_parser_new(const struct tool_parser_options *options, struc
     p->o = *options;
     p->id_state = options->id_seed;
     strbuf_init(&p->args);
+    strbuf_init(&p->given);
     strbuf_init(&p->held.args);
     strbuf_init(&p->held.text);
     if (p->o.format->body == BODY_HARMONY) {
@@ -491,6 +492,7 @@ void tool_parser_free(struct tool_parser *p)
     if (!p)
         return;
     strbuf_fini(&p->args);
+    strbuf_fini(&p->given);
     held_fini(&p->held);
     free(p->tokens.items);
     free(p->buf);
@@ -504,6 +506,9 @@ static bool append(struct tool_parser *p, const char *text, size_t len)
         p->len -= p->mark;
         p->at -= p->mark;
         p->absent_to -= p->absent_to < p->mark ? p->absent_to : p->mark;
+        p->lines.from -= p->lines.from < p->mark ? p->lines.from : p->mark;
+        p->lines.absent_from -= p->lines.absent_from < p->mark ? p->lines.absent_from : p->mark;
+        p->lines.absent_to -= p->lines.absent_to < p->mark ? p->lines.absent_to : p->mark;
         p->calls_from -= p->calls_from < p->mark ? p->calls_from : p->mark;
         p->before += p->mark;
         p->mark = 0;
@@ -547,14 +552,16 @@ enum error_code parser_counted(struct tool_parser *p)
             give_up(p, p->len);
         run(p);
     }
-    return p->failed || p->args.failed || p->held.text.failed ? ERROR_MEMORY : ERROR_OK;
+    return p->failed || p->args.failed || p->given.failed || p->held.text.failed ? ERROR_MEMORY
+                                                                                 : ERROR_OK;
 }
 
 enum error_code tool_parser_finish(struct tool_parser *p)
 {
     p->final = true;
     run(p);
-    return p->failed || p->args.failed || p->held.text.failed ? ERROR_MEMORY : ERROR_OK;
+    return p->failed || p->args.failed || p->given.failed || p->held.text.failed ? ERROR_MEMORY
+                                                                                 : ERROR_OK;
 }
 
 uint32_t tool_parser_calls(const struct tool_parser *p)

@@ -83,6 +83,13 @@ struct objects_body {
     bool have_arguments;
 };
 
+/* The search for a line that ends a value whose end mark is missing (body_tags.c). */
+struct line_search {
+    size_t from;                   /* of this value; what is before it was searched */
+    size_t absent_from, absent_to; /* no line between begins with a mark, in whatever call */
+    uint32_t rejected;             /* lines of this value that do, and do not end it */
+};
+
 /* Tokens whose text has not come yet, or not all of it (tokens.c). */
 struct read_tokens {
     struct read_token {
@@ -104,6 +111,7 @@ struct tool_parser {
     const char *absent; /* the far mark that was searched last: none begins before absent_to, so a
                            malformed call in a malformed call does not search the same bytes */
     size_t absent_to;
+    struct line_search lines;
     bool final, stopped, failed;
     enum parser_state state;
     enum whitespace_rule space;
@@ -124,6 +132,7 @@ struct tool_parser {
     bool call_open; /* its name is known */
     uint32_t calls;
     uint32_t args_written; /* BODY_TAGS: arguments so far */
+    struct strbuf given;   /* BODY_TAGS: their keys, a NUL before and behind each */
     bool value_is_string;  /* BODY_TAGS with typed_values */
     char id[TOOL_ID_BYTES];
     char key[TOOL_NAME_BYTES_MAX + 1];

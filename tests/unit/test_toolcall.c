@@ -97,6 +97,42 @@ static void test_qwen3_coder(void **state)
           "\"days\":\"three\"})E");
 }
 
+/* The end mark of a value is missing: a line that begins another argument, or ends the call, ends
+ * the value. */
+static void test_missing_end_of_value(void **state)
+{
+    (void)state;
+    check("qwen3-coder",
+          "<tool_call>\n<function=get_weather>\n<parameter=city>\nUlm\n<parameter=days>\n3\n"
+          "</parameter>\n<parameter=unit>C\n<parameter=hourly>\ntrue\n</function>\n</tool_call>",
+          "N(get_weather)A({\"city\":\"Ulm\",\"days\":3,\"unit\":\"C\",\"hourly\":true})E");
+    check("seed",
+          "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Ulm\n<parameter=days>3\n"
+          "</function>\n</seed:tool_call>",
+          "N(get_weather)A({\"city\":\"Ulm\",\"days\":3})E");
+    check("minimax-m2",
+          "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Ulm\n"
+          "<parameter name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>",
+          "N(get_weather)A({\"city\":\"Ulm\",\"days\":3})E");
+    check("glm",
+          "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ulm\n<arg_key>days</arg_key>"
+          "\n<arg_value>3\n</tool_call>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+          "<arg_value>A\n</tool_call>",
+          "N(get_weather)A({\"city\":\"Ulm\",\"days\":3})EN(get_weather)A({\"city\":\"A\"})E");
+    /* no property, one that was given, the value's own: part of the value; so is the end of a call
+     * that stands in it */
+    check("qwen3-coder",
+          "<tool_call>\n<function=edit>\n<parameter=path>\na\n</parameter>\n<parameter=text>\n"
+          "<parameter=city>\n<parameter=path>\n<parameter=text>\n</function>\n<parameter=\n"
+          "</parameter>\n</function>\n</tool_call>",
+          "N(edit)A({\"path\":\"a\",\"text\":\"<parameter=city>\\n<parameter=path>\\n"
+          "<parameter=text>\\n</function>\\n<parameter=\"})E");
+    check("qwen3-coder",
+          "<tool_call>\n<function=edit>\n<parameter=text>\n<function=x>\n<parameter=path>\n"
+          "</function>\n</tool_call>\n</parameter>\n</function>\n</tool_call>",
+          "N(edit)A({\"text\":\"<function=x>\\n<parameter=path>\\n</function>\\n</tool_call>\"})E");
+}
+
 static void test_tags(void **state)
 {
     check("glm",
@@ -403,14 +439,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hermes),      cmocka_unit_test(test_tool_calls_tag),
-        cmocka_unit_test(test_qwen3_coder), cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_deepseek),    cmocka_unit_test(test_kimi),
-        cmocka_unit_test(test_mistral),     cmocka_unit_test(test_llama3),
-        cmocka_unit_test(test_lfm2),        cmocka_unit_test(test_gemma4),
-        cmocka_unit_test(test_harmony),     cmocka_unit_test(test_generic),
-        cmocka_unit_test(test_laguna),      cmocka_unit_test(test_hy3),
-        cmocka_unit_test(test_cohere),      cmocka_unit_test(test_solar_open),
-        cmocka_unit_test(test_functionary), cmocka_unit_test(test_gigachat3),
+        cmocka_unit_test(test_qwen3_coder), cmocka_unit_test(test_missing_end_of_value),
+        cmocka_unit_test(test_tags),        cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_kimi),        cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_llama3),      cmocka_unit_test(test_lfm2),
+        cmocka_unit_test(test_gemma4),      cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_generic),     cmocka_unit_test(test_laguna),
+        cmocka_unit_test(test_hy3),         cmocka_unit_test(test_cohere),
+        cmocka_unit_test(test_solar_open),  cmocka_unit_test(test_functionary),
+        cmocka_unit_test(test_gigachat3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

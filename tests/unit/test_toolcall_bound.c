@@ -470,8 +470,46 @@ static void test_value_end(void **state)
         }
 }
 
+/* An end mark of a value may be missing, but not under a strict schema. */
+static void test_missing_end_of_value(void **state)
+{
+    static const struct sample open[] = {
+        {"qwen3-coder", "<tool_call>\n<function=edit>\n<parameter=path>\na.c\n<parameter=n>\n7\n"
+                        "</parameter>\n</function>\n</tool_call>"},
+        {"qwen3-coder", "<tool_call>\n<function=edit>\n<parameter=n>\n7\n<parameter=path>\na.c\n"
+                        "</function>\n</tool_call>"},
+        {"seed", "<seed:tool_call>\n<function=edit>\n<parameter=path>a.c\n<parameter=n>7"
+                 "</parameter>\n</function>\n</seed:tool_call>"},
+        {"minimax-m2", "<minimax:tool_call>\n<invoke name=\"edit\">\n<parameter name=\"path\">a.c\n"
+                       "<parameter name=\"n\">7</parameter>\n</invoke>\n</minimax:tool_call>"},
+        {"glm", "<tool_call>edit\n<arg_key>path</arg_key>\n<arg_value>a.c\n<arg_key>n</arg_key>\n"
+                "<arg_value>7</arg_value>\n</tool_call>"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++)
+        for (int strict = 0; strict < 2; strict++) {
+            char tools[256];
+            struct tool_grammar g;
+            snprintf(
+                tools, sizeof tools,
+                "[{\"name\":\"edit\",\"strict\":%s,\"parameters\":{\"properties\":{\"path\":{"
+                "\"type\":\"string\"},\"n\":{\"type\":\"integer\"}},\"required\":[\"path\",\"n\"]}"
+                "}]",
+                strict ? "true" : "false");
+            struct tool_list *list = tools_of(tools);
+            const struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
+                                                   .format = tool_format_find(open[i].format),
+                                                   .tools = list};
+            assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
+            for (int controls = 0; controls < 2; controls++)
+                if (follows(&g, open[i].answer, controls) == strict)
+                    fail_msg("%s: %s", strict ? "accepted" : "refused", open[i].answer);
+            tool_grammar_fini(&g);
+            tool_list_free(list);
+        }
+}
+
 /* An argument whose last mark stands on the value's last line: the parser and the grammar agree on
- * where it ends. Strings that a schema restricts need the newline. */
+ * where it ends. Strings that a strict schema restricts need the newline. */
 static void test_line_end(void **state)
 {
     static const char path[] = "<parameter=path>\na.c</parameter>\n",
@@ -481,16 +519,18 @@ static void test_line_end(void **state)
                                           "{\"type\":\"string\",\"enum\":[\"a.c\"]}",
                                           "{\"type\":\"string\",\"enum\":[\"a.c\\n\"]}"};
     (void)state;
-    for (size_t s = 0; s < 4; s++)
+    for (size_t s = 0; s < 8; s++)
         for (int last = 0; last < 2; last++) {
             char tools[256], text[256];
             struct tool_grammar g;
             struct transcript t;
+            bool strict = s / 4, fits = s % 2 == 0;
+            bool as_text = s == 1; /* the mark is the end of the string, whose own is missing */
             snprintf(
                 tools, sizeof tools,
-                "[{\"name\":\"edit\",\"parameters\":{\"properties\":{\"path\":%s,\"n\":{\"type\":"
-                "\"integer\"}}}}]",
-                schemas[s]);
+                "[{\"name\":\"edit\",\"strict\":%s,\"parameters\":{\"properties\":{\"path\":%s,"
+                "\"n\":{\"type\":\"integer\"}}}}]",
+                strict ? "true" : "false", schemas[s % 4]);
             snprintf(text, sizeof text, text_form, last ? n : path, last ? path : n);
             struct tool_list *list = tools_of(tools);
             const struct tool_grammar_request r = {.choice = TOOL_CHOICE_AUTO,
@@ -504,8 +544,8 @@ static void test_line_end(void **state)
             assert_cuts_equal(o, text, strlen(text), &t);
             transcript_fini(&t);
             assert_int_equal(tool_grammar_build(&r, &g, NULL), ERROR_OK);
-            if (follows(&g, text, false) != (s % 2 == 0) || follows(&g, text, true) != (s % 2 == 0))
-                fail_msg("%s: %s", s % 2 ? "accepted" : "refused", text);
+            if (follows(&g, text, false) != (fits || as_text) || follows(&g, text, true) != fits)
+                fail_msg("%s: %s", fits ? "refused" : "accepted", text);
             tool_grammar_fini(&g);
             tool_list_free(list);
         }
@@ -665,12 +705,19 @@ static void test_marks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_format),  cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_no_reasoning),  cmocka_unit_test(test_many_tools),
-        cmocka_unit_test(test_orders),        cmocka_unit_test(test_calls_in_reasoning),
-        cmocka_unit_test(test_near_calls),    cmocka_unit_test(test_value_end),
-        cmocka_unit_test(test_line_end),      cmocka_unit_test(test_marks_only_in_literals),
-        cmocka_unit_test(test_marks_refused), cmocka_unit_test(test_form_behind_mark),
+        cmocka_unit_test(test_every_format),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_no_reasoning),
+        cmocka_unit_test(test_many_tools),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_calls_in_reasoning),
+        cmocka_unit_test(test_near_calls),
+        cmocka_unit_test(test_value_end),
+        cmocka_unit_test(test_missing_end_of_value),
+        cmocka_unit_test(test_line_end),
+        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_marks_refused),
+        cmocka_unit_test(test_form_behind_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,14 +75,14 @@ static void test_frames(void **state)
           "\"{\\x22tool_calls\\x22: \\x5b\" call \"\\x5d}\" )\n");
     struct tool_grammar_request named = {
         .choice = TOOL_CHOICE_NAMED, .name = "edit", .parallel = true};
-    check(
-        named, "glm", LOOSE,
-        "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
-        "call-1 ::= \"edit\" \"\\x0a\" ? ( key-begin [a-zA-Z0-9_.-]+ key-end value-0 value-end )* "
-        "\"</tool_call>\" \n"
-        "key-begin ::= \"<arg_key>\" \nkey-end ::= \"</arg_key>\" \"\\x0a\" ? \"<arg_value>\" \n"
-        "value-end ::= \"</arg_value>\" \"\\x0a\" ? \n"
-        "value-0 ::= ");
+    check(named, "glm", LOOSE,
+          "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
+          "call-1 ::= \"edit\" \"\\x0a\" ? ( key-begin [a-zA-Z0-9_.-]+ key-end value-0 open-end )* "
+          "\"</tool_call>\" \n"
+          "key-begin ::= \"<arg_key>\" \nkey-end ::= \"</arg_key>\" \"\\x0a\" ? \"<arg_value>\" \n"
+          "value-end ::= \"</arg_value>\" \"\\x0a\" ? \n"
+          "open-end ::= value-end | \"\\n\"\n"
+          "value-0 ::= ");
 }
 
 static void test_strict(void **state)
@@ -142,9 +142,9 @@ static void test_not_strict(void **state)
     check(automatic, "glm", tools,
           "root ::= call \ncall ::= call-0\n"
           "call-0 ::= \"f\" \"\\x0a\" ? "
-          "%all ( ? key-begin \"title\" key-end value-0 value-end "
+          "%all ( ? key-begin \"title\" key-end value-0 open-end "
           "| ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema at "
-          "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end ) "
+          "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 open-end ) "
           "\"</tool_call>\" \n");
 }
 
@@ -163,7 +163,7 @@ static void test_not_strict_types(void **state)
           "\"string\"}},\"required\":null}}]",
           "root ::= call \ncall ::= call-0\n"
           "call-0 ::= \"f\" \"\\x0a\" ? "
-          "%all ( ? key-begin \"n\" key-end value-0 value-end ");
+          "%all ( ? key-begin \"n\" key-end value-0 open-end ");
 }
 
 /* What the format cannot express, and schemas that are too large, are left out one by one. */
@@ -329,10 +329,10 @@ static void test_elsewhere(void **state)
               "call-0 ::= \"f\" \"\\x0a\" ? "
               "%all ( ? key-begin \"n\" key-end %value \"</arg_value>\" \"tool \\x22f\\x22: schema "
               "at "
-              "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 value-end "
+              "\\x22\\x23/properties/n\" {\"type\":\"integer\"} %else value-0 open-end "
               "| ? key-begin \"a/b\" key-end %note \"tool \\x22f\\x22: schema at "
               "\\x22\\x23/properties/a\\x7e1b\\x22: the glm format follows a \\x24ref to a "
-              "definition only\" value-0 value-end ) \"</tool_call>\" \n");
+              "definition only\" value-0 open-end ) \"</tool_call>\" \n");
         snprintf(text, sizeof text, tools[i], "true");
         check_refused(required, "glm", text, ERROR_UNSUPPORTED,
                       "tool \"f\": schema at \"#/properties/a~1b\": ");
