@@ -108,6 +108,19 @@ static json_t *text_of(const json_t *arguments)
     return string;
 }
 
+/* The value of a string of JSON, which may be in a string once more: some clients encode arguments
+ * twice. NULL: no memory, or it is no JSON. */
+static json_t *read_arguments(const json_t *text)
+{
+    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    json_t *value = json_read(json_string_value(text), json_string_length(text), flags, NULL);
+    if (!json_is_string(value))
+        return value;
+    json_t *inner = json_read(json_string_value(value), json_string_length(value), flags, NULL);
+    json_decref(value);
+    return inner;
+}
+
 static enum error_code fit_arguments(const struct chat_abilities *a, json_t *function,
                                      struct error *e)
 {
@@ -115,9 +128,7 @@ static enum error_code fit_arguments(const struct chat_abilities *a, json_t *fun
     json_t *fitted = NULL;
     if (json_is_string(arguments) && !a->string_arguments && a->object_arguments) {
         bool empty = json_string_length(arguments) == 0;
-        fitted = empty ? json_object()
-                       : json_read(json_string_value(arguments), json_string_length(arguments),
-                                   JSON_ALLOW_NUL, NULL);
+        fitted = empty ? json_object() : read_arguments(arguments);
         if (!json_is_object(fitted)) { /* a call that the model wrote wrongly is history too */
             json_decref(fitted);
             fitted = json_pack("{sO}", "arguments", arguments);

@@ -4,6 +4,7 @@
 #include "base/json_space.h"
 #include "toolcall/json_scan.h"
 #include "toolcall/literal.h"
+#include "toolcall/surrogates.h"
 
 #include <string.h>
 
@@ -178,9 +179,10 @@ void argument_write(struct strbuf *out, unsigned types, const char *text, size_t
     const char *bare = json_space_trim(text, &n);
     bool string = types & ARGUMENT_STRING, any = types == ARGUMENT_ANY;
     if (n > 0 && types & of_text(bare[0]) & ~(unsigned)ARGUMENT_STRING && json_scan_whole(bare, n))
-        strbuf_append(out, bare, n);
+        surrogates_append(&(struct surrogates){.n = 0}, out, bare, n);
     else if (!string && n > 0 && bare[0] == '"' && json_scan_whole(bare, n))
-        strbuf_append(out, bare, n); /* a string where none is allowed: not quoted twice */
+        surrogates_append(&(struct surrogates){.n = 0}, out, bare,
+                          n); /* a string where none is allowed: not quoted twice */
     else if (n == 0 || any || !(types & of_python(bare, n)) || !literal_python_value(bare, n, out))
         strbuf_json_string(out, text, len);
 }

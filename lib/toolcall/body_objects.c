@@ -121,7 +121,7 @@ static enum step encoded_arguments(struct tool_parser *p)
     size_t len = json_string_length(text);
     bool valid = len > 0 && object[0] == '{' && json_scan_whole(object, len) && open_if_named(p);
     if (valid)
-        strbuf_append(&p->args, object, len);
+        surrogates_append(&p->surrogates, &p->args, object, len);
     json_decref(text);
     if (!valid) {
         p->at = from;

@@ -5,7 +5,8 @@
  *
  * analysis is reasoning; final, and commentary without a recipient, are content. A recipient may
  * also stand with the role (` to=functions.NAME<|channel|>commentary json<|message|>`). The prompt
- * ended with `<|start|>assistant`. Text without a header is content. */
+ * ended with `<|start|>assistant`. Text without a header is content. A blank line stands between
+ * the texts of messages of one kind. */
 #include "toolcall/parser.h"
 
 #include <string.h>
@@ -66,14 +67,25 @@ static bool has_channel(const char *header, size_t len, const char *name)
     return left >= n && memcmp(channel, name, n) == 0;
 }
 
+/* Names that stand for no tool. */
+static bool is_nobody(const char *to, size_t n)
+{
+    static const char *const names[] = {"assistant", "user", "all"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], to, n) == 0)
+            return true;
+    return false;
+}
+
 /* at: behind the header. */
 static enum step message_begin(struct tool_parser *p, const char *header, size_t len)
 {
     const char *to = NULL;
     size_t n = recipient(header, len, &to), prefix = sizeof recipient_prefix - 1;
-    if (n == 0) {
+    if (n == 0 || is_nobody(to, n)) {
         p->mark = p->at;
         p->channel_reasons = has_channel(header, len, "analysis");
+        p->channel_gap = p->channel_given[p->channel_reasons];
         return body_go(p, TEXT);
     }
     if (n > prefix && memcmp(to, recipient_prefix, prefix) == 0) {
@@ -81,6 +93,7 @@ static enum step message_begin(struct tool_parser *p, const char *header, size_t
         n -= prefix;
     }
     p->tool = tool_list_find(p->o.tools, to, n);
+    p->surrogates.n = 0;
     strbuf_clear(&p->args);
     json_scan_init(&p->json);
     if (!p->tool) /* an unknown recipient: the header is content too */
@@ -108,11 +121,28 @@ static enum step header(struct tool_parser *p)
     return STEP_FAIL;
 }
 
+/* Whether the message has text, or may still have. */
+static enum match text_begins(struct tool_parser *p)
+{
+    enum match mark = p->at == p->len ? MATCH_PART : MATCH_NO;
+    size_t from = p->at;
+    for (size_t i = 0; i < N_MARKS && mark == MATCH_NO; i++)
+        mark = read_mark(p, ends[i]);
+    p->at = from;
+    return mark == MATCH_NO ? MATCH_YES : mark == MATCH_PART ? MATCH_PART : MATCH_NO;
+}
+
 static enum step text(struct tool_parser *p)
 {
     size_t which;
-    enum step s =
-        scan_text(p, p->channel_reasons ? TOOL_REASONING : TOOL_CONTENT, ends, N_MARKS, 0, &which);
+    enum tool_event_kind kind = p->channel_reasons ? TOOL_REASONING : TOOL_CONTENT;
+    enum match begins = text_begins(p);
+    if (begins == MATCH_YES) {
+        emit_text(p, kind, "\n\n", p->channel_gap ? 2 : 0);
+        p->channel_given[p->channel_reasons] = true;
+    }
+    p->channel_gap = p->channel_gap && begins == MATCH_PART;
+    enum step s = scan_text(p, kind, ends, N_MARKS, 0, &which);
     if (s != STEP_AGAIN)
         return s;
     p->at = which < N_ENDS ? p->at : p->mark;

@@ -167,6 +167,7 @@ static void call_begin(struct tool_parser *p, bool bare)
     p->args_written = 0;
     p->tool = NULL;
     p->searched = 0;
+    p->surrogates.n = 0;
     strbuf_clear(&p->args);
     p->as_objects = p->o.format->body == BODY_OBJECTS;
     if (p->as_objects)

@@ -35,6 +35,7 @@
 
 #include "base/strbuf.h"
 #include "toolcall/json_scan.h"
+#include "toolcall/surrogates.h"
 #include "toolcall/toolcall.h"
 
 enum step {
@@ -138,10 +139,14 @@ struct tool_parser {
     char key[TOOL_NAME_BYTES_MAX + 1];
     struct strbuf args; /* not given yet */
     struct json_scan json;
+    struct surrogates surrogates; /* of the arguments that json_run reads */
     struct objects_body objects;
     bool as_objects; /* the body is BODY_OBJECTS, though the format's is another */
 
-    bool channel_reasons; /* harmony */
+    /* harmony */
+    bool channel_reasons;  /* the message's kind */
+    bool channel_given[2]; /* an earlier message gave content; reasoning */
+    bool channel_gap;      /* the message is of a kind that was given: a blank line comes first */
 
     struct read_tokens tokens;
     uint64_t reasoning_tokens;

@@ -115,7 +115,7 @@ enum step read_string(struct tool_parser *p, size_t max, json_t **out)
 static void keep(struct tool_parser *p, enum json_sink sink, size_t from, size_t to)
 {
     if (sink == SINK_ARGUMENTS && to > from)
-        strbuf_append(&p->args, p->buf + from, to - from);
+        surrogates_append(&p->surrogates, &p->args, p->buf + from, to - from);
 }
 
 enum step json_run(struct tool_parser *p, enum json_sink sink)
@@ -131,8 +131,10 @@ enum step json_run(struct tool_parser *p, enum json_sink sink)
         }
         if (r == JSON_SCAN_CONTROL) {
             keep(p, sink, from, p->at);
-            if (sink == SINK_ARGUMENTS)
+            if (sink == SINK_ARGUMENTS) {
+                surrogates_end(&p->surrogates, &p->args);
                 strbuf_json_escape(&p->args, c);
+            }
             from = p->at + 1;
         }
         p->at++;

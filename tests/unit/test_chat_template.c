@@ -264,6 +264,25 @@ static void test_arguments(void **state)
     chat_template_free(t);
 }
 
+/* Numbers beyond what jansson holds, and halves of surrogate pairs. */
+static void test_odd_arguments(void **state)
+{
+    struct chat_template *t = make(strict, NULL);
+    (void)state;
+    expect(t, CALL("\"{\\\"a\\\": \\\"x\\\\ud83d\\\"}\""), nothing,
+           "[user]q;[assistant]a=x\uFFFD;[assistant]");
+    expect(t, CALL("\"{\\\"a\\\": \\\"\\\\ude00\\\\ud83d\\\\ude00\\\\ud83d\\\\u0041\\\"}\""),
+           nothing, "[user]q;[assistant]a=\uFFFD\U0001F600\uFFFDA;[assistant]");
+    expect(t, CALL("\"{\\\"a\\\": [1e400, -1e400, 1]}\""), nothing,
+           "[user]q;[assistant]a=[1.7976931348623157e+308, -1.7976931348623157e+308, 1];"
+           "[assistant]");
+    /* in a string of its own, and a string that holds none */
+    expect(t, CALL("\"\\\"{\\\\\\\"a\\\\\\\": 1}\\\"\""), nothing,
+           "[user]q;[assistant]a=1;[assistant]");
+    expect(t, CALL("\"\\\"a\\\"\""), nothing, "[user]q;[assistant]arguments=\"a\";[assistant]");
+    chat_template_free(t);
+}
+
 /* An object where a string would stand in a second pair of braces, as in Gemma 4's. */
 static void test_arguments_in_braces(void **state)
 {
@@ -845,6 +864,7 @@ int main(void)
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_odd_arguments),
         cmocka_unit_test(test_single_calls),
         cmocka_unit_test(test_order_of_results),
         cmocka_unit_test(test_ids_of_calls),

@@ -417,9 +417,34 @@ static void test_harmony(void **state)
           "Hello <b>.<|return|>",
           "R(a\n\n)C(Hello <b>.)");
     check("harmony", "plain text", "C(plain text)");
+    /* messages of one kind; an empty one; those to nobody */
+    check("harmony",
+          "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>"
+          "<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant"
+          "<|channel|>commentary<|message|>Let me look.<|end|><|start|>assistant<|channel|>final"
+          "<|message|>Hi<|return|>",
+          "R(a\n\nb)C(Let me look.\n\nHi)");
+    check("harmony",
+          "<|channel|>commentary to=assistant<|message|>xy<|end|><|start|>assistant to=user"
+          "<|channel|>final<|message|>z",
+          "C(xy\n\nz)");
     /* a tool that the request does not have */
     check("harmony", "<|channel|>commentary to=browser.search code<|message|>{\"q\":1}<|call|>",
           "C(<|channel|>commentary to=browser.search code<|message|>{\"q\":1})");
+}
+
+/* Half of a surrogate pair is U+FFFD. */
+static void test_half_surrogates(void **state)
+{
+    check("hermes",
+          "<tool_call>\n{\"name\": \"edit\", \"arguments\": {\"path\": \"a\\ud83d\", \"text\": "
+          "\"\\ude00\\uD83D\\ud83d\\uDe00\\ud83d\\u0041\\ud83d\\n\\ud83d\n\\\\ud83d\\ud83dx\"}}\n"
+          "</tool_call>",
+          "N(edit)A({\"path\": \"a\\ufffd\", \"text\": \"\\ufffd\\ufffd\\ud83d\\uDe00\\ufffd\\u0041"
+          "\\ufffd\\n\\ufffd\\n\\\\ud83d\\ufffdx\"})E");
+    check("qwen3-coder",
+          "<function=get_weather>\n<parameter=tags>\n[\"\\ud83d\"]\n</parameter>\n</function>",
+          "N(get_weather)A({\"tags\":[\"\\ufffd\"]})E");
 }
 
 static void test_generic(void **state)
@@ -444,10 +469,10 @@ int main(void)
         cmocka_unit_test(test_kimi),        cmocka_unit_test(test_mistral),
         cmocka_unit_test(test_llama3),      cmocka_unit_test(test_lfm2),
         cmocka_unit_test(test_gemma4),      cmocka_unit_test(test_harmony),
-        cmocka_unit_test(test_generic),     cmocka_unit_test(test_laguna),
-        cmocka_unit_test(test_hy3),         cmocka_unit_test(test_cohere),
-        cmocka_unit_test(test_solar_open),  cmocka_unit_test(test_functionary),
-        cmocka_unit_test(test_gigachat3),
+        cmocka_unit_test(test_generic),     cmocka_unit_test(test_half_surrogates),
+        cmocka_unit_test(test_laguna),      cmocka_unit_test(test_hy3),
+        cmocka_unit_test(test_cohere),      cmocka_unit_test(test_solar_open),
+        cmocka_unit_test(test_functionary), cmocka_unit_test(test_gigachat3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
