@@ -47,6 +47,8 @@ struct chat_abilities {
     bool tool_calls;        /* an assistant's calls, in one form of arguments at least */
     bool several_calls;     /* two calls in one message */
     bool ids_needed;        /* it fails where a call or a result has no id */
+    bool ordinal_ids;       /* it writes functions.NAME:INDEX for a call's id, INDEX in its message,
+                               and a result's own id (Kimi-K2) */
     bool object_arguments;  /* a call's arguments as an object */
     bool string_arguments;  /* a call's arguments as a string of JSON */
     bool user_after_result; /* a turn of the user behind a tool's result */

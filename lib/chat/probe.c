@@ -172,6 +172,17 @@ static bool takes_no_ids(struct probe *p, const struct chat_abilities *a)
     return shows(p, messages, json_pack("[o]", tool()), VALUE, NULL);
 }
 
+static bool shows_ordinal_ids(struct probe *p, const struct chat_abilities *a)
+{
+    struct jinja_output out;
+    if (!render_call(p, arguments(a->object_arguments, VALUE), &out))
+        return false;
+    const char *id = strstr(out.text, "functions." TOOL ":0");
+    bool ok = id && strstr(id, "call00001");
+    jinja_output_fini(&out);
+    return ok;
+}
+
 /* Whether a message with a call, its result behind it, can have a text, and reasoning where `field`
  * is its name: the text is shown, and what stands behind the result is the same as without. */
 static bool takes_call_text(struct probe *p, const struct chat_abilities *a, const char *field)
@@ -325,6 +336,7 @@ bool chat_probe(struct chat_variant *v, const json_t *trusted)
     probe_calls(&p, a);
     a->several_calls = !a->tool_calls || shows_both(&p, a);
     a->ids_needed = a->tool_calls && !takes_no_ids(&p, a);
+    a->ordinal_ids = a->tool_calls && shows_ordinal_ids(&p, a);
     probe_user(&p, a);
     probe_reasoning(&p, a);
     probe_call_text(&p, a);

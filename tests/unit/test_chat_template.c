@@ -596,6 +596,33 @@ static void test_ids_of_calls(void **state)
     chat_template_free(t);
 }
 
+/* Kimi-K2's template makes the ids of calls; results name them. */
+static void test_ids_of_the_template(void **state)
+{
+    (void)state;
+    struct chat_template *t =
+        make("{% for m in messages %}{{ '<' + m.tool_call_id + '>' if m.role == 'tool' }}"
+             "{% for c in m.tool_calls %}[functions.{{ c.function.name }}:{{ loop.index0 }}"
+             "{{ c.function.arguments | tojson }}]{% endfor %}{{ m.content }}{% endfor %}",
+             NULL);
+    assert_true(chat_template_abilities(t, false)->ordinal_ids);
+    expect_quoted(t,
+                  "{'messages': [{'role': 'assistant', 'content': '', "
+                  "'tool_calls': [{'id': 'c1', 'function': {'name': 'f', 'arguments': {}}}, "
+                  "{'id': 'c2', 'function': {'name': 'g', 'arguments': {}}}]},"
+                  "{'role': 'tool', 'tool_call_id': 'c2', 'content': 'b'},"
+                  "{'role': 'tool', 'tool_call_id': 'c1', 'content': 'a'},"
+                  "{'role': 'assistant', 'content': '', "
+                  "'tool_calls': [{'id': 'c3', 'function': {'name': 'f', 'arguments': {}}}]},"
+                  "{'role': 'tool', 'content': 'c'}]}",
+                  "[functions.f:0{}][functions.g:1{}]<functions.f:0>a<functions.g:1>b"
+                  "[functions.f:0{}]<functions.f:0>c");
+    chat_template_free(t);
+    t = make(full, NULL);
+    assert_false(chat_template_abilities(t, false)->ordinal_ids);
+    chat_template_free(t);
+}
+
 /* By the name that the template reads. */
 static void test_names_of_reasoning(void **state)
 {
@@ -868,6 +895,7 @@ int main(void)
         cmocka_unit_test(test_single_calls),
         cmocka_unit_test(test_order_of_results),
         cmocka_unit_test(test_ids_of_calls),
+        cmocka_unit_test(test_ids_of_the_template),
         cmocka_unit_test(test_names_of_reasoning),
         cmocka_unit_test(test_reasoning_as_a_part),
         cmocka_unit_test(test_arguments_in_braces),
