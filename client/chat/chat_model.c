@@ -192,11 +192,13 @@ static enum moed_code write_text(const struct chat_model *m, const struct chat_r
 {
     struct jinja_output text = {0};
     struct error why;
-    if (chat_template_render(m->template, q, &text, &out->inside, &why))
-        return report(error, &why);
     const struct reasoning_marks *marks = out->style.reasoning;
-    out->reasoning_open =
-        reasoning_left_open(marks, text.text, text.len) || continues_reasoning(q, marks);
+    struct chat_request own = *q;
+    own.in_reasoning = marks != NULL; /* of Harmony an answer begins with a header */
+    if (chat_template_render(m->template, &own, &text, &out->inside, &why))
+        return report(error, &why);
+    out->reasoning_open = reasoning_left_open(marks, text.text, text.len) ||
+                          out->inside == CHAT_IN_REASONING || continues_reasoning(q, marks);
     out->reasoning_closed = reasoning_left_closed(marks, text.text, text.len);
     bool taken = take_text(&text, out);
     jinja_output_fini(&text);

@@ -21,7 +21,7 @@ struct chat_rendered {
     struct moed_range *plain; /* never NULL */
     size_t plain_count;
     struct chat_style style;
-    bool inside;           /* the prompt ends inside the last message that is not empty */
+    enum chat_inside inside;
     bool reasoning_open;   /* the prompt ends inside reasoning */
     bool reasoning_closed; /* it ends behind reasoning: the model is not to reason */
 };

@@ -229,7 +229,8 @@ enum moed_code moed_chat_add_answer(struct moed_chat *chat, const struct moed_re
         return error_report(error, MOED_ERROR_USAGE, false, "the request is not of a chat");
     json_t *answer = chat_reader_message(reader);
     size_t count = json_array_size(chat->messages);
-    if (answer && count > 1 && is_empty(last_message(chat)))
+    bool reasons = chat_reader_continues(reader) == CHAT_IN_REASONING;
+    if (answer && count > 1 && !reasons && is_empty(last_message(chat)))
         json_array_remove(chat->messages, count - 1);
     if (!answer || !chat_reader_continues(reader) || !is_assistants(last_message(chat)))
         return append(chat, answer, error);

@@ -25,7 +25,8 @@ struct call {
 struct chat_reader {
     struct chat_settings *settings;
     struct tool_parser *parser; /* NULL: all is content */
-    bool continues, failed, finished;
+    enum chat_inside continues;
+    bool failed, finished;
     const char
         *open;  /* ends the reasoning inside which the prompt ended in a message; NULL: none */
     bool begun; /* the answer has more than white space */
@@ -161,7 +162,7 @@ struct chat_reader *chat_reader_new(struct chat_settings *settings,
     r->settings = chat_settings_ref(settings);
     const struct reasoning_marks *marks = from->style.reasoning;
     r->continues = from->inside;
-    r->open = from->inside && from->reasoning_open && marks ? marks->end : NULL;
+    r->open = from->inside == CHAT_IN_TEXT && from->reasoning_open && marks ? marks->end : NULL;
     strbuf_init(&r->space);
     strbuf_init(&r->texts);
     strbuf_init(&r->content);
@@ -173,6 +174,7 @@ struct chat_reader *chat_reader_new(struct chat_settings *settings,
         .reasoning = from->style.reasoning,
         .tools = settings->tool_list,
         .reasoning_open = from->reasoning_open,
+        .reasoning_begun = from->inside == CHAT_IN_REASONING,
         .calls_in_reasoning = settings->choice == MOED_TOOLS_AUTO,
         .parallel = !settings->one_call && settings->choice != MOED_TOOLS_NAMED,
         .whole_calls = settings->whole_calls,
@@ -344,7 +346,7 @@ json_t *chat_reader_message(const struct chat_reader *r)
     return message;
 }
 
-bool chat_reader_continues(const struct chat_reader *r)
+enum chat_inside chat_reader_continues(const struct chat_reader *r)
 {
     return r->continues;
 }

@@ -29,7 +29,7 @@ uint32_t chat_reader_reasoning_tokens(const struct chat_reader *r);
  * on with reasoning that is in a message's content, its reasoning is in its content too. NULL: no
  * memory. */
 json_t *chat_reader_message(const struct chat_reader *r);
-/* The prompt ended inside the last message. */
-bool chat_reader_continues(const struct chat_reader *r);
+/* Where the prompt ended. */
+enum chat_inside chat_reader_continues(const struct chat_reader *r);
 
 #endif

@@ -1,5 +1,6 @@
 /* Templates and their variants; the rendering of a request. See chat_template.h. */
 #include "chat/internal.h"
+#include "chat/message.h"
 
 #include "base/json_space.h"
 
@@ -130,13 +131,27 @@ static bool is_last_assistant(const json_t *messages)
     return role && strcmp(role, "assistant") == 0 && !json_object_get(last, "tool_calls");
 }
 
+static bool has_text(const json_t *message)
+{
+    json_t *text = message_text(json_object_get(message, "content"));
+    bool has = json_string_length(text) > 0;
+    json_decref(text);
+    return has;
+}
+
+/* The last message is an answer that was cut inside its reasoning. */
+static bool is_last_reasoning(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    return is_last_assistant(messages) && !has_text(last) &&
+           json_string_length(message_reasoning(last)) > 0;
+}
+
 /* An assistant's message without text is nothing to continue: the answer begins in its place. */
 static void drop_empty_last(json_t *messages)
 {
     size_t last = json_array_size(messages) - 1;
-    const json_t *content = json_object_get(json_array_get(messages, last), "content");
-    bool empty = json_is_string(content) && json_string_length(content) == 0;
-    if (last > 0 && empty && is_last_assistant(messages))
+    if (last > 0 && is_last_assistant(messages) && !has_text(json_array_get(messages, last)))
         json_array_remove(messages, last);
 }
 
@@ -237,10 +252,9 @@ static bool is_request(const struct jinja_output *out, size_t at, size_t *range)
     return *range < out->range_count && at >= out->ranges[*range].start;
 }
 
-/* Ends the output behind the last message's text: templates may trim it. */
-static enum error_code end_inside(struct jinja_output *out, const json_t *last, struct error *e)
+/* Ends the output behind the last message's text, or its reasoning: templates may trim it. */
+static enum error_code end_inside(struct jinja_output *out, const json_t *content, struct error *e)
 {
-    const json_t *content = json_object_get(last, "content");
     const char *text = json_string_value(content);
     size_t len = json_string_length(content), at, range;
     if (json_is_array(content)) { /* of a template that takes parts only: its last part */
@@ -269,7 +283,7 @@ static enum error_code end_inside(struct jinja_output *out, const json_t *last, 
     }
     return error_set(e, ERROR_USAGE,
                      "the last message is the assistant's, but the model's chat template does not "
-                     "show its text: it cannot be continued");
+                     "show its text or reasoning: it cannot be continued");
 }
 
 /* ---- Rendering ---- */
@@ -288,17 +302,18 @@ struct jinja_limits chat_limits(size_t messages)
     return limits;
 }
 
-static enum error_code render(const struct chat_template *t, const struct chat_variant *v,
-                              const struct chat_request *q, json_t *messages,
-                              struct jinja_output *out, bool *is_inside, struct error *e)
+/* The text that the prompt ends in; borrowed. */
+static const json_t *continued(const json_t *messages, enum chat_inside inside)
 {
-    if (q->end == CHAT_END_AUTO)
-        drop_empty_last(messages);
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    bool assistant = is_last_assistant(messages);
-    bool inside = q->end == CHAT_END_CONTINUE || (q->end == CHAT_END_AUTO && assistant);
-    if (inside && !assistant)
-        return error_set(e, ERROR_USAGE, "only a last message of the assistant can be continued");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    return inside == CHAT_IN_REASONING ? message_reasoning(last) : json_object_get(last, "content");
+}
+
+static enum error_code render_messages(const struct chat_template *t, const struct chat_variant *v,
+                                       const struct chat_request *q, json_t *messages,
+                                       enum chat_inside inside, struct jinja_output *out,
+                                       struct error *e)
+{
     json_t *values = variables(v, q, messages, !inside && q->end != CHAT_END_CLOSED);
     if (!values)
         return error_set(e, ERROR_MEMORY, "no memory for a conversation");
@@ -309,21 +324,90 @@ static enum error_code render(const struct chat_template *t, const struct chat_v
                                 .now_s = q->now_s,
                                 .limits = q->limits ? q->limits : &limits};
     enum error_code code = jinja_render(v->jinja, &input, out, e);
-    if (code) {
+    if (code)
         error_prefix(e, "the chat template refuses the conversation");
-    } else if (inside) {
-        code = end_inside(out, last, e);
-        if (code)
-            jinja_output_fini(out);
-    }
-    if (!code && is_inside)
-        *is_inside = inside;
     json_decref(values);
     return code;
 }
 
+/* Renders the messages, and ends the prompt there. */
+static enum error_code render_to(const struct chat_template *t, const struct chat_variant *v,
+                                 const struct chat_request *q, json_t *messages,
+                                 enum chat_inside inside, struct jinja_output *out, struct error *e)
+{
+    enum error_code code = render_messages(t, v, q, messages, inside, out, e);
+    if (code || !inside)
+        return code;
+    code = end_inside(out, continued(messages, inside), e);
+    if (code)
+        jinja_output_fini(out);
+    return code;
+}
+
+/* A copy of the last message with a mark as its reasoning, wherever that stands. NULL: no memory.
+ */
+static json_t *with_mark(const json_t *last, const char *mark)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    json_t *copy = json_deep_copy(last);
+    json_t *part = json_array_get(json_object_get(copy, "content"), 0);
+    int failed = !copy;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_object_get(copy, names[i]))
+            failed |= json_object_set_new(copy, names[i], json_string(mark));
+    if (json_object_get(part, "thinking"))
+        failed |= json_object_set_new(part, "thinking", json_string(mark));
+    if (!failed)
+        return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+/* Whether the template shows the last message's reasoning: its text may also stand elsewhere. */
+static bool shows_last_reasoning(const struct chat_template *t, const struct chat_variant *v,
+                                 const struct chat_request *q, const json_t *messages)
+{
+    static const char mark[] = "mark-of-the-last-reasoning";
+    size_t last = json_array_size(messages) - 1;
+    struct jinja_output out;
+    json_t *marked = json_copy((json_t *)messages);
+    bool shown =
+        marked &&
+        json_array_set_new(marked, last, with_mark(json_array_get(messages, last), mark)) == 0 &&
+        render_messages(t, v, q, marked, CHAT_IN_REASONING, &out, NULL) == ERROR_OK;
+    if (shown) {
+        shown = strstr(out.text, mark) != NULL;
+        jinja_output_fini(&out);
+    }
+    json_decref(marked);
+    return shown;
+}
+
+static enum error_code render(const struct chat_template *t, const struct chat_variant *v,
+                              const struct chat_request *q, json_t *messages,
+                              struct jinja_output *out, enum chat_inside *where, struct error *e)
+{
+    bool automatic = q->end == CHAT_END_AUTO, forced = q->end == CHAT_END_CONTINUE;
+    enum chat_inside inside = CHAT_IN_REASONING;
+    if (!q->in_reasoning || !(automatic || forced) || !is_last_reasoning(messages) ||
+        !shows_last_reasoning(t, v, q, messages)) {
+        if (automatic)
+            drop_empty_last(messages);
+        bool assistant = is_last_assistant(messages);
+        inside = forced || (automatic && assistant) ? CHAT_IN_TEXT : CHAT_OUTSIDE;
+        if (inside && !assistant)
+            return error_set(e, ERROR_USAGE,
+                             "only a last message of the assistant can be continued");
+    }
+    enum error_code code = render_to(t, v, q, messages, inside, out, e);
+    if (!code && where)
+        *where = inside;
+    return code;
+}
+
 enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
-                                     struct jinja_output *out, bool *inside, struct error *e)
+                                     struct jinja_output *out, enum chat_inside *inside,
+                                     struct error *e)
 {
     bool tools = json_array_size(q->tools) > 0;
     const struct chat_variant *v = choose_variant(t, tools);

@@ -74,6 +74,13 @@ enum chat_end {
     CHAT_END_CLOSED,   /* ... behind the last message */
 };
 
+/* Where the prompt ends. */
+enum chat_inside {
+    CHAT_OUTSIDE,      /* not inside a message, but maybe of one that is empty */
+    CHAT_IN_TEXT,      /* inside the text of the last message that is not empty */
+    CHAT_IN_REASONING, /* inside the last message's reasoning; it has no text */
+};
+
 enum { CHAT_KWARGS_MAX = 256 }; /* keys */
 
 enum chat_switch { CHAT_UNSET, CHAT_ON, CHAT_OFF };
@@ -87,6 +94,8 @@ struct chat_request {
     const char *reasoning_effort; /* NULL: the template's default */
     enum chat_switch thinking;    /* enable_thinking */
     enum chat_end end;
+    bool in_reasoning;                 /* the prompt may end in a last message's reasoning, if the
+                                          template shows it: the reader of the answer knows */
     int64_t now_s;                     /* see struct jinja_input; -1: now */
     const struct jinja_limits *limits; /* NULL: chat_limits */
 };
@@ -96,10 +105,11 @@ struct chat_request {
 struct jinja_limits chat_limits(size_t messages);
 
 /* The prompt; the caller frees it with jinja_output_fini. Its ranges are the request's text.
- * *inside: it ends inside the last message that is not empty; NULL: the caller does not care.
+ * inside: may be NULL.
  * ERROR_USAGE: malformed messages, or the template refuses them; ERROR_UNSUPPORTED: a part that is
  * no text, or tools for a template that does not show them; ERROR_LIMIT. */
 enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
-                                     struct jinja_output *out, bool *inside, struct error *e);
+                                     struct jinja_output *out, enum chat_inside *inside,
+                                     struct error *e);
 
 #endif

@@ -482,7 +482,7 @@ enum error_code tool_parser_new(const struct tool_parser_options *options, struc
         harmony_begin(p);
     } else if (p->o.reasoning && p->o.reasoning_open) {
         p->state = PARSER_REASONING;
-        p->space = SPACE_DROP;
+        p->space = p->o.reasoning_begun ? SPACE_KEEP : SPACE_DROP;
     }
     *out = p;
     return ERROR_OK;

@@ -56,6 +56,7 @@ struct tool_parser_options {
         *reasoning;                /* NULL: the model has no reasoning, or it is content */
     const struct tool_list *tools; /* NULL: no calls. Borrowed while the parser lives */
     bool reasoning_open;           /* the prompt ended inside reasoning */
+    bool reasoning_begun;          /* ... behind text of it: white space that follows is kept */
     bool calls_in_reasoning;       /* they count, where it does not go on behind them */
     bool parallel;                 /* false: the answer ends with its first call */
     bool whole_calls;              /* events of a call only once it is complete */

@@ -726,6 +726,30 @@ static void test_end(void **state)
     chat_template_free(t);
 }
 
+/* An answer that was cut inside its reasoning goes on there, if the reader of the answer can know
+ * it and the template shows it. */
+static void test_end_in_reasoning(void **state)
+{
+    static const char cut[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
+                              "\"assistant\", \"content\": \"\", \"reasoning_content\": \"A\"}]}";
+    const struct chat_request automatic = {.in_reasoning = true},
+                              forced = {.in_reasoning = true, .end = CHAT_END_CONTINUE},
+                              text_only = {.end = CHAT_END_CONTINUE};
+    struct jinja_output out;
+    struct error e;
+    (void)state;
+    struct chat_template *t = make(full, NULL);
+    expect(t, cut, automatic, "<s><user>A</s><assistant>(A");
+    expect(t, cut, forced, "<s><user>A</s><assistant>(A");
+    expect(t, cut, nothing, "<s><user>A</s><assistant>");
+    assert_int_equal(render(t, cut, text_only, &out, &e), ERROR_USAGE);
+    chat_template_free(t);
+    t = make(strict, NULL); /* it does not show it */
+    expect(t, cut, automatic, "[user]A;[assistant]");
+    assert_int_equal(render(t, cut, forced, &out, &e), ERROR_USAGE);
+    chat_template_free(t);
+}
+
 /* What the template shows, up to the last place of the assistant's text that begins in a message.
  */
 static void expect_cut(const struct chat_template *t, const char *user, const char *assistant,
@@ -904,6 +928,7 @@ int main(void)
         cmocka_unit_test(test_text_before_calls_without_reasoning),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_end),
+        cmocka_unit_test(test_end_in_reasoning),
         cmocka_unit_test(test_end_of_raw_reasoning),
         cmocka_unit_test(test_end_is_the_last),
         cmocka_unit_test(test_many_kwargs),

@@ -472,6 +472,11 @@ static void test_continued_messages(void **state)
                 "[" USER ", " ASSISTANT "\"<think>Let me\"}]");
     expect_chat("[" USER ", " ASSISTANT "\"So: \", \"reasoning_content\": \"Well\"}]", "no",
                 "[" USER ", " ASSISTANT "\"So: no\", \"reasoning_content\": \"Well\"}]");
+    /* cut inside its reasoning */
+    expect_chat("[" USER ", " ASSISTANT "\"\", \"reasoning_content\": \"Well\"}]",
+                " now</think>\n\nYes",
+                "[" USER ", " ASSISTANT "\"Yes\", \"reasoning_content\": \"Well now\"}]");
+    expect_prompt("<user\nHi>\n<assistant\n<think>Well");
 }
 
 /* Where calls and tools become text, parts of content do not get lost. */
