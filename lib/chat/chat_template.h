@@ -37,6 +37,7 @@ bool chat_template_is_plain(const struct chat_template *t);
 struct chat_abilities {
     bool text;              /* content that is a string */
     bool parts;             /* content that is a list of {"type": "text", "text": ...} */
+    char part_gap[4];       /* between two such parts: white space; else a newline */
     bool system;            /* a system message at the begin */
     bool system_again;      /* another right behind it */
     bool system_later;      /* one behind an answer, in its place */

@@ -40,10 +40,10 @@ static enum error_code check_parts(const json_t *parts, size_t number, struct er
 }
 
 /* Its own texts as the model wrote them. */
-static json_t *joined_content(const json_t *message)
+static json_t *joined_content(const json_t *message, const char *gap)
 {
     bool own = turn_has_role(message, "assistant");
-    return message_join_parts(json_object_get(message, "content"), own ? "" : "\n");
+    return message_join_parts(json_object_get(message, "content"), own ? "" : gap);
 }
 
 enum error_code messages_join_parts(const json_t *messages, json_t **out, struct error *e)
@@ -55,7 +55,7 @@ enum error_code messages_join_parts(const json_t *messages, json_t **out, struct
         if (!json_is_array(content))
             continue;
         code = check_parts(content, i + 1, e);
-        if (!code && json_object_set_new(message, "content", joined_content(message)))
+        if (!code && json_object_set_new(message, "content", joined_content(message, "\n")))
             code = no_memory(e);
     }
     if (code)
@@ -74,7 +74,7 @@ static enum error_code fit_content(const struct chat_abilities *a, json_t *messa
         enum error_code code = check_parts(content, number, e);
         if (code || !a->text)
             return code;
-        fitted = joined_content(message);
+        fitted = joined_content(message, a->part_gap);
     } else if (content && !json_is_null(content) && !json_is_string(content)) {
         return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
                          number);

@@ -132,6 +132,28 @@ static void probe_content(struct probe *p, struct chat_abilities *a)
     a->text = p->text;
 }
 
+/* What the template writes between two parts, if that is white space; else a newline. */
+static void probe_part_gap(struct probe *p, struct chat_abilities *a)
+{
+    json_t *parts = json_pack("[{s:s, s:s}, {s:s, s:s}]", "type", "text", "text", USER, "type",
+                              "text", "text", AGAIN);
+    struct jinja_output out;
+    strcpy(a->part_gap, "\n");
+    if (!a->parts) {
+        json_decref(parts);
+        return;
+    }
+    if (!render(p, json_pack("[{s:s, s:o}]", "role", "user", "content", parts), NULL, &out))
+        return;
+    const char *from = strstr(out.text, USER), *to = from ? strstr(from, AGAIN) : NULL;
+    size_t len = to ? (size_t)(to - from) - strlen(USER) : sizeof a->part_gap;
+    if (len < sizeof a->part_gap && strspn(to - len, " \n") >= len) {
+        memcpy(a->part_gap, to - len, len);
+        a->part_gap[len] = '\0';
+    }
+    jinja_output_fini(&out);
+}
+
 static void probe_calls(struct probe *p, struct chat_abilities *a)
 {
     struct jinja_output object, string;
@@ -331,6 +353,7 @@ bool chat_probe(struct chat_variant *v, const json_t *trusted)
     struct probe p = {.variant = v, .trusted = trusted};
     struct chat_abilities *a = &v->abilities;
     probe_content(&p, a);
+    probe_part_gap(&p, a);
     probe_system(&p, a);
     a->tools = shows(&p, json_pack("[o]", user(&p)), json_pack("[o]", tool()), TOOL, NULL);
     probe_calls(&p, a);

@@ -130,6 +130,30 @@ static void test_content(void **state)
     chat_template_free(t);
 }
 
+/* Parts stand together as the template would write them. */
+static void test_gap_of_parts(void **state)
+{
+    static const char parts[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", \"text\": \"A\"}, {\"type\": \"text\", \"text\": \"B\"}]}]}";
+    static const char *const cases[][2] = {{"{{ p.text }}", "AB"},
+                                           {"{{ p.text }} ", "A B"},
+                                           {"{{ p.text }}+", "A\nB"},
+                                           {"{{ p.text + '\n' }}", "A\nB"},
+                                           {"{{ p }}", "A\nB"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{%% for m in messages %%}{%% if m.content is string %%}{{ m.content }}{%% else "
+                 "%%}{%% for p in m.content %%}%s{%% endfor %%}{%% endif %%}{%% endfor %%}",
+                 cases[i][0]);
+        struct chat_template *t = make(text, NULL);
+        expect(t, parts, nothing, cases[i][1]);
+        chat_template_free(t);
+    }
+}
+
 static void test_system(void **state)
 {
     struct chat_template *t = make(strict, NULL);
@@ -730,8 +754,9 @@ static void test_end(void **state)
  * it and the template shows it. */
 static void test_end_in_reasoning(void **state)
 {
-    static const char cut[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
-                              "\"assistant\", \"content\": \"\", \"reasoning_content\": \"A\"}]}";
+    static const char cut[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
+        "\"assistant\", \"content\": \"\", \"reasoning_content\": \"A\"}]}";
     const struct chat_request automatic = {.in_reasoning = true},
                               forced = {.in_reasoning = true, .end = CHAT_END_CONTINUE},
                               text_only = {.end = CHAT_END_CONTINUE};
@@ -927,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_text_before_calls_later),
         cmocka_unit_test(test_text_before_calls_without_reasoning),
         cmocka_unit_test(test_bare_tools),
+        cmocka_unit_test(test_gap_of_parts),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_end_in_reasoning),
         cmocka_unit_test(test_end_of_raw_reasoning),

@@ -165,6 +165,20 @@ static bool keep_members(struct ask *ask, json_t *added, const json_t *message, 
            problem_set(p, 503, "no memory for the messages");
 }
 
+static bool is_text_part(const json_t *part)
+{
+    return content_has_type(part, "text") && json_is_string(json_object_get(part, "text"));
+}
+
+/* Several parts that are all text: what stands between them is the template's choice. */
+static bool is_texts(const json_t *content)
+{
+    bool texts = json_array_size(content) > 1;
+    for (size_t i = 0; i < json_array_size(content) && texts; i++)
+        texts = is_text_part(json_array_get(content, i));
+    return texts;
+}
+
 /* Reasoning that is a part of the content, unless a member has it. */
 static bool keep_reasoning(json_t *added, const json_t *content, struct problem *p)
 {
@@ -192,12 +206,14 @@ static bool take_message(struct ask *ask, const json_t *message, bool newest, co
         return false;
     if (!json_object_get(message, "content") && strcmp(role, "assistant") != 0)
         return problem_set(p, 400, "%s: content is missing", where);
-    json_t *content =
-        content_text(json_object_get(message, "content"), content_of_turn(role, newest), where, p);
+    bool answer = strcmp(role, "assistant") == 0;
+    json_t *given = json_object_get(message, "content"), *content;
+    content = !answer && is_texts(given)
+                  ? json_incref(given)
+                  : content_text(given, content_of_turn(role, newest), where, p);
     if (!add_message(ask, role, content, p))
         return false;
     json_t *added = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
-    bool answer = strcmp(role, "assistant") == 0;
     return keep_members(ask, added, message, p) &&
            (!answer || keep_reasoning(added, json_object_get(message, "content"), p));
 }
