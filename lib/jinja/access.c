@@ -53,6 +53,9 @@ struct value attribute_get(struct run *r, struct value v, const struct text *nam
         if (found)
             return *found;
     }
+    if (v.kind == VALUE_SEQUENCE && v.sequence->group &&
+        (text_is(name, "grouper") || text_is(name, "list")))
+        return v.sequence->items[text_is(name, "list")];
     if (v.kind == VALUE_MACRO && text_is(name, "name"))
         return value_text(v.macro->syntax->name);
     return no_attribute(r, v, name);
@@ -214,17 +217,29 @@ static struct value path_part(struct run *r, const struct text *path, size_t fro
     return number ? value_int(index) : value_text(text_part(r, path, from, to));
 }
 
-struct value path_get(struct run *r, struct value v, struct value path)
+static struct value item_or(struct run *r, struct value v, struct value key, struct value otherwise)
+{
+    struct value item = item_get(r, v, key);
+    bool absent = item.kind == VALUE_UNDEFINED && otherwise.kind != VALUE_MISSING;
+    return absent ? otherwise : item;
+}
+
+struct value path_get_or(struct run *r, struct value v, struct value path, struct value otherwise)
 {
     if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE)
         return v;
     if (path.kind != VALUE_STRING)
-        return item_get(r, v, path);
+        return item_or(r, v, path, otherwise);
     size_t from = 0;
     for (size_t i = 0; i <= path.text->len; i++)
         if (i == path.text->len || path.text->data[i] == '.') {
-            v = item_get(r, v, path_part(r, path.text, from, i));
+            v = item_or(r, v, path_part(r, path.text, from, i), otherwise);
             from = i + 1;
         }
     return v;
+}
+
+struct value path_get(struct run *r, struct value v, struct value path)
+{
+    return path_get_or(r, v, path, (struct value){.kind = VALUE_MISSING});
 }

@@ -70,12 +70,14 @@ static struct value filter_map(struct run *r, struct value v, const struct argum
 {
     struct value result = value_sequence(r, SEQUENCE_GENERATOR, 0);
     const struct value *attribute = a->count ? NULL : named(a, "attribute");
-    const struct value *otherwise = named(a, "default");
+    const struct value *given = named(a, "default");
+    struct value otherwise =
+        given && given->kind != VALUE_NONE ? *given : (struct value){.kind = VALUE_MISSING};
     if (!value_truth(v))
         return result;
     if (!attribute && !a->count)
         run_refuse(r, "map requires a filter argument");
-    if (attribute && a->named_count > 1u + (otherwise != NULL))
+    if (attribute && a->named_count > 1u + (given != NULL))
         run_refuse(r, "Unexpected keyword argument of map");
     const struct text *filter =
         attribute ? NULL : argument_text(r, a->items[0], "the filter's name");
@@ -84,9 +86,8 @@ static struct value filter_map(struct run *r, struct value v, const struct argum
     for (size_t i = 0; i < s->count; i++) {
         run_work(r, 1);
         struct value item = s->items[i];
-        item = attribute ? path_get(r, item, *attribute) : call_filter(r, filter, item, &rest);
-        if (attribute && otherwise && item.kind == VALUE_UNDEFINED)
-            item = *otherwise;
+        item = attribute ? path_get_or(r, item, *attribute, otherwise)
+                         : call_filter(r, filter, item, &rest);
         sequence_add(r, result.sequence, item);
     }
     return result;

@@ -97,6 +97,18 @@ static struct value filter_items(struct run *r, struct value v, const struct arg
     return dict_view(r, v.dict, SEQUENCE_GENERATOR);
 }
 
+/* No key of a dict. */
+static struct value filter_attr(struct run *r, struct value v, const struct arguments *a)
+{
+    struct value argument;
+    arguments_bind(r, "attr", a, NAMES("name"), 1, 1, &argument);
+    const struct text *name = argument_text(r, argument, "attr's name");
+    if (v.kind == VALUE_DICT && !method_find(v, name))
+        return value_undefined(r, "'dict object' has no attribute '%.*s'", (int)name->len,
+                               name->data);
+    return attribute_get(r, v, name);
+}
+
 static struct value filter_join(struct run *r, struct value v, const struct arguments *a)
 {
     struct value argument[2];
@@ -164,16 +176,26 @@ static void merge_sort(struct run *r, struct keyed *a, struct keyed *b, size_t n
     memcpy(a, b, n * sizeof *a);
 }
 
-/* Sorts v's elements by an attribute, or a pair's part. */
-static struct value sorted(struct run *r, const struct sequence *s, struct value attribute,
-                           bool case_sensitive, bool reverse)
+/* The elements in order, with their keys: an attribute, or a pair's part. otherwise: see
+ * path_get_or. */
+static struct keyed *sorted_keys(struct run *r, const struct sequence *s, struct value attribute,
+                                 struct value otherwise, bool case_sensitive, bool reverse)
 {
     struct keyed *a = run_alloc_array(r, s->count + 1, sizeof *a);
     struct keyed *b = run_alloc_array(r, s->count + 1, sizeof *b);
-    for (size_t i = 0; i < s->count; i++)
-        a[i] = (struct keyed){sort_key(r, path_get(r, s->items[i], attribute), case_sensitive),
-                              s->items[i]};
+    for (size_t i = 0; i < s->count; i++) {
+        struct value key = path_get_or(r, s->items[i], attribute, otherwise);
+        a[i] = (struct keyed){sort_key(r, key, case_sensitive), s->items[i]};
+    }
     merge_sort(r, a, b, s->count, reverse);
+    return a;
+}
+
+static struct value sorted(struct run *r, const struct sequence *s, struct value attribute,
+                           bool case_sensitive, bool reverse)
+{
+    const struct keyed *a = sorted_keys(r, s, attribute, (struct value){.kind = VALUE_MISSING},
+                                        case_sensitive, reverse);
     struct value list = value_sequence(r, SEQUENCE_LIST, s->count);
     for (size_t i = 0; i < s->count; i++)
         sequence_add(r, list.sequence, a[i].item);
@@ -258,6 +280,30 @@ static struct value filter_unique(struct run *r, struct value v, const struct ar
 
 /* ---- Groups ---- */
 
+/* Pairs of a key, as the first element of the group has it, and a list; in the order of keys. */
+static struct value filter_groupby(struct run *r, struct value v, const struct arguments *a)
+{
+    struct value argument[3], result = value_sequence(r, SEQUENCE_LIST, 0), list = {0};
+    arguments_bind(r, "groupby", a, NAMES("attribute", "default", "case_sensitive"), 3, 1,
+                   argument);
+    if (argument[1].kind == VALUE_NONE)
+        argument[1].kind = VALUE_MISSING;
+    const struct sequence *s = value_elements(r, v);
+    const struct keyed *k =
+        sorted_keys(r, s, argument[0], argument[1], value_truth(argument[2]), false);
+    for (size_t i = 0; i < s->count; i++) {
+        if (i == 0 || !value_equal(r, k[i].key, k[i - 1].key)) {
+            list = value_sequence(r, SEQUENCE_LIST, 0);
+            struct value key = path_get_or(r, k[i].item, argument[0], argument[1]);
+            struct value pair = value_pair(r, key, list);
+            pair.sequence->group = true;
+            sequence_add(r, result.sequence, pair);
+        }
+        sequence_add(r, list.sequence, k[i].item);
+    }
+    return result;
+}
+
 static struct value filter_batch(struct run *r, struct value v, const struct arguments *a)
 {
     struct value argument[2], result = value_sequence(r, SEQUENCE_GENERATOR, 0), group = {0};
@@ -281,10 +327,14 @@ static struct value filter_batch(struct run *r, struct value v, const struct arg
 }
 
 const struct filter_entry filters_sequence[] = {
-    {"length", filter_length},     {"count", filter_length},    {"default", filter_default},
-    {"d", filter_default},         {"first", filter_first},     {"last", filter_last},
-    {"list", filter_list},         {"reverse", filter_reverse}, {"items", filter_items},
-    {"join", filter_join},         {"sum", filter_sum},         {"sort", filter_sort},
-    {"dictsort", filter_dictsort}, {"min", filter_min},         {"max", filter_max},
-    {"unique", filter_unique},     {"batch", filter_batch},     {NULL, NULL},
+    {"length", filter_length},     {"count", filter_length},
+    {"default", filter_default},   {"d", filter_default},
+    {"first", filter_first},       {"last", filter_last},
+    {"list", filter_list},         {"reverse", filter_reverse},
+    {"items", filter_items},       {"join", filter_join},
+    {"sum", filter_sum},           {"sort", filter_sort},
+    {"dictsort", filter_dictsort}, {"min", filter_min},
+    {"max", filter_max},           {"unique", filter_unique},
+    {"batch", filter_batch},       {"groupby", filter_groupby},
+    {"attr", filter_attr},         {NULL, NULL},
 };

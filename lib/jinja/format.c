@@ -331,8 +331,7 @@ static void add_formatted(struct text_builder *b, const struct text *spec, struc
         add_string(b, &l, v.text, '<');
     } else if (reals && value_is_number(v, &real)) {
         add_real(b, &l, real);
-    } else if ((!l.type || strchr("dxXo", l.type)) && v.kind == VALUE_INT) {
-        value_is_integer(v, &integer);
+    } else if ((!l.type || strchr("dxXo", l.type)) && value_is_integer(v, &integer)) {
         add_integer(b, &l, integer);
     } else {
         run_refuse(r, "the format specifier '%.*s' is not supported for '%s'", (int)spec->len,

@@ -51,17 +51,33 @@ static struct value range(struct run *r, struct value self, const struct argumen
     return list;
 }
 
-/* Of another dict, and names. */
+/* Of another dict's entries, or pairs. */
+static void add_entries(struct run *r, struct dict *d, struct value from)
+{
+    if (from.kind == VALUE_DICT) {
+        for (size_t i = 0; i < from.dict->count; i++)
+            dict_set(r, d, from.dict->entries[i].key, from.dict->entries[i].value);
+        return;
+    }
+    const struct sequence *s = value_elements(r, from);
+    for (size_t i = 0; i < s->count; i++) {
+        const struct sequence *pair = value_elements(r, s->items[i]);
+        run_work(r, 1);
+        if (pair->count != 2)
+            run_refuse(r, "dictionary update sequence element #%zu has length %zu; 2 is required",
+                       i, pair->count);
+        dict_set(r, d, pair->items[0], pair->items[1]);
+    }
+}
+
+/* Of another dict or pairs, and names. */
 static struct value make(struct run *r, const struct arguments *a, enum value_kind kind)
 {
     struct value d = value_dict(r, kind);
-    for (size_t i = 0; i < a->count; i++) {
-        if (a->items[i].kind != VALUE_DICT || i > 0)
-            run_refuse(r, "dict() and namespace() take one dict and names");
-        const struct dict *from = a->items[i].dict;
-        for (size_t j = 0; j < from->count; j++)
-            dict_set(r, d.dict, from->entries[j].key, from->entries[j].value);
-    }
+    if (a->count > 1)
+        run_refuse(r, "dict() and namespace() take one dict and names");
+    if (a->count)
+        add_entries(r, d.dict, a->items[0]);
     for (size_t i = 0; i < a->named_count; i++)
         dict_set(r, d.dict, value_text(a->named[i].name), a->named[i].value);
     return d;
@@ -75,6 +91,81 @@ static struct value dict(struct run *r, struct value self, const struct argument
 static struct value namespace(struct run *r, struct value self, const struct arguments *a)
 {
     return make(r, a, VALUE_NAMESPACE);
+}
+
+/* ---- Objects with a state, whose members are in a namespace ---- */
+
+static struct value *member(struct run *r, struct value object, const char *name)
+{
+    return dict_find_name(r, object.dict, text_from(r, name));
+}
+
+static void set_member(struct run *r, struct value object, const char *name, struct value v)
+{
+    dict_set(r, object.dict, value_string(r, name), v);
+}
+
+static struct value method(struct run *r, struct value object, const char *name,
+                           function_call *call)
+{
+    struct function *f = run_alloc(r, sizeof *f);
+    *f = (struct function){name, call, object};
+    return (struct value){.kind = VALUE_FUNCTION, .function = f};
+}
+
+/* Nothing the first time. */
+static struct value join_next(struct run *r, struct value self, const struct arguments *a)
+{
+    arguments_bind(r, "joiner", a, NULL, 0, 0, NULL);
+    struct value between = *member(r, self, "between");
+    *member(r, self, "between") = *member(r, self, "later");
+    return between;
+}
+
+static struct value joiner(struct run *r, struct value self, const struct arguments *a)
+{
+    struct value between, object = value_dict(r, VALUE_NAMESPACE);
+    arguments_bind(r, "joiner", a, (const char *const[]){"sep"}, 1, 0, &between);
+    set_member(r, object, "between", value_string(r, ""));
+    set_member(r, object, "later", between.kind == VALUE_MISSING ? value_string(r, ", ") : between);
+    return method(r, object, "joiner", join_next);
+}
+
+static void cycle_to(struct run *r, struct value cycle, size_t place)
+{
+    const struct sequence *items = member(r, cycle, "items")->sequence;
+    set_member(r, cycle, "pos", value_int((int64_t)(place % items->count)));
+    set_member(r, cycle, "current", items->items[place % items->count]);
+}
+
+static struct value cycle_next(struct run *r, struct value self, const struct arguments *a)
+{
+    arguments_bind(r, "next", a, NULL, 0, 0, NULL);
+    struct value current = *member(r, self, "current");
+    cycle_to(r, self, (size_t)member(r, self, "pos")->integer + 1);
+    return current;
+}
+
+static struct value cycle_reset(struct run *r, struct value self, const struct arguments *a)
+{
+    arguments_bind(r, "reset", a, NULL, 0, 0, NULL);
+    cycle_to(r, self, 0);
+    return value_none();
+}
+
+static struct value cycler(struct run *r, struct value self, const struct arguments *a)
+{
+    struct value object = value_dict(r, VALUE_NAMESPACE);
+    struct value items = value_sequence(r, SEQUENCE_TUPLE, a->count);
+    if (a->count == 0)
+        run_refuse(r, "at least one item has to be provided");
+    for (size_t i = 0; i < a->count; i++)
+        sequence_add(r, items.sequence, a->items[i]);
+    set_member(r, object, "items", items);
+    set_member(r, object, "next", method(r, object, "next", cycle_next));
+    set_member(r, object, "reset", method(r, object, "reset", cycle_reset));
+    cycle_to(r, object, 0);
+    return object;
 }
 
 static struct value raise_exception(struct run *r, struct value self, const struct arguments *a)
@@ -110,6 +201,8 @@ void functions_define(struct run *r, struct scope *globals)
         {.name = "range", .call = range},
         {.name = "dict", .call = dict},
         {.name = "namespace", .call = namespace},
+        {.name = "joiner", .call = joiner},
+        {.name = "cycler", .call = cycler},
         {.name = "raise_exception", .call = raise_exception},
         {.name = "strftime_now", .call = strftime_now},
     };

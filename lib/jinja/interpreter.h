@@ -81,6 +81,8 @@ struct value item_get(struct run *r, struct value v, struct value key);
 struct value slice_get(struct run *r, struct value v, const struct value part[3]);
 /* v.a.b.0 by the dotted path that `attribute=` takes; an integer is an index. */
 struct value path_get(struct run *r, struct value v, struct value path);
+/* The same; what is undefined at a part of the path becomes `otherwise`, unless that is MISSING. */
+struct value path_get_or(struct run *r, struct value v, struct value path, struct value otherwise);
 
 struct value call_value(struct run *r, struct value callee, const struct arguments *a);
 struct value call_expression(struct run *r, struct scope *s, const struct expression *e,

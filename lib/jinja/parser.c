@@ -38,10 +38,12 @@ static bool at_end_word(const struct parser *p, const char *const ends[])
     return false;
 }
 
-/* The statements up to {% one of ends; p is then at that word. */
+/* The statements up to {% one of ends; p is then at that word. A colon in front of them may stand,
+ * as in Python. */
 static const struct statement *body_until(struct parser *p, const char *const ends[])
 {
     int line = p->at->line;
+    parse_skip(p, ':');
     expect_block_end(p);
     run_enter(p->run);
     const struct statement *body = statements(p, ends, line);

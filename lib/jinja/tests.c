@@ -107,7 +107,21 @@ COMPARISON(gt, '>')
 COMPARISON(ge, OPERATOR_GREATER_EQUAL)
 COMPARISON(in, OPERATOR_IN)
 
+static struct value test_filter(struct run *r, struct value v, const struct arguments *a)
+{
+    arguments_bind(r, "the test", a, NULL, 0, 0, NULL);
+    return value_bool(v.kind == VALUE_STRING && filter_find(v.text));
+}
+
+static struct value test_test(struct run *r, struct value v, const struct arguments *a)
+{
+    arguments_bind(r, "the test", a, NULL, 0, 0, NULL);
+    return value_bool(v.kind == VALUE_STRING && test_find(v.text));
+}
+
 static const struct filter_entry tests[] = {
+    {"filter", test_filter},
+    {"test", test_test},
     {"defined", test_defined},
     {"undefined", test_undefined},
     {"none", test_none},

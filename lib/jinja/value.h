@@ -60,6 +60,7 @@ struct sequence {
     size_t count, capacity;
     size_t taken;     /* elements that iterating over a generator has used up */
     int64_t range[3]; /* start, stop, step of a range */
+    bool group;       /* of groupby: a tuple whose items have the names grouper and list */
 };
 
 struct dict_entry {

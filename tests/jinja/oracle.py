@@ -40,8 +40,7 @@ def environment(now):
     e.filters["from_json"] = json.loads
     e.globals["raise_exception"] = raise_exception
     e.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(now).strftime(f)
-    for name in ("lipsum", "cycler", "joiner"):
-        del e.globals[name]
+    del e.globals["lipsum"]
     return e
 
 

@@ -115,6 +115,13 @@ s()   l()   missing()   nil()   d.zz()   s.upper(1)   l|length(1)   l|nope   n|n
 -n**2   2**3**2   -f|abs   n+1|string   1+2*3   (1+2)*3   1~2+3   'a'~'b'*2   not n==7   n|string+'x'   10-3-2   2*3%4
 n-1|abs   [n,s][0]   {'a':n}.a   {'a':n}['a']   (n,s)[1]   'abc'[1]   'a'.upper()   [1,2]|length   1.5.x
 1+   (1   [1   {1   s.   s|   s|1   1if   'a   .x   [1;2]   s[   a=1   f(a=1,2)   f(*l)   s|join(d=',')   l|join(e=1)
+m|map(attribute='t.0.f',default='-')|list   m|map(attribute='n.x',default=nil)|list   m|groupby('role')
+m|groupby('zz',default='q')|length   ls|groupby(0)|list   [{'a':'B'},{'a':'a'},{'a':'b'}]|groupby('a')
+[{'a':'B'},{'a':'a'},{'a':'b'}]|groupby('a',case_sensitive=true)   (m|groupby('role')|first).grouper
+(m|groupby('role')|last).list|length   m|groupby('zz')   s|attr('zz')   d|attr('b') is defined   n|attr('x')
+dict([('a',1),('b',2)])   dict([[1,2]],a=3)   dict([1])   dict([(1,2,3)])   dict(1)   'upper' is filter
+'zz' is filter   'odd' is test   'zz' is test   n is filter   cycler()   cycler(1,2).current   joiner()()
+'{:5}'.format(t)   '{:d}{:x}'.format(t,no)
 true true   True False   None   none   is 1   s+is   if+else
 """
 
@@ -239,6 +246,13 @@ STATEMENTS = [
     "{{ 'a' 'b' }}",
     '{{ n if n > 3 else s if t else f }}',
     '{% set x = (1, 2) %}{{ x[0] }}{{ x | length }}',
+    '{% for x in l: %}{{ x }}{% else: %}n{% endfor %}{% if t: %}a{% elif n: %}b{% else: %}c{% endif %}',
+    '{% if t :: %}a{% endif %}',
+    '{% if t %}a{% endif: %}',
+    "{% for g in m | groupby('role') %}{{ g.grouper }}{% for x in g.list %}{{ x.n }}{% endfor %}{{ g }}{% endfor %}",
+    "{% for k, v in m | groupby('role') %}{{ k }}{{ v | length }}{% endfor %}",
+    "{% set j = joiner('; ') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}",
+    "{% set c = cycler('a', 'b') %}{% for x in l %}{{ c.next() }}{{ c.current }}{% endfor %}{{ c.reset() }}{{ c.next() }}",
 ]
 
 
