@@ -5,11 +5,12 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/device_choice.h"
+#include "client/cli/folder_options.h"
 #include "client/cli/launch.h"
-#include "client/cli/model_options.h"
 #include "client/cli/models.h"
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
+#include "daemon/option_names.h"
 #include "daemon/options_file.h"
 #include "kernels/kernels.h"
 #include "model/kv_type.h"
@@ -194,14 +195,18 @@ static bool check_models(struct launch *l, const char *verb)
     return true;
 }
 
-/* What only moed-http takes. */
-static bool has_http_options(const struct launch *l)
+/* A flag that only moed-http takes, before options_parse orders argv. Those of a file are for when
+ * it is started with --http. */
+static bool has_http_flags(const struct option_spec *table, int argc, char **argv)
 {
-    char number[24];
-    for (size_t i = 0; i < DEPLOYMENT_OPTIONS_COUNT; i++)
-        if (deployment_options_table[i].takers & OF_HTTP &&
-            deployment_options_text(&deployment_options_table[i], &l->options, number))
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *name = argv[i] + strspn(argv[i], "-");
+        const struct option_spec *o = option_names_find(table, name, strcspn(name, "="));
+        const struct deployment_option *row =
+            name != argv[i] && o ? deployment_options_find(o->name) : NULL;
+        if (row && row->takers & OF_HTTP)
             return true;
+    }
     return false;
 }
 
@@ -221,8 +226,8 @@ static bool join_aliases(const struct option_list *aliases, struct launch *l)
 /* What the command line says, beside the launch. */
 struct request {
     struct launch *launch;
-    const char *model, *predictors, *config, *log_to;
-    struct device_parts parts;
+    const char *model, *config, *defaults, *log_to;
+    struct folder_options of_model;
     struct option_list aliases;
 };
 
@@ -238,9 +243,9 @@ static const struct option_spec *list_options(struct request *r)
             "device", o,
             "run on host, cuda[:N[,N]...] and perhaps ,vram=SIZE ,reserve=SIZE ,dense=host, or "
             "emu:vram=SIZE,link=RATE (default: a GPU, if there is one)"),
-        {"vram", OPTION_STRING, &r->parts.vram, 0, 0, "SIZE",
+        {"vram", OPTION_STRING, &r->of_model.parts.vram, 0, 0, "SIZE",
          "give experts SIZE of the device's memory: bytes, or a share of them (25%)"},
-        {"reserve", OPTION_STRING, &r->parts.reserve, 0, 0, "SIZE",
+        {"reserve", OPTION_STRING, &r->of_model.parts.reserve, 0, 0, "SIZE",
          "leave SIZE of a GPU's memory free for other programs"},
         deployment_options_spec("ctx", o, "set a request's context; 0: the worker's choice"),
         deployment_options_spec("ram", o,
@@ -272,6 +277,8 @@ static const struct option_spec *list_options(struct request *r)
          "stay until Ctrl-C, which stops it"},
         {"config", OPTION_STRING, &r->config, 0, 0, "FILE",
          "read options from FILE first (default: ~/.config/moed/NAME.conf, if it exists)"},
+        {"defaults", OPTION_STRING, &r->defaults, 0, 0, "FILE",
+         "read options from FILE before those of --config, which win"},
         {"Serving", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
         deployment_options_spec("queue", o, "let N requests wait, refuse more; 0: worker's choice"),
         deployment_options_spec("batch", o,
@@ -329,7 +336,7 @@ static const struct option_spec *list_options(struct request *r)
         deployment_options_spec("predictor", o, sched_predictor_help()),
         deployment_options_spec("budget", o, sched_budget_help()),
         deployment_options_spec("prefetch", o, sched_prefetcher_help()),
-        {"predictors", OPTION_STRING, &r->predictors, 0, 0, "FILE|none",
+        {"predictors", OPTION_STRING, &r->of_model.predictors, 0, 0, "FILE|none",
          "use what `moed train` wrote (default: MODEL.predictors, if it exists)"},
         deployment_options_spec("fine-tune", o, "train the predictor llapor further while serving"),
         deployment_options_spec("segment-bytes", o,
@@ -341,17 +348,32 @@ static const struct option_spec *list_options(struct request *r)
     return table;
 }
 
+/* The path of --predictors for each model of the folder. */
+static bool find_common_predictors(struct request *r)
+{
+    static char path[PATH_MAX];
+    const char **given = &r->of_model.predictors;
+    if (!*given || strcmp(*given, "none") == 0)
+        return true;
+    if (!realpath(*given, path)) {
+        cli_complain("--predictors %s: %s", *given, strerror(errno));
+        return false;
+    }
+    *given = path;
+    return true;
+}
+
 /* Absolute paths of the model and its files, as memd has another working directory. */
 static bool find_files(struct request *r, const char *verb)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
     struct launch *l = r->launch;
     if (r->model && (!model_file_find(r->model, model) ||
-                     !predictors_file_find(r->predictors, model, predictors)))
+                     !predictors_file_find(r->of_model.predictors, model, predictors)))
         return false;
     l->model = r->model ? model : NULL;
     l->options.predictors = predictors[0] ? predictors : NULL;
-    return find_kv_dir(verb, l);
+    return (r->model || find_common_predictors(r)) && find_kv_dir(verb, l);
 }
 
 static bool check_logs(struct request *r, const char *verb)
@@ -376,7 +398,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     const char *found = find_configuration(argc, argv);
     r = (struct request){.launch = l, .config = found};
     const struct option_spec *table = list_options(&r);
-    const char *model_option = model_options_find(table, argc, argv);
+    bool http_flags = has_http_flags(table, argc, argv);
     int n, exit_code;
     if (!ask_arguments(table, verb, "MODEL [OPTION]...", purpose, argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
@@ -391,11 +413,9 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (found && r.config == found)
         fprintf(stderr, "moed: options from %s\n", found);
-    if (!r.model && !model_options_absent(model_option, verb))
-        return CLI_USAGE;
     if (!join_aliases(&r.aliases, l))
         return CLI_FAILURE;
-    if (!l->options.http && has_http_options(l)) {
+    if (!l->options.http && http_flags) {
         cli_complain("%s: the options that --help marks with \"HTTP:\" need --http [HOST:]PORT",
                      verb);
         return CLI_USAGE;
@@ -404,14 +424,16 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (!find_files(&r, verb))
         return CLI_FAILURE;
-    if (!l->options.device)
+    if (!l->options.device && l->model)
         l->options.device = getenv("MOED_DEVICE");
     char lacking[KERNELS_LACKING_BYTES];
     if (kernels_lacking(lacking))
         cli_complain("%s: %s", verb, lacking);
     exit_code = launch_check_not_running(l); /* it would have the device's memory */
     if (!exit_code && l->model)
-        exit_code = device_choice_make(l, &r.parts);
+        exit_code = device_choice_make(l, &r.of_model.parts);
+    if (!exit_code && l->options.models && !folder_options_take(l, &r.of_model))
+        exit_code = CLI_FAILURE;
     return exit_code ? exit_code : up(l);
 }
 

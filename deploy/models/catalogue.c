@@ -95,7 +95,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-static bool same_version(const struct catalogue_version *a, const struct catalogue_version *b)
+bool catalogue_same_version(const struct catalogue_version *a, const struct catalogue_version *b)
 {
     return a->files == b->files && a->bytes == b->bytes && same_time(&a->newest, &b->newest);
 }
@@ -156,7 +156,7 @@ static void refuse(struct catalogue *c, const char *path, const struct catalogue
                    bool retries, enum error_code code, const char *why)
 {
     struct catalogue_refused *known = find_refused(c, path);
-    if (!known || !same_version(&known->version, v) || (known->retries && !retries))
+    if (!known || !catalogue_same_version(&known->version, v) || (known->retries && !retries))
         log_warn("%s is left out%s: %s", path, retries ? " for now" : "", why);
     if (!known)
         known = add_refused(c, path);
@@ -166,12 +166,27 @@ static void refuse(struct catalogue *c, const char *path, const struct catalogue
     *known = (struct catalogue_refused){known->path, *v, retries, late, c->scans + 1 + late};
 }
 
-/* When the file with a deployment's options was written; 0: there is none. */
-static struct timespec find_options(const char *deployment, char path[PATH_MAX])
+bool catalogue_options_file(const char *id, const char *deployment, char path[PATH_MAX])
+{
+    if (options_file_find(id, path) || options_file_find(deployment, path))
+        return true;
+    options_file_find(id, path);
+    return false;
+}
+
+/* When the file with a model's options was written; 0: there is none. */
+static struct timespec find_options(const struct catalogue_entry *x, char path[PATH_MAX])
 {
     struct stat s;
-    bool found = options_file_find(deployment, path) && stat(path, &s) == 0;
+    bool found = catalogue_options_file(x->id, x->deployment, path) && stat(path, &s) == 0;
     return found ? s.st_mtim : (struct timespec){0};
+}
+
+bool catalogue_options_changed(const struct catalogue_entry *x)
+{
+    char path[PATH_MAX];
+    struct timespec now = find_options(x, path);
+    return !same_time(&x->options_modified, &now);
 }
 
 /* What a deployment's options say about memory. */
@@ -181,8 +196,8 @@ struct memory_options {
     bool reproducible, cpuexec;
 };
 
-static enum error_code read_options(struct catalogue_entry *x, struct memory_options *m,
-                                    struct error *e)
+static enum error_code read_options(const char *defaults, struct catalogue_entry *x,
+                                    struct memory_options *m, struct error *e)
 {
     char path[PATH_MAX];
     const struct option_spec options[] = {
@@ -198,8 +213,11 @@ static enum error_code read_options(struct catalogue_entry *x, struct memory_opt
         {"reproducible", OPTION_BOOL, &m->reproducible, 0, 0, NULL, ""},
         {"cpuexec", OPTION_BOOL, &m->cpuexec, 0, 0, NULL, ""},
         {0}};
-    x->options_modified = find_options(x->deployment, path);
-    return x->options_modified.tv_sec ? options_read_some(options, path, e) : ERROR_OK;
+    x->options_modified = find_options(x, path);
+    enum error_code code = defaults ? options_read_some(options, defaults, e) : ERROR_OK;
+    if (!code && x->options_modified.tv_sec)
+        code = options_read_some(options, path, e);
+    return code;
 }
 
 /* Bytes of a KV cache that holds a request of so many tokens. */
@@ -263,14 +281,14 @@ static struct memory_worker worker_of(const struct memory_options *m, const stru
 }
 
 /* Host memory that `moed up` will want for the model. */
-static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
+static void find_needs(struct pool_plan *plan, const char *defaults, struct catalogue_entry *x)
 {
     struct memory_options m = {.device = "host", .kv_type = KV_TYPE_DEFAULT};
     const struct model_params *p = &plan->header.params;
     struct tier_plan tier;
     struct error e;
     uint64_t weights = plan->header.bytes;
-    if (read_options(x, &m, &e) || tier_plan_new(plan, m.ram, &tier, &e) ||
+    if (read_options(defaults, x, &m, &e) || tier_plan_new(plan, m.ram, &tier, &e) ||
         find_kv(p, weights, &m, x, &e))
         return;
     if (tier.n_slots)
@@ -282,11 +300,11 @@ static void find_needs(struct pool_plan *plan, struct catalogue_entry *x)
                     memory_state_bytes(p, 1);
 }
 
-static enum error_code read_model(const char *path, uint64_t until_ns, struct catalogue_entry *x,
-                                  struct error *e)
+static enum error_code read_model(const struct catalogue *c, const char *path,
+                                  struct catalogue_entry *x, struct error *e)
 {
     struct read_model model;
-    enum error_code code = model_reader_describe(path, until_ns, &model, e);
+    enum error_code code = model_reader_describe(path, c->until_ns, &model, e);
     if (code)
         return code;
     const struct model_params *p = &model.plan.header.params;
@@ -299,7 +317,7 @@ static enum error_code read_model(const char *path, uint64_t until_ns, struct ca
     x->parameters = model.plan.header.parameters;
     x->file_bytes = model.plan.header.file_bytes;
     x->weights_bytes = model.plan.header.bytes;
-    find_needs(&model.plan, x);
+    find_needs(&model.plan, c->defaults, x);
     read_model_free(&model);
     return ERROR_OK;
 }
@@ -315,10 +333,8 @@ static struct catalogue_entry *with_id(struct catalogue *c, const char *id)
 static bool is_unchanged(const struct catalogue_entry *x, const char *path,
                          const struct catalogue_version *v)
 {
-    char options[PATH_MAX];
-    struct timespec written = find_options(x->deployment, options);
-    return strcmp(x->path, path) == 0 && same_version(&x->version, v) &&
-           same_time(&x->options_modified, &written);
+    return strcmp(x->path, path) == 0 && catalogue_same_version(&x->version, v) &&
+           !catalogue_options_changed(x);
 }
 
 /* The file itself is the reason, not the machine's state. */
@@ -345,7 +361,7 @@ static void take_model(struct catalogue *c, const char *id, const char *path,
         refuse(c, path, v, true, ERROR_LIMIT, "the folder has too many models");
         return;
     }
-    enum error_code code = read_model(path, c->until_ns, &fresh, &e);
+    enum error_code code = read_model(c, path, &fresh, &e);
     if (code) {
         refuse(c, path, v, !is_of_file(code), code, e.text);
         if (known)
@@ -382,7 +398,7 @@ static void take_file(struct catalogue *c, const char *path, const char *file)
     if (!is_settled(&v) || (known && known->seen && same_file(known->path, path)))
         return;
     const struct catalogue_refused *refused = find_refused(c, path);
-    if (refused && !same_version(&refused->version, &v))
+    if (refused && !catalogue_same_version(&refused->version, &v))
         refused = NULL;
     if (known && !known->seen && is_unchanged(known, path, &v))
         known->seen = true;

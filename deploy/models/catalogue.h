@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,8 @@ struct catalogue_version {
     uint64_t bytes;
     uint32_t files;
 };
+
+bool catalogue_same_version(const struct catalogue_version *a, const struct catalogue_version *b);
 
 struct catalogue_entry {
     char id[CATALOGUE_ID_BYTES];           /* the file's name without ".gguf", for clients */
@@ -47,6 +50,7 @@ struct catalogue_entry {
 struct catalogue_refused;
 
 struct catalogue {
+    const char *defaults; /* borrowed: a file of options beneath each model's own; NULL: none */
     struct catalogue_entry entries[CATALOGUE_MOST];
     size_t count;
     struct catalogue_refused *refused; /* what cannot be listed; the log names it once */
@@ -69,6 +73,13 @@ struct catalogue {
  */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
 void catalogue_fini(struct catalogue *c);
+
+/* The file with the options of a model's deployment: ID.conf, else DEPLOYMENT.conf
+ * (daemon/options_file.h). False: there is none, and path is where the first is looked for. */
+bool catalogue_options_file(const char *id, const char *deployment, char path[PATH_MAX]);
+
+/* Whether that file is another, or is changed, since the entry was read. */
+bool catalogue_options_changed(const struct catalogue_entry *x);
 
 /* By id or by the name of its deployment, with or without Ollama's ":latest"; NULL: none. */
 const struct catalogue_entry *catalogue_find(const struct catalogue *c, const char *name);

@@ -5,6 +5,7 @@
 #include "base/file_writer.h"
 #include "base/log.h"
 #include "daemon/models_started.h"
+#include "daemon/options_file.h"
 #include "daemon/program_find.h"
 
 #include <stdio.h>
@@ -90,6 +91,18 @@ static void set_path(struct model *x, const char *path)
     x->path = strdup(path);
 }
 
+/* A model that failed is as one that was not tried once its file or its options have changed. */
+static void note_change(struct model *x, const struct catalogue_entry *entry)
+{
+    bool same = catalogue_same_version(&x->version, &entry->version) &&
+                x->options_modified.tv_sec == entry->options_modified.tv_sec &&
+                x->options_modified.tv_nsec == entry->options_modified.tv_nsec;
+    if (!same && x->facts.state == MODEL_FAILED)
+        x->facts.state = MODEL_OFF;
+    x->version = entry->version;
+    x->options_modified = entry->options_modified;
+}
+
 /* What a scan of the catalogue has found. Under the lock, unlike the scan. */
 static void take_scan(struct models *m)
 {
@@ -104,6 +117,7 @@ static void take_scan(struct models *m)
             continue;
         memcpy(x->id, entry->id, sizeof x->id);
         set_path(x, entry->path);
+        note_change(x, entry);
         x->listed = true;
         x->facts.need_bytes = entry->need_bytes;
         x->facts.kv_least_bytes = entry->kv_least_bytes;
@@ -156,6 +170,10 @@ enum error_code models_init(struct models *m, const struct models_settings *sett
     *m = (struct models){.settings = settings};
     pthread_mutex_init(&m->lock, NULL);
     snprintf(m->run, sizeof m->run, "%s", run);
+    run_dir_file(run, OPTIONS_FILE_OF_FOLDER, m->defaults);
+    if (access(m->defaults, F_OK) != 0)
+        m->defaults[0] = '\0';
+    m->catalogue.defaults = m->defaults[0] ? m->defaults : NULL;
     m->available = metrics_gauge(metrics, "moed_models_available", NULL, "Models in the folder.");
     m->up = metrics_gauge(metrics, "moed_models_up", NULL,
                           "Deployments that were started for a request and run.");
@@ -330,11 +348,20 @@ static enum error_code request(struct models *m, const Moed__V1__ModelsRequest *
     return code;
 }
 
+/* A model that is to be loaded has other options than the catalogue knows. */
+static bool has_new_options(const struct models *m, const struct model *x)
+{
+    const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
+    bool idle = x->facts.state == MODEL_OFF || x->facts.state == MODEL_FAILED;
+    return idle && entry && catalogue_options_changed(entry);
+}
+
 /* Whether the folder is looked at first: a model that is not known may be new. */
 static bool needs_scan(struct models *m, const Moed__V1__ModelsRequest *q)
 {
     pthread_mutex_lock(&m->lock);
-    bool needs = !m->stopping && (is_list(q) || !find(m, q->model));
+    const struct model *x = is_list(q) ? NULL : find(m, q->model);
+    bool needs = !m->stopping && (!x || has_new_options(m, x));
     pthread_mutex_unlock(&m->lock);
     return needs;
 }

@@ -33,9 +33,12 @@ struct models_settings {
 struct model {
     struct model_facts facts;
     char id[CATALOGUE_ID_BYTES], deployment[CATALOGUE_NAME_BYTES];
-    bool kv_given;         /* its options say --kv-cache */
-    bool listed;           /* the catalogue has it; else only its deployment is left */
-    char *path;            /* owned: of its file; NULL: no memory, or not listed yet */
+    bool kv_given; /* its options say --kv-cache */
+    bool listed;   /* the catalogue has it; else only its deployment is left */
+    char *path;    /* owned: of its file; NULL: no memory, or not listed yet */
+    /* of its file and of its options, as the last scan found them */
+    struct catalogue_version version;
+    struct timespec options_modified;
     char reason[512];      /* MODEL_FAILED */
     uint64_t tokens_total; /* of its workers, when it was last looked at */
 };
@@ -53,7 +56,8 @@ struct models {
     char moed[PATH_MAX];          /* the program */
     char nothing[PATH_MAX + 128]; /* why the list is empty */
     char run[RUN_DIR_BYTES];
-    int wake_fd; /* an eventfd: a turn is due */
+    char defaults[RUN_PATH_BYTES]; /* the file with the folder's options; empty: there is none */
+    int wake_fd;                   /* an eventfd: a turn is due */
     uint64_t looked_ns;
     struct counter *loads, *unloads, *failures;
     struct gauge *available, *up;

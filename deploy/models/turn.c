@@ -176,19 +176,49 @@ static void run_moed(struct models *m, struct model *x, char *const arguments[],
     m->moving = x;
 }
 
+/* What is given to `moed up`; NULL: that option is not. */
+struct up_arguments {
+    char *defaults, *config, *kv_cache;
+};
+enum { UP_ARGUMENTS = 14 };
+
+/* Ends with NULL. Borrows all. */
+static void list_arguments(struct models *m, struct model *x, const struct up_arguments *given,
+                           char *out[UP_ARGUMENTS])
+{
+    char *const options[][2] = {{"--name", x->deployment},
+                                {"--defaults", given->defaults},
+                                {"--config", given->config},
+                                {"--kv-cache", given->kv_cache}};
+    size_t n = 0;
+    out[n++] = m->moed;
+    out[n++] = "up";
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i][1]) {
+            out[n++] = options[i][0];
+            out[n++] = options[i][1];
+        }
+    out[n++] = "--";
+    out[n++] = x->path;
+    out[n] = NULL;
+}
+
 static void start(struct models *m, struct model *x, uint64_t kv_bytes)
 {
     if (!x->listed || !x->path) {
         fail(m, x, "its file has gone");
         return;
     }
-    char size[24];
+    char size[24], options[PATH_MAX];
+    bool configured = catalogue_options_file(x->id, x->deployment, options);
     snprintf(size, sizeof size, "%" PRIu64, kv_bytes);
-    char *const given[] = {m->moed, "up", "--name", x->deployment, "--", x->path, NULL};
-    char *const sized[] = {m->moed, "up", "--name", x->deployment, "--kv-cache",
-                           size,    "--", x->path,  NULL};
-    char *const *arguments = x->kv_given ? given : sized;
-    log_info("starting %s (%s)", x->id, x->path);
+    const struct up_arguments given = {.defaults = m->defaults[0] ? m->defaults : NULL,
+                                       .config = configured ? options : NULL,
+                                       .kv_cache = x->kv_given ? NULL : size};
+    char *arguments[UP_ARGUMENTS];
+    list_arguments(m, x, &given, arguments);
+    log_info("starting %s (%s)%s%s%s%s", x->id, x->path, given.config ? ", options from " : "",
+             given.config ? options : "", given.defaults ? ", defaults from " : "", m->defaults);
     x->facts.own = true;
     x->facts.kv_bytes = kv_bytes;
     run_moed(m, x, arguments, MODEL_STARTING);
@@ -204,14 +234,15 @@ static void stop(struct models *m, struct model *x)
 
 static void refuse(struct models *m, struct model *x, const struct models_limits *l)
 {
-    char why[256];
+    char why[sizeof x->reason], options[PATH_MAX];
+    catalogue_options_file(x->id, x->deployment, options);
     uint64_t most = l->available_bytes < l->budget_bytes ? l->available_bytes : l->budget_bytes;
     snprintf(why, sizeof why,
              "it needs %.2f GB of memory, and %.2f GB are available: give it less with `ram` in "
-             "~/.config/moed/%s.conf, take a smaller quantisation, or give running deployments a "
+             "~/.config/moed/%s, take a smaller quantisation, or give running deployments a "
              "smaller --kv-cache",
              (double)(x->facts.need_bytes + x->facts.kv_least_bytes) * 1e-9, (double)most * 1e-9,
-             x->deployment);
+             strrchr(options, '/') + 1);
     fail(m, x, why);
 }
 

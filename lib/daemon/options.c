@@ -193,7 +193,7 @@ static enum error_code set_from_line(const struct option_spec *table, bool some,
     const struct option_spec *o = option_names_find(table, name, strlen(name));
     if (!o && some)
         return ERROR_OK;
-    if (!o || strcmp(name, "config") == 0)
+    if (!o || strcmp(name, "config") == 0 || strcmp(name, "defaults") == 0)
         return unknown_in_file(table, path, number, name, e);
     char where[ERROR_TEXT_BYTES];
     snprintf(where, sizeof where, "%s:%u: %s", path, number, name);
@@ -310,14 +310,14 @@ static bool is_flag(const char *arg)
     return arg[0] == '-' && arg[1] != '\0';
 }
 
-/* The file named by the last --config, read before any flag is applied, so that flags win. */
-static enum error_code read_configuration(const struct option_spec *table, int argc, char **argv,
-                                          struct error *e)
+/* The file named by the last --NAME, read before any flag is applied, so that flags win. */
+static enum error_code read_named_file(const struct option_spec *table, const char *name, int argc,
+                                       char **argv, struct error *e)
 {
-    const struct option_spec *config = option_names_find(table, "config", 6);
-    if (!config || config->type != OPTION_STRING)
+    const struct option_spec *named = option_names_find(table, name, strlen(name));
+    if (!named || named->type != OPTION_STRING)
         return ERROR_OK;
-    const char *path = *(const char **)config->target;
+    const char *path = *(const char **)named->target;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0;) {
         struct flag flag;
         const char *arg = argv[i++];
@@ -325,7 +325,7 @@ static enum error_code read_configuration(const struct option_spec *table, int a
             continue; /* options_parse reports a wrong flag when it applies it */
         if (flag.option->type != OPTION_BOOL && !flag.value && i < argc)
             flag.value = argv[i++];
-        if (flag.option == config && flag.value)
+        if (flag.option == named && flag.value)
             path = flag.value;
     }
     return path ? read_file(table, false, path, e) : ERROR_OK;
@@ -340,7 +340,9 @@ enum error_code options_read_some(const struct option_spec *table, const char *p
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
                               int *n_positional, struct error *e)
 {
-    enum error_code code = read_configuration(table, argc, argv, e);
+    enum error_code code = read_named_file(table, "defaults", argc, argv, e);
+    if (!code)
+        code = read_named_file(table, "config", argc, argv, e);
     if (code)
         return code;
     int kept = 0;

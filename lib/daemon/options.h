@@ -9,6 +9,8 @@
  *                                   line, # starts a comment, quotes around a value are dropped,
  *                                   ~/ at its begin is the home directory; where the table has an
  *                                   OPTION_STRING named "config"
+ *     --defaults FILE               the same, read before that file, which wins; where the table
+ *                                   has an OPTION_STRING named "defaults"
  *
  * An unknown name is an error that names the nearest one. Where other programs have another name
  * for the same thing (-c for --ctx), it is understood (option_names.c).

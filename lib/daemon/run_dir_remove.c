@@ -13,12 +13,12 @@ static bool has_stem(const char *file, const char *dot, const char *stem)
     return strlen(stem) == (size_t)(dot - file) && strncmp(file, stem, (size_t)(dot - file)) == 0;
 }
 
-/* Whether a file of RUN is a deployment's own: its sockets, pid and port files, with `logs` its
- * logs. */
+/* Whether a file of RUN is a deployment's own: its sockets, pid and port files, the options of its
+ * folder (options_file.h), with `logs` its logs. */
 static bool is_own(const char *file, bool logs)
 {
-    static const char *const endings[] = {"ctl", "peers", "lease", "sock",
-                                          "pid", "port",  "log",   "log.1"};
+    static const char *const endings[] = {"ctl",  "peers", "lease", "sock", "pid",
+                                          "port", "conf",  "log",   "log.1"};
     size_t n_endings = sizeof endings / sizeof *endings - (logs ? 0 : 2);
     const char *dot = strchr(file, '.');
     bool ends = false;

@@ -1,5 +1,5 @@
 """Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory MODELS_PID | PORT --restarting WORKER_PID MODELS_PID |
-PORT --starting | PORT --load MODEL"""
+PORT --starting | PORT --contexts MODEL N [MODEL N]..."""
 import http.client
 import json
 import os
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from stop_process import stop_process  # pylint: disable=wrong-import-position
 
 PORT = int(sys.argv[1])
-LONG = "A model with a name, quantised, that is longer than a deployment's"
+LONG = "A model with a name (quantised) that is longer than a deployment's"
 QUESTION = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0}
 DEADLINE_S = 120  # of anything that is waited for
 
@@ -83,8 +83,15 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
         os.kill(models, signal.SIGCONT)
     sys.exit(0)
 
-if sys.argv[2] == "--load":
-    assert call("POST", "/models/load", {"model": sys.argv[3]}) == (200, {"success": True})
+
+def context_of(model):
+    return call("GET", f"/props?model={urllib.parse.quote(model)}")[1]["default_generation_settings"]["n_ctx"]
+
+
+if sys.argv[2] == "--contexts":
+    for name, context in zip(sys.argv[3::2], sys.argv[4::2]):
+        assert call("POST", "/models/load", {"model": name}) == (200, {"success": True})
+        assert context_of(name) == int(context), (name, context_of(name))
     sys.exit(0)
 
 if sys.argv[2] == "--starting":
@@ -185,6 +192,7 @@ assert reply.status == 200 and "".join(e["choices"][0]["delta"].get("content", "
 assert {e["model"] for e in events} == {LONG}
 assert up() == [LONG], up()
 assert call("GET", f"/moed/map?model={urllib.parse.quote(LONG)}")[0] == 200
+assert context_of(LONG) == 301  # its file of options
 watches = [t for t in os.listdir(f"/proc/{pid_of('http')}/task") if open(f"/proc/{pid_of('http')}/task/{t}/comm", encoding="ascii").read().startswith("watch/")]
 assert len(watches) == 1, "the thread that polls a deployment ends when another is watched"
 
@@ -211,6 +219,10 @@ for name in ("nothing", "cut", "../alpha", "x" * 5000):
     assert status == 404 and error["code"] == "model_not_found" and FOLDER not in error["message"], (name, status, error)
 status, error = ask("misled")
 assert status == 503 and "banana" in error["message"], error
+with open(f"{os.environ['XDG_CONFIG_HOME']}/moed/misled.conf", "w", encoding="ascii") as f:
+    f.write("ctx = 304\n")  # mended: the next request tries again
+assert call("POST", "/models/load", {"model": "misled"}) == (200, {"success": True}) and context_of("misled") == 304
+assert call("POST", "/models/unload", {"model": "misled"}) == (200, {"success": True})
 status, body = call("POST", "/v1/chat/completions", QUESTION)
 assert status == 400 and body["error"]["param"] == "model", body
 status, error = ask("no-one")

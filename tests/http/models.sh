@@ -24,30 +24,41 @@ folder=$WORK/models
 mkdir -p "$folder/more" "$XDG_CONFIG_HOME/moed"
 for name in alpha beta; do cp "$MODEL" "$folder/$name.gguf"; done
 python3 "$(dirname "$0")/fim_model.py" "$MODEL" "$folder/misled.gguf" > /dev/null || fail "no model for fill-in-the-middle"
-cp "$MODEL" "$folder/more/A model with a name, quantised, that is longer than a deployment's.gguf"
+long="A model with a name (quantised) that is longer than a deployment's"
+cp "$MODEL" "$folder/more/$long.gguf"
 head -c 5000 "$MODEL" > "$folder/cut.gguf"
 echo 'no model' > "$folder/notes.txt"
 touch -d '1 minute ago' "$folder"/* "$folder"/more/* # a file that has just been written may not be complete
 echo 'ctx = banana' > "$XDG_CONFIG_HOME/moed/misled.conf" # `moed up` reads it
+echo 'ctx = 301' > "$XDG_CONFIG_HOME/moed/$long.conf"
 
 "$MOED" up --models "$folder" --http 127.0.0.1:0 --models-most 1 --models-keep 60 --alias stand-in=alpha,no-one --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 grep -q 'on demand' "$WORK/up" || fail "moed up prints: $(cat "$WORK/up")"
 port=$(port_of "$RUN/http.log")
 python3 "$(dirname "$0")/http_models.py" "$port" "$MOED" "$RUN" "$folder" "$MODEL" || fail "see above"
 [ "$(grep -c 'cut.gguf is left out' "$RUN/models.log")" -ge 1 ] || fail "the log does not say why cut.gguf is not listed"
-! grep -q 'misled.*is up' "$RUN/models.log" || fail "the configuration file was not read"
+grep -q "starting $long .*options from .*/$long.conf" "$RUN/models.log" || fail "the log does not name the file of options"
 "$MOED" down router > /dev/null || fail "moed down"
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left: $pid"; done
 
+say "options of the folder's models, below those of each"
+printf 'ctx = 302\nreproducible = true\n' > "$XDG_CONFIG_HOME/moed/router.conf"
+echo 'ctx = 303' > "$XDG_CONFIG_HOME/moed/alpha.conf"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --kv-type q8_0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --contexts gamma 302 alpha 303 || fail "see above"
+for name in gamma alpha; do
+    for word in --reproducible --kv-type; do
+        tr '\0' ' ' < "/proc/$(tr -dc 0-9 < "$XDG_RUNTIME_DIR/moed/$name/worker.pid")/cmdline" | grep -q -e "$word" || fail "$name has no $word"
+    done
+done
 say "moed-models and the supervisor are killed: moed down stops what they have started"
-"$MOED" up --models "$folder" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
-python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --load alpha || fail "see above"
 supervise=$(pid_of supervise)
 stop_process "$supervise"
 kill -9 "$(pid_of models)" "$supervise"
 "$MOED" down router > /dev/null || fail "moed down after a kill"
 for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "a deployment is left after a kill: $pid"; done
 [ ! -e "$RUN/models.started" ] || fail "models.started is left"
+rm "$XDG_CONFIG_HOME/moed/router.conf"
 
 say "the supervisor is killed, as the last process, while moed down waits for it: its files are removed"
 has_ended() { # its threads, too
@@ -103,12 +114,6 @@ for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--
     # shellcheck disable=SC2086
     if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi
     [ "$(wc -l < "$WORK/up")" -le 2 ] || fail "moed up $wrong says: $(cat "$WORK/up")"
-done
-# Without MODEL options of a model have nothing to act on.
-for option in "--ctx 4096" "--ram 50%" --reproducible; do
-    # shellcheck disable=SC2086
-    if "$MOED" up --name other --models "$folder" --http 0 $option > "$WORK/up" 2>&1; then fail "$option without a model is accepted"; fi
-    grep -q "up: ${option%% *} needs MODEL; .*NAME.conf" "$WORK/up" || fail "$option without a model: $(cat "$WORK/up")"
 done
 if MOED_RUN=$WORK/run "$MOED" up --models "$folder" --http 0 > "$WORK/up" 2>&1; then fail "--models with MOED_RUN is accepted"; fi
 grep -q MOED_RUN "$WORK/up" || fail "--models with MOED_RUN says: $(cat "$WORK/up")"

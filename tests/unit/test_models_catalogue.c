@@ -119,6 +119,75 @@ static void need_with_options(void **state)
     catalogue_fini(&c);
 }
 
+static void make_folder(const char *name)
+{
+    assert_int_equal(mkdir(in_directory(name), 0700), 0);
+}
+
+/* The context that the options of the one model ask for, by the memory for it. */
+static uint64_t scanned_kv(struct catalogue *c)
+{
+    struct error e;
+    assert_int_equal(catalogue_scan(c, directory, &e), ERROR_OK);
+    assert_int_equal(c->count, 1);
+    return c->entries[0].kv_least_bytes;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A name that no deployment can have: its file of options has the name itself, or the
+ * deployment's. Beneath both are the folder's. */
+static void options_by_id(void **state)
+{
+    static struct catalogue c; /* large */
+    static const char id[] = "Some Model-30B-A3B (Instruct) 2507-UD-Q4_K_XL";
+    char model[sizeof id + 8], own[sizeof id + 16], of_deployment[64], found[PATH_MAX], below[256];
+    snprintf(model, sizeof model, "%s.gguf", id);
+    snprintf(own, sizeof own, "moed/%s.conf", id);
+    snprintf(below, sizeof below, "%s", in_directory("below"));
+    write_model(in_directory(model), 1);
+    set_age(in_directory(model), 60);
+    make_folder("moed");
+    setenv("XDG_CONFIG_HOME", directory, 1);
+
+    uint64_t whole = scanned_kv(&c);
+    const struct catalogue_entry *x = &c.entries[0];
+    assert_false(catalogue_options_file(x->id, x->deployment, found));
+    assert_string_equal(found, in_directory(own));
+    snprintf(of_deployment, sizeof of_deployment, "moed/%s.conf", x->deployment);
+    write_file(in_directory(of_deployment), "ctx = 512\n");
+    uint64_t of_512 = scanned_kv(&c);
+    assert_true(of_512 < whole);
+    write_file(in_directory(own), "ctx = 256\n");
+    assert_true(catalogue_options_changed(x));
+    uint64_t of_256 = scanned_kv(&c);
+    assert_true(of_256 < of_512);
+    assert_false(catalogue_options_changed(x));
+    assert_true(catalogue_options_file(x->id, x->deployment, found));
+    assert_string_equal(found, in_directory(own));
+    unlink(in_directory(own));
+    unlink(in_directory(of_deployment));
+    assert_int_equal(scanned_kv(&c), whole);
+    catalogue_fini(&c);
+
+    write_file(below, "ctx = 256\n");
+    c.defaults = below;
+    assert_int_equal(scanned_kv(&c), of_256);
+    write_file(in_directory(own), "ctx = 512\n");
+    assert_int_equal(scanned_kv(&c), of_512);
+    unlink(in_directory(own));
+    unlink(below);
+    unlink(in_directory(model));
+    rmdir(in_directory("moed"));
+    catalogue_fini(&c);
+}
+
 static size_t scanned_count(struct catalogue *c)
 {
     struct error e;
@@ -217,11 +286,6 @@ static void one_failure_hides_no_model(void **state)
     catalogue_fini(&c);
 }
 
-static void make_folder(const char *name)
-{
-    assert_int_equal(mkdir(in_directory(name), 0700), 0);
-}
-
 static void make_link(const char *to, const char *name)
 {
     assert_int_equal(symlink(to, in_directory(name)), 0);
@@ -282,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders), cmocka_unit_test(need_with_options),
-        cmocka_unit_test(one_failure_hides_no_model), cmocka_unit_test(files_that_come_later)};
+        cmocka_unit_test(options_by_id), cmocka_unit_test(one_failure_hides_no_model),
+        cmocka_unit_test(files_that_come_later)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static struct {
-    const char *text, *config;
+    const char *text, *config, *defaults;
     uint64_t count, n;
     double share;
     bool loud;
@@ -27,6 +27,7 @@ static const struct option_spec table[] = {
     {"share", OPTION_FLOAT, &v.share, 0, 1, "X", "a share"},
     {"loud", OPTION_BOOL, &v.loud, 0, 0, NULL, "a switch"},
     {"config", OPTION_STRING, &v.config, 0, 0, "FILE", "a file"},
+    {"defaults", OPTION_STRING, &v.defaults, 0, 0, "FILE", "a file"},
     {0},
 };
 
@@ -165,6 +166,19 @@ static void a_file_and_flags_that_win(void **state)
     unlink(path);
 }
 
+static void defaults_below_a_file(void **state)
+{
+    char path[64], below[64];
+    write_file(path, "count = 5\n");
+    write_file(below, "count = 4\nn = 7\nshare = 0.5\nloud = true\n");
+    assert_int_equal(PARSE("--config", path, "-n", "8", "--defaults", below), 0);
+    assert_int_equal(v.count, 5);
+    assert_int_equal(v.n, 8);
+    assert_true(v.share == 0.5 && v.loud);
+    unlink(path);
+    unlink(below);
+}
+
 static void a_path_with_a_hash(void **state)
 {
     char path[64];
@@ -184,6 +198,7 @@ static void wrong_files(void **state)
         {"count = many\n", ":1: count: many is not a whole number"},
         {"loud = perhaps\n", "neither true nor false"},
         {"config = other\n", "there is no option config"},
+        {"defaults = other\n", "there is no option defaults"},
         {"= 3\n", "there is no option"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -421,6 +436,7 @@ int main(void)
         cmocka_unit_test(wrong_flags),
         cmocka_unit_test(positional_arguments),
         cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(defaults_below_a_file),
         cmocka_unit_test(a_path_with_a_hash),
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(some_of_a_file),
