@@ -21,6 +21,7 @@
 #include "model/rope.h"
 #include "model/serving_limits.h"
 #include "model/speculate.h"
+#include "model/template_file.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -45,13 +46,14 @@ static bool memd_gone(void *arg, int fd)
 }
 
 /* What a file says about sampling is advice: the worker starts without it, too. */
-static void read_sampling(struct worker *w, const struct gguf *g)
+static enum error_code read_sampling(struct worker *w, const struct gguf *g, struct error *e)
 {
     struct strbuf notes = {0};
     w->sampling = sampling_of_model(g, &notes);
     if (notes.len)
         log_warn("left out of the model's sampling defaults: %s", notes.data);
     strbuf_fini(&notes);
+    return request_defaults_apply(&w->defaults, &w->sampling, e);
 }
 
 static enum error_code list_end_tokens(struct worker *w, struct error *e)
@@ -76,6 +78,16 @@ static char *copy_template(const struct gguf *g, const char *key)
     return strndup(text.data, text.len);
 }
 
+/* The deployment's template is for all conversations. False: no memory. */
+static bool read_templates(struct worker *w, const struct gguf *g)
+{
+    const char *own = w->own_template;
+    w->chat_template = own ? strdup(own) : copy_template(g, "tokenizer.chat_template");
+    w->chat_template_tools =
+        own ? strdup("") : copy_template(g, "tokenizer.chat_template.tool_use");
+    return w->chat_template && w->chat_template_tools;
+}
+
 /* Reads the model file's metadata from the pool: the worker opens no file. */
 static enum error_code read_vocabulary(struct worker *w, struct error *e)
 {
@@ -90,14 +102,14 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
         checksum64(map->header->file_bytes ^ map->header->parameters,
                    map->base + map->header->metadata_offset, (size_t)map->header->metadata_bytes);
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
-    w->chat_template = copy_template(g, "tokenizer.chat_template");
-    w->chat_template_tools = copy_template(g, "tokenizer.chat_template.tool_use");
+    bool copied = read_templates(w, g);
     w->quantization = gguf_quantization(g, gguf_file_type(g));
-    read_sampling(w, g);
+    if (!code)
+        code = read_sampling(w, g, e);
     gguf_close(g);
     if (!code)
         code = list_end_tokens(w, e);
-    if (!code && (!w->chat_template || !w->chat_template_tools))
+    if (!code && !copied)
         code = error_set(e, ERROR_MEMORY, "no memory for the chat template");
     if (!code && tokenizer_vocab_size(w->tokenizer) > map->params.vocab)
         code = error_set(e, ERROR_FORMAT,
@@ -432,6 +444,9 @@ static enum error_code make_frontends(struct worker *w, struct error *e)
         .end_tokens = &w->end_tokens,
         .chat_template_tools = w->chat_template_tools,
         .quantization = w->quantization,
+        .chat_template_kwargs =
+            w->defaults.chat_template_kwargs ? w->defaults.chat_template_kwargs : "",
+        .reasoning_budget = (uint32_t)w->defaults.reasoning_budget,
         .device = w->device,
         .context = (uint32_t)w->context,
         .schemas_replaced =
@@ -611,6 +626,7 @@ static void stop(struct worker *w)
     pool_free(w->pool);
     weights_free(&w->weights);
     free(w->activity);
+    free(w->own_template);
     free(w->chat_template);
     token_list_fini(&w->end_tokens);
     free(w->chat_template_tools);
@@ -647,6 +663,7 @@ int main(int argc, char **argv)
                               .kv_type = KV_TYPE_DEFAULT,
                               .speculate = SPECULATE_DEFAULT,
                               .number = 1,
+                              .defaults = REQUEST_DEFAULTS_NONE,
                               .queue = 1024,
                               .decode_share = 50,
                               .spin_us = 20,
@@ -681,6 +698,21 @@ int main(int argc, char **argv)
          "update the predictor llapor while serving"},
         {"calibrate", OPTION_BOOL, &w.calibrate, 0, 0, NULL,
          "measure the costs of experts again, even if some are stored"},
+        {"temp", OPTION_FLOAT, &w.defaults.temp, 0, 100, "T",
+         "the temperature of requests without one; this and the next replace the model's defaults"},
+        {"top-k", OPTION_FLOAT, &w.defaults.top_k, 0, 1u << 30, "K", "the same of top_k; 0: off"},
+        {"top-p", OPTION_FLOAT, &w.defaults.top_p, 0, 1, "P", "the same of top_p; 1: off"},
+        {"min-p", OPTION_FLOAT, &w.defaults.min_p, 0, 1, "P", "the same of min_p; 0: off"},
+        {"repeat-penalty", OPTION_FLOAT, &w.defaults.repeat_penalty, 0, 100, "X",
+         "the same of the repetition penalty; 1: off"},
+        {"presence-penalty", OPTION_FLOAT, &w.defaults.presence_penalty, -100, 100, "X",
+         "the same of the presence penalty; 0: off"},
+        {"chat-template", OPTION_STRING, &w.defaults.template_file, 0, 0, "FILE",
+         "a chat template in place of the model's"},
+        {"chat-template-kwargs", OPTION_STRING, &w.defaults.chat_template_kwargs, 0, 0, "JSON",
+         "variables of the template for chats that do not set them"},
+        {"reasoning-budget", OPTION_UINT, &w.defaults.reasoning_budget, 1, 1u << 30, "N",
+         "end reasoning after N tokens where a request sets no limit"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL,
          "keep compute threads on their cores and memory nodes"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US",
@@ -691,10 +723,14 @@ int main(int argc, char **argv)
     };
     daemon_init_numbered(&w.daemon, "worker", &w.number, "a worker of a moed deployment", options,
                          argc, argv);
+    struct error e;
+    const char *template_file = w.defaults.template_file;
+    enum error_code code =
+        template_file ? template_file_read(template_file, &w.own_template, &e) : ERROR_OK;
     worker_confine_files(&w);
     daemon_start(&w.daemon);
-    struct error e;
-    enum error_code code = start(&w, &e);
+    if (!code)
+        code = start(&w, &e);
     static const struct daemon_handlers handlers = {
         .health = worker_fill_health, .request = worker_handle_request, .drain = drain};
     if (!code) {

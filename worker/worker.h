@@ -4,6 +4,7 @@
 #define MOED_WORKER_WORKER_H
 
 #include "worker/links/cuda_device.h"
+#include "worker/frontends/request_defaults.h"
 #include "worker/serve/engine.h"
 #include "worker/experts/experts.h"
 #include "worker/forward/forward.h"
@@ -26,6 +27,7 @@ struct worker {
     uint32_t drafts;      /* what speculate says */
     uint32_t kv_requests; /* of a whole context, that a device's KV cache holds */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
+    struct request_defaults defaults;
     bool exact; /* of prefix_cache_options */
     struct device_spec device_spec;
     enum sched_assigner assigner;
@@ -35,9 +37,10 @@ struct worker {
     struct memory_client memory;
     struct watch *watch;
     struct tokenizer *tokenizer;
+    char *own_template; /* the deployment's; NULL: none */
     char *chat_template, *chat_template_tools;
     const char *quantization;
-    struct sampling sampling;     /* the model's defaults */
+    struct sampling sampling;     /* the defaults, the model's or the deployment's */
     struct token_list end_tokens; /* of the vocabulary */
     struct pool *pool;
     struct exec *exec;

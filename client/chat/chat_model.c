@@ -14,6 +14,7 @@ struct chat_model {
     struct moed_model *facts;
     char *bos, *eos;
     struct chat_template *template;
+    json_t *defaults;           /* the deployment's chat_template_kwargs; NULL: none */
     struct chat_style style[2]; /* without tools, with tools */
 };
 
@@ -39,6 +40,7 @@ void chat_model_free(struct chat_model *m)
     if (!m)
         return;
     chat_template_free(m->template);
+    json_decref(m->defaults);
     moed_model_free(m->facts);
     moed_free(m->bos);
     moed_free(m->eos);
@@ -54,6 +56,20 @@ static enum moed_code token_text(struct moed_session *session, int64_t id, char 
     return id < 0 ? MOED_OK : moed_detokenize(session, &token, 1, true, out, &len, error);
 }
 
+/* The deployment's variables of the template. */
+static enum moed_code read_defaults(struct chat_model *m, struct moed_error *error)
+{
+    struct error why;
+    const char *text = m->facts->chat_template_kwargs;
+    if (!*text)
+        return MOED_OK;
+    m->defaults = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (json_is_object(m->defaults))
+        return MOED_OK;
+    error_set(&why, ERROR_USAGE, "--chat-template-kwargs: %.100s is no JSON object", text);
+    return report(error, &why);
+}
+
 static enum moed_code model_init(struct chat_model *m, struct moed_session *session,
                                  const char *text, struct moed_error *error)
 {
@@ -63,6 +79,8 @@ static enum moed_code model_init(struct chat_model *m, struct moed_session *sess
         code = token_text(session, m->facts->bos, &m->bos, error);
     if (!code)
         code = token_text(session, m->facts->eos, &m->eos, error);
+    if (!code)
+        code = read_defaults(m, error);
     if (code)
         return code;
     m->style[0] = text ? chat_style_of_text(text) : chat_style_of(m->facts, false);
@@ -228,6 +246,7 @@ enum moed_code chat_model_write(const struct chat_model *m, const struct chat_re
                                 struct chat_rendered *out, struct moed_error *error)
 {
     struct chat_request q = *request;
+    q.defaults = m->defaults;
     bool tools = json_array_size(q.tools) > 0;
     const struct chat_abilities *can = chat_template_abilities(m->template, tools);
     struct chat_rendered r = {.style = m->style[tools]};

@@ -9,6 +9,7 @@
 #include "client/cli/launch.h"
 #include "client/cli/models.h"
 #include "client/cli/predictors_file.h"
+#include "client/cli/request_defaults.h"
 #include "client/cli/model_file.h"
 #include "daemon/option_names.h"
 #include "daemon/options_file.h"
@@ -306,8 +307,6 @@ static const struct option_spec *list_options(struct request *r)
          "HTTP: let requests call the default model, or MODEL, NAME too"},
         deployment_options_spec("any-model", o,
                                 "HTTP: let the default model answer requests for unknown models"),
-        deployment_options_spec("chat-template", o,
-                                "HTTP: use this chat template, not the model's"),
         deployment_options_spec("tls-cert", o, "HTTP: use TLS with a certificate"),
         deployment_options_spec("tls-key", o, "HTTP: the certificate's private key"),
         deployment_options_spec("admin-key-file", o,
@@ -328,6 +327,19 @@ static const struct option_spec *list_options(struct request *r)
         deployment_options_spec("models-memory", o,
                                 "use at most SIZE of memory for them (default: what is free)"),
         deployment_options_spec("http-config", o, "HTTP: read moed-http's other options from FILE"),
+        {"Requests: what holds where one does not say otherwise", OPTION_HEADING, NULL, 0, 0, NULL,
+         NULL},
+        deployment_options_spec("temp", o, "the temperature (default: the model's); 0: greedy"),
+        deployment_options_spec("top-k", o, "sample from the K most probable; 0: off"),
+        deployment_options_spec("top-p", o, "sample from the most probable of probability P"),
+        deployment_options_spec("min-p", o, "sample from P times the best probability on"),
+        deployment_options_spec("repeat-penalty", o, "divide repeated tokens' logits by X; 1: off"),
+        deployment_options_spec("presence-penalty", o, "lower repeated tokens' logits by X"),
+        deployment_options_spec("chat-template", o, "use this chat template, not the model's"),
+        deployment_options_spec("chat-template-kwargs", o,
+                                "set variables of the template: '{\"enable_thinking\": false}'"),
+        deployment_options_spec("reasoning-budget", o,
+                                "HTTP: end reasoning after N tokens; default: no limit"),
         {"Research: what is cached, prefetched and computed where", OPTION_HEADING, NULL, 0, 0,
          NULL, NULL},
         deployment_options_spec("policy", o, sched_policy_help()),
@@ -420,7 +432,7 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
                      verb);
         return CLI_USAGE;
     }
-    if (!deployment_path(l->name, l->run))
+    if (!deployment_path(l->name, l->run) || !request_defaults_check(&l->options, verb))
         return CLI_USAGE;
     if (!find_files(&r, verb))
         return CLI_FAILURE;

@@ -217,14 +217,18 @@ struct moed_model {
     uint32_t context_trained;             /* the context in training */
     const char *device;                   /* the worker's device: "host" */
     int64_t bos, eos;                     /* begin and end token; -1: none */
-    const char *chat_template;            /* from the model file; empty: none */
+    const char *chat_template;            /* the deployment's or the file's; empty: none */
     uint32_t dense_layers;                /* how many layers have no experts; they come first */
-    const struct moed_sampling *sampling; /* the model's defaults */
+    const struct moed_sampling *sampling; /* the defaults: the deployment's, the file's */
     const uint32_t *end_tokens;           /* end-of-generation tokens */
     size_t end_token_count;
     const char *chat_template_tools; /* the variant for conversations with tools; empty: none */
     struct moed_fim fim;
     const char *quantization; /* of the file: "Q4_K_M"; empty: not known */
+    /* Of the deployment: a JSON object, the variables of the chat template where a chat does not
+     * set them; empty: none. */
+    const char *chat_template_kwargs;
+    uint32_t reasoning_budget; /* tokens of reasoning where a request sets no limit; 0: none */
 };
 
 /* Gets the model's facts. The program frees them with moed_model_free. */

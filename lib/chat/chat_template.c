@@ -172,7 +172,8 @@ static json_t *variables(const struct chat_variant *v, const struct chat_request
                          json_t *messages, bool answer)
 {
     json_t *values = json_object();
-    bool ok = values && set_switches(values, q);
+    bool ok = values && (!q->defaults || !json_object_update(values, (json_t *)q->defaults));
+    ok = ok && set_switches(values, q);
     if (ok && q->kwargs)
         ok = !json_object_update(values, (json_t *)q->kwargs);
     ok = ok && !json_object_set(values, "messages", messages);

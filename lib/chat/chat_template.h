@@ -92,6 +92,7 @@ struct chat_request {
     const json_t *kwargs;         /* an object or NULL: further variables of the template, as
                                      chat_template_kwargs, CHAT_KWARGS_MAX at most; they win over
                                      the fields below, not over the messages and tools */
+    const json_t *defaults;       /* the same, but all else wins over them */
     const char *reasoning_effort; /* NULL: the template's default */
     enum chat_switch thinking;    /* enable_thinking */
     enum chat_end end;

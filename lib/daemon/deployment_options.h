@@ -56,6 +56,17 @@ enum {
     X(calibrate, BOOL, "--calibrate", 0, 0, NULL, TO_WORKER | OF_MODEL, NULL)                      \
     X(reproducible, BOOL, "--reproducible", 0, 0, NULL, TO_ALL | OF_MODEL, NULL)                   \
     X(mps, BOOL, "--mps", 0, 0, NULL, OF_MODEL, NULL)                                              \
+    /* the worker reports these to its clients as the model's defaults */                          \
+    X(temp, FLOAT, "--temp", 0, 100, "T", TO_WORKER | OF_MODEL, NULL)                              \
+    X(top_k, FLOAT, "--top-k", 0, 1u << 30, "K", TO_WORKER | OF_MODEL, NULL)                       \
+    X(top_p, FLOAT, "--top-p", 0, 1, "P", TO_WORKER | OF_MODEL, NULL)                              \
+    X(min_p, FLOAT, "--min-p", 0, 1, "P", TO_WORKER | OF_MODEL, NULL)                              \
+    X(repeat_penalty, FLOAT, "--repeat-penalty", 0, 100, "X", TO_WORKER | OF_MODEL, NULL)          \
+    X(presence_penalty, FLOAT, "--presence-penalty", -100, 100, "X", TO_WORKER | OF_MODEL, NULL)   \
+    X(chat_template, STRING, "--chat-template", 0, 0, "FILE", TO_WORKER | OF_MODEL, NULL)          \
+    X(chat_template_kwargs, STRING, "--chat-template-kwargs", 0, 0, "JSON", TO_WORKER | OF_MODEL,  \
+      NULL)                                                                                        \
+    X(reasoning_budget, UINT, "--reasoning-budget", 1, 1u << 30, "N", TO_WORKER | OF_MODEL, NULL)  \
     X(log_level, STRING, "--log-level", 0, 0, "LEVEL", TO_ALL | TO_MODELS | TO_HTTP, NULL)         \
     X(log_format, STRING, "--log-format", 0, 0, "text|json", TO_HTTP, NULL)                        \
     X(watchdog_s, FLOAT, "--watchdog", 0, 3600, "S", 0, NULL)                                      \
@@ -68,7 +79,6 @@ enum {
     X(api_key_file, STRING, "--api-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)               \
     X(admin_key_file, STRING, "--admin-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)           \
     X(metrics_key_file, STRING, "--metrics-key-file", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)       \
-    X(chat_template, STRING, "--chat-template", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)             \
     X(tls_cert, STRING, "--tls-cert", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)                       \
     X(tls_key, STRING, "--tls-key", 0, 0, "FILE", TO_HTTP | OF_HTTP, NULL)                         \
     X(cors_origins, STRING, "--cors-origins", 0, 0, "LIST", TO_HTTP | OF_HTTP, NULL)               \

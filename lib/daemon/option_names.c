@@ -40,7 +40,7 @@ static const struct {
 #define TEXT_ONLY          "moed reads text only: the file of a model's image part is not needed"
 #define SEVERAL_GPUS       "moed splits no model: --device cuda:0,1 has a worker on each GPU"
 #define REQUESTS_SAMPLING                                                                          \
-    "requests set sampling; what they leave out is in the model file, as general.sampling.*"
+    "requests set this; --temp, --top-k, --top-p, --min-p and two penalties set defaults"
 #define NUMA "on several NUMA nodes moed places experts and threads by itself"
 
 /* Names of what moed does in another way, in tables that have the option `where`. */
@@ -99,21 +99,14 @@ static const struct {
     {"--api-key", "http", "--api-key-file FILE names a file with the keys"},
     {"--port", "http", "--http [HOST:]PORT serves HTTP"},
     {"--host", "http", "--http [HOST:]PORT serves HTTP"},
-    {"--temp", "http", REQUESTS_SAMPLING},
-    {"--temperature", "http", REQUESTS_SAMPLING},
     {"-s", "http", REQUESTS_SAMPLING},
     {"--seed", "http", REQUESTS_SAMPLING},
-    {"--top-k", "http", REQUESTS_SAMPLING},
-    {"--top-p", "http", REQUESTS_SAMPLING},
-    {"--min-p", "http", REQUESTS_SAMPLING},
     {"--typical", "http", REQUESTS_SAMPLING},
     {"--top-n-sigma", "http", REQUESTS_SAMPLING},
     {"--top-nsigma", "http", REQUESTS_SAMPLING},
     {"--xtc-probability", "http", REQUESTS_SAMPLING},
     {"--dynatemp-range", "http", REQUESTS_SAMPLING},
-    {"--repeat-penalty", "http", REQUESTS_SAMPLING},
     {"--repeat-last-n", "http", REQUESTS_SAMPLING},
-    {"--presence-penalty", "http", REQUESTS_SAMPLING},
     {"--frequency-penalty", "http", REQUESTS_SAMPLING},
     {"--dry-multiplier", "http", REQUESTS_SAMPLING},
     {"--mirostat", "http", REQUESTS_SAMPLING},
@@ -121,22 +114,23 @@ static const struct {
     {"--sampling-seq", "http", REQUESTS_SAMPLING},
     {"--sampler-seq", "http", REQUESTS_SAMPLING},
     {"--logit-bias", "http", REQUESTS_SAMPLING},
-    {"--logit-bias", "temp", "--bias ID=B adds B to a token's logit, --bias TEXT=B to its tokens'"},
-    {"--samplers", "temp",
+    {"--logit-bias", "order",
+     "--bias ID=B adds B to a token's logit, --bias TEXT=B to its tokens'"},
+    {"--samplers", "order",
      "--order edskypmxt has a letter for each: penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
      "min_p, xtc, temperature"},
-    {"--dry-penalty-last-n", "temp",
+    {"--dry-penalty-last-n", "order",
      "--dry-window N searches the last N tokens, and 0 all (there -1); --dry-multiplier 0 is off"},
-    {"--dry-sequence-breaker", "temp", "--dry-breaker TEXT, once for each; '' alone: none"},
-    {"-hf", "temp", NOTHING_DOWNLOADED},
-    {"-m", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
-    {"--model", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
-    {"-p", "temp", "the prompt stands without an option: moed run PROMPT"},
-    {"--prompt", "temp", "the prompt stands without an option: moed run PROMPT"},
-    {"-f", "temp", "moed run - reads the prompt from standard input"},
-    {"-c", "temp", "the context is the deployment's: moed up --ctx N"},
-    {"--ctx-size", "temp", "the context is the deployment's: moed up --ctx N"},
-    {"-ngl", "temp", "the device is the deployment's: moed up --device cuda,vram=SIZE"},
+    {"--dry-sequence-breaker", "order", "--dry-breaker TEXT, once for each; '' alone: none"},
+    {"-hf", "order", NOTHING_DOWNLOADED},
+    {"-m", "order", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
+    {"--model", "order", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
+    {"-p", "order", "the prompt stands without an option: moed run PROMPT"},
+    {"--prompt", "order", "the prompt stands without an option: moed run PROMPT"},
+    {"-f", "order", "moed run - reads the prompt from standard input"},
+    {"-c", "order", "the context is the deployment's: moed up --ctx N"},
+    {"--ctx-size", "order", "the context is the deployment's: moed up --ctx N"},
+    {"-ngl", "order", "the device is the deployment's: moed up --device cuda,vram=SIZE"},
 };
 
 const struct option_spec *option_names_find(const struct option_spec *table, const char *name,

@@ -1,5 +1,5 @@
 """Models on demand. usage: http_models.py PORT MOED RUN FOLDER MODEL | PORT --no-memory MODELS_PID | PORT --restarting WORKER_PID MODELS_PID |
-PORT --starting | PORT --contexts MODEL N [MODEL N]..."""
+PORT --starting | PORT --contexts MODEL N [MODEL N]... --defaults MODEL"""
 import http.client
 import json
 import os
@@ -88,10 +88,27 @@ def context_of(model):
     return call("GET", f"/props?model={urllib.parse.quote(model)}")[1]["default_generation_settings"]["n_ctx"]
 
 
+def check_defaults(name):
+    """The deployment's defaults of sampling and chats hold where a request says nothing."""
+    status, shown = call("GET", f"/props?model={name}")
+    params = shown["default_generation_settings"]["params"]
+    assert status == 200 and (params["temperature"], params["top_k"], params["presence_penalty"]) == (0, 11, -0.5), params
+    assert params["chat_template_kwargs"] == {"mood": "calm"} and params["reasoning_budget"] == 77, params
+    assert "mood" in shown["chat_template"], shown
+    chat = {"model": name, "messages": [{"role": "user", "content": "Why?"}]}
+    assert call("POST", "/apply-template", chat)[1]["prompt"] == "Q: Why? calm A:"
+    assert call("POST", "/apply-template", {**chat, "chat_template_kwargs": {"mood": "wild"}})[1]["prompt"] == "Q: Why? wild A:"
+    texts = {call("POST", "/v1/completions", {"model": name, "prompt": "Once", "max_tokens": 30})[1]["choices"][0]["text"] for _ in range(4)}
+    assert len(texts) == 1, texts
+    hot = {"model": name, "prompt": "Once", "max_tokens": 30, "temperature": 1.5, "top_k": 0, "n": 4}
+    assert len({c["text"] for c in call("POST", "/v1/completions", hot)[1]["choices"]}) > 1, "a request's own temperature"
+
+
 if sys.argv[2] == "--contexts":
-    for name, context in zip(sys.argv[3::2], sys.argv[4::2]):
+    for name, context in zip(sys.argv[3:-2:2], sys.argv[4:-2:2]):
         assert call("POST", "/models/load", {"model": name}) == (200, {"success": True})
         assert context_of(name) == int(context), (name, context_of(name))
+    check_defaults(sys.argv[-1])
     sys.exit(0)
 
 if sys.argv[2] == "--starting":

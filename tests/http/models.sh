@@ -43,9 +43,20 @@ for pid in "$XDG_RUNTIME_DIR"/moed/*/supervise.pid; do [ ! -e "$pid" ] || fail "
 
 say "options of the folder's models, below those of each"
 printf 'ctx = 302\nreproducible = true\n' > "$XDG_CONFIG_HOME/moed/router.conf"
-echo 'ctx = 303' > "$XDG_CONFIG_HOME/moed/alpha.conf"
+printf '{%% for m in messages %%}Q: {{ m.content }}{%% endfor %%} {{ mood }} A:' > "$WORK/other.jinja"
+cat > "$XDG_CONFIG_HOME/moed/alpha.conf" << END
+ctx = 303
+alias = any # of HTTP: for when it is started with --http
+chat-template = $WORK/other.jinja
+chat-template-kwargs = {"mood": "calm"}
+reasoning-budget = 77
+temp = 0
+top-k = 11
+presence-penalty = -0.5
+END
 "$MOED" up --models "$folder" --http 127.0.0.1:0 --kv-type q8_0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
-python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --contexts gamma 302 alpha 303 || fail "see above"
+python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --contexts gamma 302 alpha 303 --defaults alpha || fail "see above"
+"$MOED" run --chat --name alpha -n 4 Hello > "$WORK/run" || fail "moed run --chat: $(cat "$WORK/run")"
 for name in gamma alpha; do
     for word in --reproducible --kv-type; do
         tr '\0' ' ' < "/proc/$(tr -dc 0-9 < "$XDG_RUNTIME_DIR/moed/$name/worker.pid")/cmdline" | grep -q -e "$word" || fail "$name has no $word"
@@ -110,7 +121,7 @@ for place in "$WORK/up" "$WORK/list" "$RUN/models.log"; do
     grep -q "no GGUF file in $WORK/none, 5 levels" "$place" || fail "no word on the empty folder in $(cat "$place")"
 done
 
-for wrong in "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
+for wrong in "--chat-template-kwargs [1] $MODEL" "--chat-template /nowhere $MODEL" "--top-k 2.5 $MODEL" "--alias x $MODEL" "--models /nowhere" "--models $folder" "--models-keep 3 $MODEL" "--models $folder --models-memory much --http 0"; do
     # shellcheck disable=SC2086
     if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi
     [ "$(wc -l < "$WORK/up")" -le 2 ] || fail "moed up $wrong says: $(cat "$WORK/up")"

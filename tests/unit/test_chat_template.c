@@ -204,6 +204,15 @@ static void test_variants_and_variables(void **state)
            "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"kwargs\": "
            "{\"enable_thinking\": true, \"messages\": [], \"bos_token\": \"x\"}}",
            q, "[user]q;[assistant]highTrue");
+    json_t *defaults =
+        json_pack("{s:i, s:s, s:b}", "x", 2, "reasoning_effort", "low", "enable_thinking", true);
+    const char *plain = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}";
+    q.defaults = defaults; /* all else wins */
+    expect(t, plain, q, "[user]q;[assistant]2highFalse");
+    expect(t, plain, (struct chat_request){.defaults = defaults}, "[user]q;[assistant]2lowTrue");
+    expect(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"kwargs\": {\"x\": 1}}",
+           q, "[user]q;[assistant]1highFalse");
+    json_decref(defaults);
     chat_template_free(t);
     struct chat_source broken = {.text = "{% if %}"};
     struct error e;

@@ -74,6 +74,8 @@ AT(moed_model, end_token_count, 128);
 AT(moed_model, chat_template_tools, 136);
 AT(moed_model, fim, 144);
 AT(moed_model, quantization, 192);
+AT(moed_model, chat_template_kwargs, 200);
+AT(moed_model, reasoning_budget, 208);
 AT(moed_record_options, size, 0);
 AT(moed_record_options, gate, 8);
 AT(moed_record_options, hidden_every, 12);

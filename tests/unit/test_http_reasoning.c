@@ -70,6 +70,20 @@ static void test_reasoning_parameters(void **state)
         assert_string_equal(a.ignored, "");
         ask_fini(&a);
     }
+    static const struct {
+        const char *body;
+        uint32_t budget;
+    } budgets[] = {{CHAT(""), 5},
+                   {CHAT(",\"thinking\":{\"type\":\"enabled\"}"), 5},
+                   {CHAT(",\"reasoning_budget\":9"), 9},
+                   {CHAT(",\"reasoning_budget\":-1"), 0}};
+    const struct moed_model with_budget = {.reasoning_budget = 5};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        a = accept(parse_chat, budgets[i].body);
+        ask_take_budget(&a, &with_budget);
+        assert_int_equal(a.reasoning_budget, budgets[i].budget);
+        ask_fini(&a);
+    }
     a = accept(parse_chat, CHAT(",\"reasoning\":{\"exclude\":true}"));
     assert_true(a.reasoning_hidden);
     ask_fini(&a);

@@ -320,9 +320,9 @@ static void other_names(void **state)
     }
     const char *http = NULL;
     const struct option_spec up[] = {{"http", OPTION_STRING, &http, 0, 0, "PORT", "a port"}, {0}};
-    char *sampling[] = {"p", "--temp=0.6", NULL};
+    char *sampling[] = {"p", "--typical=0.6", NULL};
     assert_int_equal(options_parse(up, 2, sampling, NULL, &why), ERROR_USAGE);
-    assert_non_null(strstr(why.text, "general.sampling.*"));
+    assert_non_null(strstr(why.text, "requests set this"));
     char text[2048];
     help_text(rows, text, sizeof text);
     assert_non_null(strstr(text, "\n\nMore:\n  --temp T"));

@@ -165,6 +165,8 @@ static void answer_model(struct frontend *f, uint64_t id)
     reply.n_fim = FIM_ROLES;
     reply.fim = fim;
     reply.quantization = (char *)model->quantization;
+    reply.chat_template_kwargs = (char *)model->chat_template_kwargs;
+    reply.reasoning_budget = model->reasoning_budget;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;

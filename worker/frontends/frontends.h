@@ -37,10 +37,12 @@ struct frontends;
 struct frontends_model { /* for ModelReply and limits; borrowed */
     const struct pool_map *map;
     const struct tokenizer *tokenizer;
-    const char *chat_template;       /* "" where there is none */
-    const char *chat_template_tools; /* the same */
-    const char *quantization;        /* the same */
-    struct sampling sampling;        /* the model's defaults */
+    const char *chat_template;        /* "" where there is none */
+    const char *chat_template_tools;  /* the same */
+    const char *quantization;         /* the same */
+    const char *chat_template_kwargs; /* the same */
+    uint32_t reasoning_budget;        /* tokens; 0: none */
+    struct sampling sampling;         /* the defaults */
     const struct token_list *end_tokens;
     const char *device;
     uint32_t context;

@@ -688,6 +688,7 @@ static void on_deployments(struct deployments_waiter *w)
     }
     a->deployment = deployment_hold(d);
     a->found_ns = clock_ns();
+    ask_take_budget(&a->ask, d->facts);
     snprintf(a->model, sizeof a->model, "%s", d->model);
     snprintf(a->x->log.model, sizeof a->x->log.model, "%s", d->model);
     if (!make_choices(a)) {

@@ -109,6 +109,7 @@ struct ask {
     enum chat_switch thinking;    /* the request's own switch; see ask_thinking */
     bool thinks;                  /* it has an effort above minimal, or leaves it to the model */
     uint32_t reasoning_budget;    /* tokens; 0: no limit */
+    bool budget_given;            /* else the deployment's holds */
     bool reasoning_as_content;    /* it is not separated */
     bool reasoning_hidden;        /* it is separated and dropped */
     enum chat_end end;
@@ -150,6 +151,8 @@ struct ask_shown {
 struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
 /* The template's switch: the request's own, else on where `thinks` is set (chat/effort.h). */
 enum chat_switch ask_thinking(const struct ask *ask);
+/* The model's limit of reasoning, where the request has none of its own. */
+void ask_take_budget(struct ask *ask, const struct moed_model *model);
 /* Sets a random seed where the request has none. */
 void ask_seed(struct ask *ask);
 /* Refuses a limit of 0, of an API that generates at least one token. own: the API's name for

@@ -57,7 +57,14 @@ static bool take_reasoning_budget(struct ask *ask, json_t *value, struct problem
     if (v == 0)
         return problem_set(p, 400, "at least 1 is expected; reasoning_effort none asks for none");
     ask->reasoning_budget = v > 0 ? (uint32_t)v : 0;
+    ask->budget_given = true;
     return true;
+}
+
+void ask_take_budget(struct ask *ask, const struct moed_model *model)
+{
+    if (ask->messages && !ask->budget_given)
+        ask->reasoning_budget = model->reasoning_budget;
 }
 
 /* Whether, or how much. */

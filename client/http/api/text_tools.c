@@ -280,18 +280,23 @@ static void measure_props(struct question *q)
     q->parallel = deployment_capacity(d, &d->parallel, capacity_parallel);
 }
 
-/* s: the model's defaults; NULL: they are not known. */
-static void props_begin(const struct question *q, uint32_t context, const struct moed_sampling *s,
+/* m: its defaults are shown; NULL: they are not known. */
+static void props_begin(const struct question *q, uint32_t context, const struct moed_model *m,
                         const char *model)
 {
     struct strbuf *out = &q->x->out;
+    const struct moed_sampling *s = m ? m->sampling : NULL;
     strbuf_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{", context);
     if (s)
         strbuf_printf(out,
                       "\"temperature\":%.6g,\"top_k\":%u,\"top_p\":%.6g,\"min_p\":%.6g,"
-                      "\"repeat_penalty\":%.6g,",
+                      "\"repeat_penalty\":%.6g,\"presence_penalty\":%.6g,",
                       (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p,
-                      (double)s->repetition_penalty);
+                      (double)s->repetition_penalty, (double)s->presence_penalty);
+    if (m && *m->chat_template_kwargs)
+        strbuf_printf(out, "\"chat_template_kwargs\":%s,", m->chat_template_kwargs);
+    if (m && m->reasoning_budget)
+        strbuf_printf(out, "\"reasoning_budget\":%u,", m->reasoning_budget);
     strbuf_printf(out, "\"n_predict\":-1}},\"total_slots\":%llu",
                   (unsigned long long)(q->parallel ? q->parallel : app_of(q->x)->answers_max));
     json_string_member(out, "model_alias", model);
@@ -312,7 +317,7 @@ static void write_props(struct question *q)
         strbuf_printf(out, "{}");
         return;
     }
-    props_begin(q, m->context, m->sampling, q->deployment->model);
+    props_begin(q, m->context, m, q->deployment->model);
     json_string_member(out, "model_path", m->path);
     json_string_member(out, "chat_template", m->chat_template);
     json_string_member(out, "bos_token", bos);
