@@ -125,6 +125,7 @@ static void take_scan(struct models *m)
         x->kv_given = entry->kv_given;
     }
     drop_unlisted(m);
+    models_note_served(m);
     m->listed = m->catalogue.count;
     gauge_set(m->available, (int64_t)m->listed);
     say_nothing(m);
@@ -194,6 +195,7 @@ enum error_code models_init(struct models *m, const struct models_settings *sett
         return code;
     take_scan(m);
     models_started_list(m->run, adopt, m);
+    models_look_at_others(m);
     return ERROR_OK;
 }
 
@@ -201,6 +203,7 @@ void models_fini(struct models *m)
 {
     for (size_t i = 0; i < m->count; i++)
         free_model(m->items[i]);
+    free(m->others);
     catalogue_fini(&m->catalogue);
     close(m->wake_fd);
     pthread_mutex_destroy(&m->lock);
@@ -236,14 +239,17 @@ static void fill_entry(const struct models *m, const struct model *x, size_t at)
 {
     const struct catalogue_entry *entry = catalogue_find(&m->catalogue, x->deployment);
     Moed__V1__ModelEntry *out = &entries[at];
+    bool served = models_is_served(x);
     *out = (Moed__V1__ModelEntry)MOED__V1__MODEL_ENTRY__INIT;
     snprintf(reasons[at], sizeof reasons[at], "%s",
-             x->facts.state == MODEL_FAILED ? x->reason
-             : x->facts.state == MODEL_OFF  ? waits_for(m, x)
-                                            : "");
+             served                           ? ""
+             : x->facts.state == MODEL_FAILED ? x->reason
+             : x->facts.state == MODEL_OFF    ? waits_for(m, x)
+                                              : "");
     out->id = (char *)x->id;
-    out->deployment = (char *)x->deployment;
-    out->state = (Moed__V1__ModelEntry__State)x->facts.state; /* the same values */
+    out->deployment = (char *)(served ? x->served : x->deployment);
+    out->state = served ? MOED__V1__MODEL_ENTRY__STATE__UP
+                        : (Moed__V1__ModelEntry__State)x->facts.state; /* the same values */
     out->reason = reasons[at];
     out->own = x->facts.own;
     out->busy = x->facts.busy;
@@ -292,7 +298,9 @@ static void want(struct models *m, struct model *x, const Moed__V1__ModelsReques
     bool rests = f->state == MODEL_FAILED && now - f->failed_ns < MODEL_RETRY_NS;
     if (q->has_keep)
         f->keep_ns = keep_ns(q->keep_s);
-    if (f->state == MODEL_UP && !f->broken) {
+    if (models_is_served(x)) {
+        f->waits_ns = 0;
+    } else if (f->state == MODEL_UP && !f->broken) {
         f->drop = false;
         f->waits_ns = 0;
     } else if (rests) {
@@ -307,12 +315,13 @@ static void want(struct models *m, struct model *x, const Moed__V1__ModelsReques
 static enum error_code drop(struct models *m, struct model *x, struct error *e)
 {
     struct model_facts *f = &x->facts;
-    if (f->state != MODEL_UP)
+    bool served = models_is_served(x);
+    if (f->state != MODEL_UP && !served)
         return ERROR_OK;
     if (!f->own)
         return error_set(e, ERROR_USAGE,
                          "deployment %s was not started for a request: stop it with moed down",
-                         x->deployment);
+                         served ? x->served : x->deployment);
     if (f->busy)
         return error_set(e, ERROR_BUSY, "%s is in use", x->id);
     f->drop = true;

@@ -33,15 +33,23 @@ struct models_settings {
 struct model {
     struct model_facts facts;
     char id[CATALOGUE_ID_BYTES], deployment[CATALOGUE_NAME_BYTES];
-    bool kv_given; /* its options say --kv-cache */
-    bool listed;   /* the catalogue has it; else only its deployment is left */
-    char *path;    /* owned: of its file; NULL: no memory, or not listed yet */
+    bool kv_given;                     /* its options say --kv-cache */
+    bool listed;                       /* the catalogue has it; else only its deployment is left */
+    char served[CATALOGUE_NAME_BYTES]; /* another deployment that has its file; empty: none */
+    char *path;                        /* owned: of its file; NULL: no memory, or not listed yet */
     /* of its file and of its options, as the last scan found them */
     struct catalogue_version version;
     struct timespec options_modified;
     char reason[512];      /* MODEL_FAILED */
     uint64_t tokens_total; /* of its workers, when it was last looked at */
 };
+
+/* A deployment that runs and is none of the folder's: the front's own, or a person's. */
+struct other_deployment {
+    char name[CATALOGUE_NAME_BYTES];
+    char model[PATH_MAX];
+};
+enum { OTHER_DEPLOYMENTS = 64 };
 
 struct models {
     const struct models_settings *settings;
@@ -50,6 +58,8 @@ struct models {
     size_t listed;              /* models in it */
     struct model *items[2 * CATALOGUE_MOST]; /* owned */
     size_t count;
+    struct other_deployment *others; /* owned, [OTHER_DEPLOYMENTS]; as of the last look */
+    size_t n_others;
     struct child child;   /* `moed up` or `moed down` */
     struct model *moving; /* the model that it moves; NULL: none */
     bool stopping;

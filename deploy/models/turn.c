@@ -341,8 +341,10 @@ int models_turn(struct models *m)
     uint64_t promised = 0;
     int exit_code;
     bool ended = child_poll(&m->child, &exit_code);
-    if (ended || clock_ns() - m->looked_ns >= LOOK_NS)
+    if (ended || clock_ns() - m->looked_ns >= LOOK_NS) {
+        models_look_at_others(m);
         look_at_all(m);
+    }
     bool requested = request_promises(m, ended, &promised);
     pthread_mutex_lock(&m->lock);
     if (ended)

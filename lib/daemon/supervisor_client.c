@@ -120,22 +120,39 @@ static enum supervisor_state state_of(const char *name, const char *reason)
     return SUPERVISOR_NONE;
 }
 
+/* Asks for the status: the deployment's line of it, or an empty one. */
+static void get_line(const char *run, int timeout_ms, struct strbuf *line)
+{
+    struct error e;
+    strbuf_init(line);
+    bool good = supervisor_command(run, "status", timeout_ms, line, &e) == ERROR_OK &&
+                strncmp(line->data, "deployment\t", 11) == 0;
+    char *end = good ? strchr(line->data, '\n') : line->data;
+    if (end) /* the lines of the processes have states of their own */
+        *end = '\0';
+}
+
 enum supervisor_state supervisor_state_get(const char *run, int timeout_ms, char *reason,
                                            size_t reason_bytes)
 {
-    struct strbuf answer;
-    struct error e;
-    char state[32] = "";
-    reason[0] = '\0';
-    strbuf_init(&answer);
-    if (supervisor_command(run, "status", timeout_ms, &answer, &e) == ERROR_OK &&
-        strncmp(answer.data, "deployment\t", 11) == 0) {
-        char *end = strchr(answer.data, '\n');
-        if (end) /* the lines of the processes have states of their own */
-            *end = '\0';
-        copy_field(answer.data, "\tstate=", state, sizeof state);
-        copy_field(answer.data, "\treason=", reason, reason_bytes);
-    }
-    strbuf_fini(&answer);
+    struct strbuf line;
+    char state[32];
+    get_line(run, timeout_ms, &line);
+    copy_field(line.data ? line.data : "", "\tstate=", state, sizeof state);
+    copy_field(line.data ? line.data : "", "\treason=", reason, reason_bytes);
+    strbuf_fini(&line);
+    return state_of(state, reason);
+}
+
+enum supervisor_state supervisor_model_get(const char *run, int timeout_ms, char *model,
+                                           size_t model_bytes)
+{
+    struct strbuf line;
+    char state[32], reason[8];
+    get_line(run, timeout_ms, &line);
+    copy_field(line.data ? line.data : "", "\tstate=", state, sizeof state);
+    copy_field(line.data ? line.data : "", "\treason=", reason, sizeof reason);
+    copy_field(line.data ? line.data : "", "\tmodel=", model, model_bytes);
+    strbuf_fini(&line);
     return state_of(state, reason);
 }

@@ -23,4 +23,9 @@ enum supervisor_state {
 enum supervisor_state supervisor_state_get(const char *run, int timeout_ms, char *reason,
                                            size_t reason_bytes);
 
+/* The same, and the path of the deployment's model: "" where it has none of its own. Both outputs
+ * are "" with SUPERVISOR_NONE. */
+enum supervisor_state supervisor_model_get(const char *run, int timeout_ms, char *model,
+                                           size_t model_bytes);
+
 #endif

@@ -121,6 +121,12 @@ if sys.argv[2] == "--starting":
 if sys.argv[2] == "--no-memory":
     status, body = call("POST", "/models/unload", {"model": "alpha"})
     assert status == 200, body  # it is not loaded; no request has named it yet
+    for path, key, field in (("/v1/models", "data", "id"), ("/api/tags", "models", "name")):
+        names = [m[field] for m in call("GET", path)[1][key]]
+        assert "linked" not in names and len([n for n in names if n in ("router", "demo")]) == 1, names
+    assert ask("linked") == "2 + 3 = 5.", "the deployment that has its file answers"
+    status, body = call("POST", "/models/unload", {"model": "linked"})
+    assert status == 400 and "moed down" in body["error"]["message"], body
     check_unknown_names()
     check_hung(int(sys.argv[3]))
     status, error = ask("alpha")

@@ -87,12 +87,16 @@ kill -9 "$supervise"
 wait $down || fail "moed down after a kill of the supervisor"
 for file in supervise.pid supervise.sock; do [ ! -e "$RUN/$file" ] || fail "$file is left after a kill of the supervisor"; done
 
-say "a model of its own and a folder, within 1 MB of memory for it"
+say "a model of its own and a folder, within 1 MB of memory for it; the folder has its file, too"
+ln -s "$MODEL" "$folder/linked.gguf"
 printf 'boss secret-of-boss\n' > "$WORK/admin"
 chmod 600 "$WORK/admin"
 "$MOED" up "$MODEL" --models "$folder" --models-memory 1M --any-model --alias stand-in --admin-key-file "$WORK/admin" --http 127.0.0.1:0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 port=$(port_of "$RUN/http.log")
 python3 "$(dirname "$0")/http_models.py" "$port" --no-memory "$(pid_of models)" || fail "see above"
+"$MOED" models | grep -q '^linked .* up ' || fail "the model that runs is not up: $("$MOED" models)"
+"$MOED" models --load linked | grep -q 'as deployment router' || fail "the model that runs is loaded again"
+[ ! -e "$XDG_RUNTIME_DIR/moed/linked" ] || fail "a second deployment of one file"
 "$MOED" run --name router -n 3 Hello > /dev/null || fail "the deployment's own model does not answer"
 say "no worker runs, and then there is a new moed-http: 503 by every name"
 supervise=$(pid_of supervise)

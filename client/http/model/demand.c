@@ -123,7 +123,9 @@ const struct demand_model *demand_find(const struct demand *d, const char *name)
 
 static void note(struct demand *d, const struct demand_model *entry)
 {
-    struct demand_model *known = find(d, entry->deployment);
+    struct demand_model *known = NULL; /* its deployment may be another than it was */
+    for (unsigned i = 0; i < d->count && !known; i++)
+        known = strcmp(d->models[i].id, entry->id) == 0 ? &d->models[i] : NULL;
     if (!known && d->count < DEMAND_MODELS_MOST)
         known = &d->models[d->count++];
     if (known)

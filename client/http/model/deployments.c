@@ -364,7 +364,7 @@ static void learn_model(struct deployment *d, struct moed_model *facts)
     }
     d->since = time(NULL);
     file_stem(facts->path, d->stem);
-    if (on_demand)
+    if (on_demand && on_demand->own)
         snprintf(d->model, sizeof d->model, "%s", on_demand->id);
     else if (strcmp(d->name, "default") != 0)
         snprintf(d->model, sizeof d->model, "%s", d->name);
@@ -602,6 +602,7 @@ const char *deployments_meant(const struct deployments *d, const char *model)
 static struct deployment *find_meant(const struct deployments *d, const char *meant)
 {
     const struct deployment *own = by_name(d, d->own);
+    const struct demand_model *listed = demand_find(&d->demand, meant);
     bool own_starts = d->has_own && (!own || own->expected);
     bool any = !*meant;
     struct deployment *last = NULL;
@@ -610,7 +611,8 @@ static struct deployment *find_meant(const struct deployments *d, const char *me
         struct deployment *each = d->items[i];
         if (!each->running || !each->facts)
             continue;
-        if (has_name(each, any ? d->own : meant))
+        if (has_name(each, any ? d->own : meant) ||
+            (listed && strcmp(each->name, listed->deployment) == 0))
             return each;
         running++;
         last = each;
