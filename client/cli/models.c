@@ -109,6 +109,10 @@ static void print_table(const Moed__V1__ModelsReply *r)
         if (*x->reason)
             printf("    %s\n", x->reason);
     }
+    if (r->n_left_out)
+        printf("\nleft out:\n");
+    for (size_t i = 0; i < r->n_left_out; i++)
+        printf("%s\n    %s\n", r->left_out[i]->file, r->left_out[i]->reason);
 }
 
 static void add_text(struct strbuf *b, const char *name, const char *text)
@@ -138,6 +142,14 @@ static bool print_json(const Moed__V1__ModelsReply *r)
             strbuf_printf(&b, "null}");
         else
             strbuf_printf(&b, "%.1f}", x->expires_s);
+    }
+    strbuf_printf(&b, "], \"left_out\": [");
+    for (size_t i = 0; i < r->n_left_out; i++) {
+        strbuf_printf(&b, "%s{", i ? ", " : "");
+        add_text(&b, "file", r->left_out[i]->file);
+        strbuf_printf(&b, "\"reason\": ");
+        strbuf_json_string(&b, r->left_out[i]->reason, strlen(r->left_out[i]->reason));
+        strbuf_printf(&b, "}");
     }
     strbuf_printf(&b, "]}\n");
     bool printed = !b.failed && ask_print(b.data, b.len);

@@ -88,6 +88,16 @@ struct catalogue_refused {
     struct catalogue_version version;
     bool retries;        /* it may be listed without a change of its files */
     uint32_t late, next; /* how often its time or memory was over; the scan that reads it again */
+    uint32_t scan;       /* the last that found the file */
+    char why[256];       /* empty: it was listed since */
+};
+
+/* A file of models, as a scan finds it. */
+struct catalogue_file {
+    char *path; /* owned */
+    char id[CATALOGUE_ID_BYTES];
+    struct catalogue_version version;
+    size_t order; /* of finding */
 };
 
 static bool same_time(const struct timespec *a, const struct timespec *b)
@@ -163,7 +173,13 @@ static void refuse(struct catalogue *c, const char *path, const struct catalogue
     if (!known)
         return;
     uint32_t late = code == ERROR_TIMEOUT || code == ERROR_MEMORY ? known->late + 1 : 0;
-    *known = (struct catalogue_refused){known->path, *v, retries, late, c->scans + 1 + late};
+    *known = (struct catalogue_refused){.path = known->path,
+                                        .version = *v,
+                                        .retries = retries,
+                                        .late = late,
+                                        .next = c->scans + 1 + late,
+                                        .scan = c->scans};
+    snprintf(known->why, sizeof known->why, "%s", why);
 }
 
 bool catalogue_options_file(const char *id, const char *deployment, char path[PATH_MAX])
@@ -354,7 +370,9 @@ static void take_model(struct catalogue *c, const char *id, const char *path,
     snprintf(fresh.id, sizeof fresh.id, "%s", id);
     name_of_id(id, fresh.deployment);
     if (known && known->seen) {
-        refuse(c, path, v, true, ERROR_EXISTS, "another file has its name");
+        char why[256];
+        snprintf(why, sizeof why, "a newer file has its name: %.200s", known->path);
+        refuse(c, path, v, true, ERROR_EXISTS, why);
         return;
     }
     if (!known && c->count == CATALOGUE_MOST) {
@@ -368,6 +386,9 @@ static void take_model(struct catalogue *c, const char *id, const char *path,
             known->seen = !is_of_file(code); /* as it was */
         return;
     }
+    struct catalogue_refused *refused = find_refused(c, path);
+    if (refused)
+        refused->why[0] = '\0';
     fresh.path = strdup(path);
     fresh.seen = true;
     if (known)
@@ -387,27 +408,74 @@ static bool is_settled(const struct catalogue_version *v)
     return now < v->newest.tv_sec || now - v->newest.tv_sec >= CATALOGUE_SETTLE_S;
 }
 
-static void take_file(struct catalogue *c, const char *path, const char *file)
+static void take_file(struct catalogue *c, const char *path, const char *id,
+                      const struct catalogue_version *v)
 {
-    char id[CATALOGUE_ID_BYTES];
-    struct catalogue_version v;
-    if (!id_of_file(file, id) || !find_version(path, &v))
-        return;
     struct catalogue_entry *known = with_id(c, id);
-    c->files++;
-    if (!is_settled(&v) || (known && known->seen && same_file(known->path, path)))
+    if (!is_settled(v) || (known && known->seen && same_file(known->path, path)))
         return;
-    const struct catalogue_refused *refused = find_refused(c, path);
-    if (refused && !catalogue_same_version(&refused->version, &v))
+    struct catalogue_refused *refused = find_refused(c, path);
+    if (refused)
+        refused->scan = c->scans;
+    if (refused && !catalogue_same_version(&refused->version, v))
         refused = NULL;
-    if (known && !known->seen && is_unchanged(known, path, &v))
+    if (known && !known->seen && is_unchanged(known, path, v))
         known->seen = true;
     else if (refused && !refused->retries)
         return;
     else if ((!refused || c->scans >= refused->next) && clock_ns() < c->until_ns)
-        take_model(c, id, path, &v);
+        take_model(c, id, path, v);
     else if (known)
         known->seen = true; /* as it was, until a scan has the time */
+}
+
+/* ---- Files of one name ---- */
+
+static void note_file(struct catalogue *c, const char *path, const char *file)
+{
+    struct catalogue_file found = {.order = c->found_count};
+    if (!id_of_file(file, found.id) || !find_version(path, &found.version))
+        return;
+    c->files++;
+    if (c->found_count == c->found_capacity) {
+        size_t capacity = 2 * c->found_capacity + 64;
+        struct catalogue_file *grown = realloc(c->found, capacity * sizeof *grown);
+        if (!grown)
+            return; /* the next scan may have the memory */
+        c->found = grown;
+        c->found_capacity = capacity;
+    }
+    found.path = strdup(path);
+    if (found.path)
+        c->found[c->found_count++] = found;
+}
+
+/* By name, the newest first, so that it is taken where moed can serve it. */
+static int compare_files(const void *a, const void *b)
+{
+    const struct catalogue_file *x = a, *y = b;
+    const struct timespec *s = &x->version.newest, *t = &y->version.newest;
+    int by_id = strcmp(x->id, y->id);
+    if (by_id)
+        return by_id;
+    if (s->tv_sec != t->tv_sec)
+        return s->tv_sec > t->tv_sec ? -1 : 1;
+    if (s->tv_nsec != t->tv_nsec)
+        return s->tv_nsec > t->tv_nsec ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static void take_found(struct catalogue *c)
+{
+    if (c->found_count)
+        qsort(c->found, c->found_count, sizeof *c->found, compare_files);
+    for (size_t i = 0; i < c->found_count; i++) {
+        take_file(c, c->found[i].path, c->found[i].id, &c->found[i].version);
+        free(c->found[i].path);
+    }
+    free(c->found);
+    c->found = NULL;
+    c->found_count = c->found_capacity = 0;
 }
 
 /* ---- Folders ---- */
@@ -455,7 +523,7 @@ static void scan_entries(struct catalogue *c, const struct folder *f, struct dir
         if (!path_in(f, d, path))
             continue;
         if (!is_folder(path, d)) {
-            take_file(c, path, d->d_name);
+            note_file(c, path, d->d_name);
             continue;
         }
         names[i] = names[folders];
@@ -513,6 +581,7 @@ enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct e
     c->left = CATALOGUE_ENTRIES;
     c->too_large = false;
     enum error_code code = scan_folder(c, &(struct folder){.path = folder}, e);
+    take_found(c);
     if (c->too_large && !was_too_large)
         log_warn("%s has more than %d files and folders: the models among the rest are left out",
                  folder, CATALOGUE_ENTRIES);
@@ -535,6 +604,33 @@ static bool same_name(const char *name, const char *asked)
 {
     size_t n = strlen(name);
     return n && strncmp(name, asked, n) == 0 && (!asked[n] || strcmp(asked + n, ":latest") == 0);
+}
+
+static bool is_listed(const struct catalogue *c, const char *path)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (strcmp(c->entries[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+bool catalogue_next_left_out(const struct catalogue *c, size_t *at, struct catalogue_left_out *out)
+{
+    while (*at < c->refused_count) {
+        const struct catalogue_refused *r = &c->refused[(*at)++];
+        if (r->scan != c->scans || !r->why[0] || is_listed(c, r->path))
+            continue;
+        *out = (struct catalogue_left_out){r->path, r->why};
+        return true;
+    }
+    return false;
+}
+
+bool catalogue_is_left_out(const struct catalogue_left_out *file, const char *name)
+{
+    char id[CATALOGUE_ID_BYTES];
+    const char *slash = strrchr(file->path, '/');
+    return id_of_file(slash ? slash + 1 : file->path, id) && same_name(id, name);
 }
 
 const struct catalogue_entry *catalogue_find(const struct catalogue *c, const char *name)

@@ -48,6 +48,7 @@ struct catalogue_entry {
 };
 
 struct catalogue_refused;
+struct catalogue_file;
 
 struct catalogue {
     const char *defaults; /* borrowed: a file of options beneath each model's own; NULL: none */
@@ -55,6 +56,8 @@ struct catalogue {
     size_t count;
     struct catalogue_refused *refused; /* what cannot be listed; the log names it once */
     size_t refused_count;
+    struct catalogue_file *found; /* by the scan that runs, before it takes any */
+    size_t found_count, found_capacity;
     uint32_t files;    /* of models, that the last scan found, listed or not */
     uint32_t left;     /* entries of folders that the scan that runs may still look at */
     bool too_large;    /* the last scan looked at CATALOGUE_ENTRIES, and there are more */
@@ -69,7 +72,8 @@ struct catalogue {
  * (reader/model_reader.h), all together for CATALOGUE_READ_S at most; the next scan reads the
  * others. A file that is no model for moed is read again once it has changed; one that could not be
  * read, as there was no memory or time, by a later scan, and until then its entry stays as it was.
- * A file that two links or sub-folders lead to is listed once. ERROR_IO: the folder cannot be read.
+ * A file that two links or sub-folders lead to is listed once. Of several files with one name the
+ * newest that moed can serve is listed. ERROR_IO: the folder cannot be read.
  */
 enum error_code catalogue_scan(struct catalogue *c, const char *folder, struct error *e);
 void catalogue_fini(struct catalogue *c);
@@ -80,6 +84,16 @@ bool catalogue_options_file(const char *id, const char *deployment, char path[PA
 
 /* Whether that file is another, or is changed, since the entry was read. */
 bool catalogue_options_changed(const struct catalogue_entry *x);
+
+/* A file that the last scan found and did not list. */
+struct catalogue_left_out {
+    const char *path, *why; /* valid until the next scan */
+};
+
+/* The next one from *at on, which begins at 0. False: there is none. */
+bool catalogue_next_left_out(const struct catalogue *c, size_t *at, struct catalogue_left_out *out);
+/* Whether `name` is the id of such a file, as catalogue_find takes names. */
+bool catalogue_is_left_out(const struct catalogue_left_out *file, const char *name);
 
 /* By id or by the name of its deployment, with or without Ollama's ":latest"; NULL: none. */
 const struct catalogue_entry *catalogue_find(const struct catalogue *c, const char *name);

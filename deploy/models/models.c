@@ -275,6 +275,48 @@ static void reply_one(const struct models *m, const struct model *x, Moed__V1__M
 
 /* ---- Requests; under the lock ---- */
 
+/* A text without the folder's path, which clients need not know. */
+static void without_folder(const struct models *m, const char *text, char *out, size_t bytes)
+{
+    const char *folder = m->settings->folder;
+    size_t len = strlen(folder), n = 0;
+    while (*text && n + 1 < bytes) {
+        if (strncmp(text, folder, len) == 0 && text[len] == '/')
+            text += len + 1;
+        else
+            out[n++] = *text++;
+    }
+    out[n] = '\0';
+}
+
+/* The reason alone: a message begins with the file, in most cases. */
+static void fill_reason(const struct models *m, const struct catalogue_left_out *file, char *out,
+                        size_t bytes)
+{
+    size_t len = strlen(file->path);
+    bool named = strncmp(file->why, file->path, len) == 0 && strncmp(file->why + len, ": ", 2) == 0;
+    without_folder(m, file->why + (named ? len + 2 : 0), out, bytes);
+}
+
+static void list_left_out(const struct models *m, Moed__V1__ModelsReply *reply)
+{
+    enum { MOST = 256 };
+    static Moed__V1__LeftOut items[MOST], *item_pointers[MOST];
+    static char files[MOST][256], whys[MOST][256];
+    struct catalogue_left_out file;
+    size_t n = 0;
+    for (size_t at = 0; n < MOST && catalogue_next_left_out(&m->catalogue, &at, &file); n++) {
+        without_folder(m, file.path, files[n], sizeof files[n]);
+        fill_reason(m, &file, whys[n], sizeof whys[n]);
+        items[n] = (Moed__V1__LeftOut)MOED__V1__LEFT_OUT__INIT;
+        items[n].file = files[n];
+        items[n].reason = whys[n];
+        item_pointers[n] = &items[n];
+    }
+    reply->n_left_out = n;
+    reply->left_out = item_pointers;
+}
+
 static void list(struct models *m, Moed__V1__ModelsReply *reply)
 {
     for (size_t i = 0; i < m->count; i++)
@@ -282,6 +324,7 @@ static void list(struct models *m, Moed__V1__ModelsReply *reply)
     reply->n_models = m->count;
     reply->models = pointers;
     reply->nothing = m->nothing;
+    list_left_out(m, reply);
 }
 
 /* NULL: there is none. */
@@ -329,6 +372,21 @@ static enum error_code drop(struct models *m, struct model *x, struct error *e)
     return ERROR_OK;
 }
 
+/* ERROR_UNSUPPORTED: there is a file of this name, which is left out. */
+static enum error_code refuse_unknown(const struct models *m, const char *name, struct error *e)
+{
+    struct catalogue_left_out file;
+    char why[256];
+    for (size_t at = 0; catalogue_next_left_out(&m->catalogue, &at, &file);)
+        if (catalogue_is_left_out(&file, name)) {
+            fill_reason(m, &file, why, sizeof why);
+            return error_set(e, ERROR_UNSUPPORTED, "the model '%.100s' cannot be served: %s", name,
+                             why);
+        }
+    return error_set(e, ERROR_NOT_FOUND, "there is no model '%.100s' in %s", name,
+                     m->settings->folder);
+}
+
 static bool is_list(const Moed__V1__ModelsRequest *q)
 {
     return q->action == MOED__V1__MODELS_REQUEST__ACTION__LIST;
@@ -346,8 +404,7 @@ static enum error_code request(struct models *m, const Moed__V1__ModelsRequest *
     }
     struct model *x = find(m, q->model);
     if (!x)
-        return error_set(e, ERROR_NOT_FOUND, "there is no model '%.100s' in %s", q->model,
-                         m->settings->folder);
+        return refuse_unknown(m, q->model, e);
     if (q->action == MOED__V1__MODELS_REQUEST__ACTION__DROP)
         code = drop(m, x, e);
     else

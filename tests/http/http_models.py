@@ -237,6 +237,9 @@ assert answers == ["2 + 3 = 5."] * 8, answers
 assert max(most) <= 1, most
 
 print("models that do not exist, or do not start")
+listing = json.loads(subprocess.run([MOED, "models", "--json"], stdout=subprocess.PIPE, check=True).stdout)
+assert [(f["file"], "expected at most" in f["reason"]) for f in listing["left_out"]] == [("cut.gguf", True)], listing["left_out"]
+assert "expected at most" in ask("cut")[1]["message"], ask("cut")
 for name in ("nothing", "cut", "../alpha", "x" * 5000):
     status, error = ask(name)
     assert status == 404 and error["code"] == "model_not_found" and FOLDER not in error["message"], (name, status, error)

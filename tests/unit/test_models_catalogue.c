@@ -342,11 +342,59 @@ static void folders(void **state)
     catalogue_fini(&c);
 }
 
+static const char *why_left_out(const struct catalogue *c, const char *name)
+{
+    struct catalogue_left_out file;
+    for (size_t at = 0; catalogue_next_left_out(c, &at, &file);)
+        if (catalogue_is_left_out(&file, name))
+            return file.why;
+    return NULL;
+}
+
+/* Two revisions of a file: the newest that can be served is listed, and the others have reasons. */
+static void newest_of_a_name(void **state)
+{
+    static struct catalogue c; /* large */
+    static const char *const files[] = {"a/same.gguf", "b/same.gguf", "c/same.gguf"};
+    for (size_t i = 0; i < 3; i++)
+        make_folder((const char *[]){"a", "b", "c"}[i]);
+    write_model(in_directory(files[0]), 1);
+    write_model(in_directory(files[1]), 1);
+    write_file(in_directory(files[2]), "no model");
+    set_age(in_directory(files[0]), 60);
+    set_age(in_directory(files[1]), 50);
+    set_age(in_directory(files[2]), 40);
+    for (int scan = 0; scan < 2; scan++) {
+        assert_int_equal(scanned_count(&c), 1);
+        assert_non_null(strstr(c.entries[0].path, files[1]));
+        assert_int_equal(c.refused_count, 2);
+    }
+    const char *path = c.entries[0].path;
+    assert_int_equal(scanned_count(&c), 1);
+    assert_ptr_equal(c.entries[0].path, path); /* none is read again */
+    assert_non_null(why_left_out(&c, "same:latest"));
+    assert_null(why_left_out(&c, "other"));
+    set_age(in_directory(files[0]), 30);
+    assert_int_equal(scanned_count(&c), 1);
+    assert_non_null(strstr(c.entries[0].path, files[0]));
+    unlink(in_directory(files[0]));
+    unlink(in_directory(files[2]));
+    assert_int_equal(scanned_count(&c), 1);
+    assert_non_null(strstr(c.entries[0].path, files[1]));
+    assert_null(why_left_out(&c, "same")); /* those files have gone */
+    unlink(in_directory(files[1]));
+    for (size_t i = 0; i < 3; i++)
+        rmdir(in_directory((const char *[]){"a", "b", "c"}[i]));
+    catalogue_fini(&c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folders), cmocka_unit_test(need_with_options),
-        cmocka_unit_test(options_by_id), cmocka_unit_test(one_failure_hides_no_model),
-        cmocka_unit_test(files_that_come_later)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(folders),
+                                       cmocka_unit_test(need_with_options),
+                                       cmocka_unit_test(options_by_id),
+                                       cmocka_unit_test(newest_of_a_name),
+                                       cmocka_unit_test(one_failure_hides_no_model),
+                                       cmocka_unit_test(files_that_come_later)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -160,6 +160,9 @@ static bool take_error(struct demand_wait *w, const struct question *q)
         return false;                 /* it is being restarted */
     if (q->code == ERROR_NOT_FOUND) { /* without the folder's path */
         model_names_unknown(&w->problem, w->model);
+    } else if (q->code == ERROR_UNSUPPORTED) { /* its file is left out */
+        problem_fill(&w->problem, 404, "%s", q->text);
+        w->problem.code = "model_not_found";
     } else {
         problem_fill(&w->problem,
                      q->code == ERROR_BUSY    ? 409
