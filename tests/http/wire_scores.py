@@ -50,6 +50,49 @@ def check_logprobs():
     assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
 
 
+def columns(**body):
+    """The columns of each choice, where each token whose text is whole stands in the text at its offset."""
+    choices = post("/v1/completions", logprobs=1, **{**GREEDY, **body})["choices"]
+    for c in choices:
+        for token, offset in zip(c["logprobs"]["tokens"], c["logprobs"]["text_offset"]):
+            assert token.startswith("bytes:") or c["text"][offset:offset + len(token)] == token, (token, offset, c)
+    return [{**c["logprobs"], "text": c["text"]} for c in choices]
+
+
+def check_offsets():
+    """text_offset is where a token begins in the text, in characters."""
+    text = "Hi \u00e9 yes, \u65e5\u672c"
+    ids = post("/tokenize", content=text)["tokens"]
+    for prompt in (text, ids):
+        got = columns(prompt=prompt, max_tokens=4, echo=True)[0]
+        inside = [o for t, o in zip(got["tokens"], got["text_offset"]) if t.startswith("bytes:")]
+        assert inside[:8] == [3, 3, 10, 10, 10, 11, 11, 11], got
+    # marks: shown where the prompt has them, and of the answer's none
+    mark = post("/tokenize", content="<|im_end|>")["tokens"]
+    got = columns(prompt="Hi<|im_end|>yes", max_tokens=0, echo=True)[0]
+    assert got["text_offset"] == [0, 1, 2, 12, 13], got
+    got = post("/v1/completions", prompt="Hi", max_tokens=3, logprobs=0, logit_bias={str(mark[0]): 1000}, **GREEDY)["choices"][0]
+    assert got["text"] == "" and got["logprobs"]["text_offset"] == [0, 0, 0], got
+
+
+def check_scores_of_a_common_beginning():
+    """It is computed once, and each prompt has the scores that it has alone."""
+    start = "In the second year of the long war " * 40
+    prompts = [start + end for end in ("nobody", "somebody else", "")] + ["Not " + start]
+    before = worker_metric("moed_worker_prompt_tokens_total")
+    got = columns(prompt=prompts, max_tokens=1, echo=True, n=2)
+    computed, two = worker_metric("moed_worker_prompt_tokens_total") - before, sum(len(got[i]["tokens"]) for i in (0, 6))
+    assert computed <= two + 2 * 300, (computed, two)
+    one = columns(prompt=prompts[1], max_tokens=1, echo=True)[0]
+    for same in got[2:4]:
+        assert (same["text"], same["tokens"], same["text_offset"]) == (one["text"], one["tokens"], one["text_offset"]), (one, same)
+        assert all(abs(a - b) < 1e-2 for a, b in zip(one["token_logprobs"][1:], same["token_logprobs"][1:])), (one, same)
+    chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/completions", prompt=prompts[:2], max_tokens=0, echo=True, logprobs=1)[:-1]]
+    for i in range(2):
+        streamed = sum((c["logprobs"]["tokens"] for c in chunks if c["index"] == i and c["logprobs"]), [])
+        assert streamed == got[2 * i]["tokens"][:-1], (streamed, got[2 * i])
+
+
 def check_scores_with_an_answer():
     """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
     prompt is computed once."""

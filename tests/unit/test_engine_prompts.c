@@ -301,6 +301,34 @@ static void test_scores_first(void **state)
     turns_groups = false;
 }
 
+/* Prompts to score that begin alike, all with a slot when the first is computed: those behind it
+ * have no scores of that beginning, and do not compute it again. */
+static void test_scores_of_forks(void **state)
+{
+    enum { BEGINNING = SCORED - 40 };
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        score_cold(models[m], &cold[0], SCORED);
+        open_bench_stopped(models[m], 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct request *r = request_of_kind(&c[i], REQUEST_LOGPROBS, SCORED, BEGINNING + i);
+            r->next_row = c[i].n_logprobs = i ? BEGINNING - 1 : 0;
+            bench_submit(&c[i]);
+        }
+        bench_start(&b);
+        for (int i = 0; i < 3; i++)
+            check_done(&c[i], FINISH_LENGTH);
+        for (int i = 1; i < 3; i++) {
+            float alone = cold[0].logprobs[BEGINNING];
+            assert_true(fabsf(c[i].logprobs[BEGINNING] - alone) < 1e-3f);
+            /* whole groups; states have a snapshot somewhere before, or none */
+            assert_in_range(c[i].summary.cached_tokens, b.snapshots ? 0 : SCORED / 3,
+                            BEGINNING - 1);
+        }
+        bench_close(&b);
+    }
+}
+
 /* Pages of other API keys' requests are not found. */
 static void test_scores_salted(void **state)
 {
@@ -616,21 +644,14 @@ static void test_slow_file_scarce_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_with_long),
-        cmocka_unit_test(test_long_with_many),
-        cmocka_unit_test(test_forks_at_once),
-        cmocka_unit_test(test_forks_later),
-        cmocka_unit_test(test_forks_apart),
-        cmocka_unit_test(test_scarce_pages),
-        cmocka_unit_test(test_forks_at_two_places),
-        cmocka_unit_test(test_scores_first),
-        cmocka_unit_test(test_scores_salted),
-        cmocka_unit_test(test_scores_suspended),
-        cmocka_unit_test(test_scores_used),
-        cmocka_unit_test(test_slow_file),
-        cmocka_unit_test(test_slow_file_scarce_pages),
-        cmocka_unit_test(test_slow_file_deadline),
-        cmocka_unit_test(test_slow_file_short_one),
+        cmocka_unit_test(test_short_with_long),     cmocka_unit_test(test_long_with_many),
+        cmocka_unit_test(test_forks_at_once),       cmocka_unit_test(test_forks_later),
+        cmocka_unit_test(test_forks_apart),         cmocka_unit_test(test_scarce_pages),
+        cmocka_unit_test(test_forks_at_two_places), cmocka_unit_test(test_scores_first),
+        cmocka_unit_test(test_scores_of_forks),     cmocka_unit_test(test_scores_salted),
+        cmocka_unit_test(test_scores_suspended),    cmocka_unit_test(test_scores_used),
+        cmocka_unit_test(test_slow_file),           cmocka_unit_test(test_slow_file_scarce_pages),
+        cmocka_unit_test(test_slow_file_deadline),  cmocka_unit_test(test_slow_file_short_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

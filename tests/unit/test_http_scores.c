@@ -1,12 +1,14 @@
 /* Log-probabilities as OpenAI's text completions have them. The vocabulary has two tokens of one
  * text and one that is a part of a character. */
 #include "client/http/api/scores.h"
+#include "client/http/api/text_place.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 enum { A, B, C, SECOND_A, PART };
@@ -22,12 +24,12 @@ static void make_vocabulary(struct vocabulary *v, size_t ends[5])
 
 static void expect(const struct scores *s, const char *expected)
 {
-    size_t ends[5], offset = 0;
+    size_t ends[5];
     struct vocabulary v;
     struct strbuf out;
     make_vocabulary(&v, ends);
     strbuf_init(&out);
-    scores_columns_json(s, 0, s->count, &v, &offset, &out);
+    scores_columns_json(s, 0, s->count, &v, &out);
     assert_string_equal(out.data, expected);
     strbuf_fini(&out);
     strbuf_fini(&v.text);
@@ -39,6 +41,7 @@ static void test_the_chosen_token_is_among_the_top(void **state)
     struct scores s = {.top = 2};
     scores_add(&s, (uint32_t[]){A, C}, 2, (float[]){-1, -4}, (uint32_t[]){A, B, A, B},
                (float[]){-1, -2, -1, -2});
+    scores_place(&s, (uint32_t[]){0, 1}, 2);
     expect(&s, "{\"tokens\":[\"a\",\"c\"],\"token_logprobs\":[-1,-4],"
                "\"top_logprobs\":[{\"a\":-1,\"b\":-2},{\"a\":-1,\"b\":-2,\"c\":-4}],"
                "\"text_offset\":[0,1]}");
@@ -50,6 +53,7 @@ static void test_the_chosen_token_alone(void **state)
     struct scores s = {.top = 0};
     scores_add(&s, (uint32_t[]){B}, 1, NULL, NULL, NULL); /* of a prompt: the first one */
     scores_add(&s, (uint32_t[]){C, PART}, 2, (float[]){-4, -3}, NULL, NULL);
+    scores_place(&s, (uint32_t[]){0, 1, 2}, 3);
     expect(&s, "{\"tokens\":[\"b\",\"c\",\"bytes:\\\\xc3\"],\"token_logprobs\":[null,-4,-3],"
                "\"top_logprobs\":[null,{\"c\":-4},{\"bytes:\\\\xc3\":-3}],"
                "\"text_offset\":[0,1,2]}");
@@ -62,6 +66,7 @@ static void test_two_tokens_of_one_text(void **state)
     struct scores s = {.top = 2};
     scores_add(&s, (uint32_t[]){SECOND_A, SECOND_A}, 2, (float[]){-3, -2},
                (uint32_t[]){A, B, A, SECOND_A}, (float[]){-1, -2, -1, -2});
+    scores_place(&s, (uint32_t[]){0, 1}, 2);
     expect(&s, "{\"tokens\":[\"a\",\"a\"],\"token_logprobs\":[-3,-2],"
                "\"top_logprobs\":[{\"a\":-1,\"b\":-2},{\"a\":-1}],\"text_offset\":[0,1]}");
     scores_fini(&s);
@@ -92,9 +97,7 @@ static void write_id_rows(const struct scores *s, size_t to, const struct vocabu
 static void write_columns(const struct scores *s, size_t to, const struct vocabulary *v,
                           struct strbuf *out)
 {
-    size_t offset = 0;
-    scores_columns_json(s, 0, to, v, &offset, out);
-    strbuf_printf(out, "%zu", offset);
+    scores_columns_json(s, 0, to, v, out);
 }
 
 /* What is written as it comes is in the end what is written at once, also where the end is before
@@ -115,6 +118,8 @@ static void test_scores_kept(void **state)
                        top);
             scores_add(&plain, &token, 1, i || form != SCORES_COLUMNS ? &value : NULL, top_tokens,
                        top);
+            scores_place(&kept, &i, 1);
+            scores_place(&plain, &i, 1);
             scores_keep(&kept, i < 7 ? i / 2 * 2 : 7, &v, form); /* not always, and not all */
         }
         for (size_t to = 6; to <= 9; to++) {
@@ -143,13 +148,12 @@ static void test_no_memory_for_a_kept_text(void **state)
     for (int text = 0; text < SCORES_TEXTS; text++) {
         struct scores s = {.top = 0};
         struct strbuf out;
-        size_t offset = 0;
         scores_add(&s, (uint32_t[]){A, B}, 2, (float[]){-1, -2}, NULL, NULL);
         s.kept[text].failed = true;
         scores_keep(&s, 1, &v, SCORES_COLUMNS);
         assert_true(s.failed);
         strbuf_init(&out);
-        scores_columns_json(&s, 0, 2, &v, &offset, &out);
+        scores_columns_json(&s, 0, 2, &v, &out);
         assert_true(out.failed);
         strbuf_fini(&out);
         scores_fini(&s);
@@ -157,10 +161,87 @@ static void test_no_memory_for_a_kept_text(void **state)
     strbuf_fini(&v.text);
 }
 
+/* Those of a beginning that two prompts share. */
+static void test_scores_appended(void **state)
+{
+    struct scores from = {.top = 1}, s = {.top = 1};
+    (void)state;
+    scores_add(&from, (uint32_t[]){A}, 1, NULL, NULL, NULL);
+    scores_add(&from, (uint32_t[]){B, C}, 2, (float[]){-1, -2}, (uint32_t[]){B, A},
+               (float[]){-1, -0.5f});
+    scores_place(&from, (uint32_t[]){0, 1, 2}, 3);
+    scores_append(&s, &from, 1, 3);
+    scores_append(&s, &from, 3, 3);
+    expect(&s, "{\"tokens\":[\"b\",\"c\"],\"token_logprobs\":[-1,-2],"
+               "\"top_logprobs\":[{\"b\":-1},{\"a\":-0.5,\"c\":-2}],\"text_offset\":[1,2]}");
+    scores_fini(&from);
+    scores_fini(&s);
+}
+
+/* ---- Places in a text ---- */
+
+/* Token i is texts[i]; the last one has the rest. Checks their offsets in a text. */
+#define EXPECT_OFFSETS(text, texts, ...)                                                           \
+    expect_offsets(text, texts, sizeof texts / sizeof *texts, (const uint32_t[]){__VA_ARGS__},     \
+                   sizeof(uint32_t[]){__VA_ARGS__} / sizeof(uint32_t))
+
+static void expect_offsets(const char *text, const char *const *texts, size_t n,
+                           const uint32_t *expected, size_t n_expected)
+{
+    size_t ends[16];
+    uint32_t tokens[16], offsets[16];
+    struct vocabulary v = {.count = (uint32_t)n, .ends = ends};
+    struct text_place end;
+    strbuf_init(&v.text);
+    assert_int_equal(n + 1, n_expected);
+    for (uint32_t i = 0; i < n; i++) {
+        strbuf_append(&v.text, texts[i], strlen(texts[i]));
+        ends[i] = v.text.len;
+        tokens[i] = i;
+    }
+    text_place_tokens(&v, tokens, n, (struct moed_bytes){text, strlen(text)}, offsets, &end);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(offsets[i], expected[i]);
+    assert_int_equal(text_place_take(&end, "x", 1), expected[n]);
+    strbuf_fini(&v.text);
+}
+
+static void test_offsets_in_a_text(void **state)
+{
+    static const char *const
+        plain[] = {"On", "ce", " \xc3\xa9", "t"},
+        *const begin[] = {"<s>", "ab", "c"}, *const space[] = {"<s>", " ab", " c"},
+        *const marks[] = {"<s>", "<s>", "a"}, *const bytes[] = {"a", "\xe6\x97", "\xa5", "b"},
+        *const unknown[] = {"a", "<unk>", "b"};
+    (void)state;
+    EXPECT_OFFSETS("Once \xc3\xa9t", plain, 0, 2, 4, 6, 7);
+    EXPECT_OFFSETS("abc", begin, 0, 0, 2, 3);  /* a begin token is not in the text */
+    EXPECT_OFFSETS("ab c", space, 0, 0, 2, 4); /* nor the space before the first word */
+    EXPECT_OFFSETS("<s><s>a", marks, 0, 3, 6, 7);
+    EXPECT_OFFSETS("a\xe6\x97\xa5"
+                   "b",
+                   bytes, 0, 1, 1, 2, 3); /* a token inside a character */
+    EXPECT_OFFSETS("a\xc3\xbf"
+                   "b",
+                   unknown, 0, 1, 2, 3);
+}
+
+/* As JSON has them, U+FFFD each. */
+static void test_offsets_of_stray_bytes(void **state)
+{
+    static const char *const stray[] = {"H", "\xa5", "\xa5", "i"}, *const cut[] = {"\xe6\x97", "A",
+                                                                                   "B"};
+    (void)state;
+    EXPECT_OFFSETS("H\xa5\xa5i", stray, 0, 1, 2, 3, 4);
+    EXPECT_OFFSETS("\xe6\x97"
+                   "AB",
+                   cut, 0, 2, 3, 4);
+}
+
 /* Texts that only look alike, and one that comes again. */
 static void test_texts_that_look_alike(void **state)
 {
-    size_t ends[] = {3, 6, 9}, offset = 0;
+    size_t ends[] = {3, 6, 9};
     struct vocabulary v = {.count = 3, .ends = ends};
     struct scores s = {.top = 3};
     struct strbuf out;
@@ -169,7 +250,7 @@ static void test_texts_that_look_alike(void **state)
     strbuf_text(&v.text, "axbayb"
                          "axb");
     scores_add(&s, (uint32_t[]){2}, 1, (float[]){-3}, (uint32_t[]){0, 1, 2}, (float[]){-1, -2, -3});
-    scores_columns_json(&s, 0, 1, &v, &offset, &out);
+    scores_columns_json(&s, 0, 1, &v, &out);
     assert_string_equal(out.data, "{\"tokens\":[\"axb\"],\"token_logprobs\":[-3],"
                                   "\"top_logprobs\":[{\"axb\":-1,\"ayb\":-2}],"
                                   "\"text_offset\":[0]}");
@@ -188,6 +269,9 @@ int main(void)
         cmocka_unit_test(test_scores_kept),
         cmocka_unit_test(test_no_memory_for_a_kept_text),
         cmocka_unit_test(test_texts_that_look_alike),
+        cmocka_unit_test(test_scores_appended),
+        cmocka_unit_test(test_offsets_in_a_text),
+        cmocka_unit_test(test_offsets_of_stray_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

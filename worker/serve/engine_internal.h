@@ -171,6 +171,8 @@ void engine_end_waits(struct engine *g);
  * have computed more of its prompt's beginning; where another is about to, r->follows is set to
  * that one. Requests may be suspended. */
 void engine_share_beginnings(struct engine *g);
+/* The same for a prompt with batches of its own, which runs next. False: it runs no longer. */
+bool engine_find_beginning(struct engine *g, struct request *r);
 
 /* ---- pages.c ---- */
 

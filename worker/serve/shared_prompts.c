@@ -3,10 +3,14 @@
  * Several answers to one prompt, and an answer to a prompt whose log-probabilities are asked for,
  * too: while one of the requests computes it, the others wait for a slot. They then find its pages.
  *
- * Prompts that only begin alike run at once. Before its first rows are computed a request looks
- * again for pages that others have computed since it started; and while another one computes what
- * it needs next, it follows that one: it leaves its rows of a step to it. Once that one does not
- * get on, because its client does not read for example, the request computes its prompt itself. */
+ * Prompts to score have batches of their own, one prompt after the other. Before its first rows are
+ * computed one looks again for pages that those before it have computed.
+ *
+ * Answers to prompts that only begin alike run at once. Before its first rows are computed a
+ * request looks again for pages that others have computed since it started; and while another one
+ * computes what it needs next, it follows that one: it leaves its rows of a step to it. Once that
+ * one does not get on, because its client does not read for example, the request computes its
+ * prompt itself. */
 #include "common_tokens.h"
 #include "engine_internal.h"
 
@@ -106,6 +110,14 @@ static bool has_news(const struct engine *g, struct request *r)
     bool news = changes != r->seen_changes || g->config.snapshots;
     r->seen_changes = changes;
     return news;
+}
+
+bool engine_find_beginning(struct engine *g, struct request *r)
+{
+    if (!r->shares_pages || r->n_past != r->n_found || !has_news(g, r) || engine_reopen_pages(g, r))
+        return true;
+    engine_suspend(g, r);
+    return false;
 }
 
 /* True: one begins further on, so another may find more too, or follow it no longer. */

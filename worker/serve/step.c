@@ -193,9 +193,13 @@ static bool find_apart(struct engine *g, struct prompt_rows *p)
     for (struct request *r = g->running; r; r = r->next) {
         if (!has_prompt(r) || r->shares_batch)
             continue;
+        if (!engine_find_beginning(g, r))
+            return false; /* the list has changed: look again in the next step */
+        if (engine_reads_pages(r))
+            continue;
         uint32_t n = chunk_tokens(g, r, g->config.batch);
         if (!engine_need_pages(g, r, r->n_past + n))
-            return false; /* the list has changed: look again in the next step */
+            return false; /* as above */
         if (take_chunk(r, 0, n, p))
             return true;
     }

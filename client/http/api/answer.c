@@ -2,6 +2,7 @@
 #include "client/http/api/answer.h"
 
 #include "client/chat/no_event.h"
+#include "client/http/api/answer_scores.h"
 #include "client/http/api/answer_start.h"
 #include "client/http/api/answer_usage.h"
 #include "client/http/api/budget.h"
@@ -231,29 +232,13 @@ static void note_tokens(struct choice *c, size_t n)
     c->last_ns = n ? now : c->last_ns;
 }
 
-static bool keeps_tokens(const struct choice *c)
-{
-    return c->answer->ask.logprobs || c->answer->ask.return_tokens;
-}
-
-static void add_scores(struct scores *s, const struct moed_event *e, size_t from, size_t n)
-{
-    if (e->forced) /* the model has not chosen them */
-        return;
-    bool scored = e->logprob_count == e->token_count, top = scored && s->top;
-    scores_add(s, e->tokens + from, n, scored ? e->logprobs + from : NULL,
-               top ? e->top_tokens + from * s->top : NULL,
-               top ? e->top_logprobs + from * s->top : NULL);
-}
-
 /* Token by token: so the reasoning ends at its budget, and the answer with its only call. Returns
  * how many were read. Each is counted before its text is written: a chunk has the usage so far. */
 static uint32_t take_each(struct choice *c, const struct moed_event *e)
 {
     size_t at = 0;
     for (uint32_t i = 0; i < e->token_count; i++) {
-        if (keeps_tokens(c))
-            add_scores(&c->scores, e, i, 1);
+        answer_add_scores(c, e, i, 1);
         c->tokens++;
         at += output_take_token(&c->output, e->token_bytes[i], e->text + at, e->text_bytes - at);
         bool over = budget_counts(c) && !e->forced && output_is_over_budget(&c->output);
@@ -266,8 +251,7 @@ static uint32_t take_each(struct choice *c, const struct moed_event *e)
 
 static uint32_t take_all(struct choice *c, const struct moed_event *e)
 {
-    if (keeps_tokens(c))
-        add_scores(&c->scores, e, 0, e->token_count);
+    answer_add_scores(c, e, 0, e->token_count);
     c->tokens += e->token_count;
     output_take(&c->output, e->text, e->text_bytes, (uint32_t)e->token_count);
     return (uint32_t)e->token_count;
@@ -275,25 +259,10 @@ static uint32_t take_all(struct choice *c, const struct moed_event *e)
 
 static void hold_back(struct choice *c, const struct moed_event *e)
 {
-    if (keeps_tokens(c))
-        add_scores(&c->held.scores, e, 0, e->token_count);
+    answer_add_scores(c, e, 0, e->token_count);
     c->tokens += e->token_count;
     strbuf_append(&c->held.text, e->text, e->text_bytes);
     c->held.tokens += (uint32_t)e->token_count;
-}
-
-/* Whether the end of the answer writes its log-probabilities at once. */
-static bool keeps_scores(const struct answer *a)
-{
-    return a->ask.logprobs && !a->ask.stream && !a->ask.response_fields;
-}
-
-/* Writes them as they come: they may be megabytes. */
-static void keep_scores(struct choice *c)
-{
-    const struct answer *a = c->answer;
-    if (keeps_scores(a))
-        scores_keep(&c->scores, choice_settled_scores(c), a->vocabulary, a->dialect->scores);
 }
 
 /* Ends an answer that takes too long, but not within its first line, as llama-server. */
@@ -314,7 +283,7 @@ static void end_over(struct choice *c)
 {
     size_t surplus = output_surplus(&c->output), n = c->scores.count;
     c->tokens -= surplus;
-    c->scores.count = keeps_tokens(c) ? n - (surplus < n ? surplus : n) : n;
+    c->scores.count = answer_keeps_tokens(c) ? n - (surplus < n ? surplus : n) : n;
     c->over = true;
     moed_request_finish(c->request);
 }
@@ -337,16 +306,6 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
         end_over(c);
     else if (!budget_is_reached(c))
         limit_time(c, event);
-}
-
-static void add_end_token(struct choice *c, const struct moed_event *e)
-{
-    uint32_t token = (uint32_t)e->result->end_token;
-    bool wanted = keeps_tokens(c) && c->answer->dialect->has_end_token && !c->late && !c->over &&
-                  !c->answer->ask.prompt_only;
-    if (wanted && e->result->end_token >= 0)
-        scores_add(c->awaits_scores ? &c->held.scores : &c->scores, &token, 1,
-                   e->logprob_count ? e->logprobs : NULL, e->top_tokens, e->top_logprobs);
 }
 
 /* The choice is complete. */
@@ -372,7 +331,7 @@ static void take_done(struct choice *c, const struct moed_event *event)
     loop_remove(c->answer->app->server->loop, &c->watch);
     if (budget_resume(c, event->result))
         return;
-    add_end_token(c, event);
+    answer_add_end_score(c, event);
     if (c->awaits_scores)
         c->held.done = true;
     else
@@ -431,7 +390,7 @@ static bool take_event(struct choice *c, const struct moed_event *event)
     else
         take_done(c, event);
     if (!c->done)
-        keep_scores(c);
+        answer_keep_scores(c);
     return go_on(c->answer);
 }
 
@@ -484,6 +443,19 @@ static void on_choice(struct watch *w, uint32_t events)
         exchange_stream_push(a->x); /* the answer may be gone now */
 }
 
+static bool watch_request(struct answer *a, struct watch *w, struct moed_request *r)
+{
+    struct error e = {0};
+    if (!r)
+        return true;
+    w->fd = moed_request_fd(r);
+    if (w->fd >= 0 && !loop_add(a->app->server->loop, w, EPOLLIN, &e))
+        return true;
+    problem_fill(&a->problem, 503, "the server has no descriptor left");
+    a->problem.retry_s = 5;
+    return false;
+}
+
 /* ---- The scores of a prompt ---- */
 
 /* What was held back follows the prompt now. */
@@ -494,8 +466,7 @@ static void release_held(struct choice *c)
     c->awaits_scores = false;
     if (a->ask.stream && a->dialect->scored)
         a->dialect->scored(c);
-    scores_add(&c->scores, h->scores.tokens, h->scores.count, h->scores.values,
-               h->scores.top_tokens, h->scores.top_values);
+    scores_append(&c->scores, &h->scores, 0, h->scores.count);
     output_take(&c->output, h->text.len ? h->text.data : "", h->text.len, h->tokens);
     if (h->done || a->only_echo)
         end_choice(c);
@@ -516,15 +487,19 @@ static void take_scored(struct choice *c, uint32_t cached)
     }
 }
 
-static void add_prompt_scores(struct choice *c, const struct moed_event *e)
+/* Prompts that wait for the scores of a common beginning get those that have come. False: the
+ * answer is over. */
+static bool share_scores(struct answer *a)
 {
-    struct answer *a = c->answer;
-    const uint32_t *tokens = a->ask.prompts[c->prompt].tokens + e->first;
-    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++) {
-        scores_add(&a->choices[i].scores, tokens, e->logprob_count, e->logprobs, e->top_tokens,
-                   e->top_logprobs);
-        keep_scores(&a->choices[i]);
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        struct choice *c = &a->choices[i];
+        if (!answer_take_shared(c) || watch_request(a, &c->scoring, c->score_request))
+            continue;
+        struct problem p = a->problem;
+        fail(a, &p);
+        return false;
     }
+    return true;
 }
 
 static void on_score(struct watch *w, uint32_t events)
@@ -539,10 +514,10 @@ static void on_score(struct watch *w, uint32_t events)
             break;
         scores += scores_in(a, event, a->n_choices);
         if (event->kind == MOED_EVENT_LOGPROBS)
-            add_prompt_scores(c, event);
+            answer_add_prompt_scores(c, event);
         else if (event->kind == MOED_EVENT_DONE)
             take_scored(c, event->result->cached_tokens);
-        if (!go_on(a))
+        if (!go_on(a) || !share_scores(a))
             return;
     }
     if (!failed && a->begun)
@@ -570,23 +545,10 @@ static void on_tick(struct exchange *x)
 
 /* ---- The start ---- */
 
-static bool watch_request(struct answer *a, struct watch *w, struct moed_request *r)
-{
-    struct error e = {0};
-    if (!r)
-        return true;
-    w->fd = moed_request_fd(r);
-    if (w->fd >= 0 && !loop_add(a->app->server->loop, w, EPOLLIN, &e))
-        return true;
-    problem_fill(&a->problem, 503, "the server has no descriptor left");
-    a->problem.retry_s = 5;
-    return false;
-}
-
 static bool watch_choice(struct choice *c)
 {
     return watch_request(c->answer, &c->watch, c->request) &&
-           watch_request(c->answer, &c->scoring, c->score_request);
+           (c->n_shared || watch_request(c->answer, &c->scoring, c->score_request));
 }
 
 /* False: a->problem is set. */

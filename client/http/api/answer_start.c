@@ -2,6 +2,7 @@
 #include "client/http/api/answer_start.h"
 
 #include "client/chat/prompt_length.h"
+#include "client/http/api/answer_scores.h"
 #include "client/http/api/conversation.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/fill.h"
@@ -120,37 +121,13 @@ static enum moed_code ban_end_tokens(struct answer *a, struct moed_error *error)
     return error->code;
 }
 
-/* The first token of a text has no probability. The first choice of a prompt has it scored for all,
- * and the worker has their answers wait for it. */
-static enum moed_code start_scoring(struct answer *a, struct choice *c, struct moed_error *error)
-{
-    const struct ask_prompt *p = &a->ask.prompts[c->prompt];
-    if (!a->ask.echo || !a->ask.logprobs)
-        return MOED_OK;
-    scores_add(&c->scores, p->tokens, p->token_count ? 1 : 0, NULL, NULL, NULL);
-    c->awaits_scores = p->token_count > 1;
-    if (!c->awaits_scores || (c->index && a->choices[c->index - 1].prompt == c->prompt))
-        return MOED_OK;
-    const struct moed_logprobs_options options = {
-        .size = sizeof options,
-        .tokens = p->tokens,
-        .token_count = p->token_count,
-        .top = a->ask.top_logprobs,
-        .priority = a->ask.priority,
-        .cache_salt = a->cache_salt,
-        .client = a->client,
-    };
-    return moed_logprobs_start(a->deployment->answering.session, &options, &c->score_request,
-                               error);
-}
-
 static enum moed_code start_choice(struct answer *a, struct choice *c, struct moed_error *error)
 {
     const struct chat_rendered *chat = a->ask.messages ? &a->chat : NULL;
     enum moed_code code =
         output_start(&c->output, c, c->index, &a->ask, chat, &a->dialect->parts, error);
     if (!code)
-        code = start_scoring(a, c, error);
+        code = answer_start_scoring(a, c, error);
     if (code || a->only_echo)
         return code;
     struct moed_sampling sampling;

@@ -9,6 +9,7 @@
 #include "client/http/api/output.h"
 #include "client/http/api/scores.h"
 #include "client/http/api/structure.h"
+#include "client/http/api/text_place.h"
 #include "client/http/server/exchange.h"
 
 #include "base/strbuf.h"
@@ -62,10 +63,14 @@ struct choice {
     struct output output;
     struct budget budget;
     struct scores scores;
-    size_t score_offset;  /* characters of the text before the next score that is written */
-    struct watch scoring; /* of the prompt's log-probabilities, which the answer repeats */
+    struct text_place place; /* in the answer's text, behind the last token of `scores` */
+    struct watch scoring;    /* of the prompt's log-probabilities, which the answer repeats */
     /* The one that computes them, for all choices of the prompt; NULL: none, or another choice's */
     struct moed_request *score_request;
+    /* The prompt has so many tokens at its beginning in common with that of this choice, whose
+     * scores it is to get; 0: none, or it has them. */
+    size_t n_shared;
+    unsigned shared_from;
     bool awaits_scores; /* the answer waits in `held` until they are there */
     struct held held;
     bool scored;            /* the prompt's log-probabilities were computed, */

@@ -28,6 +28,7 @@ void ask_fini(struct ask *ask)
     for (size_t i = 0; i < ask->prompt_count; i++) {
         free(ask->prompts[i].tokens);
         free(ask->prompts[i].shown);
+        free(ask->prompts[i].offsets);
     }
     free(ask->prompts);
     free(ask->bias);
@@ -298,6 +299,13 @@ enum moed_code ask_show_prompt(const struct ask *ask, struct ask_prompt *prompt,
         return MOED_OK;
     return moed_detokenize(session, prompt->tokens, prompt->token_count, true, &prompt->shown,
                            &prompt->shown_bytes, error);
+}
+
+struct moed_bytes ask_shown_prompt(const struct ask_prompt *prompt)
+{
+    if (prompt->text)
+        return (struct moed_bytes){prompt->text, prompt->text_bytes};
+    return (struct moed_bytes){prompt->shown, prompt->shown_bytes};
 }
 
 /* ---- Shared parameters ---- */

@@ -37,6 +37,8 @@ struct ask_prompt {
     size_t token_count;
     char *shown; /* of ids, where the answer repeats them; owned */
     size_t shown_bytes;
+    uint32_t *offsets; /* [token_count]: in the text, where the answer repeats it with
+                          log-probabilities (text_place.h); owned */
 };
 
 /* Fill-in-the-middle; see fill.h. The prompts are what stands before the cursor. */
@@ -164,6 +166,8 @@ void ask_prompt_only(struct ask *ask);
  * it. */
 enum moed_code ask_show_prompt(const struct ask *ask, struct ask_prompt *prompt,
                                struct moed_session *session, struct moed_error *error);
+/* The text of a prompt that the answer repeats. Borrowed. */
+struct moed_bytes ask_shown_prompt(const struct ask_prompt *prompt);
 /* Appends prompts; at most ASK_CHOICES_MAX. */
 bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p);
 

@@ -74,12 +74,8 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
 /* What an answer repeats of its prompt. */
 static struct moed_bytes echo_text(const struct choice *c)
 {
-    const struct ask_prompt *prompt = &c->answer->ask.prompts[c->prompt];
-    if (!c->answer->ask.echo)
-        return (struct moed_bytes){"", 0};
-    if (prompt->text)
-        return (struct moed_bytes){prompt->text, prompt->text_bytes};
-    return (struct moed_bytes){prompt->shown, prompt->shown_bytes};
+    const struct ask *ask = &c->answer->ask;
+    return ask->echo ? ask_shown_prompt(&ask->prompts[c->prompt]) : (struct moed_bytes){"", 0};
 }
 
 static void choice_json(struct choice *c, const char *text, size_t len, bool end,
@@ -90,7 +86,7 @@ static void choice_json(struct choice *c, const char *text, size_t len, bool end
     json_member(out, "text", text, len);
     strbuf_printf(out, ",\"logprobs\":");
     if (c->answer->ask.logprobs && s->written < s->count) {
-        scores_columns_json(s, s->written, s->count, c->answer->vocabulary, &c->score_offset, out);
+        scores_columns_json(s, s->written, s->count, c->answer->vocabulary, out);
         s->written = s->count;
     } else {
         strbuf_printf(out, "null");

@@ -15,6 +15,7 @@ void scores_fini(struct scores *s)
     free(s->values);
     free(s->top_tokens);
     free(s->top_values);
+    free(s->offsets);
     for (int i = 0; i < SCORES_TEXTS; i++)
         strbuf_fini(&s->kept[i]);
     *s = (struct scores){0};
@@ -35,6 +36,7 @@ static bool grow(struct scores *s, size_t count)
     size_t capacity = count + count / 2 + 16;
     s->failed = !grow_one(&s->tokens, capacity, sizeof *s->tokens) ||
                 !grow_one(&s->values, capacity, sizeof *s->values) ||
+                !grow_one(&s->offsets, capacity, sizeof *s->offsets) ||
                 !grow_one(&s->top_tokens, capacity * s->top, sizeof *s->top_tokens) ||
                 !grow_one(&s->top_values, capacity * s->top, sizeof *s->top_values);
     s->capacity = s->failed ? s->capacity : capacity;
@@ -47,6 +49,7 @@ void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float 
     if (s->failed || !n || !grow(s, s->count + n))
         return;
     memcpy(s->tokens + s->count, tokens, n * sizeof *tokens);
+    memset(s->offsets + s->count, 0, n * sizeof *s->offsets);
     for (size_t i = 0; i < n; i++)
         s->values[s->count + i] = values ? values[i] : NAN;
     if (values && s->top) {
@@ -54,6 +57,21 @@ void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float 
         memcpy(s->top_values + s->count * s->top, top_values, n * s->top * sizeof *top_values);
     }
     s->count += n;
+}
+
+void scores_append(struct scores *s, const struct scores *from, size_t begin, size_t end)
+{
+    if (begin == end)
+        return;
+    scores_add(s, from->tokens + begin, end - begin, from->values + begin,
+               from->top_tokens + begin * from->top, from->top_values + begin * from->top);
+    scores_place(s, from->offsets + begin, end - begin);
+}
+
+void scores_place(struct scores *s, const uint32_t *offsets, size_t n)
+{
+    if (!s->failed)
+        memcpy(s->offsets + s->count - n, offsets, n * sizeof *offsets);
 }
 
 static void value_json(float value, struct strbuf *out)
@@ -230,14 +248,6 @@ static void top_object_json(const struct scores *s, size_t i, const struct vocab
     strbuf_text(out, "}");
 }
 
-static size_t characters(struct moed_bytes text)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < text.len; i++)
-        n += !utf8_continues(text.data[i]);
-    return n;
-}
-
 typedef void write_cell(const struct scores *s, size_t i, const struct vocabulary *v,
                         struct strbuf *out);
 
@@ -253,13 +263,19 @@ static void value_cell(const struct scores *s, size_t i, const struct vocabulary
     value_json(s->values[i], out);
 }
 
-/* The column after these has the offsets of the texts. */
+static void offset_cell(const struct scores *s, size_t i, const struct vocabulary *v,
+                        struct strbuf *out)
+{
+    strbuf_uint(out, s->offsets[i]);
+}
+
 static const struct {
     const char *head;
     write_cell *write;
-} columns[SCORES_TEXTS - 1] = {{"{\"tokens\":[", name_cell},
-                               {"],\"token_logprobs\":[", value_cell},
-                               {"],\"top_logprobs\":[", top_object_json}};
+} columns[SCORES_TEXTS] = {{"{\"tokens\":[", name_cell},
+                           {"],\"token_logprobs\":[", value_cell},
+                           {"],\"top_logprobs\":[", top_object_json},
+                           {"],\"text_offset\":[", offset_cell}};
 
 static void column_json(const struct scores *s, int column, size_t first, size_t from, size_t to,
                         const struct vocabulary *v, struct strbuf *out)
@@ -270,32 +286,16 @@ static void column_json(const struct scores *s, int column, size_t first, size_t
     }
 }
 
-static void offsets_json(const struct scores *s, size_t first, size_t from, size_t to,
-                         const struct vocabulary *v, size_t *offset, struct strbuf *out)
-{
-    for (size_t i = from; i < to; i++) {
-        strbuf_text(out, i > first ? "," : "");
-        strbuf_uint(out, *offset);
-        *offset += characters(vocabulary_text(v, s->tokens[i]));
-    }
-}
-
 void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
-                         size_t *offset, struct strbuf *out)
+                         struct strbuf *out)
 {
     size_t kept = kept_of(s, from, to);
-    for (int i = 0; i < SCORES_TEXTS - 1; i++) {
+    for (int i = 0; i < SCORES_TEXTS; i++) {
         strbuf_text(out, columns[i].head);
         if (kept)
             append_kept(s, i, out);
         column_json(s, i, from, from + kept, to, v, out);
     }
-    strbuf_text(out, "],\"text_offset\":[");
-    if (kept) {
-        append_kept(s, SCORES_TEXTS - 1, out);
-        *offset = s->kept_offset;
-    }
-    offsets_json(s, from, from + kept, to, v, offset, out);
     strbuf_text(out, "]}");
     out->failed = out->failed || s->failed;
 }
@@ -305,9 +305,8 @@ void scores_keep(struct scores *s, size_t to, const struct vocabulary *v, enum s
     if (s->failed || to <= s->kept_to)
         return;
     if (form == SCORES_COLUMNS) {
-        for (int i = 0; i < SCORES_TEXTS - 1; i++)
+        for (int i = 0; i < SCORES_TEXTS; i++)
             column_json(s, i, 0, s->kept_to, to, v, &s->kept[i]);
-        offsets_json(s, 0, s->kept_to, to, v, &s->kept_offset, &s->kept[SCORES_TEXTS - 1]);
     } else {
         rows_json(s, 0, s->kept_to, to, v, form == SCORES_ID_ROWS, &s->kept[0]);
     }

@@ -17,12 +17,13 @@ struct scores {
     float *values;        /* natural logarithms; NAN: of a text's first token, which has none */
     uint32_t *top_tokens; /* [count][top], the most probable first */
     float *top_values;
+    uint32_t *offsets; /* of scores_columns_json: the characters of the text before each token */
     size_t count, capacity;
     uint32_t top;
     size_t written; /* of a stream: how many the client has */
-    /* scores_keep: the JSON text of the first kept_to, and the characters of their tokens. */
+    /* scores_keep: the JSON text of the first kept_to. */
     struct strbuf kept[SCORES_TEXTS];
-    size_t kept_to, kept_offset;
+    size_t kept_to;
     bool failed; /* no memory */
 };
 
@@ -30,6 +31,10 @@ void scores_fini(struct scores *s);
 /* values NULL: the tokens have none. top_*: [n][s->top]; NULL where s->top is 0 or values NULL. */
 void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float *values,
                 const uint32_t *top_tokens, const float *top_values);
+/* Adds those of `from` in [begin, end); both have the same `top`. */
+void scores_append(struct scores *s, const struct scores *from, size_t begin, size_t end);
+/* The offsets of the last n that were added, before they are kept; otherwise they are 0. */
+void scores_place(struct scores *s, const uint32_t *offsets, size_t n);
 
 /* Formats the scores before `to` in advance; more may follow. The function of that form, called
  * from 0, then copies the text. All calls use one form. s->failed where there is no memory. */
@@ -44,8 +49,8 @@ void scores_id_json(const struct scores *s, size_t from, size_t to, const struct
 /* The tokens: [1,2,3] */
 void scores_tokens_json(const struct scores *s, size_t from, size_t to, struct strbuf *out);
 /* {"tokens","token_logprobs","top_logprobs","text_offset"}, as OpenAI's text completions have it.
- * offset: characters before `from`, 0 where that is 0; counted on. */
+ */
 void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
-                         size_t *offset, struct strbuf *out);
+                         struct strbuf *out);
 
 #endif
