@@ -34,6 +34,10 @@ def check_models():
     assert call("GET", "/health")[0] == call("GET", "/livez")[0] == call("GET", "/slots")[0] == 200
     props = call("GET", "/props")[2]
     assert props["eos_token"] == "<|im_end|>", props
+    info = call("GET", "/tokenizer_info")[2]  # lm-evaluation-harness reads it
+    assert (info["eos_token"], info["bos_token"], info["pad_token"]) == (props["eos_token"], props["bos_token"], None), (info, props)
+    assert info["chat_template"] == props["chat_template"] and info["model_max_length"] == 4096, info
+    assert call("GET", "/tokenizer_info?model=nope")[0] == 404
     usual = props["default_generation_settings"]["params"]  # the file names none
     assert (usual["temperature"], usual["top_k"], usual["top_p"], usual["min_p"]) == (0.8, 0, 1, 0.05), usual
     response = post("/v1/responses", input="Hi", max_output_tokens=1)

@@ -1,6 +1,6 @@
 """Log-probabilities of answers and of prompts."""
 import json
-from wire_client import GREEDY, call, events, post, worker_metric
+from wire_client import GREEDY, call, events, post, refused, worker_metric
 
 
 def check_logprobs():
@@ -73,6 +73,16 @@ def check_offsets():
     assert got["text_offset"] == [0, 1, 2, 12, 13], got
     got = post("/v1/completions", prompt="Hi", max_tokens=3, logprobs=0, logit_bias={str(mark[0]): 1000}, **GREEDY)["choices"][0]
     assert got["text"] == "" and got["logprobs"]["text_offset"] == [0, 0, 0], got
+
+
+def check_plain_prompts():
+    """Without special tokens a prompt of text is what its ids are."""
+    ids = post("/tokenize", content="Once upon", add_special=False)["tokens"]
+    got = columns(prompt="Once upon", max_tokens=2, echo=True, add_special_tokens=False)[0]
+    assert got == {**columns(prompt=ids, max_tokens=2, echo=True)[0]}, got
+    asked = {"n_predict": 1, "return_tokens": True, **GREEDY}
+    assert post("/completion", prompt="Once upon", add_special_tokens=False, **asked)["tokens_evaluated"] == len(ids)
+    refused("/v1/completions", {"prompt": "a", "suffix": "b", "add_special_tokens": False}, 400, "add_special_tokens")
 
 
 def check_scores_of_a_common_beginning():

@@ -77,17 +77,23 @@ static enum moed_code bind_answer(struct answer *a, struct moed_error *error)
     return structure_init(&a->structure, &a->ask, chat, error);
 }
 
+static unsigned prompt_flags(const struct ask *ask)
+{
+    if (ask->fill.wanted)
+        return 0;
+    return (ask->plain_prompt ? 0u : MOED_ADD_SPECIAL) |
+           (ask->parse_special ? MOED_PARSE_SPECIAL : 0u);
+}
+
 /* Finds the ids of prompts that came as texts and ids in one, the text of those that came as ids,
- * and the ids of those that came as text and are not computed, whose log-probabilities are asked
- * for, or whose length each chunk has. */
+ * and the ids of those that came as text and are not computed, get no begin token, whose
+ * log-probabilities are asked for, or whose length each chunk has. */
 static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error)
 {
     enum moed_code code = MOED_OK;
     struct moed_session *session = a->deployment->answering.session;
     bool echo = a->ask.echo;
-    unsigned flags = a->ask.fill.wanted
-                         ? 0u
-                         : MOED_ADD_SPECIAL | (a->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
+    unsigned flags = prompt_flags(&a->ask);
     for (size_t i = 0; i < a->ask.prompt_count && !code; i++)
         code = prompt_encode(&a->ask.prompts[i], session, flags, error);
     if (code || a->ask.fill.wanted)
@@ -96,7 +102,8 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
         struct ask_prompt *p = &a->ask.prompts[i];
         if (!p->text)
             code = ask_show_prompt(&a->ask, p, session, error);
-        else if (a->ask.usage_in_chunks || (echo && (a->only_echo || a->ask.logprobs)))
+        else if (a->ask.usage_in_chunks || a->ask.plain_prompt ||
+                 (echo && (a->only_echo || a->ask.logprobs)))
             code = moed_tokenize(session, p->text, p->text_bytes, flags, &p->tokens,
                                  &p->token_count, error);
     }

@@ -560,6 +560,14 @@ bool take_parse_special(struct ask *ask, json_t *value, struct problem *p)
     return read_bool(value, &ask->parse_special, p);
 }
 
+bool take_add_special_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool add = true;
+    bool good = read_bool(value, &add, p);
+    ask->plain_prompt = !add;
+    return good;
+}
+
 bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
     long long v;

@@ -67,6 +67,7 @@ struct ask {
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     enum limit_name limit_name;
+    bool plain_prompt; /* no begin or end token is added to a prompt of text */
     bool max_tokens_given, ignore_end, ban_end, parse_special, add_special, special_text;
     struct moed_sampling sampling; /* a 0 is a 0; ask_sampling adds what follows */
     bool seeded;
@@ -196,6 +197,8 @@ bool take_fill_suffix(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
 /* Whether texts of control tokens in a prompt become those tokens. */
 bool take_parse_special(struct ask *ask, json_t *value, struct problem *p);
+/* vLLM's: whether a prompt of text gets the model's begin and end tokens. */
+bool take_add_special_tokens(struct ask *ask, json_t *value, struct problem *p);
 /* OpenAI's: "flex" and "batch" let other requests go first. */
 bool take_service_tier(struct ask *ask, json_t *value, struct problem *p);
 

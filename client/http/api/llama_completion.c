@@ -49,7 +49,8 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "n", .take = take_n},
     {.name = "n_cmpl", .take = take_n},
     {.name = "parse_special", .take = take_parse_special},
-    {.name = "seed", .take = take_llama_seed},    /* before the shared row */
+    {.name = "add_special_tokens", .take = take_add_special_tokens}, /* vLLM's */
+    {.name = "seed", .take = take_llama_seed},                       /* before the shared row */
     {.name = "n_probs", .take = take_n_probs},    /* before the shared row, which refuses it */
     {.name = "ignore_eos", .take = take_ban_end}, /* before the shared row */
     {.name = "logprobs", .refused = "use n_probs"},

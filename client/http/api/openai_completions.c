@@ -44,6 +44,7 @@ static const struct parameter completion_parameters[] = {
     {.name = "echo", .take = take_echo},
     {.name = "best_of", .take = take_best_of},
     {.name = "parse_special", .take = take_parse_special},
+    {.name = "add_special_tokens", .take = take_add_special_tokens}, /* vLLM's */
     {.name = "logprobs", .take = take_logprobs_count},
     {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
@@ -64,6 +65,9 @@ bool parse_completion(struct ask *ask, const char *body, size_t len, struct prob
     if (ask->fill.wanted && ask->echo && ask->logprobs)
         return problem_refuse(p, 400, "suffix",
                               "echo with logprobs is of a prompt without a suffix");
+    if (ask->fill.wanted && ask->plain_prompt)
+        return problem_refuse(p, 400, "add_special_tokens",
+                              "false is of a prompt without a suffix");
     if (!ask->echo && !ask_check_limit(ask, "max_tokens", p))
         return false;
     return ask->prompt_count || problem_refuse(p, 400, "prompt", "prompt is missing");

@@ -44,11 +44,12 @@ struct question_kind {
 /* Takes *ask. ask->model names the deployment. */
 void question_start(struct exchange *x, struct ask *ask, const struct question_kind *kind);
 
-/* POST /tokenize, /detokenize, /apply-template; GET /props. */
+/* POST /tokenize, /detokenize, /apply-template; GET /props, /tokenizer_info. */
 void handle_tokenize(struct exchange *x);
 void handle_detokenize(struct exchange *x);
 void handle_apply_template(struct exchange *x);
 void handle_props(struct exchange *x);
+void handle_tokenizer_info(struct exchange *x);
 
 /* Work that others share: renders the conversation into q->tokens. */
 enum moed_code question_render(struct question *q, struct moed_error *error);

@@ -56,6 +56,7 @@ const struct route routes[] = {
     {.method = "POST", .path = "/detokenize", .handle = handle_detokenize},
     {.method = "POST", .path = "/apply-template", .handle = handle_apply_template},
     {.method = "GET", .path = "/props", .handle = handle_props},
+    {.method = "GET", .path = "/tokenizer_info", .handle = handle_tokenizer_info},
     {.method = "GET", .path = "/slots", .handle = handle_slots},
     {.method = "GET", .path = "/metrics", .handle = handle_metrics, .metrics = true},
     {.method = "GET", .path = "/moed/map", .handle = handle_map},

@@ -1,5 +1,5 @@
-/* POST /tokenize, /detokenize, /apply-template; GET /props. The fields are those of llama-server,
- * and of vLLM where it has other names. */
+/* POST /tokenize, /detokenize, /apply-template; GET /props, /tokenizer_info. The fields are those
+ * of llama-server, and of vLLM where it has other names. */
 #include "base/utf8.h"
 #include "client/http/api/ask_body.h"
 #include "client/http/api/conversation.h"
@@ -340,5 +340,41 @@ void handle_props(struct exchange *x)
     struct ask ask;
     ask_init(&ask);
     ask.model = exchange_query(x, "model"); /* libmicrohttpd keeps it until the reply */
+    question_start(x, &ask, &kind);
+}
+
+/* ---- /tokenizer_info ---- */
+
+static void token_member(struct strbuf *out, const char *key, int64_t id, const char *text)
+{
+    if (id >= 0)
+        json_string_member(out, key, text);
+    else
+        strbuf_printf(out, ",\"%s\":null", key);
+}
+
+/* moed pads nothing; lm-evaluation-harness expects the member. */
+static void write_tokenizer_info(struct question *q)
+{
+    struct strbuf *out = &q->x->out;
+    const struct moed_model *m = q->deployment->facts;
+    const char *bos = q->text, *eos = bos + strlen(bos) + 1;
+    if (!m) { /* as for /props */
+        strbuf_printf(out, "{}");
+        return;
+    }
+    strbuf_printf(out, "{\"model_max_length\":%u,\"pad_token\":null", m->context);
+    token_member(out, "bos_token", m->bos, bos);
+    token_member(out, "eos_token", m->eos, eos);
+    json_string_member(out, "chat_template", m->chat_template);
+    strbuf_printf(out, "}");
+}
+
+void handle_tokenizer_info(struct exchange *x)
+{
+    static const struct question_kind kind = {.work = find_props, .write = write_tokenizer_info};
+    struct ask ask;
+    ask_init(&ask);
+    ask.model = exchange_query(x, "model");
     question_start(x, &ask, &kind);
 }
