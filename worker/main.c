@@ -447,6 +447,9 @@ static enum error_code make_frontends(struct worker *w, struct error *e)
         .chat_template_kwargs =
             w->defaults.chat_template_kwargs ? w->defaults.chat_template_kwargs : "",
         .reasoning_budget = (uint32_t)w->defaults.reasoning_budget,
+        .kv_type = w->kv_type,
+        .identity = w->model_identity,
+        .reproducible = w->reproducible,
         .device = w->device,
         .context = (uint32_t)w->context,
         .schemas_replaced =

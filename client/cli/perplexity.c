@@ -5,6 +5,7 @@
  * so that other users of the deployment wait for no more than one. */
 #include "client/cli/perplexity.h"
 
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
@@ -29,7 +30,9 @@ static bool open_tokenizer(struct perplexity *p)
         return false;
     }
     bool ok = model_text_open(&p->text, g);
-    p->plan.begin_token = p->text.has_begin_token && !p->ids_given;
+    bool begins = p->text.has_begin_token && !p->ids_given;
+    p->plan.begin_token = begins && !p->llama;
+    p->replaces_first = begins && p->llama;
     gguf_close(g);
     return ok;
 }
@@ -37,7 +40,8 @@ static bool open_tokenizer(struct perplexity *p)
 static bool tokenize(struct perplexity *p, const struct strbuf *text)
 {
     struct error e;
-    unsigned flags = p->special ? TOKENIZE_PARSE_SPECIAL : 0;
+    unsigned flags =
+        (p->special ? TOKENIZE_PARSE_SPECIAL : 0) | (p->llama ? TOKENIZE_ADD_SPECIAL : 0);
     const char *data = text->data ? text->data : "";
     if (!tokenizer_encode(p->text.tokenizer, data, text->len, flags, &p->tokens, &e))
         return true;
@@ -63,8 +67,11 @@ static bool take_text(struct perplexity *p)
 {
     struct strbuf text;
     strbuf_init(&text);
-    bool ok =
-        model_text_read(p->file, &text) && (p->ids_given ? take_ids(p, &text) : tokenize(p, &text));
+    bool ok = model_text_read(p->file, &text);
+    if (ok) {
+        p->text_hash = checksum64(0, text.data ? text.data : "", text.len);
+        ok = p->ids_given ? take_ids(p, &text) : tokenize(p, &text);
+    }
     strbuf_fini(&text);
     return ok;
 }
@@ -79,8 +86,14 @@ static bool choose_context(struct perplexity *p)
     uint64_t size = p->context - p->plan.begin_token;
     if (!p->stride)
         p->stride = size;
-    if (p->context < 2) {
-        cli_complain("perplexity: --context: expected at least 2 tokens");
+    unsigned least = p->llama ? 3 : 2;
+    if (p->context < least) {
+        cli_complain("perplexity: --context: expected at least %u tokens", least);
+        return false;
+    }
+    if (p->llama && p->stride != size) {
+        cli_complain("perplexity: --llama and --stride cannot be combined: its windows do not "
+                     "overlap");
         return false;
     }
     if (p->stride > size) {
@@ -97,6 +110,7 @@ static bool plan_windows(struct perplexity *p)
     p->plan.n_tokens = p->tokens.count;
     p->plan.size = p->context - p->plan.begin_token;
     p->plan.stride = p->stride;
+    p->plan.halves = p->llama;
     p->n_windows = windows_count(&p->plan);
     if (p->chunks && p->n_windows > p->chunks)
         p->n_windows = p->chunks;
@@ -157,6 +171,8 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
     size_t first = n + w.scored_begin - w.begin;
     for (size_t i = w.begin; i < w.end; i++)
         p->ids[n++] = p->tokens.ids[i];
+    if (p->replaces_first)
+        p->ids[0] = p->text.begin_token;
     const struct moed_logprobs_options options = {.size = sizeof options,
                                                   .tokens = p->ids,
                                                   .token_count = n,
@@ -249,6 +265,8 @@ int perplexity_main(int argc, char **argv)
          "set the window's tokens; 0: as trained, up to 512"},
         {"stride", OPTION_UINT, &p.stride, 0, 1u << 24, "N",
          "begin a window every N tokens; 0: side by side"},
+        {"llama", OPTION_BOOL, &p.llama, 0, 0, NULL,
+         "score the second half of each window, as llama-perplexity"},
         {"chunks", OPTION_UINT, &p.chunks, 0, 0, "N", "stop after N windows; 0: never"},
         {"special", OPTION_BOOL, &p.special, 0, 0, NULL,
          "parse the texts of special tokens in the text"},

@@ -14,16 +14,19 @@ struct perplexity {
     uint64_t context, stride, chunks;
     bool special;   /* parse special tokens' texts */
     bool ids_given; /* the file is a list of ids */
+    bool llama;     /* llama-perplexity's windows */
     bool json;
     char model[PATH_MAX]; /* the file */
 
     /* the text and how it is cut */
     struct model_text text;
+    uint64_t text_hash; /* checksum64 of the file */
     struct token_list tokens;
     struct window_plan plan;
-    size_t n_windows;  /* at most --chunks */
-    uint64_t n_scored; /* tokens that they score */
-    uint32_t *ids;     /* [context]: of one window */
+    bool replaces_first; /* each window's first token by a begin token */
+    size_t n_windows;    /* at most --chunks */
+    uint64_t n_scored;   /* tokens that they score */
+    uint32_t *ids;       /* [context]: of one window */
 
     struct serving serving;
 

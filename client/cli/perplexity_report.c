@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void perplexity_show_progress(struct perplexity *p)
@@ -47,6 +48,30 @@ static void count(struct strbuf *b, const char *key, uint64_t value)
     strbuf_printf(b, ", \"%s\": %" PRIu64, key, value);
 }
 
+static void text(struct strbuf *b, const char *key, const char *value)
+{
+    strbuf_printf(b, ", \"%s\": ", key);
+    strbuf_json_string(b, value, strlen(value));
+}
+
+/* What the figures were measured with. deployment is null where it was started for them. */
+static void serving_json(const struct perplexity *p, struct strbuf *b)
+{
+    const struct serving *s = &p->serving;
+    const char *run = getenv("MOED_RUN"); /* where it is set, the name does not count */
+    char hash[17];
+    if (s->own)
+        strbuf_printf(b, ", \"deployment\": null");
+    else
+        text(b, "deployment", run ? run : s->deployment ? s->deployment : "default");
+    text(b, "kv_type", s->facts->kv_type);
+    text(b, "device", s->facts->device);
+    strbuf_printf(b, ", \"reproducible\": %s", s->facts->reproducible ? "true" : "false");
+    text(b, "version", MOED_VERSION);
+    snprintf(hash, sizeof hash, "%016" PRIx64, p->text_hash);
+    text(b, "text_hash", hash);
+}
+
 static void report_json(const struct perplexity *p, const struct estimate_result *r,
                         struct strbuf *b)
 {
@@ -66,7 +91,10 @@ static void report_json(const struct perplexity *p, const struct estimate_result
     count(b, "windows_asked", p->n_windows);
     count(b, "context", p->context);
     count(b, "stride", p->plan.stride);
-    strbuf_printf(b, ", \"begin_token\": %s", p->plan.begin_token ? "true" : "false");
+    strbuf_printf(b, ", \"begin_token\": %s",
+                  p->plan.begin_token || p->replaces_first ? "true" : "false");
+    text(b, "scored", p->llama ? "second-half" : "all");
+    serving_json(p, b);
     number(b, "seconds", p->seconds);
     number(b, "tokens_per_s", speed_of(p, r->tokens));
     strbuf_printf(b, "}\n");
@@ -88,7 +116,9 @@ static void report_text(const struct perplexity *p, const struct estimate_result
                   p->bytes);
     strbuf_printf(b, "windows         %zu of at most %" PRIu64 " tokens, one every %zu%s\n",
                   p->estimate.n_windows, p->context, p->plan.stride,
-                  p->plan.begin_token ? ", each after a begin token" : "");
+                  p->plan.begin_token ? ", each after a begin token"
+                  : p->llama          ? "; of each the second half is scored"
+                                      : "");
     strbuf_printf(b, "speed           %.1f tokens/s, %.1f s\n", speed_of(p, r->tokens), p->seconds);
 }
 

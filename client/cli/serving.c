@@ -7,11 +7,13 @@
 #include "client/cli/interrupt.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_DEATHS 2 /* of workers, of one request */
@@ -20,18 +22,74 @@
 
 struct search {
     const char *model;
-    char found[64]; /* the name; "": none */
+    uint64_t context;
+    unsigned count;
+    char found[64];      /* the first one */
+    struct strbuf names; /* of all: "a, b" */
 };
 
-/* Its worker may still be starting: attaching waits for that. */
+static uint32_t read_context(const char *name)
+{
+    const struct moed_attach_options options = {
+        .size = sizeof options, .deployment = name, .client = "moed"};
+    struct moed_session *session;
+    struct moed_model *facts;
+    if (moed_attach(&options, &session, NULL) || moed_model_get(session, &facts, NULL))
+        return 0;
+    return facts->context;
+}
+
+/* The context of a deployment; 0: not known. Its worker may still be starting: this waits for that.
+ * A child asks it, because this process must have no threads if it starts a deployment. */
+static uint32_t context_of(const char *name)
+{
+    int pipe_fds[2];
+    uint32_t context = 0;
+    if (pipe2(pipe_fds, O_CLOEXEC))
+        return 0;
+    pid_t child = fork();
+    if (child == 0) {
+        context = read_context(name);
+        _exit(write(pipe_fds[1], &context, sizeof context) != sizeof context);
+    }
+    close(pipe_fds[1]);
+    if (child > 0 && read(pipe_fds[0], &context, sizeof context) != sizeof context)
+        context = 0;
+    close(pipe_fds[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return context;
+}
+
 static void visit(void *arg, const char *name, const char *run)
 {
     struct search *search = arg;
     static struct deployment_status status; /* large */
-    if (search->found[0] || !run_dir_holder(run, "supervise") ||
-        deployment_status(run, &status, NULL) || !same_file(status.model, search->model))
+    if (!run_dir_holder(run, "supervise") || deployment_status(run, &status, NULL) ||
+        !same_file(status.model, search->model))
         return;
-    snprintf(search->found, sizeof search->found, "%s", name);
+    uint32_t context = context_of(name);
+    if (context && context < search->context)
+        return;
+    if (!search->count++)
+        snprintf(search->found, sizeof search->found, "%s", name);
+    strbuf_printf(&search->names, "%s%s", search->count > 1 ? ", " : "", name);
+}
+
+/* Finds the one deployment that serves the model with enough context. None: search->count is 0. */
+static int find_deployment(struct search *search)
+{
+    struct error e = {0};
+    strbuf_init(&search->names);
+    bool listed = run_dir_list(visit, search, &e) == ERROR_OK;
+    bool clear = listed && search->count <= 1;
+    if (!listed)
+        cli_complain("%s", e.text);
+    else if (!clear)
+        cli_complain("several deployments serve %s: %s; choose one with --name", search->model,
+                     search->names.failed ? "see moed ps" : search->names.data);
+    strbuf_fini(&search->names);
+    return clear ? CLI_OK : listed ? CLI_USAGE : CLI_FAILURE;
 }
 
 /* ---- One of our own ---- */
@@ -75,7 +133,6 @@ static int choose_deployment(struct serving *s, const char *verb, const char *na
 {
     static struct search search;
     char run[RUN_DIR_BYTES];
-    struct error e = {0};
     s->deployment = name;
     if (!deployment_path(name, run))
         return CLI_USAGE;
@@ -84,12 +141,11 @@ static int choose_deployment(struct serving *s, const char *verb, const char *na
             return CLI_OK;
         return name ? deployment_not_running(name) : start_own(s, verb);
     }
-    search.model = s->model;
-    if (run_dir_list(visit, &search, &e)) {
-        cli_complain("%s", e.text);
-        return CLI_FAILURE;
-    }
-    if (!search.found[0])
+    search = (struct search){.model = s->model, .context = s->context};
+    int exit_code = find_deployment(&search);
+    if (exit_code)
+        return exit_code;
+    if (!search.count)
         return start_own(s, verb);
     s->deployment = search.found;
     return CLI_OK;
@@ -98,18 +154,18 @@ static int choose_deployment(struct serving *s, const char *verb, const char *na
 /* Complains where the deployment serves another model, or with too short a context. */
 static bool is_suitable(const struct serving *s, const struct moed_model *facts)
 {
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(s->deployment, label);
     if (!same_file(facts->path, s->model)) {
-        char label[RUN_LABEL_BYTES];
-        run_dir_label(s->deployment, label);
         cli_complain("%s serves %s, not %s: --name N selects another, `moed up --name "
                      "N` starts one",
                      label, facts->path, s->model);
         return false;
     }
     if (s->context > facts->context) {
-        cli_complain("the deployment's context is %" PRIu32 " tokens, less than the %" PRIu64
+        cli_complain("the context of %s is %" PRIu32 " tokens, less than the %" PRIu64
                      " that are needed: start it with a larger --ctx, or give --context %" PRIu32,
-                     facts->context, s->context, facts->context);
+                     label, facts->context, s->context, facts->context);
         return false;
     }
     return true;
@@ -120,20 +176,29 @@ static int attach(struct serving *s)
 {
     int exit_code;
     struct moed_error error;
-    struct moed_model *facts;
     if (!ask_attach(s->deployment, &s->session, &exit_code))
         return exit_code;
-    if (moed_model_get(s->session, &facts, &error))
+    if (moed_model_get(s->session, &s->facts, &error))
         return ask_failed(&error);
-    bool suitable = is_suitable(s, facts);
-    moed_model_free(facts);
-    return suitable ? CLI_OK : CLI_FAILURE;
+    return is_suitable(s, s->facts) ? CLI_OK : CLI_FAILURE;
+}
+
+/* Says which deployment it is: figures depend on how it computes. */
+static void announce(const struct serving *s)
+{
+    char label[RUN_LABEL_BYTES];
+    run_dir_label(s->deployment, label);
+    if (!s->own)
+        fprintf(stderr, "moed: uses %s (kv %s, %s%s)\n", label, s->facts->kv_type, s->facts->device,
+                s->facts->reproducible ? ", reproducible" : "");
 }
 
 static void detach(struct serving *s)
 {
     moed_detach(s->session);
+    moed_model_free(s->facts);
     s->session = NULL;
+    s->facts = NULL;
 }
 
 int serving_run(struct serving *s, const char *verb, const char *name, const char *model,
@@ -144,8 +209,10 @@ int serving_run(struct serving *s, const char *verb, const char *name, const cha
     if (exit_code)
         return exit_code;
     exit_code = interrupts_watch() ? attach(s) : CLI_FAILURE;
-    if (!exit_code)
+    if (!exit_code) {
+        announce(s);
         exit_code = work(arg);
+    }
     detach(s);
     stop_own(s);
     return exit_code;

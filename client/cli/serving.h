@@ -10,6 +10,7 @@ struct serving {
     const char *model;            /* its path, as model_file_find gives it */
     uint64_t context;             /* tokens of the longest request */
     struct moed_session *session; /* while serving_run calls its work */
+    struct moed_model *facts;     /* of the worker, for as long */
     const char *deployment;       /* for moed_attach */
     bool own;                     /* we started it: launch is filled in */
     bool own_folder;              /* and its runtime directory is ours */
@@ -22,9 +23,10 @@ typedef int serving_work(void *arg); /* returns an exit code */
 /* Calls work with a session of a deployment that serves `model`.
  *
  * With a name given, or with MOED_RUN set while something runs there, that deployment must serve
- * the model; else any of this user's may. Where none does and none was named, serving_run starts
- * one for `verb`, and stops it and removes its runtime directory at the end. The deployment's
- * context must hold `context` tokens.
+ * the model, with a context of at least `context` tokens; else the only one of this user's that
+ * does. Where none does, serving_run starts one for `verb`, and stops it and removes its runtime
+ * directory at the end; where several do, the user must name one. A line on standard error names
+ * the deployment.
  *
  * Call it before this process has threads (launch.h). Returns an exit code, and has complained
  * where it is not CLI_OK. */

@@ -229,6 +229,9 @@ struct moed_model {
      * set them; empty: none. */
     const char *chat_template_kwargs;
     uint32_t reasoning_budget; /* tokens of reasoning where a request sets no limit; 0: none */
+    bool reproducible;         /* the deployment has --reproducible */
+    const char *kv_type;       /* of the KV cache: "f16", "q8_0" */
+    uint64_t identity;         /* a checksum of the file's metadata and size; 0: not known */
 };
 
 /* Gets the model's facts. The program frees them with moed_model_free. */

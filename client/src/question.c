@@ -167,7 +167,7 @@ enum moed_code moed_token_texts(struct moed_session *session, const uint32_t *to
 struct model_box {
     struct moed_model facts; /* first: the program holds a pointer to it */
     struct moed_sampling sampling;
-    char *strings[9];
+    char *strings[10];
     uint32_t *end_tokens;
 };
 
@@ -181,7 +181,8 @@ static bool copy_strings(struct model_box *box, const Moed__V1__ModelReply *m)
                                 m->chat_template_tools,
                                 m->sampling && m->sampling->order ? m->sampling->order : "",
                                 m->quantization,
-                                m->chat_template_kwargs};
+                                m->chat_template_kwargs,
+                                m->kv_type};
     for (size_t i = 0; i < sizeof from / sizeof *from; i++)
         if (!(box->strings[i] = strdup(from[i])))
             return false;
@@ -237,6 +238,9 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         .quantization = box->strings[7],
         .chat_template_kwargs = box->strings[8],
         .reasoning_budget = m->reasoning_budget,
+        .kv_type = box->strings[9],
+        .identity = m->identity,
+        .reproducible = m->reproducible,
     };
     return box;
 }

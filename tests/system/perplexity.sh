@@ -25,9 +25,12 @@ busy() { [ "$(metric worker moed_worker_requests_running)" = 1 ]; }
 
 # A running deployment gives the same figures to the digit.
 measure --chunks 4 > "$WORK/running" 2> "$WORK/err"
-! grep -v "perplexity: .*%" "$WORK/err" || fail "something on standard error: $(cat "$WORK/err")"
+grep -Eq '^moed: uses .* \(kv f16, host\)$' "$WORK/err" || fail "it does not say which deployment it uses: $(cat "$WORK/err")"
+! grep -Ev "perplexity: .*%|moed: uses " "$WORK/err" || fail "something on standard error: $(cat "$WORK/err")"
 [ "$(figure nll "$WORK/own")" = "$(figure nll "$WORK/running")" ] || fail "own: $(cat "$WORK/own") running: $(cat "$WORK/running")"
 awk -v p="$(figure perplexity "$WORK/running")" 'BEGIN { exit !(p > 1 && p < 100000) }' || fail "perplexity: $(cat "$WORK/running")"
+[ "$(figure deployment "$WORK/own") $(figure kv_type "$WORK/running") $(figure reproducible "$WORK/running")" = 'null "f16" false' ] || fail "the report does not say what it used: $(cat "$WORK/running")"
+[ "$(figure text_hash "$WORK/own")" = "$(figure text_hash "$WORK/running")" ] || fail "one text, two hashes"
 
 # The whole text. If the worker dies on the way, moed continues with the next worker and gets the same figures.
 measure > "$WORK/whole"
@@ -75,12 +78,24 @@ wait_until 10 idle || fail "the interrupted request still runs"
 "$MOED" perplexity "$MODEL" --tokens -f - --context 256 --chunks 4 --json < "$WORK/ids" > "$WORK/of-ids"
 [ "$(figure nll "$WORK/of-ids")" = "$(figure nll "$WORK/running")" ] || fail "of ids: $(cat "$WORK/of-ids")"
 
+# --llama: the second half of each whole window, as sums of log-probabilities of the windows' ids give it.
+"$MOED" perplexity "$MODEL" --tokens -f "$WORK/ids" --context 64 --chunks 2 --llama --json > "$WORK/halves"
+[ "$(figure tokens_scored "$WORK/halves") $(figure scored "$WORK/halves")" = '62 "second-half"' ] || fail "$(cat "$WORK/halves")"
+cut -d , -f 1-64 "$WORK/ids" > "$WORK/first"
+"$MOED" perplexity "$MODEL" --tokens -f "$WORK/first" --context 64 --json > "$WORK/all"
+cut -d , -f 1-33 "$WORK/ids" > "$WORK/half"
+"$MOED" perplexity "$MODEL" --tokens -f "$WORK/half" --context 64 --json > "$WORK/before"
+"$MOED" perplexity "$MODEL" --tokens -f "$WORK/ids" --context 64 --chunks 1 --llama --json > "$WORK/one"
+awk -v all="$(figure nll "$WORK/all")" -v before="$(figure nll "$WORK/before")" -v one="$(figure nll "$WORK/one")" \
+    'BEGIN { d = (all * 63 - before * 32) / 31 - one; exit !(d < 1e-4 && d > -1e-4) }' || fail "--llama: $(cat "$WORK/one")"
+
 # Invalid use: one line and an exit code.
 expect() {
     want=$1 pattern=$2; shift 2
     set +e; "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; got=$?; set -e
     [ $got -eq "$want" ] || fail "$*: exit code $got, expected $want: $(cat "$WORK/err")"
     grep -Eiq -e "$pattern" "$WORK/err" || fail "$*: expected /$pattern/, got: $(cat "$WORK/err")"
+    sed -i '/^moed: uses /d' "$WORK/err"
     [ "$(wc -l < "$WORK/err")" -eq 1 ] && [ ! -s "$WORK/out" ] || fail "$*: more than a line: $(cat "$WORK/err" "$WORK/out")"
 }
 : > "$WORK/empty"
@@ -92,7 +107,19 @@ expect 1 'nothing to score' "$MOED" perplexity "$MODEL" -f "$WORK/empty"
 expect 1 'missing.gguf' "$MOED" perplexity "$WORK/missing.gguf" -f "$WORK/text"
 expect 2 'stride' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 64 --stride 65
 expect 2 'context' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 1
+expect 2 'stride' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 64 --llama --stride 32
 expect 1 '--ctx' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 4096
 expect 1 'serves' "$MOED" perplexity "$WORK/other.gguf" -f "$WORK/text"
 expect 3 'not running' env -u MOED_RUN XDG_RUNTIME_DIR="$WORK" "$MOED" perplexity "$MODEL" -f "$WORK/text" --name nobody
+
+# Without MOED_RUN and a name: those with too short a context are passed over; of several the user chooses.
+elsewhere() { env -u MOED_RUN XDG_RUNTIME_DIR="$WORK" "$MOED" "$@"; }
+elsewhere up "$MODEL" --name short --ctx 64 > /dev/null 2>&1 || fail "no deployment short"
+elsewhere up "$MODEL" --name long --ctx 512 --kv-type q8_0 > /dev/null 2>&1 || fail "no deployment long"
+elsewhere perplexity "$MODEL" -f "$WORK/text" --context 128 --chunks 1 --json > "$WORK/out" 2> "$WORK/err" || fail "$(cat "$WORK/err")"
+grep -q 'uses deployment long (kv q8_0, host)' "$WORK/err" || fail "$(cat "$WORK/err")"
+[ "$(figure deployment "$WORK/out") $(figure kv_type "$WORK/out")" = '"long" "q8_0"' ] || fail "$(cat "$WORK/out")"
+expect 2 'several deployments serve .*: (long, short|short, long); choose one with --name' elsewhere perplexity "$MODEL" -f "$WORK/text" --context 64
+expect 1 'context of deployment short is 64' elsewhere perplexity "$MODEL" -f "$WORK/text" --context 128 --name short
+elsewhere down --name short > /dev/null && elsewhere down --name long > /dev/null || fail "no end"
 say "ok: $(figure tokens_scored "$WORK/whole") tokens, $(figure tokens_per_s "$WORK/whole") tokens/s"

@@ -275,6 +275,9 @@ static void on_model(struct peer *p, uint64_t id)
     reply.name = (char *)"Stand-in 1T";
     reply.architecture = (char *)"qwen3moe";
     reply.quantization = (char *)"Q4_K_M";
+    reply.kv_type = (char *)"q8_0";
+    reply.reproducible = true;
+    reply.identity = 77;
     reply.parameters = 1000000000000u;
     reply.vocab = STAND_IN_VOCAB;
     reply.context = 4096;

@@ -70,6 +70,8 @@ static void test_model(void **state)
     assert_string_equal(m->architecture, "qwen3moe");
     assert_string_equal(m->chat_template, "");
     assert_string_equal(m->quantization, "Q4_K_M");
+    assert_string_equal(m->kv_type, "q8_0");
+    assert_true(m->reproducible && m->identity == 77);
     assert_true(m->parameters == 1000000000000u);
     assert_int_equal(m->vocab, STAND_IN_VOCAB);
     assert_int_equal(m->context, 4096);

@@ -51,6 +51,20 @@ static void test_sliding(void **context)
     expect_window(&plan, 3, 6, 11, 10);
 }
 
+/* llama-perplexity's: of a chunk of 8 it scores the tokens 5, 6 and 7. */
+static void test_second_halves(void **context)
+{
+    struct window_plan plan = {.n_tokens = 23, .size = 8, .stride = 8, .halves = true};
+    assert_int_equal(windows_count(&plan), 2);
+    expect_window(&plan, 0, 0, 8, 5);
+    expect_window(&plan, 1, 8, 16, 13);
+    plan.n_tokens = 7;
+    assert_int_equal(windows_count(&plan), 0);
+    plan = (struct window_plan){.n_tokens = 3, .size = 3, .stride = 3, .halves = true};
+    assert_int_equal(windows_count(&plan), 1);
+    expect_window(&plan, 0, 0, 3, 2);
+}
+
 static void test_short_texts(void **context)
 {
     struct window_plan plan = {.n_tokens = 0, .size = 4, .stride = 4, .begin_token = true};
@@ -189,10 +203,11 @@ static void test_coverage(void **context)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_sliding),
-        cmocka_unit_test(test_short_texts),  cmocka_unit_test(test_each_token_once),
-        cmocka_unit_test(test_over_windows), cmocka_unit_test(test_over_tokens),
-        cmocka_unit_test(test_unfinished),   cmocka_unit_test(test_coverage),
+        cmocka_unit_test(test_side_by_side),    cmocka_unit_test(test_sliding),
+        cmocka_unit_test(test_short_texts),     cmocka_unit_test(test_second_halves),
+        cmocka_unit_test(test_each_token_once), cmocka_unit_test(test_over_windows),
+        cmocka_unit_test(test_over_tokens),     cmocka_unit_test(test_unfinished),
+        cmocka_unit_test(test_coverage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,9 @@ static void answer_model(struct frontend *f, uint64_t id)
     reply.quantization = (char *)model->quantization;
     reply.chat_template_kwargs = (char *)model->chat_template_kwargs;
     reply.reasoning_budget = model->reasoning_budget;
+    reply.kv_type = (char *)model->kv_type;
+    reply.reproducible = model->reproducible;
+    reply.identity = model->identity;
     Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;

@@ -42,7 +42,10 @@ struct frontends_model { /* for ModelReply and limits; borrowed */
     const char *quantization;         /* the same */
     const char *chat_template_kwargs; /* the same */
     uint32_t reasoning_budget;        /* tokens; 0: none */
-    struct sampling sampling;         /* the defaults */
+    const char *kv_type;
+    uint64_t identity; /* of the file */
+    bool reproducible;
+    struct sampling sampling; /* the defaults */
     const struct token_list *end_tokens;
     const char *device;
     uint32_t context;
