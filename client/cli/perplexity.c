@@ -155,6 +155,12 @@ static enum moed_code take_event(void *arg, const struct moed_event *event,
 {
     struct perplexity *p = arg;
     enum moed_code code = MOED_OK;
+    if (event->kind == MOED_EVENT_LOGPROBS && !perplexity_pairs_take(p, event)) {
+        *error = (struct moed_error){.code = MOED_ERROR_PROTOCOL};
+        snprintf(error->message, sizeof error->message,
+                 "the worker gave other probabilities than those that it was asked for");
+        return error->code;
+    }
     if (event->kind == MOED_EVENT_LOGPROBS)
         code = add_logprobs(p, event, error);
     if (!code)
@@ -173,10 +179,13 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
         p->ids[n++] = p->tokens.ids[i];
     if (p->replaces_first)
         p->ids[0] = p->text.begin_token;
+    p->window_tokens = n;
+    p->window_first = first;
     const struct moed_logprobs_options options = {.size = sizeof options,
                                                   .tokens = p->ids,
                                                   .token_count = n,
                                                   .first = first,
+                                                  .top = p->top,
                                                   .priority = MOED_PRIORITY_BATCH};
     struct moed_request *request;
     enum moed_code code = moed_logprobs_start(p->serving.session, &options, &request, error);
@@ -205,11 +214,18 @@ static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_cod
         if (!serving_attach_again(&p->serving, deaths, &error, exit_code))
             return FAILED;
     }
+    if (p->top && interrupts && p->estimate.current.tokens != p->window_tokens - p->window_first) {
+        estimate_drop_window(&p->estimate); /* only a part of it has come */
+        return INTERRUPTED;
+    }
+    *exit_code = CLI_FAILURE;
+    if (!perplexity_pairs_window(p))
+        return FAILED;
     if (!estimate_end_window(&p->estimate)) {
         cli_complain("no memory for another window");
-        *exit_code = CLI_FAILURE;
         return FAILED;
     }
+    *exit_code = CLI_OK;
     p->bytes += p->window_bytes;
     p->window_bytes = 0;
     return interrupts ? INTERRUPTED : SCORED;
@@ -222,6 +238,8 @@ static int measure(void *arg)
         struct window w = windows_at(&p->plan, k);
         p->n_scored += w.end - w.scored_begin;
     }
+    if (!perplexity_pairs_open(p))
+        return CLI_FAILURE;
     int exit_code = CLI_OK;
     enum outcome outcome = SCORED;
     progress_begin(&p->progress);
@@ -234,7 +252,7 @@ static int measure(void *arg)
     if (outcome == FAILED)
         return exit_code;
     if (outcome == SCORED)
-        return perplexity_report(p);
+        return perplexity_pairs_finish(p) ? perplexity_report(p) : CLI_FAILURE;
     cli_complain("interrupted after %zu of %zu windows%s", p->estimate.n_windows, p->n_windows,
                  p->estimate.n_windows ? "; what is known so far:" : "");
     if (p->estimate.n_windows)
@@ -272,6 +290,10 @@ int perplexity_main(int argc, char **argv)
          "parse the texts of special tokens in the text"},
         {"tokens", OPTION_BOOL, &p.ids_given, 0, 0, NULL,
          "read token ids from FILE; add no begin tokens"},
+        {"save", OPTION_STRING, &p.save, 0, 0, "BASE",
+         "write the tokens' log-probabilities to BASE"},
+        {"against", OPTION_STRING, &p.against, 0, 0, "BASE",
+         "compare with the model that BASE was saved for"},
         {"name", OPTION_STRING, &p.name, 0, 0, "NAME", "select a deployment"},
         {"json", OPTION_BOOL, &p.json, 0, 0, NULL, "print one JSON object"},
         {0},
@@ -290,8 +312,13 @@ int perplexity_main(int argc, char **argv)
         cli_complain("perplexity: -f FILE is missing; usage: moed perplexity MODEL -f FILE");
         return CLI_USAGE;
     }
+    if (p.save && p.against) {
+        cli_complain("perplexity: --save and --against cannot be combined");
+        return CLI_USAGE;
+    }
     estimate_init(&p.estimate);
     exit_code = perplexity(&p, argv[1]);
+    perplexity_pairs_close(&p);
     estimate_fini(&p.estimate);
     model_text_close(&p.text);
     token_list_fini(&p.tokens);

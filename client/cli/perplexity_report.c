@@ -72,8 +72,33 @@ static void serving_json(const struct perplexity *p, struct strbuf *b)
     text(b, "text_hash", hash);
 }
 
+static void comparison_json(const struct perplexity *p, const struct comparison_result *c,
+                            struct strbuf *b)
+{
+    const struct baseline_head *h = &p->baseline.head;
+    strbuf_printf(b, ", \"base\": {\"model\": ");
+    strbuf_json_string(b, h->model, strlen(h->model));
+    text(b, "kv_type", h->kv_type);
+    text(b, "device", h->device);
+    number(b, "perplexity", exp(c->base.mean));
+    number(b, "nll", c->base.mean);
+    strbuf_printf(b, "}");
+    number(b, "nll_difference", c->delta.mean);
+    number(b, "nll_difference_standard_error", c->delta.standard_error);
+    number(b, "perplexity_ratio", exp(c->delta.mean));
+    number(b, "perplexity_ratio_low", exp(c->delta.low));
+    number(b, "perplexity_ratio_high", exp(c->delta.high));
+    number(b, "kl_mean", c->mean);
+    number(b, "kl_median", c->median);
+    number(b, "kl_99", c->q99);
+    number(b, "kl_max", c->most);
+    count(b, "kl_top", p->top);
+    number(b, "kl_rest", c->rest);
+    number(b, "same_top", c->same_top);
+}
+
 static void report_json(const struct perplexity *p, const struct estimate_result *r,
-                        struct strbuf *b)
+                        const struct comparison_result *c, struct strbuf *b)
 {
     strbuf_printf(b, "{\"model\": ");
     strbuf_json_string(b, p->model, strlen(p->model));
@@ -95,13 +120,36 @@ static void report_json(const struct perplexity *p, const struct estimate_result
                   p->plan.begin_token || p->replaces_first ? "true" : "false");
     text(b, "scored", p->llama ? "second-half" : "all");
     serving_json(p, b);
+    if (p->against)
+        comparison_json(p, c, b);
     number(b, "seconds", p->seconds);
     number(b, "tokens_per_s", speed_of(p, r->tokens));
     strbuf_printf(b, "}\n");
 }
 
+static void comparison_text(const struct perplexity *p, const struct comparison_result *c,
+                            struct strbuf *b)
+{
+    const struct baseline_head *h = &p->baseline.head;
+    strbuf_printf(b, "against         %s (kv %s, %s), perplexity %.4f\n", h->model, h->kv_type,
+                  h->device, exp(c->base.mean));
+    strbuf_printf(b, "nll difference  %+.6f nats a token, standard error %.6f over %s\n",
+                  c->delta.mean, c->delta.standard_error,
+                  c->delta.over_windows ? "windows" : "tokens");
+    strbuf_printf(b, "ratio           %.6f, 95 %% confidence %.6f to %.6f\n", exp(c->delta.mean),
+                  exp(c->delta.low), exp(c->delta.high));
+    strbuf_printf(b, "KL divergence   mean %.6f, median %.6f, 99 %% %.6f, largest %.6f nats\n",
+                  c->mean, c->median, c->q99, c->most);
+    if (p->top < h->vocab)
+        strbuf_printf(b,
+                      "                at least: it is over the %" PRIu32
+                      " most probable tokens, without %.1f %% of the probability\n",
+                      p->top, 100 * c->rest);
+    strbuf_printf(b, "same top token  %.2f %%\n", 100 * c->same_top);
+}
+
 static void report_text(const struct perplexity *p, const struct estimate_result *r,
-                        struct strbuf *b)
+                        const struct comparison_result *c, struct strbuf *b)
 {
     strbuf_printf(b, "perplexity      %.4f", exp(r->mean));
     if (isfinite(r->standard_error))
@@ -119,18 +167,23 @@ static void report_text(const struct perplexity *p, const struct estimate_result
                   p->plan.begin_token ? ", each after a begin token"
                   : p->llama          ? "; of each the second half is scored"
                                       : "");
+    if (p->against)
+        comparison_text(p, c, b);
     strbuf_printf(b, "speed           %.1f tokens/s, %.1f s\n", speed_of(p, r->tokens), p->seconds);
 }
 
-int perplexity_report(const struct perplexity *p)
+int perplexity_report(struct perplexity *p)
 {
     struct estimate_result r = estimate_get(&p->estimate);
+    struct comparison_result c = {0};
     struct strbuf out;
     strbuf_init(&out);
+    if (p->against)
+        c = comparison_get(&p->comparison);
     if (p->json)
-        report_json(p, &r, &out);
+        report_json(p, &r, &c, &out);
     else
-        report_text(p, &r, &out);
+        report_text(p, &r, &c, &out);
     if (out.failed)
         cli_complain("no memory for the report");
     bool written = !out.failed && ask_print(out.data, out.len);

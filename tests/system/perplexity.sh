@@ -89,6 +89,14 @@ cut -d , -f 1-33 "$WORK/ids" > "$WORK/half"
 awk -v all="$(figure nll "$WORK/all")" -v before="$(figure nll "$WORK/before")" -v one="$(figure nll "$WORK/one")" \
     'BEGIN { d = (all * 63 - before * 32) / 31 - one; exit !(d < 1e-4 && d > -1e-4) }' || fail "--llama: $(cat "$WORK/one")"
 
+# A model against itself; and a baseline of other tokens. test_comparison has the figures.
+measure --chunks 2 --save "$WORK/base" > /dev/null
+measure --chunks 2 --against "$WORK/base" > "$WORK/same"
+[ "$(figure nll_difference "$WORK/same") $(figure kl_max "$WORK/same") $(figure same_top "$WORK/same") $(figure perplexity_ratio "$WORK/same")" = "0 0 1 1" ] ||
+    fail "against itself: $(cat "$WORK/same")"
+! "$MOED" perplexity "$MODEL" --tokens -f "$WORK/ids" --context 256 --chunks 1 --against "$WORK/base" > /dev/null 2> "$WORK/err" || fail "other windows are taken"
+grep -q 'the same text and options are needed' "$WORK/err" || fail "$(cat "$WORK/err")"
+
 # Invalid use: one line and an exit code.
 expect() {
     want=$1 pattern=$2; shift 2
@@ -106,6 +114,8 @@ expect 1 'directory' "$MOED" perplexity "$MODEL" -f "$WORK"
 expect 1 'nothing to score' "$MOED" perplexity "$MODEL" -f "$WORK/empty"
 expect 1 'missing.gguf' "$MOED" perplexity "$WORK/missing.gguf" -f "$WORK/text"
 expect 2 'stride' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 64 --stride 65
+expect 2 'combined' "$MOED" perplexity "$MODEL" -f "$WORK/text" --save a --against b
+expect 1 'not a file of moed perplexity --save' "$MOED" perplexity "$MODEL" -f "$WORK/text" --against "$MODEL"
 expect 2 'context' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 1
 expect 2 'stride' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 64 --llama --stride 32
 expect 1 '--ctx' "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 4096
