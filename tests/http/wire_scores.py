@@ -103,6 +103,32 @@ def check_scores_of_a_common_beginning():
         assert streamed == got[2 * i]["tokens"][:-1], (streamed, got[2 * i])
 
 
+def check_scores_before_a_stop():
+    """A chat's tokens are those of its content: none of the stop string."""
+    chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0}
+
+    def entries(**body):
+        c = post("/v1/chat/completions", **{**chat, "logprobs": True, **body})["choices"][0]
+        return c["message"]["content"], [e["token"] for e in c["logprobs"]["content"]]
+    _, tokens = entries(max_tokens=8)
+    stop = tokens[5] + tokens[6][:1]  # it is complete in the middle of a token
+    assert stop not in "".join(tokens[:5])
+    text, found = entries(max_tokens=8, stop=stop)
+    assert (text, found) == ("".join(tokens[:5]), tokens[:5]), (text, found, tokens)
+    text, found = entries(max_tokens=8, stop=tokens[4][-1:] + tokens[5])
+    assert text == "".join(tokens[:5])[:-1] and found == tokens[:5 if len(tokens[4]) > 1 else 4], (text, found, tokens)
+    streamed = [json.loads(d)["choices"][0] for _, d in events("/v1/chat/completions", **chat, max_tokens=8, stop=stop, logprobs=True)[:-1]]
+    shown = scored = ""
+    for c in streamed:  # in a stream they come with their text
+        shown += c["delta"].get("content", "")
+        scored += "".join(e["token"] for e in c["logprobs"]["content"]) if c["logprobs"] else ""
+        assert shown.startswith(scored), (shown, scored)
+    assert scored == shown == "".join(tokens[:5]), streamed
+    got = post("/api/chat", messages=chat["messages"], stream=False, logprobs=True,
+               options={"temperature": 0, "num_predict": 8, "stop": [stop]})
+    assert [e["token"] for e in got["logprobs"]] == tokens[:5], got
+
+
 def check_scores_with_an_answer():
     """As lm-evaluation-harness asks: the last log-probability is the generated token's, also where that ends the answer. The
     prompt is computed once."""

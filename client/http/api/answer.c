@@ -253,6 +253,7 @@ static uint32_t take_all(struct choice *c, const struct moed_event *e)
 {
     answer_add_scores(c, e, 0, e->token_count);
     c->tokens += e->token_count;
+    c->text_come += (uint32_t)e->text_bytes;
     output_take(&c->output, e->text, e->text_bytes, (uint32_t)e->token_count);
     return (uint32_t)e->token_count;
 }

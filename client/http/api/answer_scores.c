@@ -30,6 +30,15 @@ static struct scores *scores_now(struct choice *c)
     return c->awaits_scores ? &c->held.scores : &c->scores;
 }
 
+/* Its bytes; see choice_settled_scores. */
+static void place_row(struct choice *c, size_t i, uint32_t bytes)
+{
+    struct scores *s = scores_now(c);
+    if (!s->failed)
+        s->offsets[i] = c->text_of_tokens;
+    c->text_of_tokens += bytes;
+}
+
 /* shown: how many bytes of the text the token is. A text hides control tokens, and a space before
  * its first word. */
 static void place_token(struct choice *c, size_t i, uint32_t token, uint32_t shown)
@@ -52,9 +61,12 @@ void answer_add_scores(struct choice *c, const struct moed_event *e, size_t from
     scores_add(s, e->tokens + from, n, scored ? e->logprobs + from : NULL,
                top ? e->top_tokens + from * s->top : NULL,
                top ? e->top_logprobs + from * s->top : NULL);
-    for (size_t i = 0; i < n && has_columns(c->answer); i++)
-        place_token(c, before + i, e->tokens[from + i],
-                    e->token_bytes ? e->token_bytes[from + i] : UINT32_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (has_columns(c->answer))
+            place_token(c, before + i, e->tokens[from + i],
+                        e->token_bytes ? e->token_bytes[from + i] : UINT32_MAX);
+        else
+            place_row(c, before + i, e->token_bytes ? e->token_bytes[from + i] : 0);
 }
 
 void answer_add_end_score(struct choice *c, const struct moed_event *e)
@@ -67,7 +79,10 @@ void answer_add_end_score(struct choice *c, const struct moed_event *e)
     size_t before = scores_now(c)->count;
     scores_add(scores_now(c), &token, 1, e->logprob_count ? e->logprobs : NULL, e->top_tokens,
                e->top_logprobs);
-    place_token(c, before, token, 0);
+    if (has_columns(c->answer))
+        place_token(c, before, token, 0);
+    else
+        place_row(c, before, 0);
 }
 
 /* ---- Of the prompt ---- */

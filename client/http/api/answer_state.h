@@ -64,7 +64,10 @@ struct choice {
     struct budget budget;
     struct scores scores;
     struct text_place place; /* in the answer's text, behind the last token of `scores` */
-    struct watch scoring;    /* of the prompt's log-probabilities, which the answer repeats */
+    /* Bytes: of the texts of all tokens; of the text that has come. The rest is held back, and is
+     * dropped where it is a stop string. */
+    uint32_t text_of_tokens, text_come;
+    struct watch scoring; /* of the prompt's log-probabilities, which the answer repeats */
     /* The one that computes them, for all choices of the prompt; NULL: none, or another choice's */
     struct moed_request *score_request;
     /* The prompt has so many tokens at its beginning in common with that of this choice, whose

@@ -15,9 +15,27 @@ size_t choice_shown(const struct choice *c, size_t n)
     return n - (pending < n ? pending : n);
 }
 
+/* Of the first n scores those whose token's text has come. In the end also one of which a part is
+ * shown, and the other part is of the stop string. */
+static size_t come_scores(const struct choice *c, size_t n)
+{
+    const struct scores *s = &c->scores;
+    uint32_t end = c->text_of_tokens;
+    if (c->done && c->result.reason != MOED_REASON_STOP)
+        return n;
+    for (; n > 0 && end > c->text_come; n--) {
+        if (c->done && s->offsets[n - 1] < c->text_come)
+            break;
+        end = s->offsets[n - 1];
+    }
+    return n;
+}
+
 size_t choice_settled_scores(const struct choice *c)
 {
     size_t settled = choice_shown(c, c->scores.count);
+    if (!c->output.parser && !c->answer->dialect->has_end_token)
+        settled = come_scores(c, settled); /* a parser knows its pending tokens itself */
     return settled > c->scores.written ? settled : c->scores.written;
 }
 

@@ -17,7 +17,9 @@ struct scores {
     float *values;        /* natural logarithms; NAN: of a text's first token, which has none */
     uint32_t *top_tokens; /* [count][top], the most probable first */
     float *top_values;
-    uint32_t *offsets; /* of scores_columns_json: the characters of the text before each token */
+    /* Of scores_columns_json: the characters of the text before each token. For the other forms an
+     * answer has its bytes there. */
+    uint32_t *offsets;
     size_t count, capacity;
     uint32_t top;
     size_t written; /* of a stream: how many the client has */
