@@ -16,6 +16,12 @@ def check_errors():
     refused("/v1/completions", {"prompt": ["a", 10**9], "max_tokens": 1}, 400, "prompt")
     refused("/v1/completions", {"prompt": ["a"] * 100, "n": 2}, 400)
     assert refused("/v1/completions", {"prompt": "a " * 5000}, 400)["error"]["code"] == "context_length_exceeded"
+    at_most = refused("/v1/completions", {"prompt": [5] * 4096, "max_tokens": 1}, 400)["error"]["message"]
+    assert "too long: 4096 tokens > 4095 maximum" in at_most, at_most
+    at_most = refused("/v1/completions", {"prompt": [[5], [6, 7], [5] * 4096], "max_tokens": 1}, 400)["error"]["message"]
+    assert at_most.startswith("prompt[2]: "), at_most
+    for value in (0, 1, True):  # null and false change nothing
+        refused("/v1/completions", {"prompt": "a", "prompt_logprobs": value}, 400, "prompt_logprobs")
     many = refused("/v1/completions", {"prompt": "a", "stop_token_ids": [1] * 4000}, 400)["error"]
     assert "stop tokens" in many["message"] and many["code"] != "context_length_exceeded", many
     assert refused("/v1/messages", {"messages": [{"role": "user", "content": "a"}]}, 400)["type"] == "error"

@@ -1,5 +1,6 @@
 """The names of models, and what the server says about itself."""
 import json
+import re
 from wire_client import call, moed, post
 
 
@@ -40,6 +41,8 @@ def check_models():
     assert call("GET", "/tokenizer_info?model=nope")[0] == 404
     usual = props["default_generation_settings"]["params"]  # the file names none
     assert (usual["temperature"], usual["top_k"], usual["top_p"], usual["min_p"]) == (0.8, 0, 1, 0.05), usual
+    prints = [post("/v1/completions", prompt="a", max_tokens=1), post("/v1/chat/completions", max_tokens=1, messages=[{"role": "user", "content": "a"}])]
+    assert len({p["system_fingerprint"] for p in prints}) == 1 and re.fullmatch("moed-[^-]+-[0-9a-f]{8}", prints[0]["system_fingerprint"]), prints
     response = post("/v1/responses", input="Hi", max_output_tokens=1)
     assert (response["temperature"], response["top_p"]) == (0.8, 1), response
     everyone = call("GET", "/metrics?process=all")[2]

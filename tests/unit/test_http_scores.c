@@ -72,6 +72,17 @@ static void test_two_tokens_of_one_text(void **state)
     scores_fini(&s);
 }
 
+static void test_ids_as_names(void **state)
+{
+    struct scores s = {.top = 2, .as_ids = true};
+    scores_add(&s, (uint32_t[]){SECOND_A, C}, 2, (float[]){-3, -4}, (uint32_t[]){A, SECOND_A, A, B},
+               (float[]){-1, -3, -1, -2});
+    expect(&s, "{\"tokens\":[\"token_id:3\",\"token_id:2\"],\"token_logprobs\":[-3,-4],"
+               "\"top_logprobs\":[{\"token_id:0\":-1,\"token_id:3\":-3},"
+               "{\"token_id:0\":-1,\"token_id:1\":-2,\"token_id:2\":-4}],\"text_offset\":[0,0]}");
+    scores_fini(&s);
+}
+
 static void test_no_token(void **state)
 {
     struct scores s = {.top = 1};
@@ -265,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_the_chosen_token_is_among_the_top),
         cmocka_unit_test(test_the_chosen_token_alone),
         cmocka_unit_test(test_two_tokens_of_one_text),
+        cmocka_unit_test(test_ids_as_names),
         cmocka_unit_test(test_no_token),
         cmocka_unit_test(test_scores_kept),
         cmocka_unit_test(test_no_memory_for_a_kept_text),

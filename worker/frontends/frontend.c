@@ -187,12 +187,13 @@ static enum error_code check_tokens(const struct frontends_model *model,
                              model->map->params.vocab);
     if (list->count == 0)
         return error_set(e, ERROR_USAGE, "the prompt is empty: give at least one token");
-    if (list->count + (answers ? 1 : 0) > model->context)
+    uint32_t most = model->context - (answers ? 1 : 0); /* one is the answer's */
+    if (list->count > most)
         return error_set(e, ERROR_CONTEXT, /* LiteLLM and Claude Code know it by these words */
                          "this model's maximum context length is %" PRIu32
                          " tokens, but the prompt is too long: %zu tokens > %" PRIu32
                          " maximum: shorten it, or start the deployment with a larger --ctx",
-                         model->context, list->count, model->context);
+                         model->context, list->count, most);
     return ERROR_OK;
 }
 

@@ -401,15 +401,30 @@ static void name_refused(const struct answer *a, struct problem *p)
     refusal_name(p, &a->ask, facts ? facts->vocab : 0, a->structure.grammar.kind);
 }
 
-/* The next event of a request. False: there is none now, or the answer has failed with it. */
-static bool next_event(struct answer *a, struct moed_request *r, const struct moed_event **event,
+/* Of several prompts: which one is wrong. */
+static void name_prompt(const struct choice *c, struct moed_error *error)
+{
+    char message[sizeof error->message];
+    bool wrong = error->code == MOED_ERROR_USAGE || error->code == MOED_ERROR_CONTEXT;
+    int most = (int)sizeof message - 24;
+    if (!wrong || c->answer->ask.prompt_count < 2)
+        return;
+    memcpy(message, error->message, sizeof message);
+    snprintf(error->message, sizeof error->message, "prompt[%u]: %.*s", c->prompt, most, message);
+}
+
+/* The next event of a request of the choice. False: there is none now, or the answer has failed
+ * with it. */
+static bool next_event(struct choice *c, struct moed_request *r, const struct moed_event **event,
                        bool *failed)
 {
+    struct answer *a = c->answer;
     struct moed_error error;
     enum moed_code code = moed_request_next(r, 0, event, &error);
     *failed = code && !no_event_yet(&error);
     if (*failed) {
         struct problem p;
+        name_prompt(c, &error);
         problem_from_moed(&p, &error);
         if (code == MOED_ERROR_USAGE)
             name_refused(a, &p);
@@ -434,7 +449,7 @@ static void on_choice(struct watch *w, uint32_t events)
     for (int i = 0;
          i < EVENTS_A_TURN && scores < SCORES_A_TURN && c->request && !c->done && !c->held.done;
          i++) {
-        if (!next_event(a, c->request, &event, &failed))
+        if (!next_event(c, c->request, &event, &failed))
             break;
         scores += scores_in(a, event, 1);
         if (!take_event(c, event))
@@ -511,7 +526,7 @@ static void on_score(struct watch *w, uint32_t events)
     bool failed = false;
     size_t scores = 0;
     for (int i = 0; i < EVENTS_A_TURN && scores < SCORES_A_TURN && c->score_request; i++) {
-        if (!next_event(a, c->score_request, &event, &failed))
+        if (!next_event(c, c->score_request, &event, &failed))
             break;
         scores += scores_in(a, event, a->n_choices);
         if (event->kind == MOED_EVENT_LOGPROBS)
@@ -598,9 +613,21 @@ static void end_echo(struct answer *a)
         finish(a);
 }
 
+/* Answers of one fingerprint come from the same file, KV cache type, --reproducible and kind of
+ * device. m: NULL where the worker was restarted. */
+static void take_fingerprint(struct answer *a, const struct moed_model *m)
+{
+    if (!m || !m->identity)
+        return;
+    uint64_t hash = checksum64(m->identity, m->kv_type, strlen(m->kv_type));
+    hash = checksum64(hash + m->reproducible, m->device, strcspn(m->device, ":"));
+    snprintf(a->fingerprint, sizeof a->fingerprint, "-%08x", (unsigned)(hash & UINT32_MAX));
+}
+
 static void start_done(struct job *job)
 {
     struct answer *a = (struct answer *)job;
+    take_fingerprint(a, a->deployment->facts);
     a->jobs--;
     a->starting = false;
     if (!a->x) {
@@ -632,6 +659,7 @@ static bool make_choices(struct answer *a)
                              .prompt = (unsigned)(i / ask->n),
                              .budget.on_resumed = on_resumed};
         c->scores.top = c->held.scores.top = ask->top_logprobs;
+        c->scores.as_ids = ask->names_are_ids;
         strbuf_init(&c->held.text);
     }
     a->n_choices = a->n_running = (unsigned)n;

@@ -116,6 +116,7 @@ struct answer {
     unsigned replacements;         /* of the deployment's model, when the answer began */
     char id[40];                   /* "chatcmpl-..." */
     char model[MODEL_NAME_BYTES];
+    char fingerprint[10]; /* "-" and 8 digits: what computes the answer, and how; or "" */
     time_t created;
     uint64_t found_ns;             /* when the deployment was there: a model may have been loaded */
     uint64_t cache_salt;           /* of the request's API key; 0: none */

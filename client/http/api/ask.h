@@ -90,6 +90,7 @@ struct ask {
     bool logprobs;
     uint32_t top_logprobs;
     bool return_tokens; /* their ids */
+    bool names_are_ids; /* of tokens with log-probabilities */
     bool with_pieces;   /* of /tokenize */
     struct ask_prompt *prompts;
     size_t prompt_count;

@@ -41,7 +41,7 @@ void openai_head(const struct answer *a, const char *object, struct strbuf *out)
     strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld", a->id, object,
                   (long long)a->created);
     json_string_member(out, "model", a->model);
-    strbuf_printf(out, ",\"system_fingerprint\":\"moed-" MOED_VERSION "\"");
+    strbuf_printf(out, ",\"system_fingerprint\":\"moed-" MOED_VERSION "%s\"", a->fingerprint);
 }
 
 void openai_stream_end(struct answer *a, const char *object)

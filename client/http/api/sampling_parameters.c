@@ -310,6 +310,18 @@ static bool take_max_drafts(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* vLLM's 0 asks for the prompt's own tokens: it is no value that changes nothing. */
+static bool refuse_prompt_logprobs(struct ask *ask, json_t *value, struct problem *p)
+{
+    return json_is_false(value) ||
+           problem_set(p, 400, "use /v1/completions with echo and logprobs");
+}
+
+static bool take_names_are_ids(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->names_are_ids, p);
+}
+
 const struct parameter sampling_parameters[] = {
     {.name = "temperature", .take = take_temperature},
     {.name = "top_p", .take = take_top_p},
@@ -353,7 +365,8 @@ const struct parameter sampling_parameters[] = {
     {.name = "adaptive_decay"},
     {.name = "use_beam_search", .refused = NO_BEAMS},
     {.name = "length_penalty", .refused = NO_BEAMS, .neutral = "1"},
-    {.name = "prompt_logprobs", .refused = "use /v1/completions with echo and logprobs"},
+    {.name = "prompt_logprobs", .take = refuse_prompt_logprobs},
+    {.name = "return_tokens_as_token_ids", .take = take_names_are_ids}, /* vLLM's */
     {.name = "n_probs", .refused = "use logprobs"},
     {.name = "post_sampling_probs", .refused = "log-probabilities are the model's own"},
     {.name = "truncate_prompt_tokens", .refused = "a prompt is never cut"},

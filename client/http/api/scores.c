@@ -82,8 +82,15 @@ static void value_json(float value, struct strbuf *out)
         strbuf_float(out, value < LEAST ? LEAST : value);
 }
 
-static void token_json(const struct vocabulary *v, uint32_t token, float value, bool id,
-                       struct strbuf *out)
+static void id_name_json(uint32_t token, struct strbuf *out)
+{
+    strbuf_text(out, "\"token_id:");
+    strbuf_uint(out, token);
+    strbuf_text(out, "\"");
+}
+
+static void token_json(const struct scores *s, const struct vocabulary *v, uint32_t token,
+                       float value, bool id, struct strbuf *out)
 {
     struct moed_bytes text = vocabulary_text(v, token);
     strbuf_text(out, "{");
@@ -93,7 +100,10 @@ static void token_json(const struct vocabulary *v, uint32_t token, float value, 
         strbuf_text(out, ",");
     }
     strbuf_text(out, "\"token\":");
-    strbuf_json_string(out, text.data, text.len);
+    if (s->as_ids)
+        id_name_json(token, out);
+    else
+        strbuf_json_string(out, text.data, text.len);
     strbuf_text(out, ",\"logprob\":");
     value_json(value, out);
     strbuf_text(out, ",\"bytes\":");
@@ -103,11 +113,11 @@ static void token_json(const struct vocabulary *v, uint32_t token, float value, 
 static void row_json(const struct scores *s, size_t i, const struct vocabulary *v, bool id,
                      struct strbuf *out)
 {
-    token_json(v, s->tokens[i], s->values[i], id, out);
+    token_json(s, v, s->tokens[i], s->values[i], id, out);
     strbuf_text(out, ",\"top_logprobs\":[");
     for (size_t k = i * s->top; k < (i + 1) * s->top; k++) {
         strbuf_text(out, k > i * s->top ? "," : "");
-        token_json(v, s->top_tokens[k], s->top_values[k], id, out);
+        token_json(s, v, s->top_tokens[k], s->top_values[k], id, out);
         strbuf_text(out, "}");
     }
     strbuf_text(out, "]}");
@@ -216,11 +226,29 @@ static bool has_text(struct seen_texts *seen, const uint32_t *tokens, size_t n, 
     return k < n;
 }
 
-static void member_json(uint32_t token, float value, const struct vocabulary *v, struct strbuf *out)
+static void cell_name_json(const struct scores *s, uint32_t token, const struct vocabulary *v,
+                           struct strbuf *out)
 {
-    name_json(vocabulary_text(v, token), out);
+    if (s->as_ids)
+        id_name_json(token, out);
+    else
+        name_json(vocabulary_text(v, token), out);
+}
+
+static void member_json(const struct scores *s, uint32_t token, float value,
+                        const struct vocabulary *v, struct strbuf *out)
+{
+    cell_name_json(s, token, v, out);
     strbuf_text(out, ":");
     value_json(value, out);
+}
+
+static bool has_id(const uint32_t *tokens, size_t n, uint32_t token)
+{
+    size_t k = 0;
+    while (k < n && tokens[k] != token)
+        k++;
+    return k < n;
 }
 
 /* The most probable tokens, and as OpenAI has it the one at the place too. Two tokens may have one
@@ -236,14 +264,15 @@ static void top_object_json(const struct scores *s, size_t i, const struct vocab
     }
     strbuf_text(out, "{");
     for (size_t k = 0; k < s->top; k++) {
-        if (has_text(&seen, tokens, k, tokens[k], v))
+        if (!s->as_ids && has_text(&seen, tokens, k, tokens[k], v))
             continue;
         strbuf_text(out, k ? "," : "");
-        member_json(tokens[k], s->top_values[i * s->top + k], v, out);
+        member_json(s, tokens[k], s->top_values[i * s->top + k], v, out);
     }
-    if (!has_text(&seen, tokens, s->top, s->tokens[i], v)) {
+    if (s->as_ids ? !has_id(tokens, s->top, s->tokens[i])
+                  : !has_text(&seen, tokens, s->top, s->tokens[i], v)) {
         strbuf_text(out, s->top ? "," : "");
-        member_json(s->tokens[i], s->values[i], v, out);
+        member_json(s, s->tokens[i], s->values[i], v, out);
     }
     strbuf_text(out, "}");
 }
@@ -254,7 +283,7 @@ typedef void write_cell(const struct scores *s, size_t i, const struct vocabular
 static void name_cell(const struct scores *s, size_t i, const struct vocabulary *v,
                       struct strbuf *out)
 {
-    name_json(vocabulary_text(v, s->tokens[i]), out);
+    cell_name_json(s, s->tokens[i], v, out);
 }
 
 static void value_cell(const struct scores *s, size_t i, const struct vocabulary *v,

@@ -22,6 +22,7 @@ struct scores {
     uint32_t *offsets;
     size_t count, capacity;
     uint32_t top;
+    bool as_ids;    /* a token's name is "token_id:N", as vLLM has it */
     size_t written; /* of a stream: how many the client has */
     /* scores_keep: the JSON text of the first kept_to. */
     struct strbuf kept[SCORES_TEXTS];
