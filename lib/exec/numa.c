@@ -64,7 +64,7 @@ static bool place(const struct topology *t, uint8_t *memory, const struct numa_r
     bool all = r->node == NUMA_ALL_NODES;
     for (unsigned i = 0; i < t->n_nodes; i++)
         if (all || i == r->node)
-            nodes[t->node_ids[i] / bits] |= 1ul << t->node_ids[i] % bits;
+            nodes[t->memory_ids[i] / bits] |= 1ul << t->memory_ids[i] % bits;
     return syscall(SYS_mbind, memory + r->start, r->end - r->start,
                    all ? MPOL_INTERLEAVE : MPOL_PREFERRED, nodes, 8 * sizeof nodes + 1, 0) == 0;
 }

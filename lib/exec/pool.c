@@ -250,19 +250,39 @@ static void stop_threads(struct pool *p, unsigned n_started)
         pthread_join(p->threads[i].thread, NULL);
 }
 
+/* The least speed of the cores for a node's threads, if there are fewer of these than cores. Cores
+ * of one kind may differ by some per cent. */
+static uint32_t least_speed(const struct pool *p, const struct topology *t, unsigned node)
+{
+    uint32_t most = 0;
+    unsigned n_fast = 0, n_threads = 0;
+    for (unsigned i = 0; i < t->n_cores; i++)
+        if (t->cpus[i].node == node && t->speeds[t->cpus[i].core] > most)
+            most = t->speeds[t->cpus[i].core];
+    for (unsigned i = 0; i < t->n_cores; i++)
+        n_fast += t->cpus[i].node == node && t->speeds[t->cpus[i].core] >= most - most / 8;
+    for (unsigned i = 0; i < pool_active_count(p); i++)
+        n_threads += t->n_cpus && t->cpus[i % t->n_cpus].node == node;
+    return n_threads <= n_fast ? most - most / 8 : 0;
+}
+
 /* The CPUs of a thread. With a thread for each core, each thread has a core of its own: the owners
  * of two processes that take turns then share one core and their helpers the others, and no two
  * threads share a core while another is idle. With fewer threads the kernel chooses the cores,
- * because other programs compute too: any first CPU of a core on the thread's node. */
+ * because other programs compute too: any first CPU of a core on the thread's node; only the fast
+ * ones if the node has as many as threads. */
 static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsigned index)
 {
     unsigned n_threads = pool_active_count(p);
     bool one_each = n_threads >= t->n_cores;
     unsigned n_cpus = n_threads > t->n_cores ? t->n_cpus : t->n_cores;
+    uint32_t least = one_each ? 0 : least_speed(p, t, p->threads[index].node);
     cpu_set_t set;
     CPU_ZERO(&set);
     for (unsigned i = 0; i < n_cpus; i++)
-        if (one_each ? i == index % n_cpus : t->cpus[i].node == p->threads[index].node)
+        if (one_each
+                ? i == index % n_cpus
+                : t->cpus[i].node == p->threads[index].node && t->speeds[t->cpus[i].core] >= least)
             CPU_SET(t->cpus[i].cpu, &set);
     return set;
 }
@@ -280,6 +300,11 @@ static void place_threads(struct pool *p, const struct topology *t)
 void pool_settle_caller(const struct pool *p)
 {
     stay(pthread_self(), &p->threads[0]);
+}
+
+const cpu_set_t *pool_thread_cpus(const struct pool *p, unsigned thread)
+{
+    return &p->threads[thread].cpus;
 }
 
 unsigned pool_active_count(const struct pool *p)

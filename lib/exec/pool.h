@@ -53,6 +53,9 @@ unsigned pool_node_count(const struct pool *p);
  * pool_run. */
 void pool_settle_caller(const struct pool *p);
 
+/* The CPUs that an active thread may use; none: any. Valid until pool_share. */
+const cpu_set_t *pool_thread_cpus(const struct pool *p, unsigned thread);
+
 /* The cores that this process may use (topology_threads). */
 unsigned pool_usable_cores(void);
 /* The number of threads to use for `asked`; 0: the default. Never more than there are CPUs, because

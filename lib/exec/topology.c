@@ -1,5 +1,5 @@
 /* Reads the topology from /sys and /proc; see topology.h. */
-#include "exec/topology.h"
+#include "exec/topology_files.h"
 
 #include "base/cgroup.h"
 #include "base/log.h"
@@ -12,96 +12,60 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_BYTES 4400
-
-/* Reads the first line of ROOT/path. False: there is none. */
-static bool read_line(const char *root, const char *path, char line[PATH_BYTES])
-{
-    char full[2 * PATH_BYTES];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    FILE *f = fopen(full, "re");
-    if (!f)
-        return false;
-    bool ok = fgets(line, PATH_BYTES, f) != NULL;
-    fclose(f);
-    return ok;
-}
-
-/* True: the list, as "0-3,8", names the CPU. *lowest: the lowest number of the list. */
-static bool list_names(const char *list, unsigned cpu, unsigned *lowest)
-{
-    bool named = false;
-    *lowest = UINT16_MAX;
-    while (*list) {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10), last = first;
-        if (end == list)
-            break;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        named |= cpu >= first && cpu <= last;
-        *lowest = first < *lowest ? (unsigned)first : *lowest;
-        list = *end == ',' ? end + 1 : "";
-    }
-    return named;
-}
-
 static uint16_t core_of(const char *root, unsigned cpu)
 {
     char path[128], list[PATH_BYTES];
     unsigned lowest;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
-    if (read_line(root, path, list) && list_names(list, cpu, &lowest))
+    if (topology_read_line(root, path, list) && topology_list_names(list, cpu, &lowest))
         return (uint16_t)lowest;
     return (uint16_t)cpu;
 }
 
-/* The speed of a core to compare it with the machine's others: the kernel's measure, the kind on
- * Intel's hybrid CPUs, or the highest frequency. */
-static uint32_t speed_of(const char *root, unsigned cpu)
+/* The kernel's measure of a core's speed, or its highest frequency; 0: unknown. */
+static uint32_t measured_speed(const char *root, unsigned cpu)
 {
     static const char *const files[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
     char path[128], line[PATH_BYTES];
-    unsigned lowest;
-    if (read_line(root, "/sys/devices/cpu_core/cpus", line))
-        return list_names(line, cpu, &lowest) ? 2 : 1;
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/%s", cpu, files[i]);
-        if (read_line(root, path, line))
+        if (topology_read_line(root, path, line))
             return (uint32_t)strtoul(line, NULL, 10);
     }
     return 0;
 }
 
-static bool has_nodes(const char *root)
+/* The speed of a core to compare it with the machine's others. */
+static uint32_t speed_of(const char *root, unsigned cpu)
 {
-    char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/sys/devices/system/node", root);
-    return access(path, F_OK) == 0;
+    char line[PATH_BYTES];
+    unsigned lowest;
+    uint32_t speed;
+    if (topology_read_line(root, "/sys/devices/cpu_core/cpus", line)) {
+        if (topology_list_names(line, cpu, &lowest))
+            return TOPOLOGY_FAST;
+        speed = measured_speed(root, cpu);
+        return speed == 0 ? 1 : speed < TOPOLOGY_FAST / 2 ? speed : TOPOLOGY_FAST / 2;
+    }
+    return measured_speed(root, cpu);
 }
 
-/* Reads the CPUs' nodes, until each has one. Omits nodes without any of the CPUs. */
-static void read_nodes(const char *root, struct topology *t)
+/* Leaves out the low-power cores of a hybrid CPU: of its slow kind, those that are much slower than
+ * the fastest of that kind. */
+static void drop_low_power(struct topology *t)
 {
-    unsigned left = has_nodes(root) ? t->n_cpus : 0;
-    for (unsigned id = 0; id < 1024 && left && t->n_nodes < TOPOLOGY_MAX_NODES; id++) {
-        char path[128], list[PATH_BYTES];
-        bool used = false;
-        unsigned lowest;
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", id);
-        if (!read_line(root, path, list))
-            continue;
-        for (unsigned i = 0; i < t->n_cpus; i++)
-            if (list_names(list, t->cpus[i].cpu, &lowest)) {
-                t->cpus[i].node = (uint16_t)t->n_nodes;
-                used = true;
-                left--;
-            }
-        if (used)
-            t->node_ids[t->n_nodes++] = (uint16_t)id;
+    uint32_t most = 0;
+    unsigned n = 0;
+    bool hybrid = false;
+    for (unsigned i = 0; i < t->n_cpus; i++) {
+        uint32_t speed = t->speeds[t->cpus[i].core];
+        hybrid |= speed == TOPOLOGY_FAST;
+        most = speed < TOPOLOGY_FAST && speed > most ? speed : most;
     }
-    if (!t->n_nodes)
-        t->n_nodes = 1;
+    for (unsigned i = 0; hybrid && i < t->n_cpus; i++)
+        if (t->speeds[t->cpus[i].core] >= most - most / 4)
+            t->cpus[n++] = t->cpus[i];
+    t->n_cpus = hybrid ? n : t->n_cpus;
 }
 
 /* Reads the first number of a group's file, and the second; version 1 has one in each file. */
@@ -110,13 +74,13 @@ static bool read_period(const char *root, const struct cgroup *g, long *quota, l
     char path[2 * PATH_BYTES], line[PATH_BYTES];
     if (g->second) {
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", g->path);
-        return read_line(root, path, line) && sscanf(line, "%ld %ld", quota, period) == 2;
+        return topology_read_line(root, path, line) && sscanf(line, "%ld %ld", quota, period) == 2;
     }
     snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", g->path);
-    if (!read_line(root, path, line) || sscanf(line, "%ld", quota) != 1)
+    if (!topology_read_line(root, path, line) || sscanf(line, "%ld", quota) != 1)
         return false;
     snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", g->path);
-    return read_line(root, path, line) && sscanf(line, "%ld", period) == 1;
+    return topology_read_line(root, path, line) && sscanf(line, "%ld", period) == 1;
 }
 
 /* Whole cores of a cgroup; 0: no limit, which is "max" or -1. */
@@ -196,7 +160,8 @@ void topology_read_from(const char *root, const cpu_set_t *allowed, struct topol
             out->cpus[out->n_cpus++] = (struct topology_cpu){.cpu = (uint16_t)cpu, .core = core};
             out->speeds[core] = speed_of(root, cpu);
         }
-    read_nodes(root, out);
+    drop_low_power(out);
+    topology_read_nodes(root, out);
     put_in_order(out);
     out->quota = read_quota(root);
 }
@@ -306,18 +271,69 @@ static void deal(const struct topology *t, uint16_t *cores, unsigned n, unsigned
     memcpy(cores + done, sorted + done, (n - done) * sizeof *cores);
 }
 
-/* The cores' lowest CPUs, node by node. */
-static unsigned list_cores(const struct topology *t, unsigned n_shares, uint16_t *cores)
+/* The shares of the cores, as positions in a list of the cores, node by node. */
+struct division {
+    unsigned n_shares, each;                /* cores of a share */
+    unsigned n_nodes;                       /* the shares are divided by node; 0: they are not */
+    unsigned first[TOPOLOGY_MAX_NODES + 1]; /* of each node's cores in the list */
+};
+
+static void count_cores(const struct topology *t, unsigned first[TOPOLOGY_MAX_NODES + 1])
 {
-    unsigned n = 0, each = t->n_cores / n_shares ? t->n_cores / n_shares : 1;
+    memset(first, 0, (TOPOLOGY_MAX_NODES + 1) * sizeof *first);
+    for (unsigned i = 0; i < t->n_cores; i++)
+        first[t->cpus[i].node + 1]++;
+    for (unsigned node = 0; node < t->n_nodes; node++)
+        first[node + 1] += first[node];
+}
+
+static void divide(const struct topology *t, unsigned n_shares, struct division *d)
+{
+    *d = (struct division){.n_shares = n_shares, .each = t->n_cores / n_shares};
+    d->each = d->each ? d->each : 1;
+    count_cores(t, d->first);
+    unsigned nodes = n_shares < t->n_nodes ? t->n_nodes / n_shares : 1;  /* of a share */
+    unsigned shares = n_shares > t->n_nodes ? n_shares / t->n_nodes : 1; /* of a node */
+    if (nodes * n_shares != shares * t->n_nodes)
+        return;
+    for (unsigned node = 0; node < t->n_nodes; node += nodes)
+        if (d->first[node + nodes] - d->first[node] < shares * d->each)
+            return;
+    d->n_nodes = t->n_nodes;
+}
+
+/* The position of a share's first core. */
+static unsigned first_of_share(const struct division *d, unsigned rank)
+{
+    if (!d->n_nodes)
+        return rank * d->each;
+    if (d->n_shares <= d->n_nodes)
+        return d->first[rank * (d->n_nodes / d->n_shares)];
+    unsigned shares = d->n_shares / d->n_nodes;
+    return d->first[rank / shares] + rank % shares * d->each;
+}
+
+/* The number of shares that begin with a core of the node. */
+static unsigned shares_of_node(const struct division *d, unsigned node)
+{
+    unsigned n = 0;
+    for (unsigned rank = 0; rank < d->n_shares; rank++) {
+        unsigned at = first_of_share(d, rank);
+        n += at >= d->first[node] && at + d->each <= d->first[node + 1];
+    }
+    return n;
+}
+
+/* The cores' lowest CPUs, node by node. */
+static unsigned list_cores(const struct topology *t, const struct division *d, uint16_t *cores)
+{
+    unsigned n = 0;
     for (unsigned node = 0; node < t->n_nodes; node++) {
         unsigned first = n;
         for (unsigned i = 0; i < t->n_cores; i++) /* one CPU of each core comes first */
             if (t->cpus[i].node == node)
                 cores[n++] = t->cpus[i].core;
-        unsigned begun = (first + each - 1) / each, whole = (n - first) / each;
-        unsigned left = n_shares > begun ? n_shares - begun : 0;
-        deal(t, cores + first, n - first, whole < left ? whole : left, each);
+        deal(t, cores + first, n - first, shares_of_node(d, node), d->each);
     }
     return n;
 }
@@ -325,14 +341,18 @@ static unsigned list_cores(const struct topology *t, unsigned n_shares, uint16_t
 void topology_share(const struct topology *t, unsigned rank, unsigned n, struct topology *out)
 {
     uint16_t cores[TOPOLOGY_MAX_CPUS];
-    unsigned n_cores = list_cores(t, n, cores), each = n_cores / n ? n_cores / n : 1;
+    struct division d;
+    divide(t, n, &d);
+    unsigned n_cores = list_cores(t, &d, cores), first = first_of_share(&d, rank);
     *out = (struct topology){.n_nodes = t->n_nodes, .quota = t->quota ? t->quota / n : 0};
     memcpy(out->node_ids, t->node_ids, sizeof out->node_ids);
+    memcpy(out->memory_ids, t->memory_ids, sizeof out->memory_ids);
+    memcpy(out->speeds, t->speeds, sizeof out->speeds);
     if (t->quota && !out->quota)
         out->quota = 1;
     for (unsigned i = 0; i < t->n_cpus; i++)
-        for (unsigned k = 0; n_cores && k < each; k++)
-            if (cores[(rank * each + k) % n_cores] == t->cpus[i].core) {
+        for (unsigned k = 0; n_cores && k < d.each; k++)
+            if (cores[(first + k) % n_cores] == t->cpus[i].core) {
                 out->n_cores += i < t->n_cores;
                 out->cpus[out->n_cpus++] = t->cpus[i];
             }

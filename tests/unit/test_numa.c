@@ -116,7 +116,7 @@ static unsigned first_node(void)
 {
     static struct topology t;
     topology_read(&t);
-    return t.node_ids[0];
+    return t.memory_ids[0];
 }
 
 /* Memory whose placement can be set and read back; else the test is skipped. */
@@ -141,7 +141,7 @@ static uint8_t *some_pages(size_t bytes, unsigned node)
  * range. */
 static void test_placed(void **state)
 {
-    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 2, .node_ids = {1023, 1023}};
+    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 2, .memory_ids = {1023, 1023}};
     struct numa_range ranges[16];
     unsigned node = first_node();
     uint64_t bytes = plan.header.bytes;
@@ -151,7 +151,7 @@ static void test_placed(void **state)
                     bytes); /* no such node: an error in the log, and no change of the memory */
     assert_policy(memory, node, MPOL_DEFAULT);
 
-    t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
+    t.memory_ids[0] = t.memory_ids[1] = (uint16_t)node;
     numa_place_pool(&t, &plan, PAGE, memory, bytes);
     uint32_t n = numa_ranges(&plan, 2, PAGE, ranges);
     for (uint32_t i = 0; i < n; i++)
@@ -169,7 +169,7 @@ static void test_spread(void **state)
     unsigned node = first_node();
     uint8_t *memory = some_pages(4 * PAGE, node);
     (void)state;
-    t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
+    t.memory_ids[0] = t.memory_ids[1] = (uint16_t)node;
     numa_spread(&t, memory, 4 * PAGE); /* one node: no effect */
     assert_policy(memory, node, MPOL_DEFAULT);
     t.n_nodes = 2;

@@ -1,4 +1,5 @@
 /* lib/exec/topology: made-up machines as trees of files, and the placement of threads on them. */
+#include "exec/pool.h"
 #include "exec/topology.h"
 
 #include "file_tree.h"
@@ -226,6 +227,169 @@ static void test_node_without_cpus(void **state)
     assert_int_equal(read_machine(0, 3)->n_nodes, 1);
 }
 
+/* ---- Many nodes ---- */
+
+static void put_node(unsigned id, const char *file, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%u/%s", id, file);
+    put(path, text);
+}
+
+/* n nodes of `cpus` cores each. */
+static void make_nodes(unsigned n, unsigned cpus)
+{
+    for (unsigned id = 0; id < n; id++) {
+        char list[32];
+        snprintf(list, sizeof list, "%u-%u", id * cpus, (id + 1) * cpus - 1);
+        put_node(id, "cpulist", list);
+    }
+}
+
+/* As two EPYC with a node for each L3 cache. */
+static void test_32_nodes(void **state)
+{
+    (void)state;
+    make_nodes(32, 8);
+    struct topology *t = read_machine(0, 255);
+    assert_int_equal(t->n_nodes, 32);
+    for (unsigned i = 0; i < 256; i++)
+        assert_int_equal(t->cpus[i].node, t->cpus[i].cpu / 8);
+    for (unsigned node = 0; node < 32; node++) {
+        assert_int_equal(t->node_ids[node], node);
+        assert_int_equal(t->memory_ids[node], node);
+    }
+}
+
+/* CPUs of nodes beyond the table count as those of the nearest node: by the kernel's distances,
+ * without them by number. */
+static void test_too_many_nodes(void **state)
+{
+    (void)state;
+    make_nodes(TOPOLOGY_MAX_NODES + 1, 1);
+    struct topology *t = read_machine(0, TOPOLOGY_MAX_NODES);
+    assert_int_equal(t->n_nodes, TOPOLOGY_MAX_NODES);
+    assert_int_equal(t->cpus[TOPOLOGY_MAX_NODES].node, TOPOLOGY_MAX_NODES - 1);
+    char online[32], distances[8 * TOPOLOGY_MAX_NODES] = "";
+    snprintf(online, sizeof online, "0-%d", TOPOLOGY_MAX_NODES);
+    put("/sys/devices/system/node/online", online);
+    for (unsigned id = 0; id <= TOPOLOGY_MAX_NODES; id++)
+        strcat(distances, id == 5 ? "12 " : id == TOPOLOGY_MAX_NODES ? "10 " : "32 ");
+    put_node(TOPOLOGY_MAX_NODES, "distance", distances);
+    t = read_machine(0, TOPOLOGY_MAX_NODES);
+    for (unsigned i = 0; i < t->n_cpus; i++)
+        assert_int_equal(t->cpus[i].node,
+                         t->cpus[i].cpu == TOPOLOGY_MAX_NODES ? 5 : t->cpus[i].cpu);
+}
+
+static void check_memory(unsigned n, const unsigned *ids)
+{
+    struct topology *t = read_machine(0, n - 1);
+    assert_int_equal(t->n_nodes, n);
+    for (unsigned node = 0; node < n; node++)
+        assert_int_equal(t->memory_ids[node], ids[node]);
+}
+
+/* Nodes without memory, as nodes 1 and 3 of a Threadripper 2990WX, and nodes whose memory the
+ * process's cpuset forbids: their threads use the nearest node's memory. */
+static void test_memory_nodes(void **state)
+{
+    (void)state;
+    make_nodes(4, 1);
+    check_memory(4, (const unsigned[]){0, 1, 2, 3});
+    put("/sys/devices/system/node/has_memory", "0,2");
+    put("/sys/devices/system/node/online", "0-3");
+    put_node(1, "distance", "16 10 16 16");
+    put_node(3, "distance", "24 16 16 10");
+    check_memory(4, (const unsigned[]){0, 0, 2, 2});
+    put("/proc/self/status", "Name:\ttest\nMems_allowed:\t4\nMems_allowed_list:\t2-3\nx:\t1");
+    check_memory(4, (const unsigned[]){2, 2, 2, 2});
+    put("/proc/self/status", "Mems_allowed_list:\t9"); /* which has no memory: not known */
+    check_memory(4, (const unsigned[]){0, 1, 2, 3});
+}
+
+/* Nodes of 43, 43 and 42 cores on each socket: as many shares as nodes, or a multiple or divisor,
+ * keep to nodes. */
+static void test_shares_of_uneven_nodes(void **state)
+{
+    static const unsigned first[] = {0, 43, 86, 128, 171, 214, 256};
+    static const unsigned shares[] = {1, 2, 3, 6, 12, 18};
+    static struct topology s;
+    (void)state;
+    for (unsigned node = 0; node < 6; node++) {
+        char list[32];
+        snprintf(list, sizeof list, "%u-%u", first[node], first[node + 1] - 1);
+        put_node(node, "cpulist", list);
+    }
+    struct topology *t = read_machine(0, 255);
+    for (unsigned k = 0; k < 6; k++) {
+        bool used[256] = {false};
+        for (unsigned rank = 0; rank < shares[k]; rank++) {
+            unsigned at = rank * 6 / shares[k], end = at + (shares[k] < 6 ? 6 / shares[k] : 1);
+            topology_share(t, rank, shares[k], &s);
+            assert_int_equal(s.n_cores, 256 / shares[k]);
+            for (unsigned i = 0; i < s.n_cpus; i++) {
+                assert_in_range(s.cpus[i].node, at, end - 1);
+                assert_false(used[s.cpus[i].cpu]);
+                used[s.cpus[i].cpu] = true;
+            }
+        }
+    }
+}
+
+/* ---- Kinds of cores ---- */
+
+static void put_frequency(unsigned cpu, const char *khz)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cpufreq/cpuinfo_max_freq", cpu);
+    put(path, khz);
+}
+
+/* Two fast cores of two threads, four slow ones, and two of low power, as in Core Ultra: these are
+ * left out, unless there are no others. */
+static void test_low_power_cores(void **state)
+{
+    (void)state;
+    for (unsigned cpu = 0; cpu < 4; cpu++)
+        put_siblings(cpu, cpu < 2 ? "0-1" : "2-3");
+    put("/sys/devices/cpu_core/cpus", "0-3");
+    for (unsigned cpu = 0; cpu < 10; cpu++)
+        put_frequency(cpu, cpu < 4 ? "4800000" : cpu < 8 ? "3800000" : "2500000");
+    struct topology *t = read_machine(0, 9);
+    check_order(t, (const unsigned[]){0, 2, 4, 5, 6, 7, 1, 3}, 8);
+    assert_int_equal(topology_threads(t), 6);
+    check_order(read_machine(8, 9), (const unsigned[]){8, 9}, 2);
+}
+
+/* The CPUs that each of n threads may use, as bits. */
+static void expect_places(unsigned n_cpus, unsigned n, uint64_t cpus)
+{
+    struct pool *p;
+    struct error e;
+    assert_int_equal(pool_new_on(read_machine(0, n_cpus - 1), "test", n, true, 0, &p, &e), 0);
+    for (unsigned i = 0; i < n; i++) {
+        const cpu_set_t *set = pool_thread_cpus(p, i);
+        for (unsigned cpu = 0; cpu < n_cpus; cpu++)
+            assert_int_equal(CPU_ISSET(cpu, set) != 0, cpus >> cpu & 1);
+    }
+    pool_free(p);
+}
+
+/* 8 fast cores and 16 slow ones, as Core i9-13900K: up to 8 threads stay on the fast ones. */
+static void test_few_threads_on_fast_cores(void **state)
+{
+    (void)state;
+    for (unsigned cpu = 0; cpu < 16; cpu++) {
+        char list[16];
+        snprintf(list, sizeof list, "%u-%u", cpu / 2 * 2, cpu / 2 * 2 + 1);
+        put_siblings(cpu, list);
+    }
+    put("/sys/devices/cpu_core/cpus", "0-15");
+    expect_places(32, 8, 0x5555);
+    expect_places(32, 9, 0xffff5555);
+}
+
 static void test_quota(void **state)
 {
     (void)state;
@@ -327,6 +491,12 @@ int main(void)
                                        ON_A_MACHINE(test_quota),
                                        ON_A_MACHINE(test_quota_of_version_1),
                                        ON_A_MACHINE(test_node_without_cpus),
+                                       ON_A_MACHINE(test_32_nodes),
+                                       ON_A_MACHINE(test_too_many_nodes),
+                                       ON_A_MACHINE(test_memory_nodes),
+                                       ON_A_MACHINE(test_shares_of_uneven_nodes),
+                                       ON_A_MACHINE(test_low_power_cores),
+                                       ON_A_MACHINE(test_few_threads_on_fast_cores),
                                        cmocka_unit_test(test_many_cpus),
                                        cmocka_unit_test(test_unknown_cpus),
                                        cmocka_unit_test(test_here)};
