@@ -156,7 +156,7 @@ static int load(struct bench *b, double *seconds)
     if (shm_create_large("bench-pool", b->plan.header.bytes, &region, &b->pages, &e))
         return complain(&e);
     double started = clock_s();
-    enum error_code code = load_weights(b->g, &b->plan, region.base, b->pool, NULL, NULL, &e);
+    enum error_code code = load_weights(b->g, &b->plan, region.base, NULL, b->pool, NULL, NULL, &e);
     *seconds = clock_s() - started;
     shm_close(&region);
     return code ? complain(&e) : 0;

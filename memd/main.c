@@ -44,7 +44,12 @@ static void place_pool(struct memd *m)
     memory_reserved_bytes(&reserved);
     if (m->pages == SHM_PAGES_RESERVED && reserved)
         page = reserved;
-    numa_place_pool(&t, &m->plan, page, m->pool.base, m->pool.bytes);
+    numa_places_init(&m->places, &t, &m->plan, page);
+    m->plan.header.split_rows = m->places.by_rows;
+    numa_spread_dense(&m->places, m->pool.base, m->pool.bytes);
+    if (t.n_nodes > 1)
+        log_info("experts lie on %u memory nodes by %s", t.n_nodes,
+                 m->places.by_rows ? "rows" : "segments, because of huge pages");
 }
 
 /* A number that no earlier load on this machine had: wall-clock nanoseconds. */
@@ -63,7 +68,7 @@ static enum error_code load_model(struct memd *m, struct error *e)
     if (code)
         return code;
     uint64_t started = clock_ns();
-    code = load_weights(m->gguf, &m->plan, m->pool.base, threads, show_progress, m, e);
+    code = load_weights(m->gguf, &m->plan, m->pool.base, &m->places, threads, show_progress, m, e);
     pool_free(threads);
     for (uint32_t i = 0; i < gguf_file_count(m->gguf) && !code; i++)
         code = gguf_check_unchanged(m->gguf, i, e);

@@ -46,6 +46,7 @@ struct memd {
     struct shm pool, residency;
     struct conversations conversations;
     enum shm_pages pages;           /* of the pool */
+    struct numa_places places;      /* of the pool's pages */
     uint64_t bytes_loaded, load_ns; /* before memd was ready */
     struct pool_map map;            /* for the cache */
     uint64_t generation;

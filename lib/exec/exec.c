@@ -276,9 +276,8 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
                        p->y_stride, p->accumulate);
 }
 
-struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens)
+struct exec_cutting exec_cut_begin(unsigned n_threads, uint64_t tiles, uint64_t tiles_by_tokens)
 {
-    unsigned n_threads = pool_active_count(x->pool);
     return (struct exec_cutting){.left = tiles_by_tokens,
                                  .shares = n_threads > 1 ? 2 * n_threads : 1,
                                  .fair = (uint32_t)(tiles / n_threads)};
@@ -310,7 +309,7 @@ static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const str
     uint64_t n = round_up((n_tiles + chunks - 1) / chunks, least);
     if (n_tokens > 1 && n > MOST_TILES)
         n = MOST_TILES; /* longer ones gain nothing and report progress less often */
-    if (n > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
+    if (n > n_tiles || x->n_chunks + EXEC_MAX_SLICES >= EXEC_MAX_CHUNKS)
         n = n_tiles;
     c->left -= n * n_tokens;
     return (uint32_t)n;
@@ -326,12 +325,11 @@ void exec_multiply_defined(struct exec *x, const struct matrix *m, const struct 
 }
 
 void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product,
-                      const struct matrix *m, uint32_t n_tokens)
+                      const struct matrix *m, uint32_t first, uint32_t end, uint32_t n_tokens)
 {
-    uint32_t n_tiles = n_tokens ? tile_row_count(m->rows) : 0;
-    for (uint32_t first = 0; first < n_tiles; first += x->chunks[x->n_chunks++].tile_count)
+    for (; first < end && n_tokens; first += x->chunks[x->n_chunks++].tile_count)
         x->chunks[x->n_chunks] =
-            (struct exec_chunk){product, first, next_cut(x, c, m, n_tokens, n_tiles - first)};
+            (struct exec_chunk){product, first, next_cut(x, c, m, n_tokens, end - first)};
 }
 
 void exec_multiply_several(struct exec *x, const struct exec_product *products, unsigned n,
@@ -341,10 +339,12 @@ void exec_multiply_several(struct exec *x, const struct exec_product *products, 
     uint64_t tiles = 0;
     for (unsigned i = 0; i < n; i++)
         tiles += tile_row_count(products[i].m->rows);
-    struct exec_cutting cutting = exec_cut_begin(x, tiles, tiles * a->n_tokens);
+    struct exec_cutting cutting =
+        exec_cut_begin(pool_active_count(x->pool), tiles, tiles * a->n_tokens);
     x->n_chunks = 0;
     for (unsigned i = 0; i < n; i++)
-        exec_cut_product(x, &cutting, i, products[i].m, a->n_tokens);
+        exec_cut_product(x, &cutting, i, products[i].m, 0, tile_row_count(products[i].m->rows),
+                         a->n_tokens);
     x->step++;
     pool_run(x->pool, multiply_chunk, &job, x->n_chunks);
 }

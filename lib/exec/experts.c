@@ -10,7 +10,6 @@
 #include "exec/internal.h"
 
 #include "base/checked.h"
-#include "exec/numa.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +122,7 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
     for (uint32_t s = 0; s < t->n_segments; s++) {
         struct expert_part *p = &x->parts[x->n_parts++];
         p->task = t;
+        p->number = t->first_segment + s;
         p->segment = pool_segment_at(&map->slabs[layer], place_of(map, layer, t, s));
         p->hidden = *hidden;
         *hidden += part_stride(p) * t->n_tokens;
@@ -137,12 +137,6 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
     }
 }
 
-static bool lies_on(const struct exec *x, const struct expert_part *p, unsigned node)
-{
-    unsigned n_nodes = pool_node_count(x->pool);
-    return n_nodes == 1 || numa_node_of_expert(p->task->expert, x->n_experts, n_nodes) == node;
-}
-
 /* The product that begins with part i: gate and up of the part, or down of its task. */
 static const struct matrix *product_of(const struct exec *x, uint32_t i, bool down)
 {
@@ -155,25 +149,51 @@ static uint32_t parts_of_product(const struct exec *x, uint32_t i, bool down)
     return down ? x->parts[i].task->n_segments : 1;
 }
 
+/* Tile rows [first, end) of the product that begins with part i, on a node. */
+struct rows_on_node {
+    uint32_t first, end;
+};
+
+static struct rows_on_node rows_on_node(const struct exec *x, uint32_t i, bool down, unsigned node)
+{
+    const struct expert_part *p = &x->parts[i];
+    struct numa_split split = x->split;
+    uint32_t n_tiles = tile_row_count(product_of(x, i, down)->rows);
+    if (split.n_nodes == 1)
+        return (struct rows_on_node){0, n_tiles};
+    if (down && split.n_segments > 1)
+        split.by_rows = true; /* its segments lie on several nodes */
+    if ((uint64_t)x->n_parts * numa_slices(&split, n_tiles) > EXEC_MAX_SLICES)
+        split.by_rows = false; /* with so many parts all nodes have enough to do */
+    uint32_t slices = numa_slices(&split, n_tiles);
+    unsigned of_first = down ? numa_down_node(&split, p->task->expert, slices)
+                             : numa_gate_node(&split, p->task->expert, p->number, slices);
+    uint32_t slice = (node + split.n_nodes - of_first) % split.n_nodes;
+    if (slice >= slices)
+        return (struct rows_on_node){0, 0};
+    return (struct rows_on_node){numa_first_tile(n_tiles, slices, slice),
+                                 numa_first_tile(n_tiles, slices, slice + 1)};
+}
+
 static void cut_for_node(struct exec *x, unsigned node, bool down)
 {
     uint64_t tiles = 0, by_tokens = 0;
-    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down))
-        if (lies_on(x, &x->parts[i], node)) {
-            uint64_t n = tile_row_count(product_of(x, i, down)->rows);
-            tiles += n;
-            by_tokens += n * x->parts[i].task->n_tokens;
-        }
-    struct exec_cutting cutting = exec_cut_begin(x, tiles, by_tokens);
-    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down))
-        if (lies_on(x, &x->parts[i], node))
-            exec_cut_product(x, &cutting, i, product_of(x, i, down), x->parts[i].task->n_tokens);
+    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down)) {
+        struct rows_on_node r = rows_on_node(x, i, down, node);
+        tiles += r.end - r.first;
+        by_tokens += (uint64_t)(r.end - r.first) * x->parts[i].task->n_tokens;
+    }
+    struct exec_cutting cutting = exec_cut_begin(pool_threads_on(x->pool, node), tiles, by_tokens);
+    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down)) {
+        struct rows_on_node r = rows_on_node(x, i, down, node);
+        exec_cut_product(x, &cutting, i, product_of(x, i, down), r.first, r.end,
+                         x->parts[i].task->n_tokens);
+    }
 }
 
-/* Cuts the gate and up matrices, or the down matrices, into chunks by their memory nodes. */
-static void cut_into_chunks(struct exec *x, bool down)
+void exec_cut_experts(struct exec *x, bool down)
 {
-    unsigned n_nodes = pool_node_count(x->pool);
+    unsigned n_nodes = x->split.n_nodes;
     x->n_chunks = 0;
     for (unsigned node = 0; node < n_nodes; node++) {
         x->first_chunk[node] = x->n_chunks;
@@ -204,12 +224,12 @@ static void quantize_cut_parts(struct exec *x)
 
 static void run_pass(struct exec *x)
 {
-    unsigned n_nodes = pool_node_count(x->pool);
+    unsigned n_nodes = x->split.n_nodes;
     x->step++;
-    cut_into_chunks(x, false);
+    exec_cut_experts(x, false);
     pool_run_by_node(x->pool, up_chunk, x, x->first_chunk, n_nodes);
     quantize_cut_parts(x);
-    cut_into_chunks(x, true);
+    exec_cut_experts(x, true);
     x->step++;
     pool_run_by_node(x->pool, down_chunk, x, x->first_chunk, n_nodes);
 }
@@ -218,7 +238,8 @@ void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
                   const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks)
 {
     x->input = a;
-    x->n_experts = map->slabs[layer].n_experts;
+    x->split = (struct numa_split){pool_node_count(x->pool), map->slabs[layer].n_segments,
+                                   map->header && map->header->split_rows};
     x->gating = params_expert_gating(&map->params, layer);
     for (uint32_t first = 0; first < n_tasks;) {
         size_t hidden = 0, memory = 0;

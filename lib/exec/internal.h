@@ -3,6 +3,7 @@
 #define MOED_EXEC_INTERNAL_H
 
 #include "exec/exec.h"
+#include "exec/numa.h"
 
 /* kernels/bf16.h reads tile rows in pairs. */
 #define BF16_TILES 2
@@ -13,7 +14,9 @@
 /* The most parts (an expert's segment for its tokens) and chunks of one pass of exec_experts. More
  * of them run in several passes. */
 #define EXEC_MAX_PARTS  1024
-#define EXEC_MAX_CHUNKS 16384
+#define EXEC_MAX_CHUNKS 32768
+/* The most slices (exec/numa.h) of a pass. */
+#define EXEC_MAX_SLICES (EXEC_MAX_CHUNKS / 4)
 
 /* Rows [at, at + n) of a product's input: those with the indices tokens[at ...] of a; NULL: rows of
  * a themselves. */
@@ -34,7 +37,8 @@ struct exec_packed {
 struct expert_part {
     const struct expert_task *task;
     struct expert_segment segment;
-    size_t hidden; /* offset of its rows in hidden: [n_tokens][width rounded to 16] */
+    uint32_t number; /* of the segment in its expert */
+    size_t hidden;   /* offset of its rows in hidden: [n_tokens][width rounded to 16] */
     struct activations h;
 };
 
@@ -70,7 +74,7 @@ struct exec {
     uint32_t cut_parts[EXEC_MAX_PARTS];           /* parts whose gate and up are several chunks */
     uint32_t first_chunk[TOPOLOGY_MAX_NODES + 1]; /* of each memory node */
     const struct activations *input;              /* of the current call */
-    uint32_t n_experts;                           /* of its layer */
+    struct numa_split split;                      /* of its layer's experts */
     struct gating gating;
 };
 
@@ -80,7 +84,7 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
                         uint32_t tile_first, uint32_t tile_count, const struct exec_rows *in,
                         const uint32_t *rows_of, float *y, size_t y_stride, bool accumulate);
 
-/* Cuts the tile rows of some products into chunks for all threads. The first chunks are long,
+/* Cuts the tile rows of some products into chunks for n_threads threads. The first chunks are long,
  * because to begin a stream of reads costs as much as 40 KB of it. Later chunks become shorter, so
  * that the threads finish together. */
 struct exec_cutting {
@@ -88,9 +92,13 @@ struct exec_cutting {
     unsigned shares; /* a chunk is 1 / shares of the remaining work */
     uint32_t fair;   /* an equal share of the tile rows for each thread */
 };
-struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens);
-/* Adds the chunks of one of the products to those of the current call. */
+struct exec_cutting exec_cut_begin(unsigned n_threads, uint64_t tiles, uint64_t tiles_by_tokens);
+/* Adds the chunks of tile rows [first, end) of one of the products to those of the current call. */
 void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product,
-                      const struct matrix *m, uint32_t n_tokens);
+                      const struct matrix *m, uint32_t first, uint32_t end, uint32_t n_tokens);
+
+/* Cuts the gate and up matrices, or the down matrices, of the parts into chunks by their memory
+ * nodes. */
+void exec_cut_experts(struct exec *x, bool down);
 
 #endif

@@ -45,6 +45,7 @@ struct pool {
     bool stopping;
     bool pins;
     unsigned n_threads, spin_us, n_nodes, rank, n_shares;
+    unsigned n_on_node[TOPOLOGY_MAX_NODES]; /* active threads */
     char name[12];
     struct topology *topology;   /* of all threads */
     struct pool_thread *threads; /* [n_threads]; thread 0 is the caller of pool_run */
@@ -255,15 +256,13 @@ static void stop_threads(struct pool *p, unsigned n_started)
 static uint32_t least_speed(const struct pool *p, const struct topology *t, unsigned node)
 {
     uint32_t most = 0;
-    unsigned n_fast = 0, n_threads = 0;
+    unsigned n_fast = 0;
     for (unsigned i = 0; i < t->n_cores; i++)
         if (t->cpus[i].node == node && t->speeds[t->cpus[i].core] > most)
             most = t->speeds[t->cpus[i].core];
     for (unsigned i = 0; i < t->n_cores; i++)
         n_fast += t->cpus[i].node == node && t->speeds[t->cpus[i].core] >= most - most / 8;
-    for (unsigned i = 0; i < pool_active_count(p); i++)
-        n_threads += t->n_cpus && t->cpus[i % t->n_cpus].node == node;
-    return n_threads <= n_fast ? most - most / 8 : 0;
+    return p->n_on_node[node] <= n_fast ? most - most / 8 : 0;
 }
 
 /* The CPUs of a thread. With a thread for each core, each thread has a core of its own: the owners
@@ -290,11 +289,14 @@ static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsign
 /* Gives the active threads their places on t. */
 static void place_threads(struct pool *p, const struct topology *t)
 {
+    memset(p->n_on_node, 0, sizeof p->n_on_node);
     for (unsigned i = 0; i < pool_active_count(p); i++) {
-        p->threads[i].node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0;
-        if (p->pins)
-            p->threads[i].cpus = place_of(p, t, i);
+        unsigned node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0;
+        p->threads[i].node = node;
+        p->n_on_node[node]++;
     }
+    for (unsigned i = 0; p->pins && i < pool_active_count(p); i++)
+        p->threads[i].cpus = place_of(p, t, i);
 }
 
 void pool_settle_caller(const struct pool *p)
@@ -397,6 +399,11 @@ enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigne
     enum error_code code = pool_new_on(t, name, n_threads, pin, spin_us, out, e);
     free(t);
     return code;
+}
+
+unsigned pool_threads_on(const struct pool *p, unsigned node)
+{
+    return p->n_on_node[node] ? p->n_on_node[node] : pool_active_count(p);
 }
 
 unsigned pool_node_count(const struct pool *p)

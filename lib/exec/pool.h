@@ -49,6 +49,9 @@ void pool_wake(struct pool *p);
 void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t *first,
                       unsigned n_nodes);
 unsigned pool_node_count(const struct pool *p);
+/* The threads that compute now on a node; if there are none, on all nodes, because all of them take
+ * its chunks. */
+unsigned pool_threads_on(const struct pool *p, unsigned node);
 /* Pins the calling thread to the place of thread 0, if the pool pins. For the thread that will call
  * pool_run. */
 void pool_settle_caller(const struct pool *p);

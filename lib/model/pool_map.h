@@ -82,7 +82,8 @@ struct pool_header {
     uint64_t slabs_offset;                    /* struct pool_slabs [n_layers] */
     uint32_t n_tensors, n_layers;
     uint32_t tiered; /* 1: the slabs lie in the host tier */
-    uint32_t reserved;
+    uint32_t
+        split_rows; /* 1: experts lie on memory nodes by tile rows, 0: by segments (exec/numa.h) */
     uint64_t expert_bytes, dense_bytes; /* of weights, in the pool or (experts) in the host tier */
     uint64_t parameters;                /* values of weights in the file */
     uint64_t file_bytes;

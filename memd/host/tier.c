@@ -83,7 +83,7 @@ static void spread(void *memory, uint64_t bytes)
 {
     static struct topology t; /* large */
     topology_read(&t);
-    numa_spread(&t, memory, bytes);
+    numa_spread(&t, "the host tier", memory, bytes);
 }
 
 static enum error_code make_region(struct tier *t, struct error *e)

@@ -17,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/machine_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +45,7 @@ struct load_thread {
 struct loader {
     const struct gguf *g;
     uint8_t *pool;
+    struct numa_places *places;
     uint64_t pool_bytes;
     _Atomic bool *populated; /* [blocks of POPULATE_BYTES]: a thread makes its pages, or has */
     struct pack_item *items;
@@ -154,7 +154,7 @@ static enum error_code populate(struct loader *l, uint64_t start, uint64_t end, 
             continue;
         uint64_t at = block * POPULATE_BYTES, left = l->pool_bytes - at;
         enum error_code code =
-            memory_populate(l->pool + at, left < POPULATE_BYTES ? left : POPULATE_BYTES, e);
+            numa_populate(l->places, l->pool, at, left < POPULATE_BYTES ? left : POPULATE_BYTES, e);
         if (code)
             return code;
     }
@@ -314,11 +314,12 @@ static void log_times(const struct loader *l, unsigned n_threads)
 }
 
 enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,
-                             struct pool *threads, load_progress *progress, void *progress_arg,
-                             struct error *e)
+                             struct numa_places *places, struct pool *threads,
+                             load_progress *progress, void *progress_arg, struct error *e)
 {
     struct loader l = {.g = g,
                        .pool = pool,
+                       .places = places,
                        .pool_bytes = plan->header.bytes,
                        .progress = progress,
                        .progress_arg = progress_arg};

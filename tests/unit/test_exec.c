@@ -51,7 +51,8 @@ static void options(struct mkmodel_options *o, const char *type)
     o->vocab = 300;
 }
 
-/* Several threads on two made-up memory nodes, so that experts are assigned by node. */
+/* Several threads on two made-up memory nodes, so that experts' rows or
+ * segments are assigned by node. */
 static struct exec *new_exec(struct pool **pool, unsigned threads, const struct exec_limits *limits,
                              bool rounds)
 {
@@ -167,9 +168,14 @@ static void check_type(const char *type, double tolerance)
         }
     run(x3, &m, all, TOKENS, 0, n, other);
     assert_memory_equal(whole, other, values * sizeof *whole);
+    struct pool_header *header = (struct pool_header *)m.pool;
+    header->split_rows = 1; /* the nodes have rows of each expert, not whole segments */
+    run(x3, &m, all, TOKENS, 0, n, other);
+    assert_memory_equal(whole, other, values * sizeof *whole);
 
     /* a single token, and three in another order */
     for (uint32_t t = 0; t < TOKENS; t += 7) {
+        header->split_rows = t / 7 % 2;
         uint32_t some[] = {t, (t + 5) % TOKENS, (t + 11) % TOKENS};
         for (uint32_t count = 1; count <= 3; count += 2) {
             run(x3, &m, some, count, 0, n, other);

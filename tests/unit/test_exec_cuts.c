@@ -13,27 +13,35 @@
 
 enum { MOST_THREADS = 64 };
 
-static struct exec *new_exec(unsigned threads, struct pool **pool)
+/* The threads' CPUs lie on the nodes in turn. */
+static struct exec *new_exec_on(unsigned n_nodes, unsigned threads, struct pool **pool)
 {
-    static const struct topology one = {
-        .n_cpus = 1, .n_cores = 1, .n_nodes = 1, .cpus = {{0, 0, 0}}};
+    static struct topology t; /* large */
+    t = (struct topology){.n_cpus = n_nodes, .n_cores = n_nodes, .n_nodes = n_nodes};
+    for (unsigned i = 0; i < n_nodes; i++)
+        t.cpus[i] = (struct topology_cpu){(uint16_t)i, (uint16_t)i, (uint16_t)i};
     const struct exec_limits limits = {
         .max_tokens = 1, .max_cols = 64, .max_task_rows = 1, .max_width = 64};
     struct error e;
     struct exec *x;
-    must(pool_new_on(&one, "test", threads, false, 0, pool, &e), &e);
+    must(pool_new_on(&t, "test", threads, false, 0, pool, &e), &e);
     must(exec_new(*pool, &limits, false, &x, &e), &e);
     return x;
+}
+
+static struct exec *new_exec(unsigned threads, struct pool **pool)
+{
+    return new_exec_on(1, threads, pool);
 }
 
 /* n products with these tile rows. */
 static void cut(struct exec *x, uint32_t n, const struct matrix *m, uint32_t n_tokens)
 {
     uint64_t tiles = (uint64_t)n * tile_row_count(m->rows);
-    struct exec_cutting c = exec_cut_begin(x, tiles, tiles * n_tokens);
+    struct exec_cutting c = exec_cut_begin(pool_active_count(x->pool), tiles, tiles * n_tokens);
     x->n_chunks = 0;
     for (uint32_t i = 0; i < n; i++)
-        exec_cut_product(x, &c, i, m, n_tokens);
+        exec_cut_product(x, &c, i, m, 0, tile_row_count(m->rows), n_tokens);
 }
 
 static void expect_all_once(const struct exec *x, uint32_t n, uint32_t n_tiles)
@@ -138,10 +146,51 @@ static void test_bf16_chunks(void **state)
     }
 }
 
+/* Experts of one segment, as parts of one token each. */
+static void cut_experts(struct exec *x, uint32_t n, uint32_t d_expert, uint32_t d_model, bool down)
+{
+    static struct expert_task tasks[64];
+    x->split = (struct numa_split){pool_node_count(x->pool), 1, true};
+    for (x->n_parts = 0; x->n_parts < n; x->n_parts++) {
+        struct expert_part *p = &x->parts[x->n_parts];
+        tasks[x->n_parts] =
+            (struct expert_task){.expert = 7 * x->n_parts, .n_segments = 1, .n_tokens = 1};
+        p->task = &tasks[x->n_parts];
+        p->segment.gate = (struct matrix){TENSOR_Q4_K, d_expert, d_model, NULL};
+        p->segment.down = (struct matrix){TENSOR_Q4_K, d_model, d_expert, NULL};
+    }
+    exec_cut_experts(x, down);
+}
+
+/* On 8 nodes of 8 threads each node's eighth of the rows is cut as on a machine of one node with 8
+ * threads, for its own threads and not for all 64; and all rows are in some chunk once. */
+static void test_chunks_of_nodes(void **state)
+{
+    struct pool *one, *eight;
+    struct exec *x = new_exec(8, &one), *y = new_exec_on(8, 64, &eight);
+    (void)state;
+    for (int down = 0; down < 2; down++) {
+        cut_experts(x, 8, down ? 1536 : 1536 / 8, down ? 4096 / 8 : 4096, down);
+        cut_experts(y, 8, 1536, 4096, down);
+        uint32_t n_tiles = down ? 256 : 96, covered[8][256] = {{0}};
+        for (unsigned node = 0; node < 8; node++)
+            assert_int_equal(y->first_chunk[node + 1] - y->first_chunk[node], x->n_chunks);
+        for (uint32_t i = 0; i < y->n_chunks; i++)
+            for (uint32_t k = 0; k < y->chunks[i].tile_count; k++)
+                covered[y->chunks[i].product][y->chunks[i].tile_first + k]++;
+        for (uint32_t i = 0; i < 8 * n_tiles; i++)
+            assert_int_equal(covered[i / n_tiles][i % n_tiles], 1);
+    }
+    exec_free(x);
+    exec_free(y);
+    pool_free(one);
+    pool_free(eight);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts),
-                                       cmocka_unit_test(test_long_chunks),
-                                       cmocka_unit_test(test_bf16_chunks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuts), cmocka_unit_test(test_long_chunks),
+        cmocka_unit_test(test_bf16_chunks), cmocka_unit_test(test_chunks_of_nodes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -16,77 +18,212 @@
 
 #define PAGE 4096u
 
-static void test_experts(void **state)
+/* ---- The rule ---- */
+
+/* Shares of the nodes' work for one token, of tile rows of gate and up and of down: the busiest
+ * node's over the mean. */
+static double busiest_of_mean(const struct numa_split *split, uint32_t gate_tiles,
+                              uint32_t down_tiles, const uint32_t *experts, uint32_t n)
 {
-    (void)state;
-    for (uint32_t expert = 0; expert < 64; expert++) {
-        assert_int_equal(numa_node_of_expert(expert, 64, 1), 0);
-        assert_int_equal(numa_node_of_expert(expert, 64, 2), expert >= 32);
+    double load[TOPOLOGY_MAX_NODES] = {0}, most = 0, sum = 0;
+    uint32_t slices = numa_slices(split, gate_tiles);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t s = 0; s < split->n_segments; s++)
+            for (uint32_t k = 0; k < slices; k++)
+                load[(numa_gate_node(split, experts[i], s, slices) + k) % split->n_nodes] +=
+                    2.0 *
+                    (numa_first_tile(gate_tiles, slices, k + 1) -
+                     numa_first_tile(gate_tiles, slices, k)) /
+                    gate_tiles;
+        uint32_t of_down = numa_slices(split, down_tiles);
+        for (uint32_t k = 0; k < of_down; k++)
+            load[(numa_down_node(split, experts[i], of_down) + k) % split->n_nodes] +=
+                1.0 * split->n_segments *
+                (numa_first_tile(down_tiles, of_down, k + 1) -
+                 numa_first_tile(down_tiles, of_down, k)) /
+                down_tiles;
     }
-    /* 5 over 2: 3 and 2. 1 over 4: on the first. */
-    static const unsigned nodes[] = {0, 0, 0, 1, 1};
-    for (uint32_t expert = 0; expert < 5; expert++)
-        assert_int_equal(numa_node_of_expert(expert, 5, 2), nodes[expert]);
-    assert_int_equal(numa_node_of_expert(0, 1, 4), 0);
+    for (unsigned node = 0; node < split->n_nodes; node++) {
+        assert_true(load[node] > 0);
+        most = load[node] > most ? load[node] : most;
+        sum += load[node];
+    }
+    return most * split->n_nodes / sum;
 }
 
-/* A dense layer, then two layers of 4 experts of 3 pages and 64 bytes, behind 2 pages of other
- * data. */
-#define SLAB (3 * PAGE + 64u)
+/* Slices cover a matrix in order, in groups of NUMA_SLICE_TILES but for the last. */
+static void test_slices(void **state)
+{
+    (void)state;
+    for (unsigned n_nodes = 1; n_nodes <= TOPOLOGY_MAX_NODES; n_nodes++)
+        for (uint32_t n_tiles = 1; n_tiles <= 300; n_tiles++) {
+            const struct numa_split split = {n_nodes, 1, true};
+            uint32_t n = numa_slices(&split, n_tiles);
+            assert_in_range(n, 1, n_nodes);
+            assert_int_equal(numa_first_tile(n_tiles, n, 0), 0);
+            assert_int_equal(numa_first_tile(n_tiles, n, n), n_tiles);
+            for (uint32_t i = 0; i < n && n > 1; i++) {
+                uint32_t first = numa_first_tile(n_tiles, n, i);
+                assert_int_equal(first % NUMA_SLICE_TILES, 0);
+                assert_true(numa_first_tile(n_tiles, n, i + 1) >= first + NUMA_SLICE_TILES);
+            }
+        }
+    assert_int_equal(numa_slices(&(struct numa_split){8, 1, false}, 300), 1);
+}
+
+/* One token's experts on 8 nodes. DeepSeek-V3: 8 of 256 from 4 of 8 groups that follow each other;
+ * gpt-oss: 4 of 128; Mixtral: 2 of 8. With whole experts the busiest node has 2.5 to 4 times the
+ * mean. */
+static void test_even_shares(void **state)
+{
+    static const uint32_t groups[] = {0, 3, 31, 40, 64, 66, 200, 221}, four[] = {1, 2, 3, 90},
+                          two[] = {0, 4}, same[] = {8, 16, 24, 32, 40, 48, 56, 64};
+    const struct numa_split deepseek = {8, 16, true}, gpt_oss = {8, 9, true},
+                            mixtral = {8, 16, true}, qwen = {8, 6, true};
+    (void)state;
+    assert_true(busiest_of_mean(&deepseek, 8, 448, groups, 8) < 1.05);
+    assert_true(busiest_of_mean(&gpt_oss, 20, 180, four, 4) < 1.15);
+    assert_true(busiest_of_mean(&mixtral, 56, 256, two, 2) < 1.15);
+    assert_true(busiest_of_mean(&qwen, 16, 256, groups, 8) < 1.05);
+    assert_true(busiest_of_mean(&qwen, 16, 256, same, 8) < 1.05);
+}
+
+/* By segments, where pages are too large for slices: still all nodes, less evenly. */
+static void test_shares_by_segments(void **state)
+{
+    static const uint32_t experts[] = {0, 3, 31, 40, 64, 66, 120, 125};
+    struct numa_split split = {8, 6, false};
+    (void)state;
+    bool used[8] = {false};
+    for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t segment = 0; segment < 6; segment++)
+            used[numa_gate_node(&split, experts[i], segment, 1)] = true;
+    for (unsigned node = 0; node < 8; node++)
+        assert_true(used[node]);
+}
+
+/* ---- The places of a pool's bytes ---- */
+
+/* A dense layer, then two layers of 4 experts of 2 segments behind 2 pages of other data. Float32
+ * matrices of 64 columns or rows: a tile row is a page. */
+#define TILE    PAGE
+#define GATE    (16 * TILE)    /* 256 rows of 64 columns */
+#define DOWN    (4 * 4 * TILE) /* 64 rows of 256 columns */
+#define SEGMENT (2 * GATE + DOWN)
+#define SLAB    (2 * SEGMENT)
 static struct pool_slabs slabs[3] = {
     {0},
-    {.n_experts = 4, .slab_bytes = SLAB, .offset = 2 * PAGE},
-    {.n_experts = 4, .slab_bytes = SLAB, .offset = 2 * PAGE + 4 * SLAB},
+    {.n_experts = 4,
+     .n_segments = 2,
+     .slab_bytes = SLAB,
+     .segment_bytes = SEGMENT,
+     .up_offset = GATE,
+     .down_offset = 2 * GATE,
+     .segment_width = 256,
+     .d_model = 64,
+     .gate_type = TENSOR_F32,
+     .up_type = TENSOR_F32,
+     .down_type = TENSOR_F32,
+     .offset = 2 * PAGE},
+    {.n_experts = 4,
+     .n_segments = 2,
+     .slab_bytes = SLAB,
+     .segment_bytes = SEGMENT,
+     .up_offset = GATE,
+     .down_offset = 2 * GATE,
+     .segment_width = 256,
+     .d_model = 64,
+     .gate_type = TENSOR_F32,
+     .up_type = TENSOR_F32,
+     .down_type = TENSOR_F32,
+     .offset = 2 * PAGE + 4 * SLAB},
 };
-static struct pool_plan plan = {
-    .header = {.n_layers = 3, .bytes = 2 * PAGE + 8 * SLAB + 5 * PAGE + 1}, .slabs = slabs};
+static struct pool_plan plan = {.header = {.n_layers = 3, .bytes = 2 * PAGE + 8 * SLAB + 2 * PAGE},
+                                .slabs = slabs};
 
-static void test_ranges(void **state)
+static struct numa_places places_on(unsigned n_nodes, uint64_t page_bytes)
 {
-    /* Offsets 2, 5 + 64, 8 + 128, 11 + 192 pages and bytes, the next layer's 14 + 256 and so on:
-     * each cut is rounded up. */
-    static const struct numa_range expected[] = {
-        {0, 2 * PAGE, NUMA_ALL_NODES}, {2 * PAGE, 9 * PAGE, 0},
-        {9 * PAGE, 15 * PAGE, 1},      {15 * PAGE, 21 * PAGE, 0},
-        {21 * PAGE, 27 * PAGE, 1},     {27 * PAGE, 32 * PAGE, NUMA_ALL_NODES},
-    };
-    struct numa_range ranges[16];
-    (void)state;
-    assert_true(numa_range_count(&plan, 2) <= 16);
-    uint32_t n = numa_ranges(&plan, 2, PAGE, ranges);
-    assert_int_equal(n, sizeof expected / sizeof *expected);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_int_equal(ranges[i].start, expected[i].start);
-        assert_int_equal(ranges[i].end, expected[i].end);
-        assert_int_equal(ranges[i].node, expected[i].node);
-    }
+    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = n_nodes};
+    struct numa_places p;
+    numa_places_init(&p, &t, &plan, page_bytes);
+    return p;
 }
 
-/* With one node all experts belong to it. With pages larger than a layer the ranges still cover
- * every byte once. */
-static void test_other_shapes(void **state)
+/* Every tile row of every matrix lies where a thread of its node looks for it. */
+static void test_places(void **state)
 {
-    struct numa_range ranges[64];
     (void)state;
-    for (unsigned n_nodes = 1; n_nodes <= 8; n_nodes++)
-        for (uint64_t page = PAGE; page <= PAGE << 6; page *= 2) {
-            uint32_t n = numa_ranges(&plan, n_nodes, page, ranges);
-            assert_true(n >= 1 && n <= numa_range_count(&plan, n_nodes));
-            assert_int_equal(ranges[0].start, 0);
-            for (uint32_t i = 0; i < n; i++) {
-                assert_true(ranges[i].end > ranges[i].start);
-                assert_int_equal(ranges[i].end % page, 0);
-                assert_true(ranges[i].node == NUMA_ALL_NODES || ranges[i].node < n_nodes);
-                assert_int_equal(ranges[i].end, i + 1 < n ? ranges[i + 1].start : ranges[i].end);
-            }
-            assert_true(ranges[n - 1].end >= plan.header.bytes);
+    assert_int_equal(tile_row_bytes(TENSOR_F32, 64), TILE);
+    for (unsigned n_nodes = 2; n_nodes <= 6; n_nodes++) {
+        struct numa_places p = places_on(n_nodes, PAGE);
+        const struct numa_split split = {n_nodes, 2, true};
+        uint32_t slices = numa_slices(&split, 16), hint = 0;
+        assert_true(p.by_rows);
+        assert_int_equal(numa_node_at(&p, PAGE, &hint), NUMA_ALL_NODES);
+        assert_int_equal(numa_node_at(&p, plan.header.bytes - PAGE, &hint), NUMA_ALL_NODES);
+        for (uint32_t i = 0; i < 2 * 4 * 2 * 16; i++) {
+            uint32_t layer = 1 + i / 128, expert = i / 32 % 4, segment = i / 16 % 2, tile = i % 16;
+            uint64_t at = slabs[layer].offset + expert * SLAB + segment * SEGMENT;
+            uint32_t slice = 0;
+            while (tile >= numa_first_tile(16, slices, slice + 1))
+                slice++;
+            unsigned node = (numa_gate_node(&split, expert, segment, slices) + slice) % n_nodes;
+            assert_int_equal(numa_node_at(&p, at + tile * TILE, &hint), node);
+            assert_int_equal(numa_node_at(&p, at + GATE + tile * TILE + TILE - 1, &hint), node);
+            assert_int_equal(numa_node_at(&p, at + 2 * GATE + tile % 4 * 4 * TILE, &hint),
+                             numa_down_node(&split, expert, 1));
         }
+        p.by_rows = false;
+        assert_int_equal(numa_node_at(&p, slabs[2].offset + SLAB + SEGMENT, &hint),
+                         (3 + 1) % n_nodes);
+    }
+    assert_false(places_on(2, 2 << 20).by_rows);
     plan.header.tiered = 1; /* the slabs are elsewhere */
-    assert_int_equal(numa_ranges(&plan, 2, PAGE, ranges), 1);
+    struct numa_places p = places_on(2, PAGE);
+    uint32_t hint = 0;
+    assert_false(p.by_rows);
+    assert_int_equal(numa_node_at(&p, slabs[1].offset, &hint), NUMA_ALL_NODES);
     plan.header.tiered = 0;
 }
 
 /* -- calls to the kernel -- */
+
+/* The calls about memory policies that were made. */
+static struct {
+    bool made_up; /* set_mempolicy is answered here */
+    int error;    /* with this, if it is not 0 */
+    unsigned n, n_nodes[1024], node[1024];
+    int mode[1024];
+} calls;
+
+long syscall(long number, ...)
+{
+    static long (*next)(long, ...);
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    if (calls.made_up && number == SYS_set_mempolicy) {
+        const unsigned long *mask = (const unsigned long *)a[1];
+        errno = calls.error;
+        if (errno)
+            return -1;
+        calls.mode[calls.n] = (int)a[0];
+        calls.n_nodes[calls.n] = 0;
+        for (unsigned id = 0; id < 1024; id++)
+            if (mask[id / 64] >> id % 64 & 1) {
+                calls.node[calls.n] = id;
+                calls.n_nodes[calls.n]++;
+            }
+        calls.n++;
+        return 0;
+    }
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "syscall");
+    return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 /* The kernel's policy for a page: the mode, and whether this is the only node. False if the kernel
  * does not report it. */
@@ -136,31 +273,98 @@ static uint8_t *some_pages(size_t bytes, unsigned node)
     return NULL;
 }
 
-/* Two nodes that both stand for this machine's first node. The test makes the calls of a machine
- * with two nodes, and the kernel reports the accepted policies. test_ranges checks the node of each
- * range. */
-static void test_placed(void **state)
+/* Nodes 5 and 7, whose memory both stands for node 3's, as where 5 and 7 have none: all pages of
+ * all layers' experts are made on node 3, and the thread has its own policy afterwards. */
+static void test_made_on_nodes(void **state)
 {
-    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 2, .memory_ids = {1023, 1023}};
-    struct numa_range ranges[16];
-    unsigned node = first_node();
-    uint64_t bytes = plan.header.bytes;
-    uint8_t *memory = some_pages(bytes + PAGE, node);
+    struct topology t = {.n_nodes = 2, .node_ids = {5, 7}, .memory_ids = {3, 3}};
+    uint8_t *pool = some_pages(plan.header.bytes, first_node());
+    struct numa_places p;
+    struct error e;
     (void)state;
-    numa_place_pool(&t, &plan, PAGE, memory,
-                    bytes); /* no such node: an error in the log, and no change of the memory */
-    assert_policy(memory, node, MPOL_DEFAULT);
+    numa_places_init(&p, &t, &plan, PAGE);
+    memset(&calls, 0, sizeof calls);
+    calls.made_up = true;
+    assert_int_equal(numa_populate(&p, pool, 0, plan.header.bytes, &e), 0);
+    calls.made_up = false;
+    assert_true(calls.n > 8);
+    for (unsigned i = 0; i < calls.n - 1; i++) {
+        assert_int_equal(calls.mode[i], MPOL_PREFERRED);
+        assert_int_equal(calls.n_nodes[i], 1);
+        assert_int_equal(calls.node[i], 3);
+    }
+    assert_int_equal(calls.mode[calls.n - 1], MPOL_DEFAULT);
+    munmap(pool, plan.header.bytes);
+}
 
+/* Each run of pages is made on its node, also where a call covers a part of the pool. */
+static void test_runs(void **state)
+{
+    struct topology t = {.n_nodes = 2, .node_ids = {0, 1}, .memory_ids = {0, 1}};
+    uint8_t *pool = some_pages(plan.header.bytes, first_node());
+    struct numa_places p;
+    struct error e;
+    (void)state;
+    numa_places_init(&p, &t, &plan, PAGE);
+    for (uint64_t at = 0; at < plan.header.bytes; at += 64 * PAGE) {
+        uint64_t left = plan.header.bytes - at, bytes = left < 64 * PAGE ? left : 64 * PAGE;
+        uint32_t last = NUMA_ALL_NODES, hint = 0;
+        unsigned n = 0;
+        memset(&calls, 0, sizeof calls);
+        calls.made_up = true;
+        assert_int_equal(numa_populate(&p, pool, at, bytes, &e), 0);
+        calls.made_up = false;
+        for (uint64_t page = at; page < at + bytes; page += PAGE) {
+            uint32_t node = numa_node_at(&p, page + PAGE / 2, &hint);
+            if (node != last && node != NUMA_ALL_NODES)
+                assert_int_equal(calls.node[n++], node);
+            last = node;
+        }
+        assert_int_equal(calls.n, n + 1);
+    }
+    munmap(pool, plan.header.bytes);
+}
+
+/* As in a container: the pages are made without a place, with one warning. */
+static void test_refused(void **state)
+{
+    struct topology t = {.n_nodes = 2, .memory_ids = {0, 1}};
+    uint8_t *pool = some_pages(plan.header.bytes, first_node());
+    struct numa_places p;
+    struct error e;
+    (void)state;
+    numa_places_init(&p, &t, &plan, PAGE);
+    calls.made_up = true;
+    calls.error = EPERM;
+    assert_int_equal(numa_populate(&p, pool, 0, plan.header.bytes, &e), 0);
+    assert_true(p.refused);
+    assert_int_equal(numa_populate(&p, pool, 0, plan.header.bytes, &e), 0);
+    memset(&calls, 0, sizeof calls);
+    memset(pool, 1, plan.header.bytes);
+    munmap(pool, plan.header.bytes);
+}
+
+/* Two nodes that both stand for this machine's first node. The kernel reports the accepted
+ * policies: what belongs to no expert is spread, and experts have none. */
+static void test_dense(void **state)
+{
+    unsigned node = first_node();
+    struct topology t = {.n_nodes = 2, .memory_ids = {1023, 1023}};
+    uint8_t *pool = some_pages(plan.header.bytes + PAGE, node);
+    struct numa_places p;
+    (void)state;
+    numa_places_init(&p, &t, &plan, PAGE);
+    numa_spread_dense(&p, pool, plan.header.bytes); /* no such node: a warning, and no change */
+    assert_policy(pool, node, MPOL_DEFAULT);
     t.memory_ids[0] = t.memory_ids[1] = (uint16_t)node;
-    numa_place_pool(&t, &plan, PAGE, memory, bytes);
-    uint32_t n = numa_ranges(&plan, 2, PAGE, ranges);
-    for (uint32_t i = 0; i < n; i++)
-        for (uint64_t at = ranges[i].start; at < ranges[i].end; at += PAGE)
-            assert_policy(memory + at, node,
-                          ranges[i].node == NUMA_ALL_NODES ? MPOL_INTERLEAVE : MPOL_PREFERRED);
-    assert_policy(memory + ranges[n - 1].end, node, MPOL_DEFAULT); /* behind the pool */
-    memset(memory, 1, bytes);
-    munmap(memory, bytes + PAGE);
+    numa_places_init(&p, &t, &plan, PAGE);
+    numa_spread_dense(&p, pool, plan.header.bytes);
+    for (uint64_t at = 0; at <= plan.header.bytes; at += PAGE) {
+        uint32_t hint = 0;
+        bool dense = at < plan.header.bytes && numa_node_at(&p, at, &hint) == NUMA_ALL_NODES;
+        assert_policy(pool + at, node, dense ? MPOL_INTERLEAVE : MPOL_DEFAULT);
+    }
+    munmap(pool, plan.header.bytes + PAGE);
 }
 
 static void test_spread(void **state)
@@ -170,10 +374,10 @@ static void test_spread(void **state)
     uint8_t *memory = some_pages(4 * PAGE, node);
     (void)state;
     t.memory_ids[0] = t.memory_ids[1] = (uint16_t)node;
-    numa_spread(&t, memory, 4 * PAGE); /* one node: no effect */
+    numa_spread(&t, "test", memory, 4 * PAGE); /* one node: no effect */
     assert_policy(memory, node, MPOL_DEFAULT);
     t.n_nodes = 2;
-    numa_spread(&t, memory, 4 * PAGE);
+    numa_spread(&t, "test", memory, 4 * PAGE);
     for (int i = 0; i < 4; i++)
         assert_policy(memory + i * PAGE, node, MPOL_INTERLEAVE);
     munmap(memory, 4 * PAGE);
@@ -275,10 +479,16 @@ static void test_lopsided(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_experts),      cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_placed),
-        cmocka_unit_test(test_spread),       cmocka_unit_test(test_own_node_first),
-        cmocka_unit_test(test_lopsided)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
+                                       cmocka_unit_test(test_even_shares),
+                                       cmocka_unit_test(test_shares_by_segments),
+                                       cmocka_unit_test(test_places),
+                                       cmocka_unit_test(test_made_on_nodes),
+                                       cmocka_unit_test(test_runs),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_dense),
+                                       cmocka_unit_test(test_spread),
+                                       cmocka_unit_test(test_own_node_first),
+                                       cmocka_unit_test(test_lopsided)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
