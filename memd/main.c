@@ -34,21 +34,29 @@ static void show_progress(void *arg, uint64_t done, uint64_t total)
                   done * 100 / total, (double)done * 1e-9, (double)total * 1e-9);
 }
 
+/* This machine's CPUs and memory nodes, read at the first call. */
+static const struct topology *machine(void)
+{
+    static struct topology t; /* large */
+    if (!t.n_nodes)
+        topology_read(&t);
+    return &t;
+}
+
 /* Places the pool on a machine of several memory nodes. The pool has no pages yet (with reserved
  * pages: one). */
 static void place_pool(struct memd *m)
 {
-    static struct topology t; /* large */
+    const struct topology *t = machine();
     uint64_t page = m->pages == SHM_PAGES_ORDINARY ? 1u << 12 : 2u << 20, reserved;
-    topology_read(&t);
     memory_reserved_bytes(&reserved);
     if (m->pages == SHM_PAGES_RESERVED && reserved)
         page = reserved;
-    numa_places_init(&m->places, &t, &m->plan, page);
+    numa_places_init(&m->places, t, &m->plan, page);
     m->plan.header.split_rows = m->places.by_rows;
     numa_spread_dense(&m->places, m->pool.base, m->pool.bytes);
-    if (t.n_nodes > 1)
-        log_info("experts lie on %u memory nodes by %s", t.n_nodes,
+    if (t->n_nodes > 1)
+        log_info("experts lie on %u memory nodes by %s", t->n_nodes,
                  m->places.by_rows ? "rows" : "segments, because of huge pages");
 }
 
@@ -261,6 +269,7 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
         .dir = m->kv_dir,
         .dir_size = m->kv_dir_size,
         .gguf = m->gguf,
+        .topology = machine(),
         .parallel = memory_parallel(&m->plan.header.params, m->parallel),
         .batch = batch_of(m),
         .margin = others_bytes(m),

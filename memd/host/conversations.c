@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "exec/numa.h"
 #include "model/kv_arithmetic.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
@@ -156,6 +157,8 @@ enum error_code conversations_make(struct conversations *c,
     code = shm_create("moed-kv", kv_pool_bytes(n, page_bytes), &c->region, e);
     if (code)
         return code;
+    if (options->topology) /* else each page lies on the node of the thread that first writes it */
+        numa_spread(options->topology, "the KV cache", c->region.base, c->region.bytes);
     kv_pool_init(c->region.base, n, page_bytes, options->generation);
     report(&kv, n, c->region.bytes, options);
     code = kv_pool_attach(&c->pool, c->region.base, c->region.bytes, e);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "gguf/gguf.h"
+#include "exec/topology.h"
 #include "ipc/kv_pool.h"
 #include "memd/host/kv_saver.h"
 #include "ipc/shm.h"
@@ -31,8 +32,9 @@ struct conversations_options {
     const char *dir_size;    /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
                                 most half of that space */
     const struct gguf *gguf; /* the model's files */
-    uint32_t parallel;       /* requests at once, which may have states of recurrent layers */
-    uint32_t batch;          /* tokens of prompts that a worker computes at once */
+    const struct topology *topology; /* spreads the region over its memory nodes; NULL: does not */
+    uint32_t parallel; /* requests at once, which may have states of recurrent layers */
+    uint32_t batch;    /* tokens of prompts that a worker computes at once */
 };
 
 /* A file that cannot be used costs a warning. The region takes memory as conversations fill it.

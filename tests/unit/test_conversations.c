@@ -5,12 +5,14 @@
 #include "base/machine_memory.h"
 
 #include <glob.h>
+#include <linux/mempolicy.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -83,6 +85,34 @@ static void test_bytes(void **state)
     free(p);
 }
 
+/* On two memory nodes, which here both stand for the machine's first: the kernel reports that the
+ * region's pages alternate. */
+static void test_memory_nodes(void **state)
+{
+    static struct topology t;
+    struct model_params *p = large_pages();
+    struct conversations_options o = {.params = p,
+                                      .type = TENSOR_F16,
+                                      .size = "256M",
+                                      .parallel = 1,
+                                      .batch = 256,
+                                      .topology = &t};
+    struct error why;
+    (void)state;
+    topology_read(&t);
+    t.memory_ids[1] = t.memory_ids[0];
+    for (t.n_nodes = 1; t.n_nodes <= 2; t.n_nodes++) {
+        struct conversations c = {.region.fd = -1};
+        int mode = -1;
+        assert_int_equal(conversations_make(&c, &o, &why), 0);
+        uint8_t *last = (uint8_t *)c.region.base + c.region.bytes - 1;
+        if (syscall(SYS_get_mempolicy, &mode, NULL, 0, last, MPOL_F_ADDR) == 0)
+            assert_int_equal(mode, t.n_nodes == 2 ? MPOL_INTERLEAVE : MPOL_DEFAULT);
+        conversations_close(&c);
+    }
+    free(p);
+}
+
 /* The header of the file in the folder, which has a random number of each file that is begun. */
 static void read_header(const char *dir, char header[40])
 {
@@ -138,6 +168,7 @@ static void test_file_of_other_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_share), cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_memory_nodes),
                                        cmocka_unit_test(test_file_of_other_parameters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
