@@ -6,7 +6,12 @@
  *           their results are visible, no helper reads the job, and the owner may fill the next.
  *   helper: enters the open gate by counting itself in (acquire); takes chunks from `next` until
  *           none remain; counts itself out (release). If it comes late, because another process had
- *           its core, it finds the gate closed. The owner does not wait for it.
+ *           its core, it finds the gate closed. The owner does not wait for it. It does not enter
+ *           either if no chunk is left to take, or as many threads are at work as there are chunks:
+ *           with many threads and few chunks the gate would cost more than the job.
+ * To decide that, a helper reads the queues and `most_helpers` outside the gate. What it reads is
+ * at least as new as the job that it saw (acquire). If the owner already writes the next job, the
+ * helper may stay out of it in error, until it sees that job's number. The owner needs no helper.
  * A job's chunks may stand in several queues, one per memory node. A thread empties its own node's
  * queue first, then takes from the others.
  *
@@ -34,14 +39,14 @@
 /* Chunks [next, end) remain. */
 struct pool_queue {
     _Alignas(64) _Atomic uint32_t next;
-    uint32_t end;
+    _Atomic uint32_t end;
 };
 
 struct pool {
     /* written by the owner before the gate opens */
     pool_work *work;
     void *arg;
-    unsigned n_queues;
+    _Atomic unsigned n_queues;
     bool stopping;
     bool pins;
     unsigned n_threads, spin_us, n_nodes, rank, n_shares;
@@ -54,6 +59,7 @@ struct pool {
     _Atomic uint32_t sleepers;          /* helpers that may sleep on it */
     _Atomic uint32_t active;            /* futex word: threads that compute */
     _Alignas(64) _Atomic uint32_t gate; /* futex word: GATE_CLOSED | helpers inside */
+    _Atomic uint32_t most_helpers;      /* inside at once */
     struct pool_queue queues[TOPOLOGY_MAX_NODES];
     _Alignas(64) struct spinner spinner; /* the owner's; each helper has its own */
 };
@@ -76,18 +82,41 @@ static void futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* The i-th queue for a thread: its node's is the first. NULL: there are no more. */
+static struct pool_queue *queue_for(struct pool *p, unsigned thread, unsigned i)
+{
+    unsigned n = atomic_load_explicit(&p->n_queues, memory_order_relaxed);
+    unsigned node = atomic_load_explicit(&p->threads[thread].node, memory_order_relaxed);
+    return i < n ? &p->queues[(node + i) % n] : NULL;
+}
+
+static bool has_chunks(const struct pool_queue *q)
+{
+    return atomic_load_explicit(&q->next, memory_order_relaxed) <
+           atomic_load_explicit(&q->end, memory_order_relaxed);
+}
+
 static void run_chunks(struct pool *p, unsigned thread)
 {
-    for (unsigned i = 0; i < p->n_queues; i++) {
-        unsigned node = atomic_load_explicit(&p->threads[thread].node, memory_order_relaxed);
-        struct pool_queue *q = &p->queues[(node + i) % p->n_queues];
-        for (;;) {
+    struct pool_queue *q;
+    for (unsigned i = 0; (q = queue_for(p, thread, i)); i++) {
+        uint32_t end = atomic_load_explicit(&q->end, memory_order_relaxed);
+        while (has_chunks(q)) {
             uint32_t chunk = atomic_fetch_add_explicit(&q->next, 1, memory_order_relaxed);
-            if (chunk >= q->end)
-                break;
-            p->work(p->arg, thread, chunk);
+            if (chunk < end)
+                p->work(p->arg, thread, chunk);
         }
     }
+}
+
+/* True: the thread would find a chunk. */
+static bool has_work(struct pool *p, unsigned thread)
+{
+    struct pool_queue *q;
+    for (unsigned i = 0; (q = queue_for(p, thread, i)); i++)
+        if (has_chunks(q))
+            return true;
+    return false;
 }
 
 struct change {
@@ -120,10 +149,15 @@ static void wait_change(struct spinner *spinner, _Atomic uint32_t *word, uint32_
     spinner_waited(spinner, clock_ns() - start);
 }
 
-static bool enter(struct pool *p)
+/* A failed exchange is tried again. Counting in with one addition, and out again where the gate is
+ * closed, would make the owner wait for a helper that loses its core between the two. */
+static bool enter(struct pool *p, unsigned thread)
 {
+    if (!has_work(p, thread))
+        return false;
     uint32_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
-    while (!(gate & GATE_CLOSED))
+    uint32_t most = atomic_load_explicit(&p->most_helpers, memory_order_relaxed);
+    while (gate < most) /* also: not closed */
         if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire,
                                                   memory_order_relaxed))
             return true;
@@ -163,7 +197,7 @@ static void *thread_main(void *arg)
         wait_active(p, t->index);
         wait_change(&spinner, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
-        if (!enter(p))
+        if (!enter(p, t->index))
             continue;
         if (p->stopping) /* the gate stays open */
             return NULL;
@@ -193,9 +227,10 @@ static void fill_queues(struct pool *p, const uint32_t *first, unsigned n_queues
 {
     for (unsigned i = 0; i < n_queues; i++) {
         atomic_store_explicit(&p->queues[i].next, first[i], memory_order_relaxed);
-        p->queues[i].end = first[i + 1];
+        atomic_store_explicit(&p->queues[i].end, first[i + 1], memory_order_relaxed);
     }
-    p->n_queues = n_queues;
+    atomic_store_explicit(&p->n_queues, n_queues, memory_order_relaxed);
+    atomic_store_explicit(&p->most_helpers, first[n_queues] - first[0] - 1, memory_order_relaxed);
 }
 
 void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
@@ -244,6 +279,7 @@ unsigned pool_useful_threads(unsigned asked)
 static void stop_threads(struct pool *p, unsigned n_started)
 {
     p->stopping = true;
+    fill_queues(p, (const uint32_t[]){0, p->n_threads + 1}, 1); /* so that all enter */
     atomic_store(&p->active, p->n_threads);
     futex_wake_all(&p->active);
     publish(p);
