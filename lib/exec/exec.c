@@ -42,8 +42,11 @@ static bool allocate_all(struct exec *x)
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
     x->packed = calloc(n_threads, sizeof *x->packed);
     x->group_memory = calloc(l->max_tokens + 1u, sizeof *x->group_memory);
-    if (!x->group_memory || !x->gate_up || !x->hidden || !x->hidden_memory || !x->parts ||
-        !x->chunks || !x->packed)
+    x->row_numbers = calloc(l->max_tokens + 1u, sizeof *x->row_numbers);
+    for (uint32_t i = 0; x->row_numbers && i < l->max_tokens; i++)
+        x->row_numbers[i] = i;
+    if (!x->row_numbers || !x->group_memory || !x->gate_up || !x->hidden || !x->hidden_memory ||
+        !x->parts || !x->chunks || !x->packed)
         return false;
     size_t inputs = (size_t)l->max_tokens * BF16_PACKED_BYTES(l->max_cols);
     for (unsigned t = 0; x->bf16 && t < n_threads; t++)
@@ -82,6 +85,7 @@ void exec_free(struct exec *x)
         free(x->packed[t].inputs);
     free(x->packed);
     free(x->group_memory);
+    free(x->row_numbers);
     free(x->gate_up);
     free(x->hidden);
     free(x->hidden_memory);
@@ -260,20 +264,47 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
         atomic_fetch_add_explicit(x->progress, 1, memory_order_relaxed);
 }
 
+/* The least rows of inputs of a part, if a product is cut by these too. */
+#define LEAST_ROWS 16
+
 struct multiply_job {
     struct exec *x;
     const struct exec_product *products;
     const struct activations *a;
+    uint32_t parts; /* of the rows of inputs */
 };
+
+static uint32_t first_row(const struct multiply_job *j, uint32_t part)
+{
+    return (uint32_t)((uint64_t)j->a->n_tokens * part / j->parts);
+}
+
+/* The parts of the inputs' rows, so that matrices of few tile rows keep all threads busy. Rows of
+ * groups stay together, because their number decides how they are computed. */
+static uint32_t count_parts(const struct exec *x, const struct exec_product *products, unsigned n,
+                            uint64_t tiles, uint32_t n_tokens)
+{
+    uint64_t chunks = 2u * pool_active_count(x->pool);
+    if (n_tokens < 2 * LEAST_ROWS || n_tokens > x->limits.max_tokens || chunks <= 2 ||
+        tiles >= chunks || !tiles)
+        return 1;
+    for (unsigned i = 0; i < n; i++)
+        if (uses_bf16(x, products[i].m))
+            return 1;
+    uint64_t parts = (chunks + tiles - 1) / tiles;
+    return parts < n_tokens / LEAST_ROWS ? (uint32_t)parts : n_tokens / LEAST_ROWS;
+}
 
 static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
 {
     const struct multiply_job *j = arg;
     const struct exec_chunk *c = &j->x->chunks[index];
-    const struct exec_product *p = &j->products[c->product];
-    const struct exec_rows in = {j->a, NULL, 0, j->a->n_tokens};
-    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, &in, NULL, p->y,
-                       p->y_stride, p->accumulate);
+    const struct exec_product *p = &j->products[c->product / j->parts];
+    uint32_t part = c->product % j->parts, first = first_row(j, part);
+    const struct exec_rows in = {j->a, j->parts > 1 ? j->x->row_numbers + first : NULL, 0,
+                                 first_row(j, part + 1) - first};
+    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, &in, NULL,
+                       p->y + first * p->y_stride, p->y_stride, p->accumulate);
 }
 
 struct exec_cutting exec_cut_begin(unsigned n_threads, uint64_t tiles, uint64_t tiles_by_tokens)
@@ -335,16 +366,20 @@ void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product,
 void exec_multiply_several(struct exec *x, const struct exec_product *products, unsigned n,
                            const struct activations *a)
 {
-    struct multiply_job job = {x, products, a};
+    struct multiply_job job = {x, products, a, 1};
     uint64_t tiles = 0;
     for (unsigned i = 0; i < n; i++)
         tiles += tile_row_count(products[i].m->rows);
+    job.parts = count_parts(x, products, n, tiles, a->n_tokens);
     struct exec_cutting cutting =
-        exec_cut_begin(pool_active_count(x->pool), tiles, tiles * a->n_tokens);
+        exec_cut_begin(pool_active_count(x->pool), tiles * job.parts, tiles * a->n_tokens);
     x->n_chunks = 0;
-    for (unsigned i = 0; i < n; i++)
-        exec_cut_product(x, &cutting, i, products[i].m, 0, tile_row_count(products[i].m->rows),
-                         a->n_tokens);
+    for (uint32_t i = 0; i < n * job.parts; i++) {
+        uint32_t part = i % job.parts;
+        exec_cut_product(x, &cutting, i, products[i / job.parts].m, 0,
+                         tile_row_count(products[i / job.parts].m->rows),
+                         first_row(&job, part + 1) - first_row(&job, part));
+    }
     x->step++;
     pool_run(x->pool, multiply_chunk, &job, x->n_chunks);
 }

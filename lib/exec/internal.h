@@ -42,7 +42,8 @@ struct expert_part {
     struct activations h;
 };
 
-/* Tile rows of a product. For experts, `product` is the number of its first part. */
+/* Tile rows of a product. For experts, `product` is the number of its first part; in
+ * exec_multiply_several, it is the product's number times the parts of its rows, plus the part. */
 struct exec_chunk {
     uint32_t product;
     uint32_t tile_first, tile_count;
@@ -63,6 +64,7 @@ struct exec {
         struct activations activations;
     } slots[EXEC_SLOTS];
     struct exec_packed *packed; /* [threads] */
+    uint32_t *row_numbers;      /* [max_tokens]: 0, 1, ... */
     /* experts */
     float *gate_up; /* of a part, from twice its `hidden` on: [n_tokens][2][width rounded to 16] */
     float *hidden;

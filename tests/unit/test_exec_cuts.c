@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "loaded_model.h"
@@ -187,10 +188,54 @@ static void test_chunks_of_nodes(void **state)
     pool_free(eight);
 }
 
+/* A router, of 8 tile rows, and a prompt: on 32 threads the tokens are cut too, so that all threads
+ * have chunks; no chunk is of few tokens; each value is that of one thread. */
+static void test_rows_of_prompts(void **state)
+{
+    enum { ROWS = 120, COLS = 64, MOST = 500 };
+    static const uint32_t tokens[] = {MOST, 257, 40, 31, 1};
+    static const uint32_t chunks[] = {64, 64, 16, 8, 8};
+    static float values[MOST][COLS], y[2][MOST][ROWS];
+    const struct exec_limits limits = {MOST, COLS, 1, COLS};
+    struct exec *x[2];
+    struct pool *pools[2];
+    struct error e;
+    static const struct topology one = {.n_cpus = 1, .n_cores = 1, .n_nodes = 1};
+    struct matrix m = {TENSOR_F32, ROWS, COLS, NULL};
+    float *tiles = aligned_alloc(TILE_ALIGN, tile_matrix_bytes(m.type, ROWS, COLS));
+    (void)state;
+    assert_non_null(tiles);
+    uint32_t random = 1;
+    for (size_t i = 0; i < tile_matrix_bytes(m.type, ROWS, COLS) / sizeof *tiles; i++)
+        tiles[i] = (float)(int32_t)(random = random * 1664525u + 1013904223u) * 0x1p-31f;
+    for (int i = 0; i < MOST * COLS; i++)
+        values[i / COLS][i % COLS] =
+            (float)(int32_t)(random = random * 1664525u + 1013904223u) * 0x1p-31f;
+    m.tiles = tiles;
+    for (int i = 0; i < 2; i++) {
+        must(pool_new_on(&one, "test", i ? 32 : 1, false, 0, &pools[i], &e), &e);
+        must(exec_new(pools[i], &limits, false, &x[i], &e), &e);
+    }
+    for (int k = 0; k < 5; k++) {
+        memset(y, 0, sizeof y);
+        for (int i = 0; i < 2; i++)
+            exec_multiply(x[i], &m, exec_prepare(x[i], 0, values[0], COLS, tokens[k], COLS, false),
+                          y[i][0], ROWS, false);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        assert_int_equal(x[1]->n_chunks, chunks[k]);
+    }
+    for (int i = 0; i < 2; i++) {
+        exec_free(x[i]);
+        pool_free(pools[i]);
+    }
+    free(tiles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuts), cmocka_unit_test(test_long_chunks),
-        cmocka_unit_test(test_bf16_chunks), cmocka_unit_test(test_chunks_of_nodes)};
+        cmocka_unit_test(test_bf16_chunks), cmocka_unit_test(test_chunks_of_nodes),
+        cmocka_unit_test(test_rows_of_prompts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
