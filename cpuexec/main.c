@@ -79,7 +79,10 @@ static enum error_code make_pool(struct cpuexec *c, struct error *e)
     unsigned taken = computes + device_spinners(&device, cores);
     unsigned rest = cores > taken ? cores - taken : 1;
     unsigned threads = c->threads ? pool_useful_threads((unsigned)c->threads) : rest;
-    return pool_new("cpuexec", threads, c->pin && !computes, (unsigned)c->spin_us, &c->pool, e);
+    code = pool_new("cpuexec", threads, c->pin && !computes, (unsigned)c->spin_us, &c->pool, e);
+    if (!code)
+        pool_log(c->pool, c->threads);
+    return code;
 }
 
 /* cpuexec uses no device, so it has no driver in it. */

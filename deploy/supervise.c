@@ -382,12 +382,13 @@ static void describe_option(const struct deployment_option *o, char *out, size_t
             return;
         }
     bool memd = o->takers & TO_MEMD, worker = o->takers & TO_WORKER;
-    const char *to = o->takers & TO_CPUEXEC  ? "all three"
-                     : memd && worker        ? "memd and worker"
-                     : memd                  ? "memd"
-                     : worker                ? "worker"
-                     : o->takers & TO_MODELS ? "moed-models"
-                                             : "moed-http";
+    const char *to = memd && o->takers & TO_CPUEXEC ? "all three"
+                     : o->takers & TO_CPUEXEC       ? "worker and cpuexec"
+                     : memd && worker               ? "memd and worker"
+                     : memd                         ? "memd"
+                     : worker                       ? "worker"
+                     : o->takers & TO_MODELS        ? "moed-models"
+                                                    : "moed-http";
     snprintf(out, bytes, "pass to %s%s", to, o->type == OPTION_UINT ? "; 0: its choice" : "");
 }
 

@@ -128,7 +128,11 @@ static enum error_code make_pool(struct worker *w, struct error *e)
 {
     unsigned own = device_cores(&w->device_spec, pool_usable_cores());
     unsigned threads = w->threads ? pool_useful_threads((unsigned)w->threads) : own;
-    return pool_new("worker", threads, w->pin && !own, (unsigned)w->spin_us, &w->pool, e);
+    enum error_code code =
+        pool_new("worker", threads, w->pin && !own, (unsigned)w->spin_us, &w->pool, e);
+    if (!code)
+        pool_log(w->pool, w->threads);
+    return code;
 }
 
 static bool dense_on_device(const struct worker *w)

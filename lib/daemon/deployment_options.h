@@ -55,6 +55,8 @@ enum {
     X(cpuexec, BOOL, "--cpuexec", 0, 0, NULL, TO_WORKER | OF_MODEL, NULL)                          \
     X(calibrate, BOOL, "--calibrate", 0, 0, NULL, TO_WORKER | OF_MODEL, NULL)                      \
     X(reproducible, BOOL, "--reproducible", 0, 0, NULL, TO_ALL | OF_MODEL, NULL)                   \
+    X(no_pin, BOOL, "--no-pin", 0, 0, NULL, TO_CPUEXEC | TO_WORKER | OF_MODEL, NULL)               \
+    X(spin_us, FLOAT, "--spin-us", 0, 10000, "US", TO_CPUEXEC | TO_WORKER | OF_MODEL, NULL)        \
     X(mps, BOOL, "--mps", 0, 0, NULL, OF_MODEL, NULL)                                              \
     /* the worker reports these to its clients as the model's defaults */                          \
     X(temp, FLOAT, "--temp", 0, 100, "T", TO_WORKER | OF_MODEL, NULL)                              \

@@ -20,9 +20,11 @@
 #include "exec/pool.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/spinner.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -440,6 +442,23 @@ enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigne
 unsigned pool_threads_on(const struct pool *p, unsigned node)
 {
     return p->n_on_node[node] ? p->n_on_node[node] : pool_active_count(p);
+}
+
+void pool_log(const struct pool *p, uint64_t asked)
+{
+    const struct topology *t = p->topology;
+    char quota[24] = "none";
+    if (t->quota)
+        snprintf(quota, sizeof quota, "%u cores", t->quota);
+    if (asked > p->n_threads)
+        log_warn("--threads %" PRIu64 ": this process may use %u CPUs: %u threads", asked,
+                 t->n_cpus, p->n_threads);
+    log_info("compute threads: %u on %u memory node%s, %s; CPU quota: %s", p->n_threads, p->n_nodes,
+             p->n_nodes == 1 ? "" : "s",
+             !p->pins                    ? "not pinned"
+             : p->n_threads < t->n_cores ? "pinned to nodes"
+                                         : "pinned to cores",
+             quota);
 }
 
 unsigned pool_node_count(const struct pool *p)

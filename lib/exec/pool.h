@@ -59,6 +59,10 @@ void pool_settle_caller(const struct pool *p);
 /* The CPUs that an active thread may use; none: any. Valid until pool_share. */
 const cpu_set_t *pool_thread_cpus(const struct pool *p, unsigned thread);
 
+/* Logs the number of threads and where they stay. asked: of --threads; more than there are give a
+ * warning. */
+void pool_log(const struct pool *p, uint64_t asked);
+
 /* The cores that this process may use (topology_threads). */
 unsigned pool_usable_cores(void);
 /* The number of threads to use for `asked`; 0: the default. Never more than there are CPUs, because

@@ -67,8 +67,7 @@ def wrong_in_table(text, has):
     deployment = set.intersection(*(has[program] for program in DEPLOYMENT))
     bad = [f"operations.md lacks --{name}" for name in sorted(deployment - named)]
     for name, takers in sorted(taken.items()):
-        name = name.removeprefix("no-")
-        really = {program for program in has if name in has[program]}
+        really = {program for program in has if {name, name.removeprefix("no-")} & has[program]}
         if set().union(*(TOGETHER.get(taker, {taker}) for taker in takers)) != really:
             bad.append(f"operations.md: --{name} is taken by {', '.join(sorted(really))}")
     return bad

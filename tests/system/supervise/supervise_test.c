@@ -77,9 +77,9 @@ static void memd_ends_last(void **state)
 static void hands_each_process_its_options(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {"--threads",  "3", "--ctx",          "4096",
-                                       "--parallel", "5", "--reproducible", "--device",
-                                       "host",       NULL};
+    static const char *const more[] = {
+        "--threads", "3",    "--ctx",    "4096",      "--parallel", "5", "--reproducible",
+        "--device",  "host", "--no-pin", "--spin-us", "0",          NULL};
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", LIMIT_MS));
     char expected[512];
@@ -88,12 +88,14 @@ static void hands_each_process_its_options(void **state)
              "--ctx\n4096\n--parallel\n5\n--reproducible\n",
              f->run, f->base);
     assert_string_equal(fixture_file(f, "arguments.memd"), expected);
-    snprintf(expected, sizeof expected, "--run\n%s\n--device\nhost\n--threads\n3\n--reproducible\n",
+    snprintf(expected, sizeof expected,
+             "--run\n%s\n--device\nhost\n--threads\n3\n--reproducible\n"
+             "--no-pin\n--spin-us\n0\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
     snprintf(expected, sizeof expected,
              "--run\n%s\n--device\nhost\n--threads\n3\n--ctx\n4096\n--parallel\n5\n"
-             "--cpuexec\n--reproducible\n",
+             "--cpuexec\n--reproducible\n--no-pin\n--spin-us\n0\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.worker"), expected);
 }
