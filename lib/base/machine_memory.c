@@ -68,6 +68,11 @@ enum error_code memory_populate(void *at, size_t bytes, struct error *e)
                      bytes);
 }
 
+bool memory_can_populate(void)
+{
+    return madvise(NULL, 0, MADV_POPULATE_WRITE) == 0;
+}
+
 uint64_t memory_reserved_bytes(uint64_t *page_bytes)
 {
     uint64_t kib, free_pages, promised; /* promised: to mappings that have not touched them yet */

@@ -5,6 +5,7 @@
 #include "base/cgroup_memory.h"
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,8 @@ uint64_t memory_promised_bytes(const struct cgroup_promise *promises, unsigned n
  * cost more than writing the page, and where memory is short this is an error instead of a killed
  * process. A kernel that does not support it allocates the pages when they are touched. */
 enum error_code memory_populate(void *at, size_t bytes, struct error *e);
+/* False: it is such a kernel. */
+bool memory_can_populate(void);
 
 /* Bytes of huge pages (of the default size) that are reserved and free, and that size; 0: none. Not
  * part of memory_available_bytes. */

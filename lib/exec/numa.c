@@ -90,6 +90,7 @@ void numa_places_init(struct numa_places *p, const struct topology *t, const str
 {
     *p = (struct numa_places){.plan = plan, .page_bytes = page_bytes, .n_nodes = t->n_nodes};
     p->by_rows = t->n_nodes > 1 && page_bytes < HUGE_PAGE && !plan->header.tiered;
+    p->touches = !memory_can_populate();
     memcpy(p->memory_ids, t->memory_ids, sizeof p->memory_ids);
 }
 
@@ -153,22 +154,28 @@ static void refuse(struct numa_places *p)
                  p->n_nodes);
 }
 
-/* Makes pages on a node. A kernel that does not make them in advance makes them when they are
- * touched; other threads may be writing to them. */
+/* Makes the pages of shared memory by reading a byte of each. Another thread may be writing it: the
+ * value does not matter. */
+__attribute__((no_sanitize("thread"))) static void touch(const volatile uint8_t *at, uint64_t bytes)
+{
+    enum { LEAST_PAGE = 4096 };
+    for (uint64_t i = 0; i < bytes; i += LEAST_PAGE)
+        (void)at[i];
+}
+
+/* Makes pages on a node. */
 static enum error_code populate_on(struct numa_places *p, uint32_t node, uint8_t *at,
                                    uint64_t bytes, struct error *e)
 {
-    enum { LEAST_PAGE = 4096 };
     struct policy one = {.mode = MPOL_PREFERRED};
     if (node == NUMA_ALL_NODES)
         return memory_populate(at, bytes, e);
     add_node(&one, p->memory_ids[node]);
     if (syscall(SYS_set_mempolicy, one.mode, one.nodes, MASK_BITS + 1) != 0)
         refuse(p);
-    enum error_code code = memory_populate(at, bytes, e);
-    for (uint64_t i = 0; i < bytes && !code; i += LEAST_PAGE)
-        atomic_fetch_or_explicit((_Atomic uint8_t *)(at + i), 0, memory_order_relaxed);
-    return code;
+    if (p->touches)
+        touch(at, bytes);
+    return memory_populate(at, bytes, e);
 }
 
 /* The node of the page at offset: that of its middle. */

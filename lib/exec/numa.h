@@ -72,6 +72,7 @@ struct numa_places {
     uint64_t page_bytes;
     unsigned n_nodes; /* 1: no placement */
     bool by_rows;
+    bool touches; /* numa_populate has to read each page, because the kernel is old */
     uint16_t memory_ids[TOPOLOGY_MAX_NODES];
     _Atomic bool refused; /* the kernel does not place memory for this process */
 };

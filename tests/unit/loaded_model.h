@@ -60,7 +60,10 @@ static inline void load_file(struct loaded_model *m, const char *path)
         abort();
     memset(m->pool, 0, m->plan.header.bytes);
     must(pool_new("test", 2, false, 0, &threads, &e), &e);
-    must(load_weights(m->g, &m->plan, m->pool, NULL, threads, NULL, NULL, &e), &e);
+    static const struct topology two = {.n_nodes = 2}; /* both with the memory of node 0 */
+    struct numa_places places;
+    numa_places_init(&places, &two, &m->plan, 4096);
+    must(load_weights(m->g, &m->plan, m->pool, &places, threads, NULL, NULL, &e), &e);
     pool_free(threads);
     must(pool_plan_write(&m->plan, m->g, 1, m->pool, &e), &e);
     must(pool_map_attach(m->pool, m->plan.header.bytes, &m->map, &e), &e);
