@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/misplaced_model.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,6 +14,12 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* arg: the verb */
+static void report_option(void *arg, const char *text)
+{
+    cli_complain("%s: %s", (const char *)arg, text);
+}
 
 bool ask_arguments(const struct option_spec *table, const char *verb, const char *arguments,
                    const char *purpose, int argc, char **argv, int min, int max, int *n_positional,
@@ -25,17 +32,21 @@ bool ask_arguments(const struct option_spec *table, const char *verb, const char
         *exit_code = CLI_OK;
         return false;
     }
-    struct error why;
-    int n = 0;
-    *exit_code = CLI_USAGE;
-    if (options_parse(table, argc, argv, &n, &why)) {
-        cli_complain("%s: %s", verb, why.text);
+    if (options_print_version("moed", argc, argv)) {
+        *exit_code = CLI_OK;
         return false;
     }
+    int n = 0;
+    *exit_code = CLI_USAGE;
+    if (options_parse_all(table, argc, argv, &n, report_option, (void *)verb, NULL))
+        return false;
     if (n < min) {
         cli_complain("%s: an argument is missing; usage: %s %s", verb, program, arguments);
         return false;
     }
+    bool takes_prompt = strcmp(verb, "run") == 0 || strcmp(verb, "chat") == 0;
+    if (n > max && takes_prompt && misplaced_model(verb, argv[1]))
+        return false;
     if (n > max) {
         cli_complain(
             "%s: unexpected argument '%.60s' (quote a text of several words); usage: %s %s", verb,

@@ -16,7 +16,8 @@
 /* How long a cancelled request may take to end: its worker may be silent. */
 #define ASK_CANCEL_MS 2000
 
-/* Parses options and min to max positional arguments, and answers --help. `arguments`: how the help
+/* Parses options and min to max positional arguments, and answers --help and
+ * --version. `arguments`: how the help
  * shows them ("[OPTIONS] PROMPT"). n_positional may be NULL. False: exit with *exit_code; it has
  * complained where that is an error. */
 bool ask_arguments(const struct option_spec *table, const char *verb, const char *arguments,

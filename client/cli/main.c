@@ -48,12 +48,29 @@ static const struct verb verbs[] = {
 
 /* What other programs call a command, or what is a program of its own here. */
 static const struct {
-    const char *familiar, *command;
+    const char *familiar, *hint;
 } others[] = {
-    {"start", "moed up"},     {"stop", "moed down"},     {"list", "moed ps"},
-    {"ls", "moed ps"},        {"status", "moed ps"},     {"show", "moed inspect"},
-    {"bench", "moed-bench"},  {"replay", "moed-replay"}, {"-v", "moed --version"},
-    {"-V", "moed --version"},
+    {"start", "; did you mean 'moed up'?"},
+    {"load", "; did you mean 'moed up'?"},
+    {"server", "; did you mean 'moed serve'?"},
+    {"stop", "; did you mean 'moed down'?"},
+    {"unload", "; did you mean 'moed down'?"},
+    {"list", "; did you mean 'moed models'? 'moed ps' lists what runs"},
+    {"ls", "; did you mean 'moed models'? 'moed ps' lists what runs"},
+    {"status", "; did you mean 'moed ps'?"},
+    {"show", "; did you mean 'moed inspect'?"},
+    {"log", "; did you mean 'moed logs'?"},
+    {"bench", "; did you mean 'moed-bench'?"},
+    {"replay", "; did you mean 'moed-replay'?"},
+    {"-v", "; did you mean 'moed --version'?"},
+    {"-V", "; did you mean 'moed --version'?"},
+    {"pull", ": moed downloads no models; 'moed up' takes a GGUF file"},
+    {"get", ": moed downloads no models; 'moed up' takes a GGUF file"},
+    {"push", ": moed has no registry of models"},
+    {"create", ": moed has no Modelfiles; 'moed up' takes a GGUF file, and options from "
+               "~/.config/moed/NAME.conf"},
+    {"cp", ": models are files; 'moed up --alias NAME' gives one another name"},
+    {"import", ": models are files; 'moed serve --models DIR' serves a folder of them"},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -82,15 +99,13 @@ static const struct verb *nearest_verb(const char *name)
 static int unknown_verb(const char *name)
 {
     const struct verb *near = nearest_verb(name);
-    const char *other = NULL;
+    const char *hint = NULL;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i].familiar, name) == 0)
-            other = others[i].command;
+            hint = others[i].hint;
     fprintf(stderr, "moed: there is no command '%.40s'", name);
-    if (other)
-        fprintf(stderr, "; did you mean '%s'?", other);
-    else if (strcmp(name, "pull") == 0)
-        fprintf(stderr, ": moed downloads no models; 'moed up' takes a GGUF file");
+    if (hint)
+        fprintf(stderr, "%s", hint);
     else if (near)
         fprintf(stderr, "; did you mean 'moed %s'?", near->name);
     fprintf(stderr, " (moed --help lists them)\n");

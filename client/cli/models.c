@@ -5,15 +5,15 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/folder_models.h"
 #include "base/quantity.h"
-#include "daemon/control.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODELS_TIMEOUT_MS = 30000, POLL_MS = 250 };
+enum { POLL_MS = 250 };
 
 /* ---- The deployment that has them ---- */
 
@@ -54,20 +54,7 @@ static bool find_run(const char *name, char run[RUN_DIR_BYTES], int *exit_code)
     return false;
 }
 
-/* ---- Asking ---- */
-
-static enum error_code call(const char *run, Moed__V1__ModelsRequest__Action action,
-                            const char *model, Moed__V1__Reply **reply, struct error *e)
-{
-    Moed__V1__ModelsRequest models = MOED__V1__MODELS_REQUEST__INIT;
-    models.action = action;
-    models.model = (char *)(model ? model : "");
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_MODELS;
-    request.models = &models;
-    return control_call(run, "models", &request, MOED__V1__REPLY__BODY_MODELS, MODELS_TIMEOUT_MS,
-                        reply, e);
-}
+/* ---- The list ---- */
 
 static const char *state_name(const Moed__V1__ModelEntry *x)
 {
@@ -84,8 +71,6 @@ static const char *state_name(const Moed__V1__ModelEntry *x)
         return "failed";
     }
 }
-
-/* ---- The list ---- */
 
 static void print_expiry(const Moed__V1__ModelEntry *x)
 {
@@ -161,7 +146,7 @@ static int list(const char *run, bool json)
 {
     struct error e = {0};
     Moed__V1__Reply *reply;
-    if (call(run, MOED__V1__MODELS_REQUEST__ACTION__LIST, NULL, &reply, &e)) {
+    if (folder_models_call(run, MOED__V1__MODELS_REQUEST__ACTION__LIST, NULL, &reply, &e)) {
         cli_complain("models: %s", e.text);
         return CLI_FAILURE;
     }
@@ -181,7 +166,7 @@ void models_complain_empty(const char *run, const char *verb)
 {
     Moed__V1__Reply *reply;
     struct error e;
-    if (call(run, MOED__V1__MODELS_REQUEST__ACTION__LIST, NULL, &reply, &e))
+    if (folder_models_call(run, MOED__V1__MODELS_REQUEST__ACTION__LIST, NULL, &reply, &e))
         return;
     if (*reply->models->nothing)
         cli_complain("%s: %s", verb, reply->models->nothing);
@@ -197,7 +182,7 @@ static int move(const char *run, Moed__V1__ModelsRequest__Action action, const c
     for (;; poll(NULL, 0, POLL_MS)) {
         struct error e = {0};
         Moed__V1__Reply *reply;
-        if (call(run, action, model, &reply, &e) || reply->models->n_models != 1) {
+        if (folder_models_call(run, action, model, &reply, &e) || reply->models->n_models != 1) {
             cli_complain("models: %s", *e.text ? e.text : "an empty reply");
             return CLI_FAILURE;
         }

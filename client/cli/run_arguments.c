@@ -3,6 +3,7 @@
 
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/misplaced_model.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -98,6 +99,15 @@ static bool make_lists(struct run_arguments *a)
 
 /* ---- All options ---- */
 
+/* Behind "--" a prompt is a text, whatever it names. */
+static bool has_dashes(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--") == 0)
+            return true;
+    return false;
+}
+
 /* `several`: the options above, which are in the table only for its help. */
 static bool parse(struct run_arguments *a, const char *several[5], int argc, char **argv,
                   int *exit_code)
@@ -161,6 +171,7 @@ static bool parse(struct run_arguments *a, const char *several[5], int argc, cha
         {0},
     };
     int n_positional = 0;
+    bool literal = has_dashes(argc, argv);
     if (!ask_arguments(
             table, "run", "[OPTIONS] PROMPT",
             "Streams the answer to PROMPT (- reads standard input) to standard output.\n"
@@ -173,6 +184,10 @@ static bool parse(struct run_arguments *a, const char *several[5], int argc, cha
         return false;
     }
     a->prompt = n_positional ? argv[1] : "";
+    if (!literal && misplaced_model_file("run", a->prompt)) {
+        *exit_code = CLI_USAGE;
+        return false;
+    }
     return true;
 }
 

@@ -126,6 +126,12 @@ static enum error_code read_template(struct frontend *f, struct error *e)
     struct chat_template *t = NULL;
     struct error why;
     f->chat_template = text_file_read(f->template_file, e);
+    if (!f->chat_template && access(f->template_file, F_OK) != 0 &&
+        !strpbrk(f->template_file, "./"))
+        return error_set(e, ERROR_USAGE,
+                         "--chat-template %.40s: there is no such file, and moed has no templates "
+                         "of its own: without the option the model file's is used",
+                         f->template_file);
     if (!f->chat_template)
         return e->code;
     struct chat_source source = {.text = f->chat_template};

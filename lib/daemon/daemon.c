@@ -76,6 +76,12 @@ static _Noreturn void exit_usage(const char *process, const struct error *e)
     exit(EXIT_BAD_USAGE);
 }
 
+/* arg: the process's name */
+static void report_option(void *arg, const char *text)
+{
+    fprintf(stderr, "moed-%s: %s\n", (const char *)arg, text);
+}
+
 /* The process's own name, which its log has. */
 static void set_name(struct daemon *d, const uint64_t *number)
 {
@@ -101,8 +107,8 @@ static void parse_options(struct daemon *d, const char *purpose, const struct op
         exit(EXIT_CLEAN);
     }
     struct error e = {0};
-    if (options_parse(all, argc, argv, NULL, &e))
-        exit_usage(d->process, &e);
+    if (options_parse_all(all, argc, argv, NULL, report_option, (void *)d->process, &e))
+        exit(EXIT_BAD_USAGE);
     enum log_level level;
     if (log_level_parse(common.log_level, &level) != 0) {
         error_set(&e, ERROR_USAGE, "--log-level: %.40s is not one of error, warn, info, debug",

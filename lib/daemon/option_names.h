@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#define OPTION_NAMES_HINT 200
+#define OPTION_NAMES_HINT 240
 
 /* The row with this name; NULL: none. */
 const struct option_spec *option_names_find(const struct option_spec *table, const char *name,
@@ -19,5 +19,8 @@ bool option_names_foreign(const struct option_spec *table, const char *arg);
 /* What to do instead of an unknown option: "; did you mean --ctx?", or "". */
 void option_names_hint(const struct option_spec *table, const char *arg,
                        char out[OPTION_NAMES_HINT]);
+/* What to give instead of a value that other programs take for a number, as -1 for "automatic";
+ * NULL: the value is none of those. */
+const char *option_names_value_hint(const struct option_spec *o, const char *value);
 
 #endif

@@ -35,6 +35,9 @@ static enum error_code set_uint(const struct option_spec *o, const char *where, 
     errno = 0;
     unsigned long long n = strtoull(value, &end, 10);
     uint64_t factor = suffix_factor(end), result;
+    const char *hint = option_names_value_hint(o, value);
+    if (hint)
+        return error_set(e, ERROR_USAGE, "%s: %s is no number here; %s", where, value, hint);
     if (!isdigit((unsigned char)value[0]) || factor == 0)
         return error_set(e, ERROR_USAGE,
                          "%s: %s is not a whole number (suffixes: K M G T Ki Mi Gi)", where,
@@ -278,16 +281,31 @@ static enum error_code read_flag(const struct option_spec *table, const char *ar
                      hint[0] ? "" : "; see --help");
 }
 
-/* The flag at argv[*i], with its value perhaps in argv[*i + 1]; advances *i past both. */
+static bool is_flag(const char *arg)
+{
+    return arg[0] == '-' && arg[1] != '\0';
+}
+
+/* Whether arg may be the value of the unknown flag before it: -1 may. */
+static bool may_be_value(const char *arg)
+{
+    return !is_flag(arg) || isdigit((unsigned char)arg[1]);
+}
+
+/* The flag at argv[*i], with its value perhaps in argv[*i + 1]; advances *i past both, also after
+ * an error. */
 static enum error_code take_flag(const struct option_spec *table, int argc, char **argv, int *i,
                                  struct error *e)
 {
     struct flag flag;
-    enum error_code code = read_flag(table, argv[*i], &flag, e);
-    if (code)
+    const char *arg = argv[(*i)++];
+    enum error_code code = read_flag(table, arg, &flag, e);
+    if (code) {
+        if (!strchr(arg, '=') && *i < argc && may_be_value(argv[*i]))
+            (*i)++;
         return code;
+    }
     const struct option_spec *o = flag.option;
-    (*i)++;
     char where[128];
     snprintf(where, sizeof where, "%s%s", dashes(o), o->name);
     if (o->type == OPTION_BOOL) {
@@ -303,11 +321,6 @@ static enum error_code take_flag(const struct option_spec *table, int argc, char
         flag.value = argv[(*i)++];
     }
     return set_option(o, where, flag.value, e);
-}
-
-static bool is_flag(const char *arg)
-{
-    return arg[0] == '-' && arg[1] != '\0';
 }
 
 /* The file named by the last --NAME, read before any flag is applied, so that flags win. */
@@ -337,33 +350,63 @@ enum error_code options_read_some(const struct option_spec *table, const char *p
     return read_file(table, true, path, e);
 }
 
-enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
-                              int *n_positional, struct error *e)
+/* The errors of a command line. */
+struct errors {
+    options_report *report; /* NULL: the first error ends the parsing */
+    void *arg;
+    struct error *first;
+    enum error_code code; /* of the first */
+};
+
+/* False: parse no further. */
+static bool note_error(struct errors *errors, const struct error *why)
 {
-    enum error_code code = read_named_file(table, "defaults", argc, argv, e);
-    if (!code)
-        code = read_named_file(table, "config", argc, argv, e);
-    if (code)
-        return code;
+    if (errors->report)
+        errors->report(errors->arg, why->text);
+    if (!errors->code && errors->first)
+        *errors->first = *why;
+    if (!errors->code)
+        errors->code = why->code;
+    return errors->report != NULL;
+}
+
+enum error_code options_parse_all(const struct option_spec *table, int argc, char **argv,
+                                  int *n_positional, options_report *report, void *arg,
+                                  struct error *e)
+{
+    struct errors errors = {report, arg, e, ERROR_OK};
+    struct error why = {0};
+    if ((read_named_file(table, "defaults", argc, argv, &why) ||
+         read_named_file(table, "config", argc, argv, &why)) &&
+        !note_error(&errors, &why))
+        return errors.code;
     int kept = 0;
     bool flags_over = false;
     for (int i = 1; i < argc;) {
+        enum error_code code = ERROR_OK;
         if (!flags_over && strcmp(argv[i], "--") == 0) {
             flags_over = true;
             i++;
         } else if (!flags_over && is_flag(argv[i])) {
-            code = take_flag(table, argc, argv, &i, e);
-            if (code)
-                return code;
+            code = take_flag(table, argc, argv, &i, &why);
         } else if (!n_positional) {
-            return error_set(e, ERROR_USAGE, "unexpected argument %.100s; see --help", argv[i]);
+            code = error_set(&why, ERROR_USAGE, "unexpected argument %.100s; see --help", argv[i]);
+            i++;
         } else {
             argv[1 + kept++] = argv[i++]; /* 1 + kept <= i: overwrites no unread argument */
         }
+        if (code && !note_error(&errors, &why))
+            return errors.code;
     }
-    if (n_positional)
+    if (!errors.code && n_positional)
         *n_positional = kept;
-    return ERROR_OK;
+    return errors.code;
+}
+
+enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
+                              int *n_positional, struct error *e)
+{
+    return options_parse_all(table, argc, argv, n_positional, NULL, NULL, e);
 }
 
 static void print_value(const struct option_spec *o)

@@ -56,6 +56,13 @@ struct option_spec {
  * point into argv; those from the file are allocated and live as long as the process. */
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
                               int *n_positional, struct error *e);
+/* Takes the text of an error, without its end of line. */
+typedef void options_report(void *arg, const char *text);
+/* The same, and goes on after an error: each is reported as it is found, and *e (may be NULL) has
+ * the first. Skips what may be the value of an unknown option. */
+enum error_code options_parse_all(const struct option_spec *table, int argc, char **argv,
+                                  int *n_positional, options_report *report, void *arg,
+                                  struct error *e);
 /* Read the options of the table from a file of another program, and skip the others. Strings are
  * allocated and live as long as the process. */
 enum error_code options_read_some(const struct option_spec *table, const char *path,

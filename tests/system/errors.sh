@@ -49,16 +49,26 @@ done
 expect 3 "deployment .?other.? is not running: start it with.* moed up MODEL.gguf --name other" "$MOED" run --name other x
 expect 2 'no-such-option' "$MOED" run --no-such-option
 expect 2 'did you mean --policy' "$MOED" up "$MODEL" --polciy moed
-for pair in 'stop:moed down' 'start:moed up' 'list:moed ps' 'replay:moed-replay' 'server:moed serve' '-v:moed --version'; do
+for pair in 'stop:moed down' 'start:moed up' 'list:moed models' 'ls:moed models' 'replay:moed-replay' 'server:moed serve' '-v:moed --version'; do
     expect 2 "did you mean '${pair#*:}'" "$MOED" "${pair%%:*}"
 done
 expect 2 'GGUF' "$MOED" pull mixtral
+expect 2 'no Modelfiles' "$MOED" create mine
 expect 2 'api-key-file' "$MOED" serve "$MODEL" --api-key secret
 expect 2 'did you mean --repeat-penalty' "$MOED" run --repeat-penaltly 1 x
 expect 2 'moed places experts, not layers' "$MOED" up "$MODEL" -ngl 99
 expect 2 'batch N' "$MOED" up "$MODEL" --ubatch-size 512
 expect 2 'share batches' "$MOED" up "$MODEL" --cont-batching
-expect 2 'reasoning-field' "$MOED" serve "$MODEL" --reasoning-format none
+expect 2 'reasoning-field = ' "$MOED" serve "$MODEL" --reasoning-format none
+expect 2 '0 leaves the number to the worker' "$MOED" serve "$MODEL" --parallel -1
+set +e; "$MOED" serve -m "$MODEL" -c 512 --jinja --n-cpu-moe 3 --mlock --cache-reuse 256 --fit off >"$WORK/out" 2>"$WORK/err"; got=$?; set -e
+[ $got -eq 2 ] && [ "$(grep -c '^moed: serve: there is no option --' "$WORK/err")" -eq 5 ] && ! grep -q 'argument' "$WORK/err" ||
+    fail "not a line for each wrong option: $got $(cat "$WORK/err")"
+[ "$("$MOED" serve --version)" = "$("$MOED" --version)" ] || fail "moed serve --version"
+expect 2 'is a model file: .moed up .*, then .moed run PROMPT' "$MOED" run "$MODEL"
+expect 2 'is a model file' "$MOED" run "$MODEL" Hello
+expect 2 'is a model file: .*then .moed chat.$' "$MOED" chat "$MODEL"
+expect 3 'moed up' "$MOED" run -- "$MODEL"
 expect 2 'downloads no models' "$MOED" serve -hf someone/model
 expect 2 'the device is the deployment.s' "$MOED" run -ngl 99 x
 expect 3 'moed up' "$MOED" run --temperature 0 --n-predict 3 x

@@ -51,6 +51,8 @@ mkdir -m 700 "$WORK/other"
 MOED_RUN=$WORK/other "$MOED" run -n 2 --name $FIRST x > "$WORK/out" || fail "MOED_RUN beats --name"
 code env MOED_RUN="$WORK/moed/$FIRST" "$MOED" run --name nobody x
 [ $CODE -eq 3 ] || fail "--name of none with MOED_RUN: $CODE $(cat "$WORK/err")"
+code "$MOED" run "$FIRST" hello
+[ $CODE -eq 2 ] && grep -q "'$FIRST' is a deployment: .moed run --name $FIRST PROMPT" "$WORK/err" || fail "run NAME PROMPT: $CODE $(cat "$WORK/err")"
 
 # Stopping is not harmless: `moed down` without a name takes `default` alone, and names what runs.
 code "$MOED" down
