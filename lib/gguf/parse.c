@@ -254,6 +254,12 @@ static bool parse_type(struct cursor *c, struct gguf_tensor *t, uint64_t values)
     if (!cursor_u32(c, t->name, &type))
         return false;
     const struct tensor_type_info *info = tensor_type_info(type);
+    struct tensor_type_foreign foreign;
+    if (!info && tensor_type_foreign(type, &foreign))
+        return cursor_fail(c, ERROR_UNSUPPORTED, at,
+                           "tensor '%s' has type %u (%s), which moed does not compute: take a file "
+                           "of the model in %s",
+                           t->name, type, foreign.name, foreign.take);
     if (!info)
         return cursor_fail(c, ERROR_UNSUPPORTED, at,
                            "tensor '%s' has type %u, which moed does not know: quantise the model "

@@ -57,6 +57,15 @@ struct tensor_type_info {
 /* NULL for an unknown id. */
 const struct tensor_type_info *tensor_type_info(uint32_t id);
 
+/* A type that moed does not have: of ik_llama.cpp, or withdrawn. */
+struct tensor_type_foreign {
+    char name[64];    /* "IQ4_KS of ik_llama.cpp" */
+    const char *take; /* types that take its place: "IQ4_XS" */
+};
+
+/* False: the id is of no such type. */
+bool tensor_type_foreign(uint32_t id, struct tensor_type_foreign *out);
+
 /* Ignores case. -1 for an unknown name. */
 int tensor_type_from_name(const char *name);
 

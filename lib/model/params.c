@@ -32,11 +32,32 @@ static enum error_code refuse_other_files(const struct gguf *g, struct error *e)
     return ERROR_OK;
 }
 
+/* Refuses an architecture that moed does not know. */
+static enum error_code refuse_architecture(const struct gguf *g, const struct gguf_string *name,
+                                           struct error *e)
+{
+    char known[400], key[80];
+    int len = name->len < 40 ? (int)name->len : 40;
+    if (len == 6 && memcmp(name->data, "gptoss", 6) == 0)
+        return error_set(
+            e, ERROR_UNSUPPORTED,
+            "%s: Ollama's own form of gpt-oss: take a file in llama.cpp's form, of the "
+            "architecture 'gpt-oss'",
+            gguf_path(g, 0));
+    snprintf(key, sizeof key, "%.*s.expert_count", len, name->data);
+    if (!gguf_find(g, key))
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "%s: a dense model ('%.*s'): moed runs Mixture-of-Experts models",
+                         gguf_path(g, 0), len, name->data);
+    architecture_names(known, sizeof known);
+    return error_set(e, ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; moed runs %s",
+                     gguf_path(g, 0), len, name->data, known);
+}
+
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
                                          struct error *e)
 {
     struct gguf_string name = {NULL, 0};
-    char known[400];
     enum error_code code = refuse_other_files(g, e);
     if (!code)
         code = gguf_get_string(g, "general.architecture", &name, e);
@@ -45,9 +66,7 @@ static enum error_code read_architecture(const struct gguf *g, struct model_para
     p->arch = architecture_find(name.data, name.len);
     if (p->arch)
         return ERROR_OK;
-    architecture_names(known, sizeof known);
-    return error_set(e, ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; moed runs %s",
-                     gguf_path(g, 0), (int)(name.len < 40 ? name.len : 40), name.data, known);
+    return refuse_architecture(g, &name, e);
 }
 
 static void read_name(const struct gguf *g, struct model_params *p)

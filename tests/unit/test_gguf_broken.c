@@ -228,6 +228,27 @@ static void retired_tensor_type(struct strbuf *b)
     zeros(b, 64);
 }
 
+static void type_of_ik(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    tensor2(b, "ik.weight", 144, 256, 2, 0);
+    zeros(b, 64);
+}
+
+static void repacked_type(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    tensor2(b, "r4.weight", 212, 256, 2, 0);
+    zeros(b, 64);
+}
+
+static void repacked_type_of_ik(struct strbuf *b)
+{
+    header(b, 3, 1, 0);
+    tensor2(b, "both.weight", 344, 256, 2, 0);
+    zeros(b, 64);
+}
+
 static void cut_block(struct strbuf *b)
 {
     header(b, 3, 1, 0);
@@ -329,7 +350,10 @@ static const struct {
     {overflowing_dimensions, ERROR_FORMAT, "vast.weight", "overflow"},
     {overflowing_bytes, ERROR_FORMAT, "wrap.weight", "overflows"},
     {unknown_tensor_type, ERROR_UNSUPPORTED, "new.weight", "4711"},
-    {retired_tensor_type, ERROR_UNSUPPORTED, "old.weight", "type 4"},
+    {retired_tensor_type, ERROR_UNSUPPORTED, "type 4 (Q4_2, withdrawn)", "in Q4_0"},
+    {type_of_ik, ERROR_UNSUPPORTED, "144 (IQ4_KS of ik_llama.cpp)", "in IQ4_XS or Q4_K"},
+    {repacked_type, ERROR_UNSUPPORTED, "212 (Q4_K of ik_llama.cpp, repacked)", "in Q4_K"},
+    {repacked_type_of_ik, ERROR_UNSUPPORTED, "(IQ4_KS of ik_llama.cpp, repacked)", "in IQ4_XS"},
     {cut_block, ERROR_FORMAT, "odd.weight", "multiple of 256"},
     {unaligned_offset, ERROR_FORMAT, "skew.weight", "multiple of 32"},
     {offset_outside, ERROR_FORMAT, "far.weight", "truncated"},

@@ -19,6 +19,7 @@ enum { LAYERS = 8, N_DELTA_KEYS = 5 };
 /* A file of all keys that any row needs. */
 struct file {
     const char *arch;
+    bool dense; /* without the number of experts */
     uint32_t shared_count;
     const char *key; /* another one of a number, NULL: none */
     uint32_t value;
@@ -101,14 +102,15 @@ static struct strbuf bytes_of(const struct file *f)
     uint64_t n = sizeof keys / sizeof keys[0];
     strbuf_init(&b);
     header(&b, 3, 1,
-           n + 2 + window + (delta ? N_DELTA_KEYS : 0) + (f->key != NULL) + (f->pattern != NULL));
+           n + 2 - f->dense + window + (delta ? N_DELTA_KEYS : 0) + (f->key != NULL) +
+               (f->pattern != NULL));
     str(&b, "general.architecture");
     u32(&b, GGUF_STRING);
     str(&b, f->arch);
     for (uint64_t i = 0; i < n; i++)
         if (f->kv_heads && strcmp(keys[i].suffix, "attention.head_count_kv") == 0)
             kv_heads_list(&b, f);
-        else
+        else if (!f->dense || strcmp(keys[i].suffix, "expert_count") != 0)
             kv_arch(&b, f, keys[i].suffix, keys[i].value);
     kv_arch(&b, f, "expert_shared_count", f->shared_count);
     if (window)
@@ -167,6 +169,9 @@ static void test_refused_by_name(void **state)
     expect_refused(&(struct file){.arch = "granitehybrid"},
                    "architecture 'granitehybrid' is not supported");
     expect_refused(&(struct file){.arch = "granitehybrid"}, "lfm2moe"); /* the whole list */
+    expect_refused(&(struct file){.arch = "qwen3", .dense = true},
+                   "a dense model ('qwen3'): moed runs Mixture-of-Experts models");
+    expect_refused(&(struct file){.arch = "gptoss"}, "take a file in llama.cpp's form");
 }
 
 /* Of the architectures, only those with latent attention scale q with the position. */
