@@ -206,6 +206,27 @@ bool messages_drop_answer(json_t *messages)
     return true;
 }
 
+size_t messages_drop_last_turn(json_t *messages)
+{
+    if (!messages_drop_answer(messages))
+        return 0;
+    messages_drop_last(messages);
+    return 1;
+}
+
+size_t messages_drop_oldest_turns(json_t *messages, size_t n)
+{
+    size_t first = is_role(messages, 0, "system") ? 1 : 0, dropped = 0;
+    for (; dropped < n && messages_questions(messages); dropped++) {
+        while (!is_role(messages, first, "user"))
+            json_array_remove(messages, first);
+        do
+            json_array_remove(messages, first);
+        while (first < json_array_size(messages) && !is_role(messages, first, "user"));
+    }
+    return dropped;
+}
+
 size_t messages_questions(const json_t *messages)
 {
     size_t n = 0;

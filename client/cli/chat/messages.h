@@ -29,6 +29,10 @@ void messages_drop_last(json_t *messages);
 void messages_clear(json_t *messages);
 /* Removes what follows the user's last message. False: there is no such message. */
 bool messages_drop_answer(json_t *messages);
+/* A turn is a message of the user and what follows it; the first one has what stands before it, but
+ * for the system message. Remove the last turn; the n oldest. The number of turns removed. */
+size_t messages_drop_last_turn(json_t *messages);
+size_t messages_drop_oldest_turns(json_t *messages, size_t n);
 /* How many messages the user has written. */
 size_t messages_questions(const json_t *messages);
 

@@ -106,6 +106,28 @@ static enum slash_next run_clear(struct talk *t, const char *rest)
     return SLASH_GO_ON;
 }
 
+static enum slash_next run_undo(struct talk *t, const char *rest)
+{
+    if (!messages_drop_last_turn(t->messages))
+        return refuse("there is no turn yet");
+    size_t n = messages_questions(t->messages);
+    printf("the last turn is forgotten: %zu turn%s left\n", n, plural(n));
+    return SLASH_GO_ON;
+}
+
+static enum slash_next run_drop(struct talk *t, const char *rest)
+{
+    unsigned n = 0;
+    char more[2] = "";
+    if (sscanf(rest, "%9u %1s", &n, more) != 1 || n == 0)
+        return refuse("expected /drop N: forget the oldest N turns");
+    size_t dropped = messages_drop_oldest_turns(t->messages, n),
+           left = messages_questions(t->messages);
+    printf("%zu turn%s forgotten, %zu left%s\n", dropped, plural(dropped), left,
+           messages_system(t->messages) ? "; the system message stays" : "");
+    return SLASH_GO_ON;
+}
+
 static enum slash_next run_regen(struct talk *t, const char *rest)
 {
     return messages_questions(t->messages) ? SLASH_REGEN : refuse("there is no question yet");
@@ -157,6 +179,8 @@ static const struct slash commands[] = {
     {"save", "FILE", "write the conversation to a JSON file", run_save},
     {"load", "FILE", "go on with a conversation from a file", run_load},
     {"clear", "", "begin a new conversation", run_clear},
+    {"undo", "", "forget the last turn", run_undo},
+    {"drop", "N", "forget the oldest N turns", run_drop},
     {"regen", "", "answer the last question again", run_regen},
     {"read", "FILE", "send a text file with the next message", run_read},
     {"experts", "", "show where the experts are, and how the cache does", run_experts},

@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_DEATHS 2 /* of workers, of one question: the question may kill them */
+#define CONTEXT_WARN_PERCENT 80
+#define MAX_DEATHS           2 /* of workers, of one question: the question may kill them */
 
 /* ---- The session ---- */
 
@@ -231,17 +232,37 @@ static void print_figures(const struct answer *a)
             a->first_token_s > 0 ? a->first_token_s - a->started_s : 0);
 }
 
+/* Where the conversation takes most of the context, says so once. */
+static void warn_of_context(const struct answer *a)
+{
+    struct talk *t = a->talk;
+    struct moed_model *facts;
+    uint64_t used = (uint64_t)a->result.prompt_tokens + a->result.generated_tokens;
+    if (!isatty(STDIN_FILENO) || moed_model_get(t->session, &facts, NULL))
+        return;
+    bool full = used * 100 >= (uint64_t)facts->context * CONTEXT_WARN_PERCENT;
+    if (full && !t->full_reported)
+        fprintf(stderr,
+                "(%" PRIu64 " of the context's %" PRIu32 " tokens are used: /drop N forgets the "
+                "oldest N turns, /undo the last one)\n",
+                used, facts->context);
+    t->full_reported = full;
+    moed_model_free(facts);
+}
+
 static void print_end(const struct answer *a)
 {
     if (interrupts && a->talk->terminal)
         printf("(stopped)\n");
     else if (a->result.reason == MOED_REASON_CONTEXT)
-        fprintf(stderr, "(the context is full: /clear forgets earlier turns)\n");
+        fprintf(stderr, "(the context is full: /drop N forgets the oldest N turns, /clear all)\n");
     else if (a->result.reason == MOED_REASON_LENGTH && a->talk->terminal)
         printf("(%" PRIu64 " tokens, as /set n says)\n", a->talk->settings->n);
     fflush(stdout);
     if (a->talk->settings->figures && !interrupts)
         print_figures(a);
+    if (a->result.reason != MOED_REASON_CONTEXT)
+        warn_of_context(a);
 }
 
 static enum talk_end fail(struct talk *t, const struct moed_error *error)
@@ -250,7 +271,8 @@ static enum talk_end fail(struct talk *t, const struct moed_error *error)
     bool long_talk = messages_questions(t->messages) > 1 || t->attached.len;
     bool too_long = error->code == MOED_ERROR_CONTEXT || error->code == MOED_ERROR_LIMIT;
     if (too_long && long_talk && isatty(STDIN_FILENO))
-        fprintf(stderr, "moed: /clear forgets earlier turns and what /read has attached\n");
+        fprintf(stderr, "moed: /drop N forgets the oldest N turns, /undo the last one; /clear all "
+                        "turns and what /read has attached\n");
     return TALK_FAILED;
 }
 

@@ -18,6 +18,7 @@ struct talk {
     bool terminal;          /* standard output is one */
     bool utf8;              /* the locale's characters are UTF-8 */
     bool plain_reported;    /* that the model has no chat template */
+    bool full_reported;     /* that the context is nearly full */
     int exit_code;          /* of the last failure */
 };
 

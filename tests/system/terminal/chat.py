@@ -126,10 +126,13 @@ def longer_than_the_context():
     c = Chat("-n", "4")
     c.line("/load " + file("long.json", json.dumps(turns)))
     text = c.line("And now?")
-    assert "maximum context length is 16384 tokens" in text and "/clear forgets earlier turns" in text, text
-    c.line("/clear")
-    c.line("And now?")
-    assert [r for r, _ in c.saved()] == ["user", "assistant"], c.saved()
+    assert "maximum context length is 16384 tokens" in text and "/drop N forgets the oldest" in text, text
+    assert "expected /drop N" in c.line("/drop all")
+    assert "1 turn forgotten, 0 left" in c.line("/drop 1")
+    c.line("And now?"), c.line("And then?")
+    assert [r for r, _ in c.saved()] == ["user", "assistant"] * 2, c.saved()
+    assert "1 turn left" in c.line("/undo")
+    assert c.saved()[0] == ("user", "And now?") and len(c.saved()) == 2, c.saved()
     c.bye()
 
 
