@@ -56,7 +56,7 @@ def check_chats():
     assert "".join(parts) == text, parts
     response = post("/v1/responses", instructions="Be brief.", input=[user], max_output_tokens=8, temperature=0,
                     metadata={"a": "b"}, truncation="auto")
-    assert response["metadata"] == {"a": "b"} and response["truncation"] == "disabled", response
+    assert response["metadata"] == {"a": "b"} and response["truncation"] == "auto", response
     assert response["output"][0]["content"][0]["text"] == text, response
     counted = post("/v1/responses/input_tokens", instructions="Be brief.", input=[user])
     assert counted == {"object": "response.input_tokens", "input_tokens": len(ids)}, counted
@@ -85,3 +85,23 @@ def check_claude_code_is_cached():
         messages.append({"role": "assistant", "content": answer["content"]})
         cached.append(answer["usage"]["cache_read_input_tokens"])
     assert cached[0] < 60 <= cached[1] < cached[2], cached
+
+
+def check_truncation():
+    """Responses' truncation: the oldest turns go, whole, until the prompt fits; the system message stays."""
+    sizes = (2000, 2200, 3, 3, 3)  # words of a turn's question; the context has 4096 tokens
+    turns = [m for n in sizes for m in ({"role": "user", "content": "word " * n}, {"role": "assistant", "content": "Yes."})]
+    ask = {"instructions": "Be brief.", "max_output_tokens": 4, "temperature": 0}
+    last = [{"role": "user", "content": "And now?"}]
+    answer = refused("/v1/responses", {**ask, "input": turns + last}, 400)
+    assert answer["error"]["code"] == "context_length_exceeded", answer
+    long = {**ask, "max_output_tokens": 2000, "stop": ["e"]}
+    counts = [post("/v1/responses/input_tokens", instructions="Be brief.", input=turns[2 * n:] + last)["input_tokens"] for n in (1, 2, 3)]
+    assert counts[0] > 4096 - 2000 > counts[1], counts
+    cut = post("/v1/responses", **long, input=turns + last, truncation="auto")
+    assert cut["usage"]["input_tokens"] == counts[1], (cut, counts)
+    short = post("/v1/responses", **ask, input=last, truncation="auto")
+    assert short["usage"]["input_tokens"] < counts[2], (short, counts)
+    refused("/v1/responses", {**ask, "input": "word " * 4200, "truncation": "auto"}, 400)
+    long = {"messages": [{"role": "user", "content": "word " * 4200}], "options": {"num_ctx": 8192}}
+    assert "num_ctx 8192 is not used" in str(refused("/api/chat", long, 400))

@@ -1,6 +1,6 @@
 """llama-server's own completion, which its clients ask for."""
 import json
-from wire_client import GREEDY, events, post, refused
+from wire_client import GREEDY, call, events, post, refused
 
 
 def check_llama_completion():
@@ -23,6 +23,30 @@ def check_llama_completion():
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": [7]}}}
     assert post("/completion", **{**ask, "response_format": form})["content"] == "7"
     refused("/completion", {"prompt": "a", "post_sampling_probs": True}, 400, "post_sampling_probs")
+
+
+def check_llama_settings_and_times():
+    """What scripts read: the settings, which give the same answer again; times of chats, too; progress; what is ignored."""
+    ask = {"prompt": "Once upon", "n_predict": 6, "temperature": 0.5, "top_k": 30, "ignore_eos": True}
+    _, head, whole = call("POST", "/completion", {**ask, "bogus": 1, "x\r\ny: z": 2})
+    assert head["x-moed-ignored"] == "bogus,x__y:_z", head
+    assert "x-moed-ignored" not in call("POST", "/tokenize", {"content": "a"})[1]
+    used = whole["generation_settings"]
+    assert (used["temperature"], used["top_k"], used["repeat_penalty"], used["ignore_eos"]) == (0.5, 30, 1, True), used
+    assert post("/completion", **ask, seed=used["seed"])["content"] == whole["content"], whole
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, **GREEDY}
+    times = post("/v1/chat/completions", **chat)["timings"]
+    assert times["predicted_n"] == 4 and times["prompt_n"] >= 1, times
+    for more, seen in (({}, 1), ({"timings_per_token": True}, 2)):
+        chunks = [json.loads(d) for _, d in events("/v1/chat/completions", **chat, **more)[:-1]]
+        assert chunks[-1]["timings"]["predicted_n"] == 4 and sum("timings" in c for c in chunks) >= seen, chunks
+    parts = [json.loads(d) for _, d in events("/completion", **ask, return_progress=True)]
+    reports = [p["prompt_progress"] for p in parts if "prompt_progress" in p]
+    assert reports and reports[-1]["processed"] == reports[-1]["total"] == parts[-1]["tokens_evaluated"], parts
+    assert call("GET", "/lora-adapters")[2] == []
+    for path in ("/embedding", "/embeddings", "/rerank", "/v1/reranking", "/slots/0?action=save", "/models/sse"):
+        assert call("POST", path, {})[0] == 501, path
+    assert "did you mean" not in call("POST", "/images/generations", {})[2]["error"]["message"]
 
 
 def check_llama_tokens():

@@ -47,10 +47,11 @@ static void test_timings(void **state)
     bench_init(&b, parse_llama_completion, "{\"prompt\":\"a\"}", &llama_dialect,
                &canned_answers[0]);
     b.a.deployment = &deployment;
-    b.c.result = (struct moed_result){.prompt_tokens = 11, .cached_tokens = 22};
+    b.c.done = true;
+    b.c.result = (struct moed_result){.prompt_tokens = 11, .cached_tokens = 22, .seed = 5};
     b.a.dialect->whole(&b.a);
     assert_non_null(strstr(b.x.out.data, "\"cache_n\":11,\"prompt_n\":0,"));
-    assert_non_null(strstr(b.x.out.data, "{\"n_ctx\":512,\"n_predict\":-1}"));
+    assert_non_null(strstr(b.x.out.data, "{\"n_ctx\":512,\"n_predict\":-1,\"seed\":5,\"temp"));
     bench_fini(&b);
 }
 

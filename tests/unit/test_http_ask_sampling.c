@@ -26,7 +26,7 @@ static void test_defaults(void **state)
     ask_seed(&a);
     uint64_t first = a.sampling.seed;
     ask_seed(&a);
-    assert_true(a.sampling.seed != first); /* random; equal once in 2^64 */
+    assert_true(a.sampling.seed != first); /* random; equal once in 2^53 */
     ask_fini(&a);
     a = accept(parse_completion, "{\"prompt\":\"a\"}");
     assert_int_equal(a.max_tokens, 16);
@@ -204,6 +204,45 @@ static void test_silly_tavern(void **state)
     ask_fini(&a);
 }
 
+/* What other servers' clients send that moed has by another name, or that would change an answer.
+ */
+static void test_parameters_of_other_servers(void **state)
+{
+    struct ask a =
+        accept(parse_llama_completion,
+               "{\"prompt\":\"a\",\"rep_pen\":1.5,\"rep_pen_range\":64,\"nsigma\":2,"
+               "\"ignore_eos\":false,\"ban_eos_token\":true,\"custom_token_bans\":\"5, 7\","
+               "\"n_keep\":5,\"n_discard\":9,\"num_keep\":5,\"negative_prompt\":\"x\","
+               "\"tfs\":1,\"guidance_scale\":1,\"image_data\":[],\"n\\r\\n: ew\":1}");
+    assert_true(a.sampling.repetition_penalty == 1.5f && a.sampling.repetition_window == 64);
+    assert_true(a.sampling.top_n_sigma == 2 && a.ignore_end && a.ban_end);
+    assert_int_equal(a.bias_count, 2);
+    assert_true(a.bias[0].token == 5 && a.bias[1].token == 7 && a.bias[1].bias == -INFINITY);
+    struct access_entry log = {0};
+    char header[ACCESS_IGNORED];
+    memcpy(log.ignored, a.ignored, sizeof log.ignored);
+    access_ignored_header(&log, header);
+    assert_string_equal(header, "n__:_ew");
+    ask_fini(&a);
+    static const char *const wrong[][2] = {
+        {CHAT(",\"image_data\":[{\"data\":\"x\",\"id\":1}]"), "image_data"},
+        {CHAT(",\"banned_strings\":[\"x\"]"), "banned_strings"},
+        {CHAT(",\"custom_token_bans\":\"5,x\""), "custom_token_bans"},
+        {CHAT(",\"custom_token_bans\":[-1]"), "custom_token_bans"},
+        {CHAT(",\"smoothing_factor\":0.2"), "smoothing_factor"},
+        {CHAT(",\"top_a\":0.1"), "top_a"},
+        {CHAT(",\"tfs\":0.9"), "tfs"},
+        {CHAT(",\"guidance_scale\":2"), "guidance_scale"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_chat, wrong[i][0], wrong[i][1]);
+    ask_init(&a);
+    for (int i = 0; i < 20; i++) /* the list is bounded, and shows that it is cut */
+        ask_ignore(&a, "a_name_of_twenty_two_b");
+    assert_string_equal(a.ignored + strlen(a.ignored) - 6, "_b,...");
+    ask_fini(&a);
+}
+
 #define LONG_BREAKER "12345678901234567890123456789012345678901"
 
 static void test_samplers_are_refused_by_name(void **state)
@@ -253,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_samplers_arrive),
         cmocka_unit_test(test_silly_tavern),
+        cmocka_unit_test(test_parameters_of_other_servers),
         cmocka_unit_test(test_unknown_samplers_are_left_out),
         cmocka_unit_test(test_samplers_are_refused_by_name),
     };

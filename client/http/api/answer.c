@@ -154,9 +154,20 @@ static void count_failure(const struct answer *a, const struct problem *p)
         counter_add(a->app->metrics.failed, 1);
 }
 
-static void fail(struct answer *a, const struct problem *p)
+/* Says to a client that asked for a larger context why it does not have it. */
+static void explain_context(const struct ask *ask, struct problem *p)
+{
+    size_t n = strlen(p->message);
+    if (ask->num_ctx && p->code && strcmp(p->code, "context_length_exceeded") == 0)
+        snprintf(p->message + n, sizeof p->message - n,
+                 "; num_ctx %u is not used: the context is that of --ctx", ask->num_ctx);
+}
+
+static void fail(struct answer *a, const struct problem *why)
 {
     struct exchange *x = a->x;
+    struct problem explained = *why, *p = &explained;
+    explain_context(&a->ask, p);
     count_failure(a, p);
     if (a->headed) {
         a->dialect->fail(a, p);

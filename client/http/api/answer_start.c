@@ -7,6 +7,7 @@
 #include "client/http/api/failure.h"
 #include "client/http/api/fill.h"
 #include "client/http/api/prompt.h"
+#include "client/http/api/truncation.h"
 #include "client/http/api/worker_limit.h"
 
 #include <stdlib.h>
@@ -63,6 +64,7 @@ static enum moed_code render(struct answer *a, struct moed_error *error)
         return MOED_OK;
     struct chat_request request = conversation_of(&a->ask);
     enum moed_code code = chat_render(&a->deployment->answering, &request, &a->chat, error);
+    code = truncation_render(a, code, error);
     if (code)
         return code;
     prompt->tokens = a->chat.tokens;

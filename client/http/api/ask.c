@@ -5,6 +5,8 @@
 #include "client/chat/sampling_zeros.h"
 #include "json/json_read.h"
 
+#include "model/sampling.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,8 +163,13 @@ static const struct parameter *find(const struct parameter *table, const char *n
 
 void ask_ignore(struct ask *ask, const char *name)
 {
-    size_t n = strlen(ask->ignored);
-    snprintf(ask->ignored + n, sizeof ask->ignored - n, "%s%.32s", n ? "," : "", name);
+    static const char more[] = ",...";
+    size_t n = strlen(ask->ignored), bytes = sizeof ask->ignored - n;
+    char part[ASK_IGNORED_NAME + 2];
+    if (n >= sizeof more - 1 && strcmp(ask->ignored + n - (sizeof more - 1), more) == 0)
+        return;
+    int len = snprintf(part, sizeof part, "%s%.*s", n ? "," : "", ASK_IGNORED_NAME, name);
+    snprintf(ask->ignored + n, bytes, "%s", (size_t)len + sizeof more <= bytes ? part : more);
 }
 
 /* A value that nothing will read, but for a short text that a response may repeat: an answer may
@@ -229,21 +236,41 @@ struct moed_sampling ask_sampling(const struct ask *ask)
     return s;
 }
 
-struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model)
+static struct moed_sampling moed_sampling_of(const struct sampling *from)
 {
-    static const struct moed_sampling usual = {.temperature = 0.8f, .top_p = 1}, off = {.top_p = 1};
-    const struct moed_sampling *of_model = model ? model->sampling : &usual;
-    struct moed_sampling s = ask_sampling(ask);
-    struct ask_shown shown;
-    s.top_p = ask->sampling.top_p;
-#define SHOW(name) shown.name = s.name == MOED_DEFAULT_FLOAT ? of_model->name : s.name;
-    SHOW(temperature)
-    if (shown.temperature == 0)
-        of_model = &off; /* then the model's other defaults do not apply */
-    SHOW(top_p)
-    SHOW(presence_penalty)
-    SHOW(frequency_penalty)
-    return shown;
+    struct moed_sampling to = {0};
+#define COPY(name, ...) to.name = from->name;
+    SAMPLING_FLOATS(COPY)
+    SAMPLING_COUNTS(COPY)
+#undef COPY
+    return to;
+}
+
+struct moed_sampling ask_shown(const struct ask *ask, const struct moed_model *model)
+{
+    struct sampling usual = sampling_usual(), off = sampling_neutral();
+    struct moed_sampling of_model =
+        model && model->sampling ? *model->sampling : moed_sampling_of(&usual);
+    struct moed_sampling s = ask->sampling;
+    if (s.temperature == MOED_DEFAULT_FLOAT)
+        s.temperature = of_model.temperature;
+    if (s.temperature == 0) /* then the model's other defaults do not apply */
+        of_model = moed_sampling_of(&off);
+#define FILL_FLOAT(name, ...)                                                                      \
+    if (s.name == MOED_DEFAULT_FLOAT)                                                              \
+        s.name = of_model.name;
+#define FILL_COUNT(name, ...)                                                                      \
+    if (s.name == MOED_DEFAULT_COUNT)                                                              \
+        s.name = of_model.name;
+    SAMPLING_FLOATS(FILL_FLOAT)
+    SAMPLING_COUNTS(FILL_COUNT)
+    s.order = ask->ordered ? ask->order : of_model.order;
+    s.dry_multiplier = ask->dry_off ? 0 : s.dry_multiplier;
+    if (ask->repeat_off) {
+        s.repetition_penalty = 1;
+        s.presence_penalty = s.frequency_penalty = 0;
+    }
+    return s;
 }
 
 enum chat_switch ask_thinking(const struct ask *ask)
@@ -258,7 +285,7 @@ void ask_seed(struct ask *ask)
     (void)n; /* 16 bytes are never cut short */
     ask->id_seed = bits[0];
     if (!ask->seeded)
-        ask->sampling.seed = bits[1];
+        ask->sampling.seed = bits[1] >> 11; /* 53 bits: an answer may name it, exactly in JSON */
 }
 
 bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p)

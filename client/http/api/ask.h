@@ -4,11 +4,12 @@
  * A parameter has a row: `take` checks its value and stores it, or `refused` says why moed does not
  * have it. A refused parameter passes where its value changes nothing (null, false, 0, "", [], {},
  * or the row's `neutral`). A parameter without a row is ignored, as clients of other servers
- * expect; the access log names it. */
+ * expect; the access log and the header x-moed-ignored name it. */
 #ifndef MOED_HTTP_ASK_H
 #define MOED_HTTP_ASK_H
 
 #include "chat/chat_template.h"
+#include "client/http/server/access_log.h"
 #include "client/http/server/problem.h"
 #include "client/include/moed.h"
 #include "toolcall/tools.h"
@@ -21,6 +22,7 @@
 #define ASK_BREAKERS_MAX  16
 #define ASK_BREAKER_BYTES 40 /* as many as the worker takes */
 #define ASK_BIASES_MAX    4096
+#define ASK_IGNORED_NAME  32 /* bytes of a name that has no row */
 #define ASK_TOP_MAX       64 /* most probable tokens at a place, as many as the worker gives */
 
 /* Whether and how tools may be called. */
@@ -54,8 +56,9 @@ struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
     bool stream, include_usage;
-    bool return_progress; /* a stream says how far the prompt is */
-    bool usage_in_chunks; /* each chunk has the usage so far; only with include_usage */
+    bool return_progress;   /* a stream says how far the prompt is */
+    bool timings_per_token; /* its chunks have the times so far */
+    bool usage_in_chunks;   /* each chunk has the usage so far; only with include_usage */
     enum moed_priority priority;
     bool has_keep;
     double keep_s; /* how long a model on demand stays loaded; below 0: for ever */
@@ -97,6 +100,8 @@ struct ask {
     json_t *messages;             /* owned, as chat_render takes them; NULL: no conversation */
     json_t *call_names;           /* owned: of the calls in `messages`, by their ids; NULL: none */
     size_t call_count;            /* of calls in `messages` */
+    bool truncates;               /* a conversation that is too long is cut: truncation.h */
+    uint32_t num_ctx;             /* Ollama's context, which has no effect; 0: none */
     json_t *tools;                /* owned, in OpenAI's form; NULL: none */
     json_t *custom_tools;         /* owned: names of those that custom_tool.h made functions of, as
                                      members; NULL: none */
@@ -118,7 +123,8 @@ struct ask {
     bool reasoning_hidden;        /* it is separated and dropped */
     enum chat_end end;
     uint64_t id_seed; /* random: the ids of calls follow from it */
-    char ignored[96]; /* names of parameters without a row */
+    /* names of parameters without a row, separated by commas; ",..." where more do not fit */
+    char ignored[ACCESS_IGNORED];
 };
 
 struct parameter {
@@ -143,16 +149,13 @@ bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
 bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
 /* Forbids a token, whatever its biases. False: no memory. */
 bool ask_ban_token(struct ask *ask, uint32_t token);
-/* Notes for the access log that `name` has no effect. */
+/* Notes for the access log and the reply's header that `name` has no effect. */
 void ask_ignore(struct ask *ask, const char *name);
 /* The sampling parameters as libmoed has them, with pointers into *ask. */
 struct moed_sampling ask_sampling(const struct ask *ask);
-/* What answers say of them: the request's, or else the model's. model: NULL where the worker has
- * not told its facts yet. */
-struct ask_shown {
-    float temperature, top_p, presence_penalty, frequency_penalty;
-};
-struct ask_shown ask_shown(const struct ask *ask, const struct moed_model *model);
+/* What answers say of them: the request's, or else the model's; a 0 is a 0, and pointers are
+ * borrowed of the request or the model. model: NULL where the worker has not told its facts yet. */
+struct moed_sampling ask_shown(const struct ask *ask, const struct moed_model *model);
 /* The template's switch: the request's own, else on where `thinks` is set (chat/effort.h). */
 enum chat_switch ask_thinking(const struct ask *ask);
 /* The model's limit of reasoning, where the request has none of its own. */

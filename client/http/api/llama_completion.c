@@ -1,6 +1,5 @@
 /* POST /completion, as llama-server has it; see llama_completion.h. */
 #include "client/http/api/llama_completion.h"
-#include "client/http/api/answer_usage.h"
 
 #include "client/http/api/ask_body.h"
 #include "client/http/api/openai.h"
@@ -8,6 +7,7 @@
 #include "client/http/api/response_fields.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
+#include "client/http/api/timings.h"
 
 /* ---- The request ---- */
 
@@ -60,9 +60,9 @@ const struct parameter llama_completion_parameters[] = {
     {.name = "response_fields", .take = take_response_fields},
     {.name = "response_format", .take = take_response_format},
     {.name = "structured output", .more = structure_parameters},
+    {.name = "return_progress", .take = take_return_progress}, /* before the shared row */
+    {.name = "timings_per_token", .take = take_timings_per_token},
     {.name = "samplers and penalties", .more = sampling_parameters},
-    /* what an answer has in any case, or never */
-    {.name = "timings_per_token"},
     {0},
 };
 
@@ -83,27 +83,6 @@ bool parse_llama_completion(struct ask *ask, const char *body, size_t len, struc
 
 /* ---- The answer ---- */
 
-static void timings_json(const struct choice *c, struct strbuf *out)
-{
-    const struct moed_result *r = &c->result;
-    double prompt_ms = (double)r->prefill_ns * 1e-6, predicted_ms = (double)r->decode_ns * 1e-6;
-    uint32_t cached = choice_cached_tokens(c), computed = r->prompt_tokens - cached;
-    uint32_t after_first = r->generated_tokens ? r->generated_tokens - 1 : 0;
-    strbuf_printf(out,
-                  ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
-                  "\"prompt_per_token_ms\":%.3f,\"prompt_per_second\":%.3f,\"predicted_n\":%u,"
-                  "\"predicted_ms\":%.3f,\"predicted_per_token_ms\":%.3f,"
-                  "\"predicted_per_second\":%.3f",
-                  cached, computed, prompt_ms, computed ? prompt_ms / computed : 0,
-                  prompt_ms > 0 ? 1e3 * computed / prompt_ms : 0, r->generated_tokens, predicted_ms,
-                  after_first ? predicted_ms / after_first : 0,
-                  predicted_ms > 0 ? 1e3 * after_first / predicted_ms : 0);
-    if (r->drafted_tokens)
-        strbuf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", r->drafted_tokens,
-                      r->accepted_tokens);
-    strbuf_printf(out, "}");
-}
-
 static void stop_json(const struct choice *c, struct strbuf *out)
 {
     const struct moed_result *r = &c->result;
@@ -117,16 +96,62 @@ static void stop_json(const struct choice *c, struct strbuf *out)
     json_member(out, "stopping_word", word.data, word.len);
 }
 
-/* What editors show of it: the context. */
+/* The parameters that the answer was sampled with, by llama-server's names. */
+static void sampling_json(const struct choice *c, const struct moed_model *facts,
+                          struct strbuf *out)
+{
+    struct moed_sampling s = ask_shown(&c->answer->ask, facts);
+    const struct ask *ask = &c->answer->ask;
+    bool whole = s.repetition_window == UINT32_MAX - 1; /* as take_repetition_window has it */
+    double repeat_last = whole ? -1.0 : s.repetition_window, dry_last = s.dry_window;
+    if (ask->repeat_off)
+        repeat_last = 0;
+    if (!ask->dry_off && s.dry_window == 0)
+        dry_last = -1;
+    struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"temperature", s.temperature},
+                   {"dynatemp_range", s.dynamic_temperature},
+                   {"dynatemp_exponent", s.dynamic_exponent},
+                   {"top_k", s.top_k},
+                   {"top_p", s.top_p},
+                   {"min_p", s.min_p},
+                   {"typical_p", s.typical_p},
+                   {"top_n_sigma", s.top_n_sigma},
+                   {"xtc_probability", s.xtc_probability},
+                   {"xtc_threshold", s.xtc_threshold},
+                   {"repeat_last_n", repeat_last},
+                   {"repeat_penalty", s.repetition_penalty},
+                   {"presence_penalty", s.presence_penalty},
+                   {"frequency_penalty", s.frequency_penalty},
+                   {"dry_multiplier", s.dry_multiplier},
+                   {"dry_base", s.dry_base},
+                   {"dry_allowed_length", s.dry_allowed_length},
+                   {"dry_penalty_last_n", dry_last},
+                   {"mirostat", s.mirostat},
+                   {"mirostat_tau", s.mirostat_tau},
+                   {"mirostat_eta", s.mirostat_eta},
+                   {"n_probs", ask->top_logprobs}};
+    strbuf_printf(out, ",\"seed\":%lld", (long long)c->result.seed);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        strbuf_printf(out, ",\"%s\":%.6g", numbers[i].name, numbers[i].value);
+    strbuf_printf(out, ",\"ignore_eos\":%s,\"stream\":%s", ask->ignore_end ? "true" : "false",
+                  ask->stream ? "true" : "false");
+}
+
+/* What editors and scripts show of it. */
 static void settings_json(const struct choice *c, struct strbuf *out)
 {
     const struct answer *a = c->answer;
     const struct moed_model *facts = a->deployment->facts; /* NULL: the worker was restarted */
-    strbuf_printf(out, ",\"generation_settings\":{\"n_ctx\":%u,\"n_predict\":%lld}",
+    strbuf_printf(out, ",\"generation_settings\":{\"n_ctx\":%u,\"n_predict\":%lld",
                   facts ? facts->context : 0,
                   a->ask.prompt_only  ? 0LL
                   : a->ask.max_tokens ? (long long)a->ask.max_tokens
                                       : -1LL);
+    sampling_json(c, facts, out);
+    strbuf_printf(out, "}");
 }
 
 /* Those that the client does not have yet, with their log-probabilities. */
@@ -199,15 +224,31 @@ static void write_whole(struct answer *a)
 
 static void write_begin(struct answer *a) {}
 
-static void write_text(struct choice *c, const struct part *part, const char *text, size_t len)
+/* progress: of the prompt; NULL: nothing about it */
+static void write_chunk(struct choice *c, const struct moed_progress *progress, const char *text,
+                        size_t len)
 {
     struct strbuf *out = &c->answer->x->out;
     event_begin(out, NULL);
     strbuf_printf(out, "{\"index\":%u", c->index);
     json_member(out, "content", text, len);
     tokens_json(c, out);
-    strbuf_printf(out, ",\"stop\":false}");
+    strbuf_printf(out, ",\"stop\":false");
+    if (progress)
+        timings_progress_json(progress, out);
+    timings_chunk_json(c, out);
+    strbuf_printf(out, "}");
     event_end(out);
+}
+
+static void write_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    write_chunk(c, NULL, text, len);
+}
+
+static void write_progress(struct choice *c, const struct moed_progress *progress)
+{
+    write_chunk(c, progress, "", 0);
 }
 
 /* Tokens that show no text, such as the one that ended the answer, come before the last event. */
@@ -227,6 +268,7 @@ const struct dialect llama_dialect = {
     .has_end_token = true,
     .scores = SCORES_ID_ROWS,
     .begin = write_begin,
+    .progress = write_progress,
     .parts.text = write_text,
     .end_choice = write_end_choice,
     .end = write_end,

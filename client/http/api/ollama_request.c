@@ -19,13 +19,20 @@ static bool take_num_predict(struct ask *ask, json_t *value, struct problem *p)
     return take_max_tokens(ask, value, p);
 }
 
+/* The context is the deployment's. An error about it names this one. */
+static bool take_num_ctx(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    ask->num_ctx = integer_of(value, &v) && v > 0 && v < UINT32_MAX ? (uint32_t)v : 0;
+    return true;
+}
+
 static const struct parameter options[] = {
     {.name = "num_predict", .take = take_num_predict},
     {.name = "samplers and penalties", .more = sampling_parameters},
     {.name = "penalize_newline"},
-    {.name = "num_keep"},
     /* of the deployment: `moed up` sets them */
-    {.name = "num_ctx"},
+    {.name = "num_ctx", .take = take_num_ctx},
     {.name = "num_batch"},
     {.name = "num_gpu"},
     {.name = "main_gpu"},

@@ -6,6 +6,7 @@
 #include "client/http/api/openai.h"
 #include "client/http/api/stream.h"
 #include "client/http/api/structure.h"
+#include "client/http/api/timings.h"
 
 #include <string.h>
 
@@ -19,17 +20,13 @@ static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)
     return problem_set(p, 400, "only [\"text\"] is supported");
 }
 
-static bool take_return_progress(struct ask *ask, json_t *value, struct problem *p)
-{
-    return read_bool(value, &ask->return_progress, p);
-}
-
 static const struct parameter chat_parameters[] = {
     {.name = "messages", .take = take_messages},
     {.name = "model", .take = take_model},
     {.name = "stream", .take = take_stream},
     {.name = "stream_options", .take = take_stream_options},
-    {.name = "return_progress", .take = take_return_progress}, /* llama-server's */
+    {.name = "return_progress", .take = take_return_progress}, /* llama-server's, as the next */
+    {.name = "timings_per_token", .take = take_timings_per_token},
     {.name = "max_completion_tokens", .take = take_max_completion_tokens},
     {.name = "n_predict", .take = take_n_predict}, /* llama-server's */
     {.name = "max_tokens", .take = take_max_tokens},
@@ -158,6 +155,7 @@ static void write_whole(struct answer *a)
     }
     strbuf_printf(out, "]");
     openai_usage(a, out);
+    timings_json(&a->choices[0], out);
     strbuf_printf(out, "}");
 }
 
@@ -170,11 +168,7 @@ static struct strbuf *begin_chunk_of(struct choice *c, const struct moed_progres
     event_begin(out, NULL);
     openai_head(c->answer, CHUNK, out);
     if (progress)
-        strbuf_printf(
-            out,
-            ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}",
-            progress->prompt_tokens, progress->cached_tokens, progress->computed,
-            (unsigned long long)(progress->ns / 1000000));
+        timings_progress_json(progress, out);
     strbuf_printf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", c->index);
     return out;
 }
@@ -194,6 +188,10 @@ static void end_chunk(struct choice *c, const char *finish_reason)
     else
         strbuf_printf(out, ",\"finish_reason\":null}]");
     openai_chunk_usage(c->answer, out);
+    if (finish_reason)
+        timings_json(c, out);
+    else
+        timings_chunk_json(c, out);
     strbuf_printf(out, "}");
     event_end(out);
 }

@@ -137,7 +137,7 @@ static void repeat_json(const struct answer *a, const char *name, const char *wi
 /* What a response repeats of its request. */
 static void echo_json(const struct answer *a, struct strbuf *out)
 {
-    struct ask_shown s = ask_shown(&a->ask, a->deployment ? a->deployment->facts : NULL);
+    struct moed_sampling s = ask_shown(&a->ask, a->deployment ? a->deployment->facts : NULL);
     const char *instructions = json_string_value(json_object_get(a->ask.root, "instructions"));
     strbuf_printf(out, ",\"temperature\":%.6g,\"top_p\":%.6g", (double)s.temperature,
                   (double)s.top_p);
@@ -155,14 +155,14 @@ static void echo_json(const struct answer *a, struct strbuf *out)
     repeat_json(a, "text", "{\"format\":{\"type\":\"text\"}}", out);
     repeat_json(a, "metadata", "{}", out);
     repeat_json(a, "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    repeat_json(a, "truncation", "\"disabled\"", out);
     repeat_json(a, "user", "null", out);
     repeat_json(a, "safety_identifier", "null", out);
     repeat_json(a, "prompt_cache_key", "null", out);
     strbuf_printf(out, ",\"presence_penalty\":%.6g,\"frequency_penalty\":%.6g,\"top_logprobs\":%u",
                   (double)s.presence_penalty, (double)s.frequency_penalty, a->ask.top_logprobs);
     strbuf_printf(out, ",\"store\":false,\"background\":false,\"previous_response_id\":null,"
-                       "\"max_tool_calls\":null,\"service_tier\":\"default\","
-                       "\"truncation\":\"disabled\"");
+                       "\"max_tool_calls\":null,\"service_tier\":\"default\"");
 }
 
 /* By `context_length_exceeded` clients know that they must shorten the conversation. */

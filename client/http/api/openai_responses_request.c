@@ -4,6 +4,7 @@
 #include "client/http/api/messages.h"
 #include "client/http/api/openai_responses.h"
 #include "client/http/api/structure.h"
+#include "client/http/api/truncation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,14 +303,6 @@ static bool take_metadata(struct ask *ask, json_t *value, struct problem *p)
     size_t bytes = json_dumpb(value, NULL, 0, JSON_COMPACT);
     return bytes <= METADATA_BYTES ||
            problem_set(p, 400, "it has %zu bytes; %d are allowed", bytes, METADATA_BYTES);
-}
-
-/* `auto` lets a server cut what is too long; moed does not need to, and says "disabled". */
-static bool take_truncation(struct ask *ask, json_t *value, struct problem *p)
-{
-    const char *how = json_string_value(value);
-    return (how && (strcmp(how, "auto") == 0 || strcmp(how, "disabled") == 0)) ||
-           problem_set(p, 400, "auto or disabled is expected; a conversation is never cut");
 }
 
 #define NO_STATE "nothing is stored: send the whole conversation as input"

@@ -256,7 +256,47 @@ static bool take_logit_bias(struct ask *ask, json_t *value, struct problem *p)
     return true;
 }
 
+/* SillyTavern's and text-generation-webui's: ids as a text, separated by commas, or as an array. */
+static bool take_token_bans(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *at = json_string_value(value);
+    size_t n = json_array_size(value);
+    if (!at && !json_is_array(value))
+        return problem_set(p, 400, "token ids are expected, separated by commas");
+    for (size_t i = 0; i < n; i++) {
+        struct moed_bias b = {.bias = -INFINITY};
+        long long id;
+        if (!integer_of(json_array_get(value, i), &id) || id < 0 || id > UINT32_MAX)
+            return problem_set(p, 400, "item %zu is no token id", i);
+        b.token = (uint32_t)id;
+        if (!add_bias(ask, &b, p))
+            return false;
+    }
+    while (at && *(at += strspn(at, ", "))) {
+        char *end;
+        unsigned long id = strtoul(at, &end, 10);
+        struct moed_bias b = {.token = (uint32_t)id, .bias = -INFINITY};
+        if (!isdigit((unsigned char)*at) || id > UINT32_MAX || (*end && !strchr(", ", *end)))
+            return problem_set(p, 400, "token ids are expected, separated by commas");
+        if (!add_bias(ask, &b, p))
+            return false;
+        at = end;
+    }
+    return true;
+}
+
 /* ---- The end ---- */
+
+/* The end cannot be chosen. SillyTavern sends ignore_eos too, so false changes nothing. */
+static bool take_ban_end(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool ban;
+    if (!read_bool(value, &ban, p))
+        return false;
+    ask->ignore_end = ask->ignore_end || ban;
+    ask->ban_end = ask->ban_end || ban;
+    return true;
+}
 
 static bool take_stop_tokens(struct ask *ask, json_t *value, struct problem *p)
 {
@@ -330,13 +370,16 @@ const struct parameter sampling_parameters[] = {
     {.name = "typical_p", .take = take_typical_p},
     {.name = "typical", .take = take_typical_p},
     {.name = "top_n_sigma", .take = take_top_n_sigma},
+    {.name = "nsigma", .take = take_top_n_sigma},
     {.name = "dynatemp_range", .take = take_dynamic_temperature},
     {.name = "dynatemp_exponent", .take = take_dynamic_exponent},
     {.name = "xtc_probability", .take = take_xtc_probability},
     {.name = "xtc_threshold", .take = take_xtc_threshold},
     {.name = "repetition_penalty", .take = take_repetition_penalty},
     {.name = "repeat_penalty", .take = take_repetition_penalty},
+    {.name = "rep_pen", .take = take_repetition_penalty},
     {.name = "repeat_last_n", .take = take_repetition_window},
+    {.name = "rep_pen_range", .take = take_repetition_window},
     {.name = "presence_penalty", .take = take_presence_penalty},
     {.name = "frequency_penalty", .take = take_frequency_penalty},
     {.name = "dry_multiplier", .take = take_dry_multiplier},
@@ -349,18 +392,36 @@ const struct parameter sampling_parameters[] = {
     {.name = "mirostat_eta", .take = take_mirostat_eta},
     {.name = "samplers", .take = take_samplers},
     {.name = "logit_bias", .take = take_logit_bias},
+    {.name = "custom_token_bans", .take = take_token_bans},
     {.name = "seed", .take = take_seed},
     {.name = "sampler_seed", .take = take_seed},
     {.name = "stop", .take = take_stop},
     {.name = "stop_token_ids", .take = take_stop_tokens},
     {.name = "min_tokens", .take = take_min_tokens},
     {.name = "ignore_eos", .take = take_ignore_end},
+    {.name = "ban_eos_token", .take = take_ban_end},
     {.name = "skip_special_tokens", .take = take_skip_special},
     {.name = "include_stop_str_in_output", .refused = "a stop string is never part of the answer"},
     {.name = "bad_words", .refused = "use logit_bias with false"},
     {.name = "allowed_token_ids", .refused = "use logit_bias"},
     {.name = "sampler_order", .refused = "use samplers"},
     {.name = "tfs_z", .refused = "there is no tail-free sampling", .neutral = "1"},
+    /* samplers of text-generation-webui and KoboldCpp: each with the value that switches it off */
+    {.name = "tfs", .refused = "there is no tail-free sampling", .neutral = "1"},
+    {.name = "top_a", .refused = "there is no top-a: use min_p"},
+    {.name = "smoothing_factor", .refused = "there is no smooth sampling"},
+    {.name = "smoothing_curve"}, /* of smoothing_factor */
+    {.name = "epsilon_cutoff", .refused = "there is no such cutoff: use min_p"},
+    {.name = "eta_cutoff", .refused = "there is no such cutoff: use min_p"},
+    {.name = "penalty_alpha", .refused = "there is no contrastive search"},
+    {.name = "no_repeat_ngram_size", .refused = "use dry_multiplier"},
+    {.name = "encoder_repetition_penalty", .refused = "use repetition_penalty", .neutral = "1"},
+    {.name = "guidance_scale", .refused = "there is no guidance", .neutral = "1"},
+    {.name = "negative_prompt"}, /* of guidance_scale */
+    {.name = "banned_strings",
+     .refused = "texts of several tokens cannot be banned; logit_bias "
+                "with false bans tokens"},
+    {.name = "image_data", .refused = "this model takes text only"},
     {.name = "adaptive_target", .take = take_adaptive_target},
     {.name = "adaptive_decay"},
     {.name = "use_beam_search", .refused = NO_BEAMS},
@@ -370,15 +431,17 @@ const struct parameter sampling_parameters[] = {
     {.name = "n_probs", .refused = "use logprobs"},
     {.name = "post_sampling_probs", .refused = "log-probabilities are the model's own"},
     {.name = "truncate_prompt_tokens", .refused = "a prompt is never cut"},
-    {.name = "n_keep", .refused = "a context is never shifted", .neutral = "-1"},
-    {.name = "n_discard", .refused = "a context is never shifted"},
     {.name = "t_max_predict_ms", .take = take_predict_ms},
     {.name = "priority", .take = take_priority},
     {.name = "speculative.n_max", .take = take_max_drafts},
-    {.name = "return_progress", .refused = "only /v1/chat/completions reports it"},
+    {.name = "return_progress", .refused = "use /v1/chat/completions or /completion"},
     {.name = "lora", .refused = "there are no adapters"},
     /* the prefix cache is on for all, and a deployment has no slots to choose */
     {.name = "cache_prompt"},
+    /* a context is never shifted */
+    {.name = "n_keep"},
+    {.name = "n_discard"},
+    {.name = "num_keep"},
     {.name = "id_slot"},
     {.name = "spaces_between_special_tokens"},
     /* the worker knows how probable a draft is, and whether it pays */

@@ -63,6 +63,30 @@ void handle_unsupported(struct exchange *x)
     exchange_fail(x, &p);
 }
 
+void handle_no_adapters(struct exchange *x)
+{
+    strbuf_printf(&x->out, "[]");
+    exchange_reply(x, 200, "application/json");
+}
+
+void handle_no_slot(struct exchange *x)
+{
+    struct problem p;
+    problem_fill(&p, 501,
+                 "conversations belong to no slot: all are kept, and --kv-dir keeps them "
+                 "in a file");
+    exchange_fail(x, &p);
+}
+
+void handle_no_model_events(struct exchange *x)
+{
+    struct problem p;
+    problem_fill(&p, 501,
+                 "there is no stream of them: /v1/models has the state of each model in "
+                 "status");
+    exchange_fail(x, &p);
+}
+
 void handle_unmanaged(struct exchange *x)
 {
     struct problem p;

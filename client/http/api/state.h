@@ -14,6 +14,11 @@ void handle_slots(struct exchange *x);
 void handle_metrics(struct exchange *x);
 /* Embeddings, images, audio: 501, with the reason. */
 void handle_unsupported(struct exchange *x);
+/* llama-server's: GET /lora-adapters, an empty list; /slots/N and /models/sse: 501, with the
+ * reason. */
+void handle_no_adapters(struct exchange *x);
+void handle_no_slot(struct exchange *x);
+void handle_no_model_events(struct exchange *x);
 /* What would manage model files. */
 void handle_unmanaged(struct exchange *x);
 /* What other servers store: responses, conversations. */

@@ -129,6 +129,17 @@ static const char *one_field(const char *text, char *out)
     return out;
 }
 
+void access_ignored_header(const struct access_entry *a, char out[ACCESS_IGNORED])
+{
+    size_t n = 0;
+    for (; a->ignored[n]; n++) {
+        unsigned char c = (unsigned char)a->ignored[n];
+        bool plain = c > ' ' && c < 0x7f && c != '"' && c != '\\';
+        out[n] = (char)(plain ? c : '_');
+    }
+    out[n] = '\0';
+}
+
 bool access_is_probe(const struct access_entry *a)
 {
     static const char *const paths[] = {"/health", "/v1/health", "/livez", "/readyz", "/metrics"};

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define ACCESS_CLIENT_BYTES 46
+#define ACCESS_IGNORED 192
 
 struct access_entry {
     char id[24];                      /* of the request: "req-..." */
@@ -18,7 +19,7 @@ struct access_entry {
     char model[96];                   /* empty: the request names none */
     const char *method;
     char path[96];
-    char ignored[96]; /* parameters that no table has */
+    char ignored[ACCESS_IGNORED]; /* parameters that no table has, separated by commas */
     int status;
     const char *outcome; /* "ok", "left", "slow", "refused" ...: a literal */
     bool tokens;         /* there is tokens_out, and what the next two say */
@@ -36,6 +37,8 @@ void access_new_id(char id[24]);
 /* Takes the trace id out of a `traceparent` header (W3C Trace Context, section 3.2); leaves `trace`
  * empty where the header is malformed. */
 void access_take_trace(const char *header, char trace[33]);
+/* `ignored` as a header's value: any byte but those of names becomes '_'. "": there is none. */
+void access_ignored_header(const struct access_entry *a, char out[ACCESS_IGNORED]);
 /* Takes an X-Request-Id of 1 to 128 printable ASCII characters without blanks; leaves `id` empty
  * where it is another. */
 void access_take_request_id(const char *header, char id[129]);

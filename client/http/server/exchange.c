@@ -17,7 +17,7 @@
 #define COMPACT_BYTES 65536
 #define GUESS_BYTES   128
 /* Headers of replies that client libraries read in a browser, too. */
-#define SHOWN_HEADERS "x-request-id, request-id, retry-after, x-should-retry"
+#define SHOWN_HEADERS "x-request-id, request-id, retry-after, x-should-retry, x-moed-ignored"
 
 struct exchange *exchange_new(struct connection *c)
 {
@@ -156,7 +156,8 @@ static void mend_target(const char *url, char *out, size_t bytes)
         memmove(out, out + 3, strlen(out + 3) + 1);
 }
 
-/* A route with a handler that this target was meant for, its path in `path`; NULL: none. */
+/* A route with a handler that this target was meant for, its path in `path`; NULL: none. Those for
+ * any method only say what is not there. */
 static const struct route *guess_route(const struct route *routes, const char *url,
                                        char path[GUESS_BYTES])
 {
@@ -165,7 +166,7 @@ static const struct route *guess_route(const struct route *routes, const char *u
     for (int v1 = 0; v1 < 2; v1++) {
         snprintf(path, GUESS_BYTES, "%s%s", v1 ? "/v1" : "", mended);
         for (const struct route *r = routes; r->path; r++)
-            if (r->handle && path_fits(r, path))
+            if (r->handle && r->method && path_fits(r, path))
                 return r;
     }
     return NULL;

@@ -26,7 +26,7 @@ struct MHD_Connection;
 struct exchange;
 
 struct route {
-    const char *method; /* NULL: any */
+    const char *method; /* NULL: any; the handler says that moed does not have it */
     const char *path;   /* one that ends in "/" takes any longer path too */
     void (*handle)(struct exchange *x);
     enum http_api api; /* the shape of errors */

@@ -220,6 +220,10 @@ static struct MHD_Response *make_response(struct exchange *x)
         MHD_add_response_header(r, "Cache-Control", "no-cache");
         MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* a proxy passes each event on */
     }
+    char ignored[ACCESS_IGNORED];
+    access_ignored_header(&x->log, ignored);
+    if (*ignored)
+        MHD_add_response_header(r, "x-moed-ignored", ignored);
     for (size_t i = 0; i < x->n_headers; i++)
         MHD_add_response_header(r, x->headers[i].name, x->headers[i].value);
     if (x->close || x->server->draining || x->connection->listener->former)
