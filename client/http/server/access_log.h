@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define ACCESS_CLIENT_BYTES 46
-#define ACCESS_IGNORED 192
+#define ACCESS_IGNORED      192
 
 struct access_entry {
     char id[24];                      /* of the request: "req-..." */
