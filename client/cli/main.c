@@ -19,7 +19,7 @@ static const struct verb verbs[] = {
     {"run", run_main, "PROMPT", "stream the answer to a prompt"},
     {"chat", chat_main, "", "talk with a model: turns, commands, history"},
     {"ps", ps_main, "", "list the processes of every deployment"},
-    {"health", health_main, "", "check by the exit code that a deployment answers"},
+    {"health", health_main, "", "tell by the exit code whether it answers"},
     {"top", top_main, "", "watch a deployment on the whole terminal"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"workers", workers_main, "[N]", "show the workers, or change their number"},

@@ -261,7 +261,7 @@ static void print_end(const struct answer *a)
     fflush(stdout);
     if (a->talk->settings->figures && !interrupts)
         print_figures(a);
-    if (a->result.reason != MOED_REASON_CONTEXT)
+    if (!interrupts && a->result.reason != MOED_REASON_CONTEXT)
         warn_of_context(a);
 }
 
