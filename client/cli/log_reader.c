@@ -119,9 +119,8 @@ struct lines {
     size_t count, capacity;
 };
 
-static bool add_lines(struct lines *all, const char *process, const char *data, size_t len)
+static bool add_lines(struct lines *all, struct process_log *l, const char *data, size_t len)
 {
-    char before[LOG_READER_TIME_BYTES] = "                        "; /* sorts before every time */
     for (size_t at = 0; at < len;) {
         const char *newline = memchr(data + at, '\n', len - at);
         size_t end = newline ? (size_t)(newline + 1 - data) : len;
@@ -134,10 +133,12 @@ static bool add_lines(struct lines *all, const char *process, const char *data, 
             all->capacity = capacity;
         }
         struct line *line = &all->items[all->count];
-        *line = (struct line){
-            .text = data + at, .len = end - at, .order = (unsigned)all->count, .process = process};
-        find_time(line, before);
-        memcpy(before, line->time, LOG_READER_TIME_BYTES);
+        *line = (struct line){.text = data + at,
+                              .len = end - at,
+                              .order = (unsigned)all->count,
+                              .process = l->process};
+        find_time(line, l->time);
+        memcpy(l->time, line->time, LOG_READER_TIME_BYTES);
         all->count++;
         at = end;
     }
@@ -164,7 +165,7 @@ static size_t take_word(const char *text, size_t len, size_t *at, const char **w
 }
 
 /* {"time", "level", "component", "message"}, as log_use_json; a line of a crash report has the time
- * of the line before it, and no level. */
+ * of the line before it, if there is one, and no level. */
 static void print_json(const struct line *line, FILE *out)
 {
     size_t len = line->len, at = 0;
@@ -179,7 +180,10 @@ static void print_json(const struct line *line, FILE *out)
         level_len = take_word(line->text, len, &at, &level);
         component_len = take_word(line->text, len, &at, &component);
     }
-    strbuf_printf(&b, "{\"time\":\"%s\",\"level\":", line->time);
+    if (line->time[0] == ' ')
+        strbuf_printf(&b, "{\"time\":null,\"level\":");
+    else
+        strbuf_printf(&b, "{\"time\":\"%s\",\"level\":", line->time);
     if (level)
         strbuf_json_string(&b, level, level_len);
     else
@@ -216,7 +220,7 @@ static bool add_new(struct lines *all, struct process_log *l, bool follow, char 
         if (fds[i] < 0)
             continue;
         size_t len = read_new(fds[i], follow, &files[i]->position, &data[i]);
-        ok = ok && add_lines(all, l->process, data[i], len);
+        ok = ok && add_lines(all, l, data[i], len);
         close(fds[i]);
     }
     return ok;
@@ -255,7 +259,8 @@ void log_reader_init(struct process_log *logs, const char *run, const char *only
         char dir[RUN_DIR_BYTES], file[64];
         struct process_log *l = &logs[i];
         *l = (struct process_log){
-            .process = which < SUPERVISE_PROCESSES ? supervise_process_names[which] : "supervise"};
+            .process = which < SUPERVISE_PROCESSES ? supervise_process_names[which] : "supervise",
+            .time = "                        "}; /* sorts before every time */
         l->wanted = (!only || strcmp(only, l->process) == 0) &&
                     run_dir_place(run, (unsigned)(i / LOG_READER_NAMES), dir);
         if (!l->wanted)

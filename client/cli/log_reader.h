@@ -24,7 +24,8 @@ struct process_log {
     const char *process; /* a literal */
     char path[PATH_MAX];
     bool wanted;
-    struct log_position now, old; /* old: renamed to .1 */
+    struct log_position now, old;     /* old: renamed to .1 */
+    char time[LOG_READER_TIME_BYTES]; /* of the last line that was read; blanks: none */
 };
 
 struct log_view {
