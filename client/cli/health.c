@@ -53,6 +53,16 @@ static bool is_ready(const struct deployment_status *s)
     return false;
 }
 
+/* moed-http does not run: the deployment is degraded, but its clients get no answer. */
+static bool lacks_http(const struct deployment_status *s)
+{
+    const struct deployment_process *http = deployment_status_find(s, "http");
+    if (!http || strcmp(http->state, "ready") == 0)
+        return false;
+    cli_complain("moed-http is %s%s%s", http->state, http->reason[0] ? ": " : "", http->reason);
+    return true;
+}
+
 int health_main(int argc, char **argv)
 {
     const char *name = NULL;
@@ -63,8 +73,8 @@ int health_main(int argc, char **argv)
     int n, exit_code;
     if (!ask_arguments(
             table, "health", "[--name NAME]",
-            "Ends with 0 where the deployment answers: its processes are ready, a worker\n"
-            "and moed-http, if it has one, say so themselves. Else it says why not.",
+            "Ends with 0 where the deployment answers: memd, a worker and moed-http, if it\n"
+            "has one, are ready, and the last two say so themselves. Else it says why not.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     static struct deployment_status status; /* large */
@@ -73,7 +83,7 @@ int health_main(int argc, char **argv)
     if (!deployment_find_running(name, run, &exit_code))
         return exit_code;
     bool supervised = deployment_status(run, &status, NULL) == ERROR_OK;
-    if (supervised && !is_ready(&status))
+    if (supervised && (!is_ready(&status) || lacks_http(&status)))
         return CLI_FAILURE;
     if (!workers_answer(run, !supervised || status.model[0]))
         return CLI_FAILURE;

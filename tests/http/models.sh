@@ -112,7 +112,10 @@ python3 "$(dirname "$0")/http_models.py" "$(port_of "$WORK/http.log")" --startin
 kill "$starting"
 wait "$starting" || true
 starting=
+chmod 644 "$WORK/admin" # moed-http refuses that file, so it does not come back
 kill -CONT "$supervise"
+lacks_http() { ! "$MOED" health --name router > "$WORK/health" 2>&1 && grep -q '^moed: moed-http is ' "$WORK/health"; }
+wait_until 20 lacks_http || fail "moed health without moed-http: $(cat "$WORK/health")"
 
 "$MOED" down router > /dev/null || fail "moed down"
 say "a folder without models"
