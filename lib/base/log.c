@@ -30,8 +30,7 @@ static bool writes_to_journal(void)
            fstat(STDERR_FILENO, &s) == 0 && s.st_dev == device && s.st_ino == inode;
 }
 
-/* What stands in front of a line. */
-static const char *priority_of(enum log_level level)
+const char *log_priority(enum log_level level)
 {
     static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* syslog's */
     return log_journal ? priorities[level] : "";
@@ -85,7 +84,7 @@ static void write_json(enum log_level level, const char *time, const char *messa
     struct strbuf b;
     strbuf_init(&b);
     strbuf_printf(&b, "%s{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"%s\",\"message\":",
-                  priority_of(level), time, level_names[level], log_component);
+                  log_priority(level), time, level_names[level], log_component);
     strbuf_json_string(&b, message, strlen(message));
     strbuf_printf(&b, "}\n");
     if (!b.failed)
@@ -111,7 +110,7 @@ void log_line(enum log_level level, const char *format, ...)
     bool json = atomic_load_explicit(&log_json, memory_order_relaxed);
     log_time(time);
     int n = log_json ? 0
-                     : snprintf(line, sizeof line, "%s%s %s %s ", priority_of(level), time,
+                     : snprintf(line, sizeof line, "%s%s %s %s ", log_priority(level), time,
                                 level_names[level], log_component);
     errno = saved_errno; /* for %m */
     va_list args;

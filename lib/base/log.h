@@ -17,6 +17,8 @@ enum log_level {
  * journal's
  * ($JOURNAL_STREAM), lines begin with a priority, "<3>". */
 void log_init(const char *component, enum log_level threshold);
+/* That priority, for lines that others write; "": none. */
+const char *log_priority(enum log_level level);
 /* From now on each line is a JSON object: {"time", "level", "component", "message"}. */
 void log_use_json(void);
 /* Whether lines of this level are written. */

@@ -81,7 +81,7 @@ static void test_priorities(void **state)
 {
     int pipes[2], saved = dup(STDERR_FILENO);
     struct stat s;
-    char stream[64], text[512];
+    char stream[64], text[1024];
     (void)state;
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(fstat(pipes[1], &s), 0);
@@ -95,6 +95,7 @@ static void test_priorities(void **state)
     log_init("test", LOG_LEVEL_INFO);
     log_error("first");
     log_info("second");
+    access_write(&(struct access_entry){.method = "GET", .outcome = "ok"}, true);
     dup2(saved, STDERR_FILENO);
     unsetenv("JOURNAL_STREAM");
     log_init("test", LOG_LEVEL_INFO);
@@ -104,6 +105,7 @@ static void test_priorities(void **state)
     assert_true(text[0] == '2');
     assert_non_null(strstr(text, "\n<3>2"));
     assert_non_null(strstr(text, "\n<6>2"));
+    assert_non_null(strstr(text, "\n<6>{\"time\""));
     close(saved);
     close(pipes[0]);
     close(pipes[1]);

@@ -69,9 +69,9 @@ static void write_json(const struct access_entry *a, enum log_level level)
     log_time(time);
     strbuf_init(&b);
     strbuf_printf(&b,
-                  "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"http\","
+                  "%s{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"http\","
                   "\"message\":\"request\"",
-                  time, level == LOG_LEVEL_DEBUG ? "debug" : "info");
+                  log_priority(level), time, level == LOG_LEVEL_DEBUG ? "debug" : "info");
     member(&b, "id", a->id);
     member(&b, "method", a->method);
     member(&b, "path", a->path);
