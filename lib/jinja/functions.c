@@ -131,18 +131,21 @@ static struct value joiner(struct run *r, struct value self, const struct argume
     return method(r, object, "joiner", join_next);
 }
 
+/* cycle: the place and the items. The object that has its methods is another namespace, because a
+ * template may set any member of that one. */
 static void cycle_to(struct run *r, struct value cycle, size_t place)
 {
     const struct sequence *items = member(r, cycle, "items")->sequence;
     set_member(r, cycle, "pos", value_int((int64_t)(place % items->count)));
-    set_member(r, cycle, "current", items->items[place % items->count]);
+    set_member(r, *member(r, cycle, "object"), "current", items->items[place % items->count]);
 }
 
 static struct value cycle_next(struct run *r, struct value self, const struct arguments *a)
 {
     arguments_bind(r, "next", a, NULL, 0, 0, NULL);
-    struct value current = *member(r, self, "current");
-    cycle_to(r, self, (size_t)member(r, self, "pos")->integer + 1);
+    size_t place = (size_t)member(r, self, "pos")->integer;
+    struct value current = member(r, self, "items")->sequence->items[place];
+    cycle_to(r, self, place + 1);
     return current;
 }
 
@@ -155,16 +158,17 @@ static struct value cycle_reset(struct run *r, struct value self, const struct a
 
 static struct value cycler(struct run *r, struct value self, const struct arguments *a)
 {
-    struct value object = value_dict(r, VALUE_NAMESPACE);
+    struct value object = value_dict(r, VALUE_NAMESPACE), cycle = value_dict(r, VALUE_NAMESPACE);
     struct value items = value_sequence(r, SEQUENCE_TUPLE, a->count);
     if (a->count == 0)
         run_refuse(r, "at least one item has to be provided");
     for (size_t i = 0; i < a->count; i++)
         sequence_add(r, items.sequence, a->items[i]);
-    set_member(r, object, "items", items);
-    set_member(r, object, "next", method(r, object, "next", cycle_next));
-    set_member(r, object, "reset", method(r, object, "reset", cycle_reset));
-    cycle_to(r, object, 0);
+    set_member(r, cycle, "items", items);
+    set_member(r, cycle, "object", object);
+    set_member(r, object, "next", method(r, cycle, "next", cycle_next));
+    set_member(r, object, "reset", method(r, cycle, "reset", cycle_reset));
+    cycle_to(r, cycle, 0);
     return object;
 }
 

@@ -70,6 +70,9 @@ static void test_origin(void **state)
         "{{ ns.t }}",
         "x,y,", "^.^.");
     expect("{{ s[::-1] }}{{ h[0] }}{{ h | reverse }}", "b a\u00e9x\u00e9", "^^^^^^^^");
+    expect("{% set c = cycler('a', 'b') %}{% set c.items = 5 %}{% set c.pos = 'x' %}"
+           "{% set c.current = n %}{{ c.next() }}{{ c.next() }}{{ c.current }}",
+           "aba", "...");
     expect("{{ n }}{{ l | length }}{{ s == 'a b' }}", "32True", "......"); /* no text of it */
     expect("{{ s | indent(1, true) }}", " a b", ".^^^");
     expect("{% filter lower %}A{{ s }}{% endfilter %}", "aa b", ".^^^");
