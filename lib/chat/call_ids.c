@@ -51,48 +51,55 @@ static bool fill_ids(json_t *messages)
 
 /* ---- The template's own ids ---- */
 
-/* The new ids by the old ones, an object. NULL: no memory. */
-static json_t *rename_calls(json_t *calls)
+/* The ids that calls had: in their order, and with the new ones. */
+struct old_ids {
+    json_t *list, *renamed;
+};
+
+static bool rename_calls(json_t *calls, struct old_ids *old)
 {
-    json_t *renamed = json_object();
-    int failed = !renamed;
+    int failed = json_array_clear(old->list) | json_object_clear(old->renamed);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         json_t *call = json_array_get(calls, i), *function = json_object_get(call, "function");
-        const char *old = json_string_value(json_object_get(call, "id"));
         const char *name = json_string_value(json_object_get(function ? function : call, "name"));
+        json_t *was = json_object_get(call, "id");
         json_t *id = json_sprintf("functions.%s:%zu", name ? name : "", i);
-        if (old)
-            failed |= json_object_set(renamed, old, id);
+        failed |= json_array_append_new(old->list, was ? json_incref(was) : json_null());
+        if (json_is_string(was))
+            failed |= json_object_set(old->renamed, json_string_value(was), id);
         failed |= json_object_set_new(call, "id", id);
     }
-    if (!failed)
-        return renamed;
-    json_decref(renamed);
-    return NULL;
+    return !failed;
 }
 
-static bool rename_result(json_t *result, const json_t *renamed)
+/* Result number i behind the calls. An id may be there twice, as "": then its place decides. */
+static bool rename_result(json_t *result, const json_t *calls, const struct old_ids *old, size_t i)
 {
-    const char *old = json_string_value(json_object_get(result, "tool_call_id"));
-    json_t *id = old ? json_object_get(renamed, old) : NULL;
+    const json_t *was = json_object_get(result, "tool_call_id");
+    json_t *id = json_object_get(old->renamed, json_is_string(was) ? json_string_value(was) : "");
+    if (json_equal(json_array_get(old->list, i), was))
+        id = json_object_get(json_array_get(calls, i), "id");
     return !id || json_object_set(result, "tool_call_id", id) == 0;
 }
 
 static bool rename_ids(json_t *messages)
 {
-    json_t *renamed = json_object();
-    bool good = renamed != NULL;
+    struct old_ids old = {json_array(), json_object()};
+    json_t *calls = NULL;
+    size_t results = 0;
+    bool good = old.list && old.renamed;
     for (size_t i = 0; i < json_array_size(messages) && good; i++) {
         json_t *message = json_array_get(messages, i);
         if (turn_has_role(message, "tool")) {
-            good = rename_result(message, renamed);
+            good = rename_result(message, calls, &old, results++);
             continue;
         }
-        json_decref(renamed);
-        renamed = rename_calls(json_object_get(message, "tool_calls"));
-        good = renamed != NULL;
+        calls = json_object_get(message, "tool_calls");
+        results = 0;
+        good = rename_calls(calls, &old);
     }
-    json_decref(renamed);
+    json_decref(old.list);
+    json_decref(old.renamed);
     return good;
 }
 

@@ -379,6 +379,14 @@ static void test_ids_of_the_template(void **state)
                   "{'role': 'tool', 'content': 'c'}]}",
                   "[functions.f:0{}][functions.g:1{}]<functions.f:0>a<functions.g:1>b"
                   "[functions.f:0{}]<functions.f:0>c");
+    /* the same id twice: the results stand in the order of the calls */
+    expect_quoted(t,
+                  "{'messages': [{'role': 'assistant', 'content': '', "
+                  "'tool_calls': [{'id': '', 'function': {'name': 'f', 'arguments': {}}}, "
+                  "{'id': '', 'function': {'name': 'g', 'arguments': {}}}]},"
+                  "{'role': 'tool', 'tool_call_id': '', 'content': 'a'},"
+                  "{'role': 'tool', 'tool_call_id': '', 'content': 'b'}]}",
+                  "[functions.f:0{}][functions.g:1{}]<functions.f:0>a<functions.g:1>b");
     chat_template_free(t);
     t = make(full, NULL);
     assert_false(chat_template_abilities(t, false)->ordinal_ids);
