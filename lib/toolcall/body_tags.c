@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { NAME, NAME_END, NEXT, KEY, TYPE, VALUE_BEGIN, VALUE };
-enum { LINES_MAX = 256 }; /* lines of a value that begin with a mark and do not end it */
+enum { LINES_MAX = 256 }; /* lines of a call's values that begin with a mark and do not end one */
 
 static enum step then(struct tool_parser *p, enum step s, uint8_t state)
 {
@@ -33,6 +33,7 @@ static enum step finish(struct tool_parser *p)
     if (!p->call_open && !call_open(p, NULL))
         return STEP_FAIL;
     strbuf_append(&p->args, p->args_written ? "}" : "{}", p->args_written ? 1 : 2);
+    p->lines.rejected = 0;
     call_close(p);
     return STEP_CLOSED;
 }
@@ -70,7 +71,6 @@ static enum step key(struct tool_parser *p)
     p->key[len] = '\0';
     p->at += len + strlen(f->key_end);
     p->lines.from = p->at;
-    p->lines.rejected = 0;
     return body_go(p, f->typed_values ? TYPE : VALUE_BEGIN);
 }
 
@@ -188,21 +188,18 @@ static enum match find_open_end(struct tool_parser *p, size_t end, size_t *len)
 {
     struct line_search *s = &p->lines;
     enum match m = MATCH_NO, ends = MATCH_NO;
-    size_t begin = s->from, i = s->from;
+    size_t i = s->from > p->at ? s->from : p->at, begin = i;
     while (m == MATCH_NO && i < end && s->rejected < LINES_MAX) {
-        if (i >= s->absent_from && i < s->absent_to) {
+        if (i >= s->absent_from && i <= s->absent_to) {
             begin = s->absent_from;
             i = s->absent_to;
-            continue;
         }
-        const char *newline = memchr(p->buf + i, '\n', end - i);
-        i = newline ? (size_t)(newline - p->buf) : end;
+        const char *newline = i < end ? memchr(p->buf + i, '\n', end - i) : NULL;
+        i = newline ? (size_t)(newline - p->buf) : i > end ? i : end;
         if (newline)
             m = line_begins_mark(p, i, &ends);
-        if (m != MATCH_NO || !newline) {
-            s->absent_from = begin;
-            s->absent_to = i;
-        }
+        s->absent_from = begin;
+        s->absent_to = i;
         if (m == MATCH_YES && (ends == MATCH_NO || (ends == MATCH_YES && has_call(p, i)))) {
             m = MATCH_NO;
             s->rejected++;

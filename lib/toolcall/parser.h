@@ -88,7 +88,8 @@ struct objects_body {
 struct line_search {
     size_t from;                   /* of this value; what is before it was searched */
     size_t absent_from, absent_to; /* no line between begins with a mark, in whatever call */
-    uint32_t rejected;             /* lines of this value that do, and do not end it */
+    uint32_t rejected;             /* lines since the last complete call that do, and end no value:
+                                      malformed calls in a malformed one read the same ones */
 };
 
 /* Tokens whose text has not come yet, or not all of it (tokens.c). */

@@ -509,6 +509,29 @@ static void test_many_in_reasoning(void **state)
     tool_list_free(tools);
 }
 
+/* Calls in calls whose last value has many lines and no end: they are searched once. */
+static void test_many_with_lines(void **state)
+{
+    static const char mark[] = "<function=edit><parameter=text>", lines[] = "\n\n\n\n\n\n\n\n";
+    const size_t n = 12000, line_parts = 60000;
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("qwen3-coder", tools);
+    struct tool_parser *p;
+    size_t given = 0;
+    (void)state;
+    o.on_event = count_text;
+    o.context = &given;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(tool_parser_feed(p, mark, sizeof mark - 1, 1), ERROR_OK);
+    for (size_t i = 0; i < line_parts; i++)
+        assert_int_equal(tool_parser_feed(p, lines, sizeof lines - 1, 1), ERROR_OK);
+    assert_int_equal(tool_parser_finish(p), ERROR_OK);
+    assert_int_equal(given, n * (sizeof mark - 1) + line_parts * (sizeof lines - 1));
+    tool_parser_free(p);
+    tool_list_free(tools);
+}
+
 static char *filled(const char *begin, char fill, size_t n, const char *end)
 {
     char *text = malloc(strlen(begin) + n + strlen(end) + 1);
@@ -616,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_budget_behind_call),
         cmocka_unit_test(test_call_behind_given_up),
         cmocka_unit_test(test_many_in_reasoning),
+        cmocka_unit_test(test_many_with_lines),
         cmocka_unit_test(test_cut_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
