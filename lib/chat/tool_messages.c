@@ -1,6 +1,7 @@
 /* Tools as plain text; see tool_messages.h. */
 #include "chat/tool_messages.h"
 
+#include "chat/call_results.h"
 #include "chat/turns.h"
 
 #include "base/strbuf.h"
@@ -138,12 +139,25 @@ static bool add_plain(json_t *messages, const json_t *from)
     return false;
 }
 
+/* Results of one tool have the same name: those of several calls stand in the calls' order. Owned;
+ * NULL: no memory. */
+static json_t *in_order(const json_t *messages)
+{
+    static const struct chat_abilities strings = {.text = true, .several_calls = true};
+    json_t *list = json_copy((json_t *)messages);
+    if (list && call_results_fit(&strings, list))
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 json_t *tool_messages_plain(const json_t *messages, const json_t *tools)
 {
-    json_t *plain = json_array();
-    bool good = plain != NULL;
-    for (size_t i = 0; i < json_array_size(messages) && good; i++)
-        good = add_plain(plain, json_array_get(messages, i));
+    json_t *list = in_order(messages), *plain = json_array();
+    bool good = list && plain;
+    for (size_t i = 0; i < json_array_size(list) && good; i++)
+        good = add_plain(plain, json_array_get(list, i));
+    json_decref(list);
     /* two of the user's turns in a row: many templates refuse them */
     if (good && turns_join_users(plain) && (!tools || describe(plain, tools)))
         return plain;

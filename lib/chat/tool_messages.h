@@ -10,8 +10,8 @@
 bool tool_messages_have_calls(const json_t *messages);
 
 /* messages: each content is a string (messages_join_parts), or none. A copy in which calls are an
- * assistant's text and results are the user's. tools: described in the system's turn; NULL: not.
- * Returns owned; NULL: no memory. */
+ * assistant's text and results are the user's, in the order of the calls. tools: described in the
+ * system's turn; NULL: not. Returns owned; NULL: no memory. */
 json_t *tool_messages_plain(const json_t *messages, const json_t *tools);
 
 #endif

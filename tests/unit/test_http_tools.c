@@ -293,6 +293,25 @@ static void test_tools_as_plain_text(void **state)
     json_decref(tools);
 }
 
+/* Two results of one tool have nothing but their places. */
+static void test_plain_results_in_order(void **state)
+{
+    json_t *messages = json_loads(
+        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+        "{\"id\":\"c1\",\"function\":{\"name\":\"now\",\"arguments\":{\"a\":1}}},"
+        "{\"id\":\"c2\",\"function\":{\"name\":\"now\",\"arguments\":{\"a\":2}}}]},"
+        "{\"role\":\"tool\",\"name\":\"now\",\"tool_call_id\":\"c2\",\"content\":\"two\"},"
+        "{\"role\":\"tool\",\"name\":\"now\",\"tool_call_id\":\"c1\",\"content\":\"one\"}]",
+        0, NULL);
+    (void)state;
+    json_t *plain = tool_messages_plain(messages, NULL);
+    assert_json(json_object_get(json_array_get(plain, 1), "content"),
+                "\"Result of now:\\none\\n\\nResult of now:\\ntwo\"");
+    assert_int_equal(json_array_size(messages), 3);
+    json_decref(plain);
+    json_decref(messages);
+}
+
 /* ---- The answer's form ---- */
 
 static void expect_form(parser *parse, const char *body, enum moed_grammar_kind kind,
@@ -598,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_texts_among_calls),
         cmocka_unit_test(test_many_tools),
         cmocka_unit_test(test_tools_as_plain_text),
+        cmocka_unit_test(test_plain_results_in_order),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_loose_schemas),
         cmocka_unit_test(test_form_beside_tools),
