@@ -391,6 +391,11 @@ struct moed_generate_options {
      * deployment has it; or none. The tokens are the same. */
     uint32_t max_drafts;
     bool no_drafts;
+    /* What the answer is expected to be, such as a text of which it changes a part. The
+     * answer is the same; where it follows the prediction, it takes fewer steps
+     * (docs/speculation.md). Tokens that do not fit into the context count for nothing. */
+    const uint32_t *prediction;
+    size_t prediction_count;
 };
 
 enum moed_reason {
@@ -425,6 +430,10 @@ struct moed_result {
     uint32_t drafted_tokens;   /* drafts that were computed (docs/speculation.md) */
     uint32_t accepted_tokens;  /* of these, right: as many tokens took no step of their own */
     uint32_t reasoning_tokens; /* of a chat's answer: those of its reasoning, marks included */
+    /* Of options.prediction, as far as it fits into the context; of these, the tokens that the
+     * answer has, too, at their place. */
+    uint32_t prediction_tokens;
+    uint32_t predicted_tokens;
 };
 
 enum moed_event_kind {

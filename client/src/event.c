@@ -17,6 +17,8 @@ void event_fill_result(struct event_box *box, const Moed__V1__Done *done, bool g
         .generated_tokens = done->generated_tokens,
         .drafted_tokens = done->drafted_tokens,
         .accepted_tokens = done->accepted_tokens,
+        .prediction_tokens = done->prediction_tokens,
+        .predicted_tokens = done->predicted_tokens,
         .queue_ns = done->queue_ns,
         .prefill_ns = done->prefill_ns,
         .decode_ns = done->decode_ns,

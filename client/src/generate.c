@@ -120,6 +120,8 @@ static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_opti
     m->client = o->client;
     m->max_drafts = o->max_drafts;
     m->no_drafts = o->no_drafts;
+    m->n_prediction = o->prediction_count;
+    m->prediction = (uint32_t *)o->prediction;
 }
 
 static void fill_record(Moed__V1__Record *m, const struct moed_record_options *record)

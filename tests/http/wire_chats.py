@@ -74,6 +74,28 @@ def check_chats():
     assert ollama["total_duration"] >= sum(ollama[name] for name in ("load_duration", "prompt_eval_duration", "eval_duration")) > 0, ollama
 
 
+def check_prediction():
+    """An answer is the same with a prediction, whose tokens are counted as far as the answer has them."""
+    ask = {"messages": [{"role": "user", "content": "Write a story about an owl."}], "max_tokens": 60, "temperature": 0}
+
+    def answer(**more):
+        got = post("/v1/chat/completions", **ask, **more)
+        details = got["usage"]["completion_tokens_details"]
+        return (got["choices"][0]["message"]["content"], got["usage"]["completion_tokens"],
+                details.get("accepted_prediction_tokens", 0), details.get("rejected_prediction_tokens", 0))
+
+    text, n = answer()[:2]
+    middle = len(text) // 2
+    for content in (text, [{"type": "text", "text": text[:middle]}, {"type": "text", "text": text[middle:]}]):
+        told, _, accepted, rejected = answer(prediction={"type": "content", "content": content})
+        assert told == text and accepted > 0.8 * n and rejected < 0.2 * n, (told, n, accepted, rejected)
+    told, _, accepted, rejected = answer(prediction={"type": "content", "content": text[:middle] + " 12345\n" + text[middle + 8:]})
+    assert told == text and accepted > 0.6 * n and rejected > 0, (told, n, accepted, rejected)
+    told, _, accepted, rejected = answer(prediction={"type": "content", "content": "12345 " * 20})
+    assert told == text and accepted < 0.2 * n < rejected, (told, n, accepted, rejected)
+    refused("/v1/chat/completions", {**ask, "prediction": 17}, 400, "prediction")
+
+
 def check_claude_code_is_cached():
     """Claude Code's first line differs in every request; what follows it is computed once."""
     messages, cached = [], []

@@ -254,6 +254,62 @@ static void test_stop_string(void **state)
     }
 }
 
+/* Of the golden prompt; predicted [n] is expected. */
+static struct request *request_of_golden(struct recorder *c, const uint32_t *predicted, uint32_t n)
+{
+    struct request *r = bench_request(&b, c, REQUEST_GENERATE, GOLDEN_PROMPT);
+    r->max_tokens = LENGTH;
+    r->sampling.temperature = 1; /* so that the conversation tells little */
+    r->expected = n ? expected_answer_new(predicted, n) : NULL;
+    return r;
+}
+
+/* The decode steps that its answer takes. */
+static uint64_t steps_of(struct recorder *c, const uint32_t *predicted, uint32_t n)
+{
+    uint64_t before = counter_read(b.engine->counters.decode_steps);
+    request_of_golden(c, predicted, n);
+    bench_submit(c);
+    check_end(c, 1, 0);
+    assert_int_equal(c->summary.prediction_tokens, n);
+    return counter_read(b.engine->counters.decode_steps) - before;
+}
+
+/* A prediction saves steps as far as it is right, and changes no token. */
+static void test_prediction(void **state)
+{
+    static struct recorder plain, c;
+    static uint32_t text[LENGTH];
+    (void)state;
+    open_bench(GOLDEN("olmoe.gguf"), 7, TENSOR_F32, 0);
+    bench_start(&b);
+    uint64_t steps = steps_of(&plain, NULL, 0);
+    assert_true(steps > LENGTH / 2 && plain.n_tokens == LENGTH);
+    memcpy(text, plain.tokens, sizeof text);
+    assert_true(steps_of(&c, text, LENGTH) <= (LENGTH + 7) / 8 + 1);
+    assert_same(&c, &plain);
+    assert_int_equal(c.summary.predicted_tokens, LENGTH);
+    struct request *r = request_of_golden(&c, text, LENGTH); /* another worker began the answer */
+    assert_true(request_continue(r, plain.tokens, LENGTH / 2, 0, CONTEXT));
+    r->n_prefill = (uint32_t)r->tokens.count;
+    bench_submit(&c);
+    check_end(&c, 1, 0);
+    assert_int_equal(c.n_tokens, LENGTH - LENGTH / 2);
+    assert_memory_equal(c.tokens, plain.tokens + LENGTH / 2, c.n_tokens * sizeof *c.tokens);
+    assert_int_equal(c.summary.predicted_tokens, LENGTH);
+    for (uint32_t i = 70; i < 80; i++) /* another line in the middle */
+        text[i] = (plain.tokens[i] + 1) % VOCAB;
+    assert_true(steps_of(&c, text, LENGTH) <= (LENGTH + 7) / 8 + 16);
+    assert_same(&c, &plain);
+    assert_in_range(c.summary.predicted_tokens, LENGTH - 12, LENGTH - 8);
+    for (uint32_t i = 0; i < LENGTH; i++)
+        text[i] = i % 5;
+    steps_of(&c, text, LENGTH);
+    assert_same(&c, &plain);
+    assert_true(c.summary.predicted_tokens < LENGTH / 5);
+    bench_close(&b);
+}
+
 /* What records its routing has each position once, and no drafts. */
 static void test_recorded(void **state)
 {
@@ -335,7 +391,7 @@ int main(void)
         cmocka_unit_test(test_second_turn),  cmocka_unit_test(test_few_pages),
         cmocka_unit_test(test_few_credits),  cmocka_unit_test(test_stop_string),
         cmocka_unit_test(test_recorded),     cmocka_unit_test(test_time_between),
-        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_limit), cmocka_unit_test(test_prediction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

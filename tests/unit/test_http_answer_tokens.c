@@ -75,6 +75,12 @@ static void test_drafts(void **state)
     openai_usage(&b.a, &b.x.out);
     assert_non_null(strstr(b.x.out.data, "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":3,"
                                          "\"rejected_prediction_tokens\":2}}"));
+    strbuf_clear(&b.x.out); /* a prediction's own tokens take their place */
+    b.c.result.prediction_tokens = 9;
+    b.c.result.predicted_tokens = 8;
+    openai_usage(&b.a, &b.x.out);
+    assert_non_null(strstr(b.x.out.data, ",\"accepted_prediction_tokens\":8,"
+                                         "\"rejected_prediction_tokens\":1}}"));
     b.c.budget.resumed = true; /* behind the end of its reasoning */
     b.c.budget.before = (struct moed_result){.drafted_tokens = 2, .accepted_tokens = 1};
     const struct moed_result rest = {.drafted_tokens = 4, .accepted_tokens = 2};

@@ -253,6 +253,24 @@ static enum error_code take_recording(struct frontend *f, struct request *r,
                          &r->recording, e);
 }
 
+/* A longer prediction than the context is of no use behind it. After take_prompt. */
+static enum error_code take_prediction(struct frontend *f, struct request *r,
+                                       const Moed__V1__Generate *q, struct error *e)
+{
+    const struct frontends_model *model = &f->frontends->model;
+    size_t most = model->context - r->tokens.count;
+    size_t n = q->n_prediction < most ? q->n_prediction : most;
+    if (n == 0)
+        return ERROR_OK;
+    for (size_t i = 0; i < n; i++)
+        if (q->prediction[i] >= model->map->params.vocab)
+            return error_set(e, ERROR_USAGE,
+                             "prediction: token %" PRIu32 " is not in the vocabulary of %" PRIu32,
+                             q->prediction[i], model->map->params.vocab);
+    r->expected = expected_answer_new(q->prediction, (uint32_t)n);
+    return r->expected ? ERROR_OK : error_set(e, ERROR_MEMORY, "no memory for the prediction");
+}
+
 /* The answer's beginning, which another worker generated. After the prompt. */
 static enum error_code take_answer(struct frontend *f, struct request *r,
                                    const Moed__V1__Generate *q, struct error *e)
@@ -300,6 +318,8 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
                             e);
     if (!code)
         code = take_recording(f, r, q->record, e);
+    if (!code)
+        code = take_prediction(f, r, q, e);
     r->priority = priority_of(q->priority);
     r->resumed = q->resumed;
     r->deadline_ns =

@@ -177,6 +177,8 @@ static void send_done(void *arg, const struct response_summary *summary)
     done.generated_tokens = summary->generated_tokens;
     done.drafted_tokens = summary->drafted_tokens;
     done.accepted_tokens = summary->accepted_tokens;
+    done.prediction_tokens = summary->prediction_tokens;
+    done.predicted_tokens = summary->predicted_tokens;
     done.queue_ns = summary->queue_ns;
     done.prefill_ns = summary->prefill_ns;
     done.decode_ns = summary->decode_ns;

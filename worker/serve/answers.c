@@ -100,9 +100,13 @@ static void choose_drafts(struct engine *g, uint32_t n_answers, bool drafts)
     uint32_t rows = drafts ? draft_rows(g, n_answers) : 0;
     for (uint32_t i = 0; i < n_answers; i++) {
         struct request *r = g->answers[i].request;
-        if (!r->draft || !draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count))
+        if (!r->draft)
             continue;
-        uint32_t n = speculation_choose(s, &step, r->draft, rows);
+        draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count);
+        uint32_t length = draft_length(r->draft);
+        if (!length)
+            continue;
+        uint32_t n = speculation_choose(s, &step, r->draft, length < rows ? length : rows);
         n = n ? most_drafts(g, r, n)
               : draft_metrics_decline(&g->draft_metrics, speculation_declined(&step, rows));
         g->answers[i].n += n;

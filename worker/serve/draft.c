@@ -1,4 +1,4 @@
-/* Drafts out of the conversation; see draft.h.
+/* Drafts of an answer's next tokens; see draft.h.
  *
  * The index: pairs of neighbouring tokens, hashed. heads has the last place of each hash, earlier
  * the place before each place; places are positions of a pair's second token, plus one. */
@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MOST_HEADS = 1 << 16,
@@ -15,12 +16,25 @@ enum {
 #define LEARN_ONE (1.0f / 8)
 #define LEARN_ALL (1.0f / 64)
 
+/* How often the first forced tokens are chosen, and the last one, behind which another token may
+ * reach into what follows. The sampler may spell the same bytes with other tokens. */
+enum { FORCED_INNER, FORCED_LAST, FORCED_CLASSES };
+static const float FIRST_FORCED[FORCED_CLASSES] = {0.8f, 0.6f};
+
+enum draft_source { FROM_CONVERSATION, FROM_PREDICTION, FROM_GRAMMAR };
+
 struct draft {
     uint32_t *heads;   /* [n_heads], a power of two */
     uint32_t *earlier; /* [capacity] */
     uint32_t n_heads, n_entered;
-    uint32_t at, n, match; /* the draft: tokens from `at` to n; match 0: none */
+    uint32_t length; /* of the draft; 0: there is none */
+    enum draft_source source;
+    uint32_t at, n, match;    /* FROM_CONVERSATION: its tokens from `at` to n, again and again */
+    const uint32_t *expected; /* FROM_PREDICTION: [length] */
+    uint32_t forced[DRAFT_FORCED_MOST];
+    const struct expected_answer *expects; /* borrowed; NULL: none */
     struct draft_rates rates;
+    float forced_rates[FORCED_CLASSES];
 };
 
 struct draft *draft_new(uint32_t capacity, const struct draft_rates *rates)
@@ -33,6 +47,7 @@ struct draft *draft_new(uint32_t capacity, const struct draft_rates *rates)
         d->n_heads *= 2;
     d->n_entered = 1; /* no pair ends with the first token */
     d->rates = *rates;
+    memcpy(d->forced_rates, FIRST_FORCED, sizeof d->forced_rates);
     d->heads = calloc(d->n_heads, sizeof *d->heads);
     d->earlier = calloc(capacity, sizeof *d->earlier);
     if (d->heads && d->earlier)
@@ -48,6 +63,11 @@ void draft_free(struct draft *d)
     free(d->heads);
     free(d->earlier);
     free(d);
+}
+
+void draft_expect(struct draft *d, const struct expected_answer *p)
+{
+    d->expects = p;
 }
 
 static uint32_t *head_of(const struct draft *d, uint32_t first, uint32_t second)
@@ -76,11 +96,11 @@ static uint32_t match_length(const uint32_t *tokens, uint32_t n, uint32_t place)
     return same;
 }
 
-uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n)
+static void find_earlier(struct draft *d, const uint32_t *tokens, uint32_t n)
 {
     d->match = 0;
     if (n < DRAFT_LEAST_MATCH)
-        return 0;
+        return;
     enter(d, tokens, n - 1);
     uint32_t next = *head_of(d, tokens[n - 2], tokens[n - 1]);
     for (uint32_t looks = 0, steps = 0;
@@ -94,11 +114,18 @@ uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n)
         d->at = next;
         d->n = n;
     }
-    return d->match;
 }
 
 uint32_t draft_token(const struct draft *d, const uint32_t *tokens, uint32_t i)
 {
+    switch (d->source) {
+    case FROM_PREDICTION:
+        return d->expected[i];
+    case FROM_GRAMMAR:
+        return d->forced[i];
+    case FROM_CONVERSATION:
+        break;
+    }
     return tokens[d->at + i % (d->n - d->at)];
 }
 
@@ -109,17 +136,65 @@ static uint32_t class_of(const struct draft *d, uint32_t i)
     return match >= 16 ? 4 : match >= 8 ? 3 : match >= 4 ? 2 : match - DRAFT_LEAST_MATCH;
 }
 
+static uint32_t forced_class(const struct draft *d, uint32_t i)
+{
+    return i + 1 < d->length ? FORCED_INNER : FORCED_LAST;
+}
+
 float draft_rate(const struct draft *d, uint32_t i)
 {
+    switch (d->source) {
+    case FROM_PREDICTION:
+        return expected_answer_rate(d->expects, i);
+    case FROM_GRAMMAR:
+        return d->forced_rates[forced_class(d, i)];
+    case FROM_CONVERSATION:
+        break;
+    }
     return d->rates.right[class_of(d, i)];
+}
+
+uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n)
+{
+    find_earlier(d, tokens, n);
+    d->source = FROM_CONVERSATION;
+    d->length = d->match ? UINT32_MAX : 0;
+    uint32_t rest = d->expects ? expected_answer_rest(d->expects, &d->expected) : 0;
+    if (rest && (!d->length || expected_answer_rate(d->expects, 0) >= draft_rate(d, 0))) {
+        d->source = FROM_PREDICTION;
+        d->length = rest;
+    }
+    return d->match;
+}
+
+uint32_t draft_length(const struct draft *d)
+{
+    return d->length;
+}
+
+void draft_force(struct draft *d, const uint32_t *forced, uint32_t n)
+{
+    memcpy(d->forced, forced, n * sizeof *forced);
+    d->source = FROM_GRAMMAR;
+    d->length = n;
+}
+
+void draft_cut(struct draft *d, uint32_t n)
+{
+    d->length = n < d->length ? n : d->length;
 }
 
 void draft_learn(struct draft *d, const uint32_t *tokens, uint32_t i, uint32_t chosen,
                  struct draft_rates *all)
 {
-    if (!d->match)
+    if (i >= d->length || d->source == FROM_PREDICTION)
         return;
     float right = draft_token(d, tokens, i) == chosen ? 1 : 0;
+    if (d->source == FROM_GRAMMAR) {
+        float *rate = &d->forced_rates[forced_class(d, i)];
+        *rate += LEARN_ONE * (right - *rate);
+        return;
+    }
     uint32_t class = class_of(d, i);
     d->rates.right[class] += LEARN_ONE * (right - d->rates.right[class]);
     all->right[class] += LEARN_ALL * (right - all->right[class]);

@@ -220,6 +220,8 @@ static bool reserve_drafts(struct engine *g, struct request *r)
     if (!g->speculation.most || !r->max_drafts || !r->shares_batch || r->prompt_only)
         return true;
     r->draft = draft_new(r->n_most + 1, &g->speculation.rates);
+    if (r->draft)
+        draft_expect(r->draft, r->expected);
     return r->draft != NULL;
 }
 

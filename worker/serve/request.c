@@ -40,6 +40,7 @@ void request_free(struct request *r)
     token_list_fini(&r->stop_tokens);
     breakers_fini(&r->breakers);
     draft_free(r->draft);
+    expected_answer_free(r->expected);
     reasoning_limit_free(r->reasoning);
     token_list_fini(&r->tokens);
     strbuf_fini(&r->text);
@@ -56,7 +57,7 @@ uint64_t request_bytes(const struct request *r)
 {
     uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity + r->unsent_bytes.capacity;
     bytes += (r->tokens.capacity + r->stop_tokens.capacity) * sizeof *r->tokens.ids;
-    bytes += recording_bytes(r->recording);
+    bytes += recording_bytes(r->recording) + expected_answer_bytes(r->expected);
     bytes += r->reasoning ? sizeof *r->reasoning : 0;
     bytes += r->n_biases * sizeof *r->biases + r->n_ends * sizeof *r->ends;
     for (uint32_t i = 0; i < r->n_stops; i++)
@@ -166,6 +167,8 @@ bool request_push_token(struct request *r, uint32_t token, struct strbuf *out)
 {
     if (r->reasoning && reasoning_limit_push(r->reasoning, token))
         forbid(r);
+    expected_answer_follow(r->expected, r->tokens.ids + r->n_prompt,
+                           (uint32_t)r->tokens.count - r->n_prompt);
     size_t before = r->text.len + r->stream.kept_bytes, at = 0;
     token_stream_push(&r->stream, token, &r->text);
     r->token_bytes = (uint32_t)(r->text.len + r->stream.kept_bytes - before);

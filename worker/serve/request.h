@@ -10,6 +10,7 @@
 #include "base/strbuf.h"
 #include "worker/sample/breakers.h"
 #include "draft.h"
+#include "expected_answer.h"
 #include "reasoning_limit.h"
 #include "response_sink.h"
 #include "worker/sample/sampler.h"
@@ -62,6 +63,7 @@ struct request {
     bool stepwise;                     /* one token of the prompt at a time */
     bool prompt_only;                  /* a Generate without an answer */
     struct reasoning_limit *reasoning; /* owned; NULL: no limit */
+    struct expected_answer *expected;  /* owned; what the answer is expected to be. NULL: none */
     bool progress;                     /* report how far the prompt is */
     bool logprobs;  /* of the answer's tokens; a Logprobs request has them anyway */
     uint32_t n_top; /* most probable tokens at each place */
@@ -194,8 +196,8 @@ uint32_t request_positions(const struct request *r, uint32_t context);
  * most `batch` rows. Called once. False: out of memory. */
 bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint32_t d_model);
 
-/* Feeds the token just generated; appends to *out the text that can be sent now. True: a stop
- * string has come; *out then ends before it and the rest is dropped. */
+/* Feeds the token just generated, the last of r->tokens; appends to *out the text that can be sent
+ * now. True: a stop string has come; *out then ends before it and the rest is dropped. */
 bool request_push_token(struct request *r, uint32_t token, struct strbuf *out);
 /* Memory was short for the answer's text. */
 bool request_has_lost_text(const struct request *r);

@@ -41,6 +41,8 @@ static struct response_summary summarise(const struct request *r, enum finish_re
         .generated_tokens = r->n_generated,
         .drafted_tokens = r->n_drafted,
         .accepted_tokens = r->n_accepted,
+        .prediction_tokens = expected_answer_length(r->expected),
+        .predicted_tokens = expected_answer_found(r->expected),
         .queue_ns = started_ns - r->submitted_ns,
         .prefill_ns = first_ns - started_ns,
         .decode_ns = r->last_ns > r->first_ns ? r->last_ns - r->first_ns : 0,

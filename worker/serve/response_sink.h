@@ -56,10 +56,12 @@ struct response_summary {
     /* cached: of the prompt, those that the prefix cache had */
     uint32_t drafted_tokens, accepted_tokens; /* speculation.h; of the generated, the accepted were
                                                  drafted */
-    uint64_t queue_ns;                        /* from engine_submit to the slot */
-    uint64_t prefill_ns;                      /* from the slot to the first token */
-    uint64_t decode_ns;                       /* from the first token to the last */
-    int64_t end_token;                        /* FINISH_END: which; else -1 */
+    uint32_t prediction_tokens, predicted_tokens; /* of the prediction; of these, those that the
+                                                     answer has (expected_answer.h) */
+    uint64_t queue_ns;                            /* from engine_submit to the slot */
+    uint64_t prefill_ns;                          /* from the slot to the first token */
+    uint64_t decode_ns;                           /* from the first token to the last */
+    int64_t end_token;                            /* FINISH_END: which; else -1 */
     struct response_logprobs end_logprobs; /* of end_token; n 0: none, not asked for, or forced */
     int64_t stop_index; /* FINISH_STOP: which of the request's stop strings; else -1 */
 };

@@ -54,6 +54,8 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .reasoning = a->limit.options.tokens ? &a->limit.options : NULL,
         .max_drafts = ask->max_drafts,
         .no_drafts = ask->no_drafts,
+        .prediction = ask->prediction.tokens,
+        .prediction_count = ask->prediction.token_count,
     };
 }
 
@@ -112,6 +114,17 @@ static enum moed_code prepare_prompts(struct answer *a, struct moed_error *error
     return code;
 }
 
+/* What the answer is expected to be, as a text of its own: the answer has no control tokens. */
+static enum moed_code prepare_prediction(struct answer *a, struct moed_error *error)
+{
+    const json_t *text = a->ask.prediction_text;
+    if (!json_string_length(text))
+        return MOED_OK;
+    return moed_tokenize(a->deployment->answering.session, json_string_value(text),
+                         json_string_length(text), 0, &a->ask.prediction.tokens,
+                         &a->ask.prediction.token_count, error);
+}
+
 /* Where the request asks for it. */
 static enum moed_code ban_end_tokens(struct answer *a, struct moed_error *error)
 {
@@ -158,6 +171,8 @@ void answer_start_work(struct job *job)
         code = worker_limit_init(a, &error);
     if (!code)
         code = prepare_prompts(a, &error);
+    if (!code)
+        code = prepare_prediction(a, &error);
     if (!code)
         code = ban_end_tokens(a, &error);
     if (!code && a->ask.logprobs)

@@ -80,6 +80,8 @@ struct answer_usage answer_usage(const struct answer *a)
         u.reasoning += output_reasoning_tokens(&c->output);
         u.drafted += c->result.drafted_tokens;
         u.accepted += c->result.accepted_tokens;
+        u.prediction += c->result.prediction_tokens;
+        u.predicted += c->result.predicted_tokens;
         if (i > 0 && c->prompt == a->choices[i - 1].prompt)
             continue; /* they share it */
         uint64_t in = known_prompt_tokens(a, i);

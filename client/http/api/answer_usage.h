@@ -7,10 +7,12 @@
 /* Sums over the prompts (in, cached) and over the choices. */
 struct answer_usage {
     uint64_t in, out;
-    uint64_t cached;             /* of `in`: what no choice had to compute */
-    bool in_known, cached_known; /* else they are too small: choices are not done */
-    uint64_t reasoning;          /* of `out` */
-    uint64_t drafted, accepted;  /* drafts of tokens that were computed; of these, right */
+    uint64_t cached;                /* of `in`: what no choice had to compute */
+    bool in_known, cached_known;    /* else they are too small: choices are not done */
+    uint64_t reasoning;             /* of `out` */
+    uint64_t drafted, accepted;     /* drafts of tokens that were computed; of these, right */
+    uint64_t prediction, predicted; /* tokens of the request's prediction; of these, the ones that
+                                       the answers have */
 };
 struct answer_usage answer_usage(const struct answer *a);
 

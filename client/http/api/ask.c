@@ -37,6 +37,8 @@ void ask_fini(struct ask *ask)
     free(ask->stop_tokens);
     free(ask->form_text);
     tool_list_free(ask->tool_list);
+    free(ask->prediction.tokens);
+    json_decref(ask->prediction_text);
     json_decref(ask->breaker_list);
     json_decref(ask->messages);
     json_decref(ask->call_names);
@@ -48,13 +50,14 @@ void ask_fini(struct ask *ask)
 
 void ask_release_prompt(struct ask *ask)
 {
-    static const char *const spent[] = {"messages", "input", "chat_template_kwargs"};
+    static const char *const spent[] = {"messages", "input", "chat_template_kwargs", "prediction"};
     for (size_t i = 0; i < sizeof spent / sizeof *spent; i++)
         json_object_del(ask->root, spent[i]);
     json_decref(ask->messages);
     json_decref(ask->call_names);
     json_decref(ask->tools);
-    ask->messages = ask->call_names = ask->tools = ask->kwargs = NULL;
+    json_decref(ask->prediction_text);
+    ask->messages = ask->call_names = ask->tools = ask->kwargs = ask->prediction_text = NULL;
 }
 
 struct body_shape {

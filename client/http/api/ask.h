@@ -92,6 +92,11 @@ struct ask {
     size_t stop_token_count;
     bool logprobs;
     uint32_t top_logprobs;
+    json_t *prediction_text; /* owned: what the answer is expected to be; NULL: nothing */
+    struct {
+        uint32_t *tokens; /* owned; found on the session's thread */
+        size_t token_count;
+    } prediction;
     bool return_tokens; /* their ids */
     bool names_are_ids; /* of tokens with log-probabilities */
     bool with_pieces;   /* of /tokenize */

@@ -11,6 +11,12 @@ const char *openai_finish_reason(const struct choice *c)
     return choice_has_calls(c) ? "tool_calls" : "stop";
 }
 
+static void prediction_usage(uint64_t accepted, uint64_t of, struct strbuf *out)
+{
+    strbuf_printf(out, ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
+                  (unsigned long long)accepted, (unsigned long long)(of - accepted));
+}
+
 void openai_usage(const struct answer *a, struct strbuf *out)
 {
     struct answer_usage u = answer_usage(a);
@@ -21,10 +27,10 @@ void openai_usage(const struct answer *a, struct strbuf *out)
                   (unsigned long long)u.in, (unsigned long long)u.out,
                   (unsigned long long)(u.in + u.out), (unsigned long long)u.cached,
                   (unsigned long long)u.reasoning);
-    if (u.drafted)
-        strbuf_printf(out,
-                      ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
-                      (unsigned long long)u.accepted, (unsigned long long)(u.drafted - u.accepted));
+    if (u.prediction)
+        prediction_usage(u.predicted, u.prediction, out);
+    else if (u.drafted)
+        prediction_usage(u.accepted, u.drafted, out);
     strbuf_printf(out, "}}");
 }
 

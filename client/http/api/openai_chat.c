@@ -2,6 +2,7 @@
 #include "client/http/api/conversation.h"
 #include "client/http/api/answer_usage.h"
 #include "client/http/api/ask_body.h"
+#include "client/http/api/content.h"
 #include "client/http/api/messages.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/stream.h"
@@ -18,6 +19,30 @@ static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)
     if (json_array_size(value) == 1 && first && strcmp(first, "text") == 0)
         return true;
     return problem_set(p, 400, "only [\"text\"] is supported");
+}
+
+/* Text, or parts that are text. */
+static bool is_prediction(const json_t *content)
+{
+    bool good = json_is_string(content) || json_is_array(content);
+    for (size_t i = 0; good && i < json_array_size(content); i++)
+        good = content_has_type(json_array_get(content, i), "text");
+    return good;
+}
+
+static bool take_prediction(struct ask *ask, json_t *value, struct problem *p)
+{
+    const json_t *content = json_object_get(value, "content");
+    if (json_is_null(value))
+        return true;
+    if (!content_has_type(value, "content") || !is_prediction(content))
+        return problem_set(
+            p, 400,
+            "{\"type\": \"content\", \"content\": ...} is expected, with a string or "
+            "an array of parts {\"type\": \"text\", \"text\": ...}");
+    json_decref(ask->prediction_text);
+    ask->prediction_text = content_text(content, CONTENT_ANSWER, "prediction.content", p);
+    return ask->prediction_text != NULL;
 }
 
 static const struct parameter chat_parameters[] = {
@@ -38,6 +63,7 @@ static const struct parameter chat_parameters[] = {
     {.name = "tool_choice", .take = take_tool_choice},
     {.name = "parallel_tool_calls", .take = take_parallel_calls},
     {.name = "response_format", .take = take_response_format},
+    {.name = "prediction", .take = take_prediction},
     {.name = "structured output", .more = structure_parameters},
     {.name = "samplers and penalties", .more = sampling_parameters},
     {.name = "reasoning and the prompt's end", .more = chat_extensions},
@@ -47,7 +73,6 @@ static const struct parameter chat_parameters[] = {
     {.name = "web_search_options", .refused = "there is no web search"},
     {.name = "moderation", .refused = "there is no moderation"},
     {.name = "verbosity"},
-    {.name = "prediction"},
     {.name = "user"},
     {.name = "safety_identifier"},
     {.name = "prompt_cache_key"},

@@ -65,6 +65,9 @@ class Options:
             setattr(o, name, value)
         elif name == "stop":
             o.stop, o.stop_count = self._texts([value] if isinstance(value, (str, bytes)) else value)
+        elif name == "prediction":
+            o.prediction = self._keep(ffi.new("uint32_t[]", list(value)))
+            o.prediction_count = len(value)
         elif name == "stop_tokens":
             o.stop_tokens = self._keep(ffi.new("uint32_t[]", list(value)))
             o.stop_token_count = len(value)

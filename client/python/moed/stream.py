@@ -28,6 +28,8 @@ class Result:
     stop_index: int | None
     seed: int
     reasoning_tokens: int = 0
+    prediction_tokens: int = 0
+    predicted_tokens: int = 0
 
 
 def text_of(pointer: Any) -> str:
@@ -51,6 +53,7 @@ def _result(r: Any) -> Result:
     return Result(
         text_of(lib.moed_reason_name(r.reason)), r.prompt_tokens, r.cached_tokens, r.generated_tokens, r.queue_ns * 1e-9,
         r.prefill_ns * 1e-9, r.decode_ns * 1e-9, r.resumed, id_of(r.end_token), id_of(r.stop_index), r.seed, r.reasoning_tokens,
+        r.prediction_tokens, r.predicted_tokens,
     )
 
 
