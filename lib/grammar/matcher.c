@@ -26,6 +26,7 @@ enum {
      * length keeps its thread for a second or so at worst. */
     ANSWER_WORK = 16 * WORK_MAX,
     TOKEN_WORK = 512,
+    TRIAL_WORK = 1 << 11, /* of a look ahead: some 0.2 ms */
     RUNS = 64,
     RUN_MAX = 64,  /* a bounded run is not followed further */
     RUN_NODES = 8, /* subtrees below this size are walked */
@@ -382,16 +383,22 @@ bool grammar_matcher_accepts(struct grammar_matcher *m, uint32_t token)
     return take(m, token, &p);
 }
 
+/* The answer has another token. */
+static void push(struct grammar_matcher *m, struct position p)
+{
+    m->taken++;
+    if (m->taken - m->oldest > GRAMMAR_ROLLBACK)
+        m->oldest = m->taken - GRAMMAR_ROLLBACK;
+    *newest(m) = p;
+}
+
 bool grammar_matcher_advance(struct grammar_matcher *m, uint32_t token)
 {
     struct position p;
     begin_work(m);
     if (!take(m, token, &p))
         return false;
-    m->taken++;
-    if (m->taken - m->oldest > GRAMMAR_ROLLBACK)
-        m->oldest = m->taken - GRAMMAR_ROLLBACK;
-    *newest(m) = p;
+    push(m, p);
     return true;
 }
 
@@ -401,6 +408,96 @@ bool grammar_matcher_rollback(struct grammar_matcher *m, uint32_t n)
         return false;
     m->taken -= n;
     return true;
+}
+
+/* -- Looks ahead --
+ *
+ * They change nothing but what is known of the automaton, so an answer is the same with them: a
+ * fault of theirs is none of the answer's, and their steps count only in grammar_matcher_steps. */
+
+/* Returns what end_trial needs. */
+static uint64_t begin_trial(struct grammar_matcher *m)
+{
+    uint64_t work_done = m->c.work_done;
+    m->c.work_max = TRIAL_WORK;
+    m->c.work_done = 0;
+    m->c.fault = CONFIGURATIONS_OK;
+    return work_done;
+}
+
+static void end_trial(struct grammar_matcher *m, uint64_t work_done)
+{
+    m->looked += m->c.work_done;
+    m->c.work_done = work_done;
+    m->c.fault = CONFIGURATIONS_OK;
+    m->error = ERROR_OK;
+}
+
+uint32_t grammar_matcher_try(struct grammar_matcher *m, const uint32_t *tokens, uint32_t n)
+{
+    struct position p;
+    uint32_t taken = 0;
+    bool ended = m->error;
+    if (ended)
+        return 0;
+    uint64_t work_done = begin_trial(m);
+    while (taken < n && taken < GRAMMAR_ROLLBACK && !ended && take(m, tokens[taken], &p)) {
+        ended = m->v->tokens[tokens[taken]].kind == GRAMMAR_TOKEN_END;
+        push(m, p);
+        taken++;
+    }
+    m->taken -= taken;
+    end_trial(m, work_done);
+    return taken;
+}
+
+/* The byte of all edges that lead on, and of those the control token's; -1: there is a choice. */
+static int only_byte(const struct configurations *c, uint32_t from)
+{
+    const struct grammar *g = c->g;
+    const struct place_set *set = &c->known.sets[from];
+    int text = -1, mark = -1;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t state = c->known.places[set->from + i].state;
+        for (uint32_t e = g->bytes_from[state]; e < g->bytes_from[state + 1]; e++) {
+            int low = g->byte_edges[e].low, *byte = is_mark(g->byte_edges[e].low) ? &mark : &text;
+            if (low != g->byte_edges[e].high || (*byte >= 0 && *byte != low))
+                return -1;
+            *byte = low;
+        }
+    }
+    return mark >= 0 ? mark : text;
+}
+
+static uint32_t marked_token(const struct grammar_matcher *m, int byte)
+{
+    for (uint32_t i = 0; i < m->n_marked; i++)
+        if (m->marked[i].byte == byte)
+            return m->marked[i].token;
+    return GRAMMAR_NO_TOKEN;
+}
+
+uint32_t grammar_matcher_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t most,
+                                uint32_t *token)
+{
+    uint32_t at = newest(m)->configuration, n = 0;
+    *token = GRAMMAR_NO_TOKEN;
+    if (m->error || !grammar_matcher_is_active(m))
+        return 0;
+    uint64_t work_done = begin_trial(m);
+    while (n < most && at != CONFIGURATION_DEAD && !configurations_complete(&m->c, at)) {
+        int byte = only_byte(&m->c, at);
+        if (byte < 0)
+            break;
+        if (is_mark((uint8_t)byte)) {
+            *token = marked_token(m, byte);
+            break;
+        }
+        bytes[n++] = (uint8_t)byte;
+        at = configurations_step(&m->c, at, (uint8_t)byte);
+    }
+    end_trial(m, work_done);
+    return n;
 }
 
 static void set_bit(uint32_t *mask, uint32_t token)

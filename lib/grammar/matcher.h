@@ -71,6 +71,16 @@ bool grammar_matcher_advance(struct grammar_matcher *m, uint32_t token);
 /* Withdraws the last n tokens. False: more than were taken or than GRAMMAR_ROLLBACK. */
 bool grammar_matcher_rollback(struct grammar_matcher *m, uint32_t n);
 
+/* How many of tokens [n], at most GRAMMAR_ROLLBACK, can come next, one after the other. Where the
+ * look takes long it stops before: it has no part in the limits of an answer. */
+uint32_t grammar_matcher_try(struct grammar_matcher *m, const uint32_t *tokens, uint32_t n);
+/* The only bytes that can come next: bytes [returned], at most `most`. They end where there is a
+ * choice, or where the answer may end. Where a literal may also be spelt with a control token, that
+ * token is *token, and the bytes are those before it; else GRAMMAR_NO_TOKEN. Before the trigger
+ * there are none. It may stop before, as grammar_matcher_try. */
+uint32_t grammar_matcher_forced(struct grammar_matcher *m, uint8_t *bytes, uint32_t most,
+                                uint32_t *token);
+
 /* mask [grammar_mask_words(n_tokens)]: bit i % 32 of word i / 32 is set where token i can come
  * next. False: no token can, or an error; grammar_matcher_error says which. */
 bool grammar_matcher_mask(struct grammar_matcher *m, uint32_t *mask);

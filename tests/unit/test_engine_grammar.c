@@ -521,6 +521,39 @@ static void test_threads(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
+#define SENTENCE                                                                                   \
+    "root ::= \"The quick brown fox jumps over the lazy dog and the owl hunts at night.\""
+
+/* Drafts change no token. What a grammar forces is drafted, and no token that it refuses. */
+static void test_drafts(void **state)
+{
+    enum { N = 5 };
+    static struct recorder without[N], c;
+    (void)state;
+    for (uint32_t drafts = 0; drafts < 8; drafts += 7) {
+        bench_open_with(&b, &(struct bench_options){
+                                .path = GOLDEN("olmoe.gguf"), .parallel = 1, .speculate = drafts});
+        bench_start(&b);
+        grammars = grammars_new(b.tokenizer, NULL);
+        for (uint32_t i = 0; i < N; i++) {
+            struct recorder *to = drafts ? &c : &without[i];
+            bound(to, i ? GRAMMAR_JSON_SCHEMA : GRAMMAR_GBNF, i ? SCHEMA : SENTENCE,
+                  (float)i * 0.4f, i);
+            bench_submit(to);
+            check_end(to, 1, 0);
+            assert_int_equal(to->summary.reason, FINISH_END);
+            if (!drafts)
+                continue;
+            assert_int_equal(c.n_tokens, without[i].n_tokens);
+            assert_memory_equal(c.tokens, without[i].tokens, c.n_tokens * sizeof *c.tokens);
+            assert_true(c.summary.accepted_tokens > 0);
+            assert_true(i || c.n_tokens - c.summary.accepted_tokens <= 20); /* steps */
+        }
+        if (!drafts)
+            close_bench(state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,6 +569,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_idle_matchers, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_held, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_large_in_cache, open_bench, close_bench),
+        cmocka_unit_test_teardown(test_drafts, close_bench),
         cmocka_unit_test_teardown(test_long_grammars_share_a_step, close_bench),
         cmocka_unit_test_teardown(test_long_grammars_begin, close_bench),
         cmocka_unit_test_teardown(test_stop_between_masks, close_bench),

@@ -519,6 +519,109 @@ static void test_restart(void **state)
     end(&f);
 }
 
+static void check_forced(struct fixture *f, const char *expected)
+{
+    uint8_t bytes[64];
+    uint32_t token, n = grammar_matcher_forced(f->m, bytes, sizeof bytes, &token);
+    assert_int_equal(n, strlen(expected));
+    assert_memory_equal(bytes, expected, n);
+    assert_int_equal(token, GRAMMAR_NO_TOKEN);
+}
+
+/* Up to a choice, or to where the answer may end. */
+static void test_forced(void **state)
+{
+    struct fixture f;
+    uint8_t bytes[4];
+    uint32_t token;
+    (void)state;
+    begin(&f, GRAMMAR_GBNF, "root ::= \"{name: \" [0-9]+ (\"abc\" | \"abd\") \"xyz\" \"!\"?", NULL);
+    check_forced(&f, "{name: ");
+    assert_int_equal(grammar_matcher_forced(f.m, bytes, 4, &token), 4);
+    assert_memory_equal(bytes, "{nam", 4);
+    assert_true(take_text(f.m, "{na"));
+    check_forced(&f, "me: ");
+    assert_true(take_text(f.m, "me: 1"));
+    check_forced(&f, "");
+    assert_true(take_text(f.m, "2a"));
+    check_forced(&f, "b");
+    assert_true(take_text(f.m, "bc"));
+    check_forced(&f, "xyz");
+    assert_true(take_text(f.m, "xyz"));
+    check_forced(&f, "");
+    assert_true(take_text(f.m, "!"));
+    check_forced(&f, "");
+    assert_true(grammar_matcher_is_final(f.m));
+    end(&f);
+    struct grammar_start start = {.trigger = "<tool>"};
+    begin(&f, GRAMMAR_REGEX, "abc", &start);
+    check_forced(&f, "");
+    assert_true(grammar_matcher_advance(f.m, CONTROL));
+    check_forced(&f, "abc");
+    end(&f);
+}
+
+/* A literal that a control token spells, too: that token is what must come. */
+static void test_forced_control_token(void **state)
+{
+    static const char text[] = "root ::= \"a<tool>b\"";
+    static const char *const mark = "<tool>";
+    struct fixture f = {.v = many_vocabulary()};
+    uint8_t bytes[8];
+    uint32_t token;
+    (void)state;
+    assert_int_equal(grammar_compile_marked(text, strlen(text), &mark, 1, NULL, &f.g, NULL), 0);
+    assert_int_equal(grammar_matcher_new(f.g, f.v, NULL, &f.m, NULL), 0);
+    assert_int_equal(grammar_matcher_forced(f.m, bytes, sizeof bytes, &token), 1);
+    assert_true(bytes[0] == 'a' && token == CONTROL);
+    assert_true(take_text(f.m, "a"));
+    assert_int_equal(grammar_matcher_forced(f.m, bytes, sizeof bytes, &token), 0);
+    assert_int_equal(token, CONTROL);
+    const uint32_t rest[] = {CONTROL, 'b', END, 'c'};
+    assert_int_equal(grammar_matcher_try(f.m, rest, 4), 3);
+    assert_true(grammar_matcher_advance(f.m, CONTROL));
+    check_forced(&f, "b");
+    end(&f);
+}
+
+/* As many as one after the other are taken; then nothing has changed. */
+static void test_try(void **state)
+{
+    enum { LONG = 12, ROUNDS = 400 };
+    struct fixture f;
+    uint32_t before[(TOKENS + 31) / 32], after[(TOKENS + 31) / 32], tried[LONG], some = 0;
+    (void)state;
+    begin(&f, GRAMMAR_JSON, "", NULL);
+    random_state = 3;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (grammar_matcher_is_final(f.m))
+            assert_int_equal(grammar_matcher_restart(f.m, NULL, NULL), 0);
+        assert_true(grammar_matcher_mask(f.m, before));
+        for (int i = 0; i < LONG; i++) { /* mostly what may come after one another */
+            static const char likely[] = "{\"a\":1,\"b\":[2]}";
+            tried[i] =
+                below(4) ? (uint8_t)likely[(round + i) % (sizeof likely - 1)] : below(TOKENS);
+        }
+        uint64_t steps = grammar_matcher_steps(f.m);
+        uint32_t n = grammar_matcher_try(f.m, tried, LONG), taken = 0;
+        assert_true(grammar_matcher_steps(f.m) >= steps);
+        assert_true(grammar_matcher_mask(f.m, after));
+        assert_memory_equal(before, after, sizeof before);
+        while (taken < LONG && grammar_matcher_advance(f.m, tried[taken]))
+            taken++;
+        bool at_end = taken < LONG && tried[taken] == END && grammar_matcher_is_complete(f.m);
+        assert_int_equal(n, taken + at_end);
+        some += n > 1;
+        assert_true(grammar_matcher_rollback(f.m, taken));
+        do
+            tried[0] = below(TOKENS);
+        while (!allowed(after, tried[0]) || tried[0] == END);
+        assert_true(grammar_matcher_advance(f.m, tried[0]));
+    }
+    assert_true(some > 10);
+    end(&f);
+}
+
 static void test_trigger_too_long(void **state)
 {
     char trigger[GRAMMAR_TRIGGER_BYTES + 1];
@@ -557,6 +660,9 @@ int main(void)
         cmocka_unit_test(test_work_of_one_byte),
         cmocka_unit_test(test_no_token_continues),
         cmocka_unit_test(test_trigger_too_long),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_forced_control_token),
+        cmocka_unit_test(test_try),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ struct grammar_cursor {
     bool required; /* the trigger */
     char reasoning_begin[GRAMMAR_TRIGGER_BYTES], reasoning_end[GRAMMAR_TRIGGER_BYTES];
     const struct token_list *stop_tokens;
+    struct token_list spelling;      /* memory of forced_tokens_spell */
     struct grammar_cursor_cost cost; /* without steps */
     uint64_t steps;                  /* of the matcher, at the last grammar_cursor_take_cost */
     uint32_t
@@ -110,6 +111,7 @@ void grammar_cursor_free(struct grammar_cursor *c)
     if (c->matcher)
         shared_grammar_give_matcher(c->grammar, c->matcher);
     grammars_release(c->grammar);
+    token_list_fini(&c->spelling);
     free(c);
 }
 
@@ -124,6 +126,29 @@ bool grammar_cursor_advance(struct grammar_cursor *c, uint32_t token)
     bool taken = !is_stop(c, token) && grammar_matcher_advance(c->matcher, token);
     c->cost.ns += clock_ns() - started;
     return taken;
+}
+
+uint32_t grammar_cursor_try(struct grammar_cursor *c, const uint32_t *tokens, uint32_t n)
+{
+    uint64_t started = clock_ns();
+    uint32_t most = 0;
+    while (most < n && !is_stop(c, tokens[most]))
+        most++;
+    uint32_t taken = grammar_matcher_try(c->matcher, tokens, most);
+    c->cost.ns += clock_ns() - started;
+    return taken;
+}
+
+void grammar_cursor_forced(struct grammar_cursor *c, const struct tokenizer *t,
+                           struct forced_tokens *out)
+{
+    uint8_t bytes[FORCED_BYTES_MOST];
+    uint32_t control;
+    uint64_t started = clock_ns();
+    uint32_t n = grammar_matcher_forced(c->matcher, bytes, sizeof bytes, &control);
+    forced_tokens_spell(out, shared_grammar_vocabulary(c->grammar), t, &c->spelling, bytes, n,
+                        control);
+    c->cost.ns += clock_ns() - started;
 }
 
 struct grammar_cursor_cost grammar_cursor_take_cost(struct grammar_cursor *c)

@@ -4,6 +4,7 @@
 #ifndef MOED_WORKER_SAMPLE_GRAMMAR_CURSOR_H
 #define MOED_WORKER_SAMPLE_GRAMMAR_CURSOR_H
 
+#include "forced_tokens.h"
 #include "grammar/matcher.h"
 #include "grammars.h"
 #include "sampler.h"
@@ -29,6 +30,11 @@ const struct sampler_guard *grammar_cursor_guard(const struct grammar_cursor *c)
 
 /* The token becomes part of the answer. False: it may not; grammar_cursor_error says why. */
 bool grammar_cursor_advance(struct grammar_cursor *c, uint32_t token);
+/* Looks ahead, for drafts; they change nothing of the answer. How many of tokens [n] may come next,
+ * one after the other; and what must come, spelt with t's tokens. */
+uint32_t grammar_cursor_try(struct grammar_cursor *c, const uint32_t *tokens, uint32_t n);
+void grammar_cursor_forced(struct grammar_cursor *c, const struct tokenizer *t,
+                           struct forced_tokens *out);
 /* The answer may end here; nothing can follow any more. */
 bool grammar_cursor_may_end(const struct grammar_cursor *c);
 bool grammar_cursor_must_end(const struct grammar_cursor *c);

@@ -13,6 +13,8 @@
  * are limited (lib/grammar/matcher.c). */
 #include "engine_internal.h"
 
+#include "model/speculate.h"
+
 void engine_fail_step(struct engine *g, struct request *r, bool credit, const struct error *e)
 {
     if (credit)
@@ -57,7 +59,8 @@ static uint32_t list_answers(struct engine *g)
             engine_send_unsent(g, r);
             continue;
         }
-        g->answers[n++] = (struct answer_rows){.request = r, .n = 1};
+        g->answers[n++] =
+            (struct answer_rows){.request = r, .n = 1, .long_grammar = has_long_grammar(r)};
         steps += r->grammar_steps;
         r->grammar_steps = 0;
     }
@@ -91,6 +94,39 @@ static uint32_t draft_rows(const struct engine *g, uint32_t n_answers)
     return n_answers < most ? most - n_answers : 0;
 }
 
+/* A token that r's grammar refuses is never right, and one that it forces is likely to be. `most`
+ * drafts are looked at. */
+static void bind_draft(const struct engine *g, struct request *r, uint32_t most)
+{
+    uint32_t tokens[SPECULATE_MOST], n = draft_length(r->draft);
+    struct forced_tokens forced;
+    _Static_assert((int)FORCED_TOKENS_MOST >= (int)SPECULATE_MOST, "a step has no more drafts");
+    n = n < most ? n : most;
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = draft_token(r->draft, r->tokens.ids, i);
+    if (n)
+        draft_cut(r->draft, grammar_cursor_try(r->grammar, tokens, n));
+    grammar_cursor_forced(r->grammar, g->config.tokenizer, &forced);
+    draft_force(r->draft, &forced, most);
+}
+
+/* Finds the draft of an answer, of which the step may compute `most` tokens. Returns how many
+ * there are. */
+static uint32_t find_draft(const struct engine *g, const struct answer_rows *a, uint32_t most)
+{
+    struct request *r = a->request;
+    if (!r->draft)
+        return 0;
+    draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count);
+    most = most < g->speculation.most ? most : g->speculation.most;
+    if (a->long_grammar)
+        draft_cut(r->draft, 0);
+    else if (r->grammar && most)
+        bind_draft(g, r, most);
+    uint32_t length = draft_length(r->draft);
+    return length < most ? length : most;
+}
+
 /* Finds each answer's draft, and chooses how much of it the step computes. A draft of which it
  * computes nothing is still compared with what is picked. */
 static void choose_drafts(struct engine *g, uint32_t n_answers, bool drafts)
@@ -100,13 +136,10 @@ static void choose_drafts(struct engine *g, uint32_t n_answers, bool drafts)
     uint32_t rows = drafts ? draft_rows(g, n_answers) : 0;
     for (uint32_t i = 0; i < n_answers; i++) {
         struct request *r = g->answers[i].request;
-        if (!r->draft)
+        uint32_t most = find_draft(g, &g->answers[i], step.drafts ? rows : 0);
+        if (!r->draft || !draft_length(r->draft))
             continue;
-        draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count);
-        uint32_t length = draft_length(r->draft);
-        if (!length)
-            continue;
-        uint32_t n = speculation_choose(s, &step, r->draft, length < rows ? length : rows);
+        uint32_t n = speculation_choose(s, &step, r->draft, most);
         n = n ? most_drafts(g, r, n)
               : draft_metrics_decline(&g->draft_metrics, speculation_declined(&step, rows));
         g->answers[i].n += n;

@@ -16,10 +16,13 @@ enum {
 #define LEARN_ONE (1.0f / 8)
 #define LEARN_ALL (1.0f / 64)
 
-/* How often the first forced tokens are chosen, and the last one, behind which another token may
- * reach into what follows. The sampler may spell the same bytes with other tokens. */
+#define LEARN_FORCED (1.0f / 4)
+
+/* How often forced tokens are chosen, and the last one of them: another one may reach into what
+ * follows. By their spelling. */
 enum { FORCED_INNER, FORCED_LAST, FORCED_CLASSES };
-static const float FIRST_FORCED[FORCED_CLASSES] = {0.8f, 0.6f};
+static const float FIRST_FORCED[SPELLINGS][FORCED_CLASSES] = {
+    [SPELLING_WHOLE] = {0.8f, 0.6f}, [SPELLING_SHORT] = {0.5f, 0.5f}};
 
 enum draft_source { FROM_CONVERSATION, FROM_PREDICTION, FROM_GRAMMAR };
 
@@ -31,10 +34,12 @@ struct draft {
     enum draft_source source;
     uint32_t at, n, match;    /* FROM_CONVERSATION: its tokens from `at` to n, again and again */
     const uint32_t *expected; /* FROM_PREDICTION: [length] */
-    uint32_t forced[DRAFT_FORCED_MOST];
+    enum forced_spelling spelling; /* FROM_GRAMMAR */
+    struct forced_tokens forced;
+    bool spelt[SPELLINGS];                 /* the chosen tokens so far are the forced ones */
     const struct expected_answer *expects; /* borrowed; NULL: none */
     struct draft_rates rates;
-    float forced_rates[FORCED_CLASSES];
+    float forced_rates[SPELLINGS][FORCED_CLASSES];
 };
 
 struct draft *draft_new(uint32_t capacity, const struct draft_rates *rates)
@@ -122,7 +127,7 @@ uint32_t draft_token(const struct draft *d, const uint32_t *tokens, uint32_t i)
     case FROM_PREDICTION:
         return d->expected[i];
     case FROM_GRAMMAR:
-        return d->forced[i];
+        return d->forced.tokens[d->spelling][i];
     case FROM_CONVERSATION:
         break;
     }
@@ -136,9 +141,9 @@ static uint32_t class_of(const struct draft *d, uint32_t i)
     return match >= 16 ? 4 : match >= 8 ? 3 : match >= 4 ? 2 : match - DRAFT_LEAST_MATCH;
 }
 
-static uint32_t forced_class(const struct draft *d, uint32_t i)
+static uint32_t forced_class(const struct draft *d, enum forced_spelling s, uint32_t i)
 {
-    return i + 1 < d->length ? FORCED_INNER : FORCED_LAST;
+    return i + 1 == d->forced.n[s] && i + 1 < FORCED_TOKENS_MOST ? FORCED_LAST : FORCED_INNER;
 }
 
 float draft_rate(const struct draft *d, uint32_t i)
@@ -147,7 +152,7 @@ float draft_rate(const struct draft *d, uint32_t i)
     case FROM_PREDICTION:
         return expected_answer_rate(d->expects, i);
     case FROM_GRAMMAR:
-        return d->forced_rates[forced_class(d, i)];
+        return d->forced_rates[d->spelling][forced_class(d, d->spelling, i)];
     case FROM_CONVERSATION:
         break;
     }
@@ -157,6 +162,7 @@ float draft_rate(const struct draft *d, uint32_t i)
 uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n)
 {
     find_earlier(d, tokens, n);
+    memset(d->spelt, 0, sizeof d->spelt);
     d->source = FROM_CONVERSATION;
     d->length = d->match ? UINT32_MAX : 0;
     uint32_t rest = d->expects ? expected_answer_rest(d->expects, &d->expected) : 0;
@@ -172,29 +178,66 @@ uint32_t draft_length(const struct draft *d)
     return d->length;
 }
 
-void draft_force(struct draft *d, const uint32_t *forced, uint32_t n)
-{
-    memcpy(d->forced, forced, n * sizeof *forced);
-    d->source = FROM_GRAMMAR;
-    d->length = n;
-}
-
 void draft_cut(struct draft *d, uint32_t n)
 {
     d->length = n < d->length ? n : d->length;
 }
 
+/* How many of the draft's first tokens are likely to be right. */
+static float likely_right(const struct draft *d, uint32_t most)
+{
+    float probability = 1, sum = 0;
+    for (uint32_t i = 0; i < most && i < d->length; i++) {
+        probability *= draft_rate(d, i);
+        sum += probability;
+    }
+    return sum;
+}
+
+void draft_force(struct draft *d, const struct forced_tokens *forced, uint32_t most)
+{
+    enum draft_source best = d->source;
+    enum forced_spelling spelling = SPELLING_WHOLE;
+    uint32_t length = d->length;
+    float likely = likely_right(d, most);
+    d->forced = *forced;
+    d->source = FROM_GRAMMAR;
+    for (int s = 0; s < SPELLINGS; s++) {
+        d->spelling = (enum forced_spelling)s;
+        d->length = forced->n[s];
+        d->spelt[s] = true;
+        float other = likely_right(d, most);
+        if (other <= likely)
+            continue;
+        likely = other;
+        best = FROM_GRAMMAR;
+        spelling = d->spelling;
+        length = d->length;
+    }
+    d->source = best;
+    d->spelling = spelling;
+    d->length = length;
+}
+
+/* Both spellings are compared, whichever the draft has. */
+static void learn_forced(struct draft *d, uint32_t i, uint32_t chosen)
+{
+    for (int s = 0; s < SPELLINGS; s++) {
+        if (!d->spelt[s] || i >= d->forced.n[s])
+            continue;
+        float *rate = &d->forced_rates[s][forced_class(d, (enum forced_spelling)s, i)];
+        d->spelt[s] = d->forced.tokens[s][i] == chosen;
+        *rate += LEARN_FORCED * ((d->spelt[s] ? 1.0f : 0.0f) - *rate);
+    }
+}
+
 void draft_learn(struct draft *d, const uint32_t *tokens, uint32_t i, uint32_t chosen,
                  struct draft_rates *all)
 {
-    if (i >= d->length || d->source == FROM_PREDICTION)
+    learn_forced(d, i, chosen);
+    if (i >= d->length || d->source != FROM_CONVERSATION)
         return;
     float right = draft_token(d, tokens, i) == chosen ? 1 : 0;
-    if (d->source == FROM_GRAMMAR) {
-        float *rate = &d->forced_rates[forced_class(d, i)];
-        *rate += LEARN_ONE * (right - *rate);
-        return;
-    }
     uint32_t class = class_of(d, i);
     d->rates.right[class] += LEARN_ONE * (right - d->rates.right[class]);
     all->right[class] += LEARN_ALL * (right - all->right[class]);

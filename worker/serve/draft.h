@@ -20,12 +20,12 @@
 #define MOED_WORKER_SERVE_DRAFT_H
 
 #include "expected_answer.h"
+#include "worker/sample/forced_tokens.h"
 
 #include <stdint.h>
 
 enum {
-    DRAFT_FORCED_MOST = 15, /* as many drafts as a step may have */
-    DRAFT_LEAST_MATCH = 2,  /* tokens */
+    DRAFT_LEAST_MATCH = 2, /* tokens */
     DRAFT_LONGEST_MATCH = 16,
     DRAFT_LOOKS = 64,
     DRAFT_CLASSES = 5 /* of matches, by their length */
@@ -49,11 +49,11 @@ void draft_expect(struct draft *d, const struct expected_answer *p);
 uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n);
 /* How many tokens the draft has, UINT32_MAX for any number; 0: there is none. */
 uint32_t draft_length(const struct draft *d);
-/* The draft becomes forced [n], n at least 1 and at most DRAFT_FORCED_MOST, in place of what the
- * last draft_find found. */
-void draft_force(struct draft *d, const uint32_t *forced, uint32_t n);
 /* The draft ends before token n, which cannot come. 0: there is no draft. */
 void draft_cut(struct draft *d, uint32_t n);
+/* After draft_find and draft_cut: what must come, *forced, takes the draft's place if more of its
+ * tokens are likely to be right, of `most`. */
+void draft_force(struct draft *d, const struct forced_tokens *forced, uint32_t most);
 /* Token i of the draft, below its length. */
 uint32_t draft_token(const struct draft *d, const uint32_t *tokens, uint32_t i);
 

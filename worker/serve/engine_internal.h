@@ -125,6 +125,7 @@ struct engine {
 struct answer_rows {
     struct request *request;
     uint32_t first, n;
+    bool long_grammar; /* one token a step */
 };
 
 /* Rows [first, first + n) of a batch are the next positions of a prompt. */

@@ -145,7 +145,7 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     } else if (r->n_past == r->n_prefill && r->prompt_only) {
         engine_end(g, r, FINISH_LENGTH);
     } else if (r->n_past == r->n_prefill) {
-        const struct answer_rows last = {r, 0, 1};
+        const struct answer_rows last = {.request = r, .n = 1};
         uint32_t token;
         hidden += (size_t)(p->n - 1) * g->config.d_model;
         engine_begin_tokens(g, r);
