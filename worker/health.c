@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "model/speculate.h"
 #include "sched/policy.h"
 
 #include <inttypes.h>
@@ -137,6 +138,8 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->tokens_total = s.tokens_total;
     health->drafted_total = s.drafted;
     health->accepted_total = s.accepted;
+    if (w->snapshots && w->drafts != SPECULATE_OFF)
+        health->drafts_unused = "the model has recurrent layers";
     health->experts_total = counter_read(w->counters.local);
     health->clients = frontends_count(w->frontends);
     health->context = (uint32_t)w->context;

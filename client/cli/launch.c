@@ -86,6 +86,14 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
                      l->options.ctx, p->context_trained);
 }
 
+/* A draft that is wrong cannot be taken out of a state. */
+static void warn_of_drafts(const struct launch *l, const struct model_params *p, uint32_t drafts)
+{
+    if (drafts != SPECULATE_AUTO && drafts != SPECULATE_OFF && params_recurrent_layers(p))
+        cli_complain("--speculate %s: this model has recurrent layers; nothing is drafted",
+                     l->options.speculate);
+}
+
 /* A device that memd will refuse counts as none. */
 static struct memory_worker worker_of(const struct launch *l, const struct model_params *p)
 {
@@ -118,6 +126,7 @@ int launch_check_model(const struct launch *l, bool beside)
         const struct model_params *params = &m.plan.header.params;
         const struct memory_worker worker = worker_of(l, params);
         warn_of_context(l, params);
+        warn_of_drafts(l, params, drafts);
         code = params_check_context(params, l->options.ctx, &e);
         if (!code)
             code = check_kv_type(l, params, &e);

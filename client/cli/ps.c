@@ -138,6 +138,8 @@ static void row_json(struct listing *l, const struct row *r)
                       (unsigned long long)h->tokens_total, (unsigned long long)h->drafted_total,
                       (unsigned long long)h->accepted_total, (unsigned long long)h->experts_total,
                       h->clients);
+    if (h && h->drafts_unused[0])
+        text_or_null(b, "drafts_unused", h->drafts_unused);
     if (h && h->cache)
         cache_json(b, h->cache);
     if (h && h->tier)
@@ -252,7 +254,7 @@ static void tier_text(struct listing *l, const char *name)
     strbuf_printf(b, "\n");
 }
 
-/* A line for drafts of tokens; none where there were none. */
+/* A line for drafts of tokens; none where there were none, but could be. */
 static void drafts_text(struct listing *l, const char *name)
 {
     if (l->workers.drafted)
@@ -260,6 +262,8 @@ static void drafts_text(struct listing *l, const char *name)
                       "%-10s drafts: %llu tokens computed since the start, %.1f %% accepted\n",
                       name, (unsigned long long)l->workers.drafted,
                       100.0 * (double)l->workers.accepted / (double)l->workers.drafted);
+    else if (l->workers.drafts_unused[0])
+        strbuf_printf(&l->out, "%-10s drafts: none, because %s\n", name, l->workers.drafts_unused);
 }
 
 static void keep_tier(struct listing *l, const struct row *r)

@@ -212,6 +212,8 @@ void workers_health_add(struct workers_health *all, const Moed__V1__HealthReply 
     all->tokens_per_s += one->tokens_per_s;
     all->drafted += one->drafted_total;
     all->accepted += one->accepted_total;
+    if (one->drafts_unused[0])
+        snprintf(all->drafts_unused, sizeof all->drafts_unused, "%s", one->drafts_unused);
     if (one->cache) {
         all->has_cache = true;
         add_cache(&all->cache, one->cache);

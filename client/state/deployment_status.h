@@ -75,6 +75,7 @@ struct workers_health {
     uint64_t parallel; /* requests that can run at once */
     double tokens_per_s;
     uint64_t drafted, accepted;
+    char drafts_unused[64]; /* why nothing is drafted; "": no reason */
     bool has_cache, has_tier;
     Moed__V1__CacheHealth cache; /* without its strings */
     Moed__V1__TierHealth tier;

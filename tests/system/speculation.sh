@@ -92,6 +92,14 @@ by_position=$(awk '/^moed_worker_accepted_tokens_per_position_total/ { n += $2 }
 [ "$accepted" -gt 0 ] && [ "$by_position" = "$accepted" ] || fail "$accepted drafts accepted, by position $by_position"
 "$MOED" down >/dev/null
 
+# A model with recurrent layers has no drafts, and this is said.
+"$MOED" mkmodel --arch qwen3next --layers 4 --hidden 64 --heads 4 --kv-heads 2 --head-dim 32 --experts 4 --top-k 2 --expert-width 64 --vocab 300 \
+    -o "$WORK/recurrent.gguf" >"$WORK/mkmodel" 2>&1 || fail "mkmodel: $(cat "$WORK/mkmodel")"
+"$MOED" up "$WORK/recurrent.gguf" --ctx 256 --speculate 4 >/dev/null 2>"$WORK/up" || fail "no deployment: $(cat "$WORK/up")"
+grep -qF -- "--speculate 4: this model has recurrent layers; nothing is drafted" "$WORK/up" || fail "moed up says nothing of drafts: $(cat "$WORK/up")"
+"$MOED" ps | grep -qF "drafts: none, because the model has recurrent layers" || fail "moed ps says nothing of drafts: $("$MOED" ps)"
+"$MOED" down >/dev/null
+
 up --speculate auto
 ask got
 "$MOED" metrics worker > "$WORK/metrics"
