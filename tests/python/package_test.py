@@ -68,6 +68,13 @@ class Sessions(unittest.TestCase):
         self.assertIn(self.session.complete(PROMPT, choices=["yes", "no"], seed=1).text, ("yes", "no"))
         self.assertRegex(self.session.complete(PROMPT, regex="[0-9]{3}", seed=1).text, "^[0-9]{3}$")
 
+    def test_prediction(self):
+        plain = self.session.complete(PROMPT, temperature=0, max_tokens=24)
+        answer = self.session.complete(PROMPT, temperature=0, max_tokens=24, prediction=plain.tokens)
+        self.assertEqual(answer.tokens, plain.tokens)
+        self.assertEqual((answer.result.prediction_tokens, answer.result.predicted_tokens), (24, 24))
+        self.assertEqual((plain.result.prediction_tokens, plain.result.predicted_tokens), (0, 0))
+
     def test_stop_and_bias(self):
         full = self.session.complete(PROMPT, temperature=0, max_tokens=24).text
         word = full.split()[3]

@@ -24,6 +24,10 @@ enum { FORCED_INNER, FORCED_LAST, FORCED_CLASSES };
 static const float FIRST_FORCED[SPELLINGS][FORCED_CLASSES] = {
     [SPELLING_WHOLE] = {0.8f, 0.6f}, [SPELLING_SHORT] = {0.5f, 0.5f}};
 
+/* A request's own sources are left alone while they are right less often: they are still compared.
+ */
+#define LEAST_RATE 0.1f
+
 enum draft_source { FROM_CONVERSATION, FROM_PREDICTION, FROM_GRAMMAR };
 
 struct draft {
@@ -166,7 +170,8 @@ uint32_t draft_find(struct draft *d, const uint32_t *tokens, uint32_t n)
     d->source = FROM_CONVERSATION;
     d->length = d->match ? UINT32_MAX : 0;
     uint32_t rest = d->expects ? expected_answer_rest(d->expects, &d->expected) : 0;
-    if (rest && (!d->length || expected_answer_rate(d->expects, 0) >= draft_rate(d, 0))) {
+    float rate = rest ? expected_answer_rate(d->expects, 0) : 0;
+    if (rate >= LEAST_RATE && (!d->length || rate >= draft_rate(d, 0))) {
         d->source = FROM_PREDICTION;
         d->length = rest;
     }
@@ -207,7 +212,7 @@ void draft_force(struct draft *d, const struct forced_tokens *forced, uint32_t m
         d->length = forced->n[s];
         d->spelt[s] = true;
         float other = likely_right(d, most);
-        if (other <= likely)
+        if (other <= likely || draft_rate(d, 0) < LEAST_RATE)
             continue;
         likely = other;
         best = FROM_GRAMMAR;
