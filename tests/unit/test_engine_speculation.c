@@ -390,7 +390,7 @@ int main(void)
         cmocka_unit_test(test_second_turn),  cmocka_unit_test(test_few_pages),
         cmocka_unit_test(test_few_credits),  cmocka_unit_test(test_stop_string),
         cmocka_unit_test(test_recorded),     cmocka_unit_test(test_time_between),
-        cmocka_unit_test(test_limit), cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_prediction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
