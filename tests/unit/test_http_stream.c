@@ -1,6 +1,6 @@
 /* A stream of the HTTP server (client/http/server/exchange.h) over a socket, in one thread: its
  * headers, which clients are given up because they do not read; what counts as a request; and how
- * many connections an address has. */
+ * many connections an address has; and whose request is behind a proxy. */
 #include "client/http/server/server.h"
 
 #include <arpa/inet.h>
@@ -42,8 +42,11 @@ static void begin(struct exchange *x)
     exchange_stream_begin(x, "text/plain");
 }
 
+static char client[CLIENT_ADDRESS_BYTES]; /* of the last request to reply() */
+
 static void reply(struct exchange *x)
 {
+    snprintf(client, sizeof client, "%s", x->log.client);
     exchange_reply(x, 200, "text/plain");
 }
 
@@ -63,15 +66,22 @@ static int listen_somewhere(struct sockaddr_in *at)
     return fd;
 }
 
-static int request(const struct sockaddr_in *at, const char *path)
+/* headers: further lines. */
+static int request_with(const struct sockaddr_in *at, const char *path, const char *headers)
 {
     char request[256];
-    int len = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
+    int len = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+                       path, headers);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), bytes = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     assert_int_equal(connect(fd, (const struct sockaddr *)at, sizeof *at), 0);
     assert_int_equal(send(fd, request, (size_t)len, 0), len);
     return fd;
+}
+
+static int request(const struct sockaddr_in *at, const char *path)
+{
+    return request_with(at, path, "");
 }
 
 static int ask(const struct sockaddr_in *at)
@@ -175,6 +185,31 @@ static void test_connections_of_an_address(void **state)
         server_run(&server, 100);
 }
 
+static void expect_client(const struct sockaddr_in *at, const char *headers, const char *expected)
+{
+    int fd = request_with(at, "/else", headers);
+    read_text(fd, "200 OK");
+    close(fd);
+    while (server.connections)
+        server_run(&server, 100);
+    assert_string_equal(client, expected);
+}
+
+/* Each proxy may add its hop to the line that it got, or in a line of its own. */
+static void test_forwarded_requests(void **state)
+{
+    static const char lines[] = "X-Forwarded-For: 192.0.2.1, 192.0.2.7\r\n"
+                                "x-forwarded-for: 127.0.0.9\r\n";
+    struct error e;
+    expect_client(*state, lines, "127.0.0.1"); /* nobody is trusted */
+    assert_int_equal(trusted_proxies_parse("127.0.0.0/8", &settings.proxies, &e), ERROR_OK);
+    expect_client(*state, lines, "192.0.2.7");
+    expect_client(*state, "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-For: unknown\r\n",
+                  "127.0.0.1");
+    expect_client(*state, "", "127.0.0.1");
+    trusted_proxies_free(&settings.proxies);
+}
+
 /* An event may be larger than the limit, which is for what a client leaves unread. */
 static void test_large_events(void **state)
 {
@@ -217,6 +252,7 @@ int main(void)
         cmocka_unit_test_prestate(test_unread_events, &at),
         cmocka_unit_test_prestate(test_headers, &at),
         cmocka_unit_test_prestate(test_connections_of_an_address, &at),
+        cmocka_unit_test_prestate(test_forwarded_requests, &at),
         cmocka_unit_test_prestate(test_probes_are_no_requests, &at)};
     if (!metrics || loop_init(&loop, &e))
         return 1;

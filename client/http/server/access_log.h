@@ -3,20 +3,21 @@
 #ifndef MOED_HTTP_ACCESS_LOG_H
 #define MOED_HTTP_ACCESS_LOG_H
 
+#include "client/http/server/client_address.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define ACCESS_CLIENT_BYTES 46
-#define ACCESS_IGNORED      192
+#define ACCESS_IGNORED 192
 
 struct access_entry {
-    char id[24];                      /* of the request: "req-..." */
-    char key[33];                     /* the API key's name; empty: none */
-    char trace[33];                   /* the trace id of `traceparent`; empty: none */
-    char client[ACCESS_CLIENT_BYTES]; /* the client's address; empty: not known */
-    char request_id[129];             /* the client's X-Request-Id; empty: none that fits */
-    char model[96];                   /* empty: the request names none */
+    char id[24];                       /* of the request: "req-..." */
+    char key[33];                      /* the API key's name; empty: none */
+    char trace[33];                    /* the trace id of `traceparent`; empty: none */
+    char client[CLIENT_ADDRESS_BYTES]; /* the client's address; empty: not known */
+    char request_id[129];              /* the client's X-Request-Id; empty: none that fits */
+    char model[96];                    /* empty: the request names none */
     const char *method;
     char path[96];
     char ignored[ACCESS_IGNORED]; /* parameters that no table has, separated by commas */

@@ -10,6 +10,8 @@
 #define HOPS_MOST 16 /* of one request; more are not looked at */
 #define ITEM_MOST 64
 
+#define IPV4_BITS 96 /* in front of an IPv4 address as IPv6 */
+
 static const unsigned char ipv4_prefix[12] = {[10] = 0xff, [11] = 0xff};
 _Static_assert(CLIENT_ADDRESS_BYTES >= INET6_ADDRSTRLEN, "any address fits as text");
 
@@ -42,6 +44,9 @@ static bool parse_range(char *item, struct proxy_range *out)
     unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : most;
     if (slash && (slash[1] < '0' || slash[1] > '9' || *end || bits > most))
         return false;
+    if (!v4 && bits > 0 && bits < IPV4_BITS &&
+        memcmp(out->bytes, ipv4_prefix, sizeof ipv4_prefix) == 0)
+        return false; /* ::ffff:10.0.0.0/8 would be all of IPv4 */
     out->bits = (unsigned)bits + 128 - most;
     return true;
 }

@@ -36,8 +36,8 @@ void trusted_proxies_free(struct trusted_proxies *t);
 
 struct client_address client_address_of(const struct sockaddr *peer); /* NULL: not known */
 bool client_address_is_trusted(const struct client_address *peer, const struct trusted_proxies *t);
-/* forwarded: the value of X-Forwarded-For, its last line; NULL: the request has none. A hop that is
- * no address ends the search. */
+/* forwarded: the value of X-Forwarded-For, its lines joined by commas; NULL: the request has none.
+ * A hop that is no address ends the search. */
 struct client_address client_address_find(const struct client_address *peer,
                                           const struct trusted_proxies *t, const char *forwarded);
 bool client_address_is_ipv4(const struct client_address *c);

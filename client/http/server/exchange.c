@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "client/http/server/bodies.h"
 #include "client/http/server/connection.h"
 #include "client/http/server/framing.h"
@@ -103,12 +104,13 @@ static const char *known_method(const char *method)
     return "OTHER";
 }
 
-static enum MHD_Result take_last(void *arg, enum MHD_ValueKind kind, const char *name,
-                                 const char *value)
+/* Several lines are one list (RFC 9110, section 5.3): HAProxy adds its hop in a line of its own. */
+static enum MHD_Result add_hops(void *arg, enum MHD_ValueKind kind, const char *name,
+                                const char *value)
 {
-    const char **last = arg;
+    struct strbuf *all = arg;
     if (strcasecmp(name, "X-Forwarded-For") == 0)
-        *last = value;
+        strbuf_printf(all, "%s%s", all->len ? "," : "", value ? value : "");
     return MHD_YES;
 }
 
@@ -116,13 +118,16 @@ static enum MHD_Result take_last(void *arg, enum MHD_ValueKind kind, const char 
 static void find_client(struct exchange *x)
 {
     const struct trusted_proxies *proxies = &x->server->settings->proxies;
-    const char *forwarded = NULL, *id = exchange_header(x, "X-Request-Id");
+    const char *id = exchange_header(x, "X-Request-Id");
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     struct client_address peer = client_address_of(info ? info->client_addr : NULL);
+    struct strbuf hops;
+    strbuf_init(&hops);
     if (client_address_is_trusted(&peer, proxies))
-        MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, take_last, &forwarded);
-    x->address = client_address_find(&peer, proxies, forwarded);
+        MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, add_hops, &hops);
+    x->address = client_address_find(&peer, proxies, hops.failed ? NULL : hops.data);
+    strbuf_fini(&hops);
     client_address_text(&x->address, x->log.client);
     if (id)
         access_take_request_id(id, x->log.request_id);
