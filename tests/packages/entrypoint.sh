@@ -36,6 +36,7 @@ enter() { "${user[@]}" env "PATH=$WORK/bin:$PATH" "MOED_RUN=$WORK/keys-run/priva
 is() { [[ $2 == $3 ]] || fail "$1: $2"; }
 is "keys" "$(enter "$WORK/keys")" 'serve demo --http 0.0.0.0:8080 --log-to stderr --api-key-file *'
 is "keys for metrics" "$(enter "$WORK/keys" "MOED_METRICS_KEYS_FILE=$WORK/keys")" '*--api-key-file */keys --metrics-key-file */metrics-keys'
+is "no keys for metrics" "$(enter "$WORK/keys" "MOED_METRICS_KEYS_FILE=$WORK/missing")" '*no keys for /metrics: */missing is no file*exit code 2'
 is "no keys" "$(enter "$WORK/missing")" '*no API keys*exit code 2'
 is "no keys, but MOED_INSECURE" "$(enter "$WORK/missing" MOED_INSECURE=1)" 'serve demo --http 0.0.0.0:8080 --log-to stderr --insecure'
 for insecure in 0 1; do # keys were meant
