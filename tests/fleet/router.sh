@@ -6,7 +6,8 @@ MOED=$1 MODEL=$2 ROUTER=$3 LONG=${4:-6}
 PATH=$PATH:/usr/sbin
 command -v "$ROUTER" >/dev/null || skip "$ROUTER is not installed"
 configurations=$(cd "$(dirname "$0")/../../deploy/routers" && pwd)
-start_replicas 2 --ctx 8192 --parallel 8 --queue 200
+echo "trusted-proxies = 127.0.0.1" >"$WORK/http.conf"
+start_replicas 2 --http-config "$WORK/http.conf" --ctx 8192 --parallel 8 --queue 200
 port=$(free_port) metrics=$(free_port)
 
 # The shipped configuration, with this test's addresses.
@@ -20,6 +21,10 @@ sed -e "s/127.0.0.1:8081/127.0.0.1:${PORTS[0]}/; s/127.0.0.1:8082/127.0.0.1:${PO
 router=$!
 trap 'kill $router 2>/dev/null || true; end_replicas' EXIT
 wait_until 20 curl -sf "http://127.0.0.1:$port/health" || fail "$ROUTER does not serve: $(cat "$WORK/router.log")"
+# Of 127.0.0.2, whatever that client writes itself.
+curl -sf --interface 127.0.0.2 -H "X-Forwarded-For: 192.0.2.7" "http://127.0.0.1:$port/v1/models" >"$WORK/models" || fail "$ROUTER: no models"
+has_client() { grep -q 'GET /v1/models 200 .* client=127\.0\.0\.2$' "${RUNS[@]/%//http.log}"; }
+wait_until 20 has_client || fail "$ROUTER: the client's address: $(grep 'GET /v1/models' "${RUNS[@]/%//http.log}")"
 if [ "$ROUTER" = haproxy ]; then
     curl -sf "http://127.0.0.1:$metrics/metrics" | grep '^haproxy_server_status{proxy="moed",server="r1",state="UP"} 1$' >/dev/null || fail "HAProxy's metrics"
 fi
