@@ -14,7 +14,7 @@ sed -e "s/127.0.0.1:8081/127.0.0.1:${PORTS[0]}/; s/127.0.0.1:8082/127.0.0.1:${PO
 MOED_API_KEY=key-of-moed LITELLM_MASTER_KEY=sk-key-of-litellm LITELLM_LOCAL_MODEL_COST_MAP=True LITELLM_TELEMETRY=False \
     "$litellm" --config "$WORK/litellm.yaml" --host 127.0.0.1 --port "$port" >"$WORK/router.log" 2>&1 &
 router=$!
-trap 'kill $router 2>/dev/null || true; end_replicas' EXIT
+trap 'set +e -- $?; kill $router 2>/dev/null; (exit $1); end_replicas' EXIT
 wait_until 240 curl -sf "http://127.0.0.1:$port/health/liveliness" || fail "LiteLLM does not serve: $(tail -n 20 "$WORK/router.log")"
 python3 "$(dirname "$0")/litellm_load.py" "$port" "${RUNS[@]}" "${PORTS[@]}" || {
     tail -n 30 "$WORK/router.log" >&2

@@ -5,6 +5,7 @@ RUNS=() PORTS=()
 
 end_replicas() {
     status=$?
+    set +e # `end` follows a failure, too
     local run
     for run in "${RUNS[@]}"; do
         [ $status -eq 0 ] || [ $status -eq 77 ] || tail -n 5 "$run"/*.log >&2 || true

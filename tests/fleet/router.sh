@@ -19,7 +19,7 @@ sed -e "s/127.0.0.1:8081/127.0.0.1:${PORTS[0]}/; s/127.0.0.1:8082/127.0.0.1:${PO
     -e "s|/tmp/moed-|$WORK/moed-|" "$configurations/$file" >"$WORK/$file"
 "${start[@]}" >"$WORK/router.log" 2>&1 &
 router=$!
-trap 'kill $router 2>/dev/null || true; end_replicas' EXIT
+trap 'set +e -- $?; kill $router 2>/dev/null; (exit $1); end_replicas' EXIT
 wait_until 20 curl -sf "http://127.0.0.1:$port/health" || fail "$ROUTER does not serve: $(cat "$WORK/router.log")"
 # Of 127.0.0.2, whatever that client writes itself.
 curl -sf --interface 127.0.0.2 -H "X-Forwarded-For: 192.0.2.7" "http://127.0.0.1:$port/v1/models" >"$WORK/models" || fail "$ROUTER: no models"
