@@ -63,14 +63,15 @@ static uint32_t hash_of(const char *text)
     return hash;
 }
 
-/* The id where it can be a deployment's name; else what is left of it, with a hash. */
+/* The id where it can be a deployment's name; else what is left of it, with a hash. No name begins
+ * with a dash: `moed down` would take it for an option. */
 static void name_of_id(const char *id, char name[CATALOGUE_NAME_BYTES])
 {
     char plain[CATALOGUE_ID_BYTES];
     bool same = strlen(id) < CATALOGUE_NAME_BYTES;
     size_t n = 0;
     for (const char *c = id; *c; c++, n++) {
-        bool fine = isalnum((unsigned char)*c) || *c == '_' || *c == '-' || (*c == '.' && n);
+        bool fine = isalnum((unsigned char)*c) || *c == '_' || (n && (*c == '-' || *c == '.'));
         plain[n] = fine ? *c : '_';
         same = same && fine;
     }

@@ -188,6 +188,21 @@ static void options_by_id(void **state)
     catalogue_fini(&c);
 }
 
+/* The names of deployments are arguments of `moed up` and `moed down`. */
+static void name_with_a_dash(void **state)
+{
+    static struct catalogue c; /* large */
+    struct error e;
+    write_model(in_directory("-alias.gguf"), 1);
+    set_age(in_directory("-alias.gguf"), 60);
+    assert_int_equal(catalogue_scan(&c, directory, &e), ERROR_OK);
+    assert_int_equal(c.count, 1);
+    assert_string_equal(c.entries[0].id, "-alias");
+    assert_int_equal(strncmp(c.entries[0].deployment, "_alias-", 7), 0);
+    unlink(in_directory("-alias.gguf"));
+    catalogue_fini(&c);
+}
+
 static size_t scanned_count(struct catalogue *c)
 {
     struct error e;
@@ -393,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(folders),
                                        cmocka_unit_test(need_with_options),
                                        cmocka_unit_test(options_by_id),
+                                       cmocka_unit_test(name_with_a_dash),
                                        cmocka_unit_test(newest_of_a_name),
                                        cmocka_unit_test(one_failure_hides_no_model),
                                        cmocka_unit_test(files_that_come_later)};
