@@ -54,9 +54,11 @@ temp = 0
 top-k = 11
 presence-penalty = -0.5
 END
-"$MOED" up --models "$folder" --http 127.0.0.1:0 --kv-type q8_0 --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
+"$MOED" up --models "$folder" --http 127.0.0.1:0 --kv-type q8_0 --chat-template-kwargs '{"tint":
+"pale # grey"}' --name router > "$WORK/up" 2>&1 || fail "$(cat "$WORK/up")"
 python3 "$(dirname "$0")/http_models.py" "$(port_of "$RUN/http.log")" --contexts gamma 302 alpha 303 --defaults alpha || fail "see above"
 "$MOED" run --chat --name alpha -n 4 Hello > "$WORK/run" || fail "moed run --chat: $(cat "$WORK/run")"
+tr '\0' ' ' < "/proc/$(tr -dc 0-9 < "$XDG_RUNTIME_DIR/moed/gamma/worker.pid")/cmdline" | grep -q -F '{"tint": "pale \u0023 grey"}' || fail "gamma has not the folder's JSON"
 for name in gamma alpha; do
     for word in --reproducible --kv-type; do
         tr '\0' ' ' < "/proc/$(tr -dc 0-9 < "$XDG_RUNTIME_DIR/moed/$name/worker.pid")/cmdline" | grep -q -e "$word" || fail "$name has no $word"
@@ -133,6 +135,8 @@ for wrong in "--chat-template-kwargs [1] $MODEL" "--chat-template /nowhere $MODE
     if "$MOED" up --name other $wrong > "$WORK/up" 2>&1; then fail "moed up $wrong is accepted"; fi
     [ "$(wc -l < "$WORK/up")" -le 2 ] || fail "moed up $wrong says: $(cat "$WORK/up")"
 done
+if "$MOED" up --name other --models "$folder" --http 0 --ram "1 #2" > "$WORK/up" 2>&1; then fail "a value that no file of options can hold is accepted"; fi
+grep -q "a '#' after a blank" "$WORK/up" || fail "--ram '1 #2' says: $(cat "$WORK/up")"
 if MOED_RUN=$WORK/run "$MOED" up --models "$folder" --http 0 > "$WORK/up" 2>&1; then fail "--models with MOED_RUN is accepted"; fi
 grep -q MOED_RUN "$WORK/up" || fail "--models with MOED_RUN says: $(cat "$WORK/up")"
 say ok
