@@ -8,6 +8,7 @@
 #include "daemon/options_file.h"
 #include "daemon/program_find.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,16 +276,19 @@ static void reply_one(const struct models *m, const struct model *x, Moed__V1__M
 
 /* ---- Requests; under the lock ---- */
 
-/* A text without the folder's path, which clients need not know. */
+/* A text without the folder's path, which clients need not know, and without what a terminal would
+ * obey: names of sub-folders may have it. */
 static void without_folder(const struct models *m, const char *text, char *out, size_t bytes)
 {
     const char *folder = m->settings->folder;
     size_t len = strlen(folder), n = 0;
     while (*text && n + 1 < bytes) {
-        if (strncmp(text, folder, len) == 0 && text[len] == '/')
+        if (strncmp(text, folder, len) == 0 && text[len] == '/') {
             text += len + 1;
-        else
-            out[n++] = *text++;
+            continue;
+        }
+        out[n++] = iscntrl((unsigned char)*text) ? '?' : *text;
+        text++;
     }
     out[n] = '\0';
 }

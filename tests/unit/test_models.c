@@ -32,12 +32,20 @@ static void look_at_lock(void)
         n_locked++;
 }
 
+static void make_old(const char *path)
+{
+    struct timespec times[2];
+    clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= 60;
+    times[1] = times[0];
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
 static void write_old_model(const char *path)
 {
     struct mkmodel_options o;
     struct mkmodel_result result;
     struct error e;
-    struct timespec times[2];
     mkmodel_defaults(&o);
     o.layers = 1;
     o.hidden = 64;
@@ -48,10 +56,7 @@ static void write_old_model(const char *path)
     o.expert_width = 64;
     o.vocab = 400;
     assert_int_equal(mkmodel_write(&o, path, NULL, NULL, &result, &e), 0);
-    clock_gettime(CLOCK_REALTIME, &times[0]);
-    times[0].tv_sec -= 60;
-    times[1] = times[0];
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    make_old(path);
 }
 
 /* Model files are read without the lock, so the main thread can go on. */
@@ -77,6 +82,33 @@ static void test_reads_without_the_lock(void **state)
     assert_int_equal(n_locked, 0);
     models_fini(&scanned);
     metrics_free(metrics);
+}
+
+/* A terminal shows the names of files and folders: none has a control character. */
+static void test_names_of_what_is_left_out(void **state)
+{
+    const struct models_settings settings = {.folder = directory, .keep_s = 300};
+    struct metrics *metrics = metrics_new();
+    Moed__V1__ModelsRequest q = MOED__V1__MODELS_REQUEST__INIT;
+    Moed__V1__ModelsReply reply = MOED__V1__MODELS_REPLY__INIT;
+    struct error e;
+    (void)state;
+    scanned = (struct models){.settings = &settings, .wake_fd = -1};
+    scanned.available = metrics_gauge(metrics, "moed_test_models", NULL, "Models.");
+    pthread_mutex_init(&scanned.lock, NULL);
+    assert_int_equal(mkdir(in_directory("a\033[31m"), 0700), 0);
+    write_old_model(in_directory("a\033[31m/cut.gguf"));
+    assert_int_equal(truncate(in_directory("a\033[31m/cut.gguf"), 100), 0);
+    make_old(in_directory("a\033[31m/cut.gguf"));
+    q.action = MOED__V1__MODELS_REQUEST__ACTION__LIST;
+    assert_int_equal(models_request(&scanned, &q, &reply, &e), ERROR_OK);
+    assert_int_equal(reply.n_left_out, 1);
+    assert_string_equal(reply.left_out[0]->file, "a?[31m/cut.gguf");
+    assert_null(strchr(reply.left_out[0]->reason, 033));
+    models_fini(&scanned);
+    metrics_free(metrics);
+    unlink(in_directory("a\033[31m/cut.gguf"));
+    rmdir(in_directory("a\033[31m"));
 }
 
 /* ---- A look ---- */
@@ -260,6 +292,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reads_without_the_lock, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(test_names_of_what_is_left_out, make_directory,
                                         remove_directory),
         cmocka_unit_test_setup_teardown(test_looks_at_all_workers, make_directory,
                                         remove_directory),
