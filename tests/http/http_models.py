@@ -75,7 +75,7 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
     wait_until("the worker has ended", lambda: call("GET", "/moed/map?model=demo")[0] == 503)
     stop_process(models)
     try:
-        for model in ("demo", "stand-in", "router", ""):
+        for model in ("demo", "stand-in", "router", "linked", ""):
             status, error = ask(model, 10)
             assert status == 503 and "not loaded yet" in error["message"], (model, status, error)
         assert call("GET", "/health", timeout=10)[0] == 503

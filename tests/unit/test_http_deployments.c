@@ -200,12 +200,20 @@ static void test_comes_back(void **state)
     assert_int_equal(all.count, 1);
     struct deployment *it = all.items[0];
     attach(it);
+    all.demand.models = calloc(1, sizeof *all.demand.models);
+    assert_non_null(all.demand.models);
+    all.demand.models[0] = (struct demand_model){.id = "linked", .state = DEMAND_UP};
+    snprintf(all.demand.models[0].deployment, DEMAND_NAME_BYTES, "%s", it->name);
+    all.demand.count = 1;
+    deployments_look(&all);
+    assert_int_equal(all.demand.models[0].state, DEMAND_UP);
     end_it(&again[0]);
     deployments_look(&all);
     await_retired(it);
     run_it(&again[1]);
     deployments_look(&all);
     assert_true(all.count == 1 && it->running);
+    assert_int_equal(all.demand.models[0].state, DEMAND_OFF); /* it may have another file */
     attach(it);
     ask(it);
     end_it(&again[1]);

@@ -121,6 +121,13 @@ const struct demand_model *demand_find(const struct demand *d, const char *name)
     return name && *name ? find(d, name) : NULL;
 }
 
+void demand_forget_up(struct demand *d, const char *deployment)
+{
+    for (unsigned i = 0; i < d->count; i++)
+        if (d->models[i].state == DEMAND_UP && strcmp(d->models[i].deployment, deployment) == 0)
+            d->models[i].state = DEMAND_OFF;
+}
+
 static void note(struct demand *d, const struct demand_model *entry)
 {
     struct demand_model *known = NULL; /* its deployment may be another than it was */

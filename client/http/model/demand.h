@@ -65,5 +65,8 @@ void demand_cancel(struct demand *d, struct demand_wait *w); /* takes one that d
 
 /* By id or deployment; NULL: moed-models has not told of such a model. */
 const struct demand_model *demand_find(const struct demand *d, const char *name);
+/* The deployment, which may be of a person, perhaps has another model: none of the folder is known
+ * to be up there until moed-models says so again. */
+void demand_forget_up(struct demand *d, const char *deployment);
 
 #endif

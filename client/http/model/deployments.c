@@ -182,6 +182,8 @@ static void visit(void *arg, const char *name, const char *run)
     each->running = running;
     each->expected = memd || run_dir_hint(run, "supervise");
     if (running && each->memd != memd) { /* perhaps of another model */
+        if (each->memd && strcmp(name, d->own) != 0)
+            demand_forget_up(&d->demand, name);
         moed_model_free(each->facts);
         each->facts = NULL;
         each->memd = memd;
@@ -246,6 +248,7 @@ static bool leaves(struct deployment *d)
         !jobs_are_done(&d->queue) || d->questions.count || strcmp(d->name, d->all->own) == 0)
         return false;
     if (d->retired) {
+        demand_forget_up(&d->all->demand, d->name);
         stop_threads(d);
         free_deployment(d);
         return true;
@@ -402,12 +405,20 @@ static bool has_name(const struct deployment *d, const char *model)
            model_names_same(d->stem, model);
 }
 
+/* It has the name, or the file of the folder whose id it is. */
+static bool serves(const struct deployment *each, const char *model)
+{
+    const struct demand_model *listed = demand_find(&each->all->demand, model);
+    return has_name(each, model) ||
+           (listed && listed->state == DEMAND_UP && strcmp(each->name, listed->deployment) == 0);
+}
+
 /* A request's model for moed-models; NULL: there is none to name. */
 static const char *name_for_demand(const struct deployments *d, const char *model)
 {
     const char *meant = deployments_meant(d, model);
     const struct deployment *own = by_name(d, d->own);
-    if (own && has_name(own, meant))
+    if (own && serves(own, meant))
         return NULL; /* it comes back: its file may be in the folder, and is not loaded twice */
     if (*meant)
         return meant;
@@ -583,7 +594,7 @@ bool deployments_starting(const struct deployments *d, const char *meant)
 {
     const struct deployment *own = by_name(d, d->own);
     for (unsigned i = 0; i < d->count; i++)
-        if ((d->items[i]->expected || d->items[i] == own) && has_name(d->items[i], meant))
+        if ((d->items[i]->expected || d->items[i] == own) && serves(d->items[i], meant))
             return true;
     return d->has_own && (!own || !*own->model); /* its model's name is not known yet */
 }
@@ -602,7 +613,6 @@ const char *deployments_meant(const struct deployments *d, const char *model)
 static struct deployment *find_meant(const struct deployments *d, const char *meant)
 {
     const struct deployment *own = by_name(d, d->own);
-    const struct demand_model *listed = demand_find(&d->demand, meant);
     bool own_starts = d->has_own && (!own || own->expected);
     bool any = !*meant;
     struct deployment *last = NULL;
@@ -611,8 +621,7 @@ static struct deployment *find_meant(const struct deployments *d, const char *me
         struct deployment *each = d->items[i];
         if (!each->running || !each->facts)
             continue;
-        if (has_name(each, any ? d->own : meant) ||
-            (listed && strcmp(each->name, listed->deployment) == 0))
+        if (any ? has_name(each, d->own) : serves(each, meant))
             return each;
         running++;
         last = each;
