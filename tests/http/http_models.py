@@ -84,6 +84,10 @@ if sys.argv[2] == "--restarting":  # the supervisor is stopped
     sys.exit(0)
 
 
+def ids_of(path, key, field):
+    return [m[field] for m in call("GET", path)[1][key]]
+
+
 def context_of(model):
     return call("GET", f"/props?model={urllib.parse.quote(model)}")[1]["default_generation_settings"]["n_ctx"]
 
@@ -121,8 +125,9 @@ if sys.argv[2] == "--starting":
 if sys.argv[2] == "--no-memory":
     status, body = call("POST", "/models/unload", {"model": "alpha"})
     assert status == 200, body  # it is not loaded; no request has named it yet
-    for path, key, field in (("/v1/models", "data", "id"), ("/api/tags", "models", "name")):
-        names = [m[field] for m in call("GET", path)[1][key]]
+    wait_until("moed-models has seen the deployment that has the file", lambda: "linked" not in ids_of("/v1/models", "data", "id"))
+    for where in (("/v1/models", "data", "id"), ("/api/tags", "models", "name")):
+        names = ids_of(*where)
         assert "linked" not in names and len([n for n in names if n in ("router", "demo")]) == 1, names
     assert ask("linked") == "2 + 3 = 5.", "the deployment that has its file answers"
     status, body = call("POST", "/models/unload", {"model": "linked"})

@@ -203,8 +203,10 @@ static void test_variants_and_variables(void **state)
            "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"kwargs\": "
            "{\"enable_thinking\": true, \"messages\": [], \"bos_token\": \"x\"}}",
            q, "[user]q;[assistant]highTrue");
-    q.defaults = json_pack("{s:i, s:s}", "x", 2, "reasoning_effort", "low"); /* all else wins */
+    q.defaults = json_pack("{s:i, s:s, s:b}", "x", 2, "reasoning_effort", "low", "enable_thinking",
+                           true); /* all else wins */
     expect(t, plain, q, "[user]q;[assistant]2highFalse");
+    expect(t, plain, (struct chat_request){.defaults = q.defaults}, "[user]q;[assistant]2lowTrue");
     json_decref((json_t *)q.defaults);
     chat_template_free(t);
     struct chat_source broken = {.text = "{% if %}"};
