@@ -17,14 +17,6 @@
 
 /* ---- The list ---- */
 
-struct model *models_of_deployment(struct models *m, const char *deployment)
-{
-    for (size_t i = 0; i < m->count; i++)
-        if (strcmp(m->items[i]->deployment, deployment) == 0)
-            return m->items[i];
-    return NULL;
-}
-
 static uint64_t keep_ns(double keep_s)
 {
     return keep_s < 0 || keep_s > 1e9 ? MODEL_FOREVER : (uint64_t)(keep_s * 1e9);
