@@ -5,6 +5,7 @@
 #include "base/checksum.h"
 #include "base/file_writer.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -64,9 +65,13 @@ enum error_code baseline_create(struct baseline *b, const char *path,
     return code ? code : take_part(b, &b->head, sizeof b->head, e);
 }
 
+/* Ends within its bytes, and has nothing that a terminal would obey. */
 static bool is_text(const char *text, size_t bytes)
 {
-    return memchr(text, '\0', bytes) != NULL;
+    for (size_t i = 0; i < bytes; i++)
+        if (!text[i] || iscntrl((unsigned char)text[i]))
+            return !text[i];
+    return false;
 }
 
 static enum error_code check_head(const struct baseline *b, struct error *e)

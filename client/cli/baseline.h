@@ -30,8 +30,8 @@ struct baseline_head {
     uint32_t zero;
     uint64_t n_windows, n_scored; /* scored tokens of all windows */
     uint64_t identity;            /* moed_model.identity */
-    char kv_type[16], device[64]; /* NUL-terminated */
-    char model[512];              /* its path, or the end of it */
+    char kv_type[16], device[64]; /* NUL-terminated, without control characters */
+    char model[512];              /* the same: its path, or the end of it */
 };
 _Static_assert(sizeof(struct baseline_head) == 640, "the file's layout");
 

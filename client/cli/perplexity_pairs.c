@@ -4,6 +4,7 @@
 
 #include "client/cli/ask.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,13 @@ static bool complained(enum error_code code, const struct error *e)
     return code != ERROR_OK;
 }
 
-/* The end of a text that is longer. */
+/* The end of a text that is longer; '?' for each control character. */
 static void put_end(char *out, size_t bytes, const char *text)
 {
     size_t len = strlen(text), from = len < bytes ? 0 : len - bytes + 1;
     memcpy(out, text + from, len - from + 1);
+    for (; *out; out++)
+        *out = iscntrl((unsigned char)*out) ? '?' : *out;
 }
 
 static bool create(struct perplexity *p)

@@ -134,8 +134,11 @@ static const struct {
     {"--reasoning-format", "http",
      "reasoning is in reasoning_content; reasoning-field = reasoning in the file of --http-config "
      "names it reasoning; a request's reasoning_format none leaves it in the content"},
-    {"-rea --reasoning", "http", "requests switch thinking: enable_thinking, reasoning_effort"},
-    {"--reasoning-effort", "http", "requests set reasoning_effort"},
+    {"-rea --reasoning", "http",
+     "--chat-template-kwargs '{\"enable_thinking\": false}' switches thinking off; requests set "
+     "enable_thinking"},
+    {"--reasoning-effort", "http",
+     "--chat-template-kwargs '{\"reasoning_effort\": \"low\"}' sets it; so do requests"},
     {"--reasoning-budget-message --reasoning-preserve --no-reasoning-preserve --prefill-assistant "
      "--no-prefill-assistant",
      "http", "moed has no such switch; docs/http.md has what requests set"},
@@ -206,6 +209,9 @@ static const struct {
     {"threads", "-1", "0 takes one thread a core"},
     {"ctx", "-1", "0 leaves the context to the worker"},
     {"n", "-1", "0 goes on until the context is full"},
+    {"reasoning-budget", "-1", "without the option reasoning has no limit"},
+    {"reasoning-budget", "0",
+     "--chat-template-kwargs '{\"enable_thinking\": false}' switches thinking off"},
     {"seed", "-1", "without the option each answer has another seed"},
 };
 

@@ -201,12 +201,30 @@ static void test_baseline(void **state)
     assert_int_equal(read_base(path, ids), ERROR_FORMAT);
 }
 
+/* The report prints the head's texts: a file from elsewhere must not reach the terminal so. */
+static void test_baseline_texts(void **state)
+{
+    static const char *const models[] = {"a\x1b[2J.gguf", "a\nb.gguf", "a\x7f.gguf"};
+    const char *path = in_directory("texts");
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct baseline b;
+        struct error e;
+        struct baseline_head other = head;
+        strcpy(other.model, models[i]);
+        assert_int_equal(baseline_create(&b, path, &other, &e), ERROR_OK);
+        assert_int_equal(baseline_finish(&b, &e), ERROR_OK);
+        assert_int_equal(baseline_open(&b, path, &e), ERROR_FORMAT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_comparison),
         cmocka_unit_test(test_baseline),
+        cmocka_unit_test(test_baseline_texts),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

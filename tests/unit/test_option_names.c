@@ -381,15 +381,24 @@ static void all_wrong_options_at_once(void **state)
                     "--lora=a.gguf",
                     "--chat-template-file",
                     "x.jinja",
+                    "--reasoning-budget",
+                    "0",
+                    "--reasoning",
+                    "off",
                     NULL};
     int n = 0;
-    assert_int_equal(options_parse_all(table_of_up(), 19, argv, &n, take_line, &lines, &why),
+    assert_int_equal(options_parse_all(table_of_up(), 23, argv, &n, take_line, &lines, &why),
                      ERROR_USAGE);
-    assert_int_equal(lines.count, 6);
-    static const char *const expected[] = {
-        "-ngl: moed places experts", "--jinja: the model's",   "-1 is no number here; 0 leaves",
-        "--seed: requests set",      "--nonsense; see --help", "--lora=a.gguf: moed takes no"};
-    for (unsigned i = 0; i < 6; i++)
+    assert_int_equal(lines.count, 8);
+    static const char *const expected[] = {"-ngl: moed places experts",
+                                           "--jinja: the model's",
+                                           "-1 is no number here; 0 leaves",
+                                           "--seed: requests set",
+                                           "--nonsense; see --help",
+                                           "--lora=a.gguf: moed takes no",
+                                           "0 is no number here; --chat-template-kwargs",
+                                           "--reasoning: --chat-template-kwargs"};
+    for (unsigned i = 0; i < 8; i++)
         if (!strstr(lines.text[i], expected[i]))
             fail_msg("expected '%s': %s", expected[i], lines.text[i]);
     assert_string_equal(why.text, lines.text[0]);
