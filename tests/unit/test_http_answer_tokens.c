@@ -2,6 +2,7 @@
  * what the answer counts of them. */
 #include "http_answer_bench.h"
 
+#include "client/http/api/answer_scores.h"
 #include "client/http/api/answer_usage.h"
 #include "client/http/api/budget.h"
 #include "client/http/api/llama_completion.h"
@@ -241,6 +242,42 @@ static void test_scores_behind_the_call(void **state)
     vocabulary_release(v);
 }
 
+/* Two prompts that begin alike: scores of the second one's rest, which come before those of the
+ * first one, are kept, and follow the beginning. */
+static void test_scores_of_the_rest_come_first(void **state)
+{
+    uint32_t tokens[] = {7, 8, 9, 4}, offsets[] = {0, 1, 2, 3};
+    float first[] = {-1, -2, -3}, rest[] = {-4};
+    struct ask_prompt prompts[2] = {{.tokens = tokens, .token_count = 4, .offsets = offsets},
+                                    {.tokens = tokens, .token_count = 4, .offsets = offsets}};
+    struct choice choices[2] = {0};
+    struct answer a = {.choices = choices, .n_choices = 2, .ask.prompts = prompts};
+    struct moed_event event = {
+        .kind = MOED_EVENT_LOGPROBS, .first = 3, .logprob_count = 1, .logprobs = rest};
+    for (unsigned i = 0; i < 2; i++) {
+        choices[i].answer = &a;
+        choices[i].index = choices[i].prompt = i;
+        scores_add(&choices[i].scores, tokens, 1, NULL, NULL, NULL);
+    }
+    choices[1].n_shared = 3;
+    answer_add_prompt_scores(&choices[1], &event);
+    assert_int_equal(choices[1].scores.count, 1);
+    assert_false(answer_take_shared(&choices[1]));
+    event.first = 1;
+    event.logprob_count = 3;
+    event.logprobs = first;
+    answer_add_prompt_scores(&choices[0], &event);
+    assert_true(answer_take_shared(&choices[1]));
+    assert_false(answer_take_shared(&choices[1]));
+    assert_int_equal(choices[1].scores.count, 4);
+    static const float expected[] = {-1, -2, -4};
+    assert_memory_equal(choices[1].scores.values + 1, expected, sizeof expected);
+    assert_memory_equal(choices[1].scores.tokens, tokens, sizeof tokens);
+    assert_memory_equal(choices[1].scores.offsets, offsets, sizeof offsets);
+    scores_fini(&choices[0].scores);
+    scores_fini(&choices[1].scores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_scores_of_a_stream),
         cmocka_unit_test(test_scores_behind_the_call),
+        cmocka_unit_test(test_scores_of_the_rest_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

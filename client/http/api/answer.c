@@ -30,6 +30,7 @@ static void free_answer(struct answer *a)
         output_fini(&c->output);
         budget_fini(&c->budget);
         scores_fini(&c->scores);
+        scores_fini(&c->early);
         scores_fini(&c->held.scores);
         strbuf_fini(&c->held.text);
     }
@@ -352,8 +353,8 @@ static void take_done(struct choice *c, const struct moed_event *event)
 
 static bool is_out_of_memory(const struct choice *c)
 {
-    return c->budget.failed || c->output.failed || c->scores.failed || c->held.scores.failed ||
-           c->held.text.failed;
+    return c->budget.failed || c->output.failed || c->scores.failed || c->early.failed ||
+           c->held.scores.failed || c->held.text.failed;
 }
 
 static void fail_memory(struct answer *a)
@@ -499,6 +500,14 @@ static void release_held(struct choice *c)
         end_choice(c);
 }
 
+/* c: the first choice of the prompt, which has all scores. */
+static void release_prompt(struct choice *c)
+{
+    struct answer *a = c->answer;
+    for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++)
+        release_held(&a->choices[i]);
+}
+
 /* c: the first choice of the prompt, whose request is done. */
 static void take_scored(struct choice *c, uint32_t cached)
 {
@@ -510,23 +519,17 @@ static void take_scored(struct choice *c, uint32_t cached)
     for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++) {
         a->choices[i].scored = true;
         a->choices[i].scored_cached = cached;
-        release_held(&a->choices[i]);
     }
+    if (!c->n_shared)
+        release_prompt(c);
 }
 
-/* Prompts that wait for the scores of a common beginning get those that have come. False: the
- * answer is over. */
-static bool share_scores(struct answer *a)
+/* Prompts that wait for the scores of a common beginning get those that have come. */
+static void share_scores(struct answer *a)
 {
-    for (unsigned i = 0; i < a->n_choices; i++) {
-        struct choice *c = &a->choices[i];
-        if (!answer_take_shared(c) || watch_request(a, &c->scoring, c->score_request))
-            continue;
-        struct problem p = a->problem;
-        fail(a, &p);
-        return false;
-    }
-    return true;
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (answer_take_shared(&a->choices[i]) && a->choices[i].scored)
+            release_prompt(&a->choices[i]);
 }
 
 static void on_score(struct watch *w, uint32_t events)
@@ -544,7 +547,8 @@ static void on_score(struct watch *w, uint32_t events)
             answer_add_prompt_scores(c, event);
         else if (event->kind == MOED_EVENT_DONE)
             take_scored(c, event->result->cached_tokens);
-        if (!go_on(a) || !share_scores(a))
+        share_scores(a);
+        if (!go_on(a))
             return;
     }
     if (!failed && a->begun)
@@ -575,7 +579,7 @@ static void on_tick(struct exchange *x)
 static bool watch_choice(struct choice *c)
 {
     return watch_request(c->answer, &c->watch, c->request) &&
-           (c->n_shared || watch_request(c->answer, &c->scoring, c->score_request));
+           watch_request(c->answer, &c->scoring, c->score_request);
 }
 
 /* False: a->problem is set. */

@@ -159,10 +159,22 @@ enum moed_code answer_start_scoring(struct answer *a, struct choice *c, struct m
                                error);
 }
 
+static void add_early(struct choice *c, const struct ask_prompt *p, const struct moed_event *e)
+{
+    c->early.top = c->scores.top;
+    scores_add(&c->early, p->tokens + e->first, e->logprob_count, e->logprobs, e->top_tokens,
+               e->top_logprobs);
+    scores_place(&c->early, p->offsets + e->first, e->logprob_count);
+}
+
 void answer_add_prompt_scores(struct choice *c, const struct moed_event *e)
 {
     struct answer *a = c->answer;
     const struct ask_prompt *p = &a->ask.prompts[c->prompt];
+    if (c->n_shared) {
+        add_early(c, p, e);
+        return;
+    }
     for (unsigned i = c->index; i < a->n_choices && a->choices[i].prompt == c->prompt; i++) {
         struct scores *s = &a->choices[i].scores;
         scores_add(s, p->tokens + e->first, e->logprob_count, e->logprobs, e->top_tokens,
@@ -183,7 +195,11 @@ bool answer_take_shared(struct choice *c)
         struct scores *s = &a->choices[i].scores;
         scores_append(s, from, 1, c->n_shared);
         scores_place(s, offsets + 1, c->n_shared - 1); /* another text may have these tokens */
+        scores_append(s, &c->early, 0, c->early.count);
+        s->failed = s->failed || c->early.failed;
+        answer_keep_scores(&a->choices[i]);
     }
+    scores_fini(&c->early);
     c->n_shared = 0;
     return true;
 }

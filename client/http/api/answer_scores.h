@@ -2,7 +2,8 @@
  *
  * The first choice of a prompt has it scored for all. A prompt that begins as an earlier one of the
  * request has that beginning's scores from there: the worker computes the rest alone, from what the
- * KV cache has of the beginning. The events of the rest wait until those scores have come. */
+ * KV cache has of the beginning. Scores of the rest may come first, and are read at once: unread
+ * events use up the window of the session, which all its requests share. */
 #ifndef MOED_HTTP_ANSWER_SCORES_H
 #define MOED_HTTP_ANSWER_SCORES_H
 
@@ -14,10 +15,11 @@ enum moed_code answer_start_scoring(struct answer *a, struct choice *c, struct m
 void answer_add_scores(struct choice *c, const struct moed_event *e, size_t from, size_t n);
 /* Adds that of the token that ended the answer, if the API has it. */
 void answer_add_end_score(struct choice *c, const struct moed_event *e);
-/* Adds an event's scores of the prompt to all choices of it. c: the first of them. */
+/* Adds an event's scores of the prompt to all choices of it; keeps them in c->early where those of
+ * the shared beginning are missing. c: the first choice of the prompt. */
 void answer_add_prompt_scores(struct choice *c, const struct moed_event *e);
 /* Gives the choices of c's prompt the scores of the beginning that it shares, once they are there.
- * True: now, and the events of the rest may be read. c: the first choice of the prompt. */
+ * Then those in c->early follow. True: now. c: the first choice of the prompt. */
 bool answer_take_shared(struct choice *c);
 /* Writes what may be written before the end: they may be megabytes. */
 void answer_keep_scores(struct choice *c);

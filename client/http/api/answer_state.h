@@ -74,7 +74,8 @@ struct choice {
      * scores it is to get; 0: none, or it has them. */
     size_t n_shared;
     unsigned shared_from;
-    bool awaits_scores; /* the answer waits in `held` until they are there */
+    struct scores early; /* of the prompt behind these, until they are there */
+    bool awaits_scores;  /* the answer waits in `held` until they are there */
     struct held held;
     bool scored;            /* the prompt's log-probabilities were computed, */
     uint32_t scored_cached; /* but for as many tokens, which the cache had */
