@@ -19,6 +19,13 @@ struct chat_template {
 /* Fills v->abilities (probe.c). False: no memory. */
 bool chat_probe(struct chat_variant *v, const json_t *trusted);
 
+/* The variant of conversations with tools, or without. */
+static inline const struct chat_variant *chat_choose_variant(const struct chat_template *t,
+                                                             bool tools)
+{
+    return tools && t->tools.source ? &t->tools : &t->basic;
+}
+
 /* A copy of the messages as the template takes them, owned by the caller (messages.c). */
 enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *messages,
                                   json_t **out, struct error *e);

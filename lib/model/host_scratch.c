@@ -8,10 +8,10 @@
 #include "model/pool_map.h"
 
 enum {
-    INPUTS = 4,             /* prepared inputs of products: EXEC_SLOTS */
-    TABLES_BYTES = 1 << 20, /* of chunks and parts, whatever the batch */
-    ATTEND_SLOTS = 16,      /* of attention, a thread */
-    SMALL_ROW_BYTES = 128   /* of a row's entries in tables */
+    INPUTS = 4,                /* prepared inputs of products: EXEC_SLOTS */
+    TABLES_BYTES = 1224 << 10, /* of chunks and parts, whatever the batch */
+    ATTEND_SLOTS = 16,         /* of attention, a thread */
+    SMALL_ROW_BYTES = 128      /* of a row's entries in tables */
 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
