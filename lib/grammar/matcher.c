@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    HISTORY = GRAMMAR_ROLLBACK + 1,
+    HISTORY = 2 * GRAMMAR_ROLLBACK + 1, /* with the tokens of a look ahead */
     MASKS_WAYS = 4, /* cached masks that a configuration may have the place of */
     MASKS_MOST = 1024,
     MASKS_WORDS = 1 << 18,
@@ -27,6 +27,7 @@ enum {
     ANSWER_WORK = 16 * WORK_MAX,
     TOKEN_WORK = 512,
     TRIAL_WORK = 1 << 11, /* of a look ahead: some 0.2 ms */
+    TRIAL_EDGES = 16,     /* that it looks at in the time of a step */
     RUNS = 64,
     RUN_MAX = 64,  /* a bounded run is not followed further */
     RUN_NODES = 8, /* subtrees below this size are walked */
@@ -383,12 +384,9 @@ bool grammar_matcher_accepts(struct grammar_matcher *m, uint32_t token)
     return take(m, token, &p);
 }
 
-/* The answer has another token. */
 static void push(struct grammar_matcher *m, struct position p)
 {
     m->taken++;
-    if (m->taken - m->oldest > GRAMMAR_ROLLBACK)
-        m->oldest = m->taken - GRAMMAR_ROLLBACK;
     *newest(m) = p;
 }
 
@@ -399,6 +397,8 @@ bool grammar_matcher_advance(struct grammar_matcher *m, uint32_t token)
     if (!take(m, token, &p))
         return false;
     push(m, p);
+    if (m->taken - m->oldest > GRAMMAR_ROLLBACK)
+        m->oldest = m->taken - GRAMMAR_ROLLBACK;
     return true;
 }
 
@@ -451,14 +451,17 @@ uint32_t grammar_matcher_try(struct grammar_matcher *m, const uint32_t *tokens, 
     return taken;
 }
 
-/* The byte of all edges that lead on, and of those the control token's; -1: there is a choice. */
-static int only_byte(const struct configurations *c, uint32_t from)
+/* The byte of all edges that lead on, and of those the control token's; -1: there is a choice, or
+ * the look ahead has taken long. Known steps are no work, but this look is. */
+static int only_byte(struct configurations *c, uint32_t from)
 {
     const struct grammar *g = c->g;
     const struct place_set *set = &c->known.sets[from];
+    uint32_t edges = 0;
     int text = -1, mark = -1;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t state = c->known.places[set->from + i].state;
+        edges += g->bytes_from[state + 1] - g->bytes_from[state];
         for (uint32_t e = g->bytes_from[state]; e < g->bytes_from[state + 1]; e++) {
             int low = g->byte_edges[e].low, *byte = is_mark(g->byte_edges[e].low) ? &mark : &text;
             if (low != g->byte_edges[e].high || (*byte >= 0 && *byte != low))
@@ -466,7 +469,8 @@ static int only_byte(const struct configurations *c, uint32_t from)
             *byte = low;
         }
     }
-    return mark >= 0 ? mark : text;
+    c->work_done += 1 + edges / TRIAL_EDGES;
+    return c->work_done > c->work_max ? -1 : mark >= 0 ? mark : text;
 }
 
 static uint32_t marked_token(const struct grammar_matcher *m, int byte)

@@ -622,6 +622,64 @@ static void test_try(void **state)
     end(&f);
 }
 
+/* Looks ahead leave a rollback as far as it was. */
+static void test_try_and_rollback(void **state)
+{
+    uint32_t tried[GRAMMAR_ROLLBACK], before[(TOKENS + 31) / 32], after[(TOKENS + 31) / 32];
+    struct fixture f;
+    (void)state;
+    begin(&f, GRAMMAR_REGEX, "(a|b)*c(1|2)*", NULL);
+    for (unsigned i = 0; i < GRAMMAR_ROLLBACK; i++)
+        tried[i] = '1';
+    for (unsigned taken = 5; taken < 4 * GRAMMAR_ROLLBACK; taken += 37) {
+        unsigned back = taken < GRAMMAR_ROLLBACK ? taken : GRAMMAR_ROLLBACK;
+        assert_int_equal(grammar_matcher_restart(f.m, NULL, NULL), 0);
+        for (unsigned i = 0; i < taken - back; i++)
+            assert_true(grammar_matcher_advance(f.m, 'a' + i % 2));
+        assert_true(grammar_matcher_mask(f.m, before));
+        for (unsigned i = 0; i + 1 < back; i++)
+            assert_true(grammar_matcher_advance(f.m, 'a' + i % 2));
+        assert_true(grammar_matcher_advance(f.m, 'c'));
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(grammar_matcher_try(f.m, tried, GRAMMAR_ROLLBACK), GRAMMAR_ROLLBACK);
+        assert_false(grammar_matcher_rollback(f.m, back + 1));
+        assert_true(grammar_matcher_rollback(f.m, back));
+        assert_true(grammar_matcher_mask(f.m, after));
+        assert_memory_equal(before, after, sizeof before);
+    }
+    end(&f);
+}
+
+/* What is forced is a look at each of a configuration's places: many of them take long, even where
+ * all steps are known. */
+static void test_work_of_forced(void **state)
+{
+    enum { RULES = 700, LONG = 90, SOME = 4096 };
+    struct strbuf text;
+    struct fixture f;
+    uint8_t bytes[2 * LONG];
+    uint32_t token;
+    (void)state;
+    strbuf_init(&text);
+    strbuf_printf(&text, "root ::= r0");
+    for (unsigned i = 1; i < RULES; i++)
+        strbuf_printf(&text, "|r%u", i);
+    for (unsigned i = 0; i < RULES; i++)
+        strbuf_printf(&text, "\nr%u ::= \"%0*d\" r%u? \"%u\"", i, LONG, 0, i, i + 1);
+    begin(&f, GRAMMAR_GBNF, text.data, NULL);
+    strbuf_fini(&text);
+    for (unsigned i = 0; i < LONG; i++) /* all steps are known then */
+        assert_true(grammar_matcher_advance(f.m, '0'));
+    assert_int_equal(grammar_matcher_restart(f.m, NULL, NULL), 0);
+    uint64_t steps = grammar_matcher_steps(f.m);
+    uint32_t n = grammar_matcher_forced(f.m, bytes, sizeof bytes, &token);
+    assert_true(n > 0 && n < LONG);
+    assert_true(grammar_matcher_steps(f.m) > steps);
+    assert_true(grammar_matcher_steps(f.m) - steps <= SOME);
+    assert_int_equal(grammar_matcher_error(f.m, NULL), 0);
+    end(&f);
+}
+
 static void test_trigger_too_long(void **state)
 {
     char trigger[GRAMMAR_TRIGGER_BYTES + 1];
@@ -663,6 +721,8 @@ int main(void)
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_forced_control_token),
         cmocka_unit_test(test_try),
+        cmocka_unit_test(test_try_and_rollback),
+        cmocka_unit_test(test_work_of_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,7 @@ static uint32_t find_draft(const struct engine *g, const struct answer_rows *a, 
         return 0;
     draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count);
     most = most < g->speculation.most ? most : g->speculation.most;
+    most = most < r->max_drafts ? most : r->max_drafts;
     if (a->long_grammar)
         draft_cut(r->draft, 0);
     else if (r->grammar && most)

@@ -207,8 +207,10 @@ bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint6
     struct strbuf text;
     bool pushed = true;
     strbuf_init(&text);
-    for (size_t i = 0; i < n && pushed && !r->ended_before; i++) {
+    for (size_t i = 0; i < n && !r->ended_before; i++) {
         pushed = token_list_push(&r->tokens, answer[i]);
+        if (!pushed)
+            break; /* a prediction is compared with the list */
         r->n_generated++;
         if (request_push_token(r, answer[i], &text))
             r->ended_before = FINISH_STOP;
