@@ -1,7 +1,7 @@
 /* Fuzz target of grammars. The first byte is the kind (5: GBNF with marks), the second the seed of
  * a walk, the rest the definition. Any bytes compile, or are refused in one line; a walk by random
  * masks through what compiled never gets stuck, and the masks say what the check of each token
- * says. */
+ * says. Looks ahead agree with the masks, and change nothing. */
 #include "grammar/matcher.h"
 
 #include <stdlib.h>
@@ -54,6 +54,29 @@ static uint32_t choose(struct grammar_matcher *m, const uint32_t *mask)
     return chosen;
 }
 
+/* Looks ahead: no token that the mask refuses can be tried, no byte but the forced one can come,
+ * and nothing changes. False: the answer's limit is reached. */
+static bool look_ahead(struct grammar_matcher *m, const uint32_t *mask)
+{
+    uint32_t after[(TOKENS + 31) / 32], tokens[4], token, n;
+    uint8_t bytes[16];
+    random_state = random_state * 1664525u + 1013904223u;
+    for (unsigned i = 0; i < 4; i++)
+        tokens[i] = (random_state >> 8 * i) % TOKENS;
+    n = grammar_matcher_try(m, tokens, 4);
+    require(n <= 4 && (n == 0 || mask[tokens[0] / 32] >> tokens[0] % 32 & 1));
+    n = grammar_matcher_forced(m, bytes, sizeof bytes, &token);
+    require(n <= sizeof bytes && (token == GRAMMAR_NO_TOKEN || token < TOKENS));
+    for (uint32_t t = 0; n > 0 && t < BYTES; t++)
+        require(t == bytes[0] || !(mask[t / 32] >> t % 32 & 1));
+    require(!grammar_matcher_error(m, NULL));
+    bool any = grammar_matcher_mask(m, after); /* computed again, if the looks made it forgotten */
+    if (grammar_matcher_error(m, NULL) == ERROR_LIMIT)
+        return false;
+    require(any && memcmp(mask, after, sizeof after) == 0);
+    return true;
+}
+
 static void walk(const struct grammar *g, const struct grammar_vocabulary *v)
 {
     struct grammar_matcher *m;
@@ -68,7 +91,7 @@ static void walk(const struct grammar *g, const struct grammar_vocabulary *v)
         if (grammar_matcher_error(m, NULL))
             break;
         require(token != GRAMMAR_NO_TOKEN);
-        if (token == TOKENS - 1)
+        if (!look_ahead(m, mask) || token == TOKENS - 1)
             break;
         require(grammar_matcher_advance(m, token));
         if (i % 8 == 7)

@@ -326,10 +326,13 @@ static void test_rollback(void **state)
     end(&f);
 }
 
-/* Each character of a bounded string has a configuration of its own: more than can be stored. */
+/* Each character of a bounded string has a configuration of its own: more than can be stored. Looks
+ * ahead forget some of them, too. */
 static void test_more_configurations_than_fit(void **state)
 {
-    enum { LENGTH = 30000 };
+    enum { LENGTH = 30000, AHEAD = 6 };
+    static const uint32_t ahead[AHEAD] = {'a', 'a', 'a', 'a', 'a', 'a'};
+    uint32_t stopped = 0;
     struct fixture f;
     begin(&f, GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":29990,\"maxLength\":30000}",
           NULL);
@@ -339,8 +342,10 @@ static void test_more_configurations_than_fit(void **state)
             assert_true(grammar_matcher_accepts(f.m, '"'));
         else if (i % 977 == 0)
             assert_false(grammar_matcher_accepts(f.m, '"'));
+        stopped += grammar_matcher_try(f.m, ahead, AHEAD) < AHEAD;
         assert_true(grammar_matcher_advance(f.m, 'a'));
     }
+    assert_true(stopped >= AHEAD - 1 && stopped < LENGTH / 100); /* at the end, and to forget */
     assert_false(grammar_matcher_accepts(f.m, 'a'));
     assert_true(grammar_matcher_rollback(f.m, GRAMMAR_ROLLBACK));
     for (unsigned i = 0; i < GRAMMAR_ROLLBACK; i++)
