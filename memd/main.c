@@ -55,9 +55,9 @@ static void place_pool(struct memd *m)
     numa_places_init(&m->places, t, &m->plan, page);
     m->plan.header.split_rows = m->places.by_rows;
     numa_spread_dense(&m->places, m->pool.base, m->pool.bytes);
-    if (t->n_nodes > 1)
-        log_info("experts lie on %u memory nodes by %s", t->n_nodes,
-                 m->places.by_rows ? "rows" : "segments, because of huge pages");
+    const char *how = numa_how(&m->places);
+    if (how)
+        log_info("experts lie on %u memory nodes by %s", t->n_nodes, how);
 }
 
 /* A number that no earlier load on this machine had: wall-clock nanoseconds. */

@@ -94,6 +94,13 @@ void numa_places_init(struct numa_places *p, const struct topology *t, const str
     memcpy(p->memory_ids, t->memory_ids, sizeof p->memory_ids);
 }
 
+const char *numa_how(const struct numa_places *p)
+{
+    if (p->n_nodes < 2 || p->plan->header.tiered)
+        return NULL;
+    return p->by_rows ? "rows" : "segments, because of huge pages";
+}
+
 static bool has_byte(const struct pool_slabs *s, uint64_t offset)
 {
     return s->n_experts && offset >= s->offset && offset - s->offset < s->n_experts * s->slab_bytes;

@@ -79,6 +79,9 @@ struct numa_places {
 
 void numa_places_init(struct numa_places *p, const struct topology *t, const struct pool_plan *plan,
                       uint64_t page_bytes);
+/* How the pool's experts lie on several nodes, for people. NULL: on none of their own, because
+ * there is one node or the pool is tiered. */
+const char *numa_how(const struct numa_places *p);
 /* The index of the node of the pool's byte at offset, or NUMA_ALL_NODES. *layer: a layer to look at
  * first; set to the layer of the expert. */
 uint32_t numa_node_at(const struct numa_places *p, uint64_t offset, uint32_t *layer);

@@ -232,7 +232,7 @@ static void fill_queues(struct pool *p, const uint32_t *first, unsigned n_queues
         atomic_store_explicit(&p->queues[i].end, first[i + 1], memory_order_relaxed);
     }
     atomic_store_explicit(&p->n_queues, n_queues, memory_order_relaxed);
-    atomic_store_explicit(&p->most_helpers, first[n_queues] - first[0] - 1, memory_order_relaxed);
+    atomic_store_explicit(&p->most_helpers, first[n_queues] - 1, memory_order_relaxed);
 }
 
 void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
@@ -244,7 +244,7 @@ void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t
                       unsigned n_nodes)
 {
     uint32_t n_chunks = first[n_nodes];
-    assert(n_nodes <= p->n_nodes);
+    assert(n_nodes <= p->n_nodes && first[0] == 0);
     if (pool_active_count(p) == 1 || n_chunks <= 1) {
         for (uint32_t chunk = 0; chunk < n_chunks; chunk++)
             work(arg, 0, chunk);

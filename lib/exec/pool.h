@@ -44,8 +44,8 @@ void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks);
 void pool_wake(struct pool *p);
 
 /* As pool_run, for work that reads memory of one node: chunks [first[k], first[k + 1]) belong to
- * node k. A node's threads take its chunks first, then those of other nodes. n_nodes: 1 or
- * pool_node_count. */
+ * node k; first[0] is 0. A node's threads take its chunks first, then those of other nodes.
+ * n_nodes: 1 or pool_node_count. */
 void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t *first,
                       unsigned n_nodes);
 unsigned pool_node_count(const struct pool *p);

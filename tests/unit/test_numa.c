@@ -149,6 +149,22 @@ static struct numa_places places_on(unsigned n_nodes, uint64_t page_bytes)
     return p;
 }
 
+/* A tiered pool has no experts: the log must not say how they lie. */
+static void test_how(void **state)
+{
+    (void)state;
+    for (uint32_t tiered = 0; tiered <= 1; tiered++) {
+        plan.header.tiered = tiered;
+        struct numa_places one = places_on(1, PAGE), rows = places_on(2, PAGE),
+                           huge = places_on(2, 2u << 20);
+        assert_null(numa_how(&one));
+        assert_true(tiered ? !numa_how(&rows) : !strcmp(numa_how(&rows), "rows"));
+        assert_true(tiered ? !numa_how(&huge) : !strncmp(numa_how(&huge), "segments", 8));
+        assert_true(rows.by_rows == !tiered && !huge.by_rows);
+    }
+    plan.header.tiered = 0;
+}
+
 /* Every tile row of every matrix lies where a thread of its node looks for it. */
 static void test_places(void **state)
 {
@@ -477,11 +493,33 @@ static void test_lopsided(void **state)
     }
 }
 
+/* Jobs of one queue and of two follow each other, with few chunks and more threads than cores: a
+ * helper that decides whether to enter may read the next job's queues. Each chunk runs once. */
+static void test_changing_queues(void **state)
+{
+    static struct work w;
+    struct pool *p = pool_on_two_nodes(7);
+    uint32_t wanted = 0;
+    (void)state;
+    memset(&w, 0, sizeof w);
+    for (uint32_t round = 0; round < 3000; round++) {
+        uint32_t n = 2 + round % 3, cut = round / 3 % (n + 1);
+        if (round % 2)
+            pool_run(p, count_chunk, &w, n);
+        else
+            pool_run_by_node(p, count_chunk, &w, (const uint32_t[]){0, cut, n}, 2);
+        assert_int_equal(w.runs[0], round + 1);
+        assert_int_equal(w.runs[3], wanted += n == 4);
+    }
+    pool_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
                                        cmocka_unit_test(test_even_shares),
                                        cmocka_unit_test(test_shares_by_segments),
+                                       cmocka_unit_test(test_how),
                                        cmocka_unit_test(test_places),
                                        cmocka_unit_test(test_made_on_nodes),
                                        cmocka_unit_test(test_runs),
@@ -489,6 +527,7 @@ int main(void)
                                        cmocka_unit_test(test_dense),
                                        cmocka_unit_test(test_spread),
                                        cmocka_unit_test(test_own_node_first),
-                                       cmocka_unit_test(test_lopsided)};
+                                       cmocka_unit_test(test_lopsided),
+                                       cmocka_unit_test(test_changing_queues)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
