@@ -17,7 +17,8 @@
 struct cpuexec {
     struct daemon daemon;
     /* options */
-    uint64_t threads, spin_us;
+    uint64_t threads;
+    double spin_us;
     bool pin, reproducible;
     const char *device, *kernels;
     /* what it owns */
@@ -126,7 +127,7 @@ int main(int argc, char **argv)
         {"threads", OPTION_UINT, &c.threads, 0, 1024, "N",
          "compute threads; 0: one for each core left"},
         {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores and memory nodes"},
-        {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US",
+        {"spin-us", OPTION_FLOAT, &c.spin_us, 0, 10000, "US",
          "spin for at least US microseconds before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
          "same bits in every batch: no BF16 inputs"},

@@ -722,7 +722,7 @@ int main(int argc, char **argv)
          "end reasoning after N tokens where a request sets no limit"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL,
          "keep compute threads on their cores and memory nodes"},
-        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US",
+        {"spin-us", OPTION_FLOAT, &w.spin_us, 0, 10000, "US",
          "spin for at least this long before sleeping"},
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME",
          "auto, portable, avx2, avx2-vnni or avx512"},

@@ -23,7 +23,8 @@ struct worker {
     struct daemon daemon;
     /* options */
     const char *device, *kernels, *kv_type, *speculate;
-    uint64_t number, threads, context, parallel, batch, queue, decode_share, spin_us;
+    uint64_t number, threads, context, parallel, batch, queue, decode_share;
+    double spin_us;
     uint32_t drafts;      /* what speculate says */
     uint32_t kv_requests; /* of a whole context, that a device's KV cache holds */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;

@@ -73,6 +73,13 @@ def wrong_in_table(text, has):
     return bad
 
 
+def refused_fractions(binaries):
+    """What `moed up` takes as a number with a fraction its processes take too, or they would not start."""
+    return [f"moed-{name} refuses --spin-us 0.5" for name in ("worker", "cpuexec")
+            if subprocess.run([binaries / PROGRAMS[name], "--spin-us", "0.5", "--config-dump"], capture_output=True,
+                              timeout=60).returncode]
+
+
 def main():
     root, binaries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     moed = binaries / "client/moed"
@@ -83,6 +90,7 @@ def main():
     pages["moed.1"] = set().union(*(options(moed, command) for command in commands(moed)))
     bad = [line for page, wanted in pages.items() for line in wrong_in_page(root / "docs/man" / page, wanted)]
     bad += wrong_in_table((root / "docs/operations.md").read_text(), has)
+    bad += refused_fractions(binaries)
     if has["up"] != options(moed, "serve"):
         bad.append("moed serve has other options than moed up")
     for line in bad:
