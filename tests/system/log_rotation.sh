@@ -23,6 +23,7 @@ wait_until 10 has_line || fail "the access log has no line"
 FOLLOWER=$!
 end_all() {
     status=$?
+    set +e
     kill $FOLLOWER 2> /dev/null || true
     (exit $status)
     end
