@@ -114,6 +114,11 @@ bool chat_model_is_plain(const struct chat_model *m)
     return chat_template_is_plain(m->template);
 }
 
+uint32_t chat_model_context(const struct chat_model *m)
+{
+    return m->facts->context;
+}
+
 /* ---- The tokens ---- */
 
 enum moed_code chat_begin_token(struct moed_session *session, int64_t bos, int64_t *out,

@@ -38,6 +38,8 @@ void chat_model_free(struct chat_model *m); /* takes NULL */
 /* The template is a plain one, because there is none: turns are written as "User: ...". */
 bool chat_model_is_plain(const struct chat_model *m);
 
+uint32_t chat_model_context(const struct chat_model *m); /* tokens */
+
 /* The token that begins texts, where the model's file asks for one: bos, the model's, or -1. Asks
  * the session's worker unless bos is below 0. */
 enum moed_code chat_begin_token(struct moed_session *session, int64_t bos, int64_t *out,

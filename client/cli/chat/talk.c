@@ -236,18 +236,17 @@ static void print_figures(const struct answer *a)
 static void warn_of_context(const struct answer *a)
 {
     struct talk *t = a->talk;
-    struct moed_model *facts;
+    uint32_t context = chat_model_context(t->model);
     uint64_t used = (uint64_t)a->result.prompt_tokens + a->result.generated_tokens;
-    if (!isatty(STDIN_FILENO) || moed_model_get(t->session, &facts, NULL))
+    if (!isatty(STDIN_FILENO))
         return;
-    bool full = used * 100 >= (uint64_t)facts->context * CONTEXT_WARN_PERCENT;
+    bool full = used * 100 >= (uint64_t)context * CONTEXT_WARN_PERCENT;
     if (full && !t->full_reported)
         fprintf(stderr,
                 "(%" PRIu64 " of the context's %" PRIu32 " tokens are used: /drop N forgets the "
                 "oldest N turns, /undo the last one)\n",
-                used, facts->context);
+                used, context);
     t->full_reported = full;
-    moed_model_free(facts);
 }
 
 static void print_end(const struct answer *a)
