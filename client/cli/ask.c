@@ -61,6 +61,18 @@ bool ask_arguments(const struct option_spec *table, const char *verb, const char
     return true;
 }
 
+bool ask_name(const char *verb, const char *arguments, const char *purpose, int argc, char **argv,
+              int min, int max, const char **name, int *n_positional, int *exit_code)
+{
+    const struct option_spec table[] = {
+        {"name", OPTION_STRING, name, 0, 0, "NAME", "select a deployment (default: default)"},
+        {0},
+    };
+    *name = NULL;
+    return ask_arguments(table, verb, arguments, purpose, argc, argv, min, max, n_positional,
+                         exit_code);
+}
+
 void ask_name_given(void)
 {
     unsetenv("MOED_RUN");

@@ -24,6 +24,10 @@ bool ask_arguments(const struct option_spec *table, const char *verb, const char
                    const char *purpose, int argc, char **argv, int min, int max, int *n_positional,
                    int *exit_code);
 
+/* The same of a verb whose one option is --name; *name: NULL where it is not given. */
+bool ask_name(const char *verb, const char *arguments, const char *purpose, int argc, char **argv,
+              int min, int max, const char **name, int *n_positional, int *exit_code);
+
 /* Called where the command line names a deployment: from then on the name counts, not MOED_RUN,
  * also for the processes that are started. ask_arguments calls it for --name. */
 void ask_name_given(void);

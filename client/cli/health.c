@@ -65,17 +65,12 @@ static bool lacks_http(const struct deployment_status *s)
 
 int health_main(int argc, char **argv)
 {
-    const char *name = NULL;
-    const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
-        {0},
-    };
-    int n, exit_code;
-    if (!ask_arguments(
-            table, "health", "[--name NAME]",
-            "Ends with 0 where the deployment answers: memd, a worker and moed-http, if it\n"
-            "has one, are ready, and the last two say so themselves. Else it says why not.",
-            argc, argv, 0, 0, &n, &exit_code))
+    const char *name;
+    int exit_code;
+    if (!ask_name("health", "[--name NAME]",
+                  "Ends with 0 where the deployment answers: memd, a worker and moed-http, if it\n"
+                  "has one, are ready, and the last two say so themselves. Else it says why not.",
+                  argc, argv, 0, 0, &name, NULL, &exit_code))
         return exit_code;
     static struct deployment_status status; /* large */
     char run[RUN_DIR_BYTES];

@@ -70,17 +70,12 @@ static int print_all(const char *run, const struct deployment_status *status)
 
 int metrics_main(int argc, char **argv)
 {
-    const char *name = NULL;
-    const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
-        {0},
-    };
+    const char *name;
     int n, exit_code;
-    if (!ask_arguments(
-            table, "metrics", "[PROCESS] [--name NAME]",
-            "Prints the metrics of one process in Prometheus' text format, or of all with\n"
-            "the label \"process\".",
-            argc, argv, 0, 1, &n, &exit_code))
+    if (!ask_name("metrics", "[PROCESS] [--name NAME]",
+                  "Prints the metrics of one process in Prometheus' text format, or of all with\n"
+                  "the label \"process\".",
+                  argc, argv, 0, 1, &name, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
     if (n == 1 && !deployment_is_process("metrics", argv[1]))

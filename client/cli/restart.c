@@ -65,18 +65,14 @@ int restart_process(const char *verb, const char *run, const char *process)
 
 int restart_main(int argc, char **argv)
 {
-    const char *name = NULL;
-    const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
-        {0},
-    };
+    const char *name;
     int n, exit_code;
-    if (!ask_arguments(
-            table, "restart", "PROCESS [--name NAME]",
+    if (!ask_name(
+            "restart", "PROCESS [--name NAME]",
             "Restarts memd, cpuexec, worker, worker-N, models or http and waits until it is\n"
             "ready. A restart of memd reads the model again and restarts cpuexec and workers\n"
             "too.",
-            argc, argv, 1, 1, &n, &exit_code))
+            argc, argv, 1, 1, &name, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
     if (!deployment_is_process("restart", argv[1]))

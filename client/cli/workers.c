@@ -101,18 +101,13 @@ static int change(const char *run, const char *text)
 
 int workers_main(int argc, char **argv)
 {
-    const char *name = NULL;
-    const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
-        {0},
-    };
+    const char *name;
     int n, exit_code;
-    if (!ask_arguments(
-            table, "workers", "[N] [--name NAME]",
-            "Shows the workers of a deployment. With N: adds or removes workers while it\n"
-            "serves, until there are N. A new one copies no weights. One that is removed\n"
-            "finishes its requests first, for up to a minute.",
-            argc, argv, 0, 1, &n, &exit_code))
+    if (!ask_name("workers", "[N] [--name NAME]",
+                  "Shows the workers of a deployment. With N: adds or removes workers while it\n"
+                  "serves, until there are N. A new one copies no weights. One that is removed\n"
+                  "finishes its requests first, for up to a minute.",
+                  argc, argv, 0, 1, &name, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
     if (!deployment_choose(&name, &exit_code))
