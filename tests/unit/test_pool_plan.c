@@ -1,5 +1,5 @@
-/* The plan of a host pool (model/pool_plan.h): which model files it refuses, and why; what it reads
- * of the others. */
+/* The plan of a host pool (model/pool_plan.h): which model files it refuses, and why, and what it
+ * reads of files that it takes. */
 #include "gguf/gguf_write.h"
 
 #include <math.h>

@@ -96,9 +96,9 @@ static void test_scratch_bytes(void **state)
     assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4 + 64 * 32);
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
-    /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and
-     * of the scratch to find them; and of the matrices 4 * (20 * 96 + 256) for the largest; where
-     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
+    /* With products through BLAS there are 48 more rows of logits, of their largest and its place,
+     * and of the scratch to find them. The largest matrix takes 4 * (20 * 96 + 256). Where it is of
+     * one plane, the output head takes 100 * 32 + 256, rounded up. */
     many = true;
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
                      48 * (100 + 2 * 256) * 4 + 48 * 256 + 8704);
